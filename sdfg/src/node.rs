@@ -1,0 +1,235 @@
+//! What stands at the vertices of a state, and the edges between them.
+
+use crate::data::Origin;
+use crate::graph::Sdfg;
+use crate::library::Op;
+use crate::memlet::{Combine, Memlet};
+use crate::scalar::Scalar;
+use crate::symbol::Expr;
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Handle of a node within its state; prints as in the text form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub u32);
+
+/// Handle of an edge within its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EdgeId(pub u32);
+
+/// Handle of a state within its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StateId(pub u32);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "n{}", self.0)
+    }
+}
+
+impl fmt::Display for EdgeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "e{}", self.0)
+    }
+}
+
+impl fmt::Display for StateId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s{}", self.0)
+    }
+}
+
+/// Which half of a training step something belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pass {
+    Forward,
+    Backward,
+}
+
+/// How the iterations of an index relate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IndexKind {
+    /// Any order, any number at once.
+    Independent,
+    /// Any order; every write under it has a write-conflict resolution.
+    Reduction,
+    /// In order; containers written in one iteration are read in the next.
+    Sequential,
+}
+
+/// One index of a map: `start`, `start+step`, … below `stop`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Index {
+    pub name: String,
+    /// The dim it runs along.
+    pub dim: String,
+    pub start: Expr,
+    pub stop: Expr,
+    pub step: Expr,
+    pub kind: IndexKind,
+}
+
+impl Index {
+    /// The whole extent of a dim.
+    pub fn over(name: impl Into<String>, dim: impl Into<String>, size: Expr, kind: IndexKind) -> Self {
+        Index { name: name.into(), dim: dim.into(), start: Expr::Int(0), stop: size, step: Expr::Int(1), kind }
+    }
+
+    /// Number of iterations.
+    pub fn count(&self) -> Expr {
+        crate::memlet::Range::Span { start: self.start.clone(), stop: self.stop.clone(), step: self.step.clone() }.count()
+    }
+}
+
+/// An iteration space. The order of indices carries no meaning unless one is sequential.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Map {
+    /// Name of the kernel when the map is at the top level of a state.
+    pub label: String,
+    pub indices: Vec<Index>,
+}
+
+/// Scalar code behind connectors: one expression for each output connector.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tasklet {
+    pub name: String,
+    pub code: Vec<(String, Scalar)>,
+    /// The operation (by name) that this tasklet is part of: what reports and refusals speak of.
+    pub operator: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub origin: Option<Origin>,
+}
+
+/// One side of a library node: a connector and how it is subscripted by the node's own indices.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Port {
+    pub connector: String,
+    pub subscripts: Vec<Expr>,
+}
+
+/// An operator with a name: meaning by expansion, implementation chosen later.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Library {
+    /// Unique in the program, e.g. `qq.dot`.
+    pub name: String,
+    pub op: Op,
+    /// Index → dim it runs along.
+    pub indices: IndexMap<String, String>,
+    pub inputs: Vec<Port>,
+    pub outputs: Vec<Port>,
+    pub pass: Pass,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub origin: Option<Origin>,
+}
+
+/// A program inside a program. Containers of the same name as a boundary edge's memlet are shared with the outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Nested {
+    pub name: String,
+    pub program: Box<Sdfg>,
+    /// Inner symbol → outer expression.
+    pub symbols: IndexMap<String, Expr>,
+}
+
+/// Mutually exclusive programs with equal boundary memlets; measurement decides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alternatives {
+    pub name: String,
+    /// (name of the variant, program). At least one; all have the same boundary.
+    pub variants: Vec<(String, Sdfg)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Node {
+    /// Names a container.
+    Access(String),
+    Tasklet(Tasklet),
+    MapEntry(Map),
+    MapExit {
+        entry: NodeId,
+    },
+    Library(Library),
+    Nested(Nested),
+    Alternatives(Alternatives),
+}
+
+/// A node and the map entry that directly holds it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vertex {
+    pub node: Node,
+    pub scope: Option<NodeId>,
+}
+
+/// Data movement between two connectors. Access nodes have no connectors (empty string).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Edge {
+    pub from: String,
+    pub to: String,
+    pub memlet: Memlet,
+}
+
+/// One operand of an operation, bound to a container.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Operand {
+    pub connector: String,
+    pub data: String,
+    pub subscripts: Vec<Expr>,
+}
+
+impl Operand {
+    /// An operand subscripted by plain indices.
+    pub fn new(connector: &str, data: &str, indices: &[&str]) -> Self {
+        Operand { connector: connector.into(), data: data.into(), subscripts: indices.iter().map(|i| Expr::sym(*i)).collect() }
+    }
+
+    /// The subscripts as plain index names, if they all are.
+    pub fn index_names(&self) -> Option<Vec<&str>> {
+        self.subscripts.iter().map(Expr::as_sym).collect()
+    }
+}
+
+/// A library node together with the containers it is bound to: the view that operators are written against.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Operation {
+    pub name: String,
+    pub op: Op,
+    pub indices: IndexMap<String, String>,
+    pub inputs: Vec<Operand>,
+    pub outputs: Vec<Operand>,
+    pub pass: Pass,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub origin: Option<Origin>,
+}
+
+impl Operation {
+    pub fn input(&self, connector: &str) -> Option<&Operand> {
+        self.inputs.iter().find(|o| o.connector == connector)
+    }
+
+    pub fn output(&self, connector: &str) -> Option<&Operand> {
+        self.outputs.iter().find(|o| o.connector == connector)
+    }
+}
+
+/// A tasklet together with its memlets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Computation {
+    pub tasklet: Tasklet,
+    /// (input connector, memlet)
+    pub reads: Vec<(String, Memlet)>,
+    /// (output connector, memlet)
+    pub writes: Vec<(String, Memlet)>,
+}
+
+impl Computation {
+    /// The combine of its writes, if it has one.
+    pub fn combine(&self) -> Option<Combine> {
+        self.writes.first().and_then(|(_, m)| m.wcr)
+    }
+}

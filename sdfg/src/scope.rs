@@ -1,0 +1,102 @@
+//! A map scope as a tree: the view in which scopes are built, fused and lowered.
+//!
+//! The graph is the truth; [`crate::state::State::scope`] reads a tree from it and [`crate::graph::Sdfg::insert_scope`]
+//! writes one into it, adding access nodes and propagated memlets.
+
+use crate::memlet::Memlet;
+use crate::node::{Computation, Index, Map, Operation};
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+/// A map and what it holds, in an order that respects data dependence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scope {
+    pub map: Map,
+    pub body: Vec<Item>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Item {
+    Scope(Scope),
+    Tasklet(Computation),
+    /// A contraction or convolution on tile memlets (tile scopes).
+    Operation(Operation),
+}
+
+/// What stands at the top level of a state: one kernel, once everything is expanded.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Unit {
+    Operation(Operation),
+    Scope(Scope),
+    Nested(crate::node::Nested),
+    Alternatives(crate::node::Alternatives),
+}
+
+impl Scope {
+    pub fn new(label: impl Into<String>, indices: Vec<Index>, body: Vec<Item>) -> Self {
+        Scope { map: Map { label: label.into(), indices }, body }
+    }
+
+    /// Every computation, in order, with the indices of the maps around it from outer to inner.
+    pub fn computations(&self) -> Vec<(Vec<&Index>, &Computation)> {
+        let mut found = Vec::new();
+        self.collect(&mut Vec::new(), &mut found);
+        found
+    }
+
+    fn collect<'a>(&'a self, around: &mut Vec<&'a Index>, found: &mut Vec<(Vec<&'a Index>, &'a Computation)>) {
+        let depth = around.len();
+        around.extend(&self.map.indices);
+        for item in &self.body {
+            match item {
+                Item::Scope(inner) => inner.collect(around, found),
+                Item::Tasklet(computation) => found.push((around.clone(), computation)),
+                Item::Operation(_) => {}
+            }
+        }
+        around.truncate(depth);
+    }
+
+    /// Names of the operators held, in order of first appearance.
+    pub fn operators(&self) -> Vec<String> {
+        let mut names: IndexMap<String, ()> = IndexMap::new();
+        for (_, computation) in self.computations() {
+            names.insert(computation.tasklet.operator.clone(), ());
+        }
+        names.into_keys().collect()
+    }
+
+    /// Containers read anywhere in the scope, with every memlet, in order of first appearance.
+    pub fn reads(&self) -> IndexMap<String, Vec<&Memlet>> {
+        let mut found: IndexMap<String, Vec<&Memlet>> = IndexMap::new();
+        for (_, computation) in self.computations() {
+            for (_, memlet) in &computation.reads {
+                found.entry(memlet.data.clone()).or_default().push(memlet);
+            }
+        }
+        found
+    }
+
+    /// Containers written anywhere in the scope, with every memlet, in order of first appearance.
+    pub fn writes(&self) -> IndexMap<String, Vec<&Memlet>> {
+        let mut found: IndexMap<String, Vec<&Memlet>> = IndexMap::new();
+        for (_, computation) in self.computations() {
+            for (_, memlet) in &computation.writes {
+                found.entry(memlet.data.clone()).or_default().push(memlet);
+            }
+        }
+        found
+    }
+}
+
+impl Unit {
+    pub fn name(&self) -> &str {
+        match self {
+            Unit::Operation(operation) => &operation.name,
+            Unit::Scope(scope) => &scope.map.label,
+            Unit::Nested(nested) => &nested.name,
+            Unit::Alternatives(alternatives) => &alternatives.name,
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! A state: an acyclic multigraph of nodes, with memlets on its edges.
+
+use crate::node::{Computation, Edge, EdgeId, Library, Map, Node, NodeId, Operand, Operation, Vertex};
+use crate::scope::{Item, Scope, Unit};
+use petgraph::Direction;
+use petgraph::stable_graph::{EdgeIndex, NodeIndex, StableDiGraph};
+use petgraph::visit::EdgeRef;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub name: String,
+    pub(crate) graph: StableDiGraph<Vertex, Edge, u32>,
+}
+
+fn ix(node: NodeId) -> NodeIndex<u32> {
+    NodeIndex::new(node.0 as usize)
+}
+
+fn id(index: NodeIndex<u32>) -> NodeId {
+    NodeId(index.index() as u32)
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.nodes().eq(other.nodes()) && self.edges().eq(other.edges())
+    }
+}
+
+impl State {
+    pub fn new(name: impl Into<String>) -> Self {
+        State { name: name.into(), graph: StableDiGraph::default() }
+    }
+
+    pub fn add_node(&mut self, node: Node, scope: Option<NodeId>) -> NodeId {
+        id(self.graph.add_node(Vertex { node, scope }))
+    }
+
+    pub fn add_edge(&mut self, from: NodeId, to: NodeId, edge: Edge) -> EdgeId {
+        EdgeId(self.graph.add_edge(ix(from), ix(to), edge).index() as u32)
+    }
+
+    pub fn remove_node(&mut self, node: NodeId) -> Option<Vertex> {
+        self.graph.remove_node(ix(node))
+    }
+
+    pub fn remove_edge(&mut self, edge: EdgeId) -> Option<Edge> {
+        self.graph.remove_edge(EdgeIndex::new(edge.0 as usize))
+    }
+
+    pub fn vertex(&self, node: NodeId) -> Option<&Vertex> {
+        self.graph.node_weight(ix(node))
+    }
+
+    pub fn vertex_mut(&mut self, node: NodeId) -> Option<&mut Vertex> {
+        self.graph.node_weight_mut(ix(node))
+    }
+
+    pub fn node(&self, node: NodeId) -> Option<&Node> {
+        self.vertex(node).map(|v| &v.node)
+    }
+
+    pub fn edge_mut(&mut self, edge: EdgeId) -> Option<&mut Edge> {
+        self.graph.edge_weight_mut(EdgeIndex::new(edge.0 as usize))
+    }
+
+    /// All nodes in order of their handles.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Vertex)> {
+        self.graph.node_indices().map(|i| (id(i), &self.graph[i]))
+    }
+
+    /// All edges in order of their handles: (handle, source, target, edge).
+    pub fn edges(&self) -> impl Iterator<Item = (EdgeId, NodeId, NodeId, &Edge)> {
+        self.graph.edge_indices().filter_map(|e| {
+            let (from, to) = self.graph.edge_endpoints(e)?;
+            Some((EdgeId(e.index() as u32), id(from), id(to), &self.graph[e]))
+        })
+    }
+
+    /// Edges into a node, in order of their handles: (handle, source, edge).
+    pub fn edges_in(&self, node: NodeId) -> Vec<(EdgeId, NodeId, &Edge)> {
+        let mut found: Vec<_> = self
+            .graph
+            .edges_directed(ix(node), Direction::Incoming)
+            .map(|e| (EdgeId(e.id().index() as u32), id(e.source()), e.weight()))
+            .collect();
+        found.sort_by_key(|(e, _, _)| *e);
+        found
+    }
+
+    /// Edges out of a node, in order of their handles: (handle, target, edge).
+    pub fn edges_out(&self, node: NodeId) -> Vec<(EdgeId, NodeId, &Edge)> {
+        let mut found: Vec<_> = self
+            .graph
+            .edges_directed(ix(node), Direction::Outgoing)
+            .map(|e| (EdgeId(e.id().index() as u32), id(e.target()), e.weight()))
+            .collect();
+        found.sort_by_key(|(e, _, _)| *e);
+        found
+    }
+
+    /// The exit of a map entry.
+    pub fn exit_of(&self, entry: NodeId) -> Option<NodeId> {
+        self.nodes().find(|(_, v)| matches!(v.node, Node::MapExit { entry: e } if e == entry)).map(|(n, _)| n)
+    }
+
+    /// The access node of a container directly in `scope` (`None`: top level).
+    pub fn access(&self, data: &str, scope: Option<NodeId>) -> Option<NodeId> {
+        self.nodes().find(|(_, v)| v.scope == scope && matches!(&v.node, Node::Access(d) if d == data)).map(|(n, _)| n)
+    }
+
+    /// The nodes directly in `scope` in topological order, ties by handle. A map exit directly follows what it closes:
+    /// the exit of an inner map is listed, as its entry is. `None` if there is a cycle.
+    pub fn topological(&self, scope: Option<NodeId>) -> Option<Vec<NodeId>> {
+        let members: BTreeSet<NodeId> = self.nodes().filter(|(_, v)| v.scope == scope).map(|(n, _)| n).collect();
+        let mut waiting: BTreeMap<NodeId, usize> = members.iter().map(|n| (*n, 0)).collect();
+        let mut after: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+        let mut arrow = |from: NodeId, to: NodeId, after: &mut BTreeMap<NodeId, Vec<NodeId>>| {
+            after.entry(from).or_default().push(to);
+            if let Some(count) = waiting.get_mut(&to) {
+                *count += 1;
+            }
+        };
+        for (_, from, to, _) in self.edges() {
+            if members.contains(&from) && members.contains(&to) {
+                arrow(from, to, &mut after);
+            }
+        }
+        for node in &members {
+            if let Some(Node::MapExit { entry }) = self.node(*node)
+                && members.contains(entry)
+            {
+                arrow(*entry, *node, &mut after);
+            }
+        }
+        let mut ready: BTreeSet<NodeId> = waiting.iter().filter(|(_, c)| **c == 0).map(|(n, _)| *n).collect();
+        let mut order = Vec::with_capacity(members.len());
+        while let Some(node) = ready.pop_first() {
+            order.push(node);
+            for next in after.get(&node).into_iter().flatten() {
+                if let Some(count) = waiting.get_mut(next) {
+                    *count -= 1;
+                    if *count == 0 {
+                        ready.insert(*next);
+                    }
+                }
+            }
+        }
+        (order.len() == members.len()).then_some(order)
+    }
+
+    /// The scope that a map entry opens, read as a tree. `None` if the node is no map entry or its inside has a cycle.
+    pub fn scope(&self, entry: NodeId) -> Option<Scope> {
+        let Some(Node::MapEntry(map)) = self.node(entry) else { return None };
+        let map: Map = map.clone();
+        let mut body = Vec::new();
+        for node in self.topological(Some(entry))? {
+            match self.node(node)? {
+                Node::MapEntry(_) => body.push(Item::Scope(self.scope(node)?)),
+                Node::Tasklet(_) => body.push(Item::Tasklet(self.computation(node)?)),
+                Node::Library(_) => body.push(Item::Operation(self.operation(node)?)),
+                Node::Access(_) | Node::MapExit { .. } | Node::Nested(_) | Node::Alternatives(_) => {}
+            }
+        }
+        Some(Scope { map, body })
+    }
+
+    /// A tasklet together with its memlets.
+    pub fn computation(&self, node: NodeId) -> Option<Computation> {
+        let Some(Node::Tasklet(tasklet)) = self.node(node) else { return None };
+        let reads = self.edges_in(node).into_iter().map(|(_, _, e)| (e.to.clone(), e.memlet.clone())).collect();
+        let writes = self.edges_out(node).into_iter().map(|(_, _, e)| (e.from.clone(), e.memlet.clone())).collect();
+        Some(Computation { tasklet: tasklet.clone(), reads, writes })
+    }
+
+    /// A library node together with the containers it is bound to. `None` if a port has no edge.
+    pub fn operation(&self, node: NodeId) -> Option<Operation> {
+        let Some(Node::Library(Library { name, op, indices, inputs, outputs, pass, origin })) = self.node(node) else { return None };
+        let (reads, writes) = (self.edges_in(node), self.edges_out(node));
+        let inputs = inputs.iter().map(|p| {
+            reads.iter().find(|(_, _, e)| e.to == p.connector).map(|(_, _, e)| Operand {
+                connector: p.connector.clone(),
+                data: e.memlet.data.clone(),
+                subscripts: p.subscripts.clone(),
+            })
+        });
+        let outputs = outputs.iter().map(|p| {
+            writes.iter().find(|(_, _, e)| e.from == p.connector).map(|(_, _, e)| Operand {
+                connector: p.connector.clone(),
+                data: e.memlet.data.clone(),
+                subscripts: p.subscripts.clone(),
+            })
+        });
+        Some(Operation {
+            name: name.clone(),
+            op: op.clone(),
+            indices: indices.clone(),
+            inputs: inputs.collect::<Option<_>>()?,
+            outputs: outputs.collect::<Option<_>>()?,
+            pass: *pass,
+            origin: origin.clone(),
+        })
+    }
+
+    /// What stands at the top level, in topological order: map entries, library nodes, nested programs, alternatives.
+    /// Empty if the state has a cycle (validation reports it).
+    pub fn units(&self) -> Vec<(NodeId, Unit)> {
+        let mut units = Vec::new();
+        for node in self.topological(None).unwrap_or_default() {
+            let unit = match self.node(node) {
+                Some(Node::MapEntry(_)) => self.scope(node).map(Unit::Scope),
+                Some(Node::Library(_)) => self.operation(node).map(Unit::Operation),
+                Some(Node::Nested(nested)) => Some(Unit::Nested(nested.clone())),
+                Some(Node::Alternatives(alternatives)) => Some(Unit::Alternatives(alternatives.clone())),
+                _ => None,
+            };
+            units.extend(unit.map(|u| (node, u)));
+        }
+        units
+    }
+
+    /// Removes a top-level unit with everything inside it, and access nodes that no edge touches afterwards.
+    pub fn remove_unit(&mut self, node: NodeId) {
+        let mut doomed = vec![node];
+        let mut next = 0;
+        while next < doomed.len() {
+            let entry = doomed[next];
+            next += 1;
+            if matches!(self.node(entry), Some(Node::MapEntry(_))) {
+                doomed.extend(self.nodes().filter(|(_, v)| v.scope == Some(entry)).map(|(n, _)| n));
+                doomed.extend(self.exit_of(entry));
+            }
+        }
+        for node in doomed {
+            self.remove_node(node);
+        }
+        let lonely: Vec<NodeId> = self
+            .nodes()
+            .filter(|(n, v)| matches!(v.node, Node::Access(_)) && self.edges_in(*n).is_empty() && self.edges_out(*n).is_empty())
+            .map(|(n, _)| n)
+            .collect();
+        for node in lonely {
+            self.remove_node(node);
+        }
+    }
+
+    /// Containers that the top-level unit `node` reads and writes, by the memlets at its boundary.
+    pub fn boundary(&self, node: NodeId) -> (Vec<&crate::memlet::Memlet>, Vec<&crate::memlet::Memlet>) {
+        let out = match self.node(node) {
+            Some(Node::MapEntry(_)) => self.exit_of(node).unwrap_or(node),
+            _ => node,
+        };
+        let reads = self.edges_in(node).into_iter().map(|(_, _, e)| &e.memlet).collect();
+        let writes = self.edges_out(out).into_iter().map(|(_, _, e)| &e.memlet).collect();
+        (reads, writes)
+    }
+}
