@@ -258,7 +258,7 @@ impl Sdfg {
         let mut incoming: IndexMap<String, Memlet> = IndexMap::new();
         let mut outgoing: IndexMap<String, Memlet> = IndexMap::new();
         for item in &scope.body {
-            let (first, last, reads, writes): (NodeId, NodeId, Vec<(String, Memlet)>, Vec<(String, Memlet)>) = match item {
+            let (first, last, reads, writes): (NodeId, NodeId, Moved, Moved) = match item {
                 Item::Tasklet(Computation { tasklet, reads, writes }) => {
                     let node = state.add_node(Node::Tasklet(tasklet.clone()), inside);
                     (node, node, reads.clone(), writes.clone())
@@ -323,6 +323,9 @@ impl Sdfg {
         propagate::propagate(memlet, &scope.map.indices, &sizes)
     }
 }
+
+/// Memlets with the connectors that they enter or leave by.
+type Moved = Vec<(String, Memlet)>;
 
 fn merge(into: &mut IndexMap<String, Memlet>, memlet: Memlet) {
     match into.get_mut(&memlet.data) {

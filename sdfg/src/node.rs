@@ -145,6 +145,8 @@ pub struct Alternatives {
     pub variants: Vec<(String, Sdfg)>,
 }
 
+// Programs have few nodes; boxing the large variants would cost every pattern more than it saves.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
     /// Names a container.

@@ -17,6 +17,8 @@ pub struct Scope {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+// Trees are small and short-lived; boxing would cost every pattern more than it saves.
+#[allow(clippy::large_enum_variant)]
 pub enum Item {
     Scope(Scope),
     Tasklet(Computation),

@@ -1,13 +1,86 @@
-use super::*;
-type E = Result<Expansion, OperatorError>;
-type D = Result<Derivative, OperatorError>;
+//! Element-wise: `out = code(inputs)` at every point.
+//!
+//! Flop follow Table III of the paper: one per element for a bias, a scaling, a dropout (its scaling) and a residual
+//! addition, none for a rectifier (a comparison). Any other code counts its arithmetic operations, a function as one.
 
-pub(super) fn flop(_: &Operation, _: &Sdfg, _: &str, _: &Scalar) -> Expr {
-    Expr::Int(0)
+use super::*;
+use crate::node::{Computation, Tasklet};
+use crate::scalar::Unary;
+use crate::scope::Item;
+
+pub(super) fn flop(operation: &Operation, program: &Sdfg, code: &Scalar) -> Expr {
+    Expr::Int(arithmetic(code)) * operation.points(program)
 }
-pub(super) fn expand(_: &Operation, _: &Sdfg, _: &Scalar) -> E {
-    Ok(Expansion::default())
+
+/// Arithmetic operations in scalar code. Comparisons, selections, absolute value, maximum and minimum are free: they
+/// round nothing. A dropout factor is free, the multiplication by it is not.
+pub fn arithmetic(code: &Scalar) -> i64 {
+    use crate::scalar::Binary;
+    let own = match code {
+        Scalar::Unary(Unary::Neg | Unary::Abs | Unary::Floor, _) => 0,
+        Scalar::Unary(..) => 1,
+        Scalar::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Pow, a, b) => {
+            i64::from(!(is_constant(a) && is_constant(b)))
+        }
+        _ => 0,
+    };
+    own + code.operands().into_iter().map(arithmetic).sum::<i64>()
 }
-pub(super) fn differentiate(_: &Operation, _: &Sdfg, _: &str, _: &Scalar, _: &Wanted) -> D {
+
+/// Whether the value is the same at every point (numbers and sizes; an index counts as constant too: it costs no flop).
+fn is_constant(code: &Scalar) -> bool {
+    code.inputs().is_empty() && !matches!(code, Scalar::Keep { .. })
+}
+
+pub(super) fn expand(operation: &Operation, program: &Sdfg, code: &Scalar) -> Result<Expansion, OperatorError> {
+    let out = operation.need_output("out")?;
+    let computation =
+        computation(operation, &operation.name, code.clone(), reads_of(operation, code)?, at(&out.data, &out.subscripts, None));
+    Ok(Expansion {
+        containers: vec![],
+        scopes: vec![Scope::new(operation.name.clone(), indices(operation, program, &[]), vec![Item::Tasklet(computation)])],
+    })
+}
+
+/// The memlets of the operands that `code` mentions, in the operation's order.
+pub(super) fn reads_of(operation: &Operation, code: &Scalar) -> Result<Vec<(String, Memlet)>, OperatorError> {
+    let used = code.inputs();
+    for connector in &used {
+        operation.need_input(connector)?;
+    }
+    Ok(operation
+        .inputs
+        .iter()
+        .filter(|o| used.contains(&o.connector))
+        .map(|o| (o.connector.clone(), at(&o.data, &o.subscripts, None)))
+        .collect())
+}
+
+/// The map indices of an operation; those named in `reduced` are reductions, all others independent.
+pub(super) fn indices(operation: &Operation, program: &Sdfg, reduced: &[&str]) -> Vec<Index> {
+    let kind = |name: &str| if reduced.contains(&name) { IndexKind::Reduction } else { IndexKind::Independent };
+    operation.indices.iter().map(|(name, dim)| Index::over(name, dim, program.size_of(dim), kind(name))).collect()
+}
+
+/// A tasklet of an operation, with one output connector `out`.
+pub(super) fn computation(operation: &Operation, name: &str, code: Scalar, reads: Vec<(String, Memlet)>, write: Memlet) -> Computation {
+    Computation {
+        tasklet: Tasklet {
+            name: name.to_string(),
+            code: vec![("out".into(), code)],
+            operator: operation.name.clone(),
+            origin: operation.origin.clone(),
+        },
+        reads,
+        writes: vec![("out".into(), write)],
+    }
+}
+
+/// A one-element memlet.
+pub(super) fn at(data: &str, subscripts: &[Expr], wcr: Option<Combine>) -> Memlet {
+    Memlet::at(data, subscripts.iter().cloned()).with_wcr(wcr)
+}
+
+pub(super) fn differentiate(_: &Operation, _: &Sdfg, _: &str, _: &Scalar, _: &Wanted) -> Result<Derivative, OperatorError> {
     Ok(Derivative::default())
 }

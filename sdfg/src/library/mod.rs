@@ -11,8 +11,8 @@ mod softmax;
 
 use crate::data::Container;
 use crate::graph::Sdfg;
-use crate::memlet::Combine;
-use crate::node::{Operand, Operation};
+use crate::memlet::{Combine, Memlet};
+use crate::node::{Index, IndexKind, Operand, Operation};
 use crate::scalar::Scalar;
 use crate::scope::Scope;
 use crate::symbol::Expr;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use normalize::Statistic;
+pub use elementwise::arithmetic;
 
 /// The paper's operator classes (§III-B).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ impl Operation {
     pub fn flop(&self, program: &Sdfg) -> Expr {
         match &self.op {
             Op::Contraction { .. } => contraction::flop(self, program),
-            Op::Elementwise { label, code } => elementwise::flop(self, program, label, code),
+            Op::Elementwise { code, .. } => elementwise::flop(self, program, code),
             Op::Reduce { code, .. } => reduce::flop(self, program, code),
             Op::Softmax { .. } => softmax::flop(self, program),
             Op::SoftmaxGrad { .. } => softmax::flop_grad(self, program),

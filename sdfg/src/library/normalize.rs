@@ -1,30 +1,181 @@
-use super::*;
-type E = Result<Expansion, OperatorError>;
-type D = Result<Derivative, OperatorError>;
+//! Normalization by mean and variance over any set of indices: layer, batch, group, instance.
+//!
+//! The variance is the mean of squared deviations, never E\[x²\]−E\[x\]², which cancels. Mean and reciprocal standard
+//! deviation are outputs: the derivative reads them instead of computing them again.
+//!
+//! Flop per element follow Table III: 7 forward (sum, subtraction, square, sum, and multiply by rstd, scale, shift), 4
+//! for scale and shift gradients (x̂ as one multiply-add, product, two sums), 9 for the input's.
 
-/// Statistics that a normalization keeps for its derivative.
-pub enum Statistic {
-    Mean,
-    Rstd,
+use super::elementwise::{at, computation, indices};
+use super::reduce::container;
+use super::softmax::statistic;
+use super::*;
+use crate::data::{Lifetime, Role};
+use crate::scalar::Unary;
+use crate::scope::Item;
+
+pub(super) fn flop(operation: &Operation, program: &Sdfg) -> Expr {
+    Expr::Int(7) * operation.points(program)
 }
-pub(super) fn flop(_: &Operation, _: &Sdfg) -> Expr {
-    Expr::Int(0)
+
+pub(super) fn flop_grad_x(operation: &Operation, program: &Sdfg) -> Expr {
+    Expr::Int(9) * operation.points(program)
 }
-pub(super) fn flop_grad_x(_: &Operation, _: &Sdfg) -> Expr {
-    Expr::Int(0)
+
+pub(super) fn flop_grad_w(operation: &Operation, program: &Sdfg) -> Expr {
+    Expr::Int(4) * operation.points(program)
 }
-pub(super) fn flop_grad_w(_: &Operation, _: &Sdfg) -> Expr {
-    Expr::Int(0)
+
+/// 1 / number of elements that a statistic is taken over.
+fn reciprocal_count(operation: &Operation, program: &Sdfg, over: &[String]) -> Scalar {
+    let sizes = operation.indices.iter().filter(|(name, _)| over.contains(name)).map(|(_, dim)| program.size_of(dim));
+    Scalar::Const(1.0) / Scalar::Index(Expr::product(sizes))
 }
-pub(super) fn expand(_: &Operation, _: &Sdfg, _: &[String], _: f64) -> E {
-    Ok(Expansion::default())
+
+fn read(connector: &str, operand: &Operand) -> (String, Memlet) {
+    (connector.to_string(), at(&operand.data, &operand.subscripts, None))
 }
-pub(super) fn expand_grad_x(_: &Operation, _: &Sdfg, _: &[String]) -> E {
-    Ok(Expansion::default())
+
+pub(super) fn expand(operation: &Operation, program: &Sdfg, over: &[String], eps: f64) -> Result<Expansion, OperatorError> {
+    let (x, out) = (operation.need_input("x")?, operation.need_output("out")?);
+    let (mean, rstd) = (operation.need_output("mean")?, operation.need_output("rstd")?);
+    let (squares, row) = statistic(operation, program, over, &mean.data, "var")?;
+    let reduced: Vec<&str> = over.iter().map(String::as_str).collect();
+    let (each, reduce) = (indices(operation, program, &[]), indices(operation, program, &reduced));
+    let kept: Vec<Index> = each.iter().filter(|i| !over.contains(&i.name)).cloned().collect();
+    let share = reciprocal_count(operation, program, over);
+    let scope = |suffix: &str, map: Vec<Index>, code: Scalar, reads: Vec<(String, Memlet)>, write: Memlet| {
+        let name = format!("{}.{suffix}", operation.name);
+        Scope::new(name.clone(), map, vec![Item::Tasklet(computation(operation, &name, code, reads, write))])
+    };
+    let deviation = Scalar::input("x") - Scalar::input("mean");
+    let mut normalized = deviation.clone() * Scalar::input("rstd");
+    let mut reads = vec![read("x", x), read("mean", mean), read("rstd", rstd)];
+    if let Some(gamma) = operation.input("gamma") {
+        normalized = normalized * Scalar::input("gamma");
+        reads.push(read("gamma", gamma));
+    }
+    if let Some(beta) = operation.input("beta") {
+        normalized = normalized + Scalar::input("beta");
+        reads.push(read("beta", beta));
+    }
+    let scopes = vec![
+        scope(
+            "mean",
+            reduce.clone(),
+            Scalar::input("x") * share.clone(),
+            vec![read("x", x)],
+            at(&mean.data, &mean.subscripts, Some(Combine::Sum)),
+        ),
+        scope(
+            "var",
+            reduce,
+            deviation.clone() * deviation * share,
+            vec![read("x", x), read("mean", mean)],
+            at(&squares.name, &row, Some(Combine::Sum)),
+        ),
+        scope(
+            "rstd",
+            kept,
+            Scalar::unary(Unary::Rsqrt, Scalar::input("var") + Scalar::Const(eps)),
+            vec![("var".into(), at(&squares.name, &row, None))],
+            at(&rstd.data, &rstd.subscripts, None),
+        ),
+        scope("apply", each, normalized, reads, at(&out.data, &out.subscripts, None)),
+    ];
+    Ok(Expansion { containers: vec![squares], scopes })
 }
-pub(super) fn expand_grad_w(_: &Operation, _: &Sdfg) -> E {
-    Ok(Expansion::default())
+
+/// x̂ = (x − mean)·rstd, and the memlets it reads.
+fn normalized(operation: &Operation) -> Result<(Scalar, Vec<(String, Memlet)>), OperatorError> {
+    let reads = vec![
+        read("x", operation.need_input("x")?),
+        read("mean", operation.need_input("mean")?),
+        read("rstd", operation.need_input("rstd")?),
+    ];
+    Ok(((Scalar::input("x") - Scalar::input("mean")) * Scalar::input("rstd"), reads))
 }
-pub(super) fn differentiate(_: &Operation, _: &Sdfg, _: &[String], _: &Wanted) -> D {
+
+/// With g = gamma·dy: `dx = rstd · (g − mean(g) − x̂·mean(g·x̂))`.
+pub(super) fn expand_grad_x(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expansion, OperatorError> {
+    let (dy, dx) = (operation.need_input("dy")?, operation.need_output("dx")?);
+    let (hat_code, hat_reads) = normalized(operation)?;
+    let like = container(operation, program, &dx.data)?;
+    let full = |suffix: &str| Container {
+        name: program.fresh_name(&format!("{}.{suffix}", operation.name)),
+        role: Role::Transient,
+        lifetime: Lifetime::Program,
+        grad: false,
+        view: None,
+        ..like.clone()
+    };
+    let (hat, scaled) = (full("hat"), full("scaled"));
+    let (mean_g, row) = statistic(operation, program, over, &dx.data, "mean_g")?;
+    let (mean_gh, _) = statistic(operation, program, over, &dx.data, "mean_gh")?;
+    let reduced: Vec<&str> = over.iter().map(String::as_str).collect();
+    let (each, reduce) = (indices(operation, program, &[]), indices(operation, program, &reduced));
+    let share = reciprocal_count(operation, program, over);
+    let scope = |suffix: &str, map: &Vec<Index>, code: Scalar, reads: Vec<(String, Memlet)>, write: Memlet| {
+        let name = format!("{}.{suffix}", operation.name);
+        Scope::new(name.clone(), map.clone(), vec![Item::Tasklet(computation(operation, &name, code, reads, write))])
+    };
+    let (mut g, mut g_reads) = (Scalar::input("dy"), vec![read("dy", dy)]);
+    if let Some(gamma) = operation.input("gamma") {
+        g = g * Scalar::input("gamma");
+        g_reads.push(read("gamma", gamma));
+    }
+    let read_hat = ("hat".to_string(), at(&hat.name, &dx.subscripts, None));
+    let read_g = ("g".to_string(), at(&scaled.name, &dx.subscripts, None));
+    let rstd = operation.need_input("rstd")?;
+    let scopes = vec![
+        scope("hat", &each, hat_code, hat_reads, at(&hat.name, &dx.subscripts, None)),
+        scope("scaled", &each, g, g_reads, at(&scaled.name, &dx.subscripts, None)),
+        scope("mean_g", &reduce, Scalar::input("g") * share.clone(), vec![read_g.clone()], at(&mean_g.name, &row, Some(Combine::Sum))),
+        scope(
+            "mean_gh",
+            &reduce,
+            Scalar::input("g") * Scalar::input("hat") * share,
+            vec![read_g.clone(), read_hat.clone()],
+            at(&mean_gh.name, &row, Some(Combine::Sum)),
+        ),
+        scope(
+            "apply",
+            &each,
+            (Scalar::input("g") - Scalar::input("mean_g") - Scalar::input("hat") * Scalar::input("mean_gh")) * Scalar::input("rstd"),
+            vec![
+                read_g,
+                read_hat,
+                ("mean_g".into(), at(&mean_g.name, &row, None)),
+                ("mean_gh".into(), at(&mean_gh.name, &row, None)),
+                read("rstd", rstd),
+            ],
+            at(&dx.data, &dx.subscripts, None),
+        ),
+    ];
+    Ok(Expansion { containers: vec![hat, scaled, mean_g, mean_gh], scopes })
+}
+
+/// `dgamma = Σ dy·x̂`, `dbeta = Σ dy`, over the indices that they lack. One map for each that is wanted.
+pub(super) fn expand_grad_w(operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
+    let dy = operation.need_input("dy")?;
+    let mut scopes = Vec::new();
+    for (connector, with_hat) in [("dgamma", true), ("dbeta", false)] {
+        let Some(out) = operation.output(connector) else { continue };
+        let kept: Vec<&str> = out.subscripts.iter().filter_map(Expr::as_sym).collect();
+        let reduced: Vec<&str> = operation.indices.keys().map(String::as_str).filter(|i| !kept.contains(i)).collect();
+        let (mut code, mut reads) = (Scalar::input("dy"), vec![read("dy", dy)]);
+        if with_hat {
+            let (hat, hat_reads) = normalized(operation)?;
+            code = code * hat;
+            reads.extend(hat_reads);
+        }
+        let name = format!("{}.{connector}", operation.name);
+        let body = computation(operation, &name, code, reads, at(&out.data, &out.subscripts, Some(Combine::Sum)));
+        scopes.push(Scope::new(name, indices(operation, program, &reduced), vec![Item::Tasklet(body)]));
+    }
+    Ok(Expansion { containers: vec![], scopes })
+}
+
+pub(super) fn differentiate(_: &Operation, _: &Sdfg, _: &[String], _: &Wanted) -> Result<Derivative, OperatorError> {
     Ok(Derivative::default())
 }

@@ -1,19 +1,114 @@
-use super::*;
-type E = Result<Expansion, OperatorError>;
-type D = Result<Derivative, OperatorError>;
+//! Softmax over any set of indices, by the row maximum, so that no exponential overflows; −∞ masks give exact zeros.
+//!
+//! Flop per element: 5 forward (maximum, subtraction, exponential, sum, division) and 4 backward (product, sum,
+//! subtraction, product). With the dropout that follows it, these are the 6 and 5 of the paper's "scaled softmax".
 
-pub(super) fn flop(_: &Operation, _: &Sdfg) -> Expr {
-    Expr::Int(0)
+use super::elementwise::{at, computation, indices};
+use super::reduce::container;
+use super::*;
+use crate::data::{Lifetime, Role};
+use crate::scalar::Unary;
+use crate::scope::Item;
+
+pub(super) fn flop(operation: &Operation, program: &Sdfg) -> Expr {
+    Expr::Int(5) * operation.points(program)
 }
-pub(super) fn flop_grad(_: &Operation, _: &Sdfg) -> Expr {
-    Expr::Int(0)
+
+pub(super) fn flop_grad(operation: &Operation, program: &Sdfg) -> Expr {
+    Expr::Int(4) * operation.points(program)
 }
-pub(super) fn expand(_: &Operation, _: &Sdfg, _: &[String]) -> E {
-    Ok(Expansion::default())
+
+/// A statistic of an operation: a transient over the indices that are not in `over`, and its subscripts.
+pub(super) fn statistic(
+    operation: &Operation,
+    program: &Sdfg,
+    over: &[String],
+    like: &str,
+    suffix: &str,
+) -> Result<(Container, Vec<Expr>), OperatorError> {
+    let kept: Vec<(&String, &String)> = operation.indices.iter().filter(|(name, _)| !over.contains(name)).collect();
+    let like = container(operation, program, like)?;
+    let made = Container {
+        name: program.fresh_name(&format!("{}.{suffix}", operation.name)),
+        dims: kept.iter().map(|(_, dim)| (*dim).clone()).collect(),
+        role: Role::Transient,
+        lifetime: Lifetime::Program,
+        grad: false,
+        view: None,
+        ..like.clone()
+    };
+    Ok((made, kept.iter().map(|(name, _)| Expr::sym(name.as_str())).collect()))
 }
-pub(super) fn expand_grad(_: &Operation, _: &Sdfg, _: &[String]) -> E {
-    Ok(Expansion::default())
+
+pub(super) fn expand(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expansion, OperatorError> {
+    let (x, out) = (operation.need_input("x")?, operation.need_output("out")?);
+    let (top, row) = statistic(operation, program, over, &out.data, "max")?;
+    let (sum, _) = statistic(operation, program, over, &out.data, "sum")?;
+    let powers = Container {
+        name: program.fresh_name(&format!("{}.exp", operation.name)),
+        role: Role::Transient,
+        lifetime: Lifetime::Program,
+        view: None,
+        ..container(operation, program, &out.data)?.clone()
+    };
+    let reduced: Vec<&str> = over.iter().map(String::as_str).collect();
+    let (each, reduce) = (indices(operation, program, &[]), indices(operation, program, &reduced));
+    let scope = |suffix: &str, map: &Vec<Index>, code: Scalar, reads: Vec<(String, Memlet)>, write: Memlet| {
+        let name = format!("{}.{suffix}", operation.name);
+        Scope::new(name.clone(), map.clone(), vec![Item::Tasklet(computation(operation, &name, code, reads, write))])
+    };
+    let read = |connector: &str, data: &str, subscripts: &[Expr]| (connector.to_string(), at(data, subscripts, None));
+    let scopes = vec![
+        scope("max", &reduce, Scalar::input("x"), vec![read("x", &x.data, &x.subscripts)], at(&top.name, &row, Some(Combine::Max))),
+        scope(
+            "exp",
+            &each,
+            Scalar::unary(Unary::Exp, Scalar::input("x") - Scalar::input("max")),
+            vec![read("x", &x.data, &x.subscripts), read("max", &top.name, &row)],
+            at(&powers.name, &out.subscripts, None),
+        ),
+        scope(
+            "sum",
+            &reduce,
+            Scalar::input("exp"),
+            vec![read("exp", &powers.name, &out.subscripts)],
+            at(&sum.name, &row, Some(Combine::Sum)),
+        ),
+        scope(
+            "div",
+            &each,
+            Scalar::input("exp") / Scalar::input("sum"),
+            vec![read("exp", &powers.name, &out.subscripts), read("sum", &sum.name, &row)],
+            at(&out.data, &out.subscripts, None),
+        ),
+    ];
+    Ok(Expansion { containers: vec![top, powers, sum], scopes })
 }
-pub(super) fn differentiate(_: &Operation, _: &Sdfg, _: &[String], _: &Wanted) -> D {
+
+/// `dx = y · (dy − Σ dy·y)`.
+pub(super) fn expand_grad(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expansion, OperatorError> {
+    let (y, dy, dx) = (operation.need_input("y")?, operation.need_input("dy")?, operation.need_output("dx")?);
+    let (dot, row) = statistic(operation, program, over, &dx.data, "dot")?;
+    let reduced: Vec<&str> = over.iter().map(String::as_str).collect();
+    let both = vec![("y".to_string(), at(&y.data, &y.subscripts, None)), ("dy".to_string(), at(&dy.data, &dy.subscripts, None))];
+    let mut all = both.clone();
+    all.push(("dot".to_string(), at(&dot.name, &row, None)));
+    let dot_name = format!("{}.dot", operation.name);
+    let sum = computation(operation, &dot_name, Scalar::input("y") * Scalar::input("dy"), both, at(&dot.name, &row, Some(Combine::Sum)));
+    let apply = computation(
+        operation,
+        &operation.name,
+        Scalar::input("y") * (Scalar::input("dy") - Scalar::input("dot")),
+        all,
+        at(&dx.data, &dx.subscripts, None),
+    );
+    let scopes = vec![
+        Scope::new(dot_name, indices(operation, program, &reduced), vec![Item::Tasklet(sum)]),
+        Scope::new(operation.name.clone(), indices(operation, program, &[]), vec![Item::Tasklet(apply)]),
+    ];
+    Ok(Expansion { containers: vec![dot], scopes })
+}
+
+pub(super) fn differentiate(_: &Operation, _: &Sdfg, _: &[String], _: &Wanted) -> Result<Derivative, OperatorError> {
     Ok(Derivative::default())
 }
