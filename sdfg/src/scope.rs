@@ -27,6 +27,8 @@ pub enum Item {
 }
 
 /// What stands at the top level of a state: one kernel, once everything is expanded.
+// As for `Item`.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Unit {
     Operation(Operation),
