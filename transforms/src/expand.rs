@@ -1,0 +1,87 @@
+//! Expansion: an operation that is no contraction becomes the maps that it means, as one kernel where its iteration
+//! spaces allow.
+//!
+//! ```text
+//! y[i,k] = softmax x[i,k] over k      →      map i=0:n { map k: y.max max= x[i,k]; map k: …; map k: y[i,k] = … }
+//! ```
+//!
+//! *Legal* always: an operation means its expansion.
+//! *Moves less because* intermediates of the expansion become local to the kernel. One operation, one kernel: this is
+//! the unfused program that fusion is compared with.
+//! *Not handled*: contractions stay, they have kernels of their own.
+//! *Source*: "Data Movement Is All You Need", §IV-A.
+
+use crate::fusion::fuse;
+use crate::patch::Patch;
+use crate::transform::{Reason, Refusal, Site, Transform};
+use sdfg::{Class, Sdfg, Unit};
+
+pub struct Expand;
+
+impl Transform for Expand {
+    fn name(&self) -> &'static str {
+        "expand"
+    }
+
+    fn sites(&self, program: &Sdfg) -> Vec<Site> {
+        let expandable = |unit: &Unit| matches!(unit, Unit::Operation(o) if o.class() != Class::Contraction);
+        program
+            .units()
+            .into_iter()
+            .filter(|(_, _, unit)| expandable(unit))
+            .map(|(state, node, _)| Site { state, units: vec![node] })
+            .collect()
+    }
+
+    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
+        let refuse = |reason: Reason| Box::new(Refusal { transform: "expand", site: site.clone(), units: vec![], reason, origin: None });
+        let units = program.state(site.state).map(|s| s.units()).unwrap_or_default();
+        let found = site.units.first().and_then(|n| units.iter().find(|(m, _)| m == n));
+        let Some((node, Unit::Operation(operation))) = found else {
+            return Err(refuse(Reason::Unsupported("there is no operation here".into())));
+        };
+        if operation.class() == Class::Contraction {
+            return Err(refuse(Reason::Contraction { unit: operation.name.clone() }));
+        }
+        let expansion = operation.expand(program).map_err(|e| refuse(Reason::Unsupported(e.to_string())))?;
+        let mut expanded = program.clone();
+        for container in &expansion.containers {
+            expanded.add_container(container.clone());
+        }
+        if let Some(state) = expanded.state_mut(site.state) {
+            state.remove_unit(*node);
+        }
+        let mut scopes = Vec::new();
+        for scope in &expansion.scopes {
+            let made = expanded.insert_scope(site.state, scope).map_err(|e| refuse(Reason::Unsupported(e.to_string())))?;
+            scopes.push((made, scope.clone()));
+        }
+        let summary = format!("expand `{}`", operation.name);
+        let apart = || Patch {
+            summary: summary.clone(),
+            state: site.state,
+            remove: vec![*node],
+            insert: expansion.scopes.iter().cloned().map(Unit::Scope).collect(),
+            containers: expansion.containers.clone(),
+            drop: vec![],
+        };
+        if scopes.len() < 2 {
+            return Ok(apart());
+        }
+        match fuse(&expanded, site.state, &scopes) {
+            Ok(mut patch) => {
+                for unit in &mut patch.insert {
+                    if let Unit::Scope(scope) = unit {
+                        scope.map.label = operation.name.clone();
+                    }
+                }
+                // Containers of the expansion that the fusion left alone must exist as well.
+                let replaced: Vec<String> = patch.containers.iter().map(|c| c.name.clone()).collect();
+                let untouched = expansion.containers.iter().filter(|c| !replaced.contains(&c.name)).cloned();
+                let containers = untouched.chain(patch.containers).collect();
+                Ok(Patch { summary, remove: vec![*node], containers, ..patch })
+            }
+            Err(_) => Ok(apart()),
+        }
+    }
+}

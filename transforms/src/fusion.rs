@@ -1,0 +1,260 @@
+//! Fusion by compatible iteration spaces: two kernels become one.
+//!
+//! ```text
+//! map i=0:n { t[i] = a[i] + b[i] }            map i=0:n {
+//! map i=0:n { y[i] = exp(t[i]) }        →       t = a[i] + b[i]; y[i] = exp(t)
+//!                                             }
+//! ```
+//!
+//! *Legal when* the two share outer indices ([`shared_indices`]) and nothing that runs between them depends on the first
+//! while the second depends on it.
+//! *Moves less because* what the first hands to the second stays in registers or in a core's cache, and what both read
+//! is read once; two independent kernels over equal spaces save a launch.
+//! *Not handled*: contractions (they take only a scale), sequential indices.
+//! *Source*: "Data Movement Is All You Need", §IV and Fig. 3: (1) producer and consumer over equal spaces, (2) a consumer
+//! or producer that also reduces, (3) siblings that read the same data, (4) independent operators over equal spaces.
+
+use crate::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
+use crate::patch::Patch;
+use crate::transform::{Reason, Refusal, Site, Transform};
+use sdfg::{Expr, NodeId, Role, Scope, Sdfg, State, StateId, Unit};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Local buffers of one outer iteration must stay well within a core's private cache.
+const LOCAL_LIMIT: u64 = 128 << 10;
+
+/// Fuses pairs of scopes.
+pub struct Fusion {
+    /// Also fuse independent kernels over equal spaces, which saves a launch but no bytes.
+    pub independent: bool,
+}
+
+impl Default for Fusion {
+    fn default() -> Self {
+        Fusion { independent: true }
+    }
+}
+
+/// How two units relate, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Relation {
+    /// The second reads what the first writes.
+    Producer,
+    /// Both read a container.
+    Sibling,
+    Independent,
+}
+
+/// What one unit reads and writes at its boundary, and which units it needs.
+struct Boundary {
+    node: NodeId,
+    reads: BTreeSet<String>,
+    writes: BTreeSet<String>,
+    is_scope: bool,
+}
+
+fn boundaries(state: &State) -> Vec<Boundary> {
+    let units = state.units();
+    units
+        .iter()
+        .map(|(node, unit)| {
+            let (reads, writes) = state.boundary(*node);
+            Boundary {
+                node: *node,
+                reads: reads.into_iter().map(|m| m.data.clone()).collect(),
+                writes: writes.into_iter().map(|m| m.data.clone()).collect(),
+                is_scope: matches!(unit, Unit::Scope(_)),
+            }
+        })
+        .collect()
+}
+
+/// For each unit (by position), the positions of all units that it depends on, directly or not.
+fn ancestors(units: &[Boundary]) -> Vec<BTreeSet<usize>> {
+    let mut found: Vec<BTreeSet<usize>> = Vec::new();
+    for (n, unit) in units.iter().enumerate() {
+        let mut mine = BTreeSet::new();
+        for (m, before) in units.iter().enumerate().take(n) {
+            if before.writes.iter().any(|w| unit.reads.contains(w)) {
+                mine.insert(m);
+                mine.extend(found[m].iter().copied());
+            }
+        }
+        found.push(mine);
+    }
+    found
+}
+
+impl Transform for Fusion {
+    fn name(&self) -> &'static str {
+        "fusion"
+    }
+
+    fn sites(&self, program: &Sdfg) -> Vec<Site> {
+        let mut ranked = Vec::new();
+        for (id, state) in program.states() {
+            let units = boundaries(state);
+            for (n, second) in units.iter().enumerate() {
+                for (m, first) in units.iter().enumerate().take(n) {
+                    let relation = if first.writes.iter().any(|w| second.reads.contains(w)) {
+                        Relation::Producer
+                    } else if first.reads.iter().any(|r| second.reads.contains(r)) {
+                        Relation::Sibling
+                    } else {
+                        Relation::Independent
+                    };
+                    let wanted = match relation {
+                        Relation::Producer => true,
+                        // Contractions are never fused here: naming each pair of them would bury the refusals that tell something.
+                        Relation::Sibling => first.is_scope && second.is_scope,
+                        Relation::Independent => self.independent && first.is_scope && second.is_scope,
+                    };
+                    if wanted {
+                        ranked.push((relation, n, m, Site { state: id, units: vec![first.node, second.node] }));
+                    }
+                }
+            }
+        }
+        ranked.sort_by_key(|(relation, n, m, site)| (*relation, site.state, *n, std::cmp::Reverse(*m)));
+        ranked.into_iter().map(|(_, _, _, site)| site).collect()
+    }
+
+    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
+        let refuse = |reason: Reason| refusal(program, site, reason);
+        let state = program.state(site.state).ok_or_else(|| refuse(Reason::Unsupported("the state does not exist".into())))?;
+        let (&[first, second], units) = (site.units.as_slice(), state.units()) else {
+            return Err(refuse(Reason::Unsupported("fusion looks at two units".into())));
+        };
+        let scope_of = |node: NodeId| -> Result<Scope, Box<Refusal>> {
+            match units.iter().find(|(n, _)| *n == node) {
+                Some((_, Unit::Scope(scope))) => Ok(scope.clone()),
+                Some((_, unit @ Unit::Operation(o))) if o.class() == sdfg::Class::Contraction => {
+                    Err(refuse(Reason::Contraction { unit: unit.name().to_string() }))
+                }
+                Some((_, unit)) => Err(refuse(Reason::Unsupported(format!("`{}` has not been expanded into a map", unit.name())))),
+                None => Err(refuse(Reason::Unsupported(format!("there is no unit {node}")))),
+            }
+        };
+        let (a, b) = (scope_of(first)?, scope_of(second)?);
+        if let Some(between) = between(state, first, second) {
+            return Err(refuse(Reason::Cycle { between }));
+        }
+        let fused = fuse(program, site.state, &[(first, a), (second, b)]).map_err(refuse)?;
+        Ok(fused)
+    }
+}
+
+fn refusal(program: &Sdfg, site: &Site, reason: Reason) -> Box<Refusal> {
+    let units = program.state(site.state).map(|s| s.units()).unwrap_or_default();
+    let found: Vec<&Unit> = site.units.iter().filter_map(|n| units.iter().find(|(m, _)| m == n).map(|(_, u)| u)).collect();
+    let origin = found.last().and_then(|u| match u {
+        Unit::Operation(o) => o.origin.clone(),
+        Unit::Scope(s) => s.computations().first().and_then(|(_, c)| c.tasklet.origin.clone()),
+        _ => None,
+    });
+    let units = found.iter().map(|u| u.name().to_string()).collect();
+    Box::new(Refusal { transform: "fusion", site: site.clone(), units, reason, origin })
+}
+
+/// A unit that depends on `first` and that `second` depends on.
+fn between(state: &State, first: NodeId, second: NodeId) -> Option<String> {
+    let units = boundaries(state);
+    let reach = ancestors(&units);
+    let at = |node: NodeId| units.iter().position(|u| u.node == node);
+    let (f, s) = (at(first)?, at(second)?);
+    let middle = reach[s].iter().find(|m| **m != f && reach[**m].contains(&f))?;
+    state.units().into_iter().find(|(n, _)| *n == units[*middle].node).map(|(_, u)| u.name().to_string())
+}
+
+/// Whether anyone but the given units (and the user) needs a container.
+fn needed_outside(program: &Sdfg, state: StateId, fused: &[NodeId], data: &str) -> bool {
+    let Some(container) = program.containers.get(data) else { return true };
+    if container.role != Role::Transient {
+        return true;
+    }
+    program.states().any(|(id, s)| {
+        s.units().iter().any(|(node, _)| (id != state || !fused.contains(node)) && s.boundary(*node).0.iter().any(|m| m.data == data))
+    })
+}
+
+/// Fuses scopes of one state, given in execution order, into one.
+pub(crate) fn fuse(program: &Sdfg, state: StateId, scopes: &[(NodeId, Scope)]) -> Result<Patch, Reason> {
+    let mut all: Vec<Statement> = Vec::new();
+    let mut spaces: Vec<BTreeSet<String>> = Vec::new();
+    let mut connected = true;
+    for (n, (_, scope)) in scopes.iter().enumerate() {
+        let mut mine = statements(scope, program)
+            .ok_or_else(|| Reason::Unsupported(format!("`{}` has a sequential index or holds a contraction", scope.map.label)))?;
+        if n > 0 {
+            let names = correspondence(&all, &mine, program);
+            for statement in &mut mine {
+                statement.rename(&names);
+            }
+            let touches = |s: &Statement, data: &str| s.computation.reads.iter().chain(&s.computation.writes).any(|(_, m)| m.data == data);
+            connected &= mine.iter().any(|s| s.computation.reads.iter().any(|(_, m)| all.iter().any(|a| touches(a, &m.data))));
+        }
+        spaces.push(all_indices(&mine).keys().cloned().collect());
+        all.extend(mine);
+    }
+    unify_copies(&mut all);
+    let text = |space: &BTreeSet<String>| space.iter().cloned().collect::<Vec<_>>().join(",");
+    let hands_on = all
+        .iter()
+        .any(|w| w.computation.writes.iter().any(|(_, m)| all.iter().any(|r| r.computation.reads.iter().any(|(_, o)| o.data == m.data))));
+    if (!connected || !hands_on) && spaces.windows(2).any(|w| w[0] != w[1]) {
+        return Err(Reason::SpacesDiffer { first_space: text(&spaces[0]), second_space: text(&spaces[spaces.len() - 1]) });
+    }
+    let shared = shared_indices(&all);
+    if shared.is_empty() && !all_indices(&all).is_empty() {
+        let label = |n: usize| scopes[n].1.map.label.clone();
+        return Err(Reason::NoSharedIndex {
+            first: label(0),
+            first_space: text(&spaces[0]),
+            second: label(scopes.len() - 1),
+            second_space: text(&spaces[spaces.len() - 1]),
+        });
+    }
+    let nodes: Vec<NodeId> = scopes.iter().map(|(n, _)| *n).collect();
+    let label = scopes[scopes.len() - 1].1.map.label.clone();
+    let kept = |data: &str| needed_outside(program, state, &nodes, data);
+    let rebuilt = rebuild(&label, all, &shared, &kept, program)
+        .ok_or_else(|| Reason::Unsupported("an intermediate result is subscripted in a way that has no local form".into()))?;
+    if rebuilt.local_bytes > LOCAL_LIMIT {
+        return Err(Reason::TooLarge { bytes: rebuilt.local_bytes, limit: LOCAL_LIMIT });
+    }
+    let names: Vec<&str> = scopes.iter().map(|(_, s)| s.map.label.as_str()).collect();
+    let summary =
+        format!("fuse `{}` over [{}]", names.join("` with `"), shared.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(","));
+    Ok(Patch { summary, state, remove: nodes, insert: vec![Unit::Scope(rebuilt.scope)], containers: rebuilt.containers, drop: vec![] })
+}
+
+/// Where one statement writes a value to several containers, readers inside all read the same one of them: an earlier
+/// fusion may have left a local copy beside the container itself.
+fn unify_copies(statements: &mut [Statement]) {
+    let mut same: BTreeMap<String, (String, Vec<usize>)> = BTreeMap::new();
+    for statement in statements.iter() {
+        let writes = &statement.computation.writes;
+        for (n, (connector, first)) in writes.iter().enumerate() {
+            for (other, second) in writes.iter().skip(n + 1) {
+                if connector != other || first.wcr.is_some() || second.wcr.is_some() || same.contains_key(&first.data) {
+                    continue;
+                }
+                let (Some(ours), Some(theirs)) = (first.point(), second.point()) else { continue };
+                let places: Option<Vec<usize>> =
+                    theirs.iter().map(|t| matches!(t, Expr::Sym(_)).then(|| ours.iter().position(|o| o == t)).flatten()).collect();
+                if let Some(places) = places {
+                    same.insert(first.data.clone(), (second.data.clone(), places));
+                }
+            }
+        }
+    }
+    for statement in statements.iter_mut() {
+        for (_, memlet) in &mut statement.computation.reads {
+            if let Some((data, places)) = same.get(&memlet.data) {
+                let subset = places.iter().map(|p| memlet.subset[*p].clone()).collect();
+                *memlet = sdfg::Memlet::new(data.clone(), subset);
+            }
+        }
+        statement.computation.writes.retain(|(_, m)| !same.contains_key(&m.data));
+    }
+}

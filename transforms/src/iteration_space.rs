@@ -1,0 +1,415 @@
+//! Scopes taken apart into statements over common indices, and put together again: the ground under fusion.
+//!
+//! A statement is one computation with all indices of the maps around it. Two scopes share iterations after the indices
+//! of the second have been renamed to those of the first that they correspond to.
+
+use indexmap::{IndexMap, IndexSet};
+use sdfg::{Combine, Computation, Container, Expr, Index, IndexKind, Item, Memlet, Scope, Sdfg, Storage};
+use std::collections::BTreeMap;
+
+/// One computation and the indices it runs under.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statement {
+    pub indices: Vec<Index>,
+    pub computation: Computation,
+}
+
+impl Statement {
+    pub fn has(&self, index: &str) -> bool {
+        self.indices.iter().any(|i| i.name == index)
+    }
+
+    /// Indices that its writes combine over.
+    pub fn reduced(&self) -> IndexSet<String> {
+        let Some((_, write)) = self.computation.writes.iter().find(|(_, m)| m.wcr.is_some()) else { return IndexSet::new() };
+        let kept: Vec<String> = write.subset.iter().flat_map(range_symbols).collect();
+        self.indices.iter().map(|i| i.name.clone()).filter(|i| !kept.contains(i)).collect()
+    }
+
+    pub fn combine(&self) -> Option<Combine> {
+        self.computation.combine()
+    }
+
+    fn memlets_mut(&mut self) -> impl Iterator<Item = &mut Memlet> {
+        let Computation { reads, writes, .. } = &mut self.computation;
+        reads.iter_mut().chain(writes.iter_mut()).map(|(_, m)| m)
+    }
+
+    /// Indices renamed, everywhere.
+    pub fn rename(&mut self, names: &BTreeMap<String, String>) {
+        let with: BTreeMap<String, Expr> = names.iter().map(|(from, to)| (from.clone(), Expr::sym(to.as_str()))).collect();
+        for index in &mut self.indices {
+            if let Some(name) = names.get(&index.name) {
+                index.name = name.clone();
+            }
+            index.start = index.start.substitute(&with);
+            index.stop = index.stop.substitute(&with);
+        }
+        for memlet in self.memlets_mut() {
+            *memlet = memlet.substitute(&with);
+        }
+        for (_, code) in &mut self.computation.tasklet.code {
+            *code = code.substitute(&with);
+        }
+    }
+}
+
+pub(crate) fn range_symbols(range: &sdfg::Range) -> Vec<String> {
+    match range {
+        sdfg::Range::At(e) => e.symbols().into_iter().collect(),
+        sdfg::Range::Span { start, stop, step } => [start, stop, step].into_iter().flat_map(|e| e.symbols()).collect(),
+    }
+}
+
+/// Takes a scope apart. Containers local to it get the indices around their declaration as leading subscripts, so that
+/// all containers look as if they were whole. `None` if the scope holds operations (tile scopes) or sequential indices.
+pub fn statements(scope: &Scope, program: &Sdfg) -> Option<Vec<Statement>> {
+    fn sequential(scope: &Scope) -> bool {
+        scope.map.indices.iter().any(|i| i.kind == IndexKind::Sequential)
+            || scope.body.iter().any(|i| matches!(i, Item::Operation(_)) || matches!(i, Item::Scope(s) if sequential(s)))
+    }
+    if sequential(scope) {
+        return None;
+    }
+    // The path of scopes (by position) above each computation; the declaration of a local is where its accesses meet.
+    fn paths(scope: &Scope, path: &mut Vec<usize>, found: &mut Vec<Vec<usize>>) {
+        for (n, item) in scope.body.iter().enumerate() {
+            match item {
+                Item::Scope(inner) => {
+                    path.push(n);
+                    paths(inner, path, found);
+                    path.pop();
+                }
+                Item::Tasklet(_) => found.push(path.clone()),
+                Item::Operation(_) => {}
+            }
+        }
+    }
+    let mut places = Vec::new();
+    paths(scope, &mut Vec::new(), &mut places);
+    let computations = scope.computations();
+    // How many indices stand above a prefix of a path.
+    let index_count = |path: &[usize]| {
+        let mut here = scope;
+        let mut count = scope.map.indices.len();
+        for step in path {
+            if let Some(Item::Scope(inner)) = here.body.get(*step) {
+                count += inner.map.indices.len();
+                here = inner;
+            }
+        }
+        count
+    };
+    let mut meeting: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (path, (_, computation)) in places.iter().zip(&computations) {
+        for (_, memlet) in computation.reads.iter().chain(&computation.writes) {
+            let local = program.containers.get(&memlet.data).is_some_and(|c| c.storage != Storage::Heap);
+            if local {
+                meeting
+                    .entry(&memlet.data)
+                    .and_modify(|known| {
+                        let common = known.iter().zip(path).take_while(|(a, b)| a == b).count();
+                        known.truncate(common);
+                    })
+                    .or_insert_with(|| path.clone());
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for (around, computation) in computations {
+        let mut statement = Statement { indices: around.iter().map(|i| (*i).clone()).collect(), computation: computation.clone() };
+        for memlet in statement.memlets_mut() {
+            if let Some(path) = meeting.get(memlet.data.as_str()) {
+                let outer = around.iter().take(index_count(path)).map(|i| sdfg::Range::At(Expr::sym(i.name.as_str())));
+                memlet.subset = outer.chain(memlet.subset.iter().cloned()).collect();
+            }
+        }
+        found.push(statement);
+    }
+    Some(found)
+}
+
+/// Every index of the statements, in order of first appearance.
+pub fn all_indices(statements: &[Statement]) -> IndexMap<String, Index> {
+    let mut found = IndexMap::new();
+    for statement in statements {
+        for index in &statement.indices {
+            found.entry(index.name.clone()).or_insert_with(|| index.clone());
+        }
+    }
+    found
+}
+
+/// Names for the indices of `second` such that corresponding indices are called as in `first`.
+///
+/// Correspondence is taken from what the second reads of the first, then from containers that both read, then from equal
+/// dims, then from equal sizes. Indices without a counterpart keep their name unless it is taken.
+pub fn correspondence(first: &[Statement], second: &[Statement], program: &Sdfg) -> BTreeMap<String, String> {
+    let (ours, theirs) = (all_indices(first), all_indices(second));
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    let mut pair = |their: &str, our: &str| {
+        let (Some(t), Some(o)) = (theirs.get(their), ours.get(our)) else { return };
+        if !names.contains_key(their) && !names.values().any(|n| n == our) && t.count() == o.count() {
+            names.insert(their.to_string(), our.to_string());
+        }
+    };
+    let memlets = |statements: &[Statement], writes: bool| -> Vec<Memlet> {
+        statements
+            .iter()
+            .flat_map(|s| if writes { s.computation.writes.clone() } else { s.computation.reads.clone() })
+            .map(|(_, m)| m)
+            .collect()
+    };
+    for writes in [true, false] {
+        for our in memlets(first, writes) {
+            for their in memlets(second, false).iter().filter(|m| m.data == our.data) {
+                for (o, t) in our.subset.iter().zip(&their.subset) {
+                    if let (sdfg::Range::At(Expr::Sym(o)), sdfg::Range::At(Expr::Sym(t))) = (o, t) {
+                        pair(t, o);
+                    }
+                }
+            }
+        }
+    }
+    for same in [|a: &Index, b: &Index, _: &Sdfg| a.dim == b.dim, |a: &Index, b: &Index, p: &Sdfg| p.size_of(&a.dim) == p.size_of(&b.dim)] {
+        for (t, index) in &theirs {
+            for (o, other) in &ours {
+                if same(index, other, program) {
+                    pair(t, o);
+                }
+            }
+        }
+    }
+    for their in theirs.keys() {
+        if names.contains_key(their) {
+            continue;
+        }
+        let taken = |name: &str| ours.contains_key(name) || names.values().any(|n| n == name);
+        let fresh = if taken(their) {
+            (2..).map(|n| format!("{their}_{n}")).find(|n| !taken(n) && !theirs.contains_key(n)).unwrap_or_default()
+        } else {
+            their.clone()
+        };
+        names.insert(their.clone(), fresh);
+    }
+    names
+}
+
+/// The indices that may be shared by all statements on the outside, in order of first appearance.
+///
+/// *Legal when* every statement has the index; nobody reads inside what is combined over it; and whatever is handed from
+/// one statement to another is written and read under the same value of it.
+pub fn shared_indices(statements: &[Statement]) -> Vec<Index> {
+    let mut shared = Vec::new();
+    'index: for (name, index) in all_indices(statements) {
+        if !statements.iter().all(|s| s.has(&name)) {
+            continue;
+        }
+        for writer in statements {
+            let combined = writer.reduced().contains(&name);
+            for (_, write) in &writer.computation.writes {
+                for reader in statements {
+                    for (_, read) in reader.computation.reads.iter().filter(|(_, m)| m.data == write.data) {
+                        if combined || !same_value(write, read, &name) {
+                            continue 'index;
+                        }
+                    }
+                }
+            }
+        }
+        shared.push(index);
+    }
+    shared
+}
+
+/// Whether writer and reader touch a common element only under equal values of the index: some dimension is subscripted
+/// by the same expression in the index alone.
+fn same_value(write: &Memlet, read: &Memlet, index: &str) -> bool {
+    let mentions = |r: &sdfg::Range| range_symbols(r).iter().any(|s| s == index);
+    let pinned =
+        write.subset.iter().zip(&read.subset).any(|(w, r)| {
+            w == r && mentions(w) && matches!(w, sdfg::Range::At(e) if sdfg::propagate::slope(e, index).is_some_and(|s| s != 0))
+        });
+    // Elsewhere the index must not shift the read against the write.
+    pinned && write.subset.iter().zip(&read.subset).all(|(w, r)| w == r || (!mentions(w) && !mentions(r)))
+}
+
+/// A scope put together: the scope, and the containers that changed or are new.
+pub struct Rebuilt {
+    pub scope: Scope,
+    pub containers: Vec<Container>,
+    /// Bytes of local buffers for one iteration of the outer map.
+    pub local_bytes: u64,
+}
+
+/// Puts statements (in execution order) together under `shared` outer indices.
+///
+/// Containers that are written and read inside become local; those in `kept` are written to their own memory as well.
+/// Inner loops over equal indices are merged where no reduction stands between them.
+pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: &dyn Fn(&str) -> bool, program: &Sdfg) -> Option<Rebuilt> {
+    let is_shared = |name: &str| shared.iter().any(|i| i.name == name);
+    let groups = group(&statements, &is_shared);
+    let mut group_of = vec![0; statements.len()];
+    for (g, (_, members)) in groups.iter().enumerate() {
+        for member in members {
+            group_of[*member] = g;
+        }
+    }
+    // Which containers are handed on inside, and between which groups.
+    let mut handed: IndexMap<String, (usize, Vec<usize>)> = IndexMap::new();
+    for (w, writer) in statements.iter().enumerate() {
+        for (_, write) in &writer.computation.writes {
+            let readers: Vec<usize> =
+                (0..statements.len()).filter(|r| statements[*r].computation.reads.iter().any(|(_, m)| m.data == write.data)).collect();
+            if !readers.is_empty() {
+                handed.insert(write.data.clone(), (w, readers));
+            }
+        }
+    }
+    let mut containers = Vec::new();
+    let mut locals: BTreeMap<String, (String, Vec<usize>)> = BTreeMap::new();
+    let mut copies: BTreeMap<usize, Vec<Statement>> = BTreeMap::new();
+    let mut local_bytes = 0u64;
+    for (data, (writer, readers)) in &handed {
+        let declared = program.containers.get(data)?;
+        let (_, write) = statements[*writer].computation.writes.iter().find(|(_, m)| m.data == *data)?;
+        let combined = statements[*writer].combine().is_some();
+        let one_loop = !combined && readers.iter().all(|r| group_of[*r] == group_of[*writer]);
+        // Dimensions that stay: those subscripted by inner indices, unless all happens in one inner loop.
+        let stays: Vec<usize> = (0..write.subset.len())
+            .filter(|d| !one_loop && range_symbols(&write.subset[*d]).iter().any(|s| statements[*writer].has(s) && !is_shared(s)))
+            .collect();
+        let dims: Vec<String> = stays
+            .iter()
+            .map(|d| {
+                range_symbols(&write.subset[*d])
+                    .first()
+                    .and_then(|s| statements[*writer].indices.iter().find(|i| i.name == *s))
+                    .map(|i| i.dim.clone())
+            })
+            .collect::<Option<_>>()?;
+        let keep = declared.storage == Storage::Heap && kept(data);
+        let name = if keep { program.fresh_name(&format!("{data}.here")) } else { data.clone() };
+        let made = Container {
+            grad: false,
+            view: None,
+            origin: declared.origin.clone(),
+            ..Container::local(name.clone(), dims.clone(), declared.dtype)
+        };
+        let elements =
+            dims.iter().try_fold(1u64, |n, d| program.size_of(d).eval(&program.sizes).ok().map(|s| n.saturating_mul(s.max(0) as u64)))?;
+        if !dims.is_empty() {
+            local_bytes = local_bytes.saturating_add(declared.dtype.bytes(elements));
+        }
+        if keep && combined {
+            copies.entry(*writer).or_default().push(copy_out(&statements[*writer], write, &name, &stays));
+        }
+        containers.push(made);
+        locals.insert(data.clone(), (name, stays));
+    }
+    let localized = |memlet: &Memlet| -> Memlet {
+        match locals.get(&memlet.data) {
+            Some((name, stays)) => {
+                Memlet::new(name.clone(), stays.iter().map(|d| memlet.subset[*d].clone()).collect()).with_wcr(memlet.wcr)
+            }
+            None => memlet.clone(),
+        }
+    };
+    let mut body = Vec::new();
+    for (inner, members) in &groups {
+        let mut tasklets = Vec::new();
+        let mut after = Vec::new();
+        for member in members {
+            let statement = &statements[*member];
+            let mut computation = statement.computation.clone();
+            for (_, memlet) in &mut computation.reads {
+                *memlet = localized(memlet);
+            }
+            let mut writes = Vec::new();
+            for (connector, memlet) in &computation.writes {
+                if locals.contains_key(&memlet.data) {
+                    writes.push((connector.clone(), localized(memlet)));
+                    if memlet.wcr.is_none() && program.containers.get(&memlet.data)?.storage == Storage::Heap && kept(&memlet.data) {
+                        writes.push((connector.clone(), memlet.clone()));
+                    }
+                } else {
+                    writes.push((connector.clone(), memlet.clone()));
+                }
+            }
+            computation.writes = writes;
+            tasklets.push(Item::Tasklet(computation));
+            after.extend(copies.remove(member).unwrap_or_default());
+        }
+        if inner.is_empty() {
+            body.extend(tasklets);
+        } else {
+            let indices =
+                members.first().map(|m| statements[*m].indices.iter().filter(|i| !is_shared(&i.name)).cloned().collect::<Vec<_>>())?;
+            let reduction = |name: &str| members.iter().all(|m| statements[*m].reduced().contains(name));
+            let indices = indices
+                .into_iter()
+                .map(|i| Index { kind: if reduction(&i.name) { IndexKind::Reduction } else { IndexKind::Independent }, ..i })
+                .collect();
+            body.push(Item::Scope(Scope::new(format!("{label}.{}", body.len()), indices, tasklets)));
+        }
+        for copy in after {
+            let inner: Vec<Index> = copy.indices.iter().filter(|i| !is_shared(&i.name)).cloned().collect();
+            let item = Item::Tasklet(copy.computation);
+            body.push(if inner.is_empty() { item } else { Item::Scope(Scope::new(format!("{label}.{}", body.len()), inner, vec![item])) });
+        }
+    }
+    let everywhere = |name: &str| statements.iter().all(|s| s.reduced().contains(name));
+    let outer = shared
+        .iter()
+        .map(|i| Index { kind: if everywhere(&i.name) { IndexKind::Reduction } else { IndexKind::Independent }, ..i.clone() })
+        .collect();
+    Some(Rebuilt { scope: Scope::new(label, outer, body), containers, local_bytes })
+}
+
+/// Statements sharing an inner loop: (sorted names of inner indices, members in order). A statement goes into the earliest
+/// loop over its indices that comes after everything it needs; a reduction is complete only after its loop.
+fn group(statements: &[Statement], is_shared: &dyn Fn(&str) -> bool) -> Vec<(Vec<String>, Vec<usize>)> {
+    let mut groups: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
+    let mut group_of: Vec<usize> = Vec::new();
+    for (n, statement) in statements.iter().enumerate() {
+        let mut inner: Vec<String> = statement.indices.iter().map(|i| i.name.clone()).filter(|i| !is_shared(i)).collect();
+        inner.sort();
+        let mut earliest = 0;
+        for (w, writer) in statements.iter().enumerate().take(n) {
+            let needed = writer.computation.writes.iter().find_map(|(_, write)| {
+                statement.computation.reads.iter().find(|(_, read)| read.data == write.data).map(|(_, read)| (write, read))
+            });
+            if let Some((write, read)) = needed {
+                let pointwise = writer.combine().is_none() && write.subset == read.subset && groups[group_of[w]].0 == inner;
+                earliest = earliest.max(group_of[w] + usize::from(!pointwise));
+            }
+        }
+        let at = match (earliest..groups.len()).find(|g| groups[*g].0 == inner) {
+            Some(g) => g,
+            None => {
+                groups.push((inner, Vec::new()));
+                groups.len() - 1
+            }
+        };
+        groups[at].1.push(n);
+        group_of.push(at);
+    }
+    groups
+}
+
+/// The statement that writes a finished local reduction to its own memory.
+fn copy_out(statement: &Statement, write: &Memlet, local: &str, stays: &[usize]) -> Statement {
+    let reduced = statement.reduced();
+    let mut computation = statement.computation.clone();
+    computation.tasklet.code = vec![("out".into(), sdfg::Scalar::input("value"))];
+    computation.tasklet.name = format!("{}.store", computation.tasklet.name);
+    computation.reads = vec![("value".into(), Memlet::new(local, stays.iter().map(|d| write.subset[*d].clone()).collect()))];
+    computation.writes = vec![("out".into(), Memlet { wcr: None, ..write.clone() })];
+    let indices = statement
+        .indices
+        .iter()
+        .filter(|i| !reduced.contains(&i.name))
+        .map(|i| Index { kind: IndexKind::Independent, ..i.clone() })
+        .collect();
+    Statement { indices, computation }
+}

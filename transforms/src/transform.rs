@@ -1,0 +1,77 @@
+//! What a transform is: sites, and for each site a patch or the reason why not.
+
+use crate::patch::Patch;
+use sdfg::{NodeId, Origin, Sdfg, StateId};
+use serde::Serialize;
+use std::fmt;
+
+/// Top-level units of one state that a transform looks at, in execution order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Site {
+    pub state: StateId,
+    pub units: Vec<NodeId>,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.state)?;
+        for unit in &self.units {
+            write!(f, " {unit}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a transform does not apply. Unknown is never yes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
+pub enum Reason {
+    #[error("`{unit}` is a contraction; only scaling is fused into contractions here")]
+    Contraction { unit: String },
+    #[error("`{between}` runs between them and depends on the first, as the second depends on it; fusing would make a cycle")]
+    Cycle { between: String },
+    #[error(
+        "they share no index that every one of their computations has: {first} iterates over [{first_space}], {second} over [{second_space}]"
+    )]
+    NoSharedIndex { first: String, first_space: String, second: String, second_space: String },
+    #[error(
+        "they neither read a common container nor does one read what the other writes, and their iteration spaces differ: [{first_space}] against [{second_space}]"
+    )]
+    SpacesDiffer { first_space: String, second_space: String },
+    #[error("the intermediate results would need {bytes} bytes for each iteration, more than the {limit} that stay in a core's cache")]
+    TooLarge { bytes: u64, limit: u64 },
+    #[error("the program would move {bytes} bytes more")]
+    MovesMore { bytes: u64 },
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+/// A located "no", in full sentences.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Refusal {
+    pub transform: &'static str,
+    pub site: Site,
+    /// Names of the units at the site.
+    pub units: Vec<String>,
+    pub reason: Reason,
+    pub origin: Option<Origin>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} refused at {} (`{}`): {}", self.transform, self.site, self.units.join("`, `"), self.reason)?;
+        if let Some(origin) = &self.origin {
+            write!(f, "\n  from: {origin}")?;
+        }
+        Ok(())
+    }
+}
+
+pub trait Transform {
+    fn name(&self) -> &'static str;
+
+    /// Where it could apply, best first.
+    fn sites(&self, program: &Sdfg) -> Vec<Site>;
+
+    /// "Can apply" is exactly `plan(..).is_ok()`.
+    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>>;
+}
