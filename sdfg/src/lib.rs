@@ -21,6 +21,7 @@ pub mod memlet;
 pub mod node;
 pub mod philox;
 pub mod propagate;
+pub mod random;
 pub mod scalar;
 pub mod scope;
 pub mod state;
