@@ -12,7 +12,7 @@
 //! *Source*: "Data Movement Is All You Need", §IV-A.
 
 use crate::fusion::fuse;
-use crate::patch::Patch;
+use crate::patch::{Edit, Patch};
 use crate::transform::{Reason, Refusal, Site, Transform};
 use sdfg::{Class, Sdfg, Unit};
 
@@ -57,20 +57,21 @@ impl Transform for Expand {
             scopes.push((made, scope.clone()));
         }
         let summary = format!("expand `{}`", operation.name);
+        let edit = |insert: Vec<Unit>| vec![Edit { state: site.state, remove: vec![*node], insert }];
         let apart = || Patch {
             summary: summary.clone(),
-            state: site.state,
-            remove: vec![*node],
-            insert: expansion.scopes.iter().cloned().map(Unit::Scope).collect(),
+            edits: edit(expansion.scopes.iter().cloned().map(Unit::Scope).collect()),
             containers: expansion.containers.clone(),
             drop: vec![],
+            dims: vec![],
         };
         if scopes.len() < 2 {
             return Ok(apart());
         }
         match fuse(&expanded, site.state, &scopes) {
-            Ok(mut patch) => {
-                for unit in &mut patch.insert {
+            Ok(patch) => {
+                let mut insert: Vec<Unit> = patch.edits.into_iter().flat_map(|e| e.insert).collect();
+                for unit in &mut insert {
                     if let Unit::Scope(scope) = unit {
                         scope.map.label = operation.name.clone();
                     }
@@ -79,7 +80,7 @@ impl Transform for Expand {
                 let replaced: Vec<String> = patch.containers.iter().map(|c| c.name.clone()).collect();
                 let untouched = expansion.containers.iter().filter(|c| !replaced.contains(&c.name)).cloned();
                 let containers = untouched.chain(patch.containers).collect();
-                Ok(Patch { summary, remove: vec![*node], containers, ..patch })
+                Ok(Patch { summary, edits: edit(insert), containers, drop: vec![], dims: vec![] })
             }
             Err(_) => Ok(apart()),
         }

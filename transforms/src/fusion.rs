@@ -15,7 +15,7 @@
 //! or producer that also reduces, (3) siblings that read the same data, (4) independent operators over equal spaces.
 
 use crate::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
-use crate::patch::Patch;
+use crate::patch::{Edit, Patch};
 use crate::transform::{Reason, Refusal, Site, Transform};
 use sdfg::{Expr, NodeId, Role, Scope, Sdfg, State, StateId, Unit};
 use std::collections::{BTreeMap, BTreeSet};
@@ -225,7 +225,8 @@ pub(crate) fn fuse(program: &Sdfg, state: StateId, scopes: &[(NodeId, Scope)]) -
     let names: Vec<&str> = scopes.iter().map(|(_, s)| s.map.label.as_str()).collect();
     let summary =
         format!("fuse `{}` over [{}]", names.join("` with `"), shared.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(","));
-    Ok(Patch { summary, state, remove: nodes, insert: vec![Unit::Scope(rebuilt.scope)], containers: rebuilt.containers, drop: vec![] })
+    let edits = vec![Edit { state, remove: nodes, insert: vec![Unit::Scope(rebuilt.scope)] }];
+    Ok(Patch { summary, edits, containers: rebuilt.containers, drop: vec![], dims: vec![] })
 }
 
 /// Where one statement writes a value to several containers, readers inside all read the same one of them: an earlier

@@ -2,6 +2,7 @@
 //!
 //! A [`Transform`] looks at a site and returns a [`Patch`] or a [`Refusal`]; one driver applies patches.
 
+pub mod algebraic;
 pub mod driver;
 pub mod expand;
 pub mod fusion;
@@ -12,5 +13,5 @@ pub mod transform;
 pub use driver::{Options, Outcome, Step, Stop, fixpoint};
 pub use expand::Expand;
 pub use fusion::Fusion;
-pub use patch::{Patch, PatchError};
+pub use patch::{Edit, Patch, PatchError};
 pub use transform::{Reason, Refusal, Site, Transform};

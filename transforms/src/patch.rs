@@ -1,19 +1,27 @@
 //! A rewrite as a value: units out, units in, containers changed.
 
-use sdfg::{BuildError, Container, NodeId, Sdfg, StateId, Unit};
+use sdfg::{BuildError, Container, Expr, NodeId, Sdfg, StateId, Unit};
+
+/// The part of a rewrite that falls into one state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edit {
+    pub state: StateId,
+    pub remove: Vec<NodeId>,
+    /// In execution order.
+    pub insert: Vec<Unit>,
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Patch {
     /// What it does, for the log: a sentence without its full stop.
     pub summary: String,
-    pub state: StateId,
-    pub remove: Vec<NodeId>,
-    /// In execution order.
-    pub insert: Vec<Unit>,
+    pub edits: Vec<Edit>,
     /// Added, or replacing a container of the same name.
     pub containers: Vec<Container>,
     /// Names of containers that exist no longer.
     pub drop: Vec<String>,
+    /// Dims that the new containers need: name and size.
+    pub dims: Vec<(String, Expr)>,
 }
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -29,22 +37,27 @@ pub enum PatchError {
 impl Patch {
     /// Applies the rewrite; outer memlets are propagated again from inside.
     pub fn apply(&self, program: &mut Sdfg) -> Result<(), PatchError> {
-        let state =
-            program.state_mut(self.state).ok_or_else(|| PatchError::NoState { summary: self.summary.clone(), state: self.state })?;
-        for node in &self.remove {
-            state.remove_unit(*node);
+        for edit in &self.edits {
+            let missing = || PatchError::NoState { summary: self.summary.clone(), state: edit.state };
+            let state = program.state_mut(edit.state).ok_or_else(missing)?;
+            for node in &edit.remove {
+                state.remove_unit(*node);
+            }
         }
         for name in &self.drop {
             program.containers.shift_remove(name);
+        }
+        for (dim, size) in &self.dims {
+            program.dims.insert(dim.clone(), size.clone());
         }
         for container in &self.containers {
             program.add_container(container.clone());
         }
         let build = |source| PatchError::Build { summary: self.summary.clone(), source };
-        for unit in &self.insert {
+        for (edit, unit) in self.edits.iter().flat_map(|e| e.insert.iter().map(move |u| (e, u))) {
             match unit {
-                Unit::Operation(operation) => program.insert_operation(self.state, operation).map_err(build)?,
-                Unit::Scope(scope) => program.insert_scope(self.state, scope).map_err(build)?,
+                Unit::Operation(operation) => program.insert_operation(edit.state, operation).map_err(build)?,
+                Unit::Scope(scope) => program.insert_scope(edit.state, scope).map_err(build)?,
                 other => return Err(PatchError::Unit { summary: self.summary.clone(), unit: other.name().to_string() }),
             };
         }

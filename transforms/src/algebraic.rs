@@ -1,0 +1,382 @@
+//! Algebraic fusion: contractions that share an operand, or whose results are summed, become one contraction over
+//! stacked operands.
+//!
+//! ```text
+//! q[p,j] = wq[p,i]·x[i,j]                       w.stack = [wq; wk]        (wq, wk become slices)
+//! k[p,j] = wk[p,i]·x[i,j]              →        q.stack[p',j] = w.stack[p',i]·x[i,j]
+//!
+//! s[i,j] = wq[p,i]·dq[p,j]; t[i,j] = wk[p,i]·dk[p,j]; dx = s + t
+//!                                      →        dx.stack[i,j] = w.stack[p',i]·dq.stack[p',j]
+//! ```
+//!
+//! *Legal when* the contractions agree in all indices but one, along which the operands that differ are stacked; each
+//! stacked container is written by one of them only, or given from outside, and is no slice of something else yet.
+//! *Moves less because* the shared operand is read once (and the sum is never written in parts).
+//! *Not handled*: operands with subscripts other than plain indices.
+//! Which stacking wins is decided by measurement: callers build one program for each choice.
+//! *Source*: "Data Movement Is All You Need", §IV-D and Table II.
+
+use crate::patch::{Edit, Patch};
+use crate::transform::{Reason, Refusal, Site, Transform};
+use sdfg::data::View;
+use sdfg::{Container, Expr, NodeId, Op, Operand, Operation, Role, Scalar, Sdfg, StateId, Unit};
+use std::collections::BTreeMap;
+
+/// Stacks groups of contractions. A site is a group, in stacking order.
+pub struct Stack;
+
+/// Contractions of one state that can be stacked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    pub site: Site,
+    /// Names of the operations.
+    pub members: Vec<String>,
+    /// For each member the container that tells it apart, without the prefix of gradients: `wq`, `wk`, `wv`.
+    pub weights: Vec<String>,
+}
+
+/// Whether a group shares an operand or sums its results.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Shared,
+    Summed,
+}
+
+fn contractions(program: &Sdfg, state: StateId) -> Vec<(NodeId, Operation)> {
+    let units = program.state(state).map(|s| s.units()).unwrap_or_default();
+    units
+        .into_iter()
+        .filter_map(|(n, u)| if let Unit::Operation(o) = u { matches!(o.op, Op::Contraction { .. }).then_some((n, o)) } else { None })
+        .collect()
+}
+
+/// The operand that is a weight, its gradient, or else the one that is not shared.
+fn weight_of(program: &Sdfg, operation: &Operation) -> Option<String> {
+    operation
+        .inputs
+        .iter()
+        .chain(&operation.outputs)
+        .map(|o| o.data.strip_prefix("d_").unwrap_or(&o.data))
+        .find(|d| program.containers.get(*d).is_some_and(|c| c.role == Role::Parameter))
+        .map(str::to_string)
+}
+
+/// All maximal groups, in program order; within a group in the order in which the weights are declared.
+pub fn groups(program: &Sdfg) -> Vec<Group> {
+    let mut found: Vec<Group> = Vec::new();
+    for (state, _) in program.states() {
+        let all = contractions(program, state);
+        let mut pools: Vec<Vec<(NodeId, Operation)>> = Vec::new();
+        for (node, operation) in &all {
+            for shared in &operation.inputs {
+                let members: Vec<_> = all.iter().filter(|(_, o)| o.inputs.iter().any(|i| i.data == shared.data)).cloned().collect();
+                if members.first().is_some_and(|(n, _)| n == node) {
+                    pools.push(members);
+                }
+            }
+        }
+        for (_, unit) in program.state(state).map(|s| s.units()).unwrap_or_default() {
+            if let Unit::Operation(sum) = unit
+                && is_sum(&sum)
+            {
+                pools.push(
+                    all.iter().filter(|(_, o)| o.outputs.iter().any(|w| sum.inputs.iter().any(|r| r.data == w.data))).cloned().collect(),
+                );
+            }
+        }
+        for pool in pools {
+            let mut members: Vec<(usize, String, NodeId, String)> = Vec::new();
+            for (node, operation) in &pool {
+                let Some(weight) = weight_of(program, operation) else { continue };
+                let place = program.containers.get_index_of(&weight).unwrap_or(usize::MAX);
+                if !members.iter().any(|(_, w, _, _)| *w == weight) {
+                    members.push((place, weight, *node, operation.name.clone()));
+                }
+            }
+            members.sort();
+            let site = Site { state, units: members.iter().map(|m| m.2).collect() };
+            if members.len() >= 2 && Stack.plan(program, &site).is_ok() && !found.iter().any(|g| g.site == site) {
+                found.push(Group {
+                    site,
+                    members: members.iter().map(|m| m.3.clone()).collect(),
+                    weights: members.into_iter().map(|m| m.1).collect(),
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Whether the operation adds its inputs and does nothing else.
+fn is_sum(operation: &Operation) -> bool {
+    fn terms(code: &Scalar) -> bool {
+        match code {
+            Scalar::Input(_) => true,
+            Scalar::Binary(sdfg::Binary::Add, a, b) => terms(a) && terms(b),
+            _ => false,
+        }
+    }
+    matches!(&operation.op, Op::Elementwise { code, .. } if terms(code) && operation.inputs.len() >= 2)
+}
+
+/// The program with the contractions of these weights stacked wherever that is possible, forward and backward.
+pub fn stacked(program: &Sdfg, weights: &[String]) -> Result<Sdfg, crate::driver::DriverError> {
+    let mut program = program.clone();
+    loop {
+        let chosen = |g: &Group| g.weights.iter().filter(|w| weights.contains(w)).count() >= 2;
+        let Some(group) = groups(&program).into_iter().find(chosen) else { return Ok(program) };
+        let units = group.site.units.iter().zip(&group.weights).filter(|(_, w)| weights.contains(w)).map(|(n, _)| *n).collect();
+        match Stack.plan(&program, &Site { units, ..group.site }) {
+            Ok(patch) => patch.apply(&mut program)?,
+            Err(_) => return Ok(program),
+        }
+    }
+}
+
+impl Transform for Stack {
+    fn name(&self) -> &'static str {
+        "stack"
+    }
+
+    fn sites(&self, program: &Sdfg) -> Vec<Site> {
+        groups(program).into_iter().map(|g| g.site).collect()
+    }
+
+    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
+        let all = contractions(program, site.state);
+        let members: Vec<Operation> = site.units.iter().filter_map(|n| all.iter().find(|(m, _)| m == n).map(|(_, o)| o.clone())).collect();
+        let refuse = |why: &str| {
+            let units = members.iter().map(|o| o.name.clone()).collect();
+            Box::new(Refusal {
+                transform: "stack",
+                site: site.clone(),
+                units,
+                reason: Reason::Unsupported(why.into()),
+                origin: members.first().and_then(|o| o.origin.clone()),
+            })
+        };
+        if members.len() < 2 || members.len() != site.units.len() {
+            return Err(refuse("stacking takes at least two contractions"));
+        }
+        if members.iter().any(|o| o.op != members[0].op) {
+            return Err(refuse("the contractions are scaled differently"));
+        }
+        let shared =
+            members[0].inputs.iter().find(|i| members.iter().all(|o| o.inputs.iter().any(|j| j.data == i.data))).map(|i| i.data.clone());
+        let form = if shared.is_some() { Form::Shared } else { Form::Summed };
+        let aligned: Option<Vec<Operation>> = members.iter().map(|o| align(&members[0], o, shared.as_deref())).collect();
+        let Some(aligned) = aligned else { return Err(refuse("the contractions have different forms")) };
+        let Some(index) = stack_index(program, &aligned, form) else {
+            return Err(refuse("no single index exists along which the operands can be stacked while all others have equal sizes"));
+        };
+        plan_stack(program, site, &aligned, &index, form).map_err(|why| refuse(&why))
+    }
+}
+
+/// A member with its operands in the order of the first and its indices called as in the first.
+fn align(first: &Operation, member: &Operation, shared: Option<&str>) -> Option<Operation> {
+    let mut member = member.clone();
+    if let Some(shared) = shared {
+        let place = |o: &Operation| o.inputs.iter().position(|i| i.data == shared);
+        if place(first) != place(&member) {
+            member.inputs.reverse();
+            for (input, like) in member.inputs.iter_mut().zip(&first.inputs) {
+                input.connector = like.connector.clone();
+            }
+        }
+    }
+    let mut names: BTreeMap<String, Expr> = BTreeMap::new();
+    let pairs = member.inputs.iter().zip(&first.inputs).chain(member.outputs.iter().zip(&first.outputs));
+    for (ours, like) in pairs {
+        let (a, b) = (ours.index_names()?, like.index_names()?);
+        if a.len() != b.len() {
+            return None;
+        }
+        for (a, b) in a.iter().zip(&b) {
+            let known = names.entry(a.to_string()).or_insert_with(|| Expr::sym(*b));
+            if known.as_sym() != Some(b) {
+                return None;
+            }
+        }
+    }
+    for operand in member.inputs.iter_mut().chain(member.outputs.iter_mut()) {
+        operand.subscripts = operand.subscripts.iter().map(|s| s.substitute(&names)).collect();
+    }
+    member.indices = member
+        .indices
+        .iter()
+        .filter_map(|(name, dim)| names.get(name).and_then(Expr::as_sym).map(|n| (n.to_string(), dim.clone())))
+        .collect();
+    Some(member)
+}
+
+fn uses(operand: &Operand, index: &str) -> bool {
+    operand.subscripts.iter().any(|s| s.as_sym() == Some(index))
+}
+
+/// The index to stack along: present in everything that differs and in nothing that is shared; all others agree in size.
+fn stack_index(program: &Sdfg, members: &[Operation], form: Form) -> Option<String> {
+    let first = &members[0];
+    let differs = |n: usize| members.iter().any(|o| o.inputs[n].data != first.inputs[n].data);
+    let fits = |index: &str| {
+        let inputs = first.inputs.iter().enumerate().all(|(n, operand)| uses(operand, index) == differs(n));
+        let output = uses(&first.outputs[0], index) == (form == Form::Shared);
+        let sizes = first.indices.iter().all(|(name, dim)| {
+            name == index || members.iter().all(|o| o.indices.get(name).is_some_and(|d| program.size_of(d) == program.size_of(dim)))
+        });
+        inputs && output && sizes
+    };
+    first.indices.keys().find(|i| fits(i)).cloned()
+}
+
+fn plan_stack(program: &Sdfg, site: &Site, members: &[Operation], index: &str, form: Form) -> Result<Patch, String> {
+    let first = &members[0];
+    let lengths: Vec<Expr> = members.iter().map(|o| o.indices.get(index).map_or(Expr::Int(0), |d| program.size_of(d))).collect();
+    let total = lengths.iter().cloned().fold(Expr::Int(0), |a, b| a + b);
+    let dim = first.indices.get(index).cloned().unwrap_or_default();
+    let stacked_dim = format!("{dim}.x{}", members.len());
+    if program.dims.get(&stacked_dim).is_some_and(|size| *size != total) {
+        return Err(format!("the dim `{stacked_dim}` exists with another size"));
+    }
+    let offsets: Vec<Expr> = (0..members.len()).map(|n| lengths[..n].iter().cloned().fold(Expr::Int(0), |a, b| a + b)).collect();
+    // Old container → (stacked container, dimension, offset), for every container that is stacked.
+    let mut moved: BTreeMap<String, (String, usize, Expr)> = BTreeMap::new();
+    let mut containers: Vec<Container> = Vec::new();
+    let mut drop = Vec::new();
+    let mut merged = Operation { name: format!("{}.stack{}", first.name, members.len()), ..first.clone() };
+    merged.indices.insert(index.to_string(), stacked_dim.clone());
+    let operands = |o: &Operation| o.inputs.iter().chain(&o.outputs).cloned().collect::<Vec<_>>();
+    for (n, operand) in operands(first).iter().enumerate() {
+        if !uses(operand, index) {
+            continue;
+        }
+        let axis = operand.subscripts.iter().position(|s| s.as_sym() == Some(index)).ok_or("an operand lacks the index")?;
+        let names: Vec<String> = members.iter().map(|o| operands(o)[n].data.clone()).collect();
+        let parent = existing_parent(program, &names, axis, &offsets, &total)?;
+        let parent = match parent {
+            Some(parent) => parent,
+            None => stack_containers(program, &names, axis, &stacked_dim, &offsets, &mut moved, &mut containers, &mut drop)?,
+        };
+        let place = if n < merged.inputs.len() { &mut merged.inputs[n] } else { &mut merged.outputs[n - first.inputs.len()] };
+        place.data = parent;
+    }
+    let mut edits: Vec<Edit> = Vec::new();
+    let mut summed = None;
+    if form == Form::Summed {
+        let results: Vec<String> = members.iter().map(|o| o.outputs[0].data.clone()).collect();
+        summed = Some(replace_sum(program, site.state, &results)?);
+        drop.extend(results.into_iter().skip(1));
+    }
+    for (state, s) in program.states() {
+        let mut edit = Edit { state, remove: vec![], insert: vec![] };
+        for (node, unit) in s.units() {
+            let Unit::Operation(operation) = unit else {
+                return Err(format!("`{}` is a scope already; stack before expansion", unit.name()));
+            };
+            let is_first = state == site.state && site.units.first() == Some(&node);
+            if is_first {
+                edit.insert.push(Unit::Operation(merged.clone()));
+            }
+            if state == site.state && site.units.contains(&node) {
+                edit.remove.push(node);
+            } else if let Some((sum, replacement)) = summed.as_ref().filter(|(sum, _)| state == site.state && *sum == node) {
+                edit.remove.push(*sum);
+                edit.insert.push(Unit::Operation(replacement.clone()));
+            } else if operation.inputs.iter().chain(&operation.outputs).any(|o| moved.contains_key(&o.data)) {
+                edit.remove.push(node);
+                edit.insert.push(Unit::Operation(relocated(operation, &moved)));
+            }
+        }
+        edits.push(edit);
+    }
+    let summary = format!("stack `{}` along {index}", members.iter().map(|o| o.name.as_str()).collect::<Vec<_>>().join("`, `"));
+    Ok(Patch { summary, edits, containers, drop, dims: vec![(stacked_dim, total)] })
+}
+
+/// An operation with its operands moved into stacked containers.
+fn relocated(mut operation: Operation, moved: &BTreeMap<String, (String, usize, Expr)>) -> Operation {
+    for operand in operation.inputs.iter_mut().chain(operation.outputs.iter_mut()) {
+        if let Some((parent, axis, offset)) = moved.get(&operand.data) {
+            operand.data = parent.clone();
+            if let Some(subscript) = operand.subscripts.get_mut(*axis) {
+                *subscript = subscript.clone() + offset.clone();
+            }
+        }
+    }
+    operation
+}
+
+/// The container that these are already the consecutive slices of: all members name it, because an earlier stacking
+/// moved them there.
+fn existing_parent(program: &Sdfg, names: &[String], _axis: usize, _offsets: &[Expr], total: &Expr) -> Result<Option<String>, String> {
+    if names.iter().any(|n| *n != names[0]) {
+        return Ok(None);
+    }
+    let container = program.containers.get(&names[0]).ok_or("an operand is not declared")?;
+    let covers = container.dims.iter().any(|d| program.size_of(d) == *total);
+    if covers { Ok(Some(names[0].clone())) } else { Err(format!("`{}` is a slice of something larger", names[0])) }
+}
+
+/// Makes the stacked container; the members become views of it if a person sees them, and vanish otherwise.
+#[allow(clippy::too_many_arguments)] // one call; a struct of eight borrowed things would only rename them
+fn stack_containers(
+    program: &Sdfg,
+    names: &[String],
+    axis: usize,
+    stacked_dim: &str,
+    offsets: &[Expr],
+    moved: &mut BTreeMap<String, (String, usize, Expr)>,
+    containers: &mut Vec<Container>,
+    drop: &mut Vec<String>,
+) -> Result<String, String> {
+    let parent = program.fresh_name(&format!("{}.stack{}", names[0], names.len()));
+    let mut all = Vec::new();
+    for name in names {
+        let container = program.containers.get(name).ok_or_else(|| format!("`{name}` is not declared"))?;
+        if container.view.is_some() || names.iter().filter(|n| *n == name).count() > 1 {
+            return Err(format!("`{name}` is a slice already"));
+        }
+        all.push(container);
+    }
+    if all.iter().any(|c| c.dtype != all[0].dtype || c.role != all[0].role || c.dims.len() != all[0].dims.len()) {
+        return Err("the operands differ in element type, role or rank".into());
+    }
+    let mut dims = all[0].dims.clone();
+    dims[axis] = stacked_dim.to_string();
+    containers.push(Container { name: parent.clone(), dims, origin: None, view: None, ..all[0].clone() });
+    for (container, offset) in all.iter().zip(offsets) {
+        if container.role == Role::Transient {
+            drop.push(container.name.clone());
+        } else {
+            let place = (0..container.dims.len()).map(|d| if d == axis { offset.clone() } else { Expr::Int(0) }).collect();
+            containers.push(Container { view: Some(View { of: parent.clone(), offsets: place }), ..(*container).clone() });
+        }
+        moved.insert(container.name.clone(), (parent.clone(), axis, offset.clone()));
+    }
+    Ok(parent)
+}
+
+/// The sum that reads these results, with only the first of them left. Refused if anyone else reads one of them.
+fn replace_sum(program: &Sdfg, state: StateId, results: &[String]) -> Result<(NodeId, Operation), String> {
+    let mut readers = Vec::new();
+    for (id, node, unit) in program.units() {
+        if let Unit::Operation(operation) = unit
+            && operation.inputs.iter().any(|i| results.contains(&i.data))
+        {
+            readers.push((id, node, operation));
+        }
+    }
+    let [(id, node, sum)] = readers.as_slice() else { return Err("the results are used by more than one operation".into()) };
+    let Op::Elementwise { label, code } = &sum.op else { return Err("the results are not simply added".into()) };
+    if *id != state || !is_sum(sum) || results.iter().any(|r| program.containers.get(r).is_none_or(|c| c.role != Role::Transient)) {
+        return Err("the results are not simply added".into());
+    }
+    let gone: Vec<&str> = sum.inputs.iter().filter(|i| results[1..].contains(&i.data)).map(|i| i.connector.as_str()).collect();
+    let code = code.rewrite(&mut |s| match s {
+        Scalar::Input(c) if gone.contains(&c.as_str()) => Scalar::Const(0.0),
+        Scalar::Binary(sdfg::Binary::Add, a, b) => *a + *b,
+        other => other,
+    });
+    let inputs = sum.inputs.iter().filter(|i| !gone.contains(&i.connector.as_str())).cloned().collect();
+    Ok((*node, Operation { op: Op::Elementwise { label: label.clone(), code }, inputs, ..sum.clone() }))
+}
