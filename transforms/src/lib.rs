@@ -1,8 +1,10 @@
 //! Rewriting a program into an equal one that moves less. Nothing here times anything.
 //!
-//! A [`Transform`] looks at a site and returns a [`Patch`] or a [`Refusal`]; one driver applies patches.
+//! A [`Transform`] looks at a site and returns a [`Patch`] or a [`Refusal`]; one driver applies patches. Differentiation
+//! and recomputation rewrite whole programs.
 
 pub mod algebraic;
+pub mod differentiate;
 pub mod driver;
 pub mod expand;
 pub mod fusion;
@@ -10,7 +12,8 @@ pub mod iteration_space;
 pub mod patch;
 pub mod transform;
 
-pub use driver::{Options, Outcome, Step, Stop, fixpoint};
+pub use differentiate::{DifferentiateError, differentiate};
+pub use driver::{DriverError, Options, Outcome, Step, Stop, fixpoint, moved_bytes};
 pub use expand::Expand;
 pub use fusion::Fusion;
 pub use patch::{Edit, Patch, PatchError};
