@@ -223,7 +223,8 @@ impl Sdfg {
             Some(s) => std::mem::take(s),
             None => return Err(BuildError::UnknownState { program: self.name.clone(), state }),
         };
-        let (entry, exit, reads, writes) = self.write_scope(&mut target, scope, None);
+        let uses = accesses(scope);
+        let (entry, exit, reads, writes) = self.write_scope(&mut target, scope, None, &uses);
         for memlet in reads {
             let access = access_or_new(&mut target, &memlet.data, None);
             let to = format!("IN_{}", memlet.data);
@@ -241,7 +242,13 @@ impl Sdfg {
     }
 
     /// Writes one scope; returns entry, exit, and the propagated memlets that must come in and go out.
-    fn write_scope(&self, state: &mut State, scope: &Scope, around: Option<NodeId>) -> (NodeId, NodeId, Vec<Memlet>, Vec<Memlet>) {
+    fn write_scope(
+        &self,
+        state: &mut State,
+        scope: &Scope,
+        around: Option<NodeId>,
+        uses: &IndexMap<String, usize>,
+    ) -> (NodeId, NodeId, Vec<Memlet>, Vec<Memlet>) {
         let entry = state.add_node(Node::MapEntry(scope.map.clone()), around);
         let exit = state.add_node(Node::MapExit { entry }, around);
         let inside = Some(entry);
@@ -254,7 +261,9 @@ impl Sdfg {
             written.extend(writes);
         }
         let is_local = |data: &str| self.containers.get(data).is_some_and(|c| c.storage != Storage::Heap);
-        let declared_here = |data: &str| is_local(data) && written.iter().any(|d| d == data);
+        // A local container belongs to the innermost scope that holds all its uses.
+        let mine = accesses(scope);
+        let declared_here = |data: &str| is_local(data) && mine.get(data) == uses.get(data);
         let mut incoming: IndexMap<String, Memlet> = IndexMap::new();
         let mut outgoing: IndexMap<String, Memlet> = IndexMap::new();
         for item in &scope.body {
@@ -264,7 +273,7 @@ impl Sdfg {
                     (node, node, reads.clone(), writes.clone())
                 }
                 Item::Scope(inner) => {
-                    let (first, last, reads, writes) = self.write_scope(state, inner, inside);
+                    let (first, last, reads, writes) = self.write_scope(state, inner, inside, uses);
                     let name = |prefix: &str, m: Memlet| (format!("{prefix}_{}", m.data), m);
                     (first, last, reads.into_iter().map(|m| name("IN", m)).collect(), writes.into_iter().map(|m| name("OUT", m)).collect())
                 }
@@ -338,6 +347,18 @@ fn merge(into: &mut IndexMap<String, Memlet>, memlet: Memlet) {
 
 fn access_or_new(state: &mut State, data: &str, scope: Option<NodeId>) -> NodeId {
     state.access(data, scope).unwrap_or_else(|| state.add_node(Node::Access(data.to_string()), scope))
+}
+
+/// How often each container is named by a memlet inside a scope.
+fn accesses(scope: &Scope) -> IndexMap<String, usize> {
+    let mut counts = IndexMap::new();
+    for item in &scope.body {
+        let (reads, writes) = item_memlets(item);
+        for data in reads.into_iter().chain(writes) {
+            *counts.entry(data).or_default() += 1;
+        }
+    }
+    counts
 }
 
 /// Names of the containers that an item reads and writes.
