@@ -15,6 +15,7 @@
 pub mod config;
 pub mod data;
 pub mod graph;
+pub mod interpret;
 pub mod layout;
 pub mod library;
 pub mod memlet;

@@ -1,0 +1,342 @@
+//! One top-level scope, resolved into loops over flat buffers, and run.
+
+use super::memory::Memory;
+use super::subscript::{Access, Element, Integer, Names};
+use super::tape::Tape;
+use super::{InterpretError, Run};
+use crate::data::{Container, Storage};
+use crate::graph::Sdfg;
+use crate::memlet::Combine;
+use crate::node::{Computation, Index, IndexKind};
+use crate::scope::{Item, Scope};
+use crate::symbol::Bindings;
+use std::collections::BTreeMap;
+
+/// A map: its loops from outer to inner around a list of steps.
+pub struct Nest {
+    loops: Vec<Loop>,
+    body: Vec<(Vec<Reset>, Step)>,
+}
+
+struct Loop {
+    /// Which entry of the point this loop advances.
+    index: usize,
+    start: Integer,
+    stop: Integer,
+    step: Integer,
+    name: String,
+}
+
+/// A local container starts its reduction anew in each iteration of the scope that holds it.
+struct Reset {
+    buffer: usize,
+    value: f64,
+}
+
+enum Step {
+    Nest(Nest),
+    Compute(Compute),
+}
+
+struct Compute {
+    user: String,
+    /// Names of the indices around, for errors.
+    around: Vec<String>,
+    reads: Vec<Access>,
+    writes: Vec<Write>,
+}
+
+/// One write, or the three of a tuple that are combined together.
+struct Write {
+    parts: Vec<(Tape, Access)>,
+    combine: Option<Combine>,
+}
+
+/// What compiling a scope needs to know.
+pub struct Surroundings<'a> {
+    pub program: &'a Sdfg,
+    /// Containers of expansions, which the program does not declare.
+    pub extra: Vec<Container>,
+    pub symbols: &'a Bindings,
+    pub run: &'a Run,
+}
+
+impl Surroundings<'_> {
+    pub fn container(&self, data: &str) -> Option<&Container> {
+        self.extra.iter().find(|c| c.name == data).or_else(|| self.program.containers.get(data))
+    }
+
+    fn is_local(&self, data: &str) -> bool {
+        self.container(data).is_some_and(|c| c.storage != Storage::Heap)
+    }
+}
+
+/// The combine, and its identity at a write's place in the tuple, of every write of `computation` that has one.
+pub fn identities(computation: &Computation) -> Vec<(&str, f64)> {
+    let mut seen = 0;
+    let mut found = Vec::new();
+    for (_, memlet) in &computation.writes {
+        if let Some(combine) = memlet.wcr {
+            found.push((memlet.data.as_str(), combine.identity()[seen % combine.arity()]));
+            seen += 1;
+        }
+    }
+    found
+}
+
+/// The scope with operations on tiles replaced by their expansions, whose containers are local.
+pub fn expanded(scope: &Scope, around: &mut Surroundings) -> Result<Scope, InterpretError> {
+    let mut body = Vec::with_capacity(scope.body.len());
+    for item in &scope.body {
+        match item {
+            Item::Scope(inner) => body.push(Item::Scope(expanded(inner, around)?)),
+            Item::Tasklet(_) => body.push(item.clone()),
+            Item::Operation(operation) => {
+                let expansion = operation.expand(around.program)?;
+                around.extra.extend(expansion.containers.into_iter().map(|c| Container { storage: Storage::Local, ..c }));
+                body.extend(expansion.scopes.into_iter().map(Item::Scope));
+            }
+        }
+    }
+    Ok(Scope { map: scope.map.clone(), body })
+}
+
+/// Resolves a scope without operations. Its heap containers must have slots; its local ones get theirs here.
+pub fn compile(scope: &Scope, around: &Surroundings, memory: &mut Memory) -> Result<Nest, InterpretError> {
+    let mut holders = BTreeMap::new();
+    find_holders(scope, &mut Vec::new(), around, &mut holders);
+    for data in holders.keys() {
+        if let Some(container) = around.container(data) {
+            memory.declare(around.program, container, around.symbols)?;
+        }
+    }
+    let mut names = Names { symbols: around.symbols, indices: Vec::new() };
+    compile_scope(scope, &mut Vec::new(), around, &holders, memory, &mut names)
+}
+
+/// For each local container the innermost scope (as a path of places in bodies) around everything that touches it.
+fn find_holders(scope: &Scope, path: &mut Vec<usize>, around: &Surroundings, holders: &mut BTreeMap<String, Vec<usize>>) {
+    for (place, item) in scope.body.iter().enumerate() {
+        match item {
+            Item::Scope(inner) => {
+                path.push(place);
+                find_holders(inner, path, around, holders);
+                path.pop();
+            }
+            Item::Tasklet(computation) => {
+                for (_, memlet) in computation.reads.iter().chain(&computation.writes) {
+                    if around.is_local(&memlet.data) {
+                        let holder = holders.entry(memlet.data.clone()).or_insert_with(|| path.clone());
+                        let shared = holder.iter().zip(path.iter()).take_while(|(a, b)| a == b).count();
+                        holder.truncate(shared);
+                    }
+                }
+            }
+            Item::Operation(_) => {}
+        }
+    }
+}
+
+fn compile_scope(
+    scope: &Scope,
+    path: &mut Vec<usize>,
+    around: &Surroundings,
+    holders: &BTreeMap<String, Vec<usize>>,
+    memory: &Memory,
+    names: &mut Names,
+) -> Result<Nest, InterpretError> {
+    let outer = names.indices.len();
+    let label = &scope.map.label;
+    let mut loops = Vec::with_capacity(scope.map.indices.len());
+    for index in in_order(&scope.map.indices) {
+        let integer = |e| Integer::compile(e, names).map_err(|source| InterpretError::Symbol { user: label.clone(), source });
+        let (start, stop, step) = (integer(&index.start)?, integer(&index.stop)?, integer(&index.step)?);
+        let hull = match (start.hull(names), stop.hull(names)) {
+            (Some((low, _)), Some((_, high))) => Some((low, low.max(high - 1))),
+            _ => None,
+        };
+        loops.push(Loop { index: names.indices.len(), start, stop, step, name: index.name.clone() });
+        names.indices.push((index.name.clone(), hull));
+    }
+    let mut body = Vec::with_capacity(scope.body.len());
+    let mut begun: Vec<String> = Vec::new();
+    for (place, item) in scope.body.iter().enumerate() {
+        let mut resets = Vec::new();
+        for (data, value) in combined(item) {
+            if holders.get(data).is_some_and(|holder| holder == path) && !begun.iter().any(|b| b == data) {
+                begun.push(data.to_string());
+                resets.extend(memory.slots.get(data).map(|slot| Reset { buffer: slot.buffer, value }));
+            }
+        }
+        let step = match item {
+            Item::Scope(inner) => {
+                path.push(place);
+                let nest = compile_scope(inner, path, around, holders, memory, names)?;
+                path.pop();
+                Step::Nest(nest)
+            }
+            Item::Tasklet(computation) => Step::Compute(compile_tasklet(computation, around, memory, names)?),
+            Item::Operation(_) => continue,
+        };
+        body.push((resets, step));
+    }
+    names.indices.truncate(outer);
+    Ok(Nest { loops, body })
+}
+
+/// Sequential indices first, so that a whole step is done before the next; unless their bounds need the others.
+fn in_order(indices: &[Index]) -> Vec<&Index> {
+    let (sequential, others): (Vec<&Index>, Vec<&Index>) = indices.iter().partition(|i| i.kind == IndexKind::Sequential);
+    let bound = |i: &&Index| [&i.start, &i.stop, &i.step].into_iter().flat_map(|e| e.symbols()).collect::<Vec<_>>();
+    if sequential.iter().flat_map(bound).any(|symbol| others.iter().any(|i| i.name == symbol)) {
+        return indices.iter().collect();
+    }
+    sequential.into_iter().chain(others).collect()
+}
+
+/// Every combining write in an item, with the identity it starts from.
+fn combined(item: &Item) -> Vec<(&str, f64)> {
+    match item {
+        Item::Tasklet(computation) => identities(computation),
+        Item::Scope(scope) => scope.body.iter().flat_map(combined).collect(),
+        Item::Operation(_) => vec![],
+    }
+}
+
+fn compile_tasklet(computation: &Computation, around: &Surroundings, memory: &Memory, names: &Names) -> Result<Compute, InterpretError> {
+    let user = &computation.tasklet.name;
+    let access = |memlet: &crate::memlet::Memlet| match memory.slots.get(&memlet.data) {
+        Some(slot) => Access::compile(user, memlet, slot, names),
+        None => Err(InterpretError::UnknownContainer { user: user.clone(), data: memlet.data.clone() }),
+    };
+    let reads = computation.reads.iter().map(|(_, m)| access(m)).collect::<Result<Vec<_>, _>>()?;
+    let connectors: Vec<&str> = computation.reads.iter().map(|(c, _)| c.as_str()).collect();
+    let mut writes: Vec<Write> = Vec::new();
+    for (connector, memlet) in &computation.writes {
+        let code = computation.tasklet.code.iter().find(|(c, _)| c == connector).map(|(_, code)| code);
+        let code = code.ok_or_else(|| InterpretError::UnboundConnector { user: user.clone(), connector: connector.clone() })?;
+        let part = (Tape::compile(user, code, &connectors, names, around.run)?, access(memlet)?);
+        match (memlet.wcr, writes.last_mut()) {
+            (Some(combine), Some(last)) if last.combine == Some(combine) && last.parts.len() < combine.arity() => last.parts.push(part),
+            (combine, _) => writes.push(Write { parts: vec![part], combine }),
+        }
+    }
+    for write in &writes {
+        if let Some(combine) = write.combine
+            && write.parts.len() != combine.arity()
+        {
+            return Err(InterpretError::TupleCombine { user: user.clone(), combine, writes: write.parts.len() });
+        }
+    }
+    Ok(Compute { user: user.clone(), around: names.indices.iter().map(|(n, _)| n.clone()).collect(), reads, writes })
+}
+
+/// What running needs besides the buffers, made once.
+pub struct Scratch {
+    at: Vec<i64>,
+    reads: Vec<f64>,
+    stack: Vec<f64>,
+    values: Vec<f64>,
+    step: u64,
+}
+
+impl Scratch {
+    pub fn new(run: &Run) -> Self {
+        Scratch { at: Vec::new(), reads: Vec::new(), stack: Vec::new(), values: Vec::new(), step: run.step }
+    }
+}
+
+impl Nest {
+    pub fn run(&self, buffers: &mut [Vec<f64>], scratch: &mut Scratch) -> Result<(), InterpretError> {
+        self.run_from(0, buffers, scratch)
+    }
+
+    fn run_from(&self, level: usize, buffers: &mut [Vec<f64>], scratch: &mut Scratch) -> Result<(), InterpretError> {
+        let Some(this) = self.loops.get(level) else {
+            for (resets, step) in &self.body {
+                for reset in resets {
+                    buffers[reset.buffer].fill(reset.value);
+                }
+                match step {
+                    Step::Nest(nest) => nest.run(buffers, scratch)?,
+                    Step::Compute(compute) => compute.run(buffers, scratch)?,
+                }
+            }
+            return Ok(());
+        };
+        let bounds = (this.start.eval(&scratch.at), this.stop.eval(&scratch.at), this.step.eval(&scratch.at));
+        let (Some(start), Some(stop), Some(step @ 1..)) = bounds else {
+            return Err(InterpretError::Bounds { index: this.name.clone() });
+        };
+        scratch.at.truncate(this.index);
+        scratch.at.push(start);
+        let mut value = start;
+        while value < stop {
+            scratch.at[this.index] = value;
+            self.run_from(level + 1, buffers, scratch)?;
+            let Some(next) = value.checked_add(step) else { break };
+            value = next;
+        }
+        scratch.at.truncate(this.index);
+        Ok(())
+    }
+}
+
+impl Compute {
+    fn run(&self, buffers: &mut [Vec<f64>], scratch: &mut Scratch) -> Result<(), InterpretError> {
+        let Scratch { at, reads, stack, values, step } = scratch;
+        reads.clear();
+        for access in &self.reads {
+            reads.push(match access.locate(at) {
+                Element::At(position) => buffers[access.buffer][position],
+                Element::Fill(value) => value,
+                Element::Outside => return Err(self.outside(access, at)),
+            });
+        }
+        values.clear();
+        for (tape, access) in self.writes.iter().flat_map(|w| &w.parts) {
+            values.push(tape.eval(reads, at, *step, stack).ok_or_else(|| self.outside(access, at))?);
+        }
+        let mut done = 0;
+        for write in &self.writes {
+            let new = &values[done..done + write.parts.len()];
+            done += write.parts.len();
+            match (write.combine, write.parts.as_slice()) {
+                (Some(combine), [_, _, _]) => {
+                    let mut places = [(0, 0); 3];
+                    for (place, (_, access)) in places.iter_mut().zip(&write.parts) {
+                        *place = (access.buffer, self.target(access, at)?);
+                    }
+                    let mut held = places.map(|(buffer, position)| buffers[buffer][position]);
+                    combine.apply(&mut held, new);
+                    for ((buffer, position), value) in places.into_iter().zip(held) {
+                        buffers[buffer][position] = value;
+                    }
+                }
+                (combine, parts) => {
+                    for ((_, access), value) in parts.iter().zip(new) {
+                        let position = self.target(access, at)?;
+                        let held = &mut buffers[access.buffer][position];
+                        match combine {
+                            Some(combine) => combine.apply(std::slice::from_mut(held), std::slice::from_ref(value)),
+                            None => *held = *value,
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn target(&self, access: &Access, at: &[i64]) -> Result<usize, InterpretError> {
+        match access.locate(at) {
+            Element::At(position) => Ok(position),
+            Element::Fill(_) | Element::Outside => Err(self.outside(access, at)),
+        }
+    }
+
+    fn outside(&self, access: &Access, at: &[i64]) -> InterpretError {
+        let point: Vec<String> = self.around.iter().zip(at).map(|(name, value)| format!("{name}={value}")).collect();
+        InterpretError::OutOfRange { user: self.user.clone(), memlet: access.memlet.clone(), point: point.join(", ") }
+    }
+}
