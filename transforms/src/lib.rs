@@ -3,6 +3,7 @@
 //! A [`Transform`] looks at a site and returns a [`Patch`] or a [`Refusal`]; one driver applies patches.
 
 pub mod algebraic;
+pub mod differentiate;
 pub mod driver;
 pub mod expand;
 pub mod fusion;

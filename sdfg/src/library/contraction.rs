@@ -13,7 +13,3 @@ pub(super) fn expand(operation: &Operation, program: &Sdfg, scale: &Scalar) -> R
     let code = Scalar::input("a") * Scalar::input("b");
     reduce::expand(operation, program, Combine::Sum, &code, scale)
 }
-
-pub(super) fn differentiate(_: &Operation, _: &Sdfg, _: &Scalar, _: &Wanted) -> Result<Derivative, OperatorError> {
-    Ok(Derivative::default())
-}

@@ -80,7 +80,3 @@ pub(super) fn computation(operation: &Operation, name: &str, code: Scalar, reads
 pub(super) fn at(data: &str, subscripts: &[Expr], wcr: Option<Combine>) -> Memlet {
     Memlet::at(data, subscripts.iter().cloned()).with_wcr(wcr)
 }
-
-pub(super) fn differentiate(_: &Operation, _: &Sdfg, _: &str, _: &Scalar, _: &Wanted) -> Result<Derivative, OperatorError> {
-    Ok(Derivative::default())
-}

@@ -3,7 +3,9 @@
 //! From a definition come the reference (the interpreter runs the expansion), the kernels, the sweep and the gradient
 //! check. Adding an operator is adding a file here and a variant to [`Op`].
 
+pub mod calculus;
 mod contraction;
+mod derivative;
 mod elementwise;
 mod normalize;
 mod reduce;
@@ -89,6 +91,10 @@ pub struct Wanted {
 pub struct Derivative {
     pub containers: Vec<Container>,
     pub operations: Vec<Operation>,
+    /// Input connector → container that already holds the contribution; nothing is computed for it.
+    ///
+    /// A wanted connector that stands neither here nor behind an operation has derivative 0.
+    pub same: BTreeMap<String, String>,
 }
 
 /// Why an operator could not be expanded or differentiated.
@@ -154,18 +160,7 @@ impl Operation {
 
     /// Reverse-mode derivative: operations that add nothing up; each writes one contribution.
     pub fn differentiate(&self, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
-        match &self.op {
-            Op::Contraction { scale } => contraction::differentiate(self, program, scale, wanted),
-            Op::Elementwise { label, code } => elementwise::differentiate(self, program, label, code, wanted),
-            Op::Reduce { combine, code, scale, .. } => reduce::differentiate(self, program, *combine, code, scale, wanted),
-            Op::Softmax { over } => softmax::differentiate(self, program, over, wanted),
-            Op::Normalize { over, .. } => normalize::differentiate(self, program, over, wanted),
-            Op::SoftmaxGrad { .. } | Op::NormalizeGradX { .. } | Op::NormalizeGradW => Err(OperatorError::NotDifferentiable {
-                operation: self.name.clone(),
-                connector: "out".into(),
-                why: "second derivatives are not defined".into(),
-            }),
-        }
+        derivative::differentiate(self, program, wanted)
     }
 
     /// Product of the sizes of all indices: points of the whole iteration space.

@@ -175,7 +175,3 @@ pub(super) fn expand_grad_w(operation: &Operation, program: &Sdfg) -> Result<Exp
     }
     Ok(Expansion { containers: vec![], scopes })
 }
-
-pub(super) fn differentiate(_: &Operation, _: &Sdfg, _: &[String], _: &Wanted) -> Result<Derivative, OperatorError> {
-    Ok(Derivative::default())
-}

@@ -108,7 +108,3 @@ pub(super) fn expand_grad(operation: &Operation, program: &Sdfg, over: &[String]
     ];
     Ok(Expansion { containers: vec![dot], scopes })
 }
-
-pub(super) fn differentiate(_: &Operation, _: &Sdfg, _: &[String], _: &Wanted) -> Result<Derivative, OperatorError> {
-    Ok(Derivative::default())
-}

@@ -1,0 +1,88 @@
+//! `out = code(inputs)` → for each input `d_out · ∂code/∂input`, summed over the indices that the input lacks.
+//!
+//! A derivative reads only the inputs it needs: that of a bias or a residual addition none, that of a dropout its mask,
+//! which is recomputed. Where it is `d_out` itself nothing is computed: `d_out` stands for the contribution.
+
+use super::*;
+use crate::library::calculus::pullback;
+use crate::memlet::Combine;
+use crate::scalar::Scalar;
+
+pub(super) fn differentiate(
+    forward: &Operation,
+    program: &Sdfg,
+    label: &str,
+    code: &Scalar,
+    wanted: &Wanted,
+) -> Result<Derivative, OperatorError> {
+    let upstream = upstream(forward, wanted, code)?;
+    let seed = Scalar::input(upstream.connector.as_str());
+    pointwise(forward, program, label, code, &seed, &[upstream], wanted)
+}
+
+/// The gradient of `out` as an operand, under a connector that `code` does not use.
+pub(super) fn upstream(forward: &Operation, wanted: &Wanted, code: &Scalar) -> Result<Operand, OperatorError> {
+    let out = forward.need_output("out")?;
+    Ok(operand(&free_connector(code, "dy"), &wanted.upstream, &out.subscripts))
+}
+
+/// `wish`, with as many underscores as it takes to differ from every connector of `code`.
+pub(super) fn free_connector(code: &Scalar, wish: &str) -> String {
+    let (used, mut name) = (code.inputs(), wish.to_string());
+    while used.contains(&name) {
+        name.push('_');
+    }
+    name
+}
+
+/// Contributions `Σ seed · ∂code/∂input`, where `seed` reads the operands in `seeds` besides the forward inputs.
+pub(super) fn pointwise(
+    forward: &Operation,
+    program: &Sdfg,
+    label: &str,
+    code: &Scalar,
+    seed: &Scalar,
+    seeds: &[Operand],
+    wanted: &Wanted,
+) -> Result<Derivative, OperatorError> {
+    let mut derivative = Derivative::default();
+    for (connector, target) in &wanted.gradients {
+        let input = forward.need_input(connector)?;
+        let code = pullback(code, connector, seed.clone());
+        if code == Scalar::Const(0.0) {
+            continue;
+        }
+        let kept = plain(forward, input)?;
+        if let Some(same) = identity(forward, program, input, &code, seeds)? {
+            derivative.same.insert(connector.clone(), same);
+            continue;
+        }
+        let used = code.inputs();
+        let inputs = seeds.iter().chain(&forward.inputs).filter(|o| used.contains(&o.connector)).cloned().collect();
+        let reduces = forward.indices.keys().any(|i| !kept.contains(&i.as_str()));
+        let label = if reduces && label == "bias" { "bias dW".to_string() } else { format!("{label} dX") };
+        let op = match reduces {
+            true => Op::Reduce { label, combine: Combine::Sum, code, scale: Scalar::Const(1.0) },
+            false => Op::Elementwise { label, code },
+        };
+        derivative.operations.push(operation(forward, op, inputs, vec![operand("out", target, &input.subscripts)], &|_| true));
+    }
+    Ok(derivative)
+}
+
+/// The container that already holds the contribution: the code is one operand, element for element.
+fn identity(
+    forward: &Operation,
+    program: &Sdfg,
+    input: &Operand,
+    code: &Scalar,
+    seeds: &[Operand],
+) -> Result<Option<String>, OperatorError> {
+    let Scalar::Input(connector) = code else { return Ok(None) };
+    let Some(seed) = seeds.iter().find(|s| s.connector == *connector) else { return Ok(None) };
+    let out = forward.need_output("out")?;
+    let (mine, theirs) = (declared(forward, program, &input.data)?, declared(forward, program, &out.data)?);
+    let equal = input.subscripts == seed.subscripts && mine.dims == theirs.dims && mine.dtype == theirs.dtype;
+    let whole = forward.indices.keys().all(|i| input.subscripts.iter().any(|s| s.as_sym() == Some(i)));
+    Ok((equal && whole).then(|| seed.data.clone()))
+}

@@ -1,0 +1,356 @@
+//! Reverse-mode differentiation: appends a state `backward` that computes the gradients `d_<name>`.
+//!
+//! ```text
+//! forward:   s = a·x;  y = s + c
+//! backward:  d_c = Σ d_y;  d_a = Σ x·d_y;  d_x = Σ a·d_y
+//! ```
+//!
+//! Operators are differentiated as such, before expansion and fusion, in reverse order, and only along paths from a
+//! wanted tensor to the seed. Where several consumers contribute, their contributions are `d_<name>.<consumer>` and one
+//! element-wise addition, labelled `residual`, writes `d_<name>`. A contribution that equals another gradient (a bias, a
+//! residual addition) is not copied: that container is read in its place. Only a wanted gradient always has a container
+//! of its own, filled with zeros if nothing depends on the tensor.
+//!
+//! The backward state reads forward containers as if all were saved; [`crate::recompute`] decides which are.
+//!
+//! *Not handled*: views, several forward states, statistics (mean, rstd) that something else depends on. Each is refused.
+
+use indexmap::IndexMap;
+use sdfg::library::calculus::fold_inline;
+use sdfg::library::{OperatorError, Wanted};
+use sdfg::{BuildError, Combine, Container, Expr, Lifetime, Op, Operand, Operation, Origin, Pass, Role, Scalar, Sdfg, Transition, Unit};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What to differentiate, and by what.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    /// The container whose gradient comes in from outside, as the input `d_<name>`.
+    pub upstream: Option<String>,
+    /// The scalar container whose gradient is 1. Exactly one of `upstream` and `loss` is given.
+    pub loss: Option<String>,
+    /// The containers whose gradients are handed back; by default every floating input and parameter with `grad`.
+    pub wanted: Option<Vec<String>>,
+}
+
+/// Why a program could not be differentiated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DifferentiateError {
+    #[error("`{program}` needs exactly one seed: write `train: {{upstream: NAME}}` or `train: {{loss: NAME}}`; outputs are {outputs}")]
+    Seed { program: String, outputs: String },
+    #[error("`{program}` has no container `{name}` to differentiate; declare it or correct the name")]
+    Unknown { program: String, name: String },
+    #[error("{}nothing computes `{name}`, so nothing can be differentiated from it; name an output", place(.at))]
+    NotComputed { name: String, at: Option<Origin> },
+    #[error("{}the loss `{name}` has the dims [{dims}] but must be a scalar; reduce it, or use `train: {{upstream: {name}}}`", place(.at))]
+    NotScalar { name: String, dims: String, at: Option<Origin> },
+    #[error("{}`{name}` stores {dtype}, which has no gradient; set `grad: false` on it", place(.at))]
+    NotFloating { name: String, dtype: String, at: Option<Origin> },
+    #[error("the name `{name}` is taken, but the gradient of `{of}` needs it; rename it (`d_` is reserved)")]
+    NameTaken { name: String, of: String },
+    #[error("`{program}` has {count} states; differentiate a program once, before anything else is added to it")]
+    States { program: String, count: usize },
+    #[error("`{unit}` is no operator any more; differentiate the program before expanding or fusing it")]
+    Expanded { unit: String },
+    #[error("{}`{name}` is a view or is viewed; gradients through views are not supported, copy the slice into a tensor of its own", place(.at))]
+    View { name: String, at: Option<Origin> },
+    #[error("{}`{name}`, a statistic of `{operation}`, influences the seed; only the result of a normalization can be differentiated", place(.at))]
+    Statistic { name: String, operation: String, at: Option<Origin> },
+    #[error("{}{error}", place(.at))]
+    Operator { error: OperatorError, at: Option<Origin> },
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+fn place(at: &Option<Origin>) -> String {
+    at.as_ref().map(|o| format!("{o}: ")).unwrap_or_default()
+}
+
+/// The program with a state `backward` appended. The forward state is unchanged.
+pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, DifferentiateError> {
+    let states: Vec<_> = program.states().map(|(id, _)| id).collect();
+    let [forward] = states[..] else {
+        return Err(DifferentiateError::States { program: program.name.clone(), count: states.len() });
+    };
+    let mut operations = Vec::new();
+    for (_, _, unit) in program.units() {
+        match unit {
+            Unit::Operation(operation) => operations.push(operation),
+            other => return Err(DifferentiateError::Expanded { unit: other.name().to_string() }),
+        }
+    }
+    let seed = seed(program, options, &operations)?;
+    let wanted = wanted(program, options, seed)?;
+    let relevant = relevant(program, &operations, seed, &wanted)?;
+    let mut tape = Tape::new(program, seed, options.loss.is_some(), wanted, relevant)?;
+    tape.count_readers(&operations);
+    for operation in operations.iter().rev() {
+        tape.pull_back(operation)?;
+    }
+    for name in tape.wanted.clone() {
+        tape.gradient_of(&name)?;
+    }
+    let Tape { mut program, operations, .. } = tape;
+    let backward = program.add_state("backward");
+    program.add_transition(forward, backward, Transition::default());
+    for operation in &operations {
+        program.insert_operation(backward, operation)?;
+    }
+    Ok(program)
+}
+
+/// The container that is differentiated: the upstream one or the loss.
+fn seed<'a>(program: &'a Sdfg, options: &Options, operations: &[Operation]) -> Result<&'a Container, DifferentiateError> {
+    let name = match (&options.upstream, &options.loss) {
+        (Some(name), None) | (None, Some(name)) => name,
+        _ => {
+            let outputs: Vec<_> = program.containers.values().filter(|c| c.role == Role::Output).map(|c| format!("`{}`", c.name)).collect();
+            return Err(DifferentiateError::Seed { program: program.name.clone(), outputs: outputs.join(", ") });
+        }
+    };
+    let seed = known(program, name)?;
+    if !operations.iter().flat_map(|o| &o.outputs).any(|o| o.data == *name) {
+        return Err(DifferentiateError::NotComputed { name: name.clone(), at: seed.origin.clone() });
+    }
+    if options.loss.is_some() && !seed.dims.is_empty() {
+        return Err(DifferentiateError::NotScalar { name: name.clone(), dims: seed.dims.join(", "), at: seed.origin.clone() });
+    }
+    Ok(seed)
+}
+
+fn known<'a>(program: &'a Sdfg, name: &str) -> Result<&'a Container, DifferentiateError> {
+    program.containers.get(name).ok_or_else(|| DifferentiateError::Unknown { program: program.name.clone(), name: name.to_string() })
+}
+
+/// Names of the containers whose gradients are handed back, in the program's order.
+fn wanted(program: &Sdfg, options: &Options, seed: &Container) -> Result<Vec<String>, DifferentiateError> {
+    let by_default = |c: &&Container| c.grad && matches!(c.role, Role::Input | Role::Parameter) && c.dtype.roundoff() > 0.0;
+    let mut names = match &options.wanted {
+        None => program.containers.values().filter(by_default).map(|c| c.name.clone()).collect(),
+        Some(names) => names.clone(),
+    };
+    for name in &names {
+        let container = known(program, name)?;
+        if container.dtype.roundoff() == 0.0 {
+            let (dtype, at) = (container.dtype.to_string(), container.origin.clone());
+            return Err(DifferentiateError::NotFloating { name: name.clone(), dtype, at });
+        }
+    }
+    // The seed's own gradient is given, not computed.
+    names.retain(|n| *n != seed.name);
+    names.sort_by_key(|n| program.containers.get_index_of(n));
+    names.dedup();
+    Ok(names)
+}
+
+/// Containers on a path from a wanted tensor to the seed.
+fn relevant(program: &Sdfg, operations: &[Operation], seed: &Container, wanted: &[String]) -> Result<BTreeSet<String>, DifferentiateError> {
+    let mut active: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
+    for operation in operations {
+        if operation.inputs.iter().any(|i| active.contains(i.data.as_str())) {
+            active.extend(operation.outputs.iter().map(|o| o.data.as_str()));
+        }
+    }
+    let mut useful: BTreeSet<&str> = BTreeSet::from([seed.name.as_str()]);
+    for operation in operations.iter().rev() {
+        if operation.outputs.iter().any(|o| useful.contains(o.data.as_str())) {
+            useful.extend(operation.inputs.iter().map(|i| i.data.as_str()));
+        }
+    }
+    for container in program.containers.values() {
+        let Some(view) = &container.view else { continue };
+        let (name, of) = (container.name.as_str(), view.of.as_str());
+        if (active.contains(name) || active.contains(of)) && (useful.contains(name) || useful.contains(of)) {
+            return Err(DifferentiateError::View { name: name.to_string(), at: container.origin.clone() });
+        }
+    }
+    let relevant: BTreeSet<String> = active.intersection(&useful).map(|n| n.to_string()).collect();
+    for operation in operations {
+        if let Some(output) = operation.outputs.iter().find(|o| o.connector != "out" && relevant.contains(&o.data)) {
+            let (name, at) = (output.data.clone(), operation.origin.clone());
+            return Err(DifferentiateError::Statistic { name, operation: operation.name.clone(), at });
+        }
+    }
+    Ok(relevant)
+}
+
+/// The backward operations while they are collected.
+struct Tape {
+    /// The forward program with the containers of the gradients so far.
+    program: Sdfg,
+    seed: String,
+    /// Name that stands for the constant 1, the gradient of a loss.
+    one: Option<String>,
+    wanted: Vec<String>,
+    relevant: BTreeSet<String>,
+    /// How many operands of relevant operations read a container.
+    readers: BTreeMap<String, usize>,
+    /// Forward container → containers that hold contributions to its gradient, in order of computation.
+    contributions: BTreeMap<String, Vec<String>>,
+    operations: Vec<Operation>,
+}
+
+impl Tape {
+    fn new(
+        program: &Sdfg,
+        seed: &Container,
+        is_loss: bool,
+        wanted: Vec<String>,
+        relevant: BTreeSet<String>,
+    ) -> Result<Self, DifferentiateError> {
+        let mut program = program.clone();
+        for of in relevant.iter().chain(&wanted).chain([&seed.name]) {
+            let name = format!("d_{of}");
+            if program.containers.contains_key(&name) {
+                return Err(DifferentiateError::NameTaken { name, of: of.clone() });
+            }
+        }
+        let given = format!("d_{}", seed.name);
+        if !is_loss {
+            let input = Container { name: given.clone(), role: Role::Input, lifetime: Lifetime::Program, grad: false, ..seed.clone() };
+            program.add_container(input);
+        }
+        let contributions = BTreeMap::from([(seed.name.clone(), vec![given.clone()])]);
+        let one = is_loss.then_some(given);
+        let seed = seed.name.clone();
+        Ok(Tape { program, seed, one, wanted, relevant, readers: BTreeMap::new(), contributions, operations: Vec::new() })
+    }
+
+    fn count_readers(&mut self, operations: &[Operation]) {
+        for operation in operations.iter().filter(|o| o.outputs.iter().any(|o| self.relevant.contains(&o.data))) {
+            for input in operation.inputs.iter().filter(|i| self.relevant.contains(&i.data)) {
+                *self.readers.entry(input.data.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Adds the derivative of one forward operation, if the seed depends on it.
+    fn pull_back(&mut self, forward: &Operation) -> Result<(), DifferentiateError> {
+        let Some(out) = forward.output("out").filter(|o| self.relevant.contains(&o.data)) else { return Ok(()) };
+        let Some(upstream) = self.gradient_of(&out.data)? else { return Ok(()) };
+        let mut gradients: BTreeMap<String, String> = BTreeMap::new();
+        for input in forward.inputs.iter().filter(|i| self.relevant.contains(&i.data)) {
+            let mut target = format!("d_{}", input.data);
+            // A contribution to a sum is named after its consumer too, and by its connector if it reads the tensor twice.
+            if self.readers.get(&input.data).is_some_and(|n| *n > 1) {
+                target = format!("{target}.{}", forward.name);
+                if forward.inputs.iter().filter(|i| i.data == input.data).count() > 1 {
+                    target = format!("{target}.{}", input.connector);
+                }
+                target = self.program.fresh_name(&target);
+            }
+            gradients.insert(input.connector.clone(), target);
+        }
+        let wanted = Wanted { gradients, upstream };
+        let derivative = forward
+            .differentiate(&self.program, &wanted)
+            .map_err(|error| DifferentiateError::Operator { error, at: forward.origin.clone() })?;
+        for container in derivative.containers {
+            self.program.add_container(container);
+        }
+        for input in &forward.inputs {
+            let Some(target) = wanted.gradients.get(&input.connector) else { continue };
+            let holder = match derivative.same.get(&input.connector) {
+                Some(same) => same.clone(),
+                None if derivative.operations.iter().flat_map(|o| &o.outputs).any(|o| o.data == *target) => {
+                    self.declare(target, &input.data)?;
+                    target.clone()
+                }
+                None => continue,
+            };
+            self.contributions.entry(input.data.clone()).or_default().push(holder);
+        }
+        for operation in derivative.operations {
+            self.push(operation)?;
+        }
+        Ok(())
+    }
+
+    /// The container that holds the whole gradient of `data`; `None` if it is zero and nobody wants it.
+    fn gradient_of(&mut self, data: &str) -> Result<Option<String>, DifferentiateError> {
+        let contributions = self.contributions.remove(data).unwrap_or_default();
+        let is_wanted = self.wanted.iter().any(|w| w == data);
+        let target = format!("d_{data}");
+        let label = match &contributions[..] {
+            [] if !is_wanted => return Ok(None),
+            [only] if !is_wanted || *only == target => return Ok(Some(only.clone())),
+            [] => "zero",
+            [_] => "copy",
+            _ => "residual",
+        };
+        self.declare(&target, data)?;
+        let container = known(&self.program, data)?;
+        let indices: IndexMap<String, String> = container.dims.iter().map(|d| (d.clone(), d.clone())).collect();
+        let subscripts: Vec<Expr> = container.dims.iter().map(|d| Expr::sym(d.as_str())).collect();
+        let origin = container.origin.clone();
+        let mut inputs: Vec<Operand> = Vec::new();
+        let mut code = Scalar::Const(0.0);
+        for contribution in contributions {
+            let connector = match inputs.iter().find(|i| i.data == contribution) {
+                Some(known) => known.connector.clone(),
+                None => {
+                    let connector = format!("d{}", inputs.len());
+                    inputs.push(Operand { connector: connector.clone(), data: contribution, subscripts: subscripts.clone() });
+                    connector
+                }
+            };
+            code = code + Scalar::input(connector);
+        }
+        self.push(Operation {
+            name: target.clone(),
+            op: Op::Elementwise { label: label.into(), code },
+            indices,
+            inputs,
+            outputs: vec![Operand { connector: "out".into(), data: target.clone(), subscripts }],
+            pass: Pass::Backward,
+            origin,
+        })?;
+        Ok(Some(target))
+    }
+
+    /// Declares a gradient container shaped like `of`: handed back if it is the wanted gradient, else transient.
+    fn declare(&mut self, name: &str, of: &str) -> Result<(), DifferentiateError> {
+        let like = known(&self.program, of)?;
+        let is_wanted = self.wanted.iter().any(|w| w == of) && name == format!("d_{of}");
+        let role = if is_wanted { Role::Gradient } else { Role::Transient };
+        let container = Container { name: name.into(), role, lifetime: Lifetime::Program, grad: false, ..like.clone() };
+        self.program.add_container(container);
+        Ok(())
+    }
+
+    /// Adds a backward operation. The gradient of a loss is folded into it as the constant 1.
+    fn push(&mut self, mut operation: Operation) -> Result<(), DifferentiateError> {
+        let Some(one) = self.one.clone().filter(|one| operation.inputs.iter().any(|i| i.data == *one)) else {
+            self.operations.push(operation);
+            return Ok(());
+        };
+        if let Op::Contraction { scale } = &operation.op {
+            let code = Scalar::input("a") * Scalar::input("b");
+            operation.op = Op::Reduce { label: "product dX".into(), combine: Combine::Sum, code, scale: scale.clone() };
+        }
+        match &mut operation.op {
+            Op::Elementwise { code, .. } | Op::Reduce { code, .. } => {
+                for input in operation.inputs.iter().filter(|i| i.data == one) {
+                    *code = fold_inline(code, &input.connector, &Scalar::Const(1.0));
+                }
+                operation.inputs.retain(|i| i.data != one);
+            }
+            // Softmax and normalization of a scalar: too rare to fold, so the 1 is stored.
+            _ if !self.program.containers.contains_key(&one) => {
+                let seed = self.seed.clone();
+                self.declare(&one, &seed)?;
+                self.operations.push(Operation {
+                    name: one.clone(),
+                    op: Op::Elementwise { label: "one".into(), code: Scalar::Const(1.0) },
+                    indices: IndexMap::new(),
+                    inputs: vec![],
+                    outputs: vec![Operand { connector: "out".into(), data: one, subscripts: vec![] }],
+                    pass: Pass::Backward,
+                    origin: operation.origin.clone(),
+                });
+            }
+            _ => {}
+        }
+        self.operations.push(operation);
+        Ok(())
+    }
+}
