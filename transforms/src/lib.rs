@@ -10,6 +10,7 @@ pub mod expand;
 pub mod fusion;
 pub mod iteration_space;
 pub mod patch;
+pub mod recompute;
 pub mod transform;
 
 pub use differentiate::{DifferentiateError, differentiate};

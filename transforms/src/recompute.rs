@@ -1,0 +1,245 @@
+//! Saved or recomputed: what the backward state reads from memory and what it computes again.
+//!
+//! ```text
+//! forward:   dot = Σ w·x;  s = dot + c;  a = relu(s)
+//! backward:  d_s = s > 0 ? d_a : 0                       (reads s)
+//! becomes:   s.again = dot + c;  d_s = s.again > 0 ? …   (reads dot, which is in memory anyway)
+//! ```
+//!
+//! *Rule.* A forward transient T that backward operations C₁…Cₙ read is recomputed if all of this holds:
+//! 1. An element-wise operation computes it, and no contraction in the backward state reads it (that would have to read
+//!    the recomputed tensor from memory again).
+//! 2. It follows by element-wise operations alone from *sources*, which are in memory anyway: inputs, parameters, outputs,
+//!    results of contractions, operands of contractions, and what this rule has saved already.
+//! 3. Bytes fall: `Σᵢ (bytes of sources that Cᵢ does not read − bytes(T)) − w < 0`, where `w` is bytes(T) if nothing
+//!    else puts T into memory (so that it is never written), else 0.
+//!
+//! Each reader gets clones of its own, `<T>.again`, so that fusion can merge them into it. The count assumes that it does:
+//! a clone is element-wise and has one reader on its own iteration space. Dropout masks are always recomputed.
+
+use sdfg::library::Class;
+use sdfg::{BuildError, Container, Op, Operation, Origin, Pass, Role, Scalar, Sdfg, State, StateId, SymbolError, Unit};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    Saved,
+    Recomputed,
+}
+
+/// One decision, with its reason as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Saved {
+    pub container: String,
+    /// Size of the container under the program's sizes; of a mask, one byte an element.
+    pub bytes: u64,
+    pub policy: Policy,
+    pub why: String,
+}
+
+impl fmt::Display for Saved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policy = if self.policy == Policy::Saved { "saved" } else { "recomputed" };
+        write!(f, "{} ({} bytes) is {policy}: {}", self.container, self.bytes, self.why)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RecomputeError {
+    #[error("`{unit}` is no operator any more; decide what is saved before expanding or fusing")]
+    Expanded { unit: String },
+    #[error("whether `{container}` is saved depends on its size: {source}")]
+    Size { container: String, source: SymbolError },
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+/// Applies the rule to a differentiated program; returns every decision in the order of the forward state, masks last.
+/// A program without a state `backward` is returned unchanged.
+pub fn recompute(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
+    let Some(backward) = program.state_named("backward") else { return Ok((program.clone(), vec![])) };
+    let mut lists = (Vec::new(), Vec::new());
+    for (state, _, unit) in program.units() {
+        match unit {
+            Unit::Operation(operation) if state == backward => lists.1.push(operation),
+            Unit::Operation(operation) => lists.0.push(operation),
+            other => return Err(RecomputeError::Expanded { unit: other.name().to_string() }),
+        }
+    }
+    let (forward, readers) = lists;
+    let mut choice = Choice::new(program, &forward, &readers);
+    let mut decisions = Vec::new();
+    for output in forward.iter().flat_map(|o| &o.outputs) {
+        decisions.extend(choice.decide(&output.data)?);
+    }
+    decisions.extend(masks(program, &readers)?);
+    let chains = choice.chains;
+    Ok((with_clones(program, backward, &readers, &chains)?, decisions))
+}
+
+/// How a container is computed again: element-wise operations in forward order.
+type Chain = Vec<Operation>;
+
+struct Choice<'a> {
+    program: &'a Sdfg,
+    producers: BTreeMap<&'a str, &'a Operation>,
+    backward: &'a [Operation],
+    /// Containers that are in memory in the backward state whatever is decided, and those saved so far.
+    in_memory: BTreeSet<String>,
+    /// The recomputed containers.
+    chains: BTreeMap<String, Chain>,
+}
+
+impl<'a> Choice<'a> {
+    fn new(program: &'a Sdfg, forward: &'a [Operation], backward: &'a [Operation]) -> Self {
+        let producers: BTreeMap<_, _> = forward.iter().flat_map(|o| o.outputs.iter().map(move |out| (out.data.as_str(), o))).collect();
+        let mut in_memory: BTreeSet<String> = program
+            .containers
+            .values()
+            .filter(|c| c.role != Role::Transient || !producers.contains_key(c.name.as_str()))
+            .map(|c| c.name.clone())
+            .collect();
+        for operation in forward.iter().chain(backward).filter(|o| o.class() == Class::Contraction) {
+            in_memory.extend(operation.inputs.iter().chain(&operation.outputs).map(|o| o.data.clone()));
+        }
+        Choice { program, producers, backward, in_memory, chains: BTreeMap::new() }
+    }
+
+    /// Decides on a forward container; `None` if the backward state does not read it.
+    fn decide(&mut self, data: &str) -> Result<Option<Saved>, RecomputeError> {
+        let readers: Vec<&Operation> = self.backward.iter().filter(|o| o.inputs.iter().any(|i| i.data == data)).collect();
+        if readers.is_empty() {
+            return Ok(None);
+        }
+        let bytes = self.bytes(data)?;
+        let (policy, why) = match self.chain(data, &readers)? {
+            Ok((chain, why)) => {
+                self.chains.insert(data.to_string(), chain);
+                (Policy::Recomputed, why)
+            }
+            Err(why) => {
+                self.in_memory.insert(data.to_string());
+                (Policy::Saved, why)
+            }
+        };
+        Ok(Some(Saved { container: data.to_string(), bytes, policy, why }))
+    }
+
+    /// The chain that recomputes `data` and why that pays, or why it is saved.
+    fn chain(&self, data: &str, readers: &[&Operation]) -> Result<Result<(Chain, String), String>, RecomputeError> {
+        if self.program.containers.get(data).is_some_and(|c| c.role != Role::Transient) {
+            return Ok(Err("it is handed back, so it is in memory anyway".into()));
+        }
+        if let Some(contraction) = readers.iter().find(|r| r.class() == Class::Contraction) {
+            return Ok(Err(format!("the contraction `{}` reads it from memory", contraction.name)));
+        }
+        let (mut chain, mut sources) = (Vec::new(), BTreeSet::new());
+        if let Err(why) = self.collect(data, true, &mut chain, &mut sources) {
+            return Ok(Err(why));
+        }
+        let own = self.bytes(data)?;
+        let (mut before, mut after) = (if self.in_memory.contains(data) { 0 } else { own }, 0);
+        for reader in readers {
+            before += own;
+            for source in sources.iter().filter(|s| reader.inputs.iter().all(|i| i.data != **s)) {
+                after += self.bytes(source)?;
+            }
+        }
+        let from: Vec<_> = sources.iter().map(|s| format!("`{s}`")).collect();
+        let from = if from.is_empty() { "nothing".to_string() } else { from.join(", ") };
+        Ok(if after < before {
+            Ok((chain, format!("from {from} with {after} bytes moved instead of {before}")))
+        } else {
+            Err(format!("recomputing it from {from} would move {after} bytes instead of {before}"))
+        })
+    }
+
+    /// Appends what it takes to compute `data`; `first` is set for the container that is asked about.
+    fn collect(&self, data: &str, first: bool, chain: &mut Chain, sources: &mut BTreeSet<String>) -> Result<(), String> {
+        if self.in_memory.contains(data) && !first {
+            sources.insert(data.to_string());
+            return Ok(());
+        }
+        let Some(producer) = self.producers.get(data) else { return Err(format!("`{data}` comes from outside")) };
+        if !matches!(producer.op, Op::Elementwise { .. }) {
+            let subject = if first { "it".to_string() } else { format!("it follows from `{data}`, which") };
+            return Err(format!("{subject} is computed by the operator {}, not element by element", producer.label()));
+        }
+        if chain.iter().any(|o| o.name == producer.name) {
+            return Ok(());
+        }
+        for input in &producer.inputs {
+            self.collect(&input.data, false, chain, sources)?;
+        }
+        chain.push((*producer).clone());
+        Ok(())
+    }
+
+    fn bytes(&self, data: &str) -> Result<u64, RecomputeError> {
+        self.program.bytes(data).map_err(|source| RecomputeError::Size { container: data.to_string(), source })
+    }
+}
+
+/// The masks that the backward state draws again.
+fn masks(program: &Sdfg, backward: &[Operation]) -> Result<Vec<Saved>, RecomputeError> {
+    let mut streams = BTreeSet::new();
+    for operation in backward {
+        if let Op::Elementwise { code, .. } | Op::Reduce { code, .. } = &operation.op {
+            code.walk(&mut |s| {
+                if let Scalar::Keep { stream, .. } = s {
+                    streams.insert(stream.clone());
+                }
+            });
+        }
+    }
+    let mut found = Vec::new();
+    for stream in streams.into_iter().filter(|s| program.containers.contains_key(s)) {
+        let bytes = program.elements(&stream).map_err(|source| RecomputeError::Size { container: stream.clone(), source })?;
+        let why = "it is a pure function of seed, step and element".into();
+        found.push(Saved { container: format!("mask of {stream}"), bytes, policy: Policy::Recomputed, why });
+    }
+    Ok(found)
+}
+
+/// The program with its backward state written anew: before each reader, the clones that it reads instead.
+fn with_clones(program: &Sdfg, backward: StateId, readers: &[Operation], chains: &BTreeMap<String, Chain>) -> Result<Sdfg, RecomputeError> {
+    let mut result = program.clone();
+    if chains.is_empty() {
+        return Ok(result);
+    }
+    if let Some(state) = result.state_mut(backward) {
+        *state = State::new(state.name.clone());
+    }
+    for reader in readers {
+        // Forward container → its clone for this reader.
+        let mut again: BTreeMap<String, String> = BTreeMap::new();
+        for input in &reader.inputs {
+            for link in chains.get(&input.data).into_iter().flatten() {
+                let Some(data) = link.outputs.first().map(|o| o.data.clone()).filter(|d| !again.contains_key(d)) else { continue };
+                let name = result.fresh_name(&format!("{data}.again"));
+                if let Some(like) = program.containers.get(&data) {
+                    let origin: Option<Origin> = link.origin.clone().or(like.origin.clone());
+                    result.add_container(Container { name: name.clone(), role: Role::Transient, origin, ..like.clone() });
+                }
+                again.insert(data, name.clone());
+                result.insert_operation(backward, &Operation { name, pass: Pass::Backward, ..renamed(link, &again, true) })?;
+            }
+        }
+        result.insert_operation(backward, &renamed(reader, &again, false))?;
+    }
+    Ok(result)
+}
+
+fn renamed(operation: &Operation, with: &BTreeMap<String, String>, outputs_too: bool) -> Operation {
+    let mut operation = operation.clone();
+    let outputs = if outputs_too { &mut operation.outputs[..] } else { &mut [] };
+    for operand in operation.inputs.iter_mut().chain(outputs) {
+        if let Some(name) = with.get(&operand.data) {
+            operand.data = name.clone();
+        }
+    }
+    operation
+}
