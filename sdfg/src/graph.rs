@@ -10,6 +10,7 @@ use crate::symbol::{Bindings, Expr, SymbolError};
 use indexmap::IndexMap;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A comparison of symbolic integers: when a transition is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,7 +224,7 @@ impl Sdfg {
             Some(s) => std::mem::take(s),
             None => return Err(BuildError::UnknownState { program: self.name.clone(), state }),
         };
-        let (entry, exit, reads, writes) = self.write_scope(&mut target, scope, None);
+        let (entry, exit, reads, writes) = self.write_scope(&mut target, scope, None, &BTreeSet::new());
         for memlet in reads {
             let access = access_or_new(&mut target, &memlet.data, None);
             let to = format!("IN_{}", memlet.data);
@@ -240,8 +241,15 @@ impl Sdfg {
         Ok(entry)
     }
 
-    /// Writes one scope; returns entry, exit, and the propagated memlets that must come in and go out.
-    fn write_scope(&self, state: &mut State, scope: &Scope, around: Option<NodeId>) -> (NodeId, NodeId, Vec<Memlet>, Vec<Memlet>) {
+    /// Writes one scope; returns entry, exit, and the propagated memlets that must come in and go out. `outside` are the
+    /// containers that scopes around this one touch elsewhere: they are held there.
+    fn write_scope(
+        &self,
+        state: &mut State,
+        scope: &Scope,
+        around: Option<NodeId>,
+        outside: &BTreeSet<String>,
+    ) -> (NodeId, NodeId, Vec<Memlet>, Vec<Memlet>) {
         let entry = state.add_node(Node::MapEntry(scope.map.clone()), around);
         let exit = state.add_node(Node::MapExit { entry }, around);
         let inside = Some(entry);
@@ -254,17 +262,20 @@ impl Sdfg {
             written.extend(writes);
         }
         let is_local = |data: &str| self.containers.get(data).is_some_and(|c| c.storage != Storage::Heap);
-        let declared_here = |data: &str| is_local(data) && written.iter().any(|d| d == data);
+        let declared_here = |data: &str| is_local(data) && !outside.contains(data) && written.iter().any(|d| d == data);
         let mut incoming: IndexMap<String, Memlet> = IndexMap::new();
         let mut outgoing: IndexMap<String, Memlet> = IndexMap::new();
-        for item in &scope.body {
+        for (place, item) in scope.body.iter().enumerate() {
             let (first, last, reads, writes): (NodeId, NodeId, Moved, Moved) = match item {
                 Item::Tasklet(Computation { tasklet, reads, writes }) => {
                     let node = state.add_node(Node::Tasklet(tasklet.clone()), inside);
                     (node, node, reads.clone(), writes.clone())
                 }
                 Item::Scope(inner) => {
-                    let (first, last, reads, writes) = self.write_scope(state, inner, inside);
+                    let beside = scope.body.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, item)| item_memlets(item));
+                    let beside =
+                        outside.iter().cloned().chain(beside.flat_map(|(reads, writes)| reads.into_iter().chain(writes))).collect();
+                    let (first, last, reads, writes) = self.write_scope(state, inner, inside, &beside);
                     let name = |prefix: &str, m: Memlet| (format!("{prefix}_{}", m.data), m);
                     (first, last, reads.into_iter().map(|m| name("IN", m)).collect(), writes.into_iter().map(|m| name("OUT", m)).collect())
                 }
