@@ -17,7 +17,7 @@
 use crate::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
 use crate::patch::{Edit, Patch};
 use crate::transform::{Reason, Refusal, Site, Transform};
-use sdfg::{Expr, NodeId, Role, Scope, Sdfg, State, StateId, Unit};
+use sdfg::{NodeId, Role, Scope, Sdfg, State, StateId, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Local buffers of one outer iteration must stay well within a core's private cache.
@@ -196,7 +196,7 @@ pub(crate) fn fuse(program: &Sdfg, state: StateId, scopes: &[(NodeId, Scope)]) -
         spaces.push(all_indices(&mine).keys().cloned().collect());
         all.extend(mine);
     }
-    unify_copies(&mut all);
+    unify_copies(&mut all, program);
     let text = |space: &BTreeSet<String>| space.iter().cloned().collect::<Vec<_>>().join(",");
     let hands_on = all
         .iter()
@@ -231,21 +231,18 @@ pub(crate) fn fuse(program: &Sdfg, state: StateId, scopes: &[(NodeId, Scope)]) -
 
 /// Where one statement writes a value to several containers, readers inside all read the same one of them: an earlier
 /// fusion may have left a local copy beside the container itself.
-fn unify_copies(statements: &mut [Statement]) {
+fn unify_copies(statements: &mut [Statement], program: &Sdfg) {
+    let is_local = |m: &sdfg::Memlet| m.wcr.is_none() && program.containers.get(&m.data).is_some_and(|c| c.storage != Storage::Heap);
     let mut same: BTreeMap<String, (String, Vec<usize>)> = BTreeMap::new();
     for statement in statements.iter() {
         let writes = &statement.computation.writes;
-        for (n, (connector, first)) in writes.iter().enumerate() {
-            for (other, second) in writes.iter().skip(n + 1) {
-                if connector != other || first.wcr.is_some() || second.wcr.is_some() || same.contains_key(&first.data) {
-                    continue;
-                }
-                let (Some(ours), Some(theirs)) = (first.point(), second.point()) else { continue };
-                let places: Option<Vec<usize>> =
-                    theirs.iter().map(|t| matches!(t, Expr::Sym(_)).then(|| ours.iter().position(|o| o == t)).flatten()).collect();
-                if let Some(places) = places {
-                    same.insert(first.data.clone(), (second.data.clone(), places));
-                }
+        for (connector, local) in writes.iter().filter(|(_, m)| is_local(m)) {
+            let Some((_, whole)) = writes.iter().find(|(c, m)| c == connector && !is_local(m) && m.wcr.is_none()) else { continue };
+            let (Some(ours), Some(theirs)) = (local.point(), whole.point()) else { continue };
+            // For each dimension of the container, the dimension of the local copy with the same index.
+            let places: Option<Vec<usize>> = theirs.iter().map(|t| ours.iter().position(|o| o == t && o.as_sym().is_some())).collect();
+            if let Some(places) = places {
+                same.insert(local.data.clone(), (whole.data.clone(), places));
             }
         }
     }

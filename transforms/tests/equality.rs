@@ -1,0 +1,57 @@
+//! Every transform leaves what a program computes alone: the interpreter before and after, on random programs and
+//! inputs, forward and backward.
+
+use ndarray::{ArrayD, IxDyn};
+use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::{Role, Sdfg};
+use transforms::{Expand, Fusion, Options, differentiate, fixpoint};
+
+fn inputs(seed: u64, program: &Sdfg) -> Tensors {
+    let given = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
+    given
+        .map(|c| {
+            let shape = program.shape_of(&c.name).expect("bound sizes");
+            let values = sdfg::random::tensor(seed, &c.name, shape.iter().product());
+            (c.name.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).expect("shape"))
+        })
+        .collect()
+}
+
+/// Results that a person sees agree; the order of sums may differ, so the bound is that of f64 sums of a few hundred terms.
+fn assert_equal(seed: u64, what: &str, before: &Sdfg, after: &Sdfg) {
+    let run = Run { seed: 5, step: 2, dropout: true };
+    let tensors = inputs(seed, before);
+    let want = interpret(before, &tensors, &run).unwrap_or_else(|e| panic!("seed {seed}, before {what}: {e}"));
+    let got = interpret(after, &tensors, &run).unwrap_or_else(|e| panic!("seed {seed}, after {what}: {e}"));
+    for container in before.containers.values().filter(|c| matches!(c.role, Role::Output | Role::Gradient)) {
+        let (want, got) = (&want[&container.name], &got[&container.name]);
+        let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+        for (w, g) in want.iter().zip(got) {
+            assert!(
+                (w - g).abs() <= 1000.0 * f64::EPSILON * scale || (w.is_nan() && g.is_nan()),
+                "seed {seed}, {what}, `{}`: {w} became {g}",
+                container.name
+            );
+        }
+    }
+}
+
+fn with_gradients(program: &Sdfg) -> Option<Sdfg> {
+    let output = program.containers.values().find(|c| c.role == Role::Output && c.dtype.roundoff() > 0.0)?;
+    let options = transforms::differentiate::Options { upstream: Some(output.name.clone()), ..Default::default() };
+    differentiate(program, &options).ok()
+}
+
+#[test]
+fn expansion_and_fusion_keep_the_meaning() {
+    let mut differentiated = 0;
+    for seed in 0..80 {
+        let forward = sdfg::random::program(seed);
+        let program = with_gradients(&forward).inspect(|_| differentiated += 1).unwrap_or(forward);
+        let expanded = fixpoint(&program, &[&Expand], &Options::default()).expect("expansion").program;
+        assert_equal(seed, "expansion", &program, &expanded);
+        let fused = fixpoint(&expanded, &[&Fusion::default()], &Options::default()).expect("fusion").program;
+        assert_equal(seed, "fusion", &program, &fused);
+    }
+    assert!(differentiated > 40, "most random programs are differentiable: {differentiated}");
+}
