@@ -42,7 +42,8 @@ pub struct Transition {
 pub struct Sdfg {
     pub name: String,
     pub about: String,
-    /// Values of symbols, bound late; `--set` changes them.
+    /// Values of size symbols, bound late; `--set` changes them. Symbols and map indices meet in one expression, so a
+    /// symbol is never called like an index: recipes and random programs use upper case.
     pub sizes: Bindings,
     /// Named dims and their symbolic sizes, in the recipe's order.
     pub dims: IndexMap<String, Expr>,

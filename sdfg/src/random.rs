@@ -93,10 +93,10 @@ impl Builder {
         let mut program = Sdfg::new(format!("random{seed}"));
         let mut draws = Draws::new(seed);
         for dim in ["a", "b", "c", "d"] {
-            program.dims.insert(dim.into(), Expr::sym(dim));
-            program.sizes.insert(dim.into(), 1 + draws.below(5) as i64);
+            program.dims.insert(dim.into(), Expr::sym(dim.to_uppercase()));
+            program.sizes.insert(dim.to_uppercase(), 1 + draws.below(5) as i64);
         }
-        program.dims.insert("m".into(), Expr::sym("a"));
+        program.dims.insert("m".into(), Expr::sym("A"));
         let state = program.add_state("forward");
         Builder { draws, program, state, magnitude: IndexMap::new(), read: Vec::new() }
     }
