@@ -12,10 +12,12 @@
 //!
 //! This crate does no I/O and knows no device and no clock.
 
+mod assemble;
 pub mod config;
 pub mod data;
 pub mod graph;
 pub mod interpret;
+pub mod json;
 pub mod layout;
 pub mod library;
 pub mod memlet;
@@ -27,6 +29,7 @@ pub mod scalar;
 pub mod scope;
 pub mod state;
 pub mod symbol;
+pub mod text;
 
 pub use data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 pub use graph::{BuildError, Condition, Relation, Sdfg, Transition};

@@ -153,7 +153,7 @@ pub struct Memlet {
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub dynamic: bool,
     /// Value of an element outside the container; without it an out-of-range read is invalid.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, with = "crate::json::number")]
     pub fill: Option<f64>,
 }
 

@@ -129,7 +129,7 @@ pub struct Library {
 }
 
 /// A program inside a program. Containers of the same name as a boundary edge's memlet are shared with the outside.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Nested {
     pub name: String,
     pub program: Box<Sdfg>,
@@ -138,7 +138,7 @@ pub struct Nested {
 }
 
 /// Mutually exclusive programs with equal boundary memlets; measurement decides.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alternatives {
     pub name: String,
     /// (name of the variant, program). At least one; all have the same boundary.
@@ -147,7 +147,8 @@ pub struct Alternatives {
 
 // Programs have few nodes; boxing the large variants would cost every pattern more than it saves.
 #[allow(clippy::large_enum_variant)]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Node {
     /// Names a container.
     Access(String),

@@ -48,8 +48,7 @@ pub enum Binary {
 ///
 /// Its value is defined in exact arithmetic, rounded once per operation in whatever precision runs it: f64 in the
 /// interpreter, f32 at least in kernels.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Scalar {
     Const(f64),
     /// The value that the memlet of this connector moves.
