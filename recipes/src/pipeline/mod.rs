@@ -1,0 +1,36 @@
+//! From a recipe to a measured, verified, reported plan.
+
+pub mod programs;
+pub mod tensors;
+
+use thiserror::Error;
+
+/// What can go wrong, with the exit code that it ends in.
+#[derive(Debug, Error)]
+pub enum PipelineError {
+    #[error("{0}")]
+    Recipe(#[from] crate::load::RecipeErrors),
+    #[error(transparent)]
+    Differentiate(#[from] transforms::DifferentiateError),
+    #[error(transparent)]
+    Recompute(#[from] transforms::recompute::RecomputeError),
+    #[error(transparent)]
+    Driver(#[from] transforms::DriverError),
+    #[error(transparent)]
+    Size(#[from] sdfg::SymbolError),
+    #[error("{file}: {why}")]
+    Tensors { file: String, why: String },
+    #[error("Memlet itself is at fault: {0}; please report it with the recipe")]
+    Internal(String),
+}
+
+impl PipelineError {
+    /// 1 failed, 2 bad input, 3 verification mismatch, 4 device or toolchain missing.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            PipelineError::Recipe(_) | PipelineError::Differentiate(_) | PipelineError::Size(_) | PipelineError::Tensors { .. } => 2,
+            PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Named tensors: drawn from a seed, read from and written to safetensors and npz files.
+
+use super::PipelineError;
+use ndarray::{ArrayD, IxDyn};
+use ndarray_npy::{NpzReader, NpzWriter};
+use safetensors::tensor::{Dtype as SafeDtype, SafeTensors, TensorView};
+use sdfg::interpret::Tensors;
+use sdfg::{Container, Dtype, Role, Sdfg};
+use std::fs::File;
+use std::path::Path;
+
+/// Containers that must be given: inputs and parameters, in the recipe's order. Storage that views look into is not.
+pub fn given(program: &Sdfg) -> Vec<&Container> {
+    let viewed: Vec<&str> = program.containers.values().filter_map(|c| c.view.as_ref().map(|v| v.of.as_str())).collect();
+    let wanted = |c: &&Container| matches!(c.role, Role::Input | Role::Parameter) && !viewed.contains(&c.name.as_str());
+    program.containers.values().filter(wanted).collect()
+}
+
+/// Containers that are handed back: outputs and gradients, in the recipe's order.
+pub fn results(program: &Sdfg) -> Vec<&Container> {
+    let viewed: Vec<&str> = program.containers.values().filter_map(|c| c.view.as_ref().map(|v| v.of.as_str())).collect();
+    let wanted = |c: &&Container| matches!(c.role, Role::Output | Role::Gradient) && !viewed.contains(&c.name.as_str());
+    program.containers.values().filter(wanted).collect()
+}
+
+/// Inputs and parameters drawn from a seed, each from its own stream, exactly representable in f32.
+///
+/// Weights (parameters of two or more dims) are divided by the square root of their largest size, so that activations
+/// keep their magnitude through a layer.
+pub fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, PipelineError> {
+    let mut tensors = Tensors::new();
+    for container in given(program) {
+        let shape = program.shape_of(&container.name)?;
+        let mut values = sdfg::random::tensor(seed, &container.name, shape.iter().product());
+        if container.role == Role::Parameter && shape.len() >= 2 {
+            let scale = 1.0 / (shape.iter().copied().max().unwrap_or(1) as f64).sqrt();
+            values.iter_mut().for_each(|v| *v = f64::from((*v * scale) as f32));
+        }
+        let array = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| PipelineError::Internal(e.to_string()))?;
+        tensors.insert(container.name.clone(), array);
+    }
+    Ok(tensors)
+}
+
+/// Reads named tensors from `.safetensors` or `.npz`, in f64. The names and shapes must be those the program is given.
+pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
+    let fault = |why: String| PipelineError::Tensors { file: path.display().to_string(), why };
+    let found = match extension(path)? {
+        Format::Safetensors => {
+            let bytes = std::fs::read(path).map_err(|e| fault(e.to_string()))?;
+            let file = SafeTensors::deserialize(&bytes).map_err(|e| fault(e.to_string()))?;
+            let mut tensors = Tensors::new();
+            for (name, view) in file.tensors() {
+                let values = decode(&view).ok_or_else(|| fault(format!("`{name}` stores {:?}; f64, f32, bf16, f16, i64 and i32 are read", view.dtype())))?;
+                tensors.insert(name, ArrayD::from_shape_vec(IxDyn(view.shape()), values).map_err(|e| fault(e.to_string()))?);
+            }
+            tensors
+        }
+        Format::Npz => {
+            let mut file = NpzReader::new(File::open(path).map_err(|e| fault(e.to_string()))?).map_err(|e| fault(e.to_string()))?;
+            let mut tensors = Tensors::new();
+            for name in file.names().map_err(|e| fault(e.to_string()))? {
+                let plain = name.strip_suffix(".npy").unwrap_or(&name).to_string();
+                let single: Result<ArrayD<f32>, _> = file.by_name(&name);
+                let array = match single {
+                    Ok(array) => array.mapv(f64::from),
+                    Err(_) => file.by_name::<ndarray::OwnedRepr<f64>, IxDyn>(&name).map_err(|e| fault(format!("`{plain}` is neither f32 nor f64: {e}")))?,
+                };
+                tensors.insert(plain, array);
+            }
+            tensors
+        }
+    };
+    check(&found, program).map_err(fault)?;
+    Ok(found)
+}
+
+/// Writes named tensors as f32 (f64 where the program stores f64).
+pub fn write(path: &Path, tensors: &Tensors, program: &Sdfg) -> Result<(), PipelineError> {
+    let fault = |why: String| PipelineError::Tensors { file: path.display().to_string(), why };
+    let wide = |name: &str| program.containers.get(name).is_some_and(|c| c.dtype == Dtype::F64);
+    match extension(path)? {
+        Format::Safetensors => {
+            let mut encoded = Vec::new();
+            for (name, array) in tensors {
+                let standard = array.as_standard_layout();
+                let (dtype, bytes): (SafeDtype, Vec<u8>) = if wide(name) {
+                    (SafeDtype::F64, standard.iter().flat_map(|v| v.to_le_bytes()).collect())
+                } else {
+                    (SafeDtype::F32, standard.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect())
+                };
+                encoded.push((name.clone(), dtype, array.shape().to_vec(), bytes));
+            }
+            let views = encoded.iter().map(|(name, dtype, shape, bytes)| TensorView::new(*dtype, shape.clone(), bytes).map(|v| (name.as_str(), v)));
+            let views: Vec<_> = views.collect::<Result<_, _>>().map_err(|e| fault(e.to_string()))?;
+            let bytes = safetensors::serialize(views, None).map_err(|e| fault(e.to_string()))?;
+            bench::atomic::write(path, &bytes).map_err(|e| fault(e.to_string()))
+        }
+        Format::Npz => {
+            let mut buffer = std::io::Cursor::new(Vec::new());
+            let mut file = NpzWriter::new(&mut buffer);
+            for (name, array) in tensors {
+                let written = if wide(name) { file.add_array(name, array) } else { file.add_array(name, &array.mapv(|v| v as f32)) };
+                written.map_err(|e| fault(e.to_string()))?;
+            }
+            file.finish().map_err(|e| fault(e.to_string()))?;
+            bench::atomic::write(path, buffer.get_ref()).map_err(|e| fault(e.to_string()))
+        }
+    }
+}
+
+enum Format {
+    Safetensors,
+    Npz,
+}
+
+fn extension(path: &Path) -> Result<Format, PipelineError> {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("safetensors") => Ok(Format::Safetensors),
+        Some("npz") => Ok(Format::Npz),
+        _ => Err(PipelineError::Tensors { file: path.display().to_string(), why: "the name must end in .safetensors or .npz".into() }),
+    }
+}
+
+fn decode(view: &TensorView) -> Option<Vec<f64>> {
+    let data = view.data();
+    Some(match view.dtype() {
+        SafeDtype::F64 => data.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
+        SafeDtype::F32 => data.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
+        SafeDtype::BF16 => data.as_chunks::<2>().0.iter().map(|b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16))).collect(),
+        SafeDtype::I64 => data.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
+        SafeDtype::I32 => data.as_chunks::<4>().0.iter().map(|b| f64::from(i32::from_le_bytes(*b))).collect(),
+        _ => return None,
+    })
+}
+
+/// All that is missing, superfluous or of a wrong shape, in one message.
+fn check(found: &Tensors, program: &Sdfg) -> Result<(), String> {
+    let mut faults = Vec::new();
+    for container in given(program) {
+        let want = program.shape_of(&container.name).map_err(|e| e.to_string())?;
+        match found.get(&container.name) {
+            None => faults.push(format!("`{}` {want:?} is missing", container.name)),
+            Some(tensor) if tensor.shape() != want => faults.push(format!("`{}` has the shape {:?}, the recipe says {want:?}", container.name, tensor.shape())),
+            Some(_) => {}
+        }
+    }
+    let names: Vec<&str> = given(program).iter().map(|c| c.name.as_str()).collect();
+    faults.extend(found.keys().filter(|n| !names.contains(&n.as_str())).map(|n| format!("`{n}` is no input or parameter of the recipe")));
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
+}
