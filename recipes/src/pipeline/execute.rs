@@ -1,0 +1,260 @@
+//! A program under a configuration, compiled and with its memory: runs training steps.
+
+use super::PipelineError;
+use super::tensors::{given, results};
+use kernels::buffer::Buffer;
+use kernels::device::cpu::Pool;
+use kernels::{Completion, Executable, KernelSpec, RunContext, Toolchain};
+use ndarray::{ArrayD, IxDyn, SliceInfoElem};
+use sdfg::config::Configuration;
+use sdfg::interpret::Tensors;
+use sdfg::lifetime::{ArenaPlan, Interval};
+use sdfg::{Container, Layout, Pass, Role, Sdfg};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One thing to run: a kernel, or a change of layout.
+struct Launch {
+    name: String,
+    pass: Pass,
+    executable: Arc<dyn Executable>,
+    /// Slots of memory, in the order of the kernel's arguments.
+    arguments: Vec<usize>,
+}
+
+/// Where a container, in one layout, lives.
+struct Slot {
+    /// Container and layout: a relayouted copy is a slot of its own.
+    data: String,
+    layout: Layout,
+    place: Place,
+}
+
+enum Place {
+    /// Across steps, in memory of its own.
+    Held(Buffer),
+    /// In the arena, at this offset.
+    Arena(usize),
+}
+
+/// Peak bytes of tensors: planned from lifetimes, and really allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PeakMemory {
+    /// Inputs, parameters, outputs, gradients, and the most that transients need at once.
+    pub planned_bytes: u64,
+    pub actual_bytes: u64,
+    /// What no plan can go below: as planned, with the transients that are alive at once.
+    pub lower_bound_bytes: u64,
+}
+
+/// Times of one step in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct StepTimes {
+    pub forward_ms: f64,
+    pub backward_ms: f64,
+    /// One for each launch, in order.
+    pub launches_ms: Vec<f64>,
+}
+
+pub struct Execution {
+    program: Sdfg,
+    launches: Vec<Launch>,
+    slots: Vec<Slot>,
+    arena: Buffer,
+    /// Boundary container → slot that holds it.
+    held: BTreeMap<String, usize>,
+    pub memory: PeakMemory,
+}
+
+impl Execution {
+    /// Compiles every kernel and plans memory.
+    pub fn new(program: &Sdfg, configuration: &Configuration, toolchain: &Toolchain) -> Result<Self, PipelineError> {
+        let mut builder = Builder { program, toolchain, slots: Vec::new(), launches: Vec::new() };
+        let held = |data: &str| configuration.layouts.get(data).cloned().or_else(|| program.containers.get(data).map(Layout::natural)).unwrap_or_default();
+        for (state, _, unit) in program.units() {
+            let backward = program.state(state).is_some_and(|s| s.name == "backward");
+            let pass = if backward { Pass::Backward } else { Pass::Forward };
+            let spec = KernelSpec::new(program, &unit)?;
+            let config = configuration.kernels.get(&spec.name).ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?;
+            let wanted = |data: &str| config.layouts.get(data).cloned().unwrap_or_else(|| held(data));
+            let mut arguments = Vec::new();
+            let mut after = Vec::new();
+            for argument in spec.arguments() {
+                let (have, want) = (held(&argument.data), wanted(&argument.data));
+                let slot = builder.slot(&argument.data, &want);
+                if have != want {
+                    let other = builder.slot(&argument.data, &have);
+                    match argument.access {
+                        kernels::Access::Read => builder.relayout(&argument.data, pass, other, slot)?,
+                        kernels::Access::Write => after.push((argument.data.clone(), slot, other)),
+                    }
+                }
+                arguments.push(slot);
+            }
+            let executable = kernels::compile(&spec, config, toolchain)?;
+            builder.launches.push(Launch { name: spec.name.clone(), pass, executable, arguments });
+            for (data, from, to) in after {
+                builder.relayout(&data, pass, from, to)?;
+            }
+        }
+        // Boundary containers exist even if no kernel touches them.
+        let mut boundary = BTreeMap::new();
+        for container in program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none()) {
+            boundary.insert(container.name.clone(), builder.slot(&container.name, &held(&container.name)));
+        }
+        builder.finish(boundary)
+    }
+
+    /// Puts inputs and parameters into place. Tensors are in the recipe's dim order.
+    pub fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
+        let mut whole: BTreeMap<String, ArrayD<f64>> = BTreeMap::new();
+        for container in given(&self.program) {
+            let tensor = tensors.get(&container.name).ok_or_else(|| PipelineError::Internal(format!("`{}` was not given", container.name)))?;
+            match &container.view {
+                None => {
+                    whole.insert(container.name.clone(), tensor.clone());
+                }
+                Some(view) => {
+                    let shape = self.program.shape_of(&view.of)?;
+                    let parent = whole.entry(view.of.clone()).or_insert_with(|| ArrayD::zeros(IxDyn(&shape)));
+                    let slice = window(&self.program, container)?;
+                    parent.slice_mut(slice.as_slice()).assign(tensor);
+                }
+            }
+        }
+        for (data, array) in whole {
+            let Some(container) = self.program.containers.get(&data) else { continue };
+            if let Some(Slot { layout, place: Place::Held(buffer), .. }) = self.held.get(&data).and_then(|s| self.slots.get_mut(*s)) {
+                buffer.pack(container, layout, &array)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Outputs and gradients of the last step, in the recipe's dim order.
+    pub fn results(&self) -> Result<Tensors, PipelineError> {
+        let mut found = Tensors::new();
+        for container in results(&self.program) {
+            let root = container.view.as_ref().map_or(&container.name, |v| &v.of);
+            let Some(parent) = self.program.containers.get(root) else { continue };
+            if let Some(Slot { layout, place: Place::Held(buffer), .. }) = self.held.get(root).and_then(|s| self.slots.get(*s)) {
+                let whole = buffer.unpack(parent, layout, &self.program.shape_of(root)?)?;
+                let tensor = match container.view {
+                    Some(_) => whole.slice(window(&self.program, container)?.as_slice()).to_owned(),
+                    None => whole,
+                };
+                found.insert(container.name.clone(), tensor);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Names and passes of the launches, in order.
+    pub fn launches(&self) -> impl Iterator<Item = (&str, Pass)> {
+        self.launches.iter().map(|l| (l.name.as_str(), l.pass))
+    }
+
+    /// Generated code by kernel, where there is any.
+    pub fn sources(&self) -> Vec<(String, String)> {
+        self.launches.iter().filter_map(|l| l.executable.source().map(|s| (l.name.clone(), s.to_string()))).collect()
+    }
+
+    /// Runs one step, forward and backward, timing each launch.
+    pub fn step(&mut self, pool: &Pool, seed: u64, step: u64, dropout: bool) -> Result<StepTimes, PipelineError> {
+        let context = RunContext { seed, step, dropout, pool, deadline: None };
+        let mut times = StepTimes::default();
+        let base = self.arena.as_mut_ptr();
+        let pointers: Vec<*mut u8> = self
+            .slots
+            .iter_mut()
+            .map(|slot| match &mut slot.place {
+                Place::Held(buffer) => buffer.as_mut_ptr(),
+                // SAFETY: the plan places every slot inside the arena.
+                Place::Arena(offset) => unsafe { base.add(*offset) },
+            })
+            .collect();
+        for launch in &self.launches {
+            let arguments: Vec<*mut u8> = launch.arguments.iter().map(|a| pointers[*a]).collect();
+            let start = Instant::now();
+            // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap.
+            let completion = unsafe { launch.executable.run(&arguments, &context)? };
+            let elapsed = start.elapsed().as_secs_f64() * 1e3;
+            if completion != Completion::Done {
+                return Err(PipelineError::Internal(format!("`{}` stopped early without a deadline", launch.name)));
+            }
+            match launch.pass {
+                Pass::Forward => times.forward_ms += elapsed,
+                Pass::Backward => times.backward_ms += elapsed,
+            }
+            times.launches_ms.push(elapsed);
+        }
+        Ok(times)
+    }
+}
+
+/// The slice of its parent that a view is.
+fn window(program: &Sdfg, container: &Container) -> Result<Vec<SliceInfoElem>, PipelineError> {
+    let Some(view) = &container.view else { return Ok(vec![]) };
+    let shape = program.shape_of(&container.name)?;
+    let offsets = view.offsets.iter().map(|o| o.eval(&program.sizes)).collect::<Result<Vec<_>, _>>()?;
+    Ok(offsets.iter().zip(shape).map(|(o, n)| SliceInfoElem::Slice { start: *o as isize, end: Some(*o as isize + n as isize), step: 1 }).collect())
+}
+
+struct Builder<'a> {
+    program: &'a Sdfg,
+    toolchain: &'a Toolchain,
+    slots: Vec<Slot>,
+    launches: Vec<Launch>,
+}
+
+impl Builder<'_> {
+    fn slot(&mut self, data: &str, layout: &Layout) -> usize {
+        match self.slots.iter().position(|s| s.data == data && s.layout == *layout) {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(Slot { data: data.to_string(), layout: layout.clone(), place: Place::Arena(0) });
+                self.slots.len() - 1
+            }
+        }
+    }
+
+    fn relayout(&mut self, data: &str, pass: Pass, from: usize, to: usize) -> Result<(), PipelineError> {
+        let container = self.program.containers.get(data).ok_or_else(|| PipelineError::Internal(format!("`{data}` is not declared")))?;
+        let shape = self.program.shape_of(data)?;
+        let executable = kernels::relayout(container, &shape, &self.slots[from].layout, &self.slots[to].layout, self.toolchain)?;
+        let name = format!("relayout {data} {} → {}", self.slots[from].layout, self.slots[to].layout);
+        self.launches.push(Launch { name, pass, executable, arguments: vec![from, to] });
+        Ok(())
+    }
+
+    /// Gives every slot its memory.
+    fn finish(mut self, held: BTreeMap<String, usize>) -> Result<Execution, PipelineError> {
+        let mut held_bytes = 0u64;
+        let mut intervals = Vec::new();
+        let boundary: BTreeSet<usize> = held.values().copied().collect();
+        for (n, slot) in self.slots.iter_mut().enumerate() {
+            let Some(container) = self.program.containers.get(&slot.data) else { continue };
+            let shape = self.program.shape_of(&slot.data)?;
+            let elements = slot.layout.extent(&container.dims, &shape).ok_or_else(|| PipelineError::Internal(format!("the layout {} does not fit `{}`", slot.layout, slot.data)))?;
+            let bytes = container.dtype.bytes(elements as u64);
+            if boundary.contains(&n) {
+                slot.place = Place::Held(Buffer::new(bytes as usize)?);
+                held_bytes += bytes;
+            } else {
+                let uses: Vec<usize> = self.launches.iter().enumerate().filter(|(_, l)| l.arguments.contains(&n)).map(|(at, _)| at).collect();
+                let (first, last) = (uses.first().copied().unwrap_or(0), uses.last().copied().unwrap_or(0));
+                intervals.push(Interval { data: n.to_string(), bytes, first, last });
+            }
+        }
+        let ArenaPlan { offsets, peak_bytes, lower_bound } = sdfg::lifetime::plan(&intervals);
+        for (n, slot) in self.slots.iter_mut().enumerate() {
+            if let Some(offset) = offsets.get(&n.to_string()) {
+                slot.place = Place::Arena(*offset as usize);
+            }
+        }
+        let arena = Buffer::new(peak_bytes as usize)?;
+        let memory = PeakMemory { planned_bytes: held_bytes + peak_bytes, actual_bytes: held_bytes + arena.len() as u64, lower_bound_bytes: held_bytes + lower_bound };
+        Ok(Execution { program: self.program.clone(), launches: self.launches, slots: self.slots, arena, held, memory })
+    }
+}

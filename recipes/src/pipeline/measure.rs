@@ -1,0 +1,314 @@
+//! Answers the sweep's questions on this machine's cores: is a configuration right, and how long does it take?
+
+use super::programs::shrunken;
+use super::{PipelineError, tensors};
+use kernels::buffer::Buffer;
+use kernels::device::cpu::Pool;
+use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space, Toolchain};
+use layouts::problem::{Access, Bench, Check, Fault, KernelSpace, RelayoutSpace, TensorSpace, Timing};
+use ndarray::{ArrayD, IxDyn};
+use sdfg::config::KernelConfig;
+use sdfg::interpret::{Run, Tensors, interpret_unit};
+use sdfg::tolerance::{self, Tolerance};
+use sdfg::{Container, Layout, Pass, Sdfg, StateId, Unit};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const SEED: u64 = 1;
+
+/// A kernel of the program together with its configurations: what the sweep enumerates.
+pub struct SweptKernel {
+    pub spec: KernelSpec,
+    pub pass: Pass,
+    space: Box<dyn Space>,
+    key: String,
+    tensors: Vec<TensorSpace>,
+}
+
+impl SweptKernel {
+    pub fn new(program: &Sdfg, state: StateId, unit: &Unit) -> Result<Self, PipelineError> {
+        let spec = KernelSpec::new(program, unit)?;
+        let space = kernels::space(&spec)?;
+        let backward = program.state(state).is_some_and(|s| s.name == "backward");
+        let arguments = spec.arguments();
+        let tensors = space
+            .tensors()
+            .iter()
+            .map(|t| {
+                let written = arguments.iter().any(|a| a.data == t.data && a.access == kernels::Access::Write);
+                TensorSpace { data: t.data.clone(), access: if written { Access::Write } else { Access::Read }, layouts: t.layouts.clone(), bytes: program.bytes(&t.data).unwrap_or(0) }
+            })
+            .collect();
+        Ok(SweptKernel { key: spec.key(), pass: if backward { Pass::Backward } else { Pass::Forward }, spec, space, tensors })
+    }
+}
+
+impl KernelSpace for SweptKernel {
+    fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn pass(&self) -> Pass {
+        self.pass
+    }
+
+    fn tensors(&self) -> &[TensorSpace] {
+        &self.tensors
+    }
+
+    fn count(&self) -> u64 {
+        self.space.count()
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        self.space.config(n)
+    }
+
+    fn identity(&self, n: u64) -> String {
+        self.space.identity(n)
+    }
+
+    fn promise(&self, n: u64) -> f64 {
+        self.space.promise(n)
+    }
+
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        self.space.intuitive(config)
+    }
+}
+
+/// Every kernel of a program, in execution order.
+pub fn swept_kernels(program: &Sdfg) -> Result<Vec<SweptKernel>, PipelineError> {
+    program.units().iter().map(|(state, _, unit)| SweptKernel::new(program, *state, unit)).collect()
+}
+
+/// One relayout space for each container that kernels touch and that has more than one layout.
+pub fn relayout_spaces(program: &Sdfg, kernels: &[SweptKernel]) -> Vec<RelayoutSpace> {
+    let mut found: Vec<RelayoutSpace> = Vec::new();
+    for tensor in kernels.iter().flat_map(|k| &k.tensors) {
+        let Some(container) = program.containers.get(&tensor.data) else { continue };
+        if container.dims.len() > 1 && found.iter().all(|r| r.data != tensor.data) {
+            let shape = program.shape_of(&tensor.data).unwrap_or_default();
+            let key = format!("relayout {} {:?} {:?}", container.dtype, container.dims, shape);
+            found.push(RelayoutSpace::new(&tensor.data, &key, tensor.layouts.clone(), tensor.bytes));
+        }
+    }
+    found
+}
+
+/// What the oracle says about one kernel at small sizes.
+struct Expected {
+    spec: KernelSpec,
+    inputs: Tensors,
+    outputs: Tensors,
+    tolerances: BTreeMap<String, Tolerance>,
+}
+
+/// This machine's cores as the sweep's device.
+pub struct CpuBench<'a> {
+    program: &'a Sdfg,
+    small: Sdfg,
+    kernels: BTreeMap<String, &'a SweptKernel>,
+    toolchain: &'a Toolchain,
+    pool: &'a Pool,
+    expected: BTreeMap<String, Expected>,
+    /// Memory of the kernel timed last, as large as any of its layouts needs.
+    arena: Option<(String, Vec<Buffer>)>,
+    /// At least this many samples, and at least this long in total, for each configuration.
+    pub samples: usize,
+    pub sample_ms: f64,
+}
+
+impl<'a> CpuBench<'a> {
+    pub fn new(program: &'a Sdfg, kernels: &'a [SweptKernel], toolchain: &'a Toolchain, pool: &'a Pool) -> Self {
+        let by_name = kernels.iter().map(|k| (k.spec.name.clone(), k)).collect();
+        CpuBench { program, small: shrunken(program), kernels: by_name, toolchain, pool, expected: BTreeMap::new(), arena: None, samples: 3, sample_ms: 2.0 }
+    }
+
+    fn context(&self, deadline: Option<Instant>) -> RunContext<'a> {
+        RunContext { seed: SEED, step: 0, dropout: true, pool: self.pool, deadline }
+    }
+
+    fn kernel(&self, name: &str) -> Result<&'a SweptKernel, Fault> {
+        self.kernels.get(name).copied().ok_or_else(|| Fault::Configuration(format!("there is no kernel `{name}`")))
+    }
+
+    /// The container of a relayout, by the name the sweep asks for.
+    fn relayouted(&self, name: &str) -> Option<&'a Container> {
+        name.strip_prefix("relayout:").and_then(|data| self.program.containers.get(data))
+    }
+
+    fn expect(&mut self, name: &str) -> Result<(), Fault> {
+        if self.expected.contains_key(name) {
+            return Ok(());
+        }
+        let kernel = self.kernel(name)?;
+        let fault = |e: &dyn std::fmt::Display| Fault::Configuration(format!("`{name}` has no reference: {e}"));
+        let spec = kernel.spec.with_sizes(&self.small.sizes).map_err(|e| fault(&e))?;
+        let mut inputs = Tensors::new();
+        for argument in spec.arguments() {
+            let shape = spec.shape(&argument.data).map_err(|e| fault(&e))?;
+            let values = sdfg::random::tensor(SEED, &argument.data, shape.iter().product());
+            inputs.insert(argument.data.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| fault(&e))?);
+        }
+        let run = Run { seed: SEED, step: 0, dropout: true };
+        let mut outputs = inputs.clone();
+        for argument in spec.arguments().iter().filter(|a| a.access == kernels::Access::Write) {
+            outputs.remove(&argument.data);
+        }
+        interpret_unit(&self.small, &spec.unit, &mut outputs, &run).map_err(|e| fault(&e))?;
+        let tolerances = tolerance::unit_tolerance(&self.small, &spec.unit).map_err(|e| fault(&e))?;
+        self.expected.insert(name.to_string(), Expected { spec, inputs, outputs, tolerances });
+        Ok(())
+    }
+
+    /// Memory for a kernel at full size, filled with signed numbers.
+    fn memory(&mut self, name: &str, sizes: Vec<usize>) -> Result<Vec<*mut u8>, Fault> {
+        let fits = self.arena.as_ref().is_some_and(|(owner, buffers)| owner == name && buffers.iter().zip(&sizes).all(|(b, s)| b.len() >= *s) && buffers.len() == sizes.len());
+        if !fits {
+            self.arena = None;
+            let mut buffers = Vec::new();
+            for (n, size) in sizes.iter().enumerate() {
+                let mut buffer = Buffer::new(*size).map_err(|e| Fault::Device(e.to_string()))?;
+                // A pattern of 65,536 f32 values is enough: times depend on addresses, not on values (no denormals, no NaN).
+                let pattern: Vec<u8> = sdfg::random::tensor(SEED, &n.to_string(), 1 << 16).into_iter().flat_map(|v| (v as f32).to_le_bytes()).collect();
+                for chunk in buffer.as_mut_slice().chunks_mut(pattern.len()) {
+                    chunk.copy_from_slice(&pattern[..chunk.len()]);
+                }
+                buffers.push(buffer);
+            }
+            self.arena = Some((name.to_string(), buffers));
+        }
+        Ok(self.arena.iter_mut().flat_map(|(_, buffers)| buffers.iter_mut().map(Buffer::as_mut_ptr)).collect())
+    }
+
+    fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<usize>), Fault> {
+        let fault = |e: KernelError| Fault::Configuration(e.to_string());
+        if let Some(container) = self.relayouted(name) {
+            let shape = self.program.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
+            let (from, to) = ends(config)?;
+            let executable = kernels::relayout(container, &shape, from, to, self.toolchain).map_err(fault)?;
+            return Ok((executable, vec![bytes(container, &shape, from)?, bytes(container, &shape, to)?]));
+        }
+        let spec = &self.kernel(name)?.spec;
+        let mut sizes = Vec::new();
+        for argument in spec.arguments() {
+            let shape = spec.shape(&argument.data).map_err(fault)?;
+            let container = &spec.containers[&argument.data];
+            let natural = Layout::natural(container);
+            sizes.push(bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?);
+        }
+        Ok((kernels::compile(spec, config, self.toolchain).map_err(fault)?, sizes))
+    }
+}
+
+fn ends(config: &KernelConfig) -> Result<(&Layout, &Layout), Fault> {
+    match (config.layouts.get("from"), config.layouts.get("to")) {
+        (Some(from), Some(to)) => Ok((from, to)),
+        _ => Err(Fault::Configuration("a relayout needs the layouts `from` and `to`".into())),
+    }
+}
+
+fn bytes(container: &Container, shape: &[usize], layout: &Layout) -> Result<usize, Fault> {
+    let elements = layout.extent(&container.dims, shape).ok_or_else(|| Fault::Configuration(format!("the layout {layout} does not fit `{}`", container.name)))?;
+    Ok(container.dtype.bytes(elements as u64) as usize)
+}
+
+impl Bench for CpuBench<'_> {
+    fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
+        let fault = |e: KernelError| Fault::Configuration(e.to_string());
+        if let Some(container) = self.relayouted(name) {
+            let shape = self.small.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
+            let (from, to) = ends(config)?;
+            let values = sdfg::random::tensor(SEED, &container.name, shape.iter().product());
+            let want = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| Fault::Configuration(e.to_string()))?;
+            let mut input = Buffer::of(container, &shape, from).map_err(fault)?;
+            let mut output = Buffer::of(container, &shape, to).map_err(fault)?;
+            input.pack(container, from, &want).map_err(fault)?;
+            let executable = kernels::relayout(container, &shape, from, to, self.toolchain).map_err(fault)?;
+            // SAFETY: both buffers hold the container in their layout.
+            unsafe { executable.run(&[input.as_mut_ptr(), output.as_mut_ptr()], &self.context(None)) }.map_err(fault)?;
+            let got = output.unpack(container, to, &shape).map_err(fault)?;
+            return Ok(Check { ratio: if got == want { 0.0 } else { f64::INFINITY } });
+        }
+        self.expect(name)?;
+        let context = self.context(None);
+        let Some(Expected { spec, inputs, outputs, tolerances }) = self.expected.get(name) else {
+            return Err(Fault::Configuration(format!("there is no kernel `{name}`")));
+        };
+        let mut buffers = Vec::new();
+        let arguments = spec.arguments();
+        for argument in &arguments {
+            let container = &spec.containers[&argument.data];
+            let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::natural(container));
+            let mut buffer = Buffer::of(container, &spec.shape(&argument.data).map_err(fault)?, &layout).map_err(fault)?;
+            if argument.access == kernels::Access::Read {
+                buffer.pack(container, &layout, &inputs[&argument.data]).map_err(fault)?;
+            } else {
+                // All bits set is NaN: an element that is not written is found.
+                buffer.as_mut_slice().fill(0xff);
+            }
+            buffers.push((buffer, layout));
+        }
+        let executable = kernels::compile(spec, config, self.toolchain).map_err(fault)?;
+        let pointers: Vec<*mut u8> = buffers.iter_mut().map(|(b, _)| b.as_mut_ptr()).collect();
+        // SAFETY: one buffer for each argument, as large as its container in its layout.
+        unsafe { executable.run(&pointers, &context) }.map_err(fault)?;
+        let mut ratio = 0.0f64;
+        for (argument, (buffer, layout)) in arguments.iter().zip(&buffers) {
+            if argument.access == kernels::Access::Write {
+                let got = buffer.unpack(&spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?).map_err(fault)?;
+                let missing = || Fault::Configuration(format!("`{name}`: the oracle does not know `{}`", argument.data));
+                let (want, tolerance) = (outputs.get(&argument.data).ok_or_else(missing)?, tolerances.get(&argument.data).ok_or_else(missing)?);
+                let found = tolerance::compare(&got, want, 1.0, tolerance).ratio;
+                ratio = if found.is_nan() { f64::INFINITY } else { ratio.max(found) };
+            }
+        }
+        Ok(Check { ratio })
+    }
+
+    fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+        let (executable, sizes) = self.compiled(name, config)?;
+        let pointers = self.memory(name, sizes)?;
+        let fault = |e: KernelError| Fault::Configuration(e.to_string());
+        let mut samples = Vec::new();
+        // The first run warms caches and pages; it counts only against giving up.
+        let mut warm = false;
+        let mut total = 0.0;
+        loop {
+            // Twice the limit: one slow run on a shared machine proves nothing.
+            let context = self.context(Instant::now().checked_add(give_up.saturating_mul(2)));
+            let start = Instant::now();
+            // SAFETY: one buffer for each argument, as large as its container in its layout.
+            let completion = unsafe { executable.run(&pointers, &context) }.map_err(fault)?;
+            let elapsed = start.elapsed();
+            let ms = elapsed.as_secs_f64() * 1e3;
+            if completion == Completion::DeadlineExceeded {
+                return Ok(Timing::ExceededAfter(ms));
+            }
+            total += ms;
+            if warm {
+                samples.push(ms);
+            }
+            warm = true;
+            let fastest = samples.iter().copied().fold(f64::INFINITY, f64::min);
+            if samples.len() >= 2 && fastest > give_up.as_secs_f64() * 1e3 {
+                return Ok(Timing::ExceededAfter(fastest));
+            }
+            let enough = samples.len() >= self.samples && total >= self.sample_ms;
+            if enough || samples.len() >= 200 || (samples.len() >= 2 && total > 1000.0) {
+                return Ok(Timing::Samples(samples));
+            }
+        }
+    }
+}
+
+/// Draws the tensors that a whole-program check needs.
+pub fn drawn(program: &Sdfg) -> Result<Tensors, PipelineError> {
+    tensors::drawn(program, SEED)
+}
