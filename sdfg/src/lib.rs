@@ -20,7 +20,9 @@ pub mod interpret;
 pub mod json;
 pub mod layout;
 pub mod library;
+pub mod lifetime;
 pub mod memlet;
+pub mod movement;
 pub mod node;
 pub mod philox;
 pub mod propagate;
@@ -30,6 +32,7 @@ pub mod scope;
 pub mod state;
 pub mod symbol;
 pub mod text;
+pub mod tolerance;
 
 pub use data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 pub use graph::{BuildError, Condition, Relation, Sdfg, Transition};

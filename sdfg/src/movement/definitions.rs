@@ -1,0 +1,100 @@
+//! The movement saved by fusion, under every definition of what the unfused program is.
+//!
+//! Reductions quoted in the literature differ because their baselines do. Each definition here is a sum of distinct
+//! elements per kernel; a stored mask is one element of its tensor's type, written forward and read backward.
+
+use super::groups::{OperatorRow, grouped};
+use super::{Movement, MovementError, movement};
+use crate::data::Dtype;
+use crate::graph::Sdfg;
+use crate::library::{Class, Op};
+use crate::scalar::Scalar;
+use crate::scope::Unit;
+use serde::Serialize;
+
+/// One definition, in bytes of a whole step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Definition {
+    pub definition: String,
+    pub unfused_bytes: u64,
+    pub fused_bytes: u64,
+    /// `1 − fused / unfused`.
+    pub reduction: f64,
+    /// The part of each that contractions move.
+    pub unfused_contraction_bytes: u64,
+    pub fused_contraction_bytes: u64,
+    /// The reduction of everything else.
+    pub reduction_without_contractions: f64,
+}
+
+/// The five definitions, for a program and the same program fused.
+pub fn definitions(unfused: &Sdfg, fused: &Sdfg) -> Result<Vec<Definition>, MovementError> {
+    let rows = |rows: Vec<OperatorRow>| rows.into_iter().map(|r| r.movement).collect::<Vec<_>>();
+    let table = rows(grouped(unfused, true)?);
+    let mut separate = Sum::of(&rows(grouped(unfused, false)?), false);
+    separate.total += scaling_bytes(unfused)?;
+    let single = movement(unfused)?;
+    let kernels = movement(fused)?;
+    let (stored, recomputed) = (Sum::of(&kernels, true), Sum::of(&kernels, false));
+    Ok(vec![
+        define("Table III's operators, masks stored in both", Sum::of(&table, true), stored),
+        define("Table III's operators, masks stored in neither", Sum::of(&table, false), recomputed),
+        define("Table III's operators, masks stored unfused and recomputed fused", Sum::of(&table, true), recomputed),
+        define("softmax, scaling and dropout as separate operators, masks stored in neither", separate, recomputed),
+        define("one operator per kernel throughout, masks stored in neither", Sum::of(&single, false), recomputed),
+    ])
+}
+
+#[derive(Clone, Copy)]
+struct Sum {
+    total: u64,
+    contractions: u64,
+}
+
+impl Sum {
+    fn of(kernels: &[Movement], masks: bool) -> Sum {
+        let bytes = |k: &Movement| k.bytes() + if masks { k.mask_bytes() } else { 0 };
+        let contractions = kernels.iter().filter(|k| k.class == Class::Contraction).map(bytes).sum();
+        Sum { total: kernels.iter().map(bytes).sum(), contractions }
+    }
+}
+
+fn define(definition: &str, unfused: Sum, fused: Sum) -> Definition {
+    let reduction = |before: u64, after: u64| if before == 0 { 0.0 } else { 1.0 - after as f64 / before as f64 };
+    Definition {
+        definition: definition.to_string(),
+        unfused_bytes: unfused.total,
+        fused_bytes: fused.total,
+        reduction: reduction(unfused.total, fused.total),
+        unfused_contraction_bytes: unfused.contractions,
+        fused_contraction_bytes: fused.contractions,
+        reduction_without_contractions: reduction(unfused.total - unfused.contractions, fused.total - fused.contractions),
+    }
+}
+
+/// What a scaling of its own before each softmax, and after each softmax gradient, would read and write, where a
+/// contraction does it in passing.
+fn scaling_bytes(program: &Sdfg) -> Result<u64, MovementError> {
+    let units = program.units();
+    let operations: Vec<_> = units.iter().filter_map(|(_, _, u)| if let Unit::Operation(o) = u { Some(o) } else { None }).collect();
+    let scales = |op: &Op| matches!(op, Op::Contraction { scale } if *scale != Scalar::Const(1.0));
+    let mut bytes = 0;
+    for operation in &operations {
+        let scaled = match &operation.op {
+            Op::Softmax { .. } => {
+                operation.input("x").filter(|x| operations.iter().any(|o| scales(&o.op) && o.outputs.iter().any(|out| out.data == x.data)))
+            }
+            Op::SoftmaxGrad { .. } => {
+                operation.output("dx").filter(|dx| operations.iter().any(|o| scales(&o.op) && o.inputs.iter().any(|i| i.data == dx.data)))
+            }
+            _ => None,
+        };
+        if let Some(operand) = scaled {
+            let symbol = |source| MovementError::Symbol { unit: operation.name.clone(), source };
+            let elements = program.elements(&operand.data).map_err(symbol)?;
+            let dtype = program.containers.get(&operand.data).map_or(Dtype::F32, |c| c.dtype);
+            bytes += 2 * dtype.bytes(elements);
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,261 @@
+//! How far a kernel's result may be from the oracle's: bounds derived from types and lengths, never bare numbers.
+//!
+//! # Derivation
+//! With unit roundoff `u`, each operation gives `fl(a ∘ b) = (a ∘ b)(1 + δ)`, |δ| ≤ u, and a chain of `n` of them is off
+//! by at most `γₙ = n·u / (1 − n·u)` relative to the sum of the magnitudes of its terms (Higham, *Accuracy and Stability
+//! of Numerical Algorithms*, §3.1), in whatever order it is summed. Kernels accumulate in `f32` (`f64` for `f64`) and
+//! store in the container's type, so an element that is a reduction over `n` terms, each made by `d` operations, is off by
+//! at most
+//!
+//! ```text
+//! bound = (γ(n + d) of the accumulator + s · u of the storage) · magnitude
+//! ```
+//!
+//! - `n` is the longest reduction below the element: its terms plus those of reductions it reads in the same kernel;
+//! - `d` counts the arithmetic operations on the way to it; an exponential, logarithm, root, quotient or the like counts
+//!   [`FUNCTION`] because libraries and vectorised approximations are not correctly rounded;
+//! - `s` is the number of roundings to the stored type on the way: one for each element read and one for the write;
+//! - `magnitude` is the largest sum of absolute terms. It is not the result's own size where terms cancel, so it is
+//!   taken over the whole tensor: the largest |element| of what is computed and what is read for it.
+//!
+//! The bound is that of the worst case; rounding errors that behave like noise stay at about its square root, so a wrong
+//! index, mask or scale, whose error is of the order of the magnitude itself, is caught as long as `bound ≪ magnitude`.
+
+use crate::data::{Dtype, Storage};
+use crate::graph::Sdfg;
+use crate::library::OperatorError;
+use crate::movement::MovementError;
+use crate::node::{Computation, Index, Operation};
+use crate::scalar::{Binary, Scalar, Unary};
+use crate::scope::{Item, Scope, Unit};
+use crate::symbol::SymbolError;
+use ndarray::{ArrayD, Dimension};
+use std::collections::BTreeMap;
+
+/// Roundings that one function evaluation counts as: the vectorised exponential and its like are within 4 ulp, that is 8
+/// unit roundoffs.
+pub const FUNCTION: u64 = 8;
+
+/// Unit roundoff of the accumulator behind a storage type.
+fn accumulator(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F64 => Dtype::F64.roundoff(),
+        _ => Dtype::F32.roundoff(),
+    }
+}
+
+/// `γₙ = n·u / (1 − n·u)`; infinite where `n·u ≥ 1`, as nothing can be said then.
+pub fn gamma(n: u64, u: f64) -> f64 {
+    let nu = n as f64 * u;
+    if nu < 1.0 { nu / (1.0 - nu) } else { f64::INFINITY }
+}
+
+/// Error of an element of type `dtype` that sums `reduction_length` products of stored elements, the absolute values of
+/// the products adding up to `magnitude`: each term has one multiplication and two rounded factors, and the result is
+/// rounded once more.
+pub fn bound(dtype: Dtype, reduction_length: u64, magnitude: f64) -> f64 {
+    Tolerance { dtype, length: reduction_length, depth: 1, stores: 3 }.bound(magnitude)
+}
+
+/// What an element's error bound depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tolerance {
+    pub dtype: Dtype,
+    /// Terms reduced.
+    pub length: u64,
+    /// Operations on the way, besides the reduction's.
+    pub depth: u64,
+    /// Roundings to the stored type.
+    pub stores: u64,
+}
+
+impl Tolerance {
+    /// Relative to the magnitude of what is summed.
+    pub fn relative(&self) -> f64 {
+        gamma(self.length.saturating_add(self.depth), accumulator(self.dtype)) + self.stores as f64 * self.dtype.roundoff()
+    }
+
+    pub fn bound(&self, magnitude: f64) -> f64 {
+        self.relative() * magnitude
+    }
+}
+
+/// A result against the oracle's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    pub max_error: f64,
+    pub tolerance: f64,
+    /// Error ÷ tolerance of the worst element; at most 1 if the result is right.
+    pub ratio: f64,
+    /// The worst element.
+    pub at: Vec<usize>,
+}
+
+impl Comparison {
+    pub fn passes(&self) -> bool {
+        self.ratio <= 1.0
+    }
+}
+
+/// Compares element by element, the tolerance relative to `scale` or to the largest |want|, whichever is larger.
+///
+/// Equal infinities agree; a NaN agrees with nothing, and neither do tensors of different shapes: the ratio is then
+/// infinite.
+pub fn compare(got: &ArrayD<f64>, want: &ArrayD<f64>, scale: f64, tolerance: &Tolerance) -> Comparison {
+    let largest = want.iter().filter(|v| v.is_finite()).fold(scale, |m, v| m.max(v.abs()));
+    let tolerance = tolerance.bound(largest);
+    if got.shape() != want.shape() {
+        return Comparison { max_error: f64::INFINITY, tolerance, ratio: f64::INFINITY, at: vec![] };
+    }
+    let (mut max_error, mut at) = (-1.0, vec![]);
+    for ((place, w), g) in want.indexed_iter().zip(got.iter()) {
+        let difference = if g == w { 0.0 } else { (g - w).abs() };
+        let error = if difference.is_nan() { f64::INFINITY } else { difference };
+        if error > max_error {
+            (max_error, at) = (error, place.slice().to_vec());
+        }
+    }
+    let max_error = f64::max(max_error, 0.0);
+    let ratio = if max_error == 0.0 { 0.0 } else { max_error / tolerance };
+    Comparison { max_error, tolerance, ratio, at }
+}
+
+/// Why a tolerance could not be derived.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ToleranceError {
+    #[error("in `{unit}`: {source}")]
+    Symbol { unit: String, source: SymbolError },
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    #[error(transparent)]
+    Movement(#[from] MovementError),
+}
+
+/// Length, depth and roundings of every heap container that a unit writes, from its code and maps; what it reads counts
+/// as exact but for its own rounding.
+///
+/// Reductions that feed each other add their lengths. An operation is derived from its expansion; a nested program or
+/// alternative from all its units in turn.
+pub fn unit_tolerance(program: &Sdfg, unit: &Unit) -> Result<BTreeMap<String, Tolerance>, ToleranceError> {
+    let mut chains = Chains { program, unit: unit.name(), known: BTreeMap::new() };
+    chains.unit(unit)?;
+    let heap = |name: &String| program.containers.get(name).filter(|c| c.storage == Storage::Heap);
+    Ok(chains
+        .known
+        .iter()
+        .filter_map(|(name, chain)| {
+            let dtype = heap(name)?.dtype;
+            Some((name.clone(), Tolerance { dtype, length: chain.length, depth: chain.depth, stores: chain.stores }))
+        })
+        .collect())
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Chain {
+    length: u64,
+    depth: u64,
+    stores: u64,
+}
+
+struct Chains<'a> {
+    program: &'a Sdfg,
+    unit: &'a str,
+    /// Container → the longest chain behind an element.
+    known: BTreeMap<String, Chain>,
+}
+
+impl Chains<'_> {
+    fn unit(&mut self, unit: &Unit) -> Result<(), ToleranceError> {
+        match unit {
+            Unit::Operation(operation) => self.operation(operation, &mut vec![]),
+            Unit::Scope(scope) => self.scope(scope, &mut vec![]),
+            Unit::Nested(nested) => self.inside(&nested.program),
+            Unit::Alternatives(alternatives) => alternatives.variants.iter().try_for_each(|(_, variant)| self.inside(variant)),
+        }
+    }
+
+    fn inside(&mut self, program: &Sdfg) -> Result<(), ToleranceError> {
+        let mut inner = Chains { program, unit: self.unit, known: std::mem::take(&mut self.known) };
+        let result = program.units().iter().try_for_each(|(_, _, unit)| inner.unit(unit));
+        self.known = inner.known;
+        result
+    }
+
+    fn operation(&mut self, operation: &Operation, around: &mut Vec<Index>) -> Result<(), ToleranceError> {
+        operation.expand(self.program)?.scopes.iter().try_for_each(|scope| self.scope(scope, around))
+    }
+
+    fn scope(&mut self, scope: &Scope, around: &mut Vec<Index>) -> Result<(), ToleranceError> {
+        let depth = around.len();
+        around.extend(scope.map.indices.iter().cloned());
+        for item in &scope.body {
+            match item {
+                Item::Scope(inner) => self.scope(inner, around)?,
+                Item::Operation(operation) => self.operation(operation, around)?,
+                Item::Tasklet(computation) => self.tasklet(computation, around)?,
+            }
+        }
+        around.truncate(depth);
+        Ok(())
+    }
+
+    fn tasklet(&mut self, computation: &Computation, around: &[Index]) -> Result<(), ToleranceError> {
+        let mut behind: BTreeMap<&str, Chain> = BTreeMap::new();
+        for (connector, memlet) in &computation.reads {
+            let chain = self.known.get(&memlet.data).copied().unwrap_or(Chain { stores: 1, ..Chain::default() });
+            behind.insert(connector, chain);
+        }
+        for (connector, memlet) in &computation.writes {
+            let Some((_, code)) = computation.tasklet.code.iter().find(|(c, _)| c == connector) else { continue };
+            let mut chain = chain_of(code, &behind);
+            if memlet.wcr.is_some() {
+                chain.length = chain.length.saturating_add(self.terms(memlet, around)?);
+            }
+            // Whether an intermediate is stored depends on the kernel; counting each covers both.
+            chain.stores += 1;
+            let held = self.known.entry(memlet.data.clone()).or_default();
+            *held = longer(*held, chain);
+        }
+        Ok(())
+    }
+
+    /// Iterations that write one element: those of the indices that no subscript mentions.
+    fn terms(&self, memlet: &crate::memlet::Memlet, around: &[Index]) -> Result<u64, ToleranceError> {
+        let mentioned: Vec<String> = memlet.point().into_iter().flatten().flat_map(|e| e.symbols()).collect();
+        let local = self.program.containers.get(&memlet.data).is_none_or(|c| c.storage != Storage::Heap);
+        let mut terms = 1u64;
+        for index in around.iter().filter(|i| !mentioned.contains(&i.name)) {
+            // A local container exists once for each iteration of the independent indices around it.
+            if local && index.kind == crate::node::IndexKind::Independent {
+                continue;
+            }
+            let symbols = &self.program.sizes;
+            // A bound that needs an outer index is at most the dim.
+            let count = index.count().eval(symbols).or_else(|_| self.program.size_of(&index.dim).eval(symbols));
+            let count = count.map_err(|source| ToleranceError::Symbol { unit: self.unit.to_string(), source })?;
+            terms = terms.saturating_mul(count.max(1) as u64);
+        }
+        Ok(terms)
+    }
+}
+
+fn longer(a: Chain, b: Chain) -> Chain {
+    Chain { length: a.length.max(b.length), depth: a.depth.max(b.depth), stores: a.stores.max(b.stores) }
+}
+
+/// The chain behind scalar code: errors of operands add, those of an operation come on top.
+fn chain_of(code: &Scalar, behind: &BTreeMap<&str, Chain>) -> Chain {
+    let own = match code {
+        Scalar::Input(connector) => return behind.get(connector.as_str()).copied().unwrap_or_default(),
+        Scalar::Unary(Unary::Neg | Unary::Abs | Unary::Floor, _) => 0,
+        Scalar::Unary(..) | Scalar::Binary(Binary::Pow | Binary::Div, _, _) => FUNCTION,
+        Scalar::Binary(Binary::Add | Binary::Sub | Binary::Mul, _, _) => 1,
+        _ => 0,
+    };
+    let sum = code.operands().into_iter().map(|o| chain_of(o, behind)).fold(Chain::default(), |a, b| Chain {
+        length: a.length.saturating_add(b.length),
+        depth: a.depth.saturating_add(b.depth),
+        stores: a.stores.saturating_add(b.stores),
+    });
+    Chain { depth: sum.depth.saturating_add(own), ..sum }
+}

@@ -1,0 +1,7 @@
+//! What a program means, moves, and needs: interpreter, movement, lifetimes, tolerances.
+
+mod build;
+mod interpret;
+mod lifetime;
+mod movement;
+mod tolerance;
