@@ -1,7 +1,7 @@
 //! Small valid random programs and tensors: the material of property tests in every crate.
 //!
 //! A pure function of a seed: the same program on every machine and in every run. Programs are straight-line, of 3 to 10
-//! operations over dims of sizes 1 to 5 (`a` … `d`; `m` is a second name for the size of `a`), in the one state
+//! operations over dims of sizes 1 to 5 (`a` … `d` with the symbols `A` … `D`; `m` is a second dim of size `A`), in the one state
 //! `forward`. Values stay small: a product of large values is replaced by a bounded function, and normalizations have
 //! a large `eps`, so that a comparison needs no allowance for ill-conditioned programs.
 
@@ -93,8 +93,10 @@ impl Builder {
         let mut program = Sdfg::new(format!("random{seed}"));
         let mut draws = Draws::new(seed);
         for dim in ["a", "b", "c", "d"] {
-            program.dims.insert(dim.into(), Expr::sym(dim.to_uppercase()));
-            program.sizes.insert(dim.to_uppercase(), 1 + draws.below(5) as i64);
+            // An index bears the name of its dim and would hide a size of the same name.
+            let size = dim.to_uppercase();
+            program.dims.insert(dim.into(), Expr::sym(size.as_str()));
+            program.sizes.insert(size, 1 + draws.below(5) as i64);
         }
         program.dims.insert("m".into(), Expr::sym("A"));
         let state = program.add_state("forward");

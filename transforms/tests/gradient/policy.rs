@@ -1,0 +1,85 @@
+//! What is saved and what is recomputed.
+
+use crate::builder::Builder;
+use crate::difference::{RUN, random_tensor, random_tensors};
+use crate::layers::encoder;
+use crate::structure::{backward, upstream};
+use sdfg::interpret::interpret;
+use sdfg::{Role, Sdfg};
+use std::collections::BTreeMap;
+use transforms::differentiate::differentiate;
+use transforms::recompute::{Policy, Saved, recompute};
+
+fn decide(forward: &Sdfg) -> (Sdfg, BTreeMap<String, Saved>) {
+    let (program, decisions) = recompute(&differentiate(forward, &upstream("y")).unwrap()).unwrap();
+    (program, decisions.into_iter().map(|s| (s.container.clone(), s)).collect())
+}
+
+#[test]
+fn the_encoder_layer_recomputes_the_preactivation_and_the_masks() {
+    for gelu in [false, true] {
+        let (program, decisions) = decide(&encoder(gelu).program);
+        let recomputed: Vec<_> = decisions.values().filter(|s| s.policy == Policy::Recomputed).map(|s| s.container.as_str()).collect();
+        assert_eq!(recomputed, ["mask of a", "mask of alpha", "mask of att.drop", "mask of f.drop", "s"]);
+        let again = backward(&program).into_iter().find(|o| o.name == "s.again").unwrap();
+        assert_eq!(again.inputs.iter().map(|i| i.data.as_str()).collect::<Vec<_>>(), ["s.dot", "b1"]);
+        let saved: Vec<_> = decisions.values().filter(|s| s.policy == Policy::Saved).map(|s| s.container.as_str()).collect();
+        assert_eq!(
+            saved,
+            ["a", "alpha", "alpha.softmax", "gamma", "kk", "n1", "n1.mean", "n1.rstd", "qq", "res1", "res2", "vv", "y.mean", "y.rstd"]
+        );
+        let state = program.state_named("backward").unwrap();
+        assert!(program.state(state).unwrap().access("s", None).is_none());
+        // u·b·j elements of 8 bytes.
+        assert_eq!((decisions["s"].bytes, decisions["mask of a"].bytes), (5 * 2 * 3 * 8, 5 * 2 * 3));
+    }
+}
+
+#[test]
+fn recomputation_is_exact() {
+    for gelu in [false, true] {
+        let forward = encoder(gelu).program;
+        let saved = differentiate(&forward, &upstream("y")).unwrap();
+        let (recomputed, _) = recompute(&saved).unwrap();
+        let mut given = random_tensors(&forward, 41);
+        given.insert("d_y".into(), random_tensor(&forward, 41, "y"));
+        let (one, other) = (interpret(&saved, &given, &RUN).unwrap(), interpret(&recomputed, &given, &RUN).unwrap());
+        for container in saved.containers.values().filter(|c| c.role == Role::Gradient) {
+            assert_eq!(one[&container.name], other[&container.name], "{}", container.name);
+        }
+    }
+}
+
+/// `t = (x·w + c) + z`, which a normalization reads in two backward operations: reading `z` in each costs more than `t`.
+#[test]
+fn what_would_move_more_is_saved() {
+    let mut builder = Builder::new();
+    builder.input("x", "ui");
+    builder.parameter("w", "uj");
+    builder.input("z", "ij");
+    builder.parameter("gamma", "j");
+    builder.contraction(("dot", "ij"), ("x", "ui"), ("w", "uj"), 1.0);
+    builder.add(("t", "ij"), ("dot", "ij"), ("z", "ij"));
+    builder.norm(("y", "ij"), "t", "j", Some("gamma"), None);
+    let (_, decisions) = decide(&builder.program);
+    // Two readers of 2 sources of 12 elements, against two reads and one write of t.
+    assert_eq!(decisions["t"].policy, Policy::Saved);
+    assert!(decisions["t"].why.ends_with("would move 384 bytes instead of 288"), "{}", decisions["t"]);
+}
+
+#[test]
+fn a_chain_is_recomputed_as_a_whole_and_once_per_reader() {
+    let mut builder = Builder::new();
+    builder.input("x", "ui");
+    builder.parameter("w", "uj");
+    builder.parameter("c", "j");
+    builder.contraction(("dot", "ij"), ("x", "ui"), ("w", "uj"), 1.0);
+    builder.add(("s", "ij"), ("dot", "ij"), ("c", "j"));
+    builder.pointwise("tanh", ("t", "ij"), &[("s", "ij")], sdfg::Scalar::unary(sdfg::Unary::Tanh, sdfg::Scalar::input("s")));
+    builder.gelu(("y", "ij"), "t");
+    let forward = builder.program;
+    let (program, decisions) = decide(&forward);
+    assert_eq!((decisions["s"].policy, decisions["t"].policy), (Policy::Recomputed, Policy::Recomputed));
+    let names: Vec<_> = backward(&program).into_iter().map(|o| o.name).collect();
+    assert_eq!(names[..5], ["s.again", "t.again", "d_t", "s.again.2", "d_s"]);
+}
