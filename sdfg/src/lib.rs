@@ -33,6 +33,7 @@ pub mod state;
 pub mod symbol;
 pub mod text;
 pub mod tolerance;
+pub mod validate;
 
 pub use data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 pub use graph::{BuildError, Condition, Relation, Sdfg, Transition};

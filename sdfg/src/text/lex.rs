@@ -68,15 +68,11 @@ pub(super) struct Cursor {
 impl Cursor {
     pub(super) fn new(text: &str) -> Result<Self, TextError> {
         let mut tokens = Vec::new();
-        let (mut line, mut line_start, mut at) = (1u32, 0usize, 0usize);
+        let (mut line, mut column, mut at) = (1u32, 1u32, 0usize);
         while let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) {
             let rest = &text[at..];
-            let column = 1 + text[line_start..at].chars().count() as u32;
             let fail = |expected: &str, found: &str| TextError { line, column, expected: expected.into(), found: found.into() };
-            let length = if c == '\n' {
-                (line, line_start) = (line + 1, at + 1);
-                1
-            } else if c.is_whitespace() {
+            let length = if c.is_whitespace() {
                 c.len_utf8()
             } else if c == '#' {
                 rest.find('\n').unwrap_or(rest.len())
@@ -99,8 +95,8 @@ impl Cursor {
                 return Err(fail("a name, a number or a sign", &format!("`{c}`")));
             };
             at += length;
+            (line, column) = if c == '\n' { (line + 1, 1) } else { (line, column + rest[..length].chars().count() as u32) };
         }
-        let column = 1 + text[line_start..].chars().count() as u32;
         tokens.push(Placed { token: Token::End, line, column });
         Ok(Cursor { tokens, next: 0, depth: 0 })
     }
@@ -248,6 +244,7 @@ fn read_quoted(rest: &str) -> Option<(String, usize)> {
             '\n' => return None,
             '\\' => match chars.next()?.1 {
                 'n' => value.push('\n'),
+                '\n' => return None,
                 other => value.push(other),
             },
             _ => value.push(c),

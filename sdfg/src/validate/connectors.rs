@@ -1,0 +1,219 @@
+//! Connectors of tasklets, library nodes and maps; boundaries of nested programs and alternatives.
+
+use super::{Kind, Report, validate_inside};
+use crate::data::{Container, Role};
+use crate::graph::Sdfg;
+use crate::library::Op;
+use crate::node::{Library, Node, NodeId, StateId, Tasklet};
+use crate::scalar::Scalar;
+use crate::state::State;
+use crate::symbol::Expr;
+use std::collections::BTreeSet;
+
+pub(super) fn check(report: &mut Report, id: StateId, state: &State) {
+    for (node, vertex) in state.nodes() {
+        match &vertex.node {
+            Node::Tasklet(tasklet) => check_tasklet(report, (id, state), node, tasklet),
+            Node::Library(library) => check_library(report, (id, state), node, library),
+            Node::MapEntry(_) | Node::MapExit { .. } => check_map(report, (id, state), node),
+            Node::Nested(nested) => {
+                let given = nested.symbols.keys().cloned().collect();
+                let path = format!("{}/", report.path);
+                report.found.extend(validate_inside(&nested.program, path, &given));
+                check_exchange(report, (id, state), node, &nested.name, &nested.program);
+            }
+            Node::Alternatives(alternatives) => {
+                let Some((first, reference)) = alternatives.variants.first() else {
+                    report.node(
+                        Kind::Boundary,
+                        (id, state),
+                        node,
+                        format!("`{}` offers no variant; give it one at least", alternatives.name),
+                    );
+                    continue;
+                };
+                for (variant, program) in &alternatives.variants {
+                    let path = format!("{}/{}/", report.path, alternatives.name);
+                    let given = report.bound.clone();
+                    report.found.extend(validate_inside(program, path, &given));
+                    if exchange(program) != exchange(reference) {
+                        let message = format!(
+                            "the variants `{first}` and `{variant}` exchange different containers with the outside; declare the same ones in both"
+                        );
+                        report.node(Kind::Boundary, (id, state), node, message);
+                    }
+                }
+                check_exchange(report, (id, state), node, &alternatives.name, reference);
+            }
+            Node::Access(data) => {
+                if !report.program.containers.contains_key(data) {
+                    report.node(
+                        Kind::Name,
+                        (id, state),
+                        node,
+                        format!("the container `{data}` is not declared; declare it in the program"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Compares what a node needs at its connectors with what its edges bring.
+fn check_ends(report: &mut Report, at: (StateId, &State), node: NodeId, name: &str, needed: &BTreeSet<String>, inputs: bool) {
+    let (side, ends): (_, Vec<_>) = if inputs {
+        ("input", at.1.edges_in(node).into_iter().map(|(e, _, edge)| (e, edge.to.clone())).collect())
+    } else {
+        ("output", at.1.edges_out(node).into_iter().map(|(e, _, edge)| (e, edge.from.clone())).collect())
+    };
+    for connector in needed {
+        match ends.iter().filter(|(_, c)| c == connector).count() {
+            0 => report.node(Kind::Connector, at, node, format!("the {side} `{connector}` of `{name}` has no edge; connect it or drop it")),
+            1 => {}
+            many if inputs => {
+                report.node(Kind::Connector, at, node, format!("the input `{connector}` of `{name}` has {many} edges; keep one"))
+            }
+            _ => {}
+        }
+    }
+    for (edge, connector) in ends.iter().filter(|(_, c)| !needed.contains(c)) {
+        report.edge(
+            Kind::Connector,
+            at,
+            *edge,
+            format!("`{name}` has no {side} `{connector}`; remove the edge or use one of: {}", list(needed)),
+        );
+    }
+}
+
+fn list(names: &BTreeSet<String>) -> String {
+    if names.is_empty() { "(none)".into() } else { names.iter().cloned().collect::<Vec<_>>().join(", ") }
+}
+
+fn check_tasklet(report: &mut Report, at: (StateId, &State), node: NodeId, tasklet: &Tasklet) {
+    let outputs: BTreeSet<String> = tasklet.code.iter().map(|(c, _)| c.clone()).collect();
+    if outputs.len() < tasklet.code.len() {
+        report.node(
+            Kind::Connector,
+            at,
+            node,
+            format!("`{}` computes one of its outputs twice; keep one expression for each", tasklet.name),
+        );
+    }
+    let inputs = tasklet.code.iter().flat_map(|(_, code)| code.inputs()).collect();
+    check_ends(report, at, node, &tasklet.name, &inputs, true);
+    check_ends(report, at, node, &tasklet.name, &outputs, false);
+}
+
+/// What enters a map entry under `IN_x` goes on inside under `OUT_x`, and the reverse at its exit.
+fn check_map(report: &mut Report, at: (StateId, &State), node: NodeId) {
+    let inside: BTreeSet<String> =
+        at.1.edges_in(node).into_iter().filter_map(|(_, _, e)| e.to.strip_prefix("IN_").map(String::from)).collect();
+    for (edge, _, out) in at.1.edges_out(node) {
+        if let Some(data) = out.from.strip_prefix("OUT_")
+            && !inside.contains(data)
+        {
+            report.edge(Kind::Connector, at, edge, format!("{node} hands on `{data}` but nothing brings it there; connect `IN_{data}`"));
+        }
+    }
+}
+
+/// Connectors that an operator needs, and those that it may have besides.
+fn ports(op: &Op) -> ([Vec<&'static str>; 2], [Vec<&'static str>; 2]) {
+    match op {
+        Op::Contraction { .. } => ([vec!["a", "b"], vec!["out"]], [vec![], vec![]]),
+        Op::Elementwise { .. } | Op::Reduce { .. } => ([vec![], vec!["out"]], [vec![], vec![]]),
+        Op::Softmax { .. } => ([vec!["x"], vec!["out"]], [vec![], vec![]]),
+        Op::SoftmaxGrad { .. } => ([vec!["y", "dy"], vec!["dx"]], [vec![], vec![]]),
+        Op::Normalize { .. } => ([vec!["x"], vec!["out", "mean", "rstd"]], [vec!["gamma", "beta"], vec![]]),
+        Op::NormalizeGradX { .. } => ([vec!["x", "mean", "rstd", "dy"], vec!["dx"]], [vec!["gamma"], vec![]]),
+        Op::NormalizeGradW => ([vec!["x", "mean", "rstd", "dy"], vec![]], [vec![], vec!["dgamma", "dbeta"]]),
+    }
+}
+
+fn check_library(report: &mut Report, at: (StateId, &State), node: NodeId, library: &Library) {
+    let name = &library.name;
+    let connectors = [&library.inputs, &library.outputs].map(|ports| ports.iter().map(|p| p.connector.clone()).collect::<BTreeSet<_>>());
+    let (needed, optional) = ports(&library.op);
+    for (side, own) in connectors.iter().enumerate() {
+        check_ends(report, at, node, name, own, side == 0);
+        for missing in needed[side].iter().filter(|c| !own.contains(**c)) {
+            report.node(Kind::Connector, at, node, format!("`{name}` lacks the operand `{missing}`, which its operator needs; add it"));
+        }
+        let free = matches!(library.op, Op::Elementwise { .. } | Op::Reduce { .. }) && side == 0;
+        for extra in own.iter().filter(|c| !free && !needed[side].contains(&c.as_str()) && !optional[side].contains(&c.as_str())) {
+            report.node(
+                Kind::Connector,
+                at,
+                node,
+                format!("`{name}` has the operand `{extra}`, which its operator does not know; remove it"),
+            );
+        }
+    }
+    let codes: Vec<&Scalar> = match &library.op {
+        Op::Contraction { scale } => vec![scale],
+        Op::Elementwise { code, .. } => vec![code],
+        Op::Reduce { code, scale, .. } => vec![code, scale],
+        _ => vec![],
+    };
+    for input in codes.iter().flat_map(|c| c.inputs()).collect::<BTreeSet<_>>() {
+        if !connectors[0].contains(&input) {
+            report.node(
+                Kind::Connector,
+                at,
+                node,
+                format!("the code of `{name}` reads `{input}`, which is no operand of it; add the operand"),
+            );
+        }
+    }
+    if let Op::Softmax { over } | Op::SoftmaxGrad { over } | Op::Normalize { over, .. } | Op::NormalizeGradX { over } = &library.op {
+        for index in over.iter().filter(|i| !library.indices.contains_key(*i)) {
+            report.node(Kind::Name, at, node, format!("`{name}` runs over `{index}`, which is no index of it; use one of its indices"));
+        }
+    }
+    for (index, dim) in library.indices.iter().filter(|(_, dim)| !report.program.dims.contains_key(*dim)) {
+        report.node(
+            Kind::Name,
+            at,
+            node,
+            format!("the index `{index}` of `{name}` runs along the dim `{dim}`, which is not declared; add it to the dims"),
+        );
+    }
+    let subscripts = library.inputs.iter().chain(&library.outputs).flat_map(|p| &p.subscripts);
+    for symbol in subscripts.flat_map(Expr::symbols).collect::<BTreeSet<_>>() {
+        let is_index = library.indices.contains_key(&symbol)
+            || super::memlets::indices(at.1, at.1.vertex(node).and_then(|v| v.scope)).iter().any(|i| i.name == symbol);
+        if !is_index && !report.bound.contains(&symbol) {
+            report.node(
+                Kind::Name,
+                at,
+                node,
+                format!("a subscript of `{name}` uses `{symbol}`, which is neither an index of it nor a symbol; add the index"),
+            );
+        }
+    }
+}
+
+/// What a program exchanges with the outside: name, whether it comes in, symbolic shape and type.
+fn exchange(program: &Sdfg) -> BTreeSet<(String, bool, Vec<String>, String)> {
+    let is_input = |c: &Container| matches!(c.role, Role::Input | Role::Parameter);
+    let shape = |c: &Container| program.shape(c).iter().map(Expr::to_string).collect();
+    let outer = program.containers.values().filter(|c| !c.is_transient());
+    outer.map(|c| (c.name.clone(), is_input(c), shape(c), c.dtype.to_string())).collect()
+}
+
+fn check_exchange(report: &mut Report, at: (StateId, &State), node: NodeId, name: &str, program: &Sdfg) {
+    let moved = at.1.edges_in(node).into_iter().chain(at.1.edges_out(node));
+    for (edge, _, found) in moved {
+        let data = &found.memlet.data;
+        let ranks = (report.program.containers.get(data).map(|c| c.dims.len()), program.containers.get(data).map(|c| c.dims.len()));
+        if ranks.0 != ranks.1 {
+            report.edge(
+                Kind::Boundary,
+                at,
+                edge,
+                format!("`{data}` is not declared with equally many dims inside and outside of `{name}`; declare it alike in both"),
+            );
+        }
+    }
+}
