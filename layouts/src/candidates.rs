@@ -1,0 +1,144 @@
+//! In which order the configurations of one kernel are tried.
+//!
+//! First number 0 (row-major), the seeds, and the coordinate set of number 0: every configuration that differs from it in
+//! one digit. So any early stop leaves a valid choice and a first idea of every layout and knob. Then, in turns, neighbours
+//! of the best one so far and the rest of the space by promise. Spaces too large to rank as a whole are taken in blocks
+//! spread evenly over the space; in the end everything comes exactly once.
+
+use crate::problem::KernelSpace;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Numbers ranked at a time. Ranking decodes every one of them, which takes some microseconds.
+const BLOCK: u64 = 1 << 14;
+
+/// Which part of a space this process measures: numbers with `n % of == index`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    pub index: u64,
+    pub of: u64,
+}
+
+impl Shard {
+    pub const WHOLE: Shard = Shard { index: 0, of: 1 };
+
+    pub fn holds(&self, n: u64) -> bool {
+        n % self.of.max(1) == self.index
+    }
+
+    /// How many of the numbers below `count` it holds.
+    pub fn share(&self, count: u64) -> u64 {
+        if count <= self.index { 0 } else { (count - self.index).div_ceil(self.of.max(1)) }
+    }
+}
+
+#[derive(Debug)]
+pub struct Candidates {
+    radices: Vec<u64>,
+    count: u64,
+    shard: Shard,
+    handed_out: BTreeSet<u64>,
+    /// To be tried before anything else.
+    first: VecDeque<u64>,
+    /// Neighbours of the best so far, tried in turns with the ranked block.
+    near: VecDeque<u64>,
+    /// The current block, best promise last.
+    ranked: Vec<u64>,
+    /// Position in the spread-out order of the space.
+    position: u64,
+    stride: u64,
+    turn: bool,
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Candidates {
+    pub fn new(space: &dyn KernelSpace, shard: Shard) -> Self {
+        let count = space.count();
+        // Near the golden section of the space, and coprime to it: multiples visit every number once, evenly spread.
+        let mut stride = ((count as f64 * 0.618_033_988_749_895) as u64).clamp(1, count.max(1));
+        while count > BLOCK && gcd(stride, count) != 1 {
+            stride = stride % count + 1;
+        }
+        let mut candidates = Candidates {
+            radices: space.radices(),
+            count,
+            shard,
+            handed_out: BTreeSet::new(),
+            first: VecDeque::new(),
+            near: VecDeque::new(),
+            ranked: Vec::new(),
+            position: 0,
+            stride: if count > BLOCK { stride } else { 1 },
+            turn: false,
+        };
+        candidates.first.push_back(0);
+        candidates.first.extend(space.seeds().into_iter().filter(|n| *n < count));
+        candidates.first.extend(candidates.neighbours(0));
+        candidates
+    }
+
+    /// All numbers that differ from `n` in one digit.
+    fn neighbours(&self, n: u64) -> Vec<u64> {
+        let mut found = Vec::new();
+        let mut weight = 1u64;
+        for radix in self.radices.iter().rev() {
+            let digit = (n / weight) % (*radix).max(1);
+            // A digit with very many values (knobs not told apart) is no coordinate.
+            if *radix <= 1024 {
+                found.extend((0..*radix).filter(|d| *d != digit).map(|d| n - digit * weight + d * weight));
+            }
+            weight = weight.saturating_mul((*radix).max(1));
+        }
+        found
+    }
+
+    /// Tells that `n` is the best so far: what differs from it in one digit is tried soon.
+    pub fn improved(&mut self, n: u64) {
+        self.near = self.neighbours(n).into();
+    }
+
+    /// Whether the first set (row-major, seeds, coordinates) was handed out.
+    pub fn past_first(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    fn from_ranked(&mut self, space: &dyn KernelSpace) -> Option<u64> {
+        loop {
+            while let Some(n) = self.ranked.pop() {
+                if !self.handed_out.contains(&n) {
+                    return Some(n);
+                }
+            }
+            if self.position >= self.count {
+                return None;
+            }
+            let end = self.count.min(self.position.saturating_add(BLOCK));
+            let (stride, count, shard) = (self.stride as u128, self.count as u128, self.shard);
+            let spread = (self.position..end).map(|p| (p as u128 * stride % count) as u64);
+            let mut block: Vec<(f64, u64)> = spread.filter(|n| shard.holds(*n)).map(|n| (space.promise(n), n)).collect();
+            block.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+            self.ranked = block.into_iter().map(|(_, n)| n).collect();
+            self.position = end;
+        }
+    }
+
+    /// The next number to try; each comes once. `None` when the shard is exhausted.
+    pub fn next(&mut self, space: &dyn KernelSpace) -> Option<u64> {
+        loop {
+            self.turn = !self.turn;
+            let n = match self.first.pop_front() {
+                Some(n) => n,
+                None if self.turn && !self.near.is_empty() => self.near.pop_front()?,
+                None => match self.from_ranked(space) {
+                    Some(n) => n,
+                    None => self.near.pop_front()?,
+                },
+            };
+            if self.shard.holds(n) && self.handed_out.insert(n) {
+                return Some(n);
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The layout-configuration graph of the paper (VI-A, Fig. 6).
+//!
+//! Operators of the forward pass are visited in depth-first pre-order from the input. A node is (container, layout); an
+//! operator is an edge from each layout of its input to each layout of its output, weighted with its fastest measured
+//! configuration that has both; relayouts are edges between the layouts of one container, so a path always exists.
+//!
+//! As in the paper, residual connections are omitted: the graph is a chain of operators. Where the forward pass branches
+//! (separate Q, K and V), the chain is the one with most operators, the first in pre-order among equals; operators beside
+//! it are inferred from the layouts on it, as those of the backward pass are.
+//!
+//! Complexity: nodes = layouts summed over the chain, edges ≤ layouts² per operator and per relayout layer.
+
+use crate::model::Model;
+use crate::problem::Access;
+use sdfg::{Layout, Pass};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A container in a layout, before (`settled: false`) or after a possible relayout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigNode {
+    pub data: String,
+    pub layout: Layout,
+    pub settled: bool,
+    /// Number of operators before it on the chain.
+    pub layer: usize,
+    pub(crate) class: usize,
+    pub(crate) position: u16,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// A kernel in one of its measured configurations: positions in the model.
+    Kernel {
+        factor: usize,
+        choice: usize,
+    },
+    Relayout,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigEdge {
+    pub from: usize,
+    pub to: usize,
+    pub ms: f64,
+    pub step: Step,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConfigGraph {
+    /// Positions of the kernels on the chain.
+    pub chain: Vec<usize>,
+    /// In topological order.
+    pub nodes: Vec<ConfigNode>,
+    /// In the order of their sources.
+    pub edges: Vec<ConfigEdge>,
+    /// Where a path may begin and end.
+    pub sources: Vec<usize>,
+    pub targets: Vec<usize>,
+}
+
+/// Kernel, the container through which the chain enters it, and the one through which it leaves.
+type Link = (usize, usize, usize);
+
+/// Forward kernels in depth-first pre-order from those that read what no kernel writes.
+pub fn pre_order(model: &Model) -> Vec<usize> {
+    let successors = successors(model);
+    let mut order = Vec::new();
+    let mut seen = BTreeSet::new();
+    let reached: BTreeSet<usize> = successors.iter().flatten().map(|(_, next, _)| *next).collect();
+    let forward = |n: &usize| model.factors[*n].pass == Pass::Forward;
+    let mut stack: Vec<usize> = (0..model.factors.len()).filter(|n| forward(n) && !reached.contains(n)).rev().collect();
+    while let Some(n) = stack.pop() {
+        if seen.insert(n) {
+            order.push(n);
+            stack.extend(successors[n].iter().rev().map(|(_, next, _)| *next));
+        }
+    }
+    order
+}
+
+/// For each kernel: (use that is written, forward kernel that reads it, its use), in execution order.
+fn successors(model: &Model) -> Vec<Vec<(usize, usize, usize)>> {
+    let mut readers: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
+    for (n, factor) in model.factors.iter().enumerate().filter(|(_, f)| f.pass == Pass::Forward) {
+        for (u, used) in factor.uses.iter().enumerate().filter(|(_, u)| u.access == Access::Read) {
+            readers.entry(&used.data).or_default().push((n, u));
+        }
+    }
+    let of = |factor: &crate::model::Factor| {
+        let writes = factor.uses.iter().enumerate().filter(|(_, u)| u.access == Access::Write && factor.pass == Pass::Forward);
+        let mut next: Vec<(usize, usize, usize)> =
+            writes.flat_map(|(w, used)| readers.get(used.data.as_str()).into_iter().flatten().map(move |(n, u)| (w, *n, *u))).collect();
+        next.sort_by_key(|(w, n, u)| (*n, *w, *u));
+        next
+    };
+    model.factors.iter().map(of).collect()
+}
+
+/// The chain: longest path over the dataflow of the forward kernels (execution order is topological).
+fn chain(model: &Model) -> Vec<Link> {
+    let successors = successors(model);
+    // (operators from here on, use left by, next kernel, use entered by)
+    let mut longest: Vec<(usize, Option<(usize, usize, usize)>)> = vec![(1, None); model.factors.len()];
+    for n in (0..model.factors.len()).rev() {
+        for link in successors[n].iter().filter(|(_, next, _)| *next > n) {
+            if longest[link.1].0 + 1 > longest[n].0 {
+                longest[n] = (longest[link.1].0 + 1, Some(*link));
+            }
+        }
+    }
+    let order = pre_order(model);
+    let most = order.iter().map(|n| longest[*n].0).max().unwrap_or(0);
+    let Some(mut at) = order.into_iter().find(|n| longest[*n].0 == most) else { return Vec::new() };
+    // It enters through the first container read that no forward kernel writes, and leaves through the last one written.
+    let written: BTreeSet<&str> =
+        model.factors.iter().flat_map(|f| &f.uses).filter(|u| u.access == Access::Write).map(|u| u.data.as_str()).collect();
+    let uses = &model.factors[at].uses;
+    let given = uses.iter().position(|u| u.access == Access::Read && !written.contains(u.data.as_str()));
+    let mut entered = given.or_else(|| uses.iter().position(|u| u.access == Access::Read)).unwrap_or(0);
+    let mut links = Vec::new();
+    loop {
+        match longest[at].1 {
+            Some((leave, next, enter)) => {
+                links.push((at, entered, leave));
+                (at, entered) = (next, enter);
+            }
+            None => {
+                let leave = model.factors[at].uses.iter().rposition(|u| u.access == Access::Write).unwrap_or(entered);
+                links.push((at, entered, leave));
+                return links;
+            }
+        }
+    }
+}
+
+impl ConfigGraph {
+    pub fn new(model: &Model) -> Self {
+        let links = chain(model);
+        let mut graph = ConfigGraph { chain: links.iter().map(|(n, _, _)| *n).collect(), ..ConfigGraph::default() };
+        // Nodes of the layer that the chain has reached, by layout.
+        let mut frontier: BTreeMap<u16, usize> = BTreeMap::new();
+        for (layer, (n, enter, leave)) in links.iter().enumerate() {
+            let factor = &model.factors[*n];
+            if layer == 0 {
+                let class = factor.uses[*enter].class;
+                for position in &model.classes[class].domain {
+                    let node = graph.add(model, *n, *enter, *position, false, 0);
+                    frontier.insert(*position, node);
+                    graph.sources.push(node);
+                }
+            }
+            // The fastest configuration for each pair of layouts: choices are sorted by time.
+            let mut fastest: BTreeMap<(u16, u16), usize> = BTreeMap::new();
+            for (c, choice) in factor.choices.iter().enumerate() {
+                fastest.entry((choice.layouts[*enter], choice.layouts[*leave])).or_insert(c);
+            }
+            let wanted: BTreeSet<u16> = fastest.keys().map(|(i, _)| *i).collect();
+            let settled: BTreeMap<u16, usize> =
+                wanted.into_iter().map(|position| (position, graph.add(model, *n, *enter, position, true, layer))).collect();
+            for (held, from) in &frontier {
+                for (position, to) in &settled {
+                    let ms = factor.uses[*enter].cost[*held as usize][*position as usize];
+                    graph.edges.push(ConfigEdge { from: *from, to: *to, ms, step: Step::Relayout });
+                }
+            }
+            let produced: BTreeSet<u16> = fastest.keys().map(|(_, o)| *o).collect();
+            frontier = produced.into_iter().map(|position| (position, graph.add(model, *n, *leave, position, false, layer + 1))).collect();
+            for ((i, o), choice) in fastest {
+                let ms = factor.choices[choice].ms;
+                graph.edges.push(ConfigEdge { from: settled[&i], to: frontier[&o], ms, step: Step::Kernel { factor: *n, choice } });
+            }
+        }
+        if let Some((n, _, leave)) = links.last() {
+            // The last container must end as it is wanted.
+            let used = &model.factors[*n].uses[*leave];
+            for position in &model.classes[used.class].domain {
+                let target = graph.add(model, *n, *leave, *position, true, links.len());
+                for (held, from) in &frontier {
+                    let ms = used.cost[*position as usize][*held as usize];
+                    graph.edges.push(ConfigEdge { from: *from, to: target, ms, step: Step::Relayout });
+                }
+                graph.targets.push(target);
+            }
+        }
+        graph
+    }
+
+    fn add(&mut self, model: &Model, factor: usize, used: usize, position: u16, settled: bool, layer: usize) -> usize {
+        let used = &model.factors[factor].uses[used];
+        let layout = model.classes[used.class].layouts[position as usize].clone();
+        self.nodes.push(ConfigNode { data: used.data.clone(), layout, settled, layer, class: used.class, position });
+        self.nodes.len() - 1
+    }
+}

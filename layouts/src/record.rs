@@ -1,0 +1,128 @@
+//! What is kept of a measurement. One JSON object a line; the format is open:
+//!
+//! ```text
+//! {"line":"session","session":"2026-01-01T10:00:00-1","format":1,"device":"…","toolchain":"…","threads":2,"sizes":{"b":8},
+//!  "commit":"…","clock":"…","program":{…}}
+//! {"line":"measurement","session":"…","kernel":"SM","key":"…","config":{"layouts":{"x":"h,b"},"knobs":{}},"identity":"…",
+//!  "round":0,"check":0.2,"outcome":"measured","samples":[1.5,1.4]}
+//! ```
+//! `samples` and `*_ms` are milliseconds. `round` 0 is the sweep, 1 the fresh samples of finalists. `check` is
+//! error ÷ tolerance at small sizes. Other outcomes: `identical` (its time is that of the configuration of the same key
+//! that has a time and the same `identity`), `bounded` and `raced` (`bound_ms`: it cannot be faster; `reason`),
+//! `mismatch` (wrong result, never timed), `failed` (`reason`).
+
+use crate::problem::Program;
+use sdfg::config::KernelConfig;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Under which circumstances measurements were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Unique and ascending with time, for example a timestamp and a process id.
+    pub session: String,
+    /// Version of the format.
+    pub format: u32,
+    pub device: String,
+    pub toolchain: String,
+    pub threads: usize,
+    pub sizes: BTreeMap<String, i64>,
+    pub commit: String,
+    /// Which clock gave the times, and when the session began.
+    pub clock: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+}
+
+impl Session {
+    /// Times of sessions on different machines are never mixed.
+    pub fn machine(&self) -> (&str, &str, usize) {
+        (&self.device, &self.toolchain, self.threads)
+    }
+}
+
+/// What came of one configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "lowercase")]
+pub enum Outcome {
+    Measured { samples: Vec<f64> },
+    Raced { bound_ms: f64, reason: String },
+    Bounded { bound_ms: f64, reason: String },
+    Identical,
+    Mismatch,
+    Failed { reason: String },
+}
+
+impl Outcome {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Outcome::Measured { .. } => "measured",
+            Outcome::Raced { .. } => "raced",
+            Outcome::Bounded { .. } => "bounded",
+            Outcome::Identical => "identical",
+            Outcome::Mismatch => "mismatch",
+            Outcome::Failed { .. } => "failed",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    pub session: String,
+    pub kernel: String,
+    pub key: String,
+    pub config: KernelConfig,
+    pub identity: String,
+    pub round: u32,
+    pub check: Option<f64>,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl Measurement {
+    /// Median of the samples in milliseconds, if it was measured.
+    pub fn ms(&self) -> Option<f64> {
+        match &self.outcome {
+            Outcome::Measured { samples } => median(samples),
+            _ => None,
+        }
+    }
+
+    /// Which of two records of the same configuration counts, whatever the order in which they are read: a mismatch
+    /// (never forget that it was wrong), else a time before a bound before none; then the later round, more samples, the
+    /// later session.
+    pub fn outweighs(&self, other: &Measurement) -> bool {
+        fn weight(m: &Measurement) -> (u8, u32, usize, &str, String) {
+            let (rank, samples) = match &m.outcome {
+                Outcome::Mismatch => (5, 0),
+                Outcome::Measured { samples } => (4, samples.len()),
+                Outcome::Identical => (3, 0),
+                Outcome::Raced { .. } => (2, 0),
+                Outcome::Bounded { .. } => (1, 0),
+                Outcome::Failed { .. } => (0, 0),
+            };
+            // The last part only makes the order total.
+            (rank, m.round, samples, &m.session, format!("{m:?}"))
+        }
+        weight(self) > weight(other)
+    }
+}
+
+/// Lines of a records file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "line", rename_all = "lowercase")]
+pub enum Line {
+    Session(Box<Session>),
+    Measurement(Box<Measurement>),
+}
+
+/// The middle sample; the mean of the two middle ones. `None` without samples or if one is not finite.
+pub fn median(samples: &[f64]) -> Option<f64> {
+    if samples.is_empty() || samples.iter().any(|s| !s.is_finite()) {
+        return None;
+    }
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted.get(middle).copied() } else { Some((sorted.get(middle - 1)? + sorted.get(middle)?) / 2.0) }
+}

@@ -1,0 +1,74 @@
+//! What a change of layout costs: measured where it was measured, otherwise estimated from what was.
+//!
+//! The estimate is bytes × the slowest measured time per byte (of the same container if there is one): pessimistic, so
+//! that a choice does not lean on a conversion nobody timed. A selection says which of its relayouts are estimates;
+//! measuring those and choosing again removes them.
+
+use crate::problem::{Program, Tensor};
+use crate::store::Store;
+use sdfg::Layout;
+use std::collections::BTreeMap;
+
+/// Used where not one relayout was measured: 1 GB/s, slower than any memory this runs on, so relayouts are a last resort.
+const UNMEASURED_MS_PER_BYTE: f64 = 1e-6;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RelayoutCost {
+    pub ms: f64,
+    pub measured: bool,
+}
+
+/// Costs of the relayouts of every container.
+#[derive(Clone, Debug, Default)]
+pub struct RelayoutCosts {
+    measured: BTreeMap<String, BTreeMap<(Layout, Layout), f64>>,
+    estimate: BTreeMap<String, f64>,
+}
+
+impl RelayoutCosts {
+    pub fn new(program: &Program, store: &Store) -> Self {
+        Self::of(&program.tensors, store)
+    }
+
+    pub fn of(tensors: &[Tensor], store: &Store) -> Self {
+        let mut costs = RelayoutCosts::default();
+        let mut slowest: Option<f64> = None;
+        let mut own: BTreeMap<&str, f64> = BTreeMap::new();
+        for tensor in tensors.iter().filter(|t| !t.relayout_key.is_empty()) {
+            let mut pairs = BTreeMap::new();
+            for record in store.of(&tensor.relayout_key) {
+                let (Some(from), Some(to)) = (record.config.layouts.get("from"), record.config.layouts.get("to")) else { continue };
+                let Some(ms) = store.ms(record) else { continue };
+                pairs.insert((from.clone(), to.clone()), ms);
+                if tensor.bytes > 0 {
+                    let rate = ms / tensor.bytes as f64;
+                    slowest = Some(slowest.map_or(rate, |s| s.max(rate)));
+                    own.entry(&tensor.data).and_modify(|s| *s = s.max(rate)).or_insert(rate);
+                }
+            }
+            costs.measured.insert(tensor.data.clone(), pairs);
+        }
+        for tensor in tensors {
+            let rate = own.get(tensor.data.as_str()).copied().or(slowest).unwrap_or(UNMEASURED_MS_PER_BYTE);
+            costs.estimate.insert(tensor.data.clone(), rate * tensor.bytes as f64);
+        }
+        costs
+    }
+
+    /// Whether any relayout was measured, so that estimates rest on something.
+    pub fn any_measured(&self) -> bool {
+        self.measured.values().any(|pairs| !pairs.is_empty())
+    }
+
+    pub fn cost(&self, data: &str, from: &Layout, to: &Layout) -> RelayoutCost {
+        if from == to {
+            return RelayoutCost { ms: 0.0, measured: true };
+        }
+        // A tuple of clones only where the container has measurements at all.
+        let known = self.measured.get(data).filter(|p| !p.is_empty()).and_then(|p| p.get(&(from.clone(), to.clone())));
+        match known {
+            Some(ms) => RelayoutCost { ms: *ms, measured: true },
+            None => RelayoutCost { ms: self.estimate.get(data).copied().unwrap_or(f64::INFINITY), measured: false },
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The paper's selection: shortest path over the forward pass, everything else inferred (VI-A).
+//!
+//! Layouts on the path are fixed first. Then every kernel in execution order, forward before backward, takes the
+//! cheapest configuration given the layouts already fixed, relayouts included; containers it is the first to touch are
+//! held as it likes them. Nothing is revised, so the result can cost more than the exact one, never less.
+
+use crate::config_graph::{ConfigGraph, Step};
+use crate::exact::Solution;
+use crate::model::{Choice, Factor, Model};
+use crate::shortest_path::shortest_path;
+
+/// Held layouts chosen by the shortest path and by inference, and the length of the path in milliseconds.
+pub fn solve(model: &Model, graph: &ConfigGraph) -> (Solution, f64) {
+    let mut held: Vec<Option<u16>> =
+        model.classes.iter().map(|c| if c.fixed || c.domain.len() == 1 { c.domain.first().copied() } else { None }).collect();
+    let mut length = 0.0;
+    if let Some(path) = shortest_path(graph) {
+        length = path.ms;
+        for edge in path.edges.iter().map(|e| &graph.edges[*e]) {
+            // A container is held as it was first met on the path: as given, or as produced.
+            for node in [&graph.nodes[edge.from], &graph.nodes[edge.to]] {
+                let free = held[node.class].is_none() && model.classes[node.class].domain.contains(&node.position);
+                if free && (!node.settled || matches!(edge.step, Step::Kernel { .. })) {
+                    held[node.class] = Some(node.position);
+                }
+            }
+        }
+    }
+    // The chain first: its configurations are those of the path as far as its containers tell.
+    let beside = (0..model.factors.len()).filter(|n| !graph.chain.contains(n));
+    for n in graph.chain.iter().copied().chain(beside) {
+        infer(model, &model.factors[n], &mut held);
+    }
+    let natural = model.natural();
+    let held = held.iter().zip(natural).map(|(h, n)| h.unwrap_or(n)).collect();
+    (Solution::of(model, held), length)
+}
+
+fn infer(model: &Model, factor: &Factor, held: &mut [Option<u16>]) {
+    let cost = |choice: &Choice| -> f64 {
+        let relayout = |(u, l): (&crate::model::Use, &u16)| held[u.class].map_or(0.0, |h| u.cost[h as usize][*l as usize]);
+        choice.ms + factor.uses.iter().zip(&choice.layouts).map(relayout).sum::<f64>()
+    };
+    // The first among equals: choices are in order.
+    let mut best: Option<(f64, &Choice)> = None;
+    for choice in &factor.choices {
+        let cost = cost(choice);
+        if best.is_none_or(|(least, _)| cost < least) {
+            best = Some((cost, choice));
+        }
+    }
+    let Some((_, choice)) = best else { return };
+    for (u, layout) in factor.uses.iter().zip(&choice.layouts) {
+        if held[u.class].is_none() && model.classes[u.class].domain.contains(layout) {
+            held[u.class] = Some(*layout);
+        }
+    }
+}

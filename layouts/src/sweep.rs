@@ -1,0 +1,376 @@
+//! The sweep: what is measured, in which order, and when it stops.
+//!
+//! 1. Row-major with default knobs, of every kernel: from here on there is a valid choice.
+//! 2. A few relayouts of every container, largest first: what racing and selection estimate the others from.
+//! 3. The space. The kernel that comes next is the one that has had the least time for its expected gain, its best time ×
+//!    its recent relative improvement; within a kernel see [`crate::candidates`]. Each configuration is checked
+//!    before it is timed, and raced ([`crate::race`]).
+//! 4. Fresh samples for the fastest ones of every kernel, until the fastest is one that has them: the minimum of many noisy
+//!    medians is too low, a fresh one is not.
+//!
+//! Every result goes to the store at once, and what the store knows is not measured again. Complexity: O(log n) a
+//! configuration beside the bench itself, plus ranking by promise.
+
+use crate::candidates::{Candidates, Shard};
+use crate::problem::{Bench, Clock, Fault, Kernel, KernelSpace, Program, RelayoutSpace, Timing, relayout_config, relayout_name};
+use crate::race::{Limit, Race};
+use crate::record::{Measurement, Outcome};
+use crate::relayout::RelayoutCosts;
+use crate::selection::{Selection, ingredients};
+use crate::store::{Store, StoreError};
+use crate::tally::Tally;
+use sdfg::config::KernelConfig;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SweepOptions {
+    /// `None`: to the end of the space.
+    pub budget: Option<Duration>,
+    pub shard: Shard,
+    /// How many of the fastest of each kernel get fresh samples.
+    pub finalists: usize,
+    /// Part of the budget kept for them.
+    pub finalist_share: f64,
+    /// A configuration is given up when it takes longer than its limit times this: room for noise.
+    pub margin: f64,
+    /// Relayouts measured of each container before the space.
+    pub relayouts: u64,
+}
+
+impl Default for SweepOptions {
+    fn default() -> Self {
+        SweepOptions { budget: None, shard: Shard::WHOLE, finalists: 4, finalist_share: 0.1, margin: 1.15, relayouts: 2 }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("kernel `{kernel}` in {config}: {fault}")]
+    Device { kernel: String, config: KernelConfig, fault: Fault },
+}
+
+/// Why a sweep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    Exhausted,
+    Budget,
+    Interrupted,
+}
+
+/// Told after every configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    pub kernel: &'a str,
+    pub config: &'a KernelConfig,
+    pub outcome: &'a Outcome,
+    /// False if it was known from before.
+    pub fresh: bool,
+    pub best_ms: Option<f64>,
+    /// Of this kernel.
+    pub tally: &'a Tally,
+    pub elapsed: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    pub finish: Finish,
+    /// By kernel.
+    pub tallies: BTreeMap<String, Tally>,
+    /// Runs of the bench in this sweep, relayouts and finalists included.
+    pub timed: u64,
+}
+
+impl Report {
+    pub fn total(&self) -> Tally {
+        self.tallies.values().fold(Tally::default(), |mut sum, tally| {
+            sum += *tally;
+            sum
+        })
+    }
+}
+
+/// Expected gain that a kernel never falls below, relative to its best time: nothing is given up for good.
+const LEAST_GAIN: f64 = 0.02;
+/// Weight of the newest configuration in the running mean of improvements.
+const NEWEST: f64 = 0.05;
+/// Seconds counted for a configuration that took none, so that known ones do not hold up the others.
+const LEAST_SPENT: f64 = 1e-5;
+
+/// One kernel on its way through its space.
+struct Track<'a> {
+    space: &'a dyn KernelSpace,
+    candidates: Candidates,
+    race: Race,
+    tally: Tally,
+    identities: BTreeSet<String>,
+    /// Seconds.
+    spent: f64,
+    gain: f64,
+    done: bool,
+}
+
+impl Track<'_> {
+    /// Seconds had for each unit of expected gain: the smallest comes next.
+    fn share(&self) -> f64 {
+        self.spent / (self.race.best_ms().unwrap_or(1.0).max(f64::MIN_POSITIVE) * (LEAST_GAIN + self.gain))
+    }
+}
+
+/// What a sweep works with.
+pub struct Sweeper<'a> {
+    pub bench: &'a mut dyn Bench,
+    pub clock: &'a dyn Clock,
+    pub store: &'a mut Store,
+    pub options: SweepOptions,
+    /// Set from outside (Ctrl-C): the sweep ends after the current measurement.
+    pub interrupt: &'a AtomicBool,
+    pub progress: &'a mut dyn FnMut(&Progress),
+    /// Runs of the bench so far.
+    pub timed: u64,
+}
+
+/// Measures the spaces; see the head of this file.
+pub fn sweep(sweeper: &mut Sweeper, spaces: &[&dyn KernelSpace], relayouts: &[RelayoutSpace]) -> Result<Report, SweepError> {
+    let mut tracks: Vec<Track> = spaces.iter().map(|space| sweeper.track(*space)).collect();
+    let finish = sweeper.run(&mut tracks, relayouts);
+    let tallies = tracks.iter().map(|t| (t.space.name().to_string(), t.tally)).collect();
+    Ok(Report { finish: finish?, tallies, timed: sweeper.timed })
+}
+
+impl Sweeper<'_> {
+    fn track<'s>(&self, space: &'s dyn KernelSpace) -> Track<'s> {
+        let known = self.store.of(space.key()).filter(|m| !matches!(m.outcome, Outcome::Bounded { .. }));
+        Track {
+            space,
+            candidates: Candidates::new(space, self.options.shard),
+            race: Race::of(space.key(), self.store),
+            tally: Tally::of(self.options.shard.share(space.count())),
+            identities: known.map(|m| m.identity.clone()).collect(),
+            spent: 0.0,
+            gain: 1.0,
+            done: false,
+        }
+    }
+
+    fn stopped(&self, share: f64) -> Option<Finish> {
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Some(Finish::Interrupted);
+        }
+        let over = self.options.budget.is_some_and(|budget| self.clock.elapsed() >= budget.mul_f64(share.clamp(0.0, 1.0)));
+        over.then_some(Finish::Budget)
+    }
+
+    fn run(&mut self, tracks: &mut [Track], relayouts: &[RelayoutSpace]) -> Result<Finish, SweepError> {
+        let spaces: Vec<&dyn KernelSpace> = tracks.iter().map(|t| t.space).collect();
+        let tensors = Program::of(&spaces, relayouts, BTreeMap::new(), Vec::new()).tensors;
+        let mut costs = RelayoutCosts::default();
+        for track in tracks.iter_mut() {
+            // Not even an empty budget leaves a kernel without a time.
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Ok(Finish::Interrupted);
+            }
+            self.advance(track, &costs)?;
+        }
+        let share = 1.0 - self.options.finalist_share;
+        self.sample_relayouts(relayouts, share)?;
+        costs = RelayoutCosts::of(&tensors, self.store);
+        let mut finish = Finish::Exhausted;
+        loop {
+            let open = tracks.iter_mut().filter(|t| !t.done);
+            let Some(track) = open.min_by(|a, b| a.share().total_cmp(&b.share())) else { break };
+            if let Some(reason) = self.stopped(share) {
+                finish = reason;
+                break;
+            }
+            self.advance(track, &costs)?;
+        }
+        if finish != Finish::Interrupted {
+            finish = self.finals(tracks)?.unwrap_or(finish);
+        }
+        Ok(finish)
+    }
+
+    /// The next configuration of a kernel.
+    fn advance(&mut self, track: &mut Track, costs: &RelayoutCosts) -> Result<(), SweepError> {
+        let Some(n) = track.candidates.next(track.space) else {
+            track.done = true;
+            return Ok(());
+        };
+        let began = self.clock.elapsed();
+        let (space, config) = (track.space, track.space.config(n));
+        let known = self.store.get(space.key(), &config).map(|m| m.outcome.clone());
+        let fresh = known.is_none();
+        let outcome = match known {
+            Some(outcome) => outcome,
+            None => {
+                let identity = space.identity(n);
+                let limit = track.race.limit(space, &config, costs);
+                let ruled_out = limit.clone().filter(|l| space.lower_bound_ms(n) > l.ms);
+                let outcome = if track.identities.contains(&identity) {
+                    self.keep(space.name(), space.key(), &config, &identity, 0, None, Outcome::Identical)?
+                } else if let Some(limit) = ruled_out {
+                    let outcome = Outcome::Bounded { bound_ms: space.lower_bound_ms(n), reason: limit.reason };
+                    self.keep(space.name(), space.key(), &config, &identity, 0, None, outcome)?
+                } else {
+                    self.measure(space.name(), space.key(), &config, &identity, 0, limit)?
+                };
+                // A configuration that was only bounded says nothing of its twins in other layouts.
+                if !matches!(outcome, Outcome::Bounded { .. }) {
+                    track.identities.insert(identity);
+                }
+                outcome
+            }
+        };
+        track.tally.count(&outcome);
+        let ms = self.store.get(space.key(), &config).and_then(|m| self.store.ms(m));
+        let gain = ms.and_then(|ms| track.race.enter(ms, &config));
+        if gain.is_some() {
+            track.candidates.improved(n);
+        }
+        track.gain += NEWEST * (gain.unwrap_or(0.0) - track.gain);
+        let elapsed = self.clock.elapsed();
+        track.spent += elapsed.saturating_sub(began).as_secs_f64().max(LEAST_SPENT);
+        let (best_ms, tally) = (track.race.best_ms(), &track.tally);
+        (self.progress)(&Progress { kernel: space.name(), config: &config, outcome: &outcome, fresh, best_ms, tally, elapsed });
+        Ok(())
+    }
+
+    /// Checks, times and keeps one configuration.
+    fn measure(
+        &mut self,
+        kernel: &str,
+        key: &str,
+        config: &KernelConfig,
+        identity: &str,
+        round: u32,
+        limit: Option<Limit>,
+    ) -> Result<Outcome, SweepError> {
+        let device = |fault| SweepError::Device { kernel: kernel.to_string(), config: config.clone(), fault };
+        let ratio = match self.bench.check(kernel, config) {
+            Ok(check) if check.passed() => check.ratio,
+            // JSON has no infinities: a result that is not a number is kept as the largest one.
+            Ok(check) => {
+                let ratio = if check.ratio.is_finite() { check.ratio } else { f64::MAX };
+                return self.keep(kernel, key, config, identity, round, Some(ratio), Outcome::Mismatch);
+            }
+            Err(Fault::Configuration(reason)) => return self.keep(kernel, key, config, identity, round, None, Outcome::Failed { reason }),
+            Err(fault) => return Err(device(fault)),
+        };
+        let give_up = limit
+            .as_ref()
+            .map_or(Duration::MAX, |l| Duration::try_from_secs_f64((l.ms * self.options.margin / 1e3).max(0.0)).unwrap_or(Duration::MAX));
+        self.timed += 1;
+        let outcome = match self.bench.time(kernel, config, give_up) {
+            Ok(Timing::Samples(samples)) if crate::record::median(&samples).is_some() => Outcome::Measured { samples },
+            Ok(Timing::Samples(_)) => Outcome::Failed { reason: "the bench gave no finite samples".into() },
+            Ok(Timing::ExceededAfter(bound_ms)) => {
+                let reason = limit.map_or_else(|| "given up by the bench".into(), |l| l.reason);
+                Outcome::Raced { bound_ms, reason }
+            }
+            Err(Fault::Configuration(reason)) => Outcome::Failed { reason },
+            Err(fault) => return Err(device(fault)),
+        };
+        self.keep(kernel, key, config, identity, round, Some(ratio), outcome)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of a record, in their order")]
+    fn keep(
+        &mut self,
+        kernel: &str,
+        key: &str,
+        config: &KernelConfig,
+        identity: &str,
+        round: u32,
+        check: Option<f64>,
+        outcome: Outcome,
+    ) -> Result<Outcome, SweepError> {
+        let outcome = match outcome {
+            // JSON has no infinities.
+            Outcome::Raced { bound_ms, reason } if !bound_ms.is_finite() => Outcome::Raced { bound_ms: f64::MAX, reason },
+            Outcome::Bounded { bound_ms, reason } if !bound_ms.is_finite() => Outcome::Bounded { bound_ms: f64::MAX, reason },
+            outcome => outcome,
+        };
+        let (kernel, key, identity) = (kernel.to_string(), key.to_string(), identity.to_string());
+        let session = String::new();
+        self.store.append(Measurement {
+            session,
+            kernel,
+            key,
+            config: config.clone(),
+            identity,
+            round,
+            check,
+            outcome: outcome.clone(),
+        })?;
+        Ok(outcome)
+    }
+
+    fn sample_relayouts(&mut self, relayouts: &[RelayoutSpace], share: f64) -> Result<(), SweepError> {
+        let mut spaces: Vec<&RelayoutSpace> = relayouts.iter().filter(|r| r.count() > 0).collect();
+        spaces.sort_by_key(|r| (std::cmp::Reverse(r.bytes), r.data.clone()));
+        let mut keys = BTreeSet::new();
+        for space in spaces.into_iter().filter(|r| keys.insert(r.key().to_string())) {
+            let wanted = self.options.relayouts.min(space.count());
+            for n in 0..wanted {
+                // Spread over the pairs; the last one is among them.
+                let config = space.config((n + 1) * space.count() / wanted - 1);
+                if self.store.get(space.key(), &config).is_none() {
+                    if self.stopped(share).is_some() {
+                        return Ok(());
+                    }
+                    self.measure(space.name(), space.key(), &config, &config.to_string(), 0, None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fresh samples for the fastest; kernels take turns.
+    fn finals(&mut self, tracks: &[Track]) -> Result<Option<Finish>, SweepError> {
+        for _ in 0..self.options.finalists {
+            for track in tracks {
+                let mut fastest: Vec<&Measurement> = self.store.of(track.space.key()).filter(|m| m.ms().is_some()).collect();
+                fastest.sort_by(|a, b| a.ms().unwrap_or(f64::MAX).total_cmp(&b.ms().unwrap_or(f64::MAX)));
+                let next = fastest.into_iter().take(self.options.finalists).find(|m| m.round == 0).cloned();
+                let Some(next) = next else { continue };
+                if let Some(reason) = self.stopped(1.0) {
+                    return Ok(Some(reason));
+                }
+                self.measure(&next.kernel, &next.key, &next.config, &next.identity, 1, None)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives fresh samples to everything that some selections are made of, and times their relayouts. Returns how many
+    /// measurements that took: 0 means that they stand on fresh samples only. Then select again, and repeat.
+    pub fn confirm(&mut self, program: &Program, selections: &[Selection]) -> Result<usize, SweepError> {
+        let (kernels, relayouts) = ingredients(selections);
+        let mut taken = 0;
+        for (name, config) in kernels {
+            let Some(Kernel { key, .. }) = program.kernel(&name) else { continue };
+            let own = self.store.get(key, &config);
+            let record = own.and_then(|m| if m.ms().is_some() { Some(m) } else { self.store.twin(key, &m.identity) });
+            let Some(record) = record.filter(|m| m.round == 0).cloned() else { continue };
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Ok(taken);
+            }
+            let outcome = self.measure(&record.kernel, key, &record.config, &record.identity, 1, None)?;
+            // Another outcome does not outweigh the time that is known: it would be tried forever.
+            taken += usize::from(matches!(outcome, Outcome::Measured { .. } | Outcome::Mismatch));
+        }
+        for relayout in relayouts {
+            let Some(tensor) = program.tensor(&relayout.data).filter(|t| !t.relayout_key.is_empty()) else { continue };
+            let config = relayout_config(&relayout.from, &relayout.to);
+            if self.store.get(&tensor.relayout_key, &config).is_none() && !self.interrupt.load(Ordering::Relaxed) {
+                self.measure(&relayout_name(&relayout.data), &tensor.relayout_key, &config, &config.to_string(), 0, None)?;
+                taken += 1;
+            }
+        }
+        Ok(taken)
+    }
+}

@@ -1,0 +1,118 @@
+//! Choices without a search over layouts: one order of dims for all containers. The honest baselines.
+//!
+//! Every kernel runs in exactly the layouts in which its containers are held, with its best knobs; only a kernel for
+//! which that was not measured falls back to another configuration and relayouts.
+
+use crate::exact::Solution;
+use crate::model::Model;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// All orders are tried up to so many dims (40,320 orders); beyond, single moves improve the recipe's order.
+const ALL_ORDERS: usize = 8;
+
+/// These held layouts, every kernel in the same ones.
+pub fn strict(model: &Model, held: Vec<u16>) -> Solution {
+    let mut solution = Solution::of(model, held);
+    for (factor, chosen) in model.factors.iter().zip(&mut solution.choices) {
+        let same = |layouts: &[u16]| factor.uses.iter().zip(layouts).all(|(u, l)| solution.held[u.class] == *l);
+        if let Some(found) = factor.choices.iter().position(|c| same(&c.layouts)) {
+            *chosen = found;
+        }
+    }
+    let chosen = model.factors.iter().zip(&solution.choices);
+    solution.total_ms = chosen.map(|(f, n)| f.cost(&f.choices[*n], &solution.held)).sum();
+    solution
+}
+
+/// Plain layouts of every class by their dims from outer to inner.
+struct Orders<'a> {
+    model: &'a Model,
+    by_dims: Vec<BTreeMap<Vec<&'a str>, u16>>,
+    seen: BTreeSet<Vec<u16>>,
+}
+
+impl Orders<'_> {
+    /// How containers are held if dims are ordered so; a layout that nobody measured is left natural.
+    fn held(&self, order: &[&str]) -> Vec<u16> {
+        let mut held = self.model.natural();
+        for ((class, by_dims), held) in self.model.classes.iter().zip(&self.by_dims).zip(&mut held) {
+            let Some(first) = by_dims.keys().next() else { continue };
+            let dims: Vec<&str> = order.iter().copied().filter(|d| first.contains(d)).collect();
+            match by_dims.get(&dims) {
+                Some(position) if class.domain.contains(position) => *held = *position,
+                _ => {}
+            }
+        }
+        held
+    }
+
+    /// `None` if it was looked at before.
+    fn offer(&mut self, order: &[&str], best: &mut Solution) -> Option<bool> {
+        let held = self.held(order);
+        if !self.seen.insert(held.clone()) {
+            return None;
+        }
+        let found = strict(self.model, held);
+        let better = found.total_ms < best.total_ms;
+        if better {
+            *best = found;
+        }
+        Some(better)
+    }
+}
+
+/// The best single order of dims.
+pub fn solve(model: &Model) -> Solution {
+    let mut dims: Vec<&str> = Vec::new();
+    let mut by_dims = Vec::new();
+    for class in &model.classes {
+        let mut known = BTreeMap::new();
+        for (position, layout) in class.layouts.iter().enumerate().filter(|(_, l)| l.is_plain()) {
+            let order: Vec<&str> = layout.pieces.iter().map(|p| p.dim.as_str()).collect();
+            for dim in &order {
+                if !dims.contains(dim) {
+                    dims.push(dim);
+                }
+            }
+            known.insert(order, position as u16);
+        }
+        by_dims.push(known);
+    }
+    let mut orders = Orders { model, by_dims, seen: BTreeSet::new() };
+    let mut best = strict(model, model.natural());
+    if dims.len() <= ALL_ORDERS {
+        permute(&mut dims.clone(), 0, &mut |order| {
+            orders.offer(order, &mut best);
+        });
+        return best;
+    }
+    loop {
+        let mut improved = None;
+        for from in 0..dims.len() {
+            for to in 0..dims.len() {
+                let mut moved = dims.clone();
+                let dim = moved.remove(from);
+                moved.insert(to, dim);
+                if orders.offer(&moved, &mut best) == Some(true) {
+                    improved = Some(moved);
+                }
+            }
+        }
+        match improved {
+            Some(order) => dims = order,
+            None => return best,
+        }
+    }
+}
+
+fn permute<'a>(dims: &mut Vec<&'a str>, done: usize, visit: &mut dyn FnMut(&[&'a str])) {
+    if done + 1 >= dims.len() {
+        visit(dims);
+        return;
+    }
+    for n in done..dims.len() {
+        dims.swap(done, n);
+        permute(dims, done + 1, visit);
+        dims.swap(done, n);
+    }
+}

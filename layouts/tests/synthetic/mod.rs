@@ -1,0 +1,103 @@
+//! Random programs with invented times: whole numbers of milliseconds, so that sums are exact and can be compared.
+
+use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
+use layouts::record::{Measurement, Outcome, Session};
+use layouts::store::Store;
+use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Layout, Pass};
+use std::collections::BTreeMap;
+
+/// SplitMix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len() as u64) as usize]
+    }
+}
+
+pub fn session(name: &str) -> Session {
+    Session { session: name.into(), format: 1, device: "synthetic".into(), threads: 2, ..Session::default() }
+}
+
+pub fn measured(kernel: &str, config: KernelConfig, ms: f64) -> Measurement {
+    let identity = config.to_string();
+    let outcome = Outcome::Measured { samples: vec![ms] };
+    Measurement { session: String::new(), kernel: kernel.into(), key: kernel.into(), config, identity, round: 0, check: Some(0.5), outcome }
+}
+
+/// A chain with residual edges, a backward pass, ties and a boundary; only some combinations are measured, and only some
+/// relayouts, which obey no triangle inequality.
+pub fn program(seed: u64) -> (Program, Store) {
+    let mut random = Random(seed);
+    let mut store = Store::in_memory();
+    store.begin(session("0")).unwrap();
+    let mut program = Program::default();
+    let kernels = 2 + random.below(3);
+    let layouts = |dims: &[&str]| Layout::permutations(&dims.iter().map(|d| d.to_string()).collect::<Vec<_>>());
+    let mut all: BTreeMap<String, Vec<Layout>> = BTreeMap::new();
+    let mut tensor = |program: &mut Program, store: &mut Store, random: &mut Random, name: String| {
+        let of: Vec<Layout> =
+            if random.below(3) == 0 { layouts(&["a", "b", "c"]).into_iter().step_by(2).collect() } else { layouts(&["a", "b"]) };
+        for from in &of {
+            for to in of.iter().filter(|to| *to != from) {
+                if random.below(4) > 0 {
+                    let mut record = measured(&format!("relayout:{name}"), relayout_config(from, to), 1.0 + random.below(9) as f64);
+                    record.key = format!("r:{name}");
+                    store.append(record).unwrap();
+                }
+            }
+        }
+        let relayout_key = format!("r:{name}");
+        program.tensors.push(Tensor { data: name.clone(), natural: of[0].clone(), bytes: 1, relayout_key });
+        all.insert(name.clone(), of);
+        name
+    };
+    let mut available = vec![tensor(&mut program, &mut store, &mut random, "x".into())];
+    for n in 0..kernels {
+        let mut tensors: Vec<(String, Access)> = vec![(available.last().unwrap().clone(), Access::Read)];
+        if random.below(2) == 0 {
+            let other = random.pick(&available).clone();
+            if tensors.iter().all(|(t, _)| *t != other) {
+                tensors.push((other, Access::Read));
+            }
+        }
+        if random.below(3) == 0 {
+            tensors.push((tensor(&mut program, &mut store, &mut random, format!("w{n}")), Access::Read));
+        }
+        let out = tensor(&mut program, &mut store, &mut random, format!("t{n}"));
+        tensors.push((out.clone(), Access::Write));
+        available.push(out);
+        let name = format!("k{n}");
+        let pass = if n + 1 < kernels || random.below(2) == 0 { Pass::Forward } else { Pass::Backward };
+        program.kernels.push(Kernel { name: name.clone(), key: name, pass, tensors });
+    }
+    for kernel in &program.kernels {
+        for _ in 0..1 + random.below(7) {
+            let layouts = kernel.tensors.iter().map(|(t, _)| (t.clone(), random.pick(&all[t]).clone())).collect();
+            let knobs = Knobs::default().with("v", random.below(2));
+            store.append(measured(&kernel.name, KernelConfig { layouts, knobs }, 1.0 + random.below(20) as f64)).unwrap();
+        }
+    }
+    let dims = |program: &Program, t: &str| program.tensor(t).unwrap().natural.pieces.len();
+    let names: Vec<String> = program.tensors.iter().map(|t| t.data.clone()).collect();
+    for _ in 0..random.below(3) {
+        let (a, b) = (random.pick(&names).clone(), random.pick(&names).clone());
+        if a != b && dims(&program, &a) == dims(&program, &b) {
+            program.ties.push((a, b));
+        }
+    }
+    if random.below(2) == 0 {
+        let layout = random.pick(&all["x"]).clone();
+        program.boundary.insert("x".into(), layout);
+    }
+    (program, store)
+}
