@@ -1,1 +1,24 @@
+//! Measuring and showing: one protocol for every time, one record of where it came from, one report for a person.
+//!
+//! A number has a unit in its type ([`unit`]), a time was either predicted or measured ([`unit::Quantity`]), and nothing
+//! is shown without the machine and the command that make it again ([`record::Provenance`]). The pipeline fills a
+//! [`model::Report`]; [`report::write`] turns it into `report.html` and one SVG per figure.
 
+pub mod atomic;
+pub mod check;
+pub mod layered;
+pub mod machine;
+pub mod model;
+pub mod mue;
+pub mod plot;
+pub mod protocol;
+pub mod record;
+pub mod report;
+pub mod stats;
+pub mod table;
+pub mod unit;
+
+pub use model::Report;
+pub use protocol::{Cache, Contender, Protocol, Timing};
+pub use record::Provenance;
+pub use unit::{Bytes, Flop, Measured, Milliseconds, Predicted, Quantity};

@@ -1,0 +1,28 @@
+//! Files that are either whole or absent: written beside their place, then renamed into it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Replaces `path` by `contents`; a reader sees the old file or the new one, never a part.
+///
+/// # Errors
+/// Whatever the file system says; the temporary file is removed then.
+pub fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(hidden);
+    let outcome = fs::File::create(&part)
+        .and_then(|mut file| {
+            file.write_all(contents)?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&part, path));
+    if outcome.is_err() {
+        // The first error is the one to report; a left-over part file harms nobody.
+        let _ = fs::remove_file(&part);
+    }
+    outcome
+}

@@ -1,0 +1,378 @@
+//! What a report shows, as plain values: filled by the pipeline, exact through JSON, drawn by [`crate::report`].
+//!
+//! Every list may be empty: the report then says that the part was not run. Derived figures (speedups, reductions, gaps)
+//! are methods, so that they cannot disagree with what they are derived from. No value is ever negative or NaN
+//! ([`crate::check`]).
+
+use crate::protocol::Timing;
+use crate::record::Provenance;
+use crate::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};
+use indexmap::IndexMap;
+use sdfg::{Class, Pass};
+use serde::{Deserialize, Serialize};
+
+pub type Time = Quantity<Milliseconds>;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub program: String,
+    pub about: String,
+    /// Dim → size.
+    pub sizes: IndexMap<String, u64>,
+    pub provenance: Provenance,
+    /// Unfused → fused → algebraic → layouts → selection.
+    #[serde(default)]
+    pub waterfall: Vec<WaterfallStep>,
+    #[serde(default)]
+    pub graph: DataflowGraph,
+    /// One row for each operator of the unfused program (Table III).
+    #[serde(default)]
+    pub operators: Vec<OperatorRow>,
+    /// One row for each kernel of the fused program.
+    #[serde(default)]
+    pub kernels: Vec<OperatorRow>,
+    /// Table I.
+    #[serde(default)]
+    pub classes: Vec<ClassShare>,
+    /// Table II.
+    #[serde(default)]
+    pub algebraic: Vec<AlgebraicVariant>,
+    #[serde(default)]
+    pub sweeps: Vec<KernelSweep>,
+    #[serde(default)]
+    pub config_graph: ConfigGraph,
+    #[serde(default)]
+    pub roofline: Roofline,
+    /// Tables IV and V. The contender that is ours is marked; the others were interleaved with it.
+    #[serde(default)]
+    pub contenders: Vec<ContenderTimes>,
+    #[serde(default)]
+    pub movement: Vec<MovementRow>,
+    #[serde(default)]
+    pub selection: Vec<SelectionRow>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Coverage>,
+    #[serde(default)]
+    pub policy: Vec<PolicyRow>,
+    #[serde(default)]
+    pub refusals: Vec<FusionRefusal>,
+}
+
+/// The program after one stage of the optimisation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaterfallStep {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launches: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Quantity<Bytes>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// What changed, in a phrase.
+    #[serde(default)]
+    pub note: String,
+}
+
+/// Operators or kernels, and the tensors that flow between them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DataflowGraph {
+    pub nodes: Vec<GraphNode>,
+    pub edges: Vec<GraphEdge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphNode {
+    /// Unique in the graph.
+    pub id: String,
+    pub label: String,
+    /// None for a tensor at the boundary of the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<Class>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<Pass>,
+    /// The kernel that computes it in the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    pub flop: Flop,
+    /// Further facts: layouts, recipe line, configuration.
+    #[serde(default)]
+    pub details: IndexMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphEdge {
+    /// Ids of nodes.
+    pub from: String,
+    pub to: String,
+    pub tensor: String,
+    pub bytes: Bytes,
+    /// The memlet in the text form.
+    #[serde(default)]
+    pub memlet: String,
+}
+
+/// An operator or a kernel (Table III).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OperatorRow {
+    pub name: String,
+    pub class: Class,
+    pub pass: Pass,
+    pub flop: Flop,
+    pub input_elements: u64,
+    pub output_elements: u64,
+    pub bytes: Bytes,
+    /// Sum over its operators for a kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfused: Option<Time>,
+    /// For an operator that is part of a kernel, None: only the kernel has a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours: Option<Time>,
+    /// Of the measured peak of the device, 0 to 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent_of_peak: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mue: Option<MueFactors>,
+    /// Of an operator: the kernel that holds it. Of a kernel: its name in the paper, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Of a kernel: the operators that it holds.
+    #[serde(default)]
+    pub holds: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MueFactors {
+    /// Q/D.
+    pub io: f64,
+    /// B/B̂.
+    pub bandwidth: f64,
+}
+
+impl MueFactors {
+    pub fn percent(&self) -> f64 {
+        self.io * self.bandwidth * 100.0
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    Memory,
+    Compute,
+}
+
+impl OperatorRow {
+    pub fn speedup(&self) -> Option<f64> {
+        quotient(self.unfused?.value().0, self.ours?.value().0)
+    }
+
+    /// What limits it: the larger of % of peak and MUE says which resource is nearer to its end.
+    pub fn bound(&self) -> Option<Bound> {
+        Some(if self.mue?.percent() > self.percent_of_peak? { Bound::Memory } else { Bound::Compute })
+    }
+
+    pub fn flop_per_byte(&self) -> Option<f64> {
+        quotient(self.flop.0 as f64, self.bytes.0 as f64)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassShare {
+    pub class: Class,
+    pub flop: Flop,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfused: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours: Option<Time>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AlgebraicVariant {
+    /// What is fused or not, e.g. `Q, K, V projections`.
+    pub site: String,
+    /// `separate`, `Q with K`, `all three`.
+    pub variant: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backward: Option<Time>,
+    pub chosen: bool,
+}
+
+/// Every measured configuration of one kernel (Figs. 4 and 5).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelSweep {
+    pub kernel: String,
+    pub class: Class,
+    pub configurations: Vec<SweptConfiguration>,
+    /// Index into `configurations` of the one in the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SweptConfiguration {
+    /// Layouts and knobs.
+    pub label: String,
+    pub median: Measured<Milliseconds>,
+    /// Whether it follows the paper's rules: vectorised dim innermost, reduced and vectorised dim equal.
+    #[serde(default)]
+    pub intuitive: bool,
+}
+
+impl KernelSweep {
+    /// The fastest; the first of equals.
+    pub fn best(&self) -> Option<&SweptConfiguration> {
+        self.configurations.iter().min_by(|a, b| a.median.0.0.total_cmp(&b.median.0.0))
+    }
+
+    pub fn worst(&self) -> Option<&SweptConfiguration> {
+        self.configurations.iter().max_by(|a, b| a.median.0.0.total_cmp(&b.median.0.0))
+    }
+
+    pub fn chosen(&self) -> Option<&SweptConfiguration> {
+        self.configurations.get(self.chosen?)
+    }
+}
+
+/// The layout-configuration DAG (Fig. 6), or an excerpt of it around the chosen path.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConfigGraph {
+    /// The tensors or cuts between kernels, from source to sink.
+    pub layers: Vec<String>,
+    pub nodes: Vec<ConfigNode>,
+    pub edges: Vec<ConfigEdge>,
+    /// Nodes and edges of the whole graph that are not listed here.
+    #[serde(default)]
+    pub omitted_nodes: u64,
+    #[serde(default)]
+    pub omitted_edges: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConfigNode {
+    /// Index into `layers`.
+    pub layer: usize,
+    /// The layouts.
+    pub label: String,
+    pub chosen: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConfigEdge {
+    /// Indices into `nodes`.
+    pub from: usize,
+    pub to: usize,
+    /// The kernel, or `relayout`.
+    pub label: String,
+    pub time: Measured<Milliseconds>,
+    pub chosen: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Roofline {
+    /// In Gflop/s.
+    pub compute: Vec<Ceiling>,
+    /// In GB/s.
+    pub bandwidth: Vec<Ceiling>,
+    pub points: Vec<RooflinePoint>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ceiling {
+    pub name: String,
+    pub value: Quantity<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RooflinePoint {
+    pub name: String,
+    pub class: Class,
+    pub flop_per_byte: f64,
+    pub gigaflop_per_second: Quantity<f64>,
+}
+
+/// Times of a whole training step, raw.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ContenderTimes {
+    pub name: String,
+    pub ours: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward: Option<Timing>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backward: Option<Timing>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Timing>,
+}
+
+/// Bytes moved under one definition of the unfused baseline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MovementRow {
+    pub definition: String,
+    pub unfused: Bytes,
+    pub fused: Bytes,
+}
+
+impl MovementRow {
+    /// In percent of the unfused bytes; negative where fusion moves more.
+    pub fn reduction(&self) -> Option<f64> {
+        Some(100.0 - 100.0 * quotient(self.fused.0 as f64, self.unfused.0 as f64)?)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SelectionRow {
+    pub method: String,
+    pub total: Time,
+    /// Sum of the per-operator minima over all measured configurations and variants.
+    pub lower_bound: Time,
+    /// Whether the method proves that no plan of the measured configurations is faster.
+    pub proven: bool,
+}
+
+impl SelectionRow {
+    /// In percent above the bound.
+    pub fn gap(&self) -> Option<f64> {
+        Some(100.0 * quotient(self.total.value().0, self.lower_bound.value().0)? - 100.0)
+    }
+}
+
+/// What became of the configurations; the last five add up to the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    pub enumerated: u64,
+    /// The same code and strides as another one.
+    pub identical: u64,
+    pub bounded_out: u64,
+    pub raced: u64,
+    pub full: u64,
+    pub not_reached: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    Saved,
+    Recomputed,
+}
+
+/// What the backward pass does for one tensor of the forward pass.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyRow {
+    pub tensor: String,
+    pub policy: Policy,
+    pub bytes: Bytes,
+    #[serde(default)]
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FusionRefusal {
+    pub first: String,
+    pub second: String,
+    pub reason: String,
+}
+
+/// None where the quotient has no meaning.
+pub(crate) fn quotient(above: f64, below: f64) -> Option<f64> {
+    (below > 0.0 && above.is_finite() && below.is_finite()).then(|| above / below)
+}

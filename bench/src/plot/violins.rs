@@ -1,0 +1,88 @@
+//! Distribution of the measured times over all configurations of each kernel (Figs. 4 and 5).
+
+use super::PlotError;
+use super::axis::Axis;
+use super::canvas::{Anchor, BEST, CHOSEN, Canvas, INK, MUTED, RULE, class_colour, figure, fitted, text_width};
+use crate::model::KernelSweep;
+use crate::stats::Samples;
+
+const NAME: &str = "violins";
+const ROW: i32 = 54;
+const HALF: f64 = 20.0;
+const TOP: i32 = 72;
+const RIGHT: i32 = 880;
+/// Marks of rule-following configurations beyond this number would only overlap.
+const MARKS: usize = 400;
+
+/// One violin for each kernel that has configurations, on a common logarithmic axis. The density is that of log-time.
+///
+/// # Errors
+/// [`PlotError::Empty`] when no kernel has a configuration; [`PlotError::OffScale`] for a time that is not positive.
+pub fn violins(title: &str, sweeps: &[&KernelSweep]) -> Result<String, PlotError> {
+    let sweeps: Vec<&KernelSweep> = sweeps.iter().copied().filter(|s| !s.configurations.is_empty()).collect();
+    let left = 24 + sweeps.iter().map(|s| text_width(&s.kernel, 13)).max().unwrap_or(0).clamp(40, 220) + 14;
+    let times = sweeps.iter().flat_map(|s| s.configurations.iter().map(|c| c.median.0.0));
+    let axis = Axis::log(NAME, times, left, RIGHT)?;
+    let bottom = TOP + ROW * sweeps.len() as i32;
+    figure(1000, bottom + 52, title, |canvas| {
+        legend(canvas)?;
+        axis.horizontal(canvas, TOP, bottom, "measured median time of one configuration [ms, logarithmic]")?;
+        for (n, sweep) in sweeps.iter().enumerate() {
+            let y = TOP + ROW * n as i32 + ROW / 2;
+            canvas.text(left - 14, y, 13, INK, Anchor::Right, &fitted(&sweep.kernel, 13, 220))?;
+            violin(canvas, &axis, y, sweep)?;
+        }
+        Ok(())
+    })
+}
+
+fn legend(canvas: &Canvas<'_>) -> Result<(), PlotError> {
+    let mut x = 30;
+    let mut entry = |name: &str| {
+        let at = x;
+        x += 14 + text_width(name, 12) + 22;
+        canvas.text(at + 12, 48, 12, MUTED, Anchor::Left, name).map(|()| at)
+    };
+    let at = entry("chosen in the plan")?;
+    canvas.diamond((at, 48), 6, CHOSEN)?;
+    let at = entry("fastest")?;
+    canvas.line(&[(at, 40), (at, 56)], BEST, 3)?;
+    let at = entry("follows the rules: vector dim innermost, reduced dim vectorised")?;
+    canvas.dot((at, 48), 3, RULE, true)
+}
+
+fn violin(canvas: &Canvas<'_>, axis: &Axis, y: i32, sweep: &KernelSweep) -> Result<(), PlotError> {
+    let times: Vec<f64> = sweep.configurations.iter().map(|c| c.median.0.0).collect();
+    let count = times.len();
+    let logs = Samples::new(times.iter().map(|t| t.ln()).collect()).map_err(|source| PlotError::Stats { figure: NAME, source })?;
+    let density = logs.density(96);
+    let peak = density.iter().map(|d| d.1).fold(f64::MIN_POSITIVE, f64::max);
+    let colour = class_colour(sweep.class);
+    let edge = |sign: f64| {
+        let point = move |(at, d): &(f64, f64)| (axis.at(at.exp()), y + (sign * HALF * d / peak).round() as i32);
+        density.iter().map(point).collect::<Vec<_>>()
+    };
+    if density.len() > 1 {
+        let (upper, lower) = (edge(-1.0), edge(1.0));
+        canvas.polygon(upper.iter().chain(lower.iter().rev()).copied().collect(), plotters::style::Color::mix(&colour, 0.35))?;
+        canvas.line(&upper, colour, 1)?;
+        canvas.line(&lower, colour, 1)?;
+        let median = axis.at(logs.median().exp());
+        canvas.line(&[(median, y - 9), (median, y + 9)], colour, 2)?;
+    } else {
+        canvas.line(&[(axis.at(logs.median().exp()), y - 9), (axis.at(logs.median().exp()), y + 9)], colour, 3)?;
+    }
+    let rule: Vec<f64> = sweep.configurations.iter().filter(|c| c.intuitive).map(|c| c.median.0.0).collect();
+    for time in rule.iter().step_by(rule.len() / MARKS + 1) {
+        canvas.dot((axis.at(*time), y), 2, RULE, true)?;
+    }
+    if let Some(best) = sweep.best() {
+        let x = axis.at(best.median.0.0);
+        canvas.line(&[(x, y - 17), (x, y + 17)], BEST, 3)?;
+    }
+    if let Some(chosen) = sweep.chosen() {
+        canvas.diamond((axis.at(chosen.median.0.0), y), 7, CHOSEN)?;
+    }
+    let plural = if count == 1 { "" } else { "s" };
+    canvas.text(RIGHT + 12, y, 11, MUTED, Anchor::Left, &format!("{count} config{plural}"))
+}

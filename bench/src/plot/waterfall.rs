@@ -1,0 +1,74 @@
+//! Bytes and milliseconds after each stage of the optimisation.
+
+use super::PlotError;
+use super::axis::Axis;
+use super::canvas::{Anchor, BEFORE, Canvas, INK, MUTED, OURS, figure, fitted, text_width};
+use crate::model::WaterfallStep;
+use crate::unit::{Bytes, Milliseconds, Quantity};
+
+const NAME: &str = "waterfall";
+const ROW: i32 = 36;
+const TOP: i32 = 78;
+
+/// Two panels of bars over the same steps: bytes moved and time of a step.
+///
+/// # Errors
+/// [`PlotError::Empty`] without steps; [`PlotError::OffScale`] for a time that is not a finite number.
+pub fn waterfall(program: &str, steps: &[WaterfallStep]) -> Result<String, PlotError> {
+    if steps.is_empty() {
+        return Err(PlotError::Empty { figure: NAME });
+    }
+    let left = 24 + steps.iter().map(|s| text_width(&s.name, 13)).max().unwrap_or(0).clamp(60, 200) + 12;
+    let bottom = TOP + ROW * steps.len() as i32;
+    figure(1000, bottom + 52, &format!("From unfused to selected: {program}"), |canvas| {
+        canvas.origins(24, 48)?;
+        for (n, step) in steps.iter().enumerate() {
+            canvas.text(left - 12, row(n), 13, INK, Anchor::Right, &fitted(&step.name, 13, 200))?;
+        }
+        let middle = left + (1000 - left) / 2;
+        let bytes: Vec<_> = steps.iter().map(|s| s.bytes.map(|b| scaled(b, megabytes))).collect();
+        panel(canvas, &bytes, left, middle - 96, bottom, "bytes moved per step [MB]", |v| Bytes((v * 1e6) as u64).to_string())?;
+        let times: Vec<_> = steps.iter().map(|s| s.time.map(|t| scaled(t, |ms: Milliseconds| ms.0))).collect();
+        panel(canvas, &times, middle + 10, 1000 - 110, bottom, "time per step [ms]", |v| Milliseconds(v).to_string())
+    })
+}
+
+fn megabytes(bytes: Bytes) -> f64 {
+    bytes.0 as f64 / 1e6
+}
+
+/// (value, whether it was measured).
+fn scaled<T: Copy>(quantity: Quantity<T>, value: impl Fn(T) -> f64) -> (f64, bool) {
+    (value(quantity.value()), quantity.is_measured())
+}
+
+fn row(n: usize) -> i32 {
+    TOP + ROW * n as i32 + ROW / 2
+}
+
+fn panel(
+    canvas: &Canvas<'_>,
+    values: &[Option<(f64, bool)>],
+    from: i32,
+    to: i32,
+    bottom: i32,
+    title: &str,
+    label: impl Fn(f64) -> String,
+) -> Result<(), PlotError> {
+    let axis = Axis::linear(NAME, values.iter().flatten().map(|v| v.0), from, to)?;
+    axis.horizontal(canvas, TOP, bottom, title)?;
+    let mut first = None;
+    for (n, value) in values.iter().enumerate() {
+        let Some((value, measured)) = value else {
+            canvas.text(from + 6, row(n), 12, MUTED, Anchor::Left, "not known")?;
+            continue;
+        };
+        let last = n + 1 == values.len();
+        let end = axis.at(*value);
+        canvas.bar((from, row(n) - 11), ((end - from).max(1), 22), if last { OURS } else { BEFORE }, *measured)?;
+        let base = *first.get_or_insert(*value);
+        let change = if n > 0 && base > 0.0 { format!("  {:+.0}%", 100.0 * (value / base - 1.0)) } else { String::new() };
+        canvas.text(end + 7, row(n), 12, INK, Anchor::Left, &format!("{}{change}", label(*value)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The few numbers that come first: what was reached, and how far it is from what could be.
+
+use crate::model::{ContenderTimes, Report};
+use crate::unit::{Milliseconds, significant};
+
+pub struct Headline {
+    pub value: String,
+    pub label: String,
+    /// What the number rests on.
+    pub basis: String,
+}
+
+pub fn headlines(report: &Report) -> Vec<Headline> {
+    [step(report), rival(report), bytes(report), gap(report), coverage(report)].into_iter().flatten().collect()
+}
+
+fn ours(report: &Report) -> Option<&ContenderTimes> {
+    report.contenders.iter().find(|c| c.ours)
+}
+
+fn step(report: &Report) -> Option<Headline> {
+    let ours = ours(report)?;
+    let summary = ours.step.as_ref()?.summary().ok()?;
+    Some(Headline {
+        value: Milliseconds(summary.median).to_string(),
+        label: "training step, forward and backward".into(),
+        basis: format!("measured median of {} runs, spread {:.1}%", summary.count, 100.0 * summary.spread()),
+    })
+}
+
+/// Against the fastest of the others.
+fn rival(report: &Report) -> Option<Headline> {
+    let mine = ours(report)?.step.as_ref()?;
+    let others = report.contenders.iter().filter(|c| !c.ours).filter_map(|c| {
+        let step = c.step.as_ref()?;
+        Some((c, step, step.median().ok()?.0.0))
+    });
+    let (rival, step, _) = others.min_by(|a, b| a.2.total_cmp(&b.2))?;
+    let ratio = mine.speedup_over(step).ok()?;
+    Some(Headline {
+        value: format!("{}×", significant(ratio.median)),
+        label: format!("against the fastest other: {}", rival.name),
+        basis: format!("measured; 95% interval {} to {}", significant(ratio.interval.lower), significant(ratio.interval.upper)),
+    })
+}
+
+/// The most favourable definition of a baseline is not the one to boast of: this quotes the least reduction.
+fn bytes(report: &Report) -> Option<Headline> {
+    let rows = report.movement.iter().filter_map(|m| Some((m, m.reduction()?)));
+    let (row, reduction) = rows.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(Headline {
+        value: format!("{reduction:.1}%"),
+        label: "fewer bytes moved".into(),
+        basis: format!("predicted, {} → {}; {}", row.unfused, row.fused, row.definition),
+    })
+}
+
+fn gap(report: &Report) -> Option<Headline> {
+    let rows = report.selection.iter().filter_map(|s| Some((s, s.gap()?)));
+    let (row, gap) = rows.min_by(|a, b| a.0.total.value().0.total_cmp(&b.0.total.value().0))?;
+    Some(Headline {
+        value: format!("{gap:.1}%"),
+        label: "above the sum of per-kernel minima".into(),
+        basis: format!("{}, {} against {}{}", row.total.origin(), row.total.value(), row.lower_bound.value(), proof(row.proven)),
+    })
+}
+
+fn proof(proven: bool) -> &'static str {
+    if proven { "; proven optimal" } else { "" }
+}
+
+fn coverage(report: &Report) -> Option<Headline> {
+    let c = report.coverage.filter(|c| c.enumerated > 0)?;
+    let settled = c.enumerated.saturating_sub(c.not_reached);
+    Some(Headline {
+        value: format!("{:.1}%", 100.0 * settled as f64 / c.enumerated as f64),
+        label: "of the configurations settled".into(),
+        basis: format!("{} of {} enumerated, {} measured in full", settled, c.enumerated, c.full),
+    })
+}

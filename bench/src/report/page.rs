@@ -1,0 +1,201 @@
+//! The page: headline numbers, then every figure with its table, each captioned with machine and command.
+
+use super::figures::{Figure, Section};
+use super::{graph, headline, tables};
+use crate::model::Report;
+use crate::record::Provenance;
+use crate::table::{Table, escape};
+use std::fmt::Write;
+
+const STYLE: &str = include_str!("report.css");
+const SCRIPT: &str = include_str!("report.js");
+
+struct Part<'a> {
+    id: &'static str,
+    title: &'static str,
+    intro: &'static str,
+    figures: Option<Section>,
+    tables: Vec<(&'a str, Table)>,
+    extra: String,
+}
+
+pub fn html(report: &Report, figures: &[Figure]) -> String {
+    let caption = caption(&report.provenance);
+    let mut body = String::new();
+    let mut contents = String::new();
+    for part in parts(report) {
+        let drawn: Vec<&Figure> = figures.iter().filter(|f| Some(f.section) == part.figures).collect();
+        let tables: Vec<_> = part.tables.iter().filter(|(_, t)| !t.rows.is_empty()).collect();
+        let _ = write!(contents, "<a href=\"#{0}\">{1}</a>", part.id, part.title);
+        let _ = write!(body, "<section id=\"{}\"><h2>{}</h2><p class=\"intro\">{}</p>", part.id, part.title, part.intro);
+        if drawn.is_empty() && tables.is_empty() && part.extra.is_empty() {
+            body.push_str("<p class=\"absent\">Not part of this run.</p>");
+        }
+        for figure in drawn {
+            let _ = write!(
+                body,
+                "<figure id=\"figure-{}\"><div class=\"scroll\">{}</div><figcaption>{} {caption}</figcaption></figure>",
+                figure.file,
+                responsive(&figure.svg),
+                escape(figure.caption)
+            );
+        }
+        if !part.extra.is_empty() {
+            let _ = write!(body, "<figure>{}<figcaption>{caption}</figcaption></figure>", part.extra);
+        }
+        for (title, table) in tables {
+            let _ = write!(body, "<h3>{}</h3>{}<p class=\"caption\">{caption}</p>", escape(title), table.html());
+        }
+        body.push_str("</section>");
+    }
+    format!(
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>{program}: Memlet report</title><style>{STYLE}</style></head><body>\
+         <header><h1>{program}</h1><p class=\"about\">{about}</p><p class=\"sizes\">{sizes}</p></header>{headlines}\
+         <nav>{contents}<a href=\"#provenance\">Provenance</a></nav><main>{body}{provenance}</main><script>{SCRIPT}</script></body></html>\n",
+        program = escape(&report.program),
+        about = escape(&report.about),
+        sizes = sizes(report),
+        headlines = headlines(report),
+        provenance = provenance(&report.provenance),
+    )
+}
+
+/// Inline figures shrink with the page; the files keep their size.
+fn responsive(svg: &str) -> String {
+    let head = svg.find('>').unwrap_or(0);
+    let (tag, rest) = svg.split_at(head);
+    let tag: String = tag.split_inclusive(' ').filter(|a| !a.starts_with("width=") && !a.starts_with("height=")).collect();
+    tag + rest
+}
+
+fn caption(provenance: &Provenance) -> String {
+    format!(
+        "<span>Machine: {}.</span> <span>Again: <code>{}</code></span>",
+        escape(&provenance.machine.line()),
+        escape(&provenance.command)
+    )
+}
+
+fn sizes(report: &Report) -> String {
+    report.sizes.iter().map(|(dim, size)| format!("<code>{} = {size}</code>", escape(dim))).collect::<Vec<_>>().join(" ")
+}
+
+fn headlines(report: &Report) -> String {
+    let mut out = String::from("<div class=\"headlines\">");
+    for h in headline::headlines(report) {
+        let (value, label, basis) = (escape(&h.value), escape(&h.label), escape(&h.basis));
+        let _ = write!(out, "<div><b>{value}</b><span>{label}</span><small>{basis}</small></div>");
+    }
+    out + "</div>"
+}
+
+fn parts(report: &Report) -> Vec<Part<'_>> {
+    let part = |id, title, intro, figures, tables| Part { id, title, intro, figures, tables, extra: String::new() };
+    let mut graph = part(
+        "graph",
+        "Dataflow",
+        "Every operator and every tensor that flows between them; all volumes are distinct bytes for one kernel, counted from memlets.",
+        None,
+        vec![],
+    );
+    if !report.graph.nodes.is_empty() {
+        graph.extra = graph::html(report);
+    }
+    vec![
+        part(
+            "waterfall",
+            "Waterfall",
+            "What each stage brings, in bytes and in milliseconds. <i>p</i> behind a number: predicted; all others are measured.",
+            Some(Section::Waterfall),
+            vec![("Stages", tables::waterfall(report))],
+        ),
+        part(
+            "totals",
+            "Training step",
+            "Contenders were checked for equal results, then timed in turn in one run. Of a ratio the lower end counts.",
+            Some(Section::Totals),
+            vec![("Totals", tables::totals(report))],
+        ),
+        graph,
+        part(
+            "operators",
+            "Kernels and operators",
+            "Before and after fusion. Strong: the larger of % of peak and MUE, which names the limit. MUE = Q/D · B/B̂ · 100. \
+             <i>p</i>: predicted.",
+            Some(Section::Operators),
+            vec![
+                ("Kernels of the plan", tables::operators(&report.kernels, "holds")),
+                ("Operators, unfused", tables::operators(&report.operators, "kernel")),
+            ],
+        ),
+        part(
+            "classes",
+            "Operator classes",
+            "Flop and time by class. <i>p</i>: predicted.",
+            Some(Section::Classes),
+            vec![("Classes", tables::classes(report))],
+        ),
+        part(
+            "movement",
+            "Data movement",
+            "Bytes as each definition of the unfused baseline counts them: a reduction means nothing without its baseline. Predicted: \
+             counted from memlets.",
+            None,
+            vec![("Definitions", tables::movement(report))],
+        ),
+        part(
+            "algebraic",
+            "Algebraic fusion",
+            "Contractions that share an operand, stacked or apart. <i>p</i>: predicted.",
+            None,
+            vec![("Variants", tables::algebraic(report))],
+        ),
+        part(
+            "sweeps",
+            "Configurations",
+            "Every configuration was checked against the oracle before it was timed.",
+            Some(Section::Sweeps),
+            vec![("Kernels", tables::sweeps(report)), ("Coverage", tables::coverage(report))],
+        ),
+        part(
+            "selection",
+            "Selection",
+            "The choice of one layout for every tensor, against the sum of what each kernel could reach alone. <i>p</i>: predicted, \
+             as a sum of measured parts.",
+            Some(Section::Selection),
+            vec![("Methods", tables::selection(report))],
+        ),
+        part("roofline", "Roofline", "How near each kernel is to what the machine can do.", Some(Section::Roofline), vec![]),
+        part(
+            "decisions",
+            "Decisions",
+            "What the backward pass keeps or computes again, and which neighbours were not fused.",
+            None,
+            vec![("Saved or recomputed", tables::policy(report)), ("Fusions refused", tables::refusals(&report.refusals))],
+        ),
+    ]
+}
+
+fn provenance(p: &Provenance) -> String {
+    let caches: Vec<String> = p.machine.caches.iter().map(|c| format!("{} {} × {}", c.name, c.bytes_each, c.count)).collect();
+    let cores = format!("{} cores, {} hardware threads", p.machine.cores, p.machine.threads);
+    let mut rows = vec![
+        ("processor", p.machine.cpu.clone()),
+        ("cores", cores),
+        ("caches", caches.join(", ")),
+        ("memory", p.machine.memory.to_string()),
+        ("system", p.machine.os.clone()),
+        ("compiler", p.compiler.clone()),
+        ("commit", p.commit.clone().unwrap_or_else(|| "unknown".into())),
+        ("command", p.command.clone()),
+        ("date", p.date.clone()),
+    ];
+    rows.extend(p.versions.iter().map(|(name, version)| (name.as_str(), version.clone())));
+    let mut out = String::from("<section id=\"provenance\"><h2>Provenance</h2><table class=\"facts\"><tbody>");
+    for (name, value) in rows {
+        let value = if value.is_empty() { "unknown".to_string() } else { value };
+        let _ = write!(out, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(&value));
+    }
+    out + "</tbody></table></section>"
+}

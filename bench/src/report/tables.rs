@@ -1,0 +1,312 @@
+//! The report's tables, for the page and for the terminal alike.
+
+use crate::model::{Bound, FusionRefusal, OperatorRow, Policy, Report, Time, quotient};
+use crate::protocol::Timing;
+use crate::table::{Align, Cell, Table};
+use crate::unit::{Bytes, Flop, significant};
+use Align::{Left, Right};
+use sdfg::Pass;
+
+fn bytes(value: Bytes) -> Cell {
+    Cell::text(value.to_string()).sorted_by(value.0 as f64)
+}
+
+fn flop(value: Flop) -> Cell {
+    Cell::text(value.to_string()).sorted_by(value.0 as f64)
+}
+
+fn pass(pass: Pass) -> Cell {
+    Cell::text(match pass {
+        Pass::Forward => "forward",
+        Pass::Backward => "backward",
+    })
+}
+
+/// Predicted times carry a `p`, as the note below every table says.
+fn time(value: Option<Time>) -> Cell {
+    value.map_or_else(Cell::none, |t| {
+        let ms = t.value().0;
+        let cell = Cell::text(significant(ms)).sorted_by(ms);
+        if t.is_measured() { cell } else { cell.with_suffix(" p") }
+    })
+}
+
+fn percent(part: f64, whole: f64) -> Cell {
+    Cell::maybe(quotient(100.0 * part, whole), 1)
+}
+
+fn factor(value: Option<f64>) -> Cell {
+    Cell::maybe(value, 2)
+}
+
+/// Table III, for operators or for kernels. The larger of % of peak and MUE is strong: it names the limit.
+pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
+    let mut table = Table::new(&[
+        ("name", "", Left),
+        ("pass", "", Left),
+        ("class", "", Left),
+        ("flop", "", Right),
+        ("input", "10⁶ elements", Right),
+        ("output", "10⁶ elements", Right),
+        ("bytes", "", Right),
+        ("flop/byte", "", Right),
+        ("unfused", "ms", Right),
+        ("ours", "ms", Right),
+        ("speedup", "×", Right),
+        ("peak", "%", Right),
+        ("MUE", "%", Right),
+        ("Q/D", "", Right),
+        ("B/B̂", "", Right),
+        ("bound by", "", Left),
+        (holding, "", Left),
+    ]);
+    for row in rows {
+        let bound = row.bound();
+        let millions = |n: u64| Cell::text(significant(n as f64 / 1e6)).sorted_by(n as f64);
+        let held = if row.holds.is_empty() { row.kernel.clone().unwrap_or_default() } else { row.holds.join(", ") };
+        table.row(vec![
+            Cell::text(&row.name),
+            pass(row.pass),
+            Cell::text(row.class.to_string()),
+            flop(row.flop),
+            millions(row.input_elements),
+            millions(row.output_elements),
+            bytes(row.bytes),
+            factor(row.flop_per_byte()),
+            time(row.unfused),
+            time(row.ours),
+            factor(row.speedup()),
+            Cell::maybe(row.percent_of_peak, 1).strong(bound == Some(Bound::Compute)),
+            Cell::maybe(row.mue.map(|m| m.percent()), 1).strong(bound == Some(Bound::Memory)),
+            factor(row.mue.map(|m| m.io)),
+            factor(row.mue.map(|m| m.bandwidth)),
+            match bound {
+                Some(Bound::Memory) => Cell::text("memory"),
+                Some(Bound::Compute) => Cell::text("compute"),
+                None => Cell::none(),
+            },
+            Cell::text(held),
+        ]);
+    }
+    table
+}
+
+pub fn waterfall(report: &Report) -> Table {
+    let mut table = Table::new(&[
+        ("stage", "", Left),
+        ("launches", "", Right),
+        ("bytes", "", Right),
+        ("time", "ms", Right),
+        ("bytes of the first", "%", Right),
+        ("time of the first", "%", Right),
+        ("what changed", "", Left),
+    ]);
+    let first_bytes = report.waterfall.iter().find_map(|s| s.bytes).map_or(0.0, |b| b.value().0 as f64);
+    let first_time = report.waterfall.iter().find_map(|s| s.time).map_or(0.0, |t| t.value().0);
+    for step in &report.waterfall {
+        table.row(vec![
+            Cell::text(&step.name),
+            Cell::maybe(step.launches.map(|l| l as f64), 0),
+            step.bytes.map_or_else(Cell::none, |b| bytes(b.value()).with_suffix(if b.is_measured() { "" } else { " p" })),
+            time(step.time),
+            step.bytes.map_or_else(Cell::none, |b| percent(b.value().0 as f64, first_bytes)),
+            step.time.map_or_else(Cell::none, |t| percent(t.value().0, first_time)),
+            Cell::text(&step.note),
+        ]);
+    }
+    table
+}
+
+/// Table I.
+pub fn classes(report: &Report) -> Table {
+    let mut table = Table::new(&[
+        ("class", "", Left),
+        ("flop", "", Right),
+        ("flop", "%", Right),
+        ("unfused time", "%", Right),
+        ("our time", "%", Right),
+        ("unfused", "ms", Right),
+        ("ours", "ms", Right),
+        ("speedup", "×", Right),
+    ]);
+    let total: Flop = report.classes.iter().map(|c| c.flop).sum();
+    let sum =
+        |pick: fn(&crate::model::ClassShare) -> Option<Time>| -> f64 { report.classes.iter().filter_map(pick).map(|t| t.value().0).sum() };
+    let (before, after) = (sum(|c| c.unfused), sum(|c| c.ours));
+    for share in &report.classes {
+        let part = |t: Option<Time>, whole| t.map_or_else(Cell::none, |t| percent(t.value().0, whole));
+        table.row(vec![
+            Cell::text(share.class.to_string()),
+            flop(share.flop),
+            percent(share.flop.0 as f64, total.0 as f64),
+            part(share.unfused, before),
+            part(share.ours, after),
+            time(share.unfused),
+            time(share.ours),
+            factor(share.unfused.zip(share.ours).and_then(|(b, a)| quotient(b.value().0, a.value().0))),
+        ]);
+    }
+    table
+}
+
+/// Table II.
+pub fn algebraic(report: &Report) -> Table {
+    let mut table = Table::new(&[
+        ("site", "", Left),
+        ("variant", "", Left),
+        ("forward", "ms", Right),
+        ("backward", "ms", Right),
+        ("in the plan", "", Left),
+    ]);
+    for row in &report.algebraic {
+        table.row(vec![
+            Cell::text(&row.site),
+            Cell::text(&row.variant).strong(row.chosen),
+            time(row.forward),
+            time(row.backward),
+            Cell::text(if row.chosen { "yes" } else { "" }),
+        ]);
+    }
+    table
+}
+
+/// Tables IV and V.
+pub fn totals(report: &Report) -> Table {
+    let mut table = Table::new(&[
+        ("contender", "", Left),
+        ("forward", "ms", Right),
+        ("backward", "ms", Right),
+        ("step", "ms", Right),
+        ("95% interval", "ms", Right),
+        ("spread", "%", Right),
+        ("runs", "", Right),
+        ("cache", "", Left),
+        ("theirs ÷ ours", "×", Right),
+        ("lower end", "×", Right),
+    ]);
+    let ours = report.contenders.iter().find(|c| c.ours).and_then(|c| c.step.as_ref());
+    for contender in &report.contenders {
+        let median = |timing: &Option<Timing>| match timing.as_ref().and_then(|t| t.median().ok()) {
+            Some(ms) => Cell::text(significant(ms.0.0)).sorted_by(ms.0.0),
+            None => Cell::none(),
+        };
+        let summary = contender.step.as_ref().and_then(|t| t.summary().ok());
+        let ratio = if contender.ours { None } else { ours.zip(contender.step.as_ref()).and_then(|(o, t)| o.speedup_over(t).ok()) };
+        table.row(vec![
+            Cell::text(&contender.name).strong(contender.ours),
+            median(&contender.forward),
+            median(&contender.backward),
+            median(&contender.step).strong(contender.ours),
+            summary.map_or_else(Cell::none, |s| {
+                Cell::text(format!("{} – {}", significant(s.interval.lower), significant(s.interval.upper))).sorted_by(s.interval.lower)
+            }),
+            Cell::maybe(summary.map(|s| 100.0 * s.spread()), 1),
+            Cell::maybe(summary.map(|s| s.count as f64), 0),
+            contender.step.as_ref().map_or_else(Cell::none, |t| Cell::text(t.cache.to_string())),
+            factor(ratio.map(|r| r.median)),
+            factor(ratio.map(|r| r.interval.lower)),
+        ]);
+    }
+    table
+}
+
+pub fn movement(report: &Report) -> Table {
+    let mut table = Table::new(&[
+        ("definition of the unfused baseline", "", Left),
+        ("unfused", "", Right),
+        ("fused", "", Right),
+        ("reduction", "%", Right),
+    ]);
+    for row in &report.movement {
+        table.row(vec![Cell::text(&row.definition), bytes(row.unfused), bytes(row.fused), Cell::maybe(row.reduction(), 2)]);
+    }
+    table
+}
+
+pub fn selection(report: &Report) -> Table {
+    let mut table = Table::new(&[
+        ("method", "", Left),
+        ("total", "ms", Right),
+        ("sum of minima", "ms", Right),
+        ("gap", "%", Right),
+        ("optimum proven", "", Left),
+    ]);
+    for row in &report.selection {
+        table.row(vec![
+            Cell::text(&row.method),
+            time(Some(row.total)),
+            time(Some(row.lower_bound)),
+            Cell::maybe(row.gap(), 2),
+            Cell::text(if row.proven { "yes" } else { "no" }),
+        ]);
+    }
+    table
+}
+
+pub fn coverage(report: &Report) -> Table {
+    let mut table = Table::new(&[("configurations", "", Left), ("count", "", Right), ("share", "%", Right)]);
+    if let Some(c) = report.coverage {
+        let rows = [
+            ("enumerated", c.enumerated),
+            ("identical to another", c.identical),
+            ("bounded out", c.bounded_out),
+            ("raced and dropped", c.raced),
+            ("measured in full", c.full),
+            ("not reached", c.not_reached),
+        ];
+        for (name, count) in rows {
+            table.row(vec![Cell::text(name), Cell::number(count as f64, 0), percent(count as f64, c.enumerated as f64)]);
+        }
+    }
+    table
+}
+
+/// One row for each kernel: what the sweep found.
+pub fn sweeps(report: &Report) -> Table {
+    let mut table = Table::new(&[
+        ("kernel", "", Left),
+        ("measured", "", Right),
+        ("best", "ms", Right),
+        ("chosen", "ms", Right),
+        ("worst", "ms", Right),
+        ("worst ÷ best", "×", Right),
+        ("best by the rules", "ms", Right),
+        ("chosen configuration", "", Left),
+    ]);
+    for sweep in &report.sweeps {
+        let ms = |c: Option<&crate::model::SweptConfiguration>| time(c.map(|c| c.median.into()));
+        let rule = sweep.configurations.iter().filter(|c| c.intuitive).min_by(|a, b| a.median.0.0.total_cmp(&b.median.0.0));
+        let range = sweep.worst().zip(sweep.best()).and_then(|(w, b)| quotient(w.median.0.0, b.median.0.0));
+        table.row(vec![
+            Cell::text(&sweep.kernel),
+            Cell::number(sweep.configurations.len() as f64, 0),
+            ms(sweep.best()),
+            ms(sweep.chosen()),
+            ms(sweep.worst()),
+            factor(range),
+            ms(rule),
+            Cell::text(sweep.chosen().map(|c| c.label.clone()).unwrap_or_default()),
+        ]);
+    }
+    table
+}
+
+pub fn policy(report: &Report) -> Table {
+    let mut table = Table::new(&[("tensor", "", Left), ("in the backward pass", "", Left), ("bytes", "", Right), ("reason", "", Left)]);
+    for row in &report.policy {
+        let policy = match row.policy {
+            Policy::Saved => "saved",
+            Policy::Recomputed => "recomputed",
+        };
+        table.row(vec![Cell::text(&row.tensor), Cell::text(policy), bytes(row.bytes), Cell::text(&row.reason)]);
+    }
+    table
+}
+
+pub fn refusals(refusals: &[FusionRefusal]) -> Table {
+    let mut table = Table::new(&[("first", "", Left), ("second", "", Left), ("why they stay apart", "", Left)]);
+    for row in refusals {
+        table.row(vec![Cell::text(&row.first), Cell::text(&row.second), Cell::text(&row.reason)]);
+    }
+    table
+}

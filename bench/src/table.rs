@@ -1,0 +1,214 @@
+//! Tables, built once and shown twice: as aligned text on a terminal and as sortable HTML in the report.
+
+use std::fmt::Write;
+use std::io::IsTerminal;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    /// Numbers.
+    Right,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    pub name: String,
+    /// In brackets behind the name.
+    pub unit: &'static str,
+    pub align: Align,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cell {
+    pub text: String,
+    /// What the column is sorted by; cells without it sort by their text, after the numbers.
+    pub sort: Option<f64>,
+    pub strong: bool,
+}
+
+impl Cell {
+    pub fn text(text: impl Into<String>) -> Cell {
+        Cell { text: text.into(), ..Cell::default() }
+    }
+
+    pub fn number(value: f64, decimals: usize) -> Cell {
+        Cell { text: format!("{value:.decimals$}"), sort: Some(value), strong: false }
+    }
+
+    /// `–` where there is no value.
+    pub fn maybe(value: Option<f64>, decimals: usize) -> Cell {
+        value.map_or_else(Cell::none, |v| Cell::number(v, decimals))
+    }
+
+    pub fn none() -> Cell {
+        Cell::text("–")
+    }
+
+    pub fn sorted_by(mut self, key: f64) -> Cell {
+        self.sort = Some(key);
+        self
+    }
+
+    pub fn strong(mut self, strong: bool) -> Cell {
+        self.strong = strong;
+        self
+    }
+
+    pub fn with_suffix(mut self, suffix: &str) -> Cell {
+        self.text.push_str(suffix);
+        self
+    }
+}
+
+/// Rows shorter than the header are filled with empty cells, longer ones are cut.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    pub columns: Vec<Column>,
+    pub rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// Columns as `(name, unit, alignment)`.
+    pub fn new(columns: &[(&str, &'static str, Align)]) -> Table {
+        let columns = columns.iter().map(|(name, unit, align)| Column { name: name.to_string(), unit, align: *align }).collect();
+        Table { columns, rows: Vec::new() }
+    }
+
+    pub fn row(&mut self, cells: Vec<Cell>) {
+        self.rows.push(cells);
+    }
+
+    /// Aligned text, two spaces between columns, a rule under the header. With `colour`, the header is bold.
+    pub fn text(&self, colour: bool) -> String {
+        let header: Vec<String> = self.columns.iter().map(Column::title).collect();
+        let width = |text: &str| text.chars().count();
+        let widths: Vec<usize> = header
+            .iter()
+            .enumerate()
+            .map(|(n, title)| self.rows.iter().filter_map(|r| r.get(n)).map(|c| width(&one_line(&c.text))).fold(width(title), usize::max))
+            .collect();
+        let line = |cells: &mut dyn Iterator<Item = (String, bool)>| {
+            let mut out = String::new();
+            for (n, (column, size)) in self.columns.iter().zip(&widths).enumerate() {
+                let (cell, strong) = cells.next().unwrap_or_default();
+                let gap = " ".repeat(size.saturating_sub(width(&cell)));
+                let cell = if colour && strong { format!("\x1b[1m{cell}\x1b[0m") } else { cell };
+                let between = if n > 0 { "  " } else { "" };
+                let _ = match column.align {
+                    Align::Left => write!(out, "{between}{cell}{gap}"),
+                    Align::Right => write!(out, "{between}{gap}{cell}"),
+                };
+            }
+            out.trim_end().to_string() + "\n"
+        };
+        let mut out = line(&mut header.iter().map(|h| (h.clone(), true)));
+        out += &line(&mut widths.iter().map(|w| ("─".repeat(*w), false)));
+        for row in &self.rows {
+            out += &line(&mut row.iter().map(|c| (one_line(&c.text), c.strong)));
+        }
+        out
+    }
+
+    /// `<table>` whose header buttons sort the rows.
+    pub fn html(&self) -> String {
+        let mut out = String::from("<div class=\"scroll\"><table class=\"sortable\"><thead><tr>");
+        for column in &self.columns {
+            let _ = write!(out, "<th{}><button type=\"button\">{}</button></th>", column.align.class(), escape(&column.title()));
+        }
+        out.push_str("</tr></thead><tbody>");
+        for row in &self.rows {
+            out.push_str("<tr>");
+            for (n, column) in self.columns.iter().enumerate() {
+                let empty = Cell::default();
+                let cell = row.get(n).unwrap_or(&empty);
+                let sort = cell.sort.map(|s| format!(" data-sort=\"{s}\"")).unwrap_or_default();
+                let text = escape(&cell.text);
+                let text = if cell.strong { format!("<strong>{text}</strong>") } else { text };
+                let _ = write!(out, "<td{}{sort}>{text}</td>", column.align.class());
+            }
+            out.push_str("</tr>");
+        }
+        out + "</tbody></table></div>"
+    }
+}
+
+impl Column {
+    fn title(&self) -> String {
+        if self.unit.is_empty() { self.name.clone() } else { format!("{} [{}]", self.name, self.unit) }
+    }
+}
+
+impl Align {
+    fn class(self) -> &'static str {
+        if self == Align::Right { " class=\"number\"" } else { "" }
+    }
+}
+
+/// Whether standard output may be coloured: a terminal, and `NO_COLOR` unset or empty.
+pub fn colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stdout().is_terminal()
+}
+
+/// Text as it may stand in HTML, between tags or in a quoted attribute.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Not allowed in HTML or XML, even escaped.
+            c if c.is_control() && !matches!(c, '\n' | '\r' | '\t') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A control character in a name must not move the cursor or colour the terminal.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Table {
+        let mut table = Table::new(&[("name", "", Align::Left), ("time", "ms", Align::Right)]);
+        table.row(vec![Cell::text("softmax"), Cell::number(1.5, 2).strong(true)]);
+        table.row(vec![Cell::text("β·γ"), Cell::none()]);
+        table
+    }
+
+    #[test]
+    fn numbers_stand_right() {
+        let expected = "name     time [ms]\n───────  ─────────\nsoftmax       1.50\nβ·γ              –\n";
+        assert_eq!(sample().text(false), expected);
+        assert!(sample().text(true).contains("\x1b[1m1.50\x1b[0m"));
+    }
+
+    #[test]
+    fn an_empty_table_is_its_header() {
+        assert_eq!(Table::new(&[("name", "", Align::Left)]).text(false), "name\n────\n");
+    }
+
+    #[test]
+    fn html_is_escaped_and_sortable() {
+        let mut table = sample();
+        table.row(vec![Cell::text("<script>alert('x')</script>"), Cell::number(2.0, 0)]);
+        let html = table.html();
+        assert!(html.contains("data-sort=\"1.5\"><strong>1.50</strong>"), "{html}");
+        assert!(!html.contains("<script>"));
+        assert!(html.contains("&lt;script&gt;alert(&#39;x&#39;)"));
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let mut table = Table::new(&[("name", "", Align::Left)]);
+        table.row(vec![Cell::text("a\x1b[2Jb\nc")]);
+        assert!(table.text(false).ends_with("a [2Jb c\n"));
+    }
+}
