@@ -1,0 +1,188 @@
+//! Storage of containers: aligned bytes, and the way between them and host arrays.
+
+use crate::error::KernelError;
+use ndarray::{ArrayD, Dimension, IxDyn};
+use sdfg::{Container, Dtype, Layout};
+use std::alloc::{Layout as Memory, alloc, dealloc};
+use std::ptr::NonNull;
+
+/// Widest vector and cache line.
+const LINE: usize = 64;
+/// Huge page: large buffers start on one, so that the system can back them with huge pages.
+const HUGE: usize = 2 << 20;
+
+/// Zeroed bytes, aligned to a cache line, large ones to a huge page.
+#[derive(Debug)]
+pub struct Buffer {
+    start: NonNull<u8>,
+    memory: Memory,
+    bytes: usize,
+}
+
+// SAFETY: a buffer owns its bytes; nothing in it belongs to a thread.
+unsafe impl Send for Buffer {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for Buffer {}
+
+#[cfg(target_os = "linux")]
+fn advise_huge_pages(start: *mut u8, bytes: usize) {
+    unsafe extern "C" {
+        fn madvise(address: *mut std::ffi::c_void, length: usize, advice: std::ffi::c_int) -> std::ffi::c_int;
+    }
+    const MADV_HUGEPAGE: std::ffi::c_int = 14;
+    // SAFETY: the range is ours, and the advice changes only how it is backed. A refusal costs speed, nothing else.
+    unsafe { madvise(start.cast(), bytes, MADV_HUGEPAGE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_huge_pages(_: *mut u8, _: usize) {}
+
+impl Buffer {
+    /// # Errors
+    /// No memory.
+    pub fn new(bytes: usize) -> Result<Self, KernelError> {
+        let no_memory = || KernelError::Memory { bytes };
+        let huge = bytes >= 2 * HUGE;
+        // A spare line at the end: vector code may read, never write, up to one line beyond.
+        let size = bytes.checked_add(LINE).ok_or_else(no_memory)?;
+        let memory = Memory::from_size_align(size, if huge { HUGE } else { LINE }).map_err(|_| no_memory())?;
+        // SAFETY: the size is not zero.
+        let start = NonNull::new(unsafe { alloc(memory) }).ok_or_else(no_memory)?;
+        if huge {
+            advise_huge_pages(start.as_ptr(), size);
+        }
+        // Zeroed only now: the first touch decides how a page is backed.
+        // SAFETY: just allocated with this size.
+        unsafe { start.as_ptr().write_bytes(0, size) };
+        Ok(Buffer { start, memory, bytes })
+    }
+
+    /// Room for a container of this shape in this layout.
+    ///
+    /// # Errors
+    /// No memory; a layout of other dims.
+    pub fn of(container: &Container, shape: &[usize], layout: &Layout) -> Result<Self, KernelError> {
+        let elements = layout.extent(&container.dims, shape).ok_or_else(|| layout_error(container, layout))?;
+        Buffer::new(container.dtype.bytes(elements as u64) as usize)
+    }
+
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: allocated with at least this size, and initialised with zeros.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the buffer is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// Writes an array (axes in the container's order of dims) in the container's element type and the given layout.
+    ///
+    /// # Errors
+    /// An array of another size; a layout of other dims or blocked.
+    pub fn pack(&mut self, container: &Container, layout: &Layout, array: &ArrayD<f64>) -> Result<(), KernelError> {
+        let strides = self.strides(container, layout, array.shape())?;
+        let bytes = self.as_mut_slice();
+        for (at, value) in array.indexed_iter() {
+            let position = position(&at, &strides);
+            store(container.dtype, bytes, position, *value);
+        }
+        Ok(())
+    }
+
+    /// The array of this shape (axes in the container's order of dims) that the buffer holds.
+    ///
+    /// # Errors
+    /// A shape of another size; a layout of other dims or blocked.
+    pub fn unpack(&self, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
+        let strides = self.strides(container, layout, shape)?;
+        let bytes = self.as_slice();
+        Ok(ArrayD::from_shape_fn(IxDyn(shape), |at| load(container.dtype, bytes, position(&at, &strides))))
+    }
+
+    fn strides(&self, container: &Container, layout: &Layout, shape: &[usize]) -> Result<Vec<usize>, KernelError> {
+        let strides = (shape.len() == container.dims.len()).then(|| layout.strides(&container.dims, shape)).flatten();
+        let strides = strides.ok_or_else(|| layout_error(container, layout))?;
+        let elements = layout.extent(&container.dims, shape).unwrap_or(usize::MAX);
+        if container.dtype.bytes(elements as u64) as usize > self.bytes {
+            let held = vec![self.bytes * 8 / container.dtype.bits() as usize];
+            return Err(KernelError::Shape { data: container.name.clone(), expected: held, given: shape.to_vec() });
+        }
+        Ok(strides)
+    }
+}
+
+fn layout_error(container: &Container, layout: &Layout) -> KernelError {
+    KernelError::Layout { kernel: "pack".into(), data: container.name.clone(), layout: layout.to_string(), dims: container.dims.clone() }
+}
+
+fn position(at: &IxDyn, strides: &[usize]) -> usize {
+    at.as_array_view().iter().zip(strides).map(|(i, s)| i * s).sum()
+}
+
+fn store(dtype: Dtype, bytes: &mut [u8], at: usize, value: f64) {
+    macro_rules! put {
+        ($value:expr) => {{
+            let value = $value.to_ne_bytes();
+            bytes[at * value.len()..][..value.len()].copy_from_slice(&value);
+        }};
+    }
+    match dtype {
+        Dtype::F64 => put!(value),
+        Dtype::F32 => put!(value as f32),
+        Dtype::Bf16 => put!(half::bf16::from_f64(value)),
+        Dtype::F16 => put!(half::f16::from_f64(value)),
+        Dtype::I64 => put!(value as i64),
+        Dtype::I32 => put!(value as i32),
+        Dtype::I16 => put!(value as i16),
+        Dtype::U8 => put!(value as u8),
+        Dtype::Bit => {
+            let mask = 1u8 << (at % 8);
+            if value != 0.0 { bytes[at / 8] |= mask } else { bytes[at / 8] &= !mask }
+        }
+    }
+}
+
+fn load(dtype: Dtype, bytes: &[u8], at: usize) -> f64 {
+    macro_rules! get {
+        ($type:ty) => {{
+            let mut value = [0; size_of::<$type>()];
+            value.copy_from_slice(&bytes[at * size_of::<$type>()..][..size_of::<$type>()]);
+            <$type>::from_ne_bytes(value)
+        }};
+    }
+    match dtype {
+        Dtype::F64 => get!(f64),
+        Dtype::F32 => f64::from(get!(f32)),
+        Dtype::Bf16 => get!(half::bf16).to_f64(),
+        Dtype::F16 => get!(half::f16).to_f64(),
+        Dtype::I64 => get!(i64) as f64,
+        Dtype::I32 => f64::from(get!(i32)),
+        Dtype::I16 => f64::from(get!(i16)),
+        Dtype::U8 => f64::from(get!(u8)),
+        Dtype::Bit => f64::from(bytes[at / 8] >> (at % 8) & 1),
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this very size and alignment.
+        unsafe { dealloc(self.start.as_ptr(), self.memory) };
+    }
+}

@@ -1,0 +1,3 @@
+//! Where kernels run.
+
+pub mod cpu;

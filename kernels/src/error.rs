@@ -1,0 +1,38 @@
+//! Why a kernel could not be made, compiled or run.
+
+use sdfg::SymbolError;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    #[error("`{kernel}` uses the container `{data}`, which the program does not declare")]
+    UnknownContainer { kernel: String, data: String },
+    #[error("`{kernel}`: {source}")]
+    Size { kernel: String, source: SymbolError },
+    #[error("`{kernel}`: the size {value} of `{dim}` must be at least 1")]
+    BadSize { kernel: String, dim: String, value: i64 },
+    #[error("`{kernel}`: `{data}` is no valid part of `{of}`: as many dims, and offset plus size within each")]
+    View { kernel: String, data: String, of: String },
+    #[error("`{kernel}`: the layout `{layout}` of `{data}` does not order exactly the dims {dims:?}, unblocked")]
+    Layout { kernel: String, data: String, layout: String, dims: Vec<String> },
+    #[error("`{kernel}` has no knob setting `{key}={value}`; it may be one of: {allowed}")]
+    Knob { kernel: String, key: String, value: String, allowed: String },
+    #[error("`{kernel}` cannot be generated: {what}")]
+    Unsupported { kernel: String, what: String },
+    #[error("`{kernel}` takes {expected} arguments, but {given} were given")]
+    Arguments { kernel: String, expected: usize, given: usize },
+    #[error("no C compiler: `{command}` could not be started ({source}); install gcc or clang, or name one in the environment variable CC")]
+    NoCompiler { command: String, source: std::io::Error },
+    #[error("the C compiler refused `{kernel}` (source: {source_file}):\n{message}")]
+    Compile { kernel: String, source_file: PathBuf, message: String },
+    #[error("`{path}`: {source}; the cache of kernels must be writable, see MEMLET_CACHE_DIR")]
+    Cache { path: PathBuf, source: std::io::Error },
+    #[error("the compiled kernel `{path}` could not be loaded: {message}; remove it and try again")]
+    Load { path: PathBuf, message: String },
+    #[error("{bytes} bytes of memory could not be had; use smaller sizes")]
+    Memory { bytes: usize },
+    #[error("the workers could not be started: {0}")]
+    Workers(String),
+    #[error("`{data}` of shape {expected:?} was given an array of shape {given:?}")]
+    Shape { data: String, expected: Vec<usize>, given: Vec<usize> },
+}

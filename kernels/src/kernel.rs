@@ -1,0 +1,241 @@
+//! The contract of every kernel: what it computes, what may be chosen, and how it is run.
+
+use crate::device::cpu::Pool;
+use crate::error::KernelError;
+use indexmap::IndexMap;
+use sdfg::config::KernelConfig;
+use sdfg::{Bindings, Container, Dtype, Expr, Layout, Sdfg, Storage, Unit};
+use std::time::Instant;
+
+/// One top-level unit of a program with everything it refers to: what a kernel is generated from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelSpec {
+    pub name: String,
+    /// A scope or a contraction.
+    pub unit: Unit,
+    /// All containers touched, locals and the containers behind views included.
+    pub containers: IndexMap<String, Container>,
+    /// Symbolic sizes of the program's dims.
+    pub extents: IndexMap<String, Expr>,
+    /// Sizes of the program's dims.
+    pub dims: IndexMap<String, i64>,
+    /// Values of the size symbols.
+    pub sizes: Bindings,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+}
+
+/// One pointer that a kernel takes: the storage of a heap container that is no view.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Argument {
+    pub data: String,
+    pub access: Access,
+    pub dtype: Dtype,
+    pub dims: Vec<String>,
+}
+
+impl KernelSpec {
+    /// Collects what a unit of a program refers to.
+    ///
+    /// # Errors
+    /// Containers that are not declared, sizes without a value, sizes below 1.
+    pub fn new(program: &Sdfg, unit: &Unit) -> Result<Self, KernelError> {
+        let name = unit.name().to_string();
+        let (reads, writes) = touched(unit);
+        let mut containers = IndexMap::new();
+        for data in reads.iter().chain(&writes) {
+            let mut at = data.clone();
+            // A chain of views ends at the container that has the storage.
+            while !containers.contains_key(&at) {
+                let container =
+                    program.containers.get(&at).ok_or_else(|| KernelError::UnknownContainer { kernel: name.clone(), data: at.clone() })?;
+                containers.insert(at.clone(), container.clone());
+                match &container.view {
+                    Some(view) => at = view.of.clone(),
+                    None => break,
+                }
+            }
+        }
+        let spec = KernelSpec {
+            name,
+            unit: unit.clone(),
+            containers,
+            extents: program.dims.clone(),
+            dims: IndexMap::new(),
+            sizes: program.sizes.clone(),
+        };
+        spec.with_sizes(&program.sizes)
+    }
+
+    /// The same kernel at other sizes.
+    ///
+    /// # Errors
+    /// Sizes without a value or below 1.
+    pub fn with_sizes(&self, sizes: &Bindings) -> Result<Self, KernelError> {
+        let mut dims = IndexMap::new();
+        for (dim, size) in &self.extents {
+            let value = size.eval(sizes).map_err(|source| KernelError::Size { kernel: self.name.clone(), source })?;
+            if value < 1 {
+                return Err(KernelError::BadSize { kernel: self.name.clone(), dim: dim.clone(), value });
+            }
+            dims.insert(dim.clone(), value);
+        }
+        Ok(KernelSpec { dims, sizes: sizes.clone(), ..self.clone() })
+    }
+
+    /// The container that has the storage of `data`: itself, unless it is a view.
+    pub fn root<'a>(&'a self, data: &'a str) -> &'a str {
+        let mut at = data;
+        // A chain longer than there are containers would run in a circle.
+        for _ in 0..self.containers.len() {
+            match self.containers.get(at).and_then(|c| c.view.as_ref()) {
+                Some(view) => at = &view.of,
+                None => break,
+            }
+        }
+        at
+    }
+
+    /// Sizes of a container's dimensions.
+    pub fn shape(&self, data: &str) -> Result<Vec<usize>, KernelError> {
+        let container =
+            self.containers.get(data).ok_or_else(|| KernelError::UnknownContainer { kernel: self.name.clone(), data: data.to_string() })?;
+        container.dims.iter().map(|dim| self.size(dim)).collect()
+    }
+
+    /// Size of a dim; one that the program does not declare is a symbol of its own.
+    pub fn size(&self, dim: &str) -> Result<usize, KernelError> {
+        let value = match self.dims.get(dim).or_else(|| self.sizes.get(dim)) {
+            Some(value) => *value,
+            None => {
+                return Err(KernelError::Size { kernel: self.name.clone(), source: sdfg::SymbolError::Unbound(dim.to_string()) });
+            }
+        };
+        usize::try_from(value).ok().filter(|v| *v > 0).ok_or_else(|| KernelError::BadSize {
+            kernel: self.name.clone(),
+            dim: dim.to_string(),
+            value,
+        })
+    }
+
+    /// The pointers that the kernel takes: heap containers read, in order of first appearance, then those written.
+    pub fn arguments(&self) -> Vec<Argument> {
+        let (reads, writes) = touched(&self.unit);
+        let mut found: IndexMap<String, Argument> = IndexMap::new();
+        let roots = |all: &[String]| -> Vec<String> { all.iter().map(|d| self.root(d).to_string()).collect() };
+        let (reads, writes) = (roots(&reads), roots(&writes));
+        let read_only = reads.iter().filter(|d| !writes.contains(d)).map(|d| (d, Access::Read));
+        for (data, access) in read_only.chain(writes.iter().map(|d| (d, Access::Write))) {
+            let Some(container) = self.containers.get(data).filter(|c| c.storage == Storage::Heap) else { continue };
+            found.entry(data.clone()).or_insert_with(|| Argument {
+                data: data.clone(),
+                access,
+                dtype: container.dtype,
+                dims: container.dims.clone(),
+            });
+        }
+        found.into_values().collect()
+    }
+
+    /// Content hash of everything that the kernel's result and its time depend on, sizes included.
+    pub fn key(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        let unit = match &self.unit {
+            Unit::Scope(scope) => serde_json::to_string(scope),
+            Unit::Operation(operation) => serde_json::to_string(operation),
+            Unit::Nested(_) | Unit::Alternatives(_) => Ok(format!("{:?}", self.unit)),
+        };
+        hasher.update(unit.unwrap_or_else(|_| format!("{:?}", self.unit)).as_bytes());
+        for container in self.containers.values() {
+            hasher.update(
+                format!("\n{} {:?} {} {:?} {:?}", container.name, container.dims, container.dtype, container.storage, container.view)
+                    .as_bytes(),
+            );
+        }
+        for (dim, size) in &self.dims {
+            hasher.update(format!("\n{dim}={size}").as_bytes());
+        }
+        for (symbol, value) in &self.sizes {
+            hasher.update(format!("\n{symbol}={value}").as_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+}
+
+/// Names of all containers that a unit reads and writes, in order of first appearance.
+fn touched(unit: &Unit) -> (Vec<String>, Vec<String>) {
+    match unit {
+        Unit::Scope(scope) => (scope.reads().into_keys().collect(), scope.writes().into_keys().collect()),
+        Unit::Operation(operation) => {
+            (operation.inputs.iter().map(|o| o.data.clone()).collect(), operation.outputs.iter().map(|o| o.data.clone()).collect())
+        }
+        Unit::Nested(_) | Unit::Alternatives(_) => (vec![], vec![]),
+    }
+}
+
+/// The layouts that a container may have in a space.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorChoice {
+    pub data: String,
+    pub layouts: Vec<Layout>,
+}
+
+/// Every way to run one kernel, numbered from 0.
+pub trait Space: Send + Sync {
+    fn tensors(&self) -> &[TensorChoice];
+    fn count(&self) -> u64;
+    /// Configuration `n`; numbers beyond the last one wrap around.
+    fn config(&self, n: u64) -> KernelConfig;
+    /// Equal for configurations that run the same code on the same addresses.
+    fn identity(&self, n: u64) -> String;
+    /// Predicted cost in bytes moved, penalties included; only comparisons within a kernel have a meaning.
+    fn promise(&self, n: u64) -> f64;
+    /// Whether a person would choose these knobs under these layouts.
+    fn intuitive(&self, config: &KernelConfig) -> bool;
+}
+
+/// What a run depends on besides its arguments.
+#[derive(Clone, Copy)]
+pub struct RunContext<'a> {
+    pub seed: u64,
+    pub step: u64,
+    pub dropout: bool,
+    pub pool: &'a Pool,
+    /// Asked between chunks of work.
+    pub deadline: Option<Instant>,
+}
+
+impl RunContext<'_> {
+    pub fn expired(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    Done,
+    /// What was written is incomplete.
+    DeadlineExceeded,
+}
+
+/// A kernel under one configuration, ready to run.
+pub trait Executable: Send + Sync {
+    /// Runs on all workers of the context's pool.
+    ///
+    /// # Errors
+    /// A wrong number of arguments; scratch memory that cannot be had.
+    ///
+    /// # Safety
+    /// `arguments` are in the order of [`KernelSpec::arguments`]; each points to a whole container, aligned to 64 bytes and
+    /// laid out as the configuration says; those written overlap with no other.
+    unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError>;
+
+    /// The generated code, if there is any.
+    fn source(&self) -> Option<&str> {
+        None
+    }
+}
