@@ -1,6 +1,11 @@
 //! From a recipe to a measured, verified, reported plan.
 
+pub mod execute;
+pub mod measure;
+pub mod optimize;
+pub mod plan;
 pub mod programs;
+pub mod sweep;
 pub mod tensors;
 
 use thiserror::Error;
@@ -20,6 +25,22 @@ pub enum PipelineError {
     Size(#[from] sdfg::SymbolError),
     #[error("{file}: {why}")]
     Tensors { file: String, why: String },
+    #[error("{file}: {why}")]
+    Plan { file: String, why: String },
+    #[error(transparent)]
+    Kernel(#[from] kernels::KernelError),
+    #[error(transparent)]
+    Store(#[from] layouts::StoreError),
+    #[error(transparent)]
+    Sweep(#[from] layouts::SweepError),
+    #[error(transparent)]
+    Select(#[from] layouts::SelectError),
+    #[error(transparent)]
+    Interpret(#[from] sdfg::interpret::InterpretError),
+    #[error("{0}")]
+    Measure(String),
+    #[error("the result is wrong: {0}")]
+    Mismatch(String),
     #[error("Memlet itself is at fault: {0}; please report it with the recipe")]
     Internal(String),
 }
@@ -28,8 +49,9 @@ impl PipelineError {
     /// 1 failed, 2 bad input, 3 verification mismatch, 4 device or toolchain missing.
     pub fn exit_code(&self) -> u8 {
         match self {
-            PipelineError::Recipe(_) | PipelineError::Differentiate(_) | PipelineError::Size(_) | PipelineError::Tensors { .. } => 2,
+            PipelineError::Recipe(_) | PipelineError::Differentiate(_) | PipelineError::Size(_) | PipelineError::Tensors { .. } | PipelineError::Plan { .. } => 2,
             PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
+            PipelineError::Mismatch(_) => 3,
             _ => 1,
         }
     }

@@ -1,0 +1,230 @@
+//! The whole way: programs, sweep, choice, verification, timing, plan.
+
+use super::execute::{Execution, PeakMemory};
+use super::plan::{Candidate, FORMAT, Plan};
+use super::programs::{Programs, shrunken};
+use super::sweep::{METHODS, Swept, Sweeping, sweep_program};
+use super::{PipelineError, tensors};
+use bench::protocol::{Contender, Protocol, Timing};
+use kernels::Toolchain;
+use kernels::device::cpu::Pool;
+use layouts::{Finish, Method, Selection, Store};
+use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::tolerance;
+use sdfg::{Dtype, Sdfg};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Name under which the unfused program is swept.
+pub const UNFUSED: &str = "unfused";
+
+/// Every program of a recipe, swept; the unfused one is last.
+pub struct Sweeps {
+    pub variants: Vec<Swept>,
+    pub unfused: Swept,
+    pub finish: Finish,
+}
+
+/// Sweeps all programs. The first variant has the most to measure; later ones find the kernels they share in the store.
+pub fn sweep_all(programs: &Programs, budget: Option<Duration>, with: &mut Sweeping) -> Result<Sweeps, PipelineError> {
+    let others = programs.variants.len().saturating_sub(1) as f64;
+    let share = |first: bool| if first { 0.5 } else { 0.3 / others.max(1.0) };
+    let mut variants = Vec::new();
+    let mut finish = Finish::Complete;
+    // The variant with everything stacked comes first in the budget: it wins most often.
+    for (n, variant) in programs.variants.iter().enumerate() {
+        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share(n == 0))), with)?;
+        finish = worse(finish, swept.report.finish);
+        variants.push(swept);
+    }
+    let unfused = sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), with)?;
+    finish = worse(finish, unfused.report.finish);
+    Ok(Sweeps { variants, unfused, finish })
+}
+
+fn worse(a: Finish, b: Finish) -> Finish {
+    match (a, b) {
+        (Finish::Interrupted, _) | (_, Finish::Interrupted) => Finish::Interrupted,
+        (Finish::Budget, _) | (_, Finish::Budget) => Finish::Budget,
+        _ => Finish::Complete,
+    }
+}
+
+/// What each method chooses for one program.
+pub struct Choices {
+    pub swept: usize,
+    pub selections: Vec<Selection>,
+}
+
+/// Choices for every variant, the best exact one first.
+pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<Vec<Choices>, PipelineError> {
+    let mut found = Vec::new();
+    for (n, swept) in sweeps.variants.iter().enumerate() {
+        let selections = METHODS.iter().map(|m| swept.select(store, *m)).collect::<Result<Vec<_>, _>>()?;
+        found.push(Choices { swept: n, selections });
+    }
+    found.sort_by(|a, b| a.selections[0].total_ms.total_cmp(&b.selections[0].total_ms).then(a.swept.cmp(&b.swept)));
+    Ok(found)
+}
+
+/// The order of dims that PyTorch's modules imply: batch and sequence first, then heads and keys, features last.
+///
+/// Derived from the boundary, not from names: a dim that the recipe's inputs share with activations and that no
+/// parameter has is a batch or sequence dim; dims of parameters are features.
+pub fn pytorch_order(program: &Sdfg) -> Vec<String> {
+    let feature = |dim: &str| program.containers.values().any(|c| c.role == sdfg::Role::Parameter && c.dims.iter().any(|d| d == dim));
+    let batch_like: Vec<String> = program.dims.keys().filter(|d| !feature(d)).cloned().collect();
+    // A feature dim that also spans attention scores (with two sequence dims) is a head: it stands before the sequences.
+    let heads: Vec<String> = program
+        .dims
+        .keys()
+        .filter(|d| feature(d) && program.containers.values().any(|c| c.dims.contains(d) && c.dims.iter().filter(|o| batch_like.contains(o)).count() >= 3))
+        .cloned()
+        .collect();
+    let batch = batch_like.first().cloned();
+    let mut order: Vec<String> = batch.into_iter().chain(heads).collect();
+    let rest: Vec<String> = batch_like.into_iter().chain(program.dims.keys().filter(|d| feature(d)).rev().cloned()).filter(|d| !order.contains(d)).collect();
+    order.extend(rest);
+    order
+}
+
+/// Measured times of whole programs.
+pub struct Timed {
+    pub name: String,
+    pub step: Timing,
+    pub forward_ms: Vec<f64>,
+    pub backward_ms: Vec<f64>,
+    pub launches: Vec<(String, sdfg::Pass, Vec<f64>)>,
+    pub memory: PeakMemory,
+}
+
+/// Times candidates as wholes, interleaved, all on the same tensors.
+pub fn time_whole(candidates: &[Candidate], tensors: &Tensors, pool: &Pool, toolchain: &Toolchain, limit: Duration) -> Result<Vec<Timed>, PipelineError> {
+    struct Lane {
+        execution: RefCell<Execution>,
+        times: RefCell<Vec<super::execute::StepTimes>>,
+    }
+    let mut lanes = Vec::new();
+    for candidate in candidates {
+        let mut execution = Execution::new(&candidate.program, &candidate.configuration, toolchain)?;
+        execution.load(tensors)?;
+        lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
+    }
+    let protocol = Protocol { limit, ..Protocol::default() };
+    let timings = {
+        let mut contenders: Vec<Contender<PipelineError>> = candidates
+            .iter()
+            .zip(&lanes)
+            .map(|(candidate, lane)| {
+                Contender::new(candidate.name.clone(), move || {
+                    let times = lane.execution.borrow_mut().step(pool, 1, 0, true)?;
+                    lane.times.borrow_mut().push(times);
+                    Ok(())
+                })
+            })
+            .collect();
+        protocol.race(&mut contenders).map_err(|e| PipelineError::Measure(e.to_string()))?
+    };
+    let mut found = Vec::new();
+    for ((candidate, lane), step) in candidates.iter().zip(lanes).zip(timings) {
+        let times = lane.times.into_inner();
+        let execution = lane.execution.into_inner();
+        // Warm-up steps ran through the same closure; only the last ones were sampled.
+        let sampled = &times[times.len().saturating_sub(step.samples.taken().len())..];
+        let launches = execution.launches().enumerate().map(|(n, (name, pass))| (name.to_string(), pass, sampled.iter().map(|t| t.launches_ms[n]).collect())).collect();
+        found.push(Timed {
+            name: candidate.name.clone(),
+            forward_ms: sampled.iter().map(|t| t.forward_ms).collect(),
+            backward_ms: sampled.iter().map(|t| t.backward_ms).collect(),
+            launches,
+            memory: execution.memory,
+            step,
+        });
+    }
+    Ok(found)
+}
+
+/// How far a result is from its reference.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Verification {
+    pub against: String,
+    /// By tensor: largest error ÷ derived tolerance. Right up to 1.
+    pub ratios: BTreeMap<String, f64>,
+}
+
+impl Verification {
+    pub fn worst(&self) -> f64 {
+        self.ratios.values().copied().fold(0.0, f64::max)
+    }
+}
+
+/// Runs a candidate at small sizes and compares every result with the oracle.
+pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, toolchain: &Toolchain) -> Result<Verification, PipelineError> {
+    let (program, reference) = (shrunken(&candidate.program), shrunken(operators));
+    let tensors = tensors::drawn(&reference, 1)?;
+    let mut execution = Execution::new(&program, &candidate.configuration, toolchain)?;
+    execution.load(&tensors)?;
+    execution.step(pool, 1, 0, true)?;
+    let got = execution.results()?;
+    let want = interpret(&reference, &tensors, &Run { seed: 1, step: 0, dropout: true })?;
+    compare("the oracle, at small sizes", &program, &got, &want)
+}
+
+/// Compares two candidates at full size.
+pub fn verify_full(candidate: &Candidate, reference: &Candidate, tensors: &Tensors, pool: &Pool, toolchain: &Toolchain) -> Result<Verification, PipelineError> {
+    let results = |candidate: &Candidate| -> Result<Tensors, PipelineError> {
+        let mut execution = Execution::new(&candidate.program, &candidate.configuration, toolchain)?;
+        execution.load(tensors)?;
+        execution.step(pool, 1, 0, true)?;
+        execution.results()
+    };
+    let (want, got) = (results(reference)?, results(candidate)?);
+    compare("the unfused plan, at full size", &candidate.program, &got, &want)
+}
+
+/// Every result against its reference. The tolerance is that of a chain of operators, each reducing over at most the
+/// largest reduction of the program: errors of one operator are inputs of the next, so they add up over the depth.
+fn compare(against: &str, program: &Sdfg, got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
+    let mut length = 1u64;
+    let mut depth = 1u64;
+    for (_, _, unit) in program.units() {
+        let own = tolerance::unit_tolerance(program, &unit).map_err(|e| PipelineError::Measure(e.to_string()))?;
+        length = length.max(own.values().map(|t| t.length).max().unwrap_or(1));
+        depth += own.values().map(|t| t.depth).max().unwrap_or(1);
+    }
+    let mut ratios = BTreeMap::new();
+    for (name, got) in got {
+        let Some(want) = want.get(name) else { continue };
+        let dtype = program.containers.get(name).map_or(Dtype::F32, |c| c.dtype);
+        // Statistical growth: independent roundings of `depth` operators add up as their square root times the worst one.
+        let steps = program.units().len() as u64;
+        let bound = tolerance::Tolerance { dtype, length: length.saturating_mul(1 + (steps as f64).sqrt() as u64), depth, stores: steps };
+        let ratio = tolerance::compare(got, want, 1.0, &bound).ratio;
+        ratios.insert(name.clone(), if ratio.is_nan() { f64::INFINITY } else { ratio });
+    }
+    let verification = Verification { against: against.to_string(), ratios };
+    if verification.worst() > 1.0 {
+        let wrong: Vec<String> = verification.ratios.iter().filter(|(_, r)| **r > 1.0).map(|(n, r)| format!("`{n}` {r:.3} × tolerance")).collect();
+        return Err(PipelineError::Mismatch(format!("against {against}: {}", wrong.join(", "))));
+    }
+    Ok(verification)
+}
+
+/// The unfused program in PyTorch's layout and in its best uniform layout.
+pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<Vec<Candidate>, PipelineError> {
+    let unfused = &sweeps.unfused;
+    let order = pytorch_order(&unfused.program);
+    let pytorch = unfused.in_order(store, &order)?;
+    let uniform = unfused.select(store, Method::Uniform)?;
+    Ok(vec![
+        Candidate { name: "unfused · PyTorch's layout".into(), ..unfused.candidate(&pytorch) },
+        Candidate { name: "unfused · best uniform layout".into(), ..unfused.candidate(&uniform) },
+    ])
+}
+
+/// Puts a plan together.
+pub fn plan(recipe: &str, overrides: BTreeMap<String, i64>, chosen: Candidate, baselines: Vec<Candidate>, threads: usize, command: String) -> Plan {
+    let device = bench::machine::Machine::here().line();
+    Plan { format: FORMAT, recipe: recipe.to_string(), overrides, device, threads, command, chosen, baselines }
+}

@@ -1,0 +1,58 @@
+//! A plan: program, configuration and where it came from; one JSON file.
+
+use super::PipelineError;
+use sdfg::Sdfg;
+use sdfg::config::Configuration;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Version of the file format.
+pub const FORMAT: u32 = 1;
+
+/// A program with a choice for everything it leaves open.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    pub name: String,
+    pub program: Sdfg,
+    pub configuration: Configuration,
+    /// Sum of measured kernel and relayout times; not a measurement of the whole.
+    pub predicted_ms: f64,
+}
+
+/// What `memlet optimize` hands over and `memlet run` runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub format: u32,
+    pub recipe: String,
+    /// Sizes that were overridden on the command line.
+    pub overrides: BTreeMap<String, i64>,
+    pub device: String,
+    pub threads: usize,
+    /// The command that made it.
+    pub command: String,
+    pub chosen: Candidate,
+    /// The unfused program in its layouts: what the plan is compared with.
+    pub baselines: Vec<Candidate>,
+}
+
+impl Plan {
+    pub fn read(path: &Path) -> Result<Self, PipelineError> {
+        let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
+        let text = std::fs::read_to_string(path).map_err(|e| fault(e.to_string()))?;
+        let plan: Plan = serde_json::from_str(&text).map_err(|e| fault(format!("this is no plan: {e}; make one with `memlet optimize RECIPE`")))?;
+        if plan.format != FORMAT {
+            return Err(fault(format!("the plan has format {}, this version reads {FORMAT}; run `memlet optimize` again", plan.format)));
+        }
+        let faults = sdfg::validate::validate(&plan.chosen.program);
+        if let Some(first) = faults.first() {
+            return Err(fault(format!("its program is invalid: {first}")));
+        }
+        Ok(plan)
+    }
+
+    pub fn write(&self, path: &Path) -> Result<(), PipelineError> {
+        let text = serde_json::to_string_pretty(self).map_err(|e| PipelineError::Internal(e.to_string()))?;
+        bench::atomic::write(path, text.as_bytes()).map_err(|e| PipelineError::Plan { file: path.display().to_string(), why: e.to_string() })
+    }
+}

@@ -1,0 +1,155 @@
+//! The sweep over every program of a recipe, and the choice among all of them.
+
+use super::PipelineError;
+use super::measure::{CpuBench, SweptKernel, relayout_spaces, swept_kernels};
+use super::plan::Candidate;
+use kernels::Toolchain;
+use kernels::device::cpu::Pool;
+use layouts::candidates::Shard;
+use layouts::exact::Limits;
+use layouts::problem::{Clock, KernelSpace, Program};
+use layouts::selection::{select_top, write_out};
+use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
+use sdfg::{Layout, Role, Sdfg};
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// What a sweep runs on and with.
+pub struct Sweeping<'a> {
+    pub pool: &'a Pool,
+    pub toolchain: &'a Toolchain,
+    pub store: &'a mut Store,
+    pub interrupt: &'a AtomicBool,
+    pub shard: Shard,
+    /// Told after every configuration: the program's name, and the sweep's progress.
+    pub progress: &'a mut dyn FnMut(&str, &Progress),
+}
+
+struct Stopwatch(Instant);
+
+impl Clock for Stopwatch {
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// A program that was swept.
+pub struct Swept {
+    pub name: String,
+    pub program: Sdfg,
+    /// As selection sees it.
+    pub problem: Program,
+    pub kernels: Vec<SweptKernel>,
+    pub report: Report,
+}
+
+/// Containers that stand in a fixed layout at the boundary: all inputs, outputs and gradients of inputs, in the recipe's
+/// dim order. Parameters are kept by the plan, in whatever layout it likes.
+fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
+    let weight_gradient = |name: &str| name.strip_prefix("d_").is_some_and(|of| program.containers.get(of).is_some_and(|c| c.role == Role::Parameter));
+    let fixed = program.containers.values().filter(|c| match c.role {
+        Role::Input | Role::Output => true,
+        Role::Gradient => !weight_gradient(&c.name),
+        Role::Parameter | Role::Transient => false,
+    });
+    fixed.map(|c| (c.name.clone(), Layout::natural(c))).collect()
+}
+
+/// A weight and its gradient share a layout.
+fn ties(program: &Sdfg) -> Vec<(String, String)> {
+    let parameters = program.containers.values().filter(|c| c.role == Role::Parameter && c.view.is_none());
+    parameters
+        .filter_map(|weight| {
+            let gradient = program.containers.get(&format!("d_{}", weight.name))?;
+            (gradient.dims == weight.dims && gradient.view.is_none()).then(|| (weight.name.clone(), gradient.name.clone()))
+        })
+        .collect()
+}
+
+/// Sweeps one program within its share of the budget.
+pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with: &mut Sweeping) -> Result<Swept, PipelineError> {
+    let kernels = swept_kernels(program)?;
+    let relayouts = relayout_spaces(program, &kernels);
+    let spaces: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
+    let touched = |data: &String| spaces.iter().any(|s| s.tensors().iter().any(|t| t.data == *data));
+    let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
+    let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
+    let problem = Program::of(&spaces, &relayouts, boundary, ties);
+    with.store.begin(session(program, &problem, with.pool.workers(), with.toolchain))?;
+    let mut bench = CpuBench::new(program, &kernels, with.toolchain, with.pool);
+    let clock = Stopwatch(Instant::now());
+    let report = {
+        let progress = &mut with.progress;
+        let mut told = |p: &Progress| progress(name, p);
+        let options = SweepOptions { budget, shard: with.shard, ..SweepOptions::default() };
+        let mut sweeper = Sweeper { bench: &mut bench, clock: &clock, store: with.store, options, interrupt: with.interrupt, progress: &mut told, timed: 0 };
+        let report = sweep(&mut sweeper, &spaces, &relayouts)?;
+        if report.finish != Finish::Interrupted {
+            // What a choice is made of gets fresh samples before the choice stands.
+            for _ in 0..4 {
+                let chosen: Vec<Selection> = METHODS.iter().filter_map(|m| select(&problem, sweeper.store, *m, Limits::default()).ok()).collect();
+                if sweeper.confirm(&problem, &chosen)? == 0 {
+                    break;
+                }
+            }
+        }
+        report
+    };
+    Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report })
+}
+
+pub const METHODS: [Method; 4] = [Method::Exact, Method::Sssp, Method::Uniform, Method::Natural];
+
+fn session(program: &Sdfg, problem: &Program, threads: usize, toolchain: &Toolchain) -> Session {
+    let provenance = bench::record::Machine::here();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);
+    Session {
+        session: format!("{now}-{}", std::process::id()),
+        format: 1,
+        device: provenance.cpu.clone(),
+        toolchain: toolchain.version().to_string(),
+        threads,
+        sizes: program.sizes.clone(),
+        commit: option_env!("MEMLET_COMMIT").unwrap_or("").to_string(),
+        clock: "wall, monotonic; warm cache".into(),
+        program: Some(problem.clone()),
+    }
+}
+
+impl Swept {
+    pub fn select(&self, store: &Store, method: Method) -> Result<Selection, PipelineError> {
+        Ok(select(&self.problem, store, method, Limits::default())?)
+    }
+
+    pub fn top(&self, store: &Store, count: usize) -> Result<Vec<Selection>, PipelineError> {
+        Ok(select_top(&self.problem, store, count, Limits::default())?)
+    }
+
+    pub fn candidate(&self, selection: &Selection) -> Candidate {
+        let name = format!("{} · {}", self.name, selection.method);
+        Candidate { name, program: self.program.clone(), configuration: selection.configuration.clone(), predicted_ms: selection.total_ms }
+    }
+
+    /// The best choice in which every container follows one order of dims, the one that PyTorch's modules use: batch and
+    /// sequence outside, features inside, attention as batch, head, query, key.
+    pub fn in_order(&self, store: &Store, order: &[String]) -> Result<Selection, PipelineError> {
+        let costs = layouts::relayout::RelayoutCosts::new(&self.problem, store);
+        let model = layouts::Model::new(&self.problem, store, &costs)?;
+        let held = model.natural();
+        let held = model
+            .classes
+            .iter()
+            .zip(held)
+            .map(|(class, natural)| {
+                let follows = |layout: &Layout| {
+                    let places: Vec<usize> = layout.pieces.iter().map(|p| order.iter().position(|d| *d == p.dim).unwrap_or(usize::MAX)).collect();
+                    places.is_sorted()
+                };
+                class.domain.iter().copied().find(|l| follows(&class.layouts[*l as usize])).unwrap_or(natural)
+            })
+            .collect();
+        let solution = layouts::uniform::strict(&model, held);
+        Ok(write_out(&model, &costs, Method::Uniform, &solution))
+    }
+}
