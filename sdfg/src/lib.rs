@@ -15,6 +15,7 @@
 mod assemble;
 pub mod config;
 pub mod data;
+pub mod dot;
 pub mod graph;
 pub mod interpret;
 pub mod json;
