@@ -124,20 +124,18 @@ impl Store {
             return;
         }
         let timed = self.timed.entry(measurement.key.clone()).or_default();
-        let (identity, has_time) = (measurement.identity.clone(), measurement.ms().is_some());
-        let replaced = filed.insert(measurement.config.clone(), measurement.clone());
-        if has_time {
-            let config = timed.entry(identity).or_insert_with(|| measurement.config.clone());
-            // The same choice in any order of reading.
-            if measurement.config < *config {
-                *config = measurement.config;
+        let (config, identity, has_time) = (measurement.config.clone(), measurement.identity.clone(), measurement.ms().is_some());
+        let replaced = filed.insert(config.clone(), measurement);
+        if let Some(old) = replaced.map(|m| m.identity).filter(|old| timed.get(old) == Some(&config)) {
+            // Its time is gone or stands for another identity now: look for another one that has it.
+            timed.remove(&old);
+            if let Some((config, _)) = filed.iter().find(|(_, m)| m.identity == old && m.ms().is_some()) {
+                timed.insert(old, config.clone());
             }
-        } else if replaced.is_some() && timed.get(&identity) == Some(&measurement.config) {
-            // What had a time turned out to be wrong: look for another one of that identity.
-            timed.remove(&identity);
-            if let Some((config, _)) = filed.iter().find(|(_, m)| m.identity == identity && m.ms().is_some()) {
-                timed.insert(identity, config.clone());
-            }
+        }
+        // The smallest configuration, so that the order of reading does not matter.
+        if has_time && timed.get(&identity).is_none_or(|known| config < *known) {
+            timed.insert(identity, config);
         }
     }
 

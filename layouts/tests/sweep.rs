@@ -1,0 +1,337 @@
+//! The sweep on an invented device.
+
+mod synthetic;
+
+use layouts::candidates::Shard;
+use layouts::exact::Limits;
+use layouts::problem::*;
+use layouts::record::Outcome;
+use layouts::selection::{Method, select};
+use layouts::sweep::{Finish, Report, SweepOptions, Sweeper, sweep};
+use layouts::{Store, explain::explain};
+use proptest::prelude::*;
+use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Layout, Pass};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+struct Space {
+    name: String,
+    pass: Pass,
+    tensors: Vec<TensorSpace>,
+    knobs: u64,
+}
+
+impl KernelSpace for Space {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn key(&self) -> &str {
+        &self.name
+    }
+    fn pass(&self) -> Pass {
+        self.pass
+    }
+    fn tensors(&self) -> &[TensorSpace] {
+        &self.tensors
+    }
+    fn count(&self) -> u64 {
+        self.knobs * self.tensors.iter().map(|t| t.layouts.len() as u64).product::<u64>()
+    }
+    fn config(&self, n: u64) -> KernelConfig {
+        let (mut rest, mut layouts) = (n / self.knobs, BTreeMap::new());
+        for tensor in self.tensors.iter().rev() {
+            let radix = tensor.layouts.len() as u64;
+            layouts.insert(tensor.data.clone(), tensor.layouts[(rest % radix) as usize].clone());
+            rest /= radix;
+        }
+        KernelConfig { layouts, knobs: Knobs::default().with("v", n % self.knobs) }
+    }
+    fn identity(&self, n: u64) -> String {
+        // The last two knobs make the same code.
+        let config = self.config(n - u64::from(n % self.knobs == self.knobs - 1 && self.knobs > 1));
+        config.to_string()
+    }
+    fn promise(&self, n: u64) -> f64 {
+        (n % 7) as f64
+    }
+    fn intuitive(&self, _: &KernelConfig) -> bool {
+        false
+    }
+    fn lower_bound_ms(&self, n: u64) -> f64 {
+        truth(&self.name, &self.config(n)) / 8.0
+    }
+}
+
+/// Invented times: 1 to 33 ms, depending on nothing but the configuration.
+fn truth(kernel: &str, config: &KernelConfig) -> f64 {
+    let text = format!("{kernel} {config}");
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    1.0 + (synthetic::Random(hash).below(64) as f64) / 2.0
+}
+
+struct Device {
+    now: Rc<Cell<f64>>,
+    asked: BTreeMap<(String, KernelConfig), u32>,
+    checked: BTreeSet<(String, KernelConfig)>,
+    interrupt_after: Option<(u32, &'static AtomicBool)>,
+}
+
+struct Watch(Rc<Cell<f64>>);
+
+impl Clock for Watch {
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs_f64(self.0.get())
+    }
+}
+
+impl Bench for Device {
+    fn check(&mut self, kernel: &str, config: &KernelConfig) -> Result<Check, Fault> {
+        self.checked.insert((kernel.to_string(), config.clone()));
+        match truth(&format!("check {kernel}"), config) as u64 {
+            31 if config.knobs.get("v") != Some("0") => Ok(Check { ratio: 3.0 }),
+            30 if config.knobs.get("v") != Some("0") => Err(Fault::Configuration("does not compile".into())),
+            _ => Ok(Check { ratio: 0.25 }),
+        }
+    }
+    fn time(&mut self, kernel: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+        assert!(self.checked.contains(&(kernel.to_string(), config.clone())), "timed before it was checked");
+        *self.asked.entry((kernel.to_string(), config.clone())).or_default() += 1;
+        if let Some((left, flag)) = &mut self.interrupt_after {
+            *left -= 1;
+            flag.store(*left == 0, std::sync::atomic::Ordering::Relaxed);
+        }
+        let ms = truth(kernel, config);
+        self.now.set(self.now.get() + ms.min(give_up.as_secs_f64() * 1e3) / 1e3);
+        Ok(if ms > give_up.as_secs_f64() * 1e3 { Timing::ExceededAfter(ms) } else { Timing::Samples(vec![ms; 3]) })
+    }
+}
+
+fn device() -> (Device, Watch) {
+    let now = Rc::new(Cell::new(0.0));
+    let device = Device { now: now.clone(), asked: BTreeMap::new(), checked: BTreeSet::new(), interrupt_after: None };
+    (device, Watch(now))
+}
+
+fn tensor(data: &str, dims: &[&str], access: Access) -> TensorSpace {
+    let dims: Vec<String> = dims.iter().map(|d| d.to_string()).collect();
+    TensorSpace { data: data.into(), access, layouts: Layout::permutations(&dims), bytes: 64 }
+}
+
+fn spaces() -> (Vec<Space>, Vec<RelayoutSpace>) {
+    let space = |name: &str, pass, tensors: Vec<TensorSpace>| Space { name: name.into(), pass, tensors, knobs: 4 };
+    let (x, t, y) = (["a", "b", "c"], ["a", "b"], ["b", "c"]);
+    let spaces = vec![
+        space("one", Pass::Forward, vec![tensor("x", &x, Access::Read), tensor("t", &t, Access::Write)]),
+        space("two", Pass::Forward, vec![tensor("t", &t, Access::Read), tensor("y", &y, Access::Write)]),
+        space("back", Pass::Backward, vec![tensor("x", &x, Access::Read), tensor("y", &y, Access::Read), tensor("g", &t, Access::Write)]),
+    ];
+    let relayouts = [("x", &x[..]), ("t", &t), ("y", &y), ("g", &t)]
+        .map(|(data, dims)| RelayoutSpace::new(data, &format!("r:{data}"), tensor(data, dims, Access::Read).layouts, 64));
+    (spaces, relayouts.into())
+}
+
+fn run(device: &mut Device, clock: &Watch, store: &mut Store, options: SweepOptions, interrupt: &AtomicBool) -> Report {
+    let (spaces, relayouts) = spaces();
+    let spaces: Vec<&dyn KernelSpace> = spaces.iter().map(|s| s as &dyn KernelSpace).collect();
+    let mut progress = |p: &layouts::Progress| assert!(p.tally.adds_up());
+    let mut sweeper = Sweeper { bench: device, clock, store, options, interrupt, progress: &mut progress, timed: 0 };
+    sweep(&mut sweeper, &spaces, &relayouts).unwrap()
+}
+
+fn program() -> Program {
+    let (spaces, relayouts) = spaces();
+    let spaces: Vec<&dyn KernelSpace> = spaces.iter().map(|s| s as &dyn KernelSpace).collect();
+    Program::of(&spaces, &relayouts, BTreeMap::new(), Vec::new())
+}
+
+fn store() -> Store {
+    let mut store = Store::in_memory();
+    store.begin(synthetic::session("1")).unwrap();
+    store
+}
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// Everything timed to the end: the truth that racing must not change.
+fn exhaustive_without_racing() -> Store {
+    let mut store = store();
+    let (spaces, relayouts) = spaces();
+    let (mut device, _) = device();
+    for space in &spaces {
+        for n in 0..space.count() {
+            let config = space.config(n);
+            if device.check(&space.name, &config).is_ok_and(|c| c.passed()) {
+                let ms = truth(&space.name, &space.config(n));
+                store.append(synthetic::measured(&space.name, config, ms)).unwrap();
+            }
+        }
+    }
+    for relayout in &relayouts {
+        for n in 0..relayout.count() {
+            let config = relayout.config(n);
+            let mut record = synthetic::measured(relayout.name(), config.clone(), truth(relayout.name(), &config));
+            record.key = relayout.key().into();
+            store.append(record).unwrap();
+        }
+    }
+    store
+}
+
+#[test]
+fn an_exhaustive_sweep_reaches_everything_and_races_nothing_that_matters() {
+    let (mut device, clock) = device();
+    let mut store = store();
+    // All relayouts measured, so that the limits of racing are the true ones.
+    let options = SweepOptions { relayouts: u64::MAX, ..SweepOptions::default() };
+    let report = run(&mut device, &clock, &mut store, options, &NEVER);
+    assert_eq!(report.finish, Finish::Exhausted);
+    let total = report.total();
+    assert!(total.adds_up() && total.not_reached == 0, "{total}");
+    assert_eq!(total.enumerated, 6 * 2 * 4 + 2 * 2 * 4 + 6 * 2 * 2 * 4);
+    for (part, name) in [
+        (total.identical, "identical"),
+        (total.raced, "raced"),
+        (total.full, "full"),
+        (total.mismatch, "mismatch"),
+        (total.failed, "failed"),
+    ] {
+        assert!(part > 0, "no configuration was {name}: {total}");
+    }
+    // Racing dropped only what no optimal plan contains. Identical configurations have other times in the invented
+    // truth, so the reference leaves them out.
+    let mut reference = Store::in_memory();
+    reference.begin(synthetic::session("1")).unwrap();
+    let (spaces, _) = spaces();
+    for record in exhaustive_without_racing().all() {
+        let of = spaces.iter().find(|s| s.name == record.kernel);
+        let n = of.and_then(|s| (0..s.count()).find(|n| s.config(*n) == record.config));
+        let own = of.zip(n).is_none_or(|(s, n)| s.identity(n) == record.config.to_string());
+        let known = store.get(&record.key, &record.config);
+        if own && known.is_none_or(|k| !matches!(k.outcome, Outcome::Identical)) {
+            reference.append(record.clone()).unwrap();
+        }
+    }
+    let exact = |store: &Store| select(&program(), store, Method::Exact, Limits::default()).unwrap().total_ms;
+    assert!(exact(&store) <= exact(&reference));
+}
+
+#[test]
+fn nothing_is_measured_twice() {
+    let (mut first, clock) = device();
+    let mut store = store();
+    let options = SweepOptions { budget: Some(Duration::from_millis(400)), ..SweepOptions::default() };
+    let before = run(&mut first, &clock, &mut store, options.clone(), &NEVER);
+    assert_eq!(before.finish, Finish::Budget);
+    assert!(before.total().adds_up() && before.total().not_reached > 0);
+    let known: BTreeSet<_> = first.asked.keys().cloned().collect();
+    let (mut second, clock) = device();
+    let after = run(&mut second, &clock, &mut store, SweepOptions::default(), &NEVER);
+    assert_eq!(after.finish, Finish::Exhausted);
+    // Only the fresh samples of a finalist repeat a configuration.
+    for (asked, _) in second.asked.iter().filter(|(asked, _)| known.contains(asked)) {
+        assert_eq!(store.get(&asked.0, &asked.1).unwrap().round, 1);
+    }
+    let (mut third, clock) = device();
+    let again = run(&mut third, &clock, &mut store, SweepOptions::default(), &NEVER);
+    assert_eq!((again.timed, third.asked.len(), third.checked.len()), (0, 0, 0));
+    assert_eq!(again.total(), after.total());
+}
+
+#[test]
+fn the_smallest_budget_still_leaves_a_choice_for_every_kernel() {
+    let (mut device, clock) = device();
+    let mut store = store();
+    let options = SweepOptions { budget: Some(Duration::ZERO), ..SweepOptions::default() };
+    let report = run(&mut device, &clock, &mut store, options, &NEVER);
+    assert_eq!((report.finish, report.total().full), (Finish::Budget, 3));
+    for method in [Method::Exact, Method::Sssp, Method::Uniform, Method::Natural] {
+        let choice = select(&program(), &store, method, Limits::default()).unwrap();
+        assert!(choice.relayouts.is_empty());
+        assert!(choice.configuration.layouts["x"] == Layout::of(&["a", "b", "c"]));
+    }
+}
+
+#[test]
+fn an_interrupt_ends_the_sweep_after_the_measurement_in_hand() {
+    static FLAG: AtomicBool = AtomicBool::new(false);
+    let (mut device, clock) = device();
+    device.interrupt_after = Some((20, &FLAG));
+    let mut store = store();
+    let report = run(&mut device, &clock, &mut store, SweepOptions::default(), &FLAG);
+    assert_eq!((report.finish, report.timed), (Finish::Interrupted, 20));
+    assert!(report.total().adds_up());
+}
+
+#[test]
+fn confirming_a_choice_ends_with_fresh_samples_and_measured_relayouts() {
+    let (mut device, clock) = device();
+    let mut store = store();
+    let options = SweepOptions { finalists: 0, relayouts: 1, ..SweepOptions::default() };
+    run(&mut device, &clock, &mut store, options.clone(), &NEVER);
+    let program = program();
+    for _ in 0..50 {
+        let choice = select(&program, &store, Method::Exact, Limits::default()).unwrap();
+        let mut quiet = |_: &layouts::Progress| {};
+        let mut sweeper = Sweeper {
+            bench: &mut device,
+            clock: &clock,
+            store: &mut store,
+            options: options.clone(),
+            interrupt: &NEVER,
+            progress: &mut quiet,
+            timed: 0,
+        };
+        if sweeper.confirm(&program, std::slice::from_ref(&choice)).unwrap() == 0 {
+            assert_eq!(choice.unmeasured().count(), 0);
+            for (name, config) in &choice.configuration.kernels {
+                let record = store.get(name, config).unwrap();
+                let record = if record.ms().is_some() { record } else { store.twin(name, &record.identity).unwrap() };
+                assert_eq!(record.round, 1);
+            }
+            return;
+        }
+    }
+    panic!("confirming does not come to an end");
+}
+
+#[test]
+fn an_explanation_names_the_runner_up_and_its_price() {
+    let store = exhaustive_without_racing();
+    let best = select(&program(), &store, Method::Exact, Limits::default()).unwrap();
+    for name in ["one", "two", "back", "x", "t", "y", "g"] {
+        let explanation = explain(&program(), &store, name, Limits::default()).unwrap();
+        assert_eq!(explanation.total_ms, best.total_ms);
+        let second = explanation.runner_up.unwrap();
+        assert!(second.what != explanation.chosen && second.more_ms >= 0.0);
+        assert_eq!(second.total_ms, best.total_ms + second.more_ms);
+    }
+    assert!(explain(&program(), &store, "nothing", Limits::default()).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn counters_add_up_for_any_budget_and_shard(ms in 0u64..1500, of in 1u64..5, index in 0u64..5, finalists in 0usize..4) {
+        let shard = Shard { index: index % of, of };
+        let (mut device, clock) = device();
+        let mut store = store();
+        let options = SweepOptions { budget: Some(Duration::from_millis(ms)), shard, finalists, ..SweepOptions::default() };
+        let report = run(&mut device, &clock, &mut store, options, &NEVER);
+        let (spaces, _) = spaces();
+        for space in &spaces {
+            let tally = report.tallies[&space.name];
+            prop_assert!(tally.adds_up());
+            let share = (0..space.count()).filter(|n| n % of == shard.index);
+            let configs: BTreeSet<KernelConfig> = share.map(|n| space.config(n)).collect();
+            prop_assert_eq!(tally.enumerated, configs.len() as u64);
+            // What was counted is what was kept, and it belongs to this shard.
+            let kept: Vec<_> = store.of(&space.name).collect();
+            prop_assert!(kept.iter().all(|m| configs.contains(&m.config)));
+            prop_assert_eq!(tally.enumerated - tally.not_reached, kept.len() as u64);
+        }
+    }
+}
