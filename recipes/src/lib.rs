@@ -1,1 +1,3 @@
+//! The user's side: recipes, and what connects the other crates.
 
+pub mod load;

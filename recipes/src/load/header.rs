@@ -1,0 +1,286 @@
+//! All of a recipe but the meaning of its steps: names, sizes, constants, tensors, and what is asked of the whole.
+
+use super::names::{nearest, refusal};
+use super::problem::{Place, Problem, Problems};
+use super::sizes;
+use super::yaml::{Name, Node, Value};
+use indexmap::IndexMap;
+use sdfg::{Bindings, Dtype, Expr, Role};
+
+pub const KEYS: [&str; 10] = ["model", "about", "dims", "dtype", "constants", "inputs", "parameters", "outputs", "steps", "train"];
+pub const TENSOR_KEYS: [&str; 3] = ["dims", "dtype", "grad"];
+pub const TRAIN_KEYS: [&str; 2] = ["upstream", "loss"];
+
+/// Steps that one recipe may have.
+const STEPS: usize = 4096;
+/// Dims, tensors and constants that one recipe may declare, each.
+const DECLARATIONS: usize = 4096;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Constant {
+    pub place: Place,
+    pub value: f64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    pub place: Place,
+    pub dims: Vec<String>,
+    pub dtype: Dtype,
+    pub role: Role,
+    pub grad: bool,
+}
+
+#[derive(Debug)]
+pub struct Header {
+    pub model: String,
+    pub about: String,
+    pub dtype: Dtype,
+    /// Dim → symbolic size.
+    pub dims: IndexMap<String, Expr>,
+    /// Size symbol → value.
+    pub sizes: Bindings,
+    pub constants: IndexMap<String, Constant>,
+    /// Inputs and parameters, then what the steps read so far have assigned.
+    pub tensors: IndexMap<String, Tensor>,
+    pub outputs: Option<Vec<Name>>,
+    pub steps: Vec<Name>,
+    pub upstream: Option<Name>,
+    pub loss: Option<Name>,
+}
+
+impl Header {
+    pub fn read(root: &Node, overrides: &[(String, i64)], problems: &mut Problems) -> Header {
+        let mut header = Header {
+            model: String::new(),
+            about: String::new(),
+            dtype: Dtype::F32,
+            dims: IndexMap::new(),
+            sizes: Bindings::new(),
+            constants: IndexMap::new(),
+            tensors: IndexMap::new(),
+            outputs: None,
+            steps: Vec::new(),
+            upstream: None,
+            loss: None,
+        };
+        let Value::Map(entries) = &root.value else {
+            wrong(problems, root.place, "a recipe", "a mapping with `model`, `dims`, `inputs` and `steps`");
+            return header;
+        };
+        for (key, _) in entries {
+            if !KEYS.contains(&key.text.as_str()) {
+                problems.add(key.place, Problem::UnknownKey { key: key.text.clone(), hint: nearest(&key.text, KEYS) });
+            }
+        }
+        let find = |wanted: &str| entries.iter().find(|(key, _)| key.text == wanted).map(|(_, value)| value);
+        for key in ["model", "dims", "steps"] {
+            if find(key).is_none() {
+                problems.add(root.place, Problem::MissingKey(key.into()));
+            }
+        }
+        // Later sections speak of what earlier ones declare, in whatever order the file has them.
+        if let Some(node) = find("model")
+            && let Some(name) = text(node, "`model`", problems)
+        {
+            usable(&name, problems);
+            header.model = name.text;
+        }
+        if let Some(node) = find("about")
+            && let Some(name) = text(node, "`about`", problems)
+        {
+            header.about = name.text;
+        }
+        if let Some(node) = find("dtype")
+            && let Some(dtype) = dtype(node, problems)
+        {
+            header.dtype = dtype;
+        }
+        if let Some(node) = find("dims") {
+            let entries = declarations(node, "`dims`", problems);
+            (header.dims, header.sizes) = sizes::read(node.place, entries, overrides, problems);
+        }
+        if let Some(node) = find("constants") {
+            header.read_constants(node, problems);
+        }
+        for (key, role) in [("inputs", Role::Input), ("parameters", Role::Parameter)] {
+            if let Some(node) = find(key) {
+                header.read_tensors(declarations(node, &format!("`{key}`"), problems), role, problems);
+            }
+        }
+        if let Some(node) = find("outputs") {
+            header.outputs = words(node, "`outputs`", problems);
+        }
+        if let Some(node) = find("steps") {
+            header.read_steps(node, problems);
+        }
+        if let Some(node) = find("train") {
+            header.read_train(node, problems);
+        }
+        header
+    }
+
+    fn read_constants(&mut self, node: &Node, problems: &mut Problems) {
+        for (name, value) in declarations(node, "`constants`", problems) {
+            usable(name, problems);
+            match number(&value.value) {
+                Some(value) => {
+                    self.constants.insert(name.text.clone(), Constant { place: name.place, value });
+                }
+                None => wrong(problems, value.place, &format!("the constant `{}`", name.text), "a number"),
+            }
+        }
+    }
+
+    fn read_tensors(&mut self, entries: &[(Name, Node)], role: Role, problems: &mut Problems) {
+        for (name, value) in entries {
+            usable(name, problems);
+            if let Some(line) = self.declared(&name.text) {
+                problems.add(name.place, Problem::DeclaredTwice { name: name.text.clone(), line });
+                continue;
+            }
+            let mut tensor = Tensor { place: name.place, dims: Vec::new(), dtype: self.dtype, role, grad: true };
+            let what = format!("the tensor `{}`", name.text);
+            match &value.value {
+                Value::List(_) => tensor.dims = self.axes(&name.text, value, &what, problems),
+                Value::Map(options) => {
+                    for (key, value) in options {
+                        match (key.text.as_str(), &value.value) {
+                            ("dims", _) => tensor.dims = self.axes(&name.text, value, &what, problems),
+                            ("dtype", _) => tensor.dtype = dtype(value, problems).unwrap_or(self.dtype),
+                            ("grad", Value::Bool(grad)) => tensor.grad = *grad,
+                            ("grad", _) => wrong(problems, value.place, "`grad`", "true or false"),
+                            (unknown, _) => {
+                                problems.add(key.place, Problem::UnknownKey { key: unknown.into(), hint: nearest(unknown, TENSOR_KEYS) })
+                            }
+                        }
+                    }
+                    if !options.iter().any(|(key, _)| key.text == "dims") {
+                        problems.add(value.place, Problem::MissingKey(format!("dims` of `{}", name.text)));
+                    }
+                }
+                _ => wrong(problems, value.place, &what, "a list of dims, such as [i, b, j]"),
+            }
+            self.tensors.insert(name.text.clone(), tensor);
+        }
+    }
+
+    /// The line that declares a tensor or constant of this name.
+    pub fn declared(&self, name: &str) -> Option<u32> {
+        let constant = self.constants.get(name).map(|c| c.place);
+        self.tensors.get(name).map(|t| t.place).or(constant).map(|place| place.line)
+    }
+
+    fn axes(&self, tensor: &str, node: &Node, what: &str, problems: &mut Problems) -> Vec<String> {
+        let mut axes: Vec<String> = Vec::new();
+        for dim in words(node, what, problems).unwrap_or_default() {
+            if !self.dims.contains_key(&dim.text) {
+                problems.add(dim.place, self.unknown_dim(&dim.text));
+            } else if axes.contains(&dim.text) {
+                problems.add(dim.place, Problem::RepeatedIndex { tensor: tensor.into(), index: dim.text.clone() });
+            } else {
+                axes.push(dim.text);
+            }
+        }
+        axes
+    }
+
+    pub fn unknown_dim(&self, name: &str) -> Problem {
+        Problem::UnknownDim { name: name.into(), hint: nearest(name, self.dims.keys().map(String::as_str)) }
+    }
+
+    fn read_steps(&mut self, node: &Node, problems: &mut Problems) {
+        let Value::List(items) = &node.value else {
+            return wrong(problems, node.place, "`steps`", "a list of steps, each `- name[index, …] = expression`");
+        };
+        if items.len() > STEPS {
+            return problems.add(node.place, Problem::TooMany { what: "steps".into(), count: items.len(), limit: STEPS });
+        }
+        self.steps = items.iter().filter_map(|item| text(item, "a step", problems)).collect();
+    }
+
+    fn read_train(&mut self, node: &Node, problems: &mut Problems) {
+        let Value::Map(entries) = &node.value else {
+            return wrong(problems, node.place, "`train`", "a mapping, {upstream: NAME} or {loss: NAME}");
+        };
+        for (key, value) in entries {
+            match key.text.as_str() {
+                "upstream" => self.upstream = text(value, "`upstream`", problems),
+                "loss" => self.loss = text(value, "`loss`", problems),
+                unknown => problems.add(key.place, Problem::UnknownKey { key: unknown.into(), hint: nearest(unknown, TRAIN_KEYS) }),
+            }
+        }
+        match (&self.upstream, &self.loss) {
+            (Some(_), Some(_)) => problems.add(node.place, Problem::TrainTwice),
+            (None, None) if entries.is_empty() => problems.add(node.place, Problem::MissingKey("upstream` or `loss` in `train".into())),
+            _ => {}
+        }
+    }
+}
+
+fn wrong(problems: &mut Problems, place: Place, what: &str, expected: &str) {
+    problems.add(place, Problem::WrongKind { what: what.into(), expected: expected.into() });
+}
+
+/// Reports a name that cannot be used.
+pub fn usable(name: &Name, problems: &mut Problems) {
+    if let Some(why) = refusal(&name.text) {
+        let shown =
+            if name.text.chars().count() > 80 { name.text.chars().take(80).chain("…".chars()).collect() } else { name.text.clone() };
+        problems.add(name.place, Problem::BadName { name: shown, why: why.into() });
+    }
+}
+
+fn text(node: &Node, what: &str, problems: &mut Problems) -> Option<Name> {
+    match &node.value {
+        Value::Text(text) => Some(Name { place: node.place, text: text.clone() }),
+        _ => {
+            wrong(problems, node.place, what, "a text");
+            None
+        }
+    }
+}
+
+pub fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Int(n) => Some(*n as f64),
+        Value::Float(x) => Some(*x),
+        // YAML 1.2 wants a point in `1e-5`; people do not.
+        Value::Text(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn words(node: &Node, what: &str, problems: &mut Problems) -> Option<Vec<Name>> {
+    let Value::List(items) = &node.value else {
+        wrong(problems, node.place, what, "a list of names, such as [x, y]");
+        return None;
+    };
+    Some(items.iter().filter_map(|item| text(item, &format!("an item of {what}"), problems)).collect())
+}
+
+fn declarations<'a>(node: &'a Node, what: &str, problems: &mut Problems) -> &'a [(Name, Node)] {
+    match &node.value {
+        Value::Map(entries) if entries.len() > DECLARATIONS => {
+            let what = format!("entries in {what}");
+            problems.add(node.place, Problem::TooMany { what, count: entries.len(), limit: DECLARATIONS });
+            &[]
+        }
+        Value::Map(entries) => entries,
+        Value::Null => &[],
+        _ => {
+            wrong(problems, node.place, what, "a mapping");
+            &[]
+        }
+    }
+}
+
+fn dtype(node: &Node, problems: &mut Problems) -> Option<Dtype> {
+    let name = text(node, "`dtype`", problems)?;
+    let found = Dtype::from_name(&name.text);
+    if found.is_none() {
+        let hint = nearest(&name.text, Dtype::ALL.map(Dtype::name));
+        problems.add(name.place, Problem::UnknownDtype { name: name.text, hint });
+    }
+    found
+}

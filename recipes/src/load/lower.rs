@@ -1,0 +1,421 @@
+//! From the meaning of a step to operations, at the granularity of the paper's operators.
+//!
+//! Contractions, reductions, softmax and normalization are operations of their own; what lies between them is cut by
+//! [`super::pattern`]. The last operation writes the step's tensor; the others write `<step>.<what>`, numbered from the
+//! second one on: `a.dot`, `a.dot2`. An operation is called what its first output is called.
+
+use super::header::Header;
+use super::pattern::{Pattern, pattern};
+use super::value::{Factor, Value, scalar_indices};
+use indexmap::IndexMap;
+use sdfg::{Combine, Container, Dtype, Expr, Op, Operand, Operation, Origin, Pass, Role, Scalar};
+use std::collections::BTreeMap;
+
+/// A container under indices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    pub data: String,
+    pub indices: Vec<String>,
+}
+
+/// Where a value goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// The step's tensor.
+    Result,
+    /// A transient of its own, unless the value is a container already.
+    Transient,
+}
+
+pub struct Lowering<'a> {
+    header: &'a Header,
+    step: &'a str,
+    left: &'a [String],
+    origin: Origin,
+    pub containers: Vec<Container>,
+    pub operations: Vec<Operation>,
+    taken: BTreeMap<String, usize>,
+    dropouts: usize,
+}
+
+impl<'a> Lowering<'a> {
+    /// The operations of `step[left] = value`, and every container they write.
+    pub fn of(header: &'a Header, step: &'a str, left: &'a [String], origin: Origin, value: &Value) -> Self {
+        let (containers, operations, taken) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut lowering = Lowering { header, step, left, origin, containers, operations, taken, dropouts: 0 };
+        lowering.store(value, Target::Result);
+        lowering
+    }
+
+    pub(super) fn indices(&self, value: &Value) -> Vec<String> {
+        self.ordered(value.indices(&|name| self.header.dims.contains_key(name)))
+    }
+
+    /// As on the left, then in the order of the recipe's dims.
+    fn ordered(&self, mut indices: Vec<String>) -> Vec<String> {
+        let rank = |index: &String| {
+            let left = self.left.iter().position(|l| l == index).unwrap_or(usize::MAX);
+            (left, self.header.dims.get_index_of(index))
+        };
+        indices.sort_by_key(rank);
+        indices
+    }
+
+    fn container(&mut self, name: &str, dims: &[String]) {
+        let dims: Vec<&str> = dims.iter().map(String::as_str).collect();
+        let dtype: Dtype = self.header.dtype;
+        let mut container = Container::new(name, &dims, dtype, Role::Transient);
+        container.origin = Some(self.origin.clone());
+        self.containers.push(container);
+    }
+
+    /// `<step>.<what>`, with a number from the second one on.
+    fn fresh(&mut self, what: &str) -> String {
+        let count = self.taken.entry(what.to_string()).or_insert(0);
+        *count += 1;
+        match *count {
+            1 => format!("{}.{what}", self.step),
+            n => format!("{}.{what}{n}", self.step),
+        }
+    }
+
+    /// Declares what an operation writes.
+    fn output(&mut self, target: Target, what: &str, indices: Vec<String>) -> Reading {
+        let (data, indices) = match target {
+            Target::Result => (self.step.to_string(), self.left.to_vec()),
+            Target::Transient => (self.fresh(what), self.ordered(indices)),
+        };
+        self.container(&data, &indices);
+        Reading { data, indices }
+    }
+
+    fn operation(&mut self, op: Op, inputs: Vec<(String, Reading)>, outputs: Vec<(&str, &Reading)>) {
+        let operand = |connector: &str, reading: &Reading| Operand {
+            connector: connector.into(),
+            data: reading.data.clone(),
+            subscripts: reading.indices.iter().map(Expr::sym).collect(),
+        };
+        let outputs: Vec<Operand> = outputs.into_iter().map(|(connector, reading)| operand(connector, reading)).collect();
+        let inputs: Vec<Operand> = inputs.iter().map(|(connector, reading)| operand(connector, reading)).collect();
+        let mut indices: IndexMap<String, String> = IndexMap::new();
+        for subscript in outputs.iter().chain(&inputs).flat_map(|o| &o.subscripts) {
+            if let Some(index) = subscript.as_sym() {
+                indices.insert(index.to_string(), index.to_string());
+            }
+        }
+        if let Op::Reduce { code, .. } = &op {
+            for index in scalar_indices(code, &|name| self.header.dims.contains_key(name)) {
+                indices.insert(index.clone(), index);
+            }
+        }
+        let name = outputs.first().map(|o| o.data.clone()).unwrap_or_default();
+        self.operations.push(Operation { name, op, indices, inputs, outputs, pass: Pass::Forward, origin: Some(self.origin.clone()) });
+    }
+
+    /// Makes a value a container.
+    pub(super) fn store(&mut self, value: &Value, target: Target) -> Reading {
+        match value {
+            Value::Access { data, indices } if target == Target::Transient => Reading { data: data.clone(), indices: indices.clone() },
+            Value::Product { scale, factors, reduced } if !reduced.is_empty() => self.sum_of_products(scale, factors, reduced, target),
+            Value::Named { label, code, of } => {
+                let x = self.store(of, Target::Transient);
+                self.elementwise(label, code.clone(), vec![("x".into(), x)], target)
+            }
+            Value::Dropout { rate, of } => self.dropout(*rate, of, target),
+            Value::Softmax { over, of } => {
+                let x = self.store(of, Target::Transient);
+                let out = self.output(target, "softmax", x.indices.clone());
+                self.operation(Op::Softmax { over: over.clone() }, vec![("x".into(), x)], vec![("out", &out)]);
+                out
+            }
+            Value::Normalize { over, eps, of, scale, shift } => {
+                let mut inputs = vec![("x".to_string(), self.store(of, Target::Transient))];
+                for (connector, weight) in [("gamma", scale), ("beta", shift)] {
+                    if let Some(weight) = weight {
+                        inputs.push((connector.into(), self.store(weight, Target::Transient)));
+                    }
+                }
+                let indices = inputs.first().map(|(_, x)| x.indices.clone()).unwrap_or_default();
+                let out = self.output(target, "norm", indices);
+                let kept: Vec<String> = out.indices.iter().filter(|index| !over.contains(index)).cloned().collect();
+                let mean = self.output(Target::Transient, "mean", kept.clone());
+                let rstd = self.output(Target::Transient, "rstd", kept);
+                let op = Op::Normalize { over: over.clone(), eps: *eps };
+                self.operation(op, inputs, vec![("out", &out), ("mean", &mean), ("rstd", &rstd)]);
+                out
+            }
+            Value::Reduce { label, combine, scale, of, .. } => {
+                let mut inputs = Inputs::default();
+                let code = self.gather(of, &mut inputs);
+                let kept = self.indices(value);
+                self.reduce(label, *combine, code, scale.clone(), inputs, kept, target)
+            }
+            _ => self.point_by_point(value, target),
+        }
+    }
+
+    /// An operator of the paper where the value has the form of one, else one general operation.
+    fn point_by_point(&mut self, value: &Value, target: Target) -> Reading {
+        let count = |v: &Value| self.indices(v).len();
+        if let Some(Pattern { label, main }) = pattern(value, &count) {
+            // Its main operands are containers of their own; the rest is its code.
+            let mut inputs = Inputs::default();
+            for operand in main {
+                let reading = self.store(operand, Target::Transient);
+                inputs.stored.push((operand.clone(), reading));
+            }
+            let code = self.gather(value, &mut inputs);
+            let (code, inputs) = inputs.connect(code);
+            return self.elementwise(label, code, inputs, target);
+        }
+        let mut inputs = Inputs::default();
+        let code = self.gather(value, &mut inputs);
+        let (code, connected) = inputs.connect(code);
+        let indices = self.indices(value);
+        self.elementwise_over("map", code, connected, indices, target)
+    }
+
+    fn elementwise(&mut self, label: &str, code: Scalar, inputs: Vec<(String, Reading)>, target: Target) -> Reading {
+        let mut indices: Vec<String> = Vec::new();
+        let numbers = scalar_indices(&code, &|name| self.header.dims.contains_key(name));
+        for index in inputs.iter().flat_map(|(_, reading)| &reading.indices).chain(&numbers) {
+            if !indices.contains(index) {
+                indices.push(index.clone());
+            }
+        }
+        self.elementwise_over(label, code, inputs, indices, target)
+    }
+
+    fn elementwise_over(
+        &mut self,
+        label: &str,
+        code: Scalar,
+        inputs: Vec<(String, Reading)>,
+        indices: Vec<String>,
+        target: Target,
+    ) -> Reading {
+        let out = self.output(target, label, indices);
+        self.operation(Op::Elementwise { label: label.into(), code }, inputs, vec![("out", &out)]);
+        out
+    }
+
+    fn dropout(&mut self, rate: f64, of: &Value, target: Target) -> Reading {
+        let x = self.store(of, Target::Transient);
+        let out = self.output(target, "dropout", x.indices.clone());
+        self.dropouts += 1;
+        let stream = match self.dropouts {
+            1 => self.step.to_string(),
+            n => format!("{}.dropout{n}", self.step),
+        };
+        let size = |index: &String| self.header.dims.get(index).cloned().unwrap_or(Expr::Int(1));
+        let element = out.indices.iter().fold(Expr::Int(0), |element, index| element * size(index) + Expr::sym(index));
+        let code = Scalar::input("x") * Scalar::Keep { stream, element, rate };
+        self.operation(Op::Elementwise { label: "dropout".into(), code }, vec![("x".into(), x)], vec![("out", &out)]);
+        out
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn reduce(
+        &mut self,
+        label: &str,
+        combine: Combine,
+        code: Scalar,
+        scale: Scalar,
+        inputs: Inputs,
+        kept: Vec<String>,
+        target: Target,
+    ) -> Reading {
+        let (code, inputs) = inputs.connect(code);
+        let out = self.output(target, label, kept);
+        self.operation(Op::Reduce { label: label.into(), combine, code, scale }, inputs, vec![("out", &out)]);
+        out
+    }
+
+    /// Scalar code of a value point by point; what is no scalar code becomes a container that the code reads.
+    fn gather(&mut self, value: &Value, inputs: &mut Inputs) -> Scalar {
+        if let Some((_, reading)) = inputs.stored.iter().find(|(stored, _)| stored == value) {
+            let reading = reading.clone();
+            return inputs.read(reading);
+        }
+        match value {
+            Value::Scalar(scalar) => scalar.clone(),
+            Value::Product { scale, factors, reduced } if reduced.is_empty() => {
+                let mut whole = scale.clone();
+                for Factor { value, below } in factors {
+                    let factor = self.gather(value, inputs);
+                    whole = match (&whole, below) {
+                        (Scalar::Const(-1.0), false) => Scalar::unary(sdfg::Unary::Neg, factor),
+                        (_, false) => whole * factor,
+                        (_, true) => whole / factor,
+                    };
+                }
+                whole
+            }
+            Value::Unary(op, a) => Scalar::unary(*op, self.gather(a, inputs)),
+            Value::Binary(op, a, b) => {
+                let (a, b) = (self.gather(a, inputs), self.gather(b, inputs));
+                match op {
+                    sdfg::Binary::Add => a + b,
+                    sdfg::Binary::Sub => a - b,
+                    _ => Scalar::binary(*op, a, b),
+                }
+            }
+            Value::Select(c, a, b) => Scalar::select(self.gather(c, inputs), self.gather(a, inputs), self.gather(b, inputs)),
+            // Code that repeats its operand repeats a name, not an expression.
+            Value::Named { code, of, .. } if matches!(**of, Value::Access { .. }) => {
+                let of = self.gather(of, inputs);
+                code.inline("x", &of)
+            }
+            other => {
+                let reading = self.store(other, Target::Transient);
+                inputs.read(reading)
+            }
+        }
+    }
+
+    /// `scale · Σ Π factors`: a contraction for two tensors, a chain of them for more, a reduction for one.
+    fn sum_of_products(&mut self, scale: &Scalar, factors: &[Factor], reduced: &[String], target: Target) -> Reading {
+        let is_tensor = |f: &&Factor| !f.below && !matches!(f.value, Value::Scalar(_));
+        let whole = Value::Product { scale: scale.clone(), factors: factors.to_vec(), reduced: reduced.to_vec() };
+        if factors.iter().filter(is_tensor).count() < 2 {
+            let terms = Value::Product { scale: Scalar::Const(1.0), factors: factors.to_vec(), reduced: Vec::new() };
+            let mut inputs = Inputs::default();
+            let code = self.gather(&terms, &mut inputs);
+            let kept = self.indices(&whole);
+            return self.reduce("sum", Combine::Sum, code, scale.clone(), inputs, kept, target);
+        }
+        let mut tensors = self.numerators(factors);
+        loop {
+            tensors = self.summed_alone(tensors, reduced);
+            if tensors.len() <= 2 {
+                break;
+            }
+            self.join(&mut tensors, reduced);
+        }
+        let kept = self.indices(&whole);
+        let summed = tensors.iter().flat_map(|t| &t.indices).any(|index| reduced.contains(index));
+        let inputs: Vec<(String, Reading)> = tensors.into_iter().enumerate().map(|(n, tensor)| (connector(n), tensor)).collect();
+        if !summed {
+            let code = scale.clone() * Scalar::input("a") * Scalar::input("b");
+            return self.elementwise_over("map", code, inputs, kept, target);
+        }
+        let out = self.output(target, "dot", kept);
+        self.operation(Op::Contraction { scale: scale.clone() }, inputs, vec![("out", &out)]);
+        out
+    }
+
+    /// The factors as containers; those that divide, and numbers, are multiplied into one that has their indices.
+    fn numerators(&mut self, factors: &[Factor]) -> Vec<Reading> {
+        let (mut tensors, rest): (Vec<Vec<Factor>>, Vec<&Factor>) = factors.iter().fold((Vec::new(), Vec::new()), |mut split, factor| {
+            if factor.below || matches!(factor.value, Value::Scalar(_)) {
+                split.1.push(factor);
+            } else {
+                split.0.push(vec![factor.clone()]);
+            }
+            split
+        });
+        for factor in rest {
+            let needed = self.indices(&factor.value);
+            let holds = |group: &Vec<Factor>| {
+                group.first().is_some_and(|f| {
+                    let own = self.indices(&f.value);
+                    needed.iter().all(|index| own.contains(index))
+                })
+            };
+            let at = tensors.iter().position(holds).unwrap_or(0);
+            if let Some(group) = tensors.get_mut(at) {
+                group.push(factor.clone());
+            }
+        }
+        let one = Scalar::Const(1.0);
+        let stored = tensors.into_iter().map(|group| super::resolve::product(one.clone(), group, Vec::new()));
+        let values: Vec<Value> = stored.collect();
+        values.iter().map(|value| self.store(value, Target::Transient)).collect()
+    }
+
+    /// Replaces two of the tensors by one: a factor that spans no index of its own is multiplied in; else the first two
+    /// that share a sum of their own are contracted; else the first two are multiplied.
+    fn join(&mut self, tensors: &mut Vec<Reading>, reduced: &[String]) {
+        let pairs: Vec<(usize, usize)> =
+            (0..tensors.len()).flat_map(|m| (0..tensors.len()).filter(move |n| m != *n).map(move |n| (m, n))).collect();
+        let within = |(m, n): &(usize, usize)| match (tensors.get(*m), tensors.get(*n)) {
+            (Some(small), Some(large)) => small.indices.iter().all(|index| large.indices.contains(index)),
+            _ => false,
+        };
+        let summed = |(m, n): &(usize, usize)| -> Vec<String> {
+            let holders = |index: &String| -> Vec<usize> {
+                tensors.iter().enumerate().filter(|(_, t)| t.indices.contains(index)).map(|(at, _)| at).collect()
+            };
+            let both = [*m.min(n), *m.max(n)];
+            reduced.iter().filter(|index| holders(index) == both).cloned().collect()
+        };
+        let inside = pairs.iter().find(|p| within(p)).copied();
+        let contracted = pairs.iter().find(|p| !summed(p).is_empty()).copied();
+        let Some((m, n)) = inside.or(contracted).or(pairs.first().copied()) else { return };
+        let gone = if inside.is_some() { Vec::new() } else { summed(&(m, n)) };
+        let (first, second) = (m.min(n), m.max(n));
+        let right = tensors.remove(second);
+        let left = tensors.remove(first);
+        let mut indices: Vec<String> = left.indices.iter().chain(&right.indices).filter(|index| !gone.contains(index)).cloned().collect();
+        indices.sort();
+        indices.dedup();
+        let inputs = vec![("a".to_string(), left), ("b".to_string(), right)];
+        let joined = if gone.is_empty() {
+            self.elementwise_over("map", Scalar::input("a") * Scalar::input("b"), inputs, indices, Target::Transient)
+        } else {
+            let out = self.output(Target::Transient, "dot", indices);
+            self.operation(Op::Contraction { scale: Scalar::Const(1.0) }, inputs, vec![("out", &out)]);
+            out
+        };
+        tensors.insert(first, joined);
+    }
+
+    /// Sums within each tensor the indices that no other one has.
+    fn summed_alone(&mut self, tensors: Vec<Reading>, reduced: &[String]) -> Vec<Reading> {
+        let own: Vec<Vec<String>> = tensors.iter().map(|t| t.indices.clone()).collect();
+        let sum = |(n, tensor): (usize, Reading)| {
+            let shared = |index: &String| own.iter().enumerate().any(|(m, indices)| m != n && indices.contains(index));
+            let kept: Vec<String> = tensor.indices.iter().filter(|index| !reduced.contains(index) || shared(index)).cloned().collect();
+            if kept.len() == tensor.indices.len() {
+                return tensor;
+            }
+            let mut inputs = Inputs::default();
+            let code = inputs.read(tensor);
+            self.reduce("sum", Combine::Sum, code, Scalar::Const(1.0), inputs, kept, Target::Transient)
+        };
+        tensors.into_iter().enumerate().map(sum).collect()
+    }
+}
+
+/// The containers that scalar code reads, each once.
+#[derive(Default)]
+struct Inputs {
+    readings: Vec<Reading>,
+    /// Values that are containers already.
+    stored: Vec<(Value, Reading)>,
+}
+
+impl Inputs {
+    fn read(&mut self, reading: Reading) -> Scalar {
+        let at = self.readings.iter().position(|r| *r == reading).unwrap_or_else(|| {
+            self.readings.push(reading);
+            self.readings.len() - 1
+        });
+        Scalar::input(connector(at))
+    }
+
+    /// The only input is called `x`.
+    fn connect(self, code: Scalar) -> (Scalar, Vec<(String, Reading)>) {
+        let alone = self.readings.len() == 1;
+        let name = |at: usize| if alone { "x".to_string() } else { connector(at) };
+        let renamed = (0..self.readings.len()).map(|at| (connector(at), name(at))).collect();
+        let inputs = self.readings.into_iter().enumerate().map(|(at, reading)| (name(at), reading)).collect();
+        (code.rename_inputs(&renamed), inputs)
+    }
+}
+
+/// `a`, `b`, …, `z`, `a1`, …
+fn connector(at: usize) -> String {
+    let letter = char::from(b'a' + (at % 26) as u8);
+    if at < 26 { letter.to_string() } else { format!("{letter}{}", at / 26) }
+}

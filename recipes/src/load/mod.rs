@@ -1,0 +1,198 @@
+//! From a recipe to a program: YAML, names and sizes, steps, operations.
+//!
+//! The result is forward only: one state, `forward`, of operations. Every error is reported, each with its place.
+
+mod header;
+mod lexer;
+mod lower;
+mod names;
+mod operators;
+mod parser;
+mod pattern;
+mod problem;
+mod resolve;
+mod sizes;
+mod source;
+mod steps;
+mod value;
+mod yaml;
+
+pub use header::{KEYS, TENSOR_KEYS, TRAIN_KEYS};
+pub use problem::{Hint, Problem, RecipeError, RecipeErrors};
+
+use header::Header;
+use names::nearest;
+use problem::{Place, Problems};
+use sdfg::{Container, Role, Sdfg};
+use source::Source;
+use std::path::Path;
+use steps::Steps;
+use yaml::Name;
+
+/// A recipe is a page of text. What is larger was not written by a person.
+pub const SIZE_LIMIT: u64 = 1 << 20;
+
+/// A program and what its recipe asks of training.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    /// Forward only; roles, sizes and origins are set.
+    pub program: Sdfg,
+    pub train: Option<Train>,
+}
+
+/// Where differentiation starts: one of the two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Train {
+    /// An output whose gradient comes in from outside.
+    pub upstream: Option<String>,
+    /// A scalar to be minimised.
+    pub loss: Option<String>,
+}
+
+/// Names of all operators that a step can call.
+pub fn operator_names() -> impl Iterator<Item = &'static str> {
+    operators::names()
+}
+
+/// Reads the recipe in a file; `overrides` replace sizes of dims.
+///
+/// # Errors
+/// Everything that is wrong with it. A file of more than [`SIZE_LIMIT`] bytes is not opened.
+pub fn load(path: &Path, overrides: &[(String, i64)]) -> Result<Recipe, RecipeErrors> {
+    let file = path.display().to_string();
+    let failed = |problem| {
+        let mut problems = Problems::new(&file);
+        problems.add(Place::START, problem);
+        Err(problems.into_errors())
+    };
+    match std::fs::metadata(path) {
+        Ok(known) if known.len() > SIZE_LIMIT => return failed(Problem::TooLarge { bytes: known.len(), limit: SIZE_LIMIT }),
+        Ok(known) if known.is_dir() => return failed(Problem::Unreadable("it is a folder".into())),
+        Ok(_) => {}
+        Err(error) => return failed(Problem::Unreadable(error.to_string())),
+    }
+    match std::fs::read(path).map(String::from_utf8) {
+        Ok(Ok(text)) => load_str(&file, &text, overrides),
+        Ok(Err(_)) => failed(Problem::Unreadable("it is not UTF-8 text".into())),
+        Err(error) => failed(Problem::Unreadable(error.to_string())),
+    }
+}
+
+/// Reads a recipe from text; `file` is what errors and origins call it.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load_str(file: &str, text: &str, overrides: &[(String, i64)]) -> Result<Recipe, RecipeErrors> {
+    let mut problems = Problems::new(file);
+    if text.len() as u64 > SIZE_LIMIT {
+        problems.add(Place::START, Problem::TooLarge { bytes: text.len() as u64, limit: SIZE_LIMIT });
+        return Err(problems.into_errors());
+    }
+    let source = Source::new(text);
+    let root = match yaml::read(&source) {
+        Ok(root) => root,
+        Err((place, problem)) => {
+            problems.add(place, problem);
+            return Err(problems.into_errors());
+        }
+    };
+    let mut header = Header::read(&root, overrides, &mut problems);
+    // Indices cannot be judged without dims.
+    if header.dims.is_empty() && !problems.is_empty() {
+        return Err(problems.into_errors());
+    }
+    let steps = Steps::read(&mut header, &source, &mut problems);
+    let outputs = outputs(&header, &steps, &mut problems);
+    let train = train(&header, &outputs, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems.into_errors());
+    }
+    let program = build(&header, steps, &outputs, &mut problems);
+    if problems.is_empty() { Ok(Recipe { program, train }) } else { Err(problems.into_errors()) }
+}
+
+/// The outputs that the recipe names, or the results that no step reads.
+fn outputs(header: &Header, steps: &Steps, problems: &mut Problems) -> Vec<String> {
+    let Some(named) = &header.outputs else {
+        return steps.results.keys().filter(|name| !steps.read.contains(*name)).cloned().collect();
+    };
+    for name in named.iter().filter(|name| !steps.results.contains_key(&name.text)) {
+        not_a_result(name, steps.results.keys().map(String::as_str), problems);
+    }
+    named.iter().map(|name| name.text.clone()).collect()
+}
+
+fn not_a_result<'a>(name: &Name, results: impl Iterator<Item = &'a str>, problems: &mut Problems) {
+    problems.add(name.place, Problem::NotAResult { name: name.text.clone(), hint: nearest(&name.text, results) });
+}
+
+fn train(header: &Header, outputs: &[String], problems: &mut Problems) -> Option<Train> {
+    for name in [&header.upstream, &header.loss].into_iter().flatten() {
+        match header.tensors.get(&name.text) {
+            Some(tensor) if tensor.role == Role::Transient => {
+                if !outputs.contains(&name.text) {
+                    problems.add(name.place, Problem::NotAnOutput { name: name.text.clone() });
+                } else if header.loss.as_ref() == Some(name) && !tensor.dims.is_empty() {
+                    problems.add(name.place, Problem::LossNotScalar { name: name.text.clone(), axes: tensor.dims.join(", ") });
+                }
+            }
+            _ => not_a_result(name, outputs.iter().map(String::as_str), problems),
+        }
+    }
+    let text = |name: &Option<Name>| name.as_ref().map(|n| n.text.clone());
+    let train = Train { upstream: text(&header.upstream), loss: text(&header.loss) };
+    (train != Train::default()).then_some(train)
+}
+
+fn build(header: &Header, steps: Steps, outputs: &[String], problems: &mut Problems) -> Sdfg {
+    let mut program = Sdfg::new(&header.model);
+    program.about = header.about.clone();
+    program.dims = header.dims.clone();
+    program.sizes = header.sizes.clone();
+    for (name, tensor) in header.tensors.iter().filter(|(_, t)| t.role != Role::Transient) {
+        let dims: Vec<&str> = tensor.dims.iter().map(String::as_str).collect();
+        let mut container = Container::new(name, &dims, tensor.dtype, tensor.role);
+        container.grad = tensor.grad;
+        container.origin = Some(problems.origin(tensor.place));
+        program.add_container(container);
+    }
+    for mut container in steps.containers {
+        if outputs.contains(&container.name) {
+            container.role = Role::Output;
+        }
+        program.add_container(container);
+    }
+    fit(&program, &steps.operations, problems);
+    let state = program.add_state("forward");
+    if problems.is_empty() {
+        for operation in &steps.operations {
+            if let Err(error) = program.insert_operation(state, operation) {
+                problems.add(Place::START, Problem::Build(error.to_string()));
+            }
+        }
+    }
+    program
+}
+
+/// No tensor, no iteration space and not all tensors together may overflow what counts them.
+fn fit(program: &Sdfg, operations: &[sdfg::Operation], problems: &mut Problems) {
+    let limit = sizes::LIMIT as u64;
+    let place = |origin: &Option<sdfg::Origin>| origin.as_ref().map_or(Place::START, |o| Place { line: o.line, column: o.column });
+    let mut total = 0u64;
+    for container in program.containers.values() {
+        let elements = program.elements(&container.name).ok().filter(|n| *n <= limit);
+        let bytes = elements.and_then(|n| n.checked_mul(container.dtype.bits().div_ceil(8))).filter(|bytes| *bytes <= limit);
+        match bytes {
+            Some(bytes) => total = total.saturating_add(bytes),
+            None => problems.add(place(&container.origin), Problem::Overflow { what: container.name.clone() }),
+        }
+    }
+    if total > limit {
+        problems.add(Place::START, Problem::Overflow { what: program.name.clone() });
+    }
+    for operation in operations {
+        if operation.points(program).eval(&program.sizes).ok().is_none_or(|points| points > sizes::LIMIT) {
+            problems.add(place(&operation.origin), Problem::Overflow { what: operation.name.clone() });
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Names: which ones are accepted, and which one a person probably meant.
+
+use super::problem::Hint;
+
+/// Why a name cannot stand in generated code; `None` if it can.
+///
+/// Letters, digits and `_` only, so that a dot always marks a name that Memlet made, and every name survives in C.
+pub fn refusal(name: &str) -> Option<&'static str> {
+    let mut letters = name.chars();
+    let first = letters.next();
+    if !first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_') || !letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        Some("a name is a letter or `_`, then letters, digits and `_`")
+    } else if name.len() > 64 {
+        Some("a name has at most 64 characters")
+    } else if name.starts_with("d_") {
+        Some("`d_` is reserved for gradients")
+    } else {
+        None
+    }
+}
+
+/// The valid name nearest to `name` by edits; the first one of equals.
+pub fn nearest<'a>(name: &str, valid: impl IntoIterator<Item = &'a str>) -> Hint {
+    let wanted: Vec<char> = name.chars().take(80).collect();
+    let limit = (wanted.len() / 2).max(2);
+    let best = valid.into_iter().map(|v| (edits(&wanted, v), v)).min_by_key(|(distance, _)| *distance);
+    Hint(best.filter(|(distance, _)| *distance <= limit).map(|(_, v)| v.to_string()))
+}
+
+/// Levenshtein distance.
+fn edits(from: &[char], to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=from.len()).collect();
+    for (n, wanted) in to.chars().enumerate() {
+        let mut diagonal = n;
+        let mut left = n + 1;
+        for (given, cell) in from.iter().zip(row.iter_mut().skip(1)) {
+            let above = *cell;
+            left = (diagonal + usize::from(*given != wanted)).min(above + 1).min(left + 1);
+            diagonal = above;
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = n + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_are_levenshtein() {
+        for (a, b, distance) in [("", "", 0), ("", "abc", 3), ("abc", "", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2)] {
+            assert_eq!(edits(&a.chars().collect::<Vec<_>>(), b), distance, "{a} → {b}");
+        }
+    }
+
+    #[test]
+    fn far_names_are_not_suggested() {
+        assert_eq!(nearest("sofmax", ["relu", "softmax"]), Hint(Some("softmax".into())));
+        assert_eq!(nearest("sofmax", ["relu", "exp"]), Hint(None));
+    }
+}

@@ -1,0 +1,192 @@
+//! What can be wrong with a recipe: one sentence each, that says what to do.
+
+use sdfg::Origin;
+use std::fmt;
+
+/// Everything wrong with a recipe, in order of place. Never empty.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub struct RecipeErrors {
+    pub errors: Vec<RecipeError>,
+}
+
+/// One problem and its place.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{origin}: {problem}")]
+pub struct RecipeError {
+    pub origin: Origin,
+    pub problem: Problem,
+}
+
+impl fmt::Display for RecipeErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, error) in self.errors.iter().enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{error}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The nearest valid name, if one is near.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hint(pub Option<String>);
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(name) => write!(f, "; did you mean `{name}`?"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Problem {
+    // The file.
+    #[error("the recipe cannot be read: {0}")]
+    Unreadable(String),
+    #[error("the recipe has {bytes} bytes; at most {limit} are read")]
+    TooLarge { bytes: u64, limit: u64 },
+    #[error("this is not valid YAML: {0}")]
+    Yaml(String),
+    #[error("the recipe has no `{0}`; add it")]
+    MissingKey(String),
+    #[error("unknown key `{key}`{hint}")]
+    UnknownKey { key: String, hint: Hint },
+    #[error("{what} must be {expected}")]
+    WrongKind { what: String, expected: String },
+    #[error("there are {count} {what}; at most {limit} are accepted")]
+    TooMany { what: String, count: usize, limit: usize },
+
+    // Names and sizes.
+    #[error("`{name}` cannot be a name: {why}")]
+    BadName { name: String, why: String },
+    #[error("unknown dim `{name}`{hint}")]
+    UnknownDim { name: String, hint: Hint },
+    #[error("unknown tensor `{name}`{hint}")]
+    UnknownTensor { name: String, hint: Hint },
+    #[error("unknown operator `{name}`{hint}")]
+    UnknownOperator { name: String, hint: Hint },
+    #[error("unknown element type `{name}`{hint}")]
+    UnknownDtype { name: String, hint: Hint },
+    #[error("the size of `{dim}` is {value}; a size is at least 1")]
+    NotPositive { dim: String, value: i64 },
+    #[error("the size of `{dim}` has no value: {why}")]
+    NoSize { dim: String, why: String },
+    #[error("`{what}` has more than 2^62 elements or bytes under these sizes; use smaller sizes")]
+    Overflow { what: String },
+    #[error("the sizes of the dims {0} are defined by each other; give one of them a number")]
+    SizeCycle(String),
+    #[error("--set {name}: there is no dim `{name}`{hint}")]
+    UnknownOverride { name: String, hint: Hint },
+    #[error("--set {name}: `{name}` is defined as `{definition}`; set what it is made of instead")]
+    DerivedOverride { name: String, definition: String },
+    #[error("`{name}` is already declared at line {line}; give one of the two another name")]
+    DeclaredTwice { name: String, line: u32 },
+
+    // Steps.
+    #[error("{0}")]
+    Syntax(String),
+    #[error("`{name}` is already assigned at line {line}; each tensor is assigned once, so give this one another name")]
+    AssignedTwice { name: String, line: u32 },
+    #[error("`{name}` is assigned later, at line {line}; move that step up")]
+    AssignedLater { name: String, line: u32 },
+    #[error("the steps {0} need each other: this is a cycle; a step may only read what steps above it assign")]
+    Cycle(String),
+    #[error("`{name}` means both a tensor or constant and an index here; write `{name}[…]` for the tensor, or rename it")]
+    Ambiguous { name: String },
+    #[error("`{tensor}` has {rank} axes [{axes}], but {given} are given")]
+    Rank { tensor: String, axes: String, rank: usize, given: usize },
+    #[error(
+        "axis {axis} of `{tensor}` has the size of `{dim}`, but the index `{index}` runs over another size; \
+         write `{index}: {dim}` in dims if they are always equal"
+    )]
+    UnequalSizes { tensor: String, axis: usize, dim: String, index: String },
+    #[error("the index `{index}` stands twice in `{tensor}`; use two dims of equal size, such as `k: {index}`")]
+    RepeatedIndex { tensor: String, index: String },
+    #[error("the index `{0}` stands on the left, but nothing on the right has it; remove it, or use it on the right")]
+    NeverBound(String),
+    #[error("the index `{0}` is used as a number, but nothing here runs over it; put it on the left or in an operand")]
+    NumberNotBound(String),
+    #[error("the index `{0}` occurs only once in this product and not on the left; write `sum(…, over: {0})` if a sum is meant")]
+    OnlyOnce(String),
+    #[error("the index `{0}` stands on the left, so it cannot be reduced here; use another dim of the same size")]
+    ReducedOnLeft(String),
+    #[error("nothing in `{operator}` has the index `{index}`{hint}")]
+    NotInOperand { operator: String, index: String, hint: Hint },
+    #[error("`{operator}` takes {expected}")]
+    Arguments { operator: String, expected: String },
+    #[error("`{operator}` has no option `{option}`{hint}")]
+    UnknownOption { operator: String, option: String, hint: Hint },
+    #[error("the rate is {0}; a dropout rate is at least 0 and below 1")]
+    Rate(f64),
+    #[error("{0} must be a number known from the recipe alone, such as 0.1 or a constant")]
+    NotConstant(String),
+
+    // What is asked of the whole.
+    #[error("`{name}` is no result of a step{hint}")]
+    NotAResult { name: String, hint: Hint },
+    #[error("`{name}` is not among the outputs; add it to `outputs`")]
+    NotAnOutput { name: String },
+    #[error("the loss `{name}` has the axes [{axes}]; a loss has none, so reduce them with sum or mean")]
+    LossNotScalar { name: String, axes: String },
+    #[error("`train` names both an upstream gradient and a loss; choose one")]
+    TrainTwice,
+    #[error("the program cannot be built: {0}; this is a fault of Memlet, please report it with the recipe")]
+    Build(String),
+}
+
+/// Collects problems, so that all of them are reported at once.
+#[derive(Debug)]
+pub struct Problems {
+    file: String,
+    found: Vec<RecipeError>,
+}
+
+/// More errors than a person reads at once.
+const LIMIT: usize = 100;
+
+impl Problems {
+    pub fn new(file: &str) -> Self {
+        Problems { file: file.to_string(), found: Vec::new() }
+    }
+
+    pub fn add(&mut self, place: Place, problem: Problem) {
+        if self.found.len() < LIMIT {
+            let error = RecipeError { origin: self.origin(place), problem };
+            if !self.found.contains(&error) {
+                self.found.push(error);
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    pub fn count(&self) -> usize {
+        self.found.len()
+    }
+
+    pub fn origin(&self, place: Place) -> Origin {
+        Origin { file: self.file.clone(), line: place.line, column: place.column }
+    }
+
+    pub fn into_errors(mut self) -> RecipeErrors {
+        self.found.sort_by_key(|e| (e.origin.line, e.origin.column));
+        RecipeErrors { errors: self.found }
+    }
+}
+
+/// Line and column, from 1, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub line: u32,
+    pub column: u32,
+}
+
+impl Place {
+    pub const START: Place = Place { line: 1, column: 1 };
+}

@@ -1,0 +1,280 @@
+//! From names to meaning: looks every name up, applies the index rules, and makes every sum explicit.
+//!
+//! An index that the surroundings do not keep (it is not on the left, and no `over` around it names it) is summed within
+//! the product term that holds all of its occurrences, which must be at least two.
+
+use super::header::Header;
+use super::names::nearest;
+use super::operators;
+use super::parser::{Ast, Node};
+use super::problem::{Place, Problem, Problems};
+use super::value::{Factor, Value, scalar_indices};
+use super::yaml::Name;
+use sdfg::{Binary, Expr, Scalar, Unary};
+
+/// Why a tensor is not known where it is read.
+pub enum Absence {
+    Unknown,
+    /// A later step assigns it, or there is a cycle.
+    Because(Problem),
+    /// The step that assigns it has an error of its own.
+    Reported,
+}
+
+pub struct Resolver<'a> {
+    pub header: &'a Header,
+    pub problems: &'a mut Problems,
+    pub absent: &'a dyn Fn(&str) -> Absence,
+}
+
+impl Resolver<'_> {
+    pub fn is_index(&self, name: &str) -> bool {
+        self.header.dims.contains_key(name)
+    }
+
+    /// The value of an expression where the indices `kept` are bound. `None` after an error, which has been reported.
+    pub fn value(&mut self, node: &Node, kept: &[String]) -> Option<Value> {
+        match &node.ast {
+            Ast::Binary(Binary::Mul | Binary::Div, ..) | Ast::Negative(_) | Ast::Access(..) | Ast::Word(_) => self.product(node, kept),
+            Ast::Number(value) => Some(Value::Scalar(Scalar::Const(*value))),
+            Ast::Binary(op, a, b) => {
+                let (a, b) = (self.value(a, kept), self.value(b, kept));
+                Some(binary(*op, a?, b?))
+            }
+            Ast::Call(name, arguments) => operators::call(self, node.place, name, arguments, kept),
+            Ast::List(_) => {
+                self.problems.add(node.place, Problem::Syntax("a list in brackets can only follow `over:`".into()));
+                None
+            }
+        }
+    }
+
+    /// One product term: decides what it sums.
+    fn product(&mut self, node: &Node, kept: &[String]) -> Option<Value> {
+        let mut written = Vec::new();
+        flatten(node, false, &mut written);
+        let inside: Vec<Vec<String>> = written.iter().map(|(factor, _)| self.occurring(factor)).collect();
+        let mut kept = kept.to_vec();
+        let mut reduced: Vec<String> = Vec::new();
+        let mut lonely = false;
+        for index in inside.iter().flatten() {
+            if kept.contains(index) || !self.is_index(index) {
+                continue;
+            }
+            let holders: Vec<&Node> =
+                written.iter().zip(&inside).filter(|(_, indices)| indices.contains(index)).map(|((factor, _), _)| *factor).collect();
+            match holders.as_slice() {
+                // Inside of a factor that is a sum or a call, the rule applies again.
+                [only] => match &only.ast {
+                    Ast::Word(word) if word == index => {
+                        self.problems.add(only.place, Problem::NumberNotBound(index.clone()));
+                        lonely = true;
+                    }
+                    Ast::Access(..) | Ast::Word(_) => {
+                        self.problems.add(only.place, Problem::OnlyOnce(index.clone()));
+                        lonely = true;
+                    }
+                    _ => {}
+                },
+                all if all.iter().all(|factor| matches!(&factor.ast, Ast::Word(word) if word == index)) => {
+                    self.problems.add(node.place, Problem::NumberNotBound(index.clone()));
+                    lonely = true;
+                }
+                _ => {
+                    reduced.push(index.clone());
+                    kept.push(index.clone());
+                }
+            }
+        }
+        let mut scale = Scalar::Const(1.0);
+        let mut factors = Vec::new();
+        let mut sound = !lonely;
+        for (factor, below) in written {
+            let value = match &factor.ast {
+                Ast::Access(name, indices) => self.access(factor.place, name, indices),
+                Ast::Word(name) => self.word(factor.place, name, &kept, lonely),
+                _ => self.value(factor, &kept),
+            };
+            match value {
+                Some(Value::Scalar(s)) if scalar_indices(&s, &|name| self.is_index(name)).is_empty() => {
+                    scale = match (&scale, &s, below) {
+                        (Scalar::Const(a), Scalar::Const(b), true) => Scalar::Const(a / b),
+                        (_, _, true) => scale / s,
+                        (_, _, false) => scale * s,
+                    };
+                }
+                Some(value) => factors.push(Factor { value, below }),
+                None => sound = false,
+            }
+        }
+        sound.then(|| product(scale, factors, reduced))
+    }
+
+    /// A name without brackets: a constant, an index as a number, or a whole tensor.
+    fn word(&mut self, place: Place, name: &str, kept: &[String], quiet: bool) -> Option<Value> {
+        if name == "inf" {
+            return Some(Value::Scalar(Scalar::Const(f64::INFINITY)));
+        }
+        let constant = self.header.constants.get(name).map(|c| c.value);
+        let tensor = self.header.tensors.get(name);
+        if self.is_index(name) && (constant.is_some() || tensor.is_some()) {
+            self.problems.add(place, Problem::Ambiguous { name: name.into() });
+            return None;
+        }
+        if let Some(value) = constant {
+            return Some(Value::Scalar(Scalar::Const(value)));
+        }
+        if let Some(tensor) = tensor {
+            return Some(Value::Access { data: name.into(), indices: tensor.dims.clone() });
+        }
+        if !self.is_index(name) {
+            self.unknown_tensor(place, name);
+            return None;
+        }
+        if !kept.iter().any(|k| k == name) {
+            if !quiet {
+                self.problems.add(place, Problem::NumberNotBound(name.into()));
+            }
+            return None;
+        }
+        Some(Value::Scalar(Scalar::Index(Expr::sym(name))))
+    }
+
+    fn unknown_tensor(&mut self, place: Place, name: &str) {
+        let problem = match (self.absent)(name) {
+            Absence::Because(problem) => problem,
+            Absence::Reported => return,
+            Absence::Unknown => {
+                let known = self.header.tensors.keys().chain(self.header.constants.keys()).map(String::as_str);
+                Problem::UnknownTensor { name: name.into(), hint: nearest(name, known) }
+            }
+        };
+        self.problems.add(place, problem);
+    }
+
+    /// A tensor with indices: rank, sizes, repetition.
+    fn access(&mut self, place: Place, name: &str, indices: &[Name]) -> Option<Value> {
+        let before = self.problems.count();
+        self.distinct(name, indices);
+        let Some(tensor) = self.header.tensors.get(name) else {
+            self.unknown_tensor(place, name);
+            return None;
+        };
+        if tensor.dims.len() != indices.len() {
+            let (axes, rank) = (tensor.dims.join(", "), tensor.dims.len());
+            self.problems.add(place, Problem::Rank { tensor: name.into(), axes, rank, given: indices.len() });
+            return None;
+        }
+        for (n, (index, dim)) in indices.iter().zip(&tensor.dims).enumerate() {
+            let (wanted, given) = (self.header.dims.get(dim), self.header.dims.get(&index.text));
+            if given.is_some() && wanted != given {
+                let problem = Problem::UnequalSizes { tensor: name.into(), axis: n + 1, dim: dim.clone(), index: index.text.clone() };
+                self.problems.add(index.place, problem);
+            }
+        }
+        let indices = indices.iter().map(|i| i.text.clone()).collect();
+        (self.problems.count() == before).then(|| Value::Access { data: name.into(), indices })
+    }
+
+    /// Reports indices that are no dims, and those that stand twice.
+    pub fn distinct(&mut self, tensor: &str, indices: &[Name]) {
+        for (n, index) in indices.iter().enumerate() {
+            if !self.is_index(&index.text) {
+                let problem = self.header.unknown_dim(&index.text);
+                self.problems.add(index.place, problem);
+            } else if indices.iter().take(n).any(|other| other.text == index.text) {
+                self.problems.add(index.place, Problem::RepeatedIndex { tensor: tensor.into(), index: index.text.clone() });
+            }
+        }
+    }
+
+    /// Indices that occur in an expression and that no `over` inside it binds, in order of appearance.
+    pub fn occurring(&self, node: &Node) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
+        let mut add = |indices: Vec<String>| {
+            for index in indices {
+                if !found.contains(&index) {
+                    found.push(index);
+                }
+            }
+        };
+        match &node.ast {
+            Ast::Number(_) | Ast::List(_) => {}
+            Ast::Word(name) => match self.header.tensors.get(name) {
+                Some(tensor) => add(tensor.dims.clone()),
+                None if self.is_index(name) && !self.header.constants.contains_key(name) => add(vec![name.clone()]),
+                None => {}
+            },
+            Ast::Access(_, indices) => add(indices.iter().map(|i| i.text.clone()).collect()),
+            Ast::Negative(a) => add(self.occurring(a)),
+            Ast::Binary(_, a, b) => {
+                add(self.occurring(a));
+                add(self.occurring(b));
+            }
+            Ast::Call(name, arguments) => {
+                let bound = operators::bound(name, arguments);
+                for argument in operators::operands(name, arguments) {
+                    add(self.occurring(argument).into_iter().filter(|index| !bound.contains(index)).collect());
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The factors of a product, through brackets and signs; `true` for those that divide.
+fn flatten<'a>(node: &'a Node, below: bool, into: &mut Vec<(&'a Node, bool)>) {
+    static MINUS: Node = Node { place: Place::START, ast: Ast::Number(-1.0) };
+    match &node.ast {
+        Ast::Binary(Binary::Mul, a, b) => {
+            flatten(a, below, into);
+            flatten(b, below, into);
+        }
+        Ast::Binary(Binary::Div, a, b) => {
+            flatten(a, below, into);
+            flatten(b, !below, into);
+        }
+        Ast::Negative(a) => {
+            into.push((&MINUS, below));
+            flatten(a, below, into);
+        }
+        _ => into.push((node, below)),
+    }
+}
+
+/// A product in its simplest form.
+pub fn product(scale: Scalar, mut factors: Vec<Factor>, reduced: Vec<String>) -> Value {
+    if factors.is_empty() {
+        return Value::Scalar(scale);
+    }
+    if let ([Factor { below: false, .. }], true, true) = (factors.as_slice(), reduced.is_empty(), scale == Scalar::Const(1.0))
+        && let Some(only) = factors.pop()
+    {
+        return only.value;
+    }
+    if reduced.is_empty() && factors.iter().all(|f| matches!(f.value, Value::Scalar(_))) {
+        let whole = factors.into_iter().fold(scale, |whole, factor| match (factor.value, factor.below) {
+            (Value::Scalar(s), false) => whole * s,
+            (Value::Scalar(s), true) => whole / s,
+            _ => whole,
+        });
+        return Value::Scalar(whole);
+    }
+    Value::Product { scale, factors, reduced }
+}
+
+pub fn binary(op: Binary, a: Value, b: Value) -> Value {
+    match (op, a, b) {
+        (Binary::Add, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(a + b),
+        (Binary::Sub, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(a - b),
+        (op, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(Scalar::binary(op, a, b)),
+        (op, a, b) => Value::Binary(op, Box::new(a), Box::new(b)),
+    }
+}
+
+pub fn unary(op: Unary, a: Value) -> Value {
+    match a {
+        Value::Scalar(a) => Value::Scalar(Scalar::unary(op, a)),
+        a => Value::Unary(op, Box::new(a)),
+    }
+}

@@ -1,0 +1,100 @@
+//! The text of a recipe, and where in it a step's characters stand.
+
+use super::problem::Place;
+
+/// What a blank after a colon inside `steps` becomes; the step grammar treats it as a blank.
+const SHIELD: char = '\u{a0}';
+
+/// A recipe's text, ready for YAML.
+///
+/// YAML reads `softmax(x, over: k)` in an unquoted step as a mapping, because of the colon and the blank. Inside the
+/// `steps` section that blank becomes a no-break space, which leaves every column where it was.
+pub struct Source {
+    pub text: String,
+    lines: Vec<Vec<char>>,
+}
+
+impl Source {
+    pub fn new(text: &str) -> Self {
+        let mut shielded = String::with_capacity(text.len());
+        let mut inside = false;
+        for line in text.split_inclusive('\n') {
+            let begins = line.chars().next().unwrap_or('\n');
+            if !matches!(begins, ' ' | '\t' | '\r' | '\n' | '-' | '#') {
+                inside = line.starts_with("steps:");
+                shielded.push_str(line);
+            } else if inside {
+                shield(line, &mut shielded);
+            } else {
+                shielded.push_str(line);
+            }
+        }
+        let lines = shielded.lines().map(|l| l.chars().collect()).collect();
+        Source { text: shielded, lines }
+    }
+
+    /// The place of each character of a scalar that begins at `start`, found by walking along both.
+    ///
+    /// Quotes, escapes, block indicators and folded line ends are skipped in the source.
+    pub fn places(&self, start: Place, value: &str) -> Vec<Place> {
+        let mut line = start.line.saturating_sub(1) as usize;
+        let mut column = start.column.saturating_sub(1) as usize;
+        let mut places = Vec::with_capacity(value.len());
+        for c in value.chars() {
+            if !c.is_whitespace() {
+                (line, column) = self.find(c, line, column).unwrap_or((line, column));
+            }
+            places.push(Place { line: line as u32 + 1, column: column as u32 + 1 });
+            if !c.is_whitespace() || self.lines.get(line).is_some_and(|l| l.get(column).is_some_and(|s| s.is_whitespace())) {
+                column += 1;
+            }
+        }
+        places
+    }
+
+    /// The next occurrence of a character, at most a few lines further down.
+    fn find(&self, wanted: char, line: usize, column: usize) -> Option<(usize, usize)> {
+        for (down, text) in self.lines.iter().skip(line).take(8).enumerate() {
+            let from = if down == 0 { column } else { 0 };
+            if let Some(at) = text.iter().skip(from).position(|c| *c == wanted) {
+                return Some((line + down, from + at));
+            }
+        }
+        None
+    }
+}
+
+fn shield(line: &str, into: &mut String) {
+    let mut letters = line.chars().peekable();
+    while let Some(c) = letters.next() {
+        into.push(c);
+        if c == ':' {
+            match letters.peek() {
+                Some(' ' | '\t') => {
+                    letters.next();
+                    into.push(SHIELD);
+                }
+                Some('\n' | '\r') | None => into.push(SHIELD),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_steps_are_shielded() {
+        let source = Source::new("dims: {b: 8}\nsteps:\n  - a = softmax(x, over: k)\ntrain: {upstream: a}\n");
+        assert_eq!(source.text, "dims: {b: 8}\nsteps:\n  - a = softmax(x, over:\u{a0}k)\ntrain: {upstream: a}\n");
+    }
+
+    #[test]
+    fn quoted_characters_are_found_in_place() {
+        let source = Source::new("steps:\n  - \"a = b\"\n");
+        let places = source.places(Place { line: 2, column: 5 }, "a = b");
+        assert_eq!(places.iter().map(|p| p.column).collect::<Vec<_>>(), [6, 7, 8, 9, 10]);
+    }
+}

@@ -1,0 +1,163 @@
+//! Reads the steps in order: grammar, order of assignment, meaning, operations.
+
+use super::header::{Header, Tensor, usable};
+use super::lexer;
+use super::lower::Lowering;
+use super::parser::{self, Ast, Node, Step};
+use super::problem::{Place, Problem, Problems};
+use super::resolve::{Absence, Resolver};
+use super::source::Source;
+use indexmap::{IndexMap, IndexSet};
+use sdfg::{Container, Operation, Role};
+
+/// What the steps say.
+#[derive(Default)]
+pub struct Steps {
+    /// Everything that the steps write.
+    pub containers: Vec<Container>,
+    pub operations: Vec<Operation>,
+    /// Results in order of assignment, with their places.
+    pub results: IndexMap<String, Place>,
+    /// Tensors that some step reads.
+    pub read: IndexSet<String>,
+}
+
+/// A step that is assigned somewhere: what the order of steps is judged by.
+struct Assignment {
+    line: u32,
+    needs: IndexSet<String>,
+}
+
+impl Steps {
+    /// Adds the results to the tensors of `header`.
+    pub fn read(header: &mut Header, source: &Source, problems: &mut Problems) -> Steps {
+        let mut steps = Vec::new();
+        let mut assignments: IndexMap<String, Assignment> = IndexMap::new();
+        let mut broken: IndexSet<String> = IndexSet::new();
+        for text in &header.steps {
+            let places = source.places(text.place, &text.text);
+            let start = places.first().copied().unwrap_or(text.place);
+            let parsed = lexer::tokens(&text.text, &places).and_then(|tokens| parser::step(&tokens, start));
+            match parsed {
+                Ok(step) => {
+                    let mut needs = IndexSet::new();
+                    names(&step.value, &mut needs);
+                    assignments.entry(step.name.text.clone()).or_insert(Assignment { line: step.name.place.line, needs });
+                    steps.push(step);
+                }
+                Err((place, problem)) => {
+                    problems.add(place, problem);
+                    broken.insert(text.text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+                }
+            }
+        }
+        let mut found = Steps::default();
+        for step in &steps {
+            let absent = |name: &str| match assignments.get(name) {
+                Some(_) if reaches(&assignments, name, &step.name.text) => {
+                    Absence::Because(Problem::Cycle(cycle(&assignments, name, &step.name.text)))
+                }
+                Some(later) => Absence::Because(Problem::AssignedLater { name: name.into(), line: later.line }),
+                None if broken.contains(name) => Absence::Reported,
+                None => Absence::Unknown,
+            };
+            found.add(step, header, &absent, problems);
+        }
+        found
+    }
+
+    fn add(&mut self, step: &Step, header: &mut Header, absent: &dyn Fn(&str) -> Absence, problems: &mut Problems) {
+        let name = &step.name;
+        let before = problems.count();
+        usable(name, problems);
+        if let Some(first) = self.results.get(&name.text) {
+            problems.add(name.place, Problem::AssignedTwice { name: name.text.clone(), line: first.line });
+        } else if let Some(line) = header.declared(&name.text) {
+            problems.add(name.place, Problem::DeclaredTwice { name: name.text.clone(), line });
+        }
+        let mut left: Vec<String> = Vec::new();
+        for index in &step.indices {
+            if header.dims.contains_key(&index.text) && !left.contains(&index.text) {
+                left.push(index.text.clone());
+            }
+        }
+        names(&step.value, &mut self.read);
+        let mut resolver = Resolver { header, problems, absent };
+        resolver.distinct(&name.text, &step.indices);
+        let value = resolver.value(&step.value, &left);
+        if let Some(value) = &value {
+            let bound = value.indices(&|index| header.dims.contains_key(index));
+            for index in step.indices.iter().filter(|i| left.contains(&i.text) && !bound.contains(&i.text)) {
+                problems.add(index.place, Problem::NeverBound(index.text.clone()));
+            }
+        }
+        if let Some(value) = value
+            && problems.count() == before
+        {
+            let lowered = Lowering::of(header, &name.text, &left, problems.origin(name.place), &value);
+            self.containers.extend(lowered.containers);
+            self.operations.extend(lowered.operations);
+        }
+        // Also after an error, so that its readers are not reported too.
+        let tensor = Tensor { place: name.place, dims: left, dtype: header.dtype, role: Role::Transient, grad: false };
+        header.tensors.entry(name.text.clone()).or_insert(tensor);
+        self.results.entry(name.text.clone()).or_insert(name.place);
+    }
+}
+
+/// Every name that may be a tensor in an expression.
+fn names(node: &Node, found: &mut IndexSet<String>) {
+    match &node.ast {
+        Ast::Number(_) | Ast::List(_) => {}
+        Ast::Word(name) | Ast::Access(name, _) => {
+            found.insert(name.clone());
+        }
+        Ast::Negative(a) => names(a, found),
+        Ast::Binary(_, a, b) => {
+            names(a, found);
+            names(b, found);
+        }
+        Ast::Call(_, arguments) => {
+            for argument in arguments {
+                names(&argument.value, found);
+            }
+        }
+    }
+}
+
+/// Whether the step `from` needs the step `to`, directly or through others.
+fn reaches(assignments: &IndexMap<String, Assignment>, from: &str, to: &str) -> bool {
+    path(assignments, from, to).is_some()
+}
+
+/// Steps from `from` to `to`, each needing the next one.
+fn path<'a>(assignments: &'a IndexMap<String, Assignment>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
+    let mut came: IndexMap<&str, Option<&str>> = IndexMap::from([(from, None)]);
+    let mut next = 0;
+    while let Some((&name, _)) = came.get_index(next) {
+        next += 1;
+        if name == to {
+            let mut path = vec![name];
+            while let Some(Some(before)) = path.last().and_then(|last| came.get(last)) {
+                path.push(before);
+            }
+            path.reverse();
+            return Some(path);
+        }
+        for need in assignments.get(name).into_iter().flat_map(|a| &a.needs) {
+            if assignments.contains_key(need) && !came.contains_key(need.as_str()) {
+                came.insert(need, Some(name));
+            }
+        }
+    }
+    None
+}
+
+fn cycle(assignments: &IndexMap<String, Assignment>, from: &str, to: &str) -> String {
+    let names: Vec<String> = path(assignments, from, to)
+        .unwrap_or_default()
+        .iter()
+        .map(|name| format!("`{name}` (line {})", assignments.get(*name).map_or(0, |a| a.line)))
+        .collect();
+    names.join(", ")
+}

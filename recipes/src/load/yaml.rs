@@ -1,0 +1,136 @@
+//! YAML as a tree in which every node knows its place.
+
+use super::problem::{Place, Problem};
+use super::source::Source;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_yaml::{Location, Spanned};
+use std::fmt;
+
+/// Levels of YAML that a recipe can sensibly have, with room to spare.
+const DEPTH: usize = 32;
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub place: Place,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub enum Value {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Name, Node)>),
+}
+
+/// A key or other word with its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Name {
+    pub place: Place,
+    pub text: String,
+}
+
+/// Reads one document.
+///
+/// # Errors
+/// Broken YAML, a duplicate key, or more than [`DEPTH`] levels, with the place.
+pub fn read(source: &Source) -> Result<Node, (Place, Problem)> {
+    let mut options = serde_yaml::Options::default();
+    options.strict_booleans = true;
+    options.with_snippet = false;
+    if let Some(budget) = &mut options.budget {
+        budget.max_depth = DEPTH;
+        budget.flow_nesting_limit = DEPTH;
+    }
+    let tree: Result<Spanned<Value>, _> = serde_yaml::from_str_with_options(&source.text, options);
+    tree.map(node).map_err(|error| {
+        let place = error.location().map_or(Place::START, place);
+        let message = error.without_snippet().to_string();
+        // The place stands before the sentence already.
+        let sentence = match message.rfind(" at line ") {
+            Some(cut) => message.get(..cut).unwrap_or_default().to_string(),
+            None => message,
+        };
+        (place, Problem::Yaml(sentence.replace('\u{a0}', " ")))
+    })
+}
+
+fn place(location: Location) -> Place {
+    let number = |n: u64| u32::try_from(n).unwrap_or(u32::MAX).max(1);
+    Place { line: number(location.line()), column: number(location.column()) }
+}
+
+fn node(spanned: Spanned<Value>) -> Node {
+    Node { place: place(spanned.referenced), value: spanned.value }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Tree)
+    }
+}
+
+struct Tree;
+
+impl<'de> Visitor<'de> for Tree {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a number, a text, a list or a mapping")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Int(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Int))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Int))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
+        Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Int))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(value.to_string()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element::<Spanned<Value>>()? {
+            list.push(node(item));
+        }
+        Ok(Value::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Vec::new();
+        while let Some((key, value)) = entries.next_entry::<Spanned<String>, Spanned<Value>>()? {
+            map.push((Name { place: place(key.referenced), text: key.value }, node(value)));
+        }
+        Ok(Value::Map(map))
+    }
+}
