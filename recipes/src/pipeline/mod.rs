@@ -1,11 +1,11 @@
 //! From a recipe to a measured, verified, reported plan.
 
-pub mod execute;
-pub mod measure;
-pub mod optimize;
+// pub mod execute;
+// pub mod measure;
+// pub mod optimize;
 pub mod plan;
 pub mod programs;
-pub mod sweep;
+// pub mod sweep;
 pub mod tensors;
 
 use thiserror::Error;
@@ -49,7 +49,11 @@ impl PipelineError {
     /// 1 failed, 2 bad input, 3 verification mismatch, 4 device or toolchain missing.
     pub fn exit_code(&self) -> u8 {
         match self {
-            PipelineError::Recipe(_) | PipelineError::Differentiate(_) | PipelineError::Size(_) | PipelineError::Tensors { .. } | PipelineError::Plan { .. } => 2,
+            PipelineError::Recipe(_)
+            | PipelineError::Differentiate(_)
+            | PipelineError::Size(_)
+            | PipelineError::Tensors { .. }
+            | PipelineError::Plan { .. } => 2,
             PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
             PipelineError::Mismatch(_) => 3,
             _ => 1,

@@ -111,7 +111,7 @@ pub fn time_whole(candidates: &[Candidate], tensors: &Tensors, pool: &Pool, tool
         execution.load(tensors)?;
         lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
     }
-    let protocol = Protocol { limit, ..Protocol::default() };
+    let protocol = Protocol { budget: limit, ..Protocol::default() };
     let timings = {
         let mut contenders: Vec<Contender<PipelineError>> = candidates
             .iter()
@@ -131,7 +131,7 @@ pub fn time_whole(candidates: &[Candidate], tensors: &Tensors, pool: &Pool, tool
         let times = lane.times.into_inner();
         let execution = lane.execution.into_inner();
         // Warm-up steps ran through the same closure; only the last ones were sampled.
-        let sampled = &times[times.len().saturating_sub(step.samples.taken().len())..];
+        let sampled = &times[times.len().saturating_sub(step.samples.len())..];
         let launches = execution.launches().enumerate().map(|(n, (name, pass))| (name.to_string(), pass, sampled.iter().map(|t| t.launches_ms[n]).collect())).collect();
         found.push(Timed {
             name: candidate.name.clone(),

@@ -40,7 +40,8 @@ impl Plan {
     pub fn read(path: &Path) -> Result<Self, PipelineError> {
         let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
         let text = std::fs::read_to_string(path).map_err(|e| fault(e.to_string()))?;
-        let plan: Plan = serde_json::from_str(&text).map_err(|e| fault(format!("this is no plan: {e}; make one with `memlet optimize RECIPE`")))?;
+        let plan: Plan =
+            serde_json::from_str(&text).map_err(|e| fault(format!("this is no plan: {e}; make one with `memlet optimize RECIPE`")))?;
         if plan.format != FORMAT {
             return Err(fault(format!("the plan has format {}, this version reads {FORMAT}; run `memlet optimize` again", plan.format)));
         }
@@ -53,6 +54,7 @@ impl Plan {
 
     pub fn write(&self, path: &Path) -> Result<(), PipelineError> {
         let text = serde_json::to_string_pretty(self).map_err(|e| PipelineError::Internal(e.to_string()))?;
-        bench::atomic::write(path, text.as_bytes()).map_err(|e| PipelineError::Plan { file: path.display().to_string(), why: e.to_string() })
+        bench::atomic::write(path, text.as_bytes())
+            .map_err(|e| PipelineError::Plan { file: path.display().to_string(), why: e.to_string() })
     }
 }

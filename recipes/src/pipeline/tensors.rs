@@ -51,7 +51,8 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
             let file = SafeTensors::deserialize(&bytes).map_err(|e| fault(e.to_string()))?;
             let mut tensors = Tensors::new();
             for (name, view) in file.tensors() {
-                let values = decode(&view).ok_or_else(|| fault(format!("`{name}` stores {:?}; f64, f32, bf16, f16, i64 and i32 are read", view.dtype())))?;
+                let values = decode(&view)
+                    .ok_or_else(|| fault(format!("`{name}` stores {:?}; f64, f32, bf16, f16, i64 and i32 are read", view.dtype())))?;
                 tensors.insert(name, ArrayD::from_shape_vec(IxDyn(view.shape()), values).map_err(|e| fault(e.to_string()))?);
             }
             tensors
@@ -64,7 +65,9 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
                 let single: Result<ArrayD<f32>, _> = file.by_name(&name);
                 let array = match single {
                     Ok(array) => array.mapv(f64::from),
-                    Err(_) => file.by_name::<ndarray::OwnedRepr<f64>, IxDyn>(&name).map_err(|e| fault(format!("`{plain}` is neither f32 nor f64: {e}")))?,
+                    Err(_) => file
+                        .by_name::<ndarray::OwnedRepr<f64>, IxDyn>(&name)
+                        .map_err(|e| fault(format!("`{plain}` is neither f32 nor f64: {e}")))?,
                 };
                 tensors.insert(plain, array);
             }
@@ -91,7 +94,8 @@ pub fn write(path: &Path, tensors: &Tensors, program: &Sdfg) -> Result<(), Pipel
                 };
                 encoded.push((name.clone(), dtype, array.shape().to_vec(), bytes));
             }
-            let views = encoded.iter().map(|(name, dtype, shape, bytes)| TensorView::new(*dtype, shape.clone(), bytes).map(|v| (name.as_str(), v)));
+            let views =
+                encoded.iter().map(|(name, dtype, shape, bytes)| TensorView::new(*dtype, shape.clone(), bytes).map(|v| (name.as_str(), v)));
             let views: Vec<_> = views.collect::<Result<_, _>>().map_err(|e| fault(e.to_string()))?;
             let bytes = safetensors::serialize(views, None).map_err(|e| fault(e.to_string()))?;
             bench::atomic::write(path, &bytes).map_err(|e| fault(e.to_string()))
@@ -127,7 +131,9 @@ fn decode(view: &TensorView) -> Option<Vec<f64>> {
     Some(match view.dtype() {
         SafeDtype::F64 => data.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
         SafeDtype::F32 => data.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
-        SafeDtype::BF16 => data.as_chunks::<2>().0.iter().map(|b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16))).collect(),
+        SafeDtype::BF16 => {
+            data.as_chunks::<2>().0.iter().map(|b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16))).collect()
+        }
         SafeDtype::I64 => data.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
         SafeDtype::I32 => data.as_chunks::<4>().0.iter().map(|b| f64::from(i32::from_le_bytes(*b))).collect(),
         _ => return None,
@@ -141,7 +147,9 @@ fn check(found: &Tensors, program: &Sdfg) -> Result<(), String> {
         let want = program.shape_of(&container.name).map_err(|e| e.to_string())?;
         match found.get(&container.name) {
             None => faults.push(format!("`{}` {want:?} is missing", container.name)),
-            Some(tensor) if tensor.shape() != want => faults.push(format!("`{}` has the shape {:?}, the recipe says {want:?}", container.name, tensor.shape())),
+            Some(tensor) if tensor.shape() != want => {
+                faults.push(format!("`{}` has the shape {:?}, the recipe says {want:?}", container.name, tensor.shape()))
+            }
             Some(_) => {}
         }
     }
