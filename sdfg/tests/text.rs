@@ -291,12 +291,15 @@ proptest! {
         let mut text: Vec<char> = EVERYTHING.chars().collect();
         let signs: Vec<char> = "()[]{}=:;,-+*<0n".chars().collect();
         for (at, kind, c) in edits {
+            if text.is_empty() {
+                break;
+            }
             let at = at.index(text.len());
             match kind {
                 0 => _ = text.remove(at),
                 1 => text.insert(at, c),
                 2 => text[at] = signs[c as usize % signs.len()],
-                _ => text.truncate(at.max(1)),
+                _ => text.truncate(at),
             }
         }
         let text: String = text.into_iter().collect();
