@@ -2,8 +2,8 @@
 
 use crate::builder::Builder;
 use crate::difference::{RUN, check, compare, random_tensor, random_tensors};
-use sdfg::Role;
 use sdfg::interpret::interpret;
+use sdfg::{Combine, Role, Scalar};
 use transforms::differentiate::{Options, differentiate};
 use transforms::recompute::recompute;
 
@@ -90,4 +90,18 @@ fn the_encoder_layer_with_recomputation_agrees_with_differences() {
     given.insert("d_y".into(), upstream.clone());
     let gradients = interpret(&recomputed, &given, &RUN).unwrap();
     compare(&program, "y", inputs, upstream, &gradients);
+}
+
+/// A squared error on top of the layer: the gradient of the loss is 1.
+#[test]
+fn a_loss_agrees_with_differences() {
+    let mut builder = encoder(false);
+    builder.input("t", "ibj");
+    let error = || Scalar::input("y") - Scalar::input("t");
+    builder.reduce(("loss", ""), Combine::Sum, &[("y", "ibj"), ("t", "ibj")], error() * error(), 0.125);
+    let program = builder.program;
+    let inputs = random_tensors(&program, 25);
+    let options = Options { loss: Some("loss".into()), ..Options::default() };
+    let gradients = interpret(&differentiate(&program, &options).unwrap(), &inputs, &RUN).unwrap();
+    compare(&program, "loss", inputs, ndarray::arr0(1.0).into_dyn(), &gradients);
 }

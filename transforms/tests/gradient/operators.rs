@@ -96,6 +96,16 @@ fn broadcasts_and_transpositions() {
     }
 }
 
+/// The dims are those of the result, the elements are not: the gradient must not be taken for the same tensor.
+#[test]
+fn a_square_transposition() {
+    let mut builder = Builder::new();
+    builder.input("x", "jk");
+    builder.parameter("z", "jk");
+    builder.add(("y", "jk"), ("x", "kj"), ("z", "jk"));
+    check(&builder.program, "y", 6);
+}
+
 #[test]
 fn dropout_has_the_same_mask_in_both_passes() {
     let mut builder = Builder::new();
