@@ -8,3 +8,4 @@ pub mod kernel;
 pub use buffer::Buffer;
 pub use error::KernelError;
 pub use kernel::{Access, Argument, Completion, Executable, KernelSpec, RunContext, Space, TensorChoice};
+pub mod contraction;
