@@ -1,7 +1,9 @@
 //! Speed of every contraction of a BERT layer, by library, use of the cores and mapping.
 //!
-//! `cargo run --release -p kernels --example contractions [CORES [ROUNDS]]` prints GFLOP/s (10⁹ flop a second, medians of
-//! interleaved rounds, warm) in the tensors' own dim order; the row marked `*` is what runs when no knob is set.
+//! `cargo run --release -p kernels --example contractions [CORES [ROUNDS [NAME]]]` prints GFLOP/s (10⁹ flop a second, medians
+//! of interleaved rounds, warm) in the tensors' own dim order: for each library and use of the cores the fastest mapping, and,
+//! marked `*`, what runs when no knob is set. `NAME` keeps the contractions whose title contains it. Mappings that are
+//! predicted to take over three times as long as the best are not run.
 
 use indexmap::IndexMap;
 use kernels::contraction::{Choice, ContractionSpace, Library, Problem, Threads, mappings};
@@ -57,10 +59,47 @@ fn measure(
     Ok(samples.iter().map(|s| s[s.len() / 2]).collect())
 }
 
+/// Measures one contraction and prints its rows.
+fn compare(title: &str, problem: Problem, pool: &rayon::ThreadPool, rounds: usize) -> Result<(), Box<dyn Error>> {
+    let space = ContractionSpace::new(problem.clone(), pool.current_num_threads())?;
+    let layouts = space.choice(0).ok_or("empty space")?.layouts;
+    let default = space.default_choice(layouts.clone())?;
+    let limit = 3.0 * space.seconds(&default)?;
+    let axes = problem.axes([&layouts[0], &layouts[1], &layouts[2]])?;
+    let mut choices = Vec::new();
+    for mapping in mappings(&axes) {
+        for (library, threads) in Library::ALL.into_iter().flat_map(|l| Threads::ALL.map(|t| (l, t))) {
+            let choice = Choice { layouts: layouts.clone(), mapping: mapping.clone(), library, threads };
+            if space.seconds(&choice)? <= limit {
+                choices.push(choice);
+            }
+        }
+    }
+    let seconds = measure(&space, &problem, &choices, pool, rounds)?;
+    let mut rows: Vec<(&Choice, f64)> = choices.iter().zip(seconds).collect();
+    rows.sort_by(|x, y| x.1.total_cmp(&y.1));
+    println!("\n{title}");
+    let mut shown = Vec::new();
+    for (choice, seconds) in rows {
+        let kind = (choice.library, choice.threads);
+        if shown.contains(&kind) && *choice != default {
+            continue;
+        }
+        shown.push(kind);
+        let flop = space.plan(choice)?.call.flop();
+        let (mark, measured) = (if *choice == default { "*" } else { " " }, flop / seconds / 1e9);
+        let predicted = flop / space.seconds(choice)? / 1e9;
+        let (mapping, library, threads) = (choice.mapping.to_string(), choice.library, choice.threads);
+        println!("{mark} {mapping:<12} {library:<8} {threads:<7} {measured:7.1} GFLOP/s  (predicted {predicted:.0})");
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let cores: usize = arguments.next().map_or(Ok(2), |a| a.parse())?;
     let rounds: usize = arguments.next().map_or(Ok(5), |a| a.parse())?;
+    let name = arguments.next().unwrap_or_default();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(cores).build()?;
     let base: [(&str, i64); 8] = [("b", 8), ("j", 128), ("k", 128), ("h", 12), ("p", 64), ("w", 64), ("i", 768), ("u", 3072)];
     let large: [(&str, i64); 8] = [("b", 8), ("j", 512), ("k", 512), ("h", 16), ("p", 64), ("w", 64), ("i", 1024), ("u", 4096)];
@@ -71,32 +110,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (inputs, out) = text.split_once("->").ok_or("write a,b->out")?;
             let (a, b) = inputs.split_once(',').ok_or("write a,b->out")?;
             for text in [text.to_string(), format!("{out},{b}->{a}"), format!("{a},{out}->{b}")] {
-                let problem = problem(&text, &sizes)?;
-                let space = ContractionSpace::new(problem.clone(), cores)?;
-                let layouts = space.choice(0).ok_or("empty space")?.layouts;
-                let default = space.default_choice(layouts.clone())?;
-                let axes = problem.axes([&layouts[0], &layouts[1], &layouts[2]])?;
-                let mut choices = Vec::new();
-                for mapping in mappings(&axes) {
-                    for library in Library::ALL {
-                        for threads in Threads::ALL {
-                            choices.push(Choice { layouts: layouts.clone(), mapping: mapping.clone(), library, threads });
-                        }
-                    }
-                }
-                let seconds = measure(&space, &problem, &choices, &pool, rounds)?;
-                println!("\n{model} {text}");
-                for (choice, seconds) in choices.iter().zip(&seconds) {
-                    let flop = space.plan(choice)?.call.flop();
-                    let mark = if *choice == default { "*" } else { " " };
-                    let predicted = flop / space.seconds(choice)? / 1e9;
-                    println!(
-                        "{mark} {:<12} {:<8} {:<7} {:7.1} GFLOP/s  (predicted {predicted:.0})",
-                        choice.mapping.to_string(),
-                        choice.library,
-                        choice.threads,
-                        flop / seconds / 1e9
-                    );
+                let title = format!("{model} {text}");
+                if title.contains(&name) {
+                    compare(&title, problem(&text, &sizes)?, &pool, rounds)?;
                 }
             }
         }

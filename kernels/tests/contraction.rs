@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use kernels::contraction::{Choice, ContractionError, ContractionSpace, Element, Group, Problem};
 use proptest::prelude::*;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Op, Operand, Operation, Pass, Role, Scalar, Unary, View};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A contraction written `phi,ibj->phbj`: one letter is one index along a dim of the same name.
 struct Einsum {
@@ -308,6 +308,20 @@ fn numbers_and_choices_are_one_to_one() {
         assert_eq!(space.number(&space.choice(n).unwrap()), Some(n));
     }
     assert_eq!(space.choice(space.len()), None);
+}
+
+/// Exchanging the operands, or layouts of groups that are walked as one anyway, gives the same call.
+#[test]
+fn configurations_that_make_the_same_call_share_an_identity() {
+    let identity = |text: &str| Einsum::new(text, &SMALL, Dtype::F32, number(1.0)).space().identity(0).unwrap();
+    assert_eq!(identity("ui,ibj->ubj"), "f32 inside gemm 3×7×5 a(1,12) b(1,5) c(1,12) ×4(3,0,3)");
+    let space = Einsum::new("ui,ij->uj", &SMALL, Dtype::F32, number(1.0)).space();
+    let distinct: BTreeSet<String> = (0..space.len()).filter_map(|n| space.identity(n)).collect();
+    // Of 2³ triples of layouts each is its own call; libraries and threads make 4 of each.
+    assert_eq!(distinct.len(), 8 * 4);
+    let bmm = Einsum::new("hbik,hbkj->hbij", &SMALL, Dtype::F32, number(1.0)).space();
+    let distinct: BTreeSet<String> = (0..bmm.len()).filter_map(|n| bmm.identity(n)).collect();
+    assert!((distinct.len() as u64) < bmm.len());
 }
 
 #[test]

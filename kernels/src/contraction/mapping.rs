@@ -208,6 +208,24 @@ impl Call {
     }
 }
 
+/// `768×1024×768 a(1,768) b(1024,1) c(1,768)`, then batch loops `×8(0,6,6)` and summed loops `+8(1,1,0)` with their strides in
+/// `a`, `b`, `c`.
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Call { m, n, k, batch, depth } = self;
+        write!(f, "{}×{}×{}", m.extent, n.extent, k.extent)?;
+        for (name, rows, columns, t) in [("a", m, k, 0), ("b", k, n, 1), ("c", m, n, 2)] {
+            write!(f, " {name}({},{})", rows.strides[t], columns.strides[t])?;
+        }
+        for (sign, nest) in [("×", batch), ("+", depth)] {
+            for Loop { extent, strides: [a, b, c] } in nest {
+                write!(f, " {sign}{extent}({a},{b},{c})")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Nonempty sets of the group's axes that fuse, the largest last; the one empty set if the group is empty.
 ///
 /// Only the strides of the two tensors that have the group matter.

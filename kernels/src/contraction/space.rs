@@ -168,6 +168,15 @@ impl ContractionSpace {
         self.problem.plan(layouts, &choice.mapping, choice.library, choice.threads)
     }
 
+    /// What configuration `number` hands to the library. Configurations of equal identity do the same and need one
+    /// measurement.
+    pub fn identity(&self, number: u64) -> Option<String> {
+        let choice = self.choice(number)?;
+        let Plan { call, origins, library, threads, .. } = self.plan(&choice).ok()?;
+        let at = if origins == [0; 3] { String::new() } else { format!(" at {origins:?}") };
+        Some(format!("{} {library} {threads} {}{at}", self.problem.dtype, call.normal()))
+    }
+
     /// Combinations of layouts under which one (batched) BLAS call with unit strides does everything, of all combinations.
     pub fn feasible(&self) -> Result<(u64, u64), ContractionError> {
         let mut feasible = 0;
