@@ -8,7 +8,6 @@
 use indexmap::IndexMap;
 use kernels::contraction::{Choice, ContractionSpace, Library, Problem, Threads, mappings};
 use sdfg::{Bindings, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar};
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Instant;
 
@@ -16,7 +15,7 @@ use std::time::Instant;
 fn problem(text: &str, sizes: &Bindings) -> Result<Problem, Box<dyn Error>> {
     let (inputs, out) = text.split_once("->").ok_or("write a,b->out")?;
     let (a, b) = inputs.split_once(',').ok_or("write a,b->out")?;
-    let (mut indices, mut containers, mut operands) = (IndexMap::new(), BTreeMap::new(), Vec::new());
+    let (mut indices, mut containers, mut operands) = (IndexMap::new(), IndexMap::new(), Vec::new());
     for (connector, subscripts) in [("a", a), ("b", b), ("out", out)] {
         let names: Vec<String> = subscripts.chars().map(String::from).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -61,8 +60,8 @@ fn measure(
 
 /// Measures one contraction and prints its rows.
 fn compare(title: &str, problem: Problem, pool: &rayon::ThreadPool, rounds: usize) -> Result<(), Box<dyn Error>> {
-    let space = ContractionSpace::new(problem.clone(), pool.current_num_threads())?;
-    let layouts = space.choice(0).ok_or("empty space")?.layouts;
+    let space = ContractionSpace::new(problem.clone(), pool.current_num_threads());
+    let layouts = space.choice(0)?.layouts;
     let default = space.default_choice(layouts.clone())?;
     let limit = 3.0 * space.seconds(&default)?;
     let axes = problem.axes([&layouts[0], &layouts[1], &layouts[2]])?;

@@ -2,7 +2,12 @@
 
 use super::library::{Element, Library, Product, Threads};
 use super::mapping::{Call, Loop};
+use super::problem::Problem;
+use crate::error::KernelError;
+use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use rayon::prelude::*;
+use sdfg::Dtype;
+use sdfg::config::KernelConfig;
 
 /// Work below which a task of its own costs more than it gives, in flop.
 const TASK_FLOP: f64 = 5e5;
@@ -108,5 +113,57 @@ impl Plan {
             unsafe { library.run(&product) };
         }
         true
+    }
+}
+
+/// A contraction ready to run on the pointers of its kernel.
+#[derive(Clone, Debug)]
+pub struct ContractionKernel {
+    plan: Plan,
+    name: String,
+    dtype: Dtype,
+    arguments: usize,
+    /// Which argument is `a`, `b`, `out`.
+    position: [usize; 3],
+}
+
+impl ContractionKernel {
+    /// Works a configuration out. Absent layouts are the containers' own order, absent knobs the predicted best.
+    ///
+    /// # Errors
+    /// No matrix product; layouts or knobs that do not fit.
+    pub fn new(spec: &KernelSpec, config: &KernelConfig, cores: usize) -> Result<Self, KernelError> {
+        let problem = Problem::of(spec)?;
+        let plan = problem.plan_of(config, cores)?;
+        let arguments = spec.arguments();
+        let mut position = [0; 3];
+        for (position, tensor) in position.iter_mut().zip(&problem.tensors) {
+            let unknown = || KernelError::UnknownContainer { kernel: spec.name.clone(), data: tensor.data.clone() };
+            *position = arguments.iter().position(|a| a.data == tensor.data).ok_or_else(unknown)?;
+        }
+        Ok(ContractionKernel { plan, name: spec.name.clone(), dtype: problem.dtype, arguments: arguments.len(), position })
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+impl Executable for ContractionKernel {
+    unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError> {
+        if arguments.len() != self.arguments {
+            return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
+        }
+        let tensors = self.position.map(|p| arguments[p]);
+        let (pool, expired) = (context.pool.threads(), || context.expired());
+        // SAFETY: the caller promises whole containers in the configuration's layouts, which is what the plan's strides reach.
+        let done = unsafe {
+            match self.dtype {
+                Dtype::F64 => self.plan.run::<f64>(tensors.map(<*mut u8>::cast), pool, &expired),
+                // A problem is of f64 or f32.
+                _ => self.plan.run::<f32>(tensors.map(<*mut u8>::cast), pool, &expired),
+            }
+        };
+        Ok(if done { Completion::Done } else { Completion::DeadlineExceeded })
     }
 }

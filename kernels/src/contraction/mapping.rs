@@ -226,7 +226,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// Nonempty sets of the group's axes that fuse, the largest last; the one empty set if the group is empty.
+/// Nonempty sets of the group's axes that fuse, the largest first; the one empty set if the group is empty.
 ///
 /// Only the strides of the two tensors that have the group matter.
 pub fn choices(axes: &[Axis], group: Group) -> Vec<Vec<String>> {
@@ -235,6 +235,7 @@ pub fn choices(axes: &[Axis], group: Group) -> Vec<Vec<String>> {
         return vec![Vec::new()];
     }
     (1usize..1 << members.len())
+        .rev()
         .map(|bits| members.iter().enumerate().filter(|(n, _)| bits >> n & 1 == 1).map(|(_, a)| *a).collect::<Vec<_>>())
         .filter(|chosen| fuse(chosen).is_some())
         .map(|chosen| chosen.iter().map(|a| a.index.clone()).collect())

@@ -8,7 +8,7 @@ mod problem;
 mod scale;
 mod space;
 
-pub use executable::Plan;
+pub use executable::{ContractionKernel, Plan};
 pub use library::{Element, Library, Multiply, Product, Threads};
 pub use mapping::{Axis, Call, Group, Loop, Mapping, MappingError, choices, is_feasible, mappings};
 pub use problem::{ContractionError, Problem, Tensor};

@@ -4,7 +4,6 @@ use super::mapping::{Axis, Group};
 use super::scale;
 use indexmap::IndexMap;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Op, Operation, SymbolError};
-use std::collections::BTreeMap;
 
 /// Why a contraction cannot be run as matrix products.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -76,7 +75,7 @@ impl Problem {
     /// Reads an operation. `dims` and `sizes` are those of the program.
     pub fn new(
         operation: &Operation,
-        containers: &BTreeMap<String, Container>,
+        containers: &IndexMap<String, Container>,
         dims: &IndexMap<String, Expr>,
         sizes: &Bindings,
     ) -> Result<Self, ContractionError> {

@@ -3,27 +3,26 @@
 use super::estimate;
 use super::executable::Plan;
 use super::library::{Library, Threads};
-use super::mapping::{Axis, Call, Group, Mapping, choices, is_feasible, mappings};
+use super::mapping::{Call, Group, Mapping, choices, is_feasible, mappings};
 use super::problem::{ContractionError, Problem};
-use sdfg::Layout;
+use crate::error::KernelError;
+use crate::kernel::{KernelSpec, Space, TensorChoice};
 use sdfg::config::{KernelConfig, Knobs};
-use std::collections::BTreeMap;
+use sdfg::{Layout, Unit};
 use std::fmt::Display;
 
 /// All plain permutations of the tensors and all knobs of one contraction.
 ///
-/// How many mappings there are depends on the layouts, so numbers are decoded in two steps: the layouts by a search in
-/// running totals, the rest in mixed radix. Nothing is enumerated in advance but the totals.
+/// Numbers are mixed radix, slowest digit first: the layout of each container, the sets of rows, columns and depth, the
+/// library, the threads. How many sets fuse depends on the layouts, so those digits wrap around: numbers that give the
+/// same configuration have the same [identity](Space::identity). Nothing is enumerated in advance.
 #[derive(Clone, Debug)]
 pub struct ContractionSpace {
-    pub(super) problem: Problem,
+    problem: Problem,
     cores: usize,
-    /// The distinct containers, and for `a`, `b`, `out` which of them it is.
-    tensors: Vec<String>,
+    /// The distinct containers with their layouts, and for `a`, `b`, `out` which of them it is.
+    tensors: Vec<TensorChoice>,
     which: [usize; 3],
-    layouts: Vec<Vec<Layout>>,
-    /// Configurations before the combination of layouts of this number; one more entry than there are combinations.
-    before: Vec<u64>,
 }
 
 /// One point of the space.
@@ -38,77 +37,53 @@ pub struct Choice {
 
 impl ContractionSpace {
     /// `cores` is what the kernel will run on; on one core there is nothing to choose for `threads`.
-    pub fn new(problem: Problem, cores: usize) -> Result<Self, ContractionError> {
-        let mut tensors: Vec<String> = Vec::new();
-        let mut layouts = Vec::new();
-        let which = problem.tensors.each_ref().map(|tensor| match tensors.iter().position(|t| *t == tensor.data) {
+    pub fn new(problem: Problem, cores: usize) -> Self {
+        let mut tensors: Vec<TensorChoice> = Vec::new();
+        let which = problem.tensors.each_ref().map(|tensor| match tensors.iter().position(|t| t.data == tensor.data) {
             Some(at) => at,
             None => {
-                tensors.push(tensor.data.clone());
-                layouts.push(Layout::permutations(&tensor.dims));
+                tensors.push(TensorChoice { data: tensor.data.clone(), layouts: Layout::permutations(&tensor.dims) });
                 tensors.len() - 1
             }
         });
-        let mut space = ContractionSpace { problem, cores: cores.max(1), tensors, which, layouts, before: vec![0] };
-        space.before = space.totals()?;
-        Ok(space)
+        ContractionSpace { problem, cores: cores.max(1), tensors, which }
     }
 
-    /// Running totals over the combinations of layouts. The number of mappings is a product of three factors, each of which
-    /// depends on two of the tensors: they are worked out once per pair.
-    fn totals(&self) -> Result<Vec<u64>, ContractionError> {
-        let mut factor: BTreeMap<(Group, usize, usize), u64> = BTreeMap::new();
-        let mut before = vec![0u64];
-        let mut total = 0u64;
-        for combination in 0..self.combinations() {
-            let digits = self.digits(combination);
-            let mut axes: Option<Vec<Axis>> = None;
-            let mut count = self.knobs();
-            for (group, x, y) in [(Group::Rows, 0, 2), (Group::Columns, 1, 2), (Group::Depth, 0, 1)] {
-                let key = (group, digits[self.which[x]], digits[self.which[y]]);
-                count *= match factor.get(&key) {
-                    Some(known) => *known,
-                    None => {
-                        if axes.is_none() {
-                            axes = Some(self.problem.axes(self.triple(&self.layouts_at(&digits)))?);
-                        }
-                        let found = axes.as_deref().map_or(0, |axes| choices(axes, group).len() as u64);
-                        factor.insert(key, found);
-                        found
-                    }
-                };
-            }
-            total += count;
-            before.push(total);
-        }
-        Ok(before)
+    /// The space of a kernel that is a contraction.
+    ///
+    /// # Errors
+    /// Anything but a contraction; one that is no matrix product (see [`ContractionError`]).
+    pub fn of(spec: &KernelSpec, cores: usize) -> Result<Self, KernelError> {
+        Ok(ContractionSpace::new(Problem::of(spec)?, cores))
     }
 
-    fn combinations(&self) -> usize {
-        self.layouts.iter().map(Vec::len).product()
+    pub fn problem(&self) -> &Problem {
+        &self.problem
     }
 
-    /// Settings of library and threads.
-    fn knobs(&self) -> u64 {
-        (Library::ALL.len() * self.threads().len()) as u64
-    }
-
+    /// Cores first on whole products where there are enough of them.
     fn threads(&self) -> &'static [Threads] {
-        if self.cores > 1 { &Threads::ALL } else { &[Threads::Inside] }
-    }
-
-    /// Which layout each container has in a combination; the last container varies fastest.
-    fn digits(&self, mut combination: usize) -> Vec<usize> {
-        let mut digits = vec![0; self.layouts.len()];
-        for (digit, layouts) in digits.iter_mut().zip(&self.layouts).rev() {
-            *digit = combination % layouts.len();
-            combination /= layouts.len();
+        let batch = self.problem.indices.iter().filter(|(_, g, _)| *g == Group::Batch).map(|(_, _, e)| *e).product::<usize>();
+        match self.cores {
+            1 => &[Threads::Inside],
+            cores if batch >= cores => &[Threads::Batch, Threads::Inside],
+            _ => &[Threads::Inside, Threads::Batch],
         }
-        digits
     }
 
-    fn layouts_at<'a>(&'a self, digits: &[usize]) -> Vec<&'a Layout> {
-        self.layouts.iter().zip(digits).map(|(layouts, digit)| &layouts[*digit]).collect()
+    /// Values of each digit, slowest first; their product is the number of configurations.
+    pub fn radices(&self) -> Vec<u64> {
+        let sets = |group: Group| {
+            let members = self.problem.indices.iter().filter(|(_, g, e)| *g == group && *e != 1).count();
+            ((1u64 << members) - 1).max(1)
+        };
+        let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64);
+        let groups = [Group::Rows, Group::Columns, Group::Depth].map(sets);
+        layouts.chain(groups).chain([Library::ALL.len() as u64, self.threads().len() as u64]).collect()
+    }
+
+    fn layouts_at(&self, digits: &[usize]) -> Vec<&Layout> {
+        self.tensors.iter().zip(digits).map(|(t, digit)| &t.layouts[*digit]).collect()
     }
 
     /// From layouts by container to those of `a`, `b`, `out`.
@@ -116,48 +91,32 @@ impl ContractionSpace {
         self.which.map(|w| layouts[w])
     }
 
-    /// How many configurations there are.
-    pub fn len(&self) -> u64 {
-        self.before.last().copied().unwrap_or(0)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub fn containers(&self) -> &[String] {
-        &self.tensors
-    }
-
-    /// Configuration `number`; `None` beyond the last one.
-    pub fn choice(&self, number: u64) -> Option<Choice> {
-        if number >= self.len() {
-            return None;
+    /// Configuration `number`; numbers beyond the last one wrap around.
+    pub fn choice(&self, mut number: u64) -> Result<Choice, ContractionError> {
+        let mut digits: Vec<usize> = Vec::new();
+        for radix in self.radices().into_iter().rev() {
+            digits.push((number % radix) as usize);
+            number /= radix;
         }
-        let combination = self.before.partition_point(|b| *b <= number) - 1;
-        let mut rest = number - self.before[combination];
-        let layouts = self.layouts_at(&self.digits(combination));
-        let axes = self.problem.axes(self.triple(&layouts)).ok()?;
-        let mut digit = |radix: usize| {
-            let digit = (rest % radix as u64) as usize;
-            rest /= radix as u64;
-            digit
-        };
-        let threads = self.threads()[digit(self.threads().len())];
-        let library = Library::ALL[digit(Library::ALL.len())];
-        let mut pick = |group: Group| {
+        digits.reverse();
+        let (layouts, knobs) = digits.split_at(self.tensors.len());
+        let layouts = self.layouts_at(layouts);
+        let axes = self.problem.axes(self.triple(&layouts))?;
+        let pick = |group: Group, digit: usize| {
             let mut sets = choices(&axes, group);
-            let at = digit(sets.len());
+            let at = digit % sets.len().max(1);
             sets.swap_remove(at)
         };
-        let mapping = Mapping { rows: pick(Group::Rows), columns: pick(Group::Columns), depth: pick(Group::Depth) };
-        Some(Choice { layouts: layouts.into_iter().cloned().collect(), mapping, library, threads })
+        let mapping =
+            Mapping { rows: pick(Group::Rows, knobs[0]), columns: pick(Group::Columns, knobs[1]), depth: pick(Group::Depth, knobs[2]) };
+        let (library, threads) = (Library::ALL[knobs[3]], self.threads()[knobs[4]]);
+        Ok(Choice { layouts: layouts.into_iter().cloned().collect(), mapping, library, threads })
     }
 
     /// The choice in the form in which plans hold it.
     pub fn kernel_config(&self, choice: &Choice) -> KernelConfig {
         KernelConfig {
-            layouts: self.tensors.iter().cloned().zip(choice.layouts.iter().cloned()).collect(),
+            layouts: self.tensors.iter().map(|t| t.data.clone()).zip(choice.layouts.iter().cloned()).collect(),
             knobs: Knobs::default().with("mapping", &choice.mapping).with("library", choice.library).with("threads", choice.threads),
         }
     }
@@ -168,23 +127,17 @@ impl ContractionSpace {
         self.problem.plan(layouts, &choice.mapping, choice.library, choice.threads)
     }
 
-    /// What configuration `number` hands to the library. Configurations of equal identity do the same and need one
-    /// measurement.
-    pub fn identity(&self, number: u64) -> Option<String> {
-        let choice = self.choice(number)?;
-        let Plan { call, origins, library, threads, .. } = self.plan(&choice).ok()?;
-        let at = if origins == [0; 3] { String::new() } else { format!(" at {origins:?}") };
-        Some(format!("{} {library} {threads} {}{at}", self.problem.dtype, call.normal()))
-    }
-
     /// Combinations of layouts under which one (batched) BLAS call with unit strides does everything, of all combinations.
     pub fn feasible(&self) -> Result<(u64, u64), ContractionError> {
+        let radices: Vec<usize> = self.tensors.iter().map(|t| t.layouts.len()).collect();
+        let combinations: usize = radices.iter().product();
         let mut feasible = 0;
-        for combination in 0..self.combinations() {
-            let layouts = self.layouts_at(&self.digits(combination));
-            feasible += u64::from(is_feasible(&self.problem.axes(self.triple(&layouts))?));
+        for combination in 0..combinations {
+            let mut rest = combination;
+            let digits: Vec<usize> = radices.iter().map(|r| (rest % r, rest /= r).0).collect();
+            feasible += u64::from(is_feasible(&self.problem.axes(self.triple(&self.layouts_at(&digits)))?));
         }
-        Ok((feasible, self.combinations() as u64))
+        Ok((feasible, combinations as u64))
     }
 
     /// Predicted seconds of a choice.
@@ -198,18 +151,56 @@ impl ContractionSpace {
         let (mapping, threads) = self.problem.best(self.triple(&layouts.iter().collect::<Vec<_>>()), self.cores)?;
         Ok(Choice { layouts, mapping, library: Library::DEFAULT, threads })
     }
+}
 
-    /// The number of a choice, if the space has it.
-    pub fn number(&self, choice: &Choice) -> Option<u64> {
-        let digits: Vec<usize> =
-            self.layouts.iter().zip(&choice.layouts).map(|(all, one)| all.iter().position(|l| l == one)).collect::<Option<_>>()?;
-        let combination = digits.iter().zip(&self.layouts).fold(0, |n, (digit, layouts)| n * layouts.len() + digit);
-        let (from, to) = (*self.before.get(combination)?, *self.before.get(combination + 1)?);
-        (from..to).find(|n| self.choice(*n).as_ref() == Some(choice))
+impl Space for ContractionSpace {
+    fn tensors(&self) -> &[TensorChoice] {
+        &self.tensors
+    }
+
+    fn count(&self) -> u64 {
+        self.radices().iter().product()
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        self.choice(n).map(|choice| self.kernel_config(&choice)).unwrap_or_default()
+    }
+
+    /// The call that the library receives, turned into normal form.
+    fn identity(&self, n: u64) -> String {
+        let plan = self.choice(n).and_then(|choice| self.plan(&choice));
+        // Permutations of the containers' own dims always make a plan; a number that does not is only like itself.
+        let Ok(Plan { call, origins, library, threads, .. }) = plan else { return format!("number {n}") };
+        let at = if origins == [0; 3] { String::new() } else { format!(" at {origins:?}") };
+        format!("{} {library} {threads} {}{at}", self.problem.dtype, call.normal())
+    }
+
+    /// Predicted seconds, as the bytes that one core would copy meanwhile.
+    fn promise(&self, n: u64) -> f64 {
+        let seconds = self.choice(n).and_then(|choice| self.seconds(&choice));
+        seconds.map_or(f64::INFINITY, |seconds| seconds * estimate::CORE_BYTES)
+    }
+
+    /// Mapping and threads are those predicted to be best under the configuration's layouts.
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        let bare = KernelConfig { layouts: config.layouts.clone(), knobs: Knobs::default() };
+        let plan = |config: &KernelConfig| self.problem.plan_of(config, self.cores);
+        matches!((plan(config), plan(&bare)), (Ok(x), Ok(y)) if x.call == y.call && x.threads == y.threads)
     }
 }
 
 impl Problem {
+    /// Reads the contraction of a kernel.
+    ///
+    /// # Errors
+    /// Anything but a contraction; one that is no matrix product.
+    pub fn of(spec: &KernelSpec) -> Result<Self, KernelError> {
+        match &spec.unit {
+            Unit::Operation(operation) => Ok(Problem::new(operation, &spec.containers, &spec.extents, &spec.sizes)?),
+            _ => Err(ContractionError::NotAContraction { operation: spec.name.clone(), label: "fused kernel".into() }.into()),
+        }
+    }
+
     /// Bytes of one element.
     pub fn width(&self) -> usize {
         self.dtype.bytes(1) as usize
