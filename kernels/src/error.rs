@@ -1,10 +1,13 @@
 //! Why a kernel could not be made, compiled or run.
 
+use crate::contraction::ContractionError;
 use sdfg::SymbolError;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
+    #[error(transparent)]
+    Contraction(#[from] ContractionError),
     #[error("`{kernel}` uses the container `{data}`, which the program does not declare")]
     UnknownContainer { kernel: String, data: String },
     #[error("`{kernel}`: {source}")]

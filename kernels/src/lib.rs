@@ -1,6 +1,7 @@
 //! From one scope plus one configuration to running code.
 
 pub mod buffer;
+pub mod contraction;
 pub mod device;
 pub mod error;
 pub mod kernel;

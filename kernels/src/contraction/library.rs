@@ -1,0 +1,193 @@
+//! The libraries that multiply matrices, behind one trait. All take any strides, write the output without reading it
+//! first (unless told to add), and split one product over the threads of the pool that they are called in.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One matrix product: `c (+)= alpha · a · b`, with `a` m×k, `b` k×n and `c` m×n.
+#[derive(Clone, Copy, Debug)]
+pub struct Product<T> {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    /// (row stride, column stride) in elements.
+    pub a: (*const T, isize, isize),
+    pub b: (*const T, isize, isize),
+    pub c: (*mut T, isize, isize),
+    pub alpha: T,
+    /// Add to `c` instead of overwriting it.
+    pub accumulate: bool,
+    /// Threads of the surrounding pool to use; 1 runs on the calling thread.
+    pub threads: usize,
+}
+
+/// A way to run a [`Product`].
+pub trait Multiply<T>: Sync {
+    /// # Safety
+    /// `a` and `b` must be readable and `c` writable at every row and column; no element of `c` may lie in `a` or `b`
+    /// nor be reached by two pairs of row and column.
+    unsafe fn run(&self, product: &Product<T>);
+}
+
+/// An element type that the libraries multiply.
+pub trait Element: gemmkit::GemmScalar + Send + Sync + 'static {
+    /// Rounded to nearest.
+    fn from_f64(value: f64) -> Self;
+}
+
+impl Element for f32 {
+    fn from_f64(value: f64) -> f32 {
+        value as f32
+    }
+}
+
+impl Element for f64 {
+    fn from_f64(value: f64) -> f64 {
+        value
+    }
+}
+
+/// Crate `gemm`.
+struct Gemm;
+
+impl<T: Element> Multiply<T> for Gemm {
+    unsafe fn run(&self, p: &Product<T>) {
+        let parallelism = match p.threads {
+            0 | 1 => gemm::Parallelism::None,
+            n => gemm::Parallelism::Rayon(n),
+        };
+        // This crate scales what `c` held by its first factor and the product by its second one; columns come before rows.
+        // SAFETY: the caller's promise is what this call asks for; with `read_dst` false `c` is only written.
+        unsafe {
+            gemm::gemm(
+                p.m,
+                p.n,
+                p.k,
+                p.c.0,
+                p.c.2,
+                p.c.1,
+                p.accumulate,
+                p.a.0,
+                p.a.2,
+                p.a.1,
+                p.b.0,
+                p.b.2,
+                p.b.1,
+                T::from_f64(1.0),
+                p.alpha,
+                false,
+                false,
+                false,
+                parallelism,
+            );
+        }
+    }
+}
+
+/// Crate `gemmkit`.
+struct Gemmkit;
+
+impl<T: Element> Multiply<T> for Gemmkit {
+    unsafe fn run(&self, p: &Product<T>) {
+        let parallelism = match p.threads {
+            0 | 1 => gemmkit::Parallelism::Serial,
+            n => gemmkit::Parallelism::Rayon(n),
+        };
+        let beta = T::from_f64(if p.accumulate { 1.0 } else { 0.0 });
+        // SAFETY: the caller's promise is what this call asks for; with beta 0 `c` is only written.
+        unsafe {
+            gemmkit::gemm_unchecked(
+                p.m,
+                p.k,
+                p.n,
+                p.alpha,
+                p.a.0,
+                p.a.1,
+                p.a.2,
+                p.b.0,
+                p.b.1,
+                p.b.2,
+                beta,
+                p.c.0,
+                p.c.1,
+                p.c.2,
+                parallelism,
+            );
+        }
+    }
+}
+
+/// The knob `library`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Library {
+    Gemm,
+    Gemmkit,
+}
+
+impl Library {
+    pub const ALL: [Library; 2] = [Library::Gemm, Library::Gemmkit];
+    /// What runs when nothing is chosen.
+    pub const DEFAULT: Library = Library::Gemm;
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Library::Gemm => "gemm",
+            Library::Gemmkit => "gemmkit",
+        }
+    }
+
+    pub fn implementation<T: Element>(self) -> &'static dyn Multiply<T> {
+        match self {
+            Library::Gemm => &Gemm,
+            Library::Gemmkit => &Gemmkit,
+        }
+    }
+}
+
+/// The knob `threads`: what the cores share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Threads {
+    /// One product after the other, each split over all cores.
+    Inside,
+    /// Whole products, taken by the cores as they become free.
+    Batch,
+}
+
+impl Threads {
+    pub const ALL: [Threads; 2] = [Threads::Inside, Threads::Batch];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Threads::Inside => "inside",
+            Threads::Batch => "batch",
+        }
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Library {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|l| l.name() == text).ok_or(())
+    }
+}
+
+impl FromStr for Threads {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|t| t.name() == text).ok_or(())
+    }
+}

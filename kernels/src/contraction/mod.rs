@@ -1,0 +1,15 @@
+//! Contractions as matrix products: which indices go where, which library runs them, and how the cores share them.
+
+mod estimate;
+mod executable;
+mod library;
+mod mapping;
+mod problem;
+mod scale;
+mod space;
+
+pub use executable::{ContractionKernel, Plan};
+pub use library::{Element, Library, Multiply, Product, Threads};
+pub use mapping::{Axis, Call, Group, Loop, Mapping, MappingError, choices, is_feasible, mappings};
+pub use problem::{ContractionError, Problem, Tensor};
+pub use space::{Choice, ContractionSpace};

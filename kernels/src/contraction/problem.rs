@@ -1,0 +1,228 @@
+//! A contraction under given sizes: its indices, groups and element type, read once from the operation.
+
+use super::mapping::{Axis, Group};
+use super::scale;
+use indexmap::IndexMap;
+use sdfg::{Bindings, Container, Dtype, Expr, Layout, Op, Operation, SymbolError};
+
+/// Why a contraction cannot be run as matrix products.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ContractionError {
+    #[error("`{operation}` is a {label}, not a contraction; ask the space of map kernels for it")]
+    NotAContraction { operation: String, label: String },
+    #[error("`{operation}` has no operand `{connector}`; a contraction has `a` and `b` and writes `out`")]
+    MissingOperand { operation: String, connector: String },
+    #[error("`{operation}` uses the container `{data}`, which the kernel does not declare")]
+    UnknownContainer { operation: String, data: String },
+    #[error("`{operation}`: `{data}` is subscripted by `{subscript}`; a contraction takes plain indices only, so copy the slice first")]
+    Subscript { operation: String, data: String, subscript: String },
+    #[error("`{operation}`: `{data}` has {dims} dims but {subscripts} subscripts")]
+    Arity { operation: String, data: String, dims: usize, subscripts: usize },
+    #[error("`{operation}`: the index `{index}` stands twice in the output `{data}`; the elements off the diagonal would never be written")]
+    Diagonal { operation: String, data: String, index: String },
+    #[error("`{operation}`: the index `{index}` is summed but stands in one operand only; sum that operand first: `sum(…, over: {index})`")]
+    Unpaired { operation: String, index: String },
+    #[error("`{operation}`: the index `{index}` stands in the output only; a contraction cannot repeat its result")]
+    Unsourced { operation: String, index: String },
+    #[error("`{operation}`: the index `{index}` runs over {extent} along one dim and {other} along another")]
+    Extent { operation: String, index: String, extent: usize, other: usize },
+    #[error("`{operation}`: a, b and out have the types {found}; matrix products exist for f32 and for f64, with all three alike")]
+    Dtype { operation: String, found: String },
+    #[error(
+        "`{operation}`: the layout `{layout}` of `{data}` does not order exactly the dims {dims:?}; matrix products take unblocked layouts"
+    )]
+    Layout { operation: String, data: String, layout: String, dims: Vec<String> },
+    #[error("`{operation}`: `{data}` is no valid part of `{of}`: as many dims, and offset plus size within each")]
+    View { operation: String, data: String, of: String },
+    #[error("`{operation}`: the scale must be a number known before the run, but it reads {what}")]
+    Scale { operation: String, what: String },
+    #[error("`{operation}`: {source}")]
+    Size { operation: String, source: SymbolError },
+    #[error("`{operation}`: the size {value} of `{dim}` is negative or too large")]
+    BadSize { operation: String, dim: String, value: i64 },
+    #[error("`{operation}` has no knob setting `{key}={value}`; it may be one of: {allowed}")]
+    Knob { operation: String, key: String, value: String, allowed: String },
+}
+
+/// One of the three tensors. A view is read as a part of the container that it is a view of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// The container that has the storage.
+    pub data: String,
+    /// Its dims and their sizes: what a layout orders.
+    pub dims: Vec<String>,
+    pub storage: Vec<usize>,
+    /// First element and extents of the part that is used.
+    pub offsets: Vec<usize>,
+    pub shape: Vec<usize>,
+    /// The index along each dim.
+    pub indices: Vec<String>,
+}
+
+/// `out = scale · Σ a · b` with numbers for sizes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    pub name: String,
+    pub dtype: Dtype,
+    pub scale: f64,
+    /// `a`, `b`, `out`.
+    pub tensors: [Tensor; 3],
+    /// In the order of the operation: (index, group, extent).
+    pub indices: Vec<(String, Group, usize)>,
+}
+
+impl Problem {
+    /// Reads an operation. `dims` and `sizes` are those of the program.
+    pub fn new(
+        operation: &Operation,
+        containers: &IndexMap<String, Container>,
+        dims: &IndexMap<String, Expr>,
+        sizes: &Bindings,
+    ) -> Result<Self, ContractionError> {
+        let name = operation.name.clone();
+        let Op::Contraction { scale } = &operation.op else {
+            return Err(ContractionError::NotAContraction { operation: name, label: operation.label().to_string() });
+        };
+        let size = |dim: &str| -> Result<usize, ContractionError> {
+            let expr = dims.get(dim).cloned().unwrap_or_else(|| Expr::sym(dim));
+            let value = expr.eval(sizes).map_err(|source| ContractionError::Size { operation: name.clone(), source })?;
+            usize::try_from(value).map_err(|_| ContractionError::BadSize { operation: name.clone(), dim: dim.to_string(), value })
+        };
+        let operand = |connector: &str| {
+            let found = operation.input(connector).or_else(|| operation.output(connector));
+            found.ok_or_else(|| ContractionError::MissingOperand { operation: name.clone(), connector: connector.to_string() })
+        };
+        let mut dtypes = Vec::new();
+        let mut tensor = |connector: &str| -> Result<Tensor, ContractionError> {
+            let operand = operand(connector)?;
+            let data = operand.data.clone();
+            let unknown = || ContractionError::UnknownContainer { operation: name.clone(), data: data.clone() };
+            let container = containers.get(&data).ok_or_else(unknown)?;
+            dtypes.push(container.dtype);
+            let plain = |e: &Expr| {
+                let subscript = || ContractionError::Subscript { operation: name.clone(), data: data.clone(), subscript: e.to_string() };
+                e.as_sym().filter(|s| operation.indices.contains_key(*s)).map(str::to_string).ok_or_else(subscript)
+            };
+            let indices: Vec<String> = operand.subscripts.iter().map(plain).collect::<Result<_, _>>()?;
+            if indices.len() != container.dims.len() {
+                let (dims, subscripts) = (container.dims.len(), indices.len());
+                return Err(ContractionError::Arity { operation: name.clone(), data, dims, subscripts });
+            }
+            let shape: Vec<usize> = container.dims.iter().map(|d| size(d)).collect::<Result<_, _>>()?;
+            let (mut root, mut offsets) = (container, vec![0usize; shape.len()]);
+            // A chain of views longer than there are containers would run in a circle.
+            for depth in 0.. {
+                let Some(view) = &root.view else { break };
+                let wrong = || ContractionError::View { operation: name.clone(), data: data.clone(), of: view.of.clone() };
+                root = containers.get(&view.of).filter(|_| depth < containers.len()).ok_or_else(wrong)?;
+                if view.offsets.len() != shape.len() || root.dims.len() != shape.len() {
+                    return Err(wrong());
+                }
+                for (total, offset) in offsets.iter_mut().zip(&view.offsets) {
+                    let offset = offset.eval(sizes).map_err(|source| ContractionError::Size { operation: name.clone(), source })?;
+                    *total = usize::try_from(offset).ok().and_then(|o| total.checked_add(o)).ok_or_else(wrong)?;
+                }
+            }
+            let storage: Vec<usize> = root.dims.iter().map(|d| size(d)).collect::<Result<_, _>>()?;
+            if (0..shape.len()).any(|d| offsets[d].checked_add(shape[d]).is_none_or(|end| end > storage[d])) {
+                return Err(ContractionError::View { operation: name.clone(), data, of: root.name.clone() });
+            }
+            Ok(Tensor { data: root.name.clone(), dims: root.dims.clone(), storage, offsets, shape, indices })
+        };
+        let tensors = [tensor("a")?, tensor("b")?, tensor("out")?];
+        let dtype = match dtypes.as_slice() {
+            [a, b, out] if a == b && b == out && matches!(a, Dtype::F32 | Dtype::F64) => *a,
+            _ => {
+                return Err(ContractionError::Dtype {
+                    operation: name,
+                    found: dtypes.iter().map(Dtype::to_string).collect::<Vec<_>>().join(", "),
+                });
+            }
+        };
+        let mut indices = Vec::new();
+        for index in operation.indices.keys() {
+            indices.extend(group(&name, index, &tensors)?);
+        }
+        let scale = scale::value(scale, sizes).map_err(|what| ContractionError::Scale { operation: name.clone(), what })?;
+        Ok(Problem { name, dtype, scale, tensors, indices })
+    }
+
+    /// Strides of the dims of tensor `t` under a layout of its storage, in elements.
+    fn strides(&self, t: usize, layout: &Layout) -> Result<Vec<usize>, ContractionError> {
+        let tensor = &self.tensors[t];
+        layout.strides(&tensor.dims, &tensor.storage).ok_or_else(|| ContractionError::Layout {
+            operation: self.name.clone(),
+            data: tensor.data.clone(),
+            layout: layout.to_string(),
+            dims: tensor.dims.clone(),
+        })
+    }
+
+    /// The first element of each tensor within its storage, under layouts of `a`, `b` and `out`.
+    pub fn origins(&self, layouts: [&Layout; 3]) -> Result<[usize; 3], ContractionError> {
+        let mut origins = [0; 3];
+        for (t, tensor) in self.tensors.iter().enumerate() {
+            origins[t] = self.strides(t, layouts[t])?.iter().zip(&tensor.offsets).map(|(s, o)| s * o).sum();
+        }
+        Ok(origins)
+    }
+
+    /// The axes under layouts of `a`, `b` and `out`.
+    pub fn axes(&self, layouts: [&Layout; 3]) -> Result<Vec<Axis>, ContractionError> {
+        let mut strides: [Vec<usize>; 3] = Default::default();
+        for (t, strides) in strides.iter_mut().enumerate() {
+            *strides = self.strides(t, layouts[t])?;
+        }
+        // An index that stands twice in an operand walks its diagonal: the strides add up.
+        let stride = |t: usize, index: &str| -> usize {
+            self.tensors[t].indices.iter().zip(&strides[t]).filter(|(i, _)| *i == index).map(|(_, s)| s).sum()
+        };
+        let axis = |(index, group, extent): &(String, Group, usize)| Axis {
+            index: index.clone(),
+            group: *group,
+            extent: *extent,
+            strides: [stride(0, index), stride(1, index), stride(2, index)],
+        };
+        Ok(self.indices.iter().map(axis).collect())
+    }
+
+    /// How many products are added up into one element of the output.
+    pub fn reduction(&self) -> usize {
+        self.indices.iter().filter(|(_, g, _)| *g == Group::Depth).map(|(_, _, e)| e).product()
+    }
+}
+
+/// The group of an index and its extent; `None` if no tensor has it.
+fn group(operation: &str, index: &str, tensors: &[Tensor; 3]) -> Result<Option<(String, Group, usize)>, ContractionError> {
+    let name = || (operation.to_string(), index.to_string());
+    let mut extents = tensors.iter().flat_map(|t| t.indices.iter().zip(&t.shape)).filter(|(i, _)| *i == index).map(|(_, e)| *e);
+    let Some(extent) = extents.next() else { return Ok(None) };
+    if let Some(other) = extents.find(|e| *e != extent) {
+        let (operation, index) = name();
+        return Err(ContractionError::Extent { operation, index, extent, other });
+    }
+    let [a, b, out] = tensors.each_ref().map(|t| t.indices.iter().filter(|i| *i == index).count());
+    if out > 1 {
+        let (operation, index) = name();
+        return Err(ContractionError::Diagonal { operation, data: tensors[2].data.clone(), index });
+    }
+    let group = match (a > 0, b > 0, out > 0) {
+        (true, true, true) => Group::Batch,
+        (true, false, true) => Group::Rows,
+        (false, true, true) => Group::Columns,
+        (true, true, false) => Group::Depth,
+        // A sum over one element is no sum.
+        (true, false, false) if extent == 1 => Group::Rows,
+        (false, true, false) if extent == 1 => Group::Columns,
+        (_, _, false) => {
+            let (operation, index) = name();
+            return Err(ContractionError::Unpaired { operation, index });
+        }
+        (false, false, true) if extent == 1 => Group::Batch,
+        (false, false, true) => {
+            let (operation, index) = name();
+            return Err(ContractionError::Unsourced { operation, index });
+        }
+    };
+    Ok(Some((index.to_string(), group, extent)))
+}

@@ -1,0 +1,274 @@
+//! Every way to run one contraction: layouts of its tensors × mappings × libraries × threads, decoded from a number.
+
+use super::estimate;
+use super::executable::Plan;
+use super::library::{Library, Threads};
+use super::mapping::{Call, Group, Mapping, choices, is_feasible, mappings};
+use super::problem::{ContractionError, Problem};
+use crate::error::KernelError;
+use crate::kernel::{KernelSpec, Space, TensorChoice};
+use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Layout, Unit};
+use std::fmt::Display;
+
+/// All plain permutations of the tensors and all knobs of one contraction.
+///
+/// Numbers are mixed radix, slowest digit first: the layout of each container, the sets of rows, columns and depth, the
+/// library, the threads. How many sets fuse depends on the layouts, so those digits wrap around: numbers that give the
+/// same configuration have the same [identity](Space::identity). Nothing is enumerated in advance.
+#[derive(Clone, Debug)]
+pub struct ContractionSpace {
+    problem: Problem,
+    cores: usize,
+    /// The distinct containers with their layouts, and for `a`, `b`, `out` which of them it is.
+    tensors: Vec<TensorChoice>,
+    which: [usize; 3],
+}
+
+/// One point of the space.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// By distinct container.
+    pub layouts: Vec<Layout>,
+    pub mapping: Mapping,
+    pub library: Library,
+    pub threads: Threads,
+}
+
+impl ContractionSpace {
+    /// `cores` is what the kernel will run on; on one core there is nothing to choose for `threads`.
+    pub fn new(problem: Problem, cores: usize) -> Self {
+        let mut tensors: Vec<TensorChoice> = Vec::new();
+        let which = problem.tensors.each_ref().map(|tensor| match tensors.iter().position(|t| t.data == tensor.data) {
+            Some(at) => at,
+            None => {
+                tensors.push(TensorChoice { data: tensor.data.clone(), layouts: Layout::permutations(&tensor.dims) });
+                tensors.len() - 1
+            }
+        });
+        ContractionSpace { problem, cores: cores.max(1), tensors, which }
+    }
+
+    /// The space of a kernel that is a contraction.
+    ///
+    /// # Errors
+    /// Anything but a contraction; one that is no matrix product (see [`ContractionError`]).
+    pub fn of(spec: &KernelSpec, cores: usize) -> Result<Self, KernelError> {
+        Ok(ContractionSpace::new(Problem::of(spec)?, cores))
+    }
+
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Cores first on whole products where there are enough of them.
+    fn threads(&self) -> &'static [Threads] {
+        let batch = self.problem.indices.iter().filter(|(_, g, _)| *g == Group::Batch).map(|(_, _, e)| *e).product::<usize>();
+        match self.cores {
+            1 => &[Threads::Inside],
+            cores if batch >= cores => &[Threads::Batch, Threads::Inside],
+            _ => &[Threads::Inside, Threads::Batch],
+        }
+    }
+
+    /// Values of each digit, slowest first; their product is the number of configurations.
+    pub fn radices(&self) -> Vec<u64> {
+        let sets = |group: Group| {
+            let members = self.problem.indices.iter().filter(|(_, g, e)| *g == group && *e != 1).count();
+            ((1u64 << members) - 1).max(1)
+        };
+        let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64);
+        let groups = [Group::Rows, Group::Columns, Group::Depth].map(sets);
+        layouts.chain(groups).chain([Library::ALL.len() as u64, self.threads().len() as u64]).collect()
+    }
+
+    fn layouts_at(&self, digits: &[usize]) -> Vec<&Layout> {
+        self.tensors.iter().zip(digits).map(|(t, digit)| &t.layouts[*digit]).collect()
+    }
+
+    /// From layouts by container to those of `a`, `b`, `out`.
+    fn triple<'a>(&self, layouts: &[&'a Layout]) -> [&'a Layout; 3] {
+        self.which.map(|w| layouts[w])
+    }
+
+    /// Configuration `number`; numbers beyond the last one wrap around.
+    pub fn choice(&self, mut number: u64) -> Result<Choice, ContractionError> {
+        let mut digits: Vec<usize> = Vec::new();
+        for radix in self.radices().into_iter().rev() {
+            digits.push((number % radix) as usize);
+            number /= radix;
+        }
+        digits.reverse();
+        let (layouts, knobs) = digits.split_at(self.tensors.len());
+        let layouts = self.layouts_at(layouts);
+        let axes = self.problem.axes(self.triple(&layouts))?;
+        let pick = |group: Group, digit: usize| {
+            let mut sets = choices(&axes, group);
+            let at = digit % sets.len().max(1);
+            sets.swap_remove(at)
+        };
+        let mapping =
+            Mapping { rows: pick(Group::Rows, knobs[0]), columns: pick(Group::Columns, knobs[1]), depth: pick(Group::Depth, knobs[2]) };
+        let (library, threads) = (Library::ALL[knobs[3]], self.threads()[knobs[4]]);
+        Ok(Choice { layouts: layouts.into_iter().cloned().collect(), mapping, library, threads })
+    }
+
+    /// The choice in the form in which plans hold it.
+    pub fn kernel_config(&self, choice: &Choice) -> KernelConfig {
+        KernelConfig {
+            layouts: self.tensors.iter().map(|t| t.data.clone()).zip(choice.layouts.iter().cloned()).collect(),
+            knobs: Knobs::default().with("mapping", &choice.mapping).with("library", choice.library).with("threads", choice.threads),
+        }
+    }
+
+    /// Everything worked out for a choice of this space.
+    pub fn plan(&self, choice: &Choice) -> Result<Plan, ContractionError> {
+        let layouts = self.triple(&choice.layouts.iter().collect::<Vec<_>>());
+        self.problem.plan(layouts, &choice.mapping, choice.library, choice.threads)
+    }
+
+    /// Combinations of layouts under which one (batched) BLAS call with unit strides does everything, of all combinations.
+    pub fn feasible(&self) -> Result<(u64, u64), ContractionError> {
+        let radices: Vec<usize> = self.tensors.iter().map(|t| t.layouts.len()).collect();
+        let combinations: usize = radices.iter().product();
+        let mut feasible = 0;
+        for combination in 0..combinations {
+            let mut rest = combination;
+            let digits: Vec<usize> = radices.iter().map(|r| (rest % r, rest /= r).0).collect();
+            feasible += u64::from(is_feasible(&self.problem.axes(self.triple(&self.layouts_at(&digits)))?));
+        }
+        Ok((feasible, combinations as u64))
+    }
+
+    /// Predicted seconds of a choice.
+    pub fn seconds(&self, choice: &Choice) -> Result<f64, ContractionError> {
+        let plan = self.plan(choice)?;
+        Ok(estimate::seconds(&plan.call, choice.threads, self.cores, self.problem.width()))
+    }
+
+    /// The knobs that a person would expect to be good under given layouts (by distinct container).
+    pub fn default_choice(&self, layouts: Vec<Layout>) -> Result<Choice, ContractionError> {
+        let (mapping, threads) = self.problem.best(self.triple(&layouts.iter().collect::<Vec<_>>()), self.cores)?;
+        Ok(Choice { layouts, mapping, library: Library::DEFAULT, threads })
+    }
+}
+
+impl Space for ContractionSpace {
+    fn tensors(&self) -> &[TensorChoice] {
+        &self.tensors
+    }
+
+    fn count(&self) -> u64 {
+        self.radices().iter().product()
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        self.choice(n).map(|choice| self.kernel_config(&choice)).unwrap_or_default()
+    }
+
+    /// The call that the library receives, turned into normal form.
+    fn identity(&self, n: u64) -> String {
+        let plan = self.choice(n).and_then(|choice| self.plan(&choice));
+        // Permutations of the containers' own dims always make a plan; a number that does not is only like itself.
+        let Ok(Plan { call, origins, library, threads, .. }) = plan else { return format!("number {n}") };
+        let at = if origins == [0; 3] { String::new() } else { format!(" at {origins:?}") };
+        format!("{} {library} {threads} {}{at}", self.problem.dtype, call.normal())
+    }
+
+    /// Predicted seconds, as the bytes that one core would copy meanwhile.
+    fn promise(&self, n: u64) -> f64 {
+        let seconds = self.choice(n).and_then(|choice| self.seconds(&choice));
+        seconds.map_or(f64::INFINITY, |seconds| seconds * estimate::CORE_BYTES)
+    }
+
+    /// Mapping and threads are those predicted to be best under the configuration's layouts.
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        let bare = KernelConfig { layouts: config.layouts.clone(), knobs: Knobs::default() };
+        let plan = |config: &KernelConfig| self.problem.plan_of(config, self.cores);
+        matches!((plan(config), plan(&bare)), (Ok(x), Ok(y)) if x.call == y.call && x.threads == y.threads)
+    }
+}
+
+impl Problem {
+    /// Reads the contraction of a kernel.
+    ///
+    /// # Errors
+    /// Anything but a contraction; one that is no matrix product.
+    pub fn of(spec: &KernelSpec) -> Result<Self, KernelError> {
+        match &spec.unit {
+            Unit::Operation(operation) => Ok(Problem::new(operation, &spec.containers, &spec.extents, &spec.sizes)?),
+            _ => Err(ContractionError::NotAContraction { operation: spec.name.clone(), label: "fused kernel".into() }.into()),
+        }
+    }
+
+    /// Bytes of one element.
+    pub fn width(&self) -> usize {
+        self.dtype.bytes(1) as usize
+    }
+
+    /// Everything worked out for given layouts of `a`, `b`, `out` and given knobs.
+    pub fn plan(&self, layouts: [&Layout; 3], mapping: &Mapping, library: Library, threads: Threads) -> Result<Plan, ContractionError> {
+        let axes = self.axes(layouts)?;
+        let call = Call::new(mapping, &axes).ok_or_else(|| self.unknown("mapping", mapping, mappings(&axes).iter()))?;
+        Ok(Plan { call, origins: self.origins(layouts)?, scale: self.scale, library, threads })
+    }
+
+    /// The plan of a configuration. Absent layouts are the containers' own order, absent knobs the predicted best.
+    pub fn plan_of(&self, config: &KernelConfig, cores: usize) -> Result<Plan, ContractionError> {
+        let natural = self.tensors.each_ref().map(|t| Layout::of(&t.dims));
+        let mut layouts = natural.each_ref();
+        for (layout, tensor) in layouts.iter_mut().zip(&self.tensors) {
+            *layout = config.layouts.get(&tensor.data).unwrap_or(layout);
+        }
+        let library = match config.knobs.get("library") {
+            None => Library::DEFAULT,
+            Some(text) => text.parse().map_err(|()| self.unknown("library", text, Library::ALL.iter()))?,
+        };
+        let mut threads: Option<Threads> = match config.knobs.get("threads") {
+            None => None,
+            Some(text) => Some(text.parse().map_err(|()| self.unknown("threads", text, Threads::ALL.iter()))?),
+        };
+        let mapping = match config.knobs.get("mapping") {
+            None => {
+                let (mapping, best) = self.best(layouts, cores)?;
+                threads = threads.or(Some(best));
+                mapping
+            }
+            Some(text) => match text.parse() {
+                Ok(mapping) => mapping,
+                Err(_) => return Err(self.unknown("mapping", text, mappings(&self.axes(layouts)?).iter())),
+            },
+        };
+        let mut plan = self.plan(layouts, &mapping, library, threads.unwrap_or(Threads::Inside))?;
+        if threads.is_none() {
+            plan.threads = faster(&plan.call, cores, self.width()).1;
+        }
+        Ok(plan)
+    }
+
+    /// The mapping and threads with the least predicted time; of equals the first.
+    pub fn best(&self, layouts: [&Layout; 3], cores: usize) -> Result<(Mapping, Threads), ContractionError> {
+        let axes = self.axes(layouts)?;
+        let timed = mappings(&axes).into_iter().filter_map(|mapping| {
+            let (seconds, threads) = faster(&Call::new(&mapping, &axes)?, cores, self.width());
+            Some((seconds, mapping, threads))
+        });
+        let best = timed.min_by(|(x, ..), (y, ..)| x.total_cmp(y)).map(|(_, mapping, threads)| (mapping, threads));
+        best.ok_or_else(|| self.unknown("mapping", "", std::iter::empty::<&Mapping>()))
+    }
+
+    fn unknown<D: Display>(&self, key: &str, value: impl Display, allowed: impl Iterator<Item = D>) -> ContractionError {
+        ContractionError::Knob {
+            operation: self.name.clone(),
+            key: key.to_string(),
+            value: value.to_string(),
+            allowed: allowed.map(|a| a.to_string()).collect::<Vec<_>>().join(", "),
+        }
+    }
+}
+
+/// Predicted seconds and threads of the better way to use the cores.
+fn faster(call: &Call, cores: usize, bytes: usize) -> (f64, Threads) {
+    let timed = Threads::ALL.map(|threads| (estimate::seconds(call, threads, cores, bytes), threads));
+    if timed[1].0 < timed[0].0 { timed[1] } else { timed[0] }
+}
