@@ -1,8 +1,10 @@
 //! A layered drawing of a directed graph: sources on top, edges downwards, few crossings (Sugiyama, Tagawa, Toda 1981).
 //!
-//! 1. Layers by longest path; sources sink to their first reader. 2. Edges that skip layers get a waypoint in each. 3. Order within the
-//! layers by barycentres, swept down and up. 4. Places by least squares: each node is drawn towards the mean of its
-//! neighbours, and overlaps are resolved exactly by pooling (isotonic regression), which keeps the order.
+//! - Layers by longest path; sources sink to their first reader.
+//! - Edges that skip layers get a waypoint in each.
+//! - Order within the layers by barycentres, swept down and up.
+//! - Places by least squares: each node is drawn towards the mean of its neighbours, and overlaps are resolved exactly
+//!   by pooling (isotonic regression), which keeps the order.
 
 /// Size of one node; all lengths are in pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,8 +61,7 @@ fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut done = vec![false; count];
     let mut ready: Vec<usize> = (0..count).filter(|n| incoming[*n] == 0).collect();
     let mut next_unseen = 0;
-    loop {
-        let Some(node) = ready.pop().or_else(|| (next_unseen..count).find(|n| !done[*n])) else { break };
+    while let Some(node) = ready.pop().or_else(|| (next_unseen..count).find(|n| !done[*n])) {
         if done[node] {
             continue;
         }

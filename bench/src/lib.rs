@@ -18,6 +18,7 @@ pub mod stats;
 pub mod table;
 pub mod unit;
 
+pub use machine::Machine;
 pub use model::Report;
 pub use protocol::{Cache, Contender, Protocol, Timing};
 pub use record::Provenance;

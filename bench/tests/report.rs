@@ -1,6 +1,7 @@
 //! The report as a whole: what it refuses, what it survives, and that it stands alone.
 
 use bench::model::*;
+use bench::mue::TensorVolume;
 use bench::plot;
 use bench::report::{self, ReportError};
 use bench::{Bytes, Cache, Flop, Measured, Milliseconds, Provenance, Quantity, Timing};
@@ -31,6 +32,7 @@ fn full(name: &str) -> Report {
         ours: Some(Quantity::Predicted(Milliseconds(1.0))),
         percent_of_peak: Some(1.0),
         mue: Some(MueFactors { io: 1.0, bandwidth: 0.5 }),
+        moves: vec![TensorVolume { tensor: text(), bytes: Bytes(80) }],
         kernel: Some(text()),
         holds: vec![text()],
     };

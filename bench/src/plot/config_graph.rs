@@ -36,11 +36,11 @@ pub fn config_graph(program: &str, graph: &ConfigGraph) -> Result<String, PlotEr
             canvas.line(&[(left, y(n)), (RIGHT, y(n))], GRID, 1)?;
             canvas.text(left - 20, y(n), 13, INK, Anchor::Right, &fitted(layer, 13, 200))?;
         }
+        let best = best(graph);
         let ends = |edge: &ConfigEdge| Some((*places.get(edge.from)?, *places.get(edge.to)?));
         for edge in graph.edges.iter().filter(|e| !e.chosen) {
             let Some((from, to)) = ends(edge) else { continue };
-            let layer = |e: &ConfigEdge| graph.nodes.get(e.from).map(|n| n.layer);
-            let best = graph.edges.iter().filter(|e| layer(e) == layer(edge)).map(|e| e.time.0.0).fold(f64::INFINITY, f64::min);
+            let best = graph.nodes.get(edge.from).and_then(|n| best.get(n.layer)).copied().unwrap_or(edge.time.0.0);
             let shade = if edge.time.0.0 > 0.0 { (best / edge.time.0.0).powi(2) } else { 1.0 };
             canvas.line(&[from, to], MUTED.mix(0.12 + 0.5 * shade), 1)?;
         }
@@ -62,6 +62,17 @@ pub fn config_graph(program: &str, graph: &ConfigGraph) -> Result<String, PlotEr
         }
         Ok(())
     })
+}
+
+/// The fastest edge out of each layer.
+fn best(graph: &ConfigGraph) -> Vec<f64> {
+    let mut best = vec![f64::INFINITY; graph.layers.len()];
+    for edge in &graph.edges {
+        if let Some(least) = graph.nodes.get(edge.from).and_then(|n| best.get_mut(n.layer)) {
+            *least = least.min(edge.time.0.0);
+        }
+    }
+    best
 }
 
 /// Nodes of a layer spread evenly over its line.

@@ -91,6 +91,16 @@ pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
     table
 }
 
+/// What Q of each kernel is made of.
+pub fn tensors(rows: &[OperatorRow]) -> Table {
+    let mut table = Table::new(&[("kernel", "", Left), ("Q", "", Right), ("tensors", "", Left)]);
+    for row in rows.iter().filter(|r| !r.moves.is_empty()) {
+        let list: Vec<String> = row.moves.iter().map(|t| format!("{} {}", t.tensor, t.bytes)).collect();
+        table.row(vec![Cell::text(&row.name), bytes(row.moves.iter().map(|t| t.bytes).sum()), Cell::text(list.join(", "))]);
+    }
+    table
+}
+
 pub fn waterfall(report: &Report) -> Table {
     let mut table = Table::new(&[
         ("stage", "", Left),
