@@ -4,6 +4,7 @@
 
 use bench::machine::{CacheLevel, Machine};
 use bench::model::*;
+use bench::mue::TensorVolume;
 use bench::{Bytes, Cache, Flop, Measured, Milliseconds, Provenance, Quantity, Timing};
 use indexmap::IndexMap;
 use sdfg::{Class, Pass};
@@ -94,6 +95,7 @@ fn row(name: &str, lines: &[&Line], fused: bool) -> OperatorRow {
         ours: if alone { None } else { measured(ours) },
         percent_of_peak: (!alone).then_some(flop / ours / 1e6 / 330.0 * 100.0),
         mue: (!alone).then_some(MueFactors { io: if fused { 0.97 } else { 0.8 }, bandwidth: 4.0 * (input + output) / ours / 24.0 * 1.45 }),
+        moves: [("x", input), ("y", output)].map(|(t, m)| TensorVolume { tensor: t.into(), bytes: Bytes(4 * elements(m)) }).to_vec(),
         kernel: (!fused).then(|| lines[0].7.into()),
         holds: if fused { lines.iter().map(|l| l.0.into()).collect() } else { vec![] },
     }

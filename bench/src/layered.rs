@@ -1,8 +1,10 @@
 //! A layered drawing of a directed graph: sources on top, edges downwards, few crossings (Sugiyama, Tagawa, Toda 1981).
 //!
-//! 1. Layers by longest path from the sources. 2. Edges that skip layers get a waypoint in each. 3. Order within the
-//! layers by barycentres, swept down and up. 4. Places by least squares: each node is drawn towards the mean of its
-//! neighbours, and overlaps are resolved exactly by pooling (isotonic regression), which keeps the order.
+//! - Layers by longest path; sources sink to their first reader.
+//! - Edges that skip layers get a waypoint in each.
+//! - Order within the layers by barycentres, swept down and up.
+//! - Places by least squares: each node is drawn towards the mean of its neighbours, and overlaps are resolved exactly
+//!   by pooling (isotonic regression), which keeps the order.
 
 /// Size of one node; all lengths are in pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,12 +57,11 @@ fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
         incoming[*to] += 1;
         outgoing[*from].push(*to);
     }
-    let mut layer = vec![0; count];
+    let mut layer = vec![0usize; count];
     let mut done = vec![false; count];
     let mut ready: Vec<usize> = (0..count).filter(|n| incoming[*n] == 0).collect();
     let mut next_unseen = 0;
-    loop {
-        let Some(node) = ready.pop().or_else(|| (next_unseen..count).find(|n| !done[*n])) else { break };
+    while let Some(node) = ready.pop().or_else(|| (next_unseen..count).find(|n| !done[*n])) {
         if done[node] {
             continue;
         }
@@ -76,6 +77,14 @@ fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
                     ready.push(*to);
                 }
             }
+        }
+    }
+    // A source stands right above the first node that reads it rather than at the very top.
+    for node in 0..count {
+        let reads = edges.iter().any(|(f, t)| *t == node && *f != node && *f < count);
+        let first = outgoing[node].iter().map(|to| layer[*to]).min();
+        if let (false, Some(first)) = (reads, first) {
+            layer[node] = first.saturating_sub(1);
         }
     }
     layer

@@ -1,6 +1,6 @@
 //! Measuring and showing: one protocol for every time, one record of where it came from, one report for a person.
 //!
-//! A number has a unit in its type ([`unit`]), a time was either predicted or measured ([`unit::Quantity`]), and nothing
+//! A number has a unit in its type ([`mod@unit`]), a time was either predicted or measured ([`unit::Quantity`]), and nothing
 //! is shown without the machine and the command that make it again ([`record::Provenance`]). The pipeline fills a
 //! [`model::Report`]; [`report::write`] turns it into `report.html` and one SVG per figure.
 
@@ -18,6 +18,7 @@ pub mod stats;
 pub mod table;
 pub mod unit;
 
+pub use machine::Machine;
 pub use model::Report;
 pub use protocol::{Cache, Contender, Protocol, Timing};
 pub use record::Provenance;

@@ -4,6 +4,7 @@
 //! are methods, so that they cannot disagree with what they are derived from. No value is ever negative or NaN
 //! ([`crate::check`]).
 
+use crate::mue::{Mue, TensorVolume};
 use crate::protocol::Timing;
 use crate::record::Provenance;
 use crate::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};
@@ -132,6 +133,9 @@ pub struct OperatorRow {
     pub percent_of_peak: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mue: Option<MueFactors>,
+    /// The tensors that Q of the MUE is made of.
+    #[serde(default)]
+    pub moves: Vec<TensorVolume>,
     /// Of an operator: the kernel that holds it. Of a kernel: its name in the paper, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
@@ -146,6 +150,12 @@ pub struct MueFactors {
     pub io: f64,
     /// B/B̂.
     pub bandwidth: f64,
+}
+
+impl From<&Mue> for MueFactors {
+    fn from(mue: &Mue) -> Self {
+        MueFactors { io: mue.io, bandwidth: mue.bandwidth }
+    }
 }
 
 impl MueFactors {

@@ -1,7 +1,7 @@
 //! Where a number comes from, and the open file that keeps every raw sample.
 
 use crate::atomic;
-use crate::machine::Machine;
+pub use crate::machine::Machine;
 use crate::protocol::Cache;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};

@@ -113,7 +113,8 @@ impl Table {
     pub fn html(&self) -> String {
         let mut out = String::from("<div class=\"scroll\"><table class=\"sortable\"><thead><tr>");
         for column in &self.columns {
-            let _ = write!(out, "<th{}><button type=\"button\">{}</button></th>", column.align.class(), escape(&column.title()));
+            let unit = if column.unit.is_empty() { String::new() } else { format!("<small>[{}]</small>", escape(column.unit)) };
+            let _ = write!(out, "<th{}><button type=\"button\">{}{unit}</button></th>", column.align.class(), escape(&column.name));
         }
         out.push_str("</tr></thead><tbody>");
         for row in &self.rows {

@@ -93,7 +93,7 @@ impl Axis {
                 let decades = (self.high / self.low).log10();
                 let marks: &[f64] = match decades {
                     d if d < 0.7 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0],
-                    d if d < 3.0 => &[1.0, 2.0, 5.0],
+                    d if d < 3.5 => &[1.0, 2.0, 5.0],
                     _ => &[1.0],
                 };
                 let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);

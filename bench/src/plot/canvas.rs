@@ -29,7 +29,7 @@ pub fn class_colour(class: Class) -> RGBColor {
 const FAMILY: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
 
 /// Mean width of a character over its font size, in the fonts of [`FAMILY`].
-const CHARACTER: f64 = 0.56;
+const CHARACTER: f64 = 0.6;
 
 pub fn text_width(text: &str, size: i32) -> i32 {
     (text.chars().count() as f64 * f64::from(size) * CHARACTER).ceil() as i32

@@ -12,8 +12,8 @@ const ROW: i32 = 62;
 const TOP: i32 = 92;
 const RIGHT: i32 = 660;
 
-/// Layers from top to bottom, a dot for each layout in its layer, a line for each measured configuration; the darker a
-/// line, the faster it is among those of its layer. References that lead nowhere are not drawn.
+/// Layers from top to bottom, a dot for each layout in its layer, a line for each measured configuration; the stronger
+/// a line, the faster it is among those of its layer. References that lead nowhere are not drawn.
 ///
 /// # Errors
 /// [`PlotError::Empty`] without nodes; [`PlotError::OffScale`] for a time that is negative or not a finite number.
@@ -31,23 +31,23 @@ pub fn config_graph(program: &str, graph: &ConfigGraph) -> Result<String, PlotEr
         canvas.line(&[(24, 48), (48, 48)], CHOSEN, 3)?;
         canvas.text(56, 48, 12, MUTED, Anchor::Left, "chosen path, measured time of each kernel [ms]")?;
         canvas.line(&[(370, 48), (394, 48)], MUTED.mix(0.6), 1)?;
-        canvas.text(402, 48, 12, MUTED, Anchor::Left, "other configurations, darker is faster")?;
+        canvas.text(402, 48, 12, MUTED, Anchor::Left, "other configurations, stronger is faster")?;
         for (n, layer) in graph.layers.iter().enumerate() {
             canvas.line(&[(left, y(n)), (RIGHT, y(n))], GRID, 1)?;
             canvas.text(left - 20, y(n), 13, INK, Anchor::Right, &fitted(layer, 13, 200))?;
         }
+        let best = best(graph);
         let ends = |edge: &ConfigEdge| Some((*places.get(edge.from)?, *places.get(edge.to)?));
         for edge in graph.edges.iter().filter(|e| !e.chosen) {
             let Some((from, to)) = ends(edge) else { continue };
-            let layer = |e: &ConfigEdge| graph.nodes.get(e.from).map(|n| n.layer);
-            let best = graph.edges.iter().filter(|e| layer(e) == layer(edge)).map(|e| e.time.0.0).fold(f64::INFINITY, f64::min);
+            let best = graph.nodes.get(edge.from).and_then(|n| best.get(n.layer)).copied().unwrap_or(edge.time.0.0);
             let shade = if edge.time.0.0 > 0.0 { (best / edge.time.0.0).powi(2) } else { 1.0 };
             canvas.line(&[from, to], MUTED.mix(0.12 + 0.5 * shade), 1)?;
         }
         for edge in graph.edges.iter().filter(|e| e.chosen) {
             let Some((from, to)) = ends(edge) else { continue };
             canvas.line(&[from, to], CHOSEN, 3)?;
-            let label = format!("{}  {}", fitted(&edge.label, 11, 200), Milliseconds(edge.time.0.0));
+            let label = format!("{} · {}", fitted(&edge.label, 11, 200), Milliseconds(edge.time.0.0));
             canvas.text(RIGHT + 24, (from.1 + to.1) / 2, 11, MUTED, Anchor::Left, &label)?;
         }
         for (node, at) in graph.nodes.iter().zip(&places) {
@@ -62,6 +62,17 @@ pub fn config_graph(program: &str, graph: &ConfigGraph) -> Result<String, PlotEr
         }
         Ok(())
     })
+}
+
+/// The fastest edge out of each layer.
+fn best(graph: &ConfigGraph) -> Vec<f64> {
+    let mut best = vec![f64::INFINITY; graph.layers.len()];
+    for edge in &graph.edges {
+        if let Some(least) = graph.nodes.get(edge.from).and_then(|n| best.get_mut(n.layer)) {
+            *least = least.min(edge.time.0.0);
+        }
+    }
+    best
 }
 
 /// Nodes of a layer spread evenly over its line.

@@ -57,7 +57,7 @@ pub fn totals(program: &str, contenders: &[ContenderTimes]) -> Result<String, Pl
                 canvas.line(&[(lower, y), (upper, y)], INK, 1)?;
                 canvas.line(&[(lower, y - 5), (lower, y + 5)], INK, 1)?;
                 canvas.line(&[(upper, y - 5), (upper, y + 5)], INK, 1)?;
-                label += &format!("  [{}, {}]", significant(interval.lower), significant(interval.upper));
+                label += &format!(" [{}, {}]", significant(interval.lower), significant(interval.upper));
             }
             canvas.text(RIGHT + 14, y, 12, INK, Anchor::Left, &label)?;
         }

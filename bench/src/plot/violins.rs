@@ -5,11 +5,12 @@ use super::axis::Axis;
 use super::canvas::{Anchor, BEST, CHOSEN, Canvas, INK, MUTED, RULE, class_colour, figure, fitted, text_width};
 use crate::model::KernelSweep;
 use crate::stats::Samples;
+use sdfg::Class;
 
 const NAME: &str = "violins";
 const ROW: i32 = 54;
 const HALF: f64 = 20.0;
-const TOP: i32 = 72;
+const TOP: i32 = 96;
 const RIGHT: i32 = 880;
 /// Marks of rule-following configurations beyond this number would only overlap.
 const MARKS: usize = 400;
@@ -26,6 +27,7 @@ pub fn violins(title: &str, sweeps: &[&KernelSweep]) -> Result<String, PlotError
     let bottom = TOP + ROW * sweeps.len() as i32;
     figure(1000, bottom + 52, title, |canvas| {
         legend(canvas)?;
+        classes(canvas, &sweeps)?;
         axis.horizontal(canvas, TOP, bottom, "measured median time of one configuration [ms, logarithmic]")?;
         for (n, sweep) in sweeps.iter().enumerate() {
             let y = TOP + ROW * n as i32 + ROW / 2;
@@ -47,8 +49,17 @@ fn legend(canvas: &Canvas<'_>) -> Result<(), PlotError> {
     canvas.diamond((at, 48), 6, CHOSEN)?;
     let at = entry("fastest")?;
     canvas.line(&[(at, 40), (at, 56)], BEST, 3)?;
+    let at = entry("median")?;
+    canvas.line(&[(at, 42), (at, 54)], MUTED, 2)?;
     let at = entry("follows the rules: vector dim innermost, reduced dim vectorised")?;
     canvas.dot((at, 48), 3, RULE, true)
+}
+
+/// Only the classes that occur.
+fn classes(canvas: &Canvas<'_>, sweeps: &[&KernelSweep]) -> Result<(), PlotError> {
+    let kinds = [(Class::Contraction, "contraction"), (Class::Normalization, "normalization"), (Class::Elementwise, "elementwise")];
+    let present = kinds.into_iter().filter(|(class, _)| sweeps.iter().any(|s| s.class == *class));
+    canvas.legend(24, 70, &present.map(|(class, name)| (name, class_colour(class), true)).collect::<Vec<_>>())
 }
 
 fn violin(canvas: &Canvas<'_>, axis: &Axis, y: i32, sweep: &KernelSweep) -> Result<(), PlotError> {

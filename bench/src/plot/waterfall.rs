@@ -67,7 +67,8 @@ fn panel(
         let end = axis.at(*value);
         canvas.bar((from, row(n) - 11), ((end - from).max(1), 22), if last { OURS } else { BEFORE }, *measured)?;
         let base = *first.get_or_insert(*value);
-        let change = if n > 0 && base > 0.0 { format!("  {:+.0}%", 100.0 * (value / base - 1.0)) } else { String::new() };
+        let change =
+            if n > 0 && base > 0.0 { format!(" · {:+.0}%", 100.0 * (value / base - 1.0)).replace('-', "−") } else { String::new() };
         canvas.text(end + 7, row(n), 12, INK, Anchor::Left, &format!("{}{change}", label(*value)))?;
     }
     Ok(())

@@ -62,7 +62,7 @@ pub fn draw(report: &Report) -> Result<Vec<Figure>, PlotError> {
     add(
         "classes",
         Section::Classes,
-        "Where the flop are and where the time goes: the classes that compute least take more than their share.",
+        "Where the flop are and where the time goes, before and after.",
         plot::classes(program, &report.classes),
     )?;
     add(

@@ -126,6 +126,7 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
             Some(Section::Operators),
             vec![
                 ("Kernels of the plan", tables::operators(&report.kernels, "holds")),
+                ("What each kernel must move (Q)", tables::tensors(&report.kernels)),
                 ("Operators, unfused", tables::operators(&report.operators, "kernel")),
             ],
         ),

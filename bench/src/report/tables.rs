@@ -46,8 +46,8 @@ pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
         ("pass", "", Left),
         ("class", "", Left),
         ("flop", "", Right),
-        ("input", "10⁶ elements", Right),
-        ("output", "10⁶ elements", Right),
+        ("input", "10⁶ el.", Right),
+        ("output", "10⁶ el.", Right),
         ("bytes", "", Right),
         ("flop/byte", "", Right),
         ("unfused", "ms", Right),
@@ -72,7 +72,7 @@ pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
             millions(row.input_elements),
             millions(row.output_elements),
             bytes(row.bytes),
-            factor(row.flop_per_byte()),
+            row.flop_per_byte().map_or_else(Cell::none, |f| Cell::text(significant(f)).sorted_by(f)),
             time(row.unfused),
             time(row.ours),
             factor(row.speedup()),
@@ -87,6 +87,16 @@ pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
             },
             Cell::text(held),
         ]);
+    }
+    table
+}
+
+/// What Q of each kernel is made of.
+pub fn tensors(rows: &[OperatorRow]) -> Table {
+    let mut table = Table::new(&[("kernel", "", Left), ("Q", "", Right), ("tensors", "", Left)]);
+    for row in rows.iter().filter(|r| !r.moves.is_empty()) {
+        let list: Vec<String> = row.moves.iter().map(|t| format!("{} {}", t.tensor, t.bytes)).collect();
+        table.row(vec![Cell::text(&row.name), bytes(row.moves.iter().map(|t| t.bytes).sum()), Cell::text(list.join(", "))]);
     }
     table
 }
