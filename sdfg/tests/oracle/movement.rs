@@ -162,10 +162,10 @@ fn operators_are_grouped_and_definitions_add_up() {
     let (mask, softmax, scaling) = (4 * 25, 4 * 50, 4 * 50);
     let all = definitions(&p, &p).unwrap();
     let unfused: Vec<u64> = all.iter().map(|d| d.unfused_bytes).collect();
-    assert_eq!(unfused, [grouped + mask, grouped, grouped + mask, grouped + softmax + scaling, single]);
+    assert_eq!(unfused, [grouped + mask, grouped, grouped + mask, grouped + softmax + scaling, single + scaling, single]);
     let fused: Vec<u64> = all.iter().map(|d| d.fused_bytes).collect();
-    assert_eq!(fused, [single + mask, single, single, single, single]);
-    assert_eq!(all[4].reduction, 0.0);
+    assert_eq!(fused, [single + mask, single, single, single, single, single]);
+    assert_eq!(all[5].reduction, 0.0);
     assert_eq!(all[1].unfused_contraction_bytes, 4 * (68 + 60 + 60 + 25));
 }
 
