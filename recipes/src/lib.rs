@@ -1,3 +1,4 @@
 //! The user's side: recipes, and what connects the other crates.
 
 pub mod load;
+pub mod schema;
