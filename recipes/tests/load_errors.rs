@@ -228,8 +228,8 @@ fn every_error_is_reported_at_once() {
     let text = "model: m\ndims: {i: 0}\ntypo: 1\ninputs: {x: [q]}\nsteps:\n  - a[i] = y[i]\n  - b[i] = reul(x)\n";
     let expected = [
         "t.yaml:2:11: the size of `i` is 0; a size is at least 1",
-        "t.yaml:3:1: unknown key `typo`; the nearest valid name is `dtype`",
-        "t.yaml:4:13: unknown dim `q`; did you mean `i`?",
+        "t.yaml:3:1: unknown key `typo`; did you mean `dtype`?",
+        "t.yaml:4:14: unknown dim `q`; did you mean `i`?",
         "t.yaml:6:12: unknown tensor `y`; did you mean `x`?",
         "t.yaml:7:12: unknown operator `reul`; did you mean `relu`?",
     ];
