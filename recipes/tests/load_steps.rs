@@ -1,48 +1,96 @@
-#![allow(dead_code)]
+//! Steps and the operations that they become, as readable pairs.
+
 mod load_support;
-use load_support::*;
-use recipes::load::load;
+
+use load_support::operations;
+
 #[test]
-fn look() {
-    for f in ["mha", "bert-large-encoder", "gpt2-decoder", "mlp", "softmax", "mha-cross", "mha-general", "bert-base-encoder"] {
-        match load(std::path::Path::new(&format!("{f}.yaml")), &[]) {
-            Ok(r) => {
-                println!("--- {f} {:?} {:?} {:?}", r.program.sizes, r.program.dims, r.train);
-                for l in listing(&r) {
-                    println!("{l}");
-                }
-            }
-            Err(e) => println!("{e}"),
-        }
+fn steps_become_operations() {
+    let cases: &[(&str, &[&str])] = &[
+        (
+            "a[u,b,j] = dropout(relu(w[u,i]*x[i,b,j] + c[u]), rate: 0.1)",
+            &[
+                "a.dot[u,b,j] = contraction: 1 <- a=w[u,i] b=x[i,b,j]",
+                "a.bias[u,b,j] = bias: (a + b) <- a=a.dot[u,b,j] b=c[u]",
+                "a.relu[u,b,j] = relu: Max(x, 0) <- x=a.bias[u,b,j]",
+                "a[u,b,j] = dropout: (x * keep(a, (u*B+b)*J+j, 0.1)) <- x=a.relu[u,b,j]",
+            ],
+        ),
+        (
+            "a[u] = w[u,i]*g[i]*w[u,i]*c[u]",
+            &[
+                "a.map[u,i] = map: (a * b) <- a=w[u,i] b=w[u,i]",
+                "a.map2[u,i] = map: (a * b) <- a=a.map[u,i] b=g[i]",
+                "a.sum[u] = sum: 1 sum x <- x=a.map2[u,i]",
+                "a[u] = map: (a * b) <- a=a.sum[u] b=c[u]",
+            ],
+        ),
+        (
+            "a[u,b,j] = x[i,b,j]*w[u,i]*g[i]/half",
+            &["a.map[b,j,i] = map: (a * b) <- a=x[i,b,j] b=g[i]", "a[u,b,j] = contraction: 2 <- a=a.map[b,j,i] b=w[u,i]"],
+        ),
+        (
+            "a[b,j,k] = 1/sqrt(size(p)) * softmax(s, over: k)",
+            &["a.softmax[b,j,k] = softmax: k <- x=s[b,j,k]", "a[b,j,k] = scale: ((1 / sqrt(#P)) * x) <- x=a.softmax[b,j,k]"],
+        ),
+        ("a[b,j] = sum(exp(s), over: k)", &["a[b,j] = sum: 1 sum exp(x) <- x=s[b,j,k]"]),
+        ("a[b] = mean(x[i,b,j]*g[i], over: [i,j])", &["a[b] = mean: (1 / #I*J) sum (a * b) <- a=x[i,b,j] b=g[i]"]),
+        ("a[u,b,j] = sum(w[u,i]*x[i,b,j], over: i)", &["a[u,b,j] = contraction: 1 <- a=w[u,i] b=x[i,b,j]"]),
+        ("a[i,b,j] = batchnorm(x, over: [b,j])", &["a[i,b,j] = norm: b,j 1e-5 <- x=x[i,b,j] and mean=a.mean[i] rstd=a.rstd[i]"]),
+        ("a[i,b,j] = x*sigmoid(x) + g[i]", &["a[i,b,j] = map: ((a * sigmoid(a)) + b) <- a=x[i,b,j] b=g[i]"]),
+        (
+            "a[i] = gelu(gelu(g))*2",
+            &[
+                "a.gelu[i] = gelu: ((0.5 * x) * (1 + erf((x * 0.7071067811865476)))) <- x=g[i]",
+                "a.gelu2[i] = gelu: ((0.5 * x) * (1 + erf((x * 0.7071067811865476)))) <- x=a.gelu[i]",
+                "a[i] = scale: (2 * x) <- x=a.gelu2[i]",
+            ],
+        ),
+        (
+            "a[i] = max(g, 0) + max(w[u,i], over: u)",
+            &["a.max[i] = max: 1 max x <- x=w[u,i]", "a[i] = map: (Max(a, 0) + b) <- a=g[i] b=a.max[i]"],
+        ),
+        (
+            "a[b,j] = x[i,b,j] * s[b,j,k] * c[u] * g[i] * s[b,j,k] * c[u]",
+            &[
+                "a.map[b,j,k] = map: (a * b) <- a=s[b,j,k] b=s[b,j,k]",
+                "a.sum[b,j] = sum: 1 sum x <- x=a.map[b,j,k]",
+                "a.map2[b,j,i] = map: (a * b) <- a=x[i,b,j] b=a.sum[b,j]",
+                "a.map3[u] = map: (a * b) <- a=c[u] b=c[u]",
+                "a.sum2[] = sum: 1 sum x <- x=a.map3[u]",
+                "a.map4[b,j,i] = map: (a * b) <- a=a.map2[b,j,i] b=a.sum2[]",
+                "a[b,j] = contraction: 1 <- a=a.map4[b,j,i] b=g[i]",
+            ],
+        ),
+        (
+            "a[i] = (w[u,i]*c[u] + g[i]) * g[i]",
+            &["a.dot[i] = contraction: 1 <- a=w[u,i] b=c[u]", "a[i] = map: ((a + b) * b) <- a=a.dot[i] b=g[i]"],
+        ),
+        (
+            "a[i,b,j] = dropout(x, rate: 0.1) + dropout(x + g[i], rate: half)",
+            &[
+                "a.dropout[i,b,j] = dropout: (x * keep(a, (i*B+b)*J+j, 0.1)) <- x=x[i,b,j]",
+                "a.bias[i,b,j] = bias: (a + b) <- a=x[i,b,j] b=g[i]",
+                "a.dropout2[i,b,j] = dropout: (x * keep(a.dropout2, (i*B+b)*J+j, 0.5)) <- x=a.bias[i,b,j]",
+                "a[i,b,j] = residual: (a + b) <- a=a.dropout[i,b,j] b=a.dropout2[i,b,j]",
+            ],
+        ),
+        ("a[b,j,k] = where(k <= j, s, -inf)", &["a[b,j,k] = mask: ((#k <= #j) ? x : -inf) <- x=s[b,j,k]"]),
+        ("a[j,b,i] = x[i,b,j]", &["a[j,b,i] = map: x <- x=x[i,b,j]"]),
+        ("a[b,j] = x[i,b,j] / g[i]", &["a[b,j] = sum: 1 sum (a / b) <- a=x[i,b,j] b=g[i]"]),
+        ("a[j] = where(j <= size(p), j, -j)", &["a[j] = map: ((#j <= #P) ? #j : (-1 * #j)) <- "]),
+        ("a[u] = c[u] - half*c[u]", &["a.scale[u] = scale: (0.5 * x) <- x=c[u]", "a[u] = residual: (a - b) <- a=c[u] b=a.scale[u]"]),
+        ("a[i,b,k] = x[i,b,k]", &["a[i,b,k] = map: x <- x=x[i,b,k]"]),
+    ];
+    for (step, expected) in cases {
+        assert_eq!(operations(&[step]), *expected, "for {step}");
     }
-    for s in [
-        "a[u,b,j] = dropout(relu(w[u,i]*x[i,b,j] + c[u]), rate: 0.1)",
-        "a[u] = w[u,i]*g[i]*w[u,i]*c[u]",
-        "a[u,b,j] = x[i,b,j]*w[u,i]*g[i]/half",
-        "a[b,j] = softmax(s, over: k)[b]",
-        "a[b,j] = sum(exp(s), over: k)",
-        "a[b] = mean(x[i,b,j]*g[i], over: [i,j])",
-        "a[i,b,j] = batchnorm(x, over: [b,j]) ",
-        "a[i,b,j] = x*sigmoid(x) + g[i]",
-        "a[i] = x[i,b,q]",
-        "a[i] = g[i]*c[u]",
-        "a[i]=gelu(gelu(g))*2",
-        "a[i]= max(g, 0) + max(w[u,i], over: u)",
-        "a[b,j] = x[i,b,j] * s[b,j,k] * c[u] * g[i] * s[b,j,k] * c[u]",
-        "a[j] = where(j < size(p), j, -j)",
-        "a = -(half)",
-        "a[i,j] = g[i]",
-        "a[i] = d[i]",
-        "a[i] = (w[u,i]*c[u] + g[i]) * g[i]",
-    ] {
-        println!("## {s}");
-        match recipes::load::load_str("t.yaml", &with_steps(&[s]), &[]) {
-            Ok(r) => {
-                for l in listing(&r) {
-                    println!("  {l}");
-                }
-            }
-            Err(e) => println!("{e}"),
-        }
-    }
+}
+
+/// The design's spelling, without quotes around the colon, is the same recipe.
+#[test]
+fn steps_need_no_quotes() {
+    let plain = operations(&["a[b,j,k] = dropout(softmax(s, over: k), rate: 0.1)"]);
+    assert_eq!(plain, operations(&["\"a[b,j,k] = dropout(softmax(s, over: k), rate: 0.1)\""]));
+    assert_eq!(plain, operations(&[">-\n      a[b,j,k] =\n        dropout(softmax(s, over:\n        k), rate: 0.1)"]));
 }

@@ -29,6 +29,8 @@ pub struct Tensor {
     pub dtype: Dtype,
     pub role: Role,
     pub grad: bool,
+    /// Its declaration has no error, so its axes can be relied on.
+    pub sound: bool,
 }
 
 #[derive(Debug)]
@@ -139,7 +141,8 @@ impl Header {
                 problems.add(name.place, Problem::DeclaredTwice { name: name.text.clone(), line });
                 continue;
             }
-            let mut tensor = Tensor { place: name.place, dims: Vec::new(), dtype: self.dtype, role, grad: true };
+            let before = problems.failures();
+            let mut tensor = Tensor { place: name.place, dims: Vec::new(), dtype: self.dtype, role, grad: true, sound: true };
             let what = format!("the tensor `{}`", name.text);
             match &value.value {
                 Value::List(_) => tensor.dims = self.axes(&name.text, value, &what, problems),
@@ -161,6 +164,7 @@ impl Header {
                 }
                 _ => wrong(problems, value.place, &what, "a list of dims, such as [i, b, j]"),
             }
+            tensor.sound = problems.failures() == before;
             self.tensors.insert(name.text.clone(), tensor);
         }
     }
@@ -193,6 +197,9 @@ impl Header {
         let Value::List(items) = &node.value else {
             return wrong(problems, node.place, "`steps`", "a list of steps, each `- name[index, …] = expression`");
         };
+        if items.is_empty() {
+            return wrong(problems, node.place, "`steps`", "a list of at least one step");
+        }
         if items.len() > STEPS {
             return problems.add(node.place, Problem::TooMany { what: "steps".into(), count: items.len(), limit: STEPS });
         }

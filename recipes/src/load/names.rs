@@ -19,12 +19,16 @@ pub fn refusal(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The valid name nearest to `name` by edits; the first one of equals.
+/// The valid name nearest to `name` by edits; the first one of equals. A beginning counts as near.
 pub fn nearest<'a>(name: &str, valid: impl IntoIterator<Item = &'a str>) -> Hint {
     let wanted: Vec<char> = name.chars().take(80).collect();
     let limit = (wanted.len() / 2).max(2);
-    let best = valid.into_iter().map(|v| (edits(&wanted, v), v)).min_by_key(|(distance, _)| *distance);
-    Hint(best.filter(|(distance, _)| *distance <= limit).map(|(_, v)| v.to_string()))
+    let distance = |v: &str| if !name.is_empty() && v.starts_with(name) { 1 } else { edits(&wanted, v) };
+    match valid.into_iter().map(|v| (distance(v), v)).min_by_key(|(distance, _)| *distance) {
+        Some((distance, v)) if distance <= limit => Hint::Near(v.to_string()),
+        Some((_, v)) => Hint::Far(v.to_string()),
+        None => Hint::None,
+    }
 }
 
 /// Levenshtein distance.
@@ -58,8 +62,10 @@ mod tests {
     }
 
     #[test]
-    fn far_names_are_not_suggested() {
-        assert_eq!(nearest("sofmax", ["relu", "softmax"]), Hint(Some("softmax".into())));
-        assert_eq!(nearest("sofmax", ["relu", "exp"]), Hint(None));
+    fn far_names_are_called_far() {
+        assert_eq!(nearest("sofmax", ["relu", "softmax"]), Hint::Near("softmax".into()));
+        assert_eq!(nearest("sofmax", ["relu", "exp"]), Hint::Far("relu".into()));
+        assert_eq!(nearest("up", ["loss", "upstream"]), Hint::Near("upstream".into()));
+        assert_eq!(nearest("up", []), Hint::None);
     }
 }

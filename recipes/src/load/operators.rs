@@ -107,7 +107,7 @@ pub fn call(resolver: &mut Resolver, place: Place, name: &str, arguments: &[Argu
         resolver.problems.add(place, Problem::UnknownOperator { name: name.into(), hint: nearest(name, names()) });
         return None;
     };
-    let before = resolver.problems.count();
+    let before = resolver.problems.failures();
     for option in arguments.iter().filter_map(|a| a.option.as_ref()) {
         if !signature.options.contains(&option.text.as_str()) {
             let hint = nearest(&option.text, signature.options.iter().copied());
@@ -120,12 +120,12 @@ pub fn call(resolver: &mut Resolver, place: Place, name: &str, arguments: &[Argu
     if operands.len() < least || operands.len() > most || twice {
         resolver.problems.add(place, Problem::Arguments { operator: name.into(), expected: signature.usage.into() });
     }
-    if resolver.problems.count() > before {
+    if resolver.problems.failures() > before {
         return None;
     }
     let mut call = Call { resolver, place, name: signature.name, operands, options: arguments, kept };
     let value = call.value();
-    if value.is_none() && call.resolver.problems.count() == before {
+    if value.is_none() && call.resolver.problems.failures() == before {
         call.resolver.problems.add(place, Problem::Arguments { operator: name.into(), expected: signature.usage.into() });
     }
     value
@@ -254,7 +254,7 @@ impl Call<'_, '_, '_> {
             Ast::List(names) if !names.is_empty() => names.iter().map(|n| (n.place, n.text.clone())).collect(),
             _ => return None,
         };
-        let before = self.resolver.problems.count();
+        let before = self.resolver.problems.failures();
         for (n, (place, name)) in names.iter().enumerate() {
             if !self.resolver.is_index(name) {
                 let problem = self.resolver.header.unknown_dim(name);
@@ -263,12 +263,12 @@ impl Call<'_, '_, '_> {
                 self.resolver.problems.add(*place, Problem::RepeatedIndex { tensor: "over".into(), index: name.clone() });
             }
         }
-        (self.resolver.problems.count() == before).then_some(names)
+        (self.resolver.problems.failures() == before).then_some(names)
     }
 
     /// Every index of `over` must be one of the operand's.
     fn within(&mut self, over: Vec<(Place, String)>, of: &Value) -> Option<Vec<String>> {
-        let before = self.resolver.problems.count();
+        let before = self.resolver.problems.failures();
         let indices = of.indices(&|name| self.resolver.is_index(name));
         for (place, index) in &over {
             if !indices.contains(index) {
@@ -276,7 +276,7 @@ impl Call<'_, '_, '_> {
                 self.resolver.problems.add(*place, Problem::NotInOperand { operator: self.name.into(), index: index.clone(), hint });
             }
         }
-        (self.resolver.problems.count() == before).then(|| over.into_iter().map(|(_, index)| index).collect())
+        (self.resolver.problems.failures() == before).then(|| over.into_iter().map(|(_, index)| index).collect())
     }
 
     fn softmax(&mut self) -> Option<Value> {
@@ -315,13 +315,13 @@ impl Call<'_, '_, '_> {
 
     fn reduce(&mut self) -> Option<Value> {
         let over = self.over()?;
-        let before = self.resolver.problems.count();
+        let before = self.resolver.problems.failures();
         for (place, index) in &over {
             if self.kept.contains(index) {
                 self.resolver.problems.add(*place, Problem::ReducedOnLeft(index.clone()));
             }
         }
-        if self.resolver.problems.count() > before {
+        if self.resolver.problems.failures() > before {
             return None;
         }
         let kept: Vec<String> = self.kept.iter().cloned().chain(over.iter().map(|(_, index)| index.clone())).collect();

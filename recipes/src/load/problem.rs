@@ -29,15 +29,21 @@ impl fmt::Display for RecipeErrors {
     }
 }
 
-/// The nearest valid name, if one is near.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Hint(pub Option<String>);
+/// The valid name nearest to a wrong one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Hint {
+    Near(String),
+    Far(String),
+    /// There is no valid name at all.
+    None,
+}
 
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(name) => write!(f, "; did you mean `{name}`?"),
-            None => Ok(()),
+        match self {
+            Hint::Near(name) => write!(f, "; did you mean `{name}`?"),
+            Hint::Far(name) => write!(f, "; the nearest valid name is `{name}`"),
+            Hint::None => Ok(()),
         }
     }
 }
@@ -51,6 +57,8 @@ pub enum Problem {
     TooLarge { bytes: u64, limit: u64 },
     #[error("this is not valid YAML: {0}")]
     Yaml(String),
+    #[error("lists and mappings are nested more than {limit} deep here; a recipe needs four levels")]
+    TooDeep { limit: usize },
     #[error("the recipe has no `{0}`; add it")]
     MissingKey(String),
     #[error("unknown key `{key}`{hint}")]
@@ -143,6 +151,7 @@ pub enum Problem {
 pub struct Problems {
     file: String,
     found: Vec<RecipeError>,
+    failures: usize,
 }
 
 /// More errors than a person reads at once.
@@ -150,10 +159,11 @@ const LIMIT: usize = 100;
 
 impl Problems {
     pub fn new(file: &str) -> Self {
-        Problems { file: file.to_string(), found: Vec::new() }
+        Problems { file: file.to_string(), found: Vec::new(), failures: 0 }
     }
 
     pub fn add(&mut self, place: Place, problem: Problem) {
+        self.failures += 1;
         if self.found.len() < LIMIT {
             let error = RecipeError { origin: self.origin(place), problem };
             if !self.found.contains(&error) {
@@ -166,8 +176,14 @@ impl Problems {
         self.found.is_empty()
     }
 
-    pub fn count(&self) -> usize {
-        self.found.len()
+    /// Something failed because of what has been reported elsewhere.
+    pub fn follow(&mut self) {
+        self.failures += 1;
+    }
+
+    /// How often anything failed so far. What leaves it as it was has succeeded.
+    pub fn failures(&self) -> usize {
+        self.failures
     }
 
     pub fn origin(&self, place: Place) -> Origin {

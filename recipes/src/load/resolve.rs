@@ -143,7 +143,7 @@ impl Resolver<'_> {
     fn unknown_tensor(&mut self, place: Place, name: &str) {
         let problem = match (self.absent)(name) {
             Absence::Because(problem) => problem,
-            Absence::Reported => return,
+            Absence::Reported => return self.problems.follow(),
             Absence::Unknown => {
                 let known = self.header.tensors.keys().chain(self.header.constants.keys()).map(String::as_str);
                 Problem::UnknownTensor { name: name.into(), hint: nearest(name, known) }
@@ -154,12 +154,16 @@ impl Resolver<'_> {
 
     /// A tensor with indices: rank, sizes, repetition.
     fn access(&mut self, place: Place, name: &str, indices: &[Name]) -> Option<Value> {
-        let before = self.problems.count();
+        let before = self.problems.failures();
         self.distinct(name, indices);
         let Some(tensor) = self.header.tensors.get(name) else {
             self.unknown_tensor(place, name);
             return None;
         };
+        if !tensor.sound {
+            self.problems.follow();
+            return None;
+        }
         if tensor.dims.len() != indices.len() {
             let (axes, rank) = (tensor.dims.join(", "), tensor.dims.len());
             self.problems.add(place, Problem::Rank { tensor: name.into(), axes, rank, given: indices.len() });
@@ -173,7 +177,7 @@ impl Resolver<'_> {
             }
         }
         let indices = indices.iter().map(|i| i.text.clone()).collect();
-        (self.problems.count() == before).then(|| Value::Access { data: name.into(), indices })
+        (self.problems.failures() == before).then(|| Value::Access { data: name.into(), indices })
     }
 
     /// Reports indices that are no dims, and those that stand twice.

@@ -68,7 +68,7 @@ impl Steps {
 
     fn add(&mut self, step: &Step, header: &mut Header, absent: &dyn Fn(&str) -> Absence, problems: &mut Problems) {
         let name = &step.name;
-        let before = problems.count();
+        let before = problems.failures();
         usable(name, problems);
         if let Some(first) = self.results.get(&name.text) {
             problems.add(name.place, Problem::AssignedTwice { name: name.text.clone(), line: first.line });
@@ -92,14 +92,15 @@ impl Steps {
             }
         }
         if let Some(value) = value
-            && problems.count() == before
+            && problems.failures() == before
         {
             let lowered = Lowering::of(header, &name.text, &left, problems.origin(name.place), &value);
             self.containers.extend(lowered.containers);
             self.operations.extend(lowered.operations);
         }
+        let sound = step.indices.len() == left.len();
         // Also after an error, so that its readers are not reported too.
-        let tensor = Tensor { place: name.place, dims: left, dtype: header.dtype, role: Role::Transient, grad: false };
+        let tensor = Tensor { place: name.place, dims: left, dtype: header.dtype, role: Role::Transient, grad: false, sound };
         header.tensors.entry(name.text.clone()).or_insert(tensor);
         self.results.entry(name.text.clone()).or_insert(name.place);
     }

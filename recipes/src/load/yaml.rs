@@ -49,11 +49,12 @@ pub fn read(source: &Source) -> Result<Node, (Place, Problem)> {
     tree.map(node).map_err(|error| {
         let place = error.location().map_or(Place::START, place);
         let message = error.without_snippet().to_string();
-        // The place stands before the sentence already.
-        let sentence = match message.rfind(" at line ") {
-            Some(cut) => message.get(..cut).unwrap_or_default().to_string(),
-            None => message,
-        };
+        if message.contains("recursion limit") || message.contains("Depth") {
+            return (place, Problem::TooDeep { limit: DEPTH });
+        }
+        // The place stands before the sentence already, and options of the parser mean nothing to a person.
+        let sentence =
+            [" at line ", ", set "].iter().fold(message.as_str(), |s, tail| s.find(tail).and_then(|at| s.get(..at)).unwrap_or(s));
         (place, Problem::Yaml(sentence.replace('\u{a0}', " ")))
     })
 }

@@ -1,5 +1,8 @@
 //! A listing of operations, one a line, for tests to read.
 
+// Each test binary uses a part of it.
+#![allow(dead_code)]
+
 use recipes::load::{Recipe, load_str};
 use sdfg::{Binary, Op, Operand, Operation, Scalar, Unit};
 use std::fmt::Write;
@@ -81,7 +84,7 @@ fn show(scalar: &Scalar) -> String {
         Scalar::Const(value) => value.to_string(),
         Scalar::Input(name) => name.clone(),
         Scalar::Index(expr) => format!("#{expr}"),
-        Scalar::Unary(op, a) => format!("{op:?}({})", show(a)).to_lowercase().replace("#", "#"),
+        Scalar::Unary(op, a) => format!("{}({})", format!("{op:?}").to_lowercase(), show(a)),
         Scalar::Binary(op, a, b) => {
             let sign = match op {
                 Binary::Add => "+",

@@ -1,0 +1,299 @@
+//! Bad recipes: each fails with located sentences that say what to do.
+
+mod load_support;
+
+use load_support::{errors, with_steps};
+
+fn check(text: &str, expected: &[&str]) {
+    assert_eq!(errors(text), expected, "for\n{text}");
+}
+
+#[test]
+fn steps_that_fail() {
+    let cases: &[(&[&str], &[&str])] = &[
+        (
+            &["a[u] = w[u,i] * g[i]", "a[u] = c[u]"],
+            &["t.yaml:13:5: `a` is already assigned at line 12; each tensor is assigned once, so give this one another name"],
+        ),
+        (&["a[u] = z[u]", "z[u] = c[u]"], &["t.yaml:12:12: `z` is assigned later, at line 13; move that step up"]),
+        (
+            &["a[u] = z[u]", "z[u] = a[u]"],
+            &[
+                "t.yaml:12:12: the steps `z` (line 13), `a` (line 12) need each other: this is a cycle; a step may only read what steps above it assign",
+            ],
+        ),
+        (
+            &["a[u] = a[u]"],
+            &["t.yaml:12:12: the steps `a` (line 12) need each other: this is a cycle; a step may only read what steps above it assign"],
+        ),
+        (&["x[i] = g[i]"], &["t.yaml:12:5: `x` is already declared at line 5; give one of the two another name"]),
+        (&["half[i] = g[i]"], &["t.yaml:12:5: `half` is already declared at line 3; give one of the two another name"]),
+        (&["a[i] = gg[i]"], &["t.yaml:12:12: unknown tensor `gg`; did you mean `g`?"]),
+        (&["a[i] = sofmax(g, over: i)"], &["t.yaml:12:12: unknown operator `sofmax`; did you mean `softmax`?"]),
+        (&["a[i] = softmax(g, ovr: i)"], &["t.yaml:12:23: `softmax` has no option `ovr`; did you mean `over`?"]),
+        (&["a[i] = softmax(g)"], &["t.yaml:12:12: `softmax` takes (x, over: k)"]),
+        (&["a[i] = softmax(g, over: u)"], &["t.yaml:12:29: nothing in `softmax` has the index `u`; did you mean `i`?"]),
+        (&["a[i] = dropout(g, rate: 1)"], &["t.yaml:12:29: the rate is 1; a dropout rate is at least 0 and below 1"]),
+        (&["a[i] = dropout(g, rate: -0.1)"], &["t.yaml:12:29: the rate is -0.1; a dropout rate is at least 0 and below 1"]),
+        (
+            &["a[i] = dropout(g, rate: c)"],
+            &[
+                "t.yaml:12:29: the index `u` occurs only once in this product and not on the left; write `sum(…, over: u)` if a sum is meant",
+            ],
+        ),
+        (
+            &["a[i] = dropout(g, rate: c[u])"],
+            &[
+                "t.yaml:12:29: the index `u` occurs only once in this product and not on the left; write `sum(…, over: u)` if a sum is meant",
+            ],
+        ),
+        (&["a[i,i] = g[i]"], &["t.yaml:12:9: the index `i` stands twice in `a`; use two dims of equal size, such as `k: i`"]),
+        (&["a[b,j] = s[b,j,j]"], &["t.yaml:12:20: the index `j` stands twice in `s`; use two dims of equal size, such as `k: j`"]),
+        (&["a[b,j,u] = s[b,j]"], &["t.yaml:12:16: `s` has 3 axes [b, j, k], but 2 are given"]),
+        (
+            &["a[u,i] = w[i,u]"],
+            &[
+                "t.yaml:12:16: axis 1 of `w` has the size of `u`, but the index `i` runs over another size; write `i: u` in dims if they are always equal",
+                "t.yaml:12:18: axis 2 of `w` has the size of `i`, but the index `u` runs over another size; write `u: i` in dims if they are always equal",
+            ],
+        ),
+        (
+            &["a[i] = g[i] * k"],
+            &["t.yaml:12:19: the index `k` is used as a number, but nothing here runs over it; put it on the left or in an operand"],
+        ),
+        (
+            &["a[u] = sum(c[u], over: u)"],
+            &["t.yaml:12:28: the index `u` stands on the left, so it cannot be reduced here; use another dim of the same size"],
+        ),
+        (
+            &["a = sum(g, over: [i, i])"],
+            &["t.yaml:12:26: the index `i` stands twice in `over`; use two dims of equal size, such as `k: i`"],
+        ),
+        (&["a[i] = g[i"], &["t.yaml:12:14: `,` was expected (between indices, or `]` after the last one), but the step ends here"]),
+        (&["a[i] = g[i] +"], &["t.yaml:12:17: an expression was expected, but the step ends here"]),
+        (&["a[i] g[i]"], &["t.yaml:12:10: `=` was expected (a step reads `name[index, …] = expression`), but `g` stands here"]),
+        (&["[i] = g"], &["t.yaml:12:9: this is not valid YAML: while parsing a block collection, did not find expected '-' indicator"]),
+        (&["a[i] = g[i] $ 2"], &["t.yaml:12:17: the character '$' has no meaning in a step"]),
+        (&["a[i] = 1e999"], &["t.yaml:12:12: the number `1e999` is too large; write inf if infinity is meant"]),
+        (&["a[i] = (g[i]"], &["t.yaml:12:16: `)` was expected (it closes the bracket), but the step ends here"]),
+        (&["d_a[i] = g[i]"], &["t.yaml:12:5: `d_a` cannot be a name: `d_` is reserved for gradients"]),
+        (&["a.b[i] = g[i]"], &["t.yaml:12:5: `a.b` cannot be a name: a name is a letter or `_`, then letters, digits and `_`"]),
+        (&["système[i] = g[i]"], &["t.yaml:12:5: `système` cannot be a name: a name is a letter or `_`, then letters, digits and `_`"]),
+        (&["a[i] = max(g)"], &["t.yaml:12:12: `max` takes two operands, or (x, over: i)"]),
+        (&["a[i] = gelu(g, form: elf)"], &["t.yaml:12:12: `gelu` takes (x), (x, form: erf) or (x, form: tanh)"]),
+        (&["a[i] = where(g, 1)"], &["t.yaml:12:12: `where` takes three operands: condition, value if true, value if not"]),
+        (&["a[i] = g[i] * size(q)"], &["t.yaml:12:24: unknown dim `q`; did you mean `b`?"]),
+        (
+            &["a[i] = layernorm(g, over: i, scale: c[u])"],
+            &[
+                "t.yaml:12:41: the index `u` occurs only once in this product and not on the left; write `sum(…, over: u)` if a sum is meant",
+            ],
+        ),
+        (&["\"a[i] = gg[i]\""], &["t.yaml:12:13: unknown tensor `gg`; did you mean `g`?"]),
+        (
+            &[">-\n      a[i] =\n        gg[i] + sofmax(g, over: i)"],
+            &["t.yaml:14:9: unknown tensor `gg`; did you mean `g`?", "t.yaml:14:17: unknown operator `sofmax`; did you mean `softmax`?"],
+        ),
+        (&["a: 5"], &["t.yaml:12:6: `=` was expected (a step reads `name[index, …] = expression`), but `:` stands here"]),
+        (&["5"], &["t.yaml:12:5: a step must be a text"]),
+    ];
+    for (steps, expected) in cases {
+        check(&with_steps(steps), expected);
+    }
+}
+
+#[test]
+fn headers_that_fail() {
+    let cases: &[(&str, &[&str])] = &[
+        (
+            "model: m\ndims: {i: 0}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:2:11: the size of `i` is 0; a size is at least 1"],
+        ),
+        (
+            "model: m\ndims: {i: -3}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:2:11: the size of `i` is -3; a size is at least 1"],
+        ),
+        (
+            "model: m\ndims: {i: 99999999999999999999}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:2:11: the size of `i` has no value: 100000000000000000000 is no integer of 64 bits"],
+        ),
+        (
+            "model: m\ndims: {i: 4611686018427387904, j: 2}\ninputs: {x: [i], z: [i,j]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &[
+                "t.yaml:3:10: `x` has more than 2^62 elements or bytes under these sizes; use smaller sizes",
+                "t.yaml:3:18: `z` has more than 2^62 elements or bytes under these sizes; use smaller sizes",
+                "t.yaml:4:10: `y` has more than 2^62 elements or bytes under these sizes; use smaller sizes",
+            ],
+        ),
+        (
+            "model: m\ndims: {i: j, j: 2*i}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:2:11: the sizes of the dims `i`, `j` are defined by each other; give one of them a number"],
+        ),
+        ("model: m\ndims: {i: 2*q}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n", &["t.yaml:2:11: unknown dim `q`; did you mean `i`?"]),
+        (
+            "model: m\ndims: {i: 2.5}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:2:11: the size of `i` has no value: 2.5 is no integer of 64 bits"],
+        ),
+        (
+            "model: m\ndims: {i: [2]}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:2:11: the size of `i` must be an integer, another dim, or an expression such as 4*i"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ninput: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:3:1: unknown key `input`; did you mean `inputs`?", "t.yaml:4:17: unknown tensor `x`"],
+        ),
+        ("dims: {i: 2}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n", &["t.yaml:1:1: the recipe has no `model`; add it"]),
+        ("model: m\ndims: {i: 2}\ninputs: {x: [i, jj]}\nsteps: [\"y[i] = x[i]\"]\n", &["t.yaml:3:17: unknown dim `jj`; did you mean `i`?"]),
+        (
+            "model: m\ndims: {i: 2}\ninputs: {x: i}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:3:13: the tensor `x` must be a list of dims, such as [i, b, j]"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ninputs: {x: {dim: [i], grad: false}}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:3:13: the recipe has no `dims` of `x`; add it", "t.yaml:3:14: unknown key `dim`; did you mean `dims`?"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ninputs: {x: [i]}\nparameters: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:4:14: `x` is already declared at line 3; give one of the two another name"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ninputs: {x: [i], x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:3:18: this is not valid YAML: duplicate mapping key: x"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ndtype: f31\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:3:8: unknown element type `f31`; did you mean `f32`?"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ninputs: {x: [i]}\noutputs: [x]\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:4:11: `x` is no result of a step; did you mean `y`?"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ninputs: {x: [i]}\ntrain: {upstream: yy}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:4:19: `yy` is no result of a step; did you mean `y`?"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ninputs: {x: [i]}\ntrain: {loss: y}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:4:15: the loss `y` has the axes [i]; a loss has none, so reduce them with sum or mean"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ninputs: {x: [i]}\ntrain: {loss: y, upstream: y}\nsteps: [\"y[i] = x[i]\"]\n",
+            &[
+                "t.yaml:4:8: `train` names both an upstream gradient and a loss; choose one",
+                "t.yaml:4:15: the loss `y` has the axes [i]; a loss has none, so reduce them with sum or mean",
+            ],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ninputs: {x: [i]}\ntrain: {up: y}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:4:9: unknown key `up`; did you mean `upstream`?"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\ninputs: {\"x;system(1)\": [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &[
+                "t.yaml:3:10: `x;system(1)` cannot be a name: a name is a letter or `_`, then letters, digits and `_`",
+                "t.yaml:4:17: unknown tensor `x`; did you mean `x;system(1)`?",
+            ],
+        ),
+        (
+            "model: m\ndims: {i: 2\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:3:7: this is not valid YAML: while parsing a flow mapping, did not find expected ',' or '}'"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\n\tinputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:3:2: this is not valid YAML: while parsing a block mapping, did not find expected key"],
+        ),
+        ("model: [m\nsteps: [\"y[i] = x[i]\"]\n", &["t.yaml:2:6: this is not valid YAML: illegal placement of ':' indicator"]),
+        ("", &["t.yaml:1:1: a recipe must be a mapping with `model`, `dims`, `inputs` and `steps`"]),
+        ("5", &["t.yaml:1:1: a recipe must be a mapping with `model`, `dims`, `inputs` and `steps`"]),
+        ("- a", &["t.yaml:1:1: a recipe must be a mapping with `model`, `dims`, `inputs` and `steps`"]),
+        ("model: m", &["t.yaml:1:1: the recipe has no `dims`; add it", "t.yaml:1:1: the recipe has no `steps`; add it"]),
+        ("\0", &["t.yaml:1:1: this is not valid YAML: unexpected character: `\\u{0}'"]),
+        (
+            "steps: 3",
+            &[
+                "t.yaml:1:1: the recipe has no `model`; add it",
+                "t.yaml:1:1: the recipe has no `dims`; add it",
+                "t.yaml:1:8: `steps` must be a list of steps, each `- name[index, …] = expression`",
+            ],
+        ),
+        ("model: m\ndims: {i: 2}\nsteps: []", &["t.yaml:3:8: `steps` must be a list of at least one step"]),
+    ];
+    for (text, expected) in cases {
+        check(text, expected);
+    }
+}
+
+#[test]
+fn every_error_is_reported_at_once() {
+    let text = "model: m\ndims: {i: 0}\ntypo: 1\ninputs: {x: [q]}\nsteps:\n  - a[i] = y[i]\n  - b[i] = reul(x)\n";
+    let expected = [
+        "t.yaml:2:11: the size of `i` is 0; a size is at least 1",
+        "t.yaml:3:1: unknown key `typo`; did you mean `dtype`?",
+        "t.yaml:4:14: unknown dim `q`; did you mean `i`?",
+        "t.yaml:6:12: unknown tensor `y`; did you mean `x`?",
+        "t.yaml:7:12: unknown operator `reul`; did you mean `relu`?",
+    ];
+    check(text, &expected);
+}
+
+#[test]
+fn an_error_is_not_repeated_by_the_steps_that_read_its_result() {
+    check(&with_steps(&["a[i] = g[i] +", "z[i] = relu(a[i])"]), &["t.yaml:12:17: an expression was expected, but the step ends here"]);
+    check(&with_steps(&["a[i] = gg[i]", "z[i] = softmax(a, over: i)"]), &["t.yaml:12:12: unknown tensor `gg`; did you mean `g`?"]);
+}
+
+#[test]
+fn a_tensor_that_is_also_an_index_is_ambiguous_without_brackets() {
+    let text = "model: m\ndims: {i: 2}\ninputs: {i: [i]}\nsteps: [\"y[i] = i\"]\n";
+    check(text, &["t.yaml:4:17: `i` means both a tensor or constant and an index here; write `i[…]` for the tensor, or rename it"]);
+    assert!(recipes::load::load_str("t.yaml", &text.replace("= i", "= i[i]"), &[]).is_ok());
+}
+
+#[test]
+fn overrides_that_fail() {
+    let text = with_steps(&["a[i] = g[i]"]);
+    let failing = |name: &str, value: i64| {
+        let failed = recipes::load::load_str("t.yaml", &text, &[(name.to_string(), value)]);
+        failed.map(|_| ()).unwrap_err().to_string()
+    };
+    assert_eq!(failing("k", 3), "t.yaml:2:7: --set k: `k` is defined as `j`; set what it is made of instead");
+    assert_eq!(failing("bb", 3), "t.yaml:2:7: --set bb: there is no dim `bb`; did you mean `b`?");
+    assert_eq!(failing("b", 0), "t.yaml:2:11: the size of `b` is 0; a size is at least 1");
+}
+
+#[test]
+fn files_that_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let failing = |path: &std::path::Path| {
+        let errors = recipes::load::load(path, &[]).map(|_| ()).unwrap_err();
+        errors.to_string().replace(&path.display().to_string(), "FILE")
+    };
+    assert!(failing(&folder.path().join("none.yaml")).starts_with("FILE:1:1: the recipe cannot be read: No such file"));
+    assert_eq!(failing(folder.path()), "FILE:1:1: the recipe cannot be read: it is a folder");
+    let large = folder.path().join("large.yaml");
+    std::fs::File::create(&large).unwrap().set_len(50 << 20).unwrap();
+    assert_eq!(failing(&large), "FILE:1:1: the recipe has 52428800 bytes; at most 1048576 are read");
+    let binary = folder.path().join("binary.yaml");
+    std::fs::write(&binary, [0xff, 0xfe]).unwrap();
+    assert_eq!(failing(&binary), "FILE:1:1: the recipe cannot be read: it is not UTF-8 text");
+}
+
+#[test]
+fn deep_nesting_is_refused_without_running_out_of_stack() {
+    let deep = "lists and mappings are nested more than 32 deep here; a recipe needs four levels";
+    let many = "there are 1001 words in this step; at most 1000 are accepted";
+    for n in [10_000, 100_000] {
+        for (text, expected) in [
+            (format!("model: {}{}", "[".repeat(n), "]".repeat(n)), format!("t.yaml:1:40: {deep}")),
+            (format!("model: {}", "{a: ".repeat(n)), format!("t.yaml:1:132: {deep}")),
+            ("- ".repeat(n) + "a", format!("t.yaml:1:65: {deep}")),
+            (with_steps(&[&format!("a[i] = {}g{}", "(".repeat(n), ")".repeat(n))]), format!("t.yaml:12:1007: {many}")),
+            (with_steps(&[&format!("a[i] = {}g", "-".repeat(n))]), format!("t.yaml:12:1007: {many}")),
+            (with_steps(&[&format!("a[i] = g{}", " + g".repeat(n))]), format!("t.yaml:12:2002: {many}")),
+        ] {
+            check(&text, &[&expected]);
+        }
+    }
+    let nested = format!("a[i] = {}g{}", "exp(".repeat(60), ")".repeat(60));
+    check(&with_steps(&[&nested]), &["t.yaml:12:216: this is nested more than 50 deep; split the step"]);
+}
