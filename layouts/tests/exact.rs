@@ -103,7 +103,7 @@ fn the_exact_choice_is_the_cheapest_of_all_on_two_thousand_programs() {
         let (program, store) = synthetic::program(seed);
         let all = brute_force(&program, &store);
         // With room for tables, and without any: then it is branch and bound alone.
-        for limits in [Limits::default(), Limits { table: 2, nodes: usize::MAX }] {
+        for limits in [Limits::default(), Limits { table: 2, work: usize::MAX }] {
             let exact = select(&program, &store, Method::Exact, limits).unwrap();
             assert_eq!(exact.total_ms, all[0], "seed {seed}");
             assert!(exact.proven && exact.gap == 0.0);
@@ -128,7 +128,7 @@ fn a_search_cut_short_says_so_and_its_bound_holds() {
     for seed in 0..300 {
         let (program, store) = synthetic::program(seed);
         let least = brute_force(&program, &store)[0];
-        let choice = select(&program, &store, Method::Exact, Limits { table: 0, nodes: 0 }).unwrap();
+        let choice = select(&program, &store, Method::Exact, Limits { table: 0, work: 0 }).unwrap();
         assert!(choice.bound_ms <= least && least <= choice.total_ms, "seed {seed}");
         assert!(!choice.proven || choice.total_ms == least);
         cut += usize::from(!choice.proven);
