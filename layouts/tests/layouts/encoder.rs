@@ -1,7 +1,6 @@
 //! Selection at the size of a transformer layer: forward and backward, tens of thousands of measured configurations.
 
-mod synthetic;
-
+use super::synthetic::{Random, measured, session};
 use layouts::exact::Limits;
 use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
 use layouts::selection::{Method, select, select_top};
@@ -9,7 +8,6 @@ use layouts::store::Store;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, Pass};
 use std::collections::BTreeMap;
-use synthetic::{Random, measured, session};
 
 /// Kernel: reads > writes; a container is `name:dims`, one letter a dim, dims given where it first occurs.
 const FORWARD: &str = "
