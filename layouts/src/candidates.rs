@@ -104,7 +104,7 @@ impl Candidates {
         self.first.is_empty()
     }
 
-    fn from_ranked(&mut self, space: &dyn KernelSpace) -> Option<u64> {
+    fn most_promising(&mut self, space: &dyn KernelSpace) -> Option<u64> {
         loop {
             while let Some(n) = self.ranked.pop() {
                 if !self.handed_out.contains(&n) {
@@ -131,7 +131,7 @@ impl Candidates {
             let n = match self.first.pop_front() {
                 Some(n) => n,
                 None if self.turn && !self.near.is_empty() => self.near.pop_front()?,
-                None => match self.from_ranked(space) {
+                None => match self.most_promising(space) {
                     Some(n) => n,
                     None => self.near.pop_front()?,
                 },

@@ -61,6 +61,9 @@ pub struct ConfigGraph {
 /// Kernel, the container through which the chain enters it, and the one through which it leaves.
 type Link = (usize, usize, usize);
 
+/// Use that is written, forward kernel that reads it, its use.
+type Successor = (usize, usize, usize);
+
 /// Forward kernels in depth-first pre-order from those that read what no kernel writes.
 pub fn pre_order(model: &Model) -> Vec<usize> {
     let successors = successors(model);
@@ -78,8 +81,8 @@ pub fn pre_order(model: &Model) -> Vec<usize> {
     order
 }
 
-/// For each kernel: (use that is written, forward kernel that reads it, its use), in execution order.
-fn successors(model: &Model) -> Vec<Vec<(usize, usize, usize)>> {
+/// For each kernel, in execution order.
+fn successors(model: &Model) -> Vec<Vec<Successor>> {
     let mut readers: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for (n, factor) in model.factors.iter().enumerate().filter(|(_, f)| f.pass == Pass::Forward) {
         for (u, used) in factor.uses.iter().enumerate().filter(|(_, u)| u.access == Access::Read) {
@@ -88,7 +91,7 @@ fn successors(model: &Model) -> Vec<Vec<(usize, usize, usize)>> {
     }
     let of = |factor: &crate::model::Factor| {
         let writes = factor.uses.iter().enumerate().filter(|(_, u)| u.access == Access::Write && factor.pass == Pass::Forward);
-        let mut next: Vec<(usize, usize, usize)> =
+        let mut next: Vec<Successor> =
             writes.flat_map(|(w, used)| readers.get(used.data.as_str()).into_iter().flatten().map(move |(n, u)| (w, *n, *u))).collect();
         next.sort_by_key(|(w, n, u)| (*n, *w, *u));
         next
@@ -100,7 +103,7 @@ fn successors(model: &Model) -> Vec<Vec<(usize, usize, usize)>> {
 fn chain(model: &Model) -> Vec<Link> {
     let successors = successors(model);
     // (operators from here on, use left by, next kernel, use entered by)
-    let mut longest: Vec<(usize, Option<(usize, usize, usize)>)> = vec![(1, None); model.factors.len()];
+    let mut longest: Vec<(usize, Option<Successor>)> = vec![(1, None); model.factors.len()];
     for n in (0..model.factors.len()).rev() {
         for link in successors[n].iter().filter(|(_, next, _)| *next > n) {
             if longest[link.1].0 + 1 > longest[n].0 {

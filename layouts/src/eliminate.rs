@@ -25,6 +25,8 @@ pub struct Order {
     pub largest: usize,
     /// Classes of that table.
     pub widest: Vec<usize>,
+    /// Entries of all tables.
+    pub work: usize,
 }
 
 fn size(rest: &Rest, classes: &BTreeSet<usize>) -> usize {
@@ -40,9 +42,10 @@ fn open(rest: &Rest, factor: &Factor) -> BTreeSet<usize> {
 pub fn order(model: &Model, rest: &Rest) -> Order {
     let mut scopes: Vec<BTreeSet<usize>> = model.factors.iter().map(|f| open(rest, f)).collect();
     let mut left: BTreeSet<usize> = scopes.iter().flatten().copied().collect();
-    let mut order = Order { classes: Vec::new(), largest: 1, widest: Vec::new() };
+    let mut order = Order { classes: Vec::new(), largest: 1, widest: Vec::new(), work: 1 };
     let note = |order: &mut Order, scope: &BTreeSet<usize>| {
         let entries = size(rest, scope);
+        order.work = order.work.saturating_add(entries);
         if entries > order.largest {
             (order.largest, order.widest) = (entries, scope.iter().copied().collect());
         }
@@ -71,26 +74,34 @@ pub fn order(model: &Model, rest: &Rest) -> Order {
 /// the others) to the least cost, and the next class is replaced by a minimum over what is wanted. That takes
 /// entries × layouts for each class, instead of entries × choices.
 fn table(factor: &Factor, rest: &Rest, left: &[u32]) -> Table {
-    let mut partial: BTreeMap<Vec<u16>, f64> = BTreeMap::new();
-    for n in left {
-        let choice = &factor.choices[*n as usize];
-        partial.entry(choice.layouts.clone()).and_modify(|ms| *ms = ms.min(choice.ms)).or_insert(choice.ms);
-    }
+    let choices = left.iter().map(|n| &factor.choices[*n as usize]);
+    let mut partial: Vec<(Vec<u16>, f64)> = choices.map(|c| (c.layouts.clone(), c.ms)).collect();
     let mut classes: Vec<usize> = factor.uses.iter().map(|u| u.class).collect::<BTreeSet<_>>().into_iter().collect();
     // Small domains first: they shrink the partial table.
     classes.sort_by_key(|c| (rest.domains[*c].len(), *c));
     for class in &classes {
         let uses: Vec<usize> = (0..factor.uses.len()).filter(|n| factor.uses[*n].class == *class).collect();
-        let mut next: BTreeMap<Vec<u16>, f64> = BTreeMap::new();
-        for (key, ms) in partial {
-            for (position, held) in rest.domains[*class].iter().enumerate() {
-                let relayout: f64 = uses.iter().map(|n| factor.uses[*n].cost[*held as usize][key[*n] as usize]).sum();
+        // Entries that differ only in what is wanted of this class → cost by held layout.
+        let mut groups: BTreeMap<Vec<u16>, Vec<f64>> = BTreeMap::new();
+        for (mut key, ms) in partial {
+            let wanted: Vec<(usize, usize)> = uses.iter().map(|n| (*n, key[*n] as usize)).collect();
+            for n in &uses {
+                key[*n] = 0;
+            }
+            let costs = groups.entry(key).or_insert_with(|| vec![f64::INFINITY; rest.domains[*class].len()]);
+            for (cost, held) in costs.iter_mut().zip(&rest.domains[*class]) {
+                let relayout: f64 = wanted.iter().map(|(n, w)| factor.uses[*n].cost[*held as usize][*w]).sum();
+                *cost = cost.min(ms + relayout);
+            }
+        }
+        let mut next = Vec::new();
+        for (key, costs) in groups {
+            for (position, cost) in costs.into_iter().enumerate() {
                 let mut done = key.clone();
                 for n in &uses {
                     done[*n] = position as u16;
                 }
-                let cost = ms + relayout;
-                next.entry(done).and_modify(|c| *c = c.min(cost)).or_insert(cost);
+                next.push((done, cost));
             }
         }
         partial = next;

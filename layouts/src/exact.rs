@@ -1,29 +1,31 @@
 //! The exact choice: the cheapest held layouts and configurations of the whole program, with proof.
 //!
 //! Pruning ([`crate::prune`]) shrinks layouts and choices without losing the optimum; variable elimination
-//! ([`crate::eliminate`]) finds it. Where the tables would outgrow the memory limit, one class after the other is
-//! fixed to each of its layouts in turn (branch and bound), which makes tables smaller. If the limit of nodes is reached
-//! first, the best choice found is returned with the gap to the least bound of what was left open.
+//! ([`crate::eliminate`]) finds it. Where the tables would outgrow the memory limit, a good choice is found first, by
+//! elimination over the few least dear layouts of every class and over a few kernels at a time; its cost prunes further. Then one
+//! class after the other is fixed to each of its layouts in turn (branch and bound), which makes tables smaller. If the
+//! limit of work is reached first, the best choice found is returned with the gap to the least bound of what was left
+//! open.
 //!
 //! Residual edges, ties, forward and backward are all in: none of the two simplifications of the paper's VI-A is made.
 
 use crate::eliminate::{eliminate, order};
 use crate::model::Model;
-use crate::prune::Rest;
+use crate::prune::{RIVALS, Rest};
 
 /// How much the solver may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Entries of the largest table (8 bytes each; two of them may exist at once, and 2 bytes an entry for decisions).
+    /// Entries of the largest table (10 bytes each, with its decisions).
     pub table: usize,
-    /// Branches looked at.
-    pub nodes: usize,
+    /// Table entries computed and choices compared in all. A count and not a time, so that results are deterministic.
+    pub work: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        // 4 Mi entries: 32 MiB for the largest table.
-        Limits { table: 1 << 22, nodes: 20_000 }
+        // Seconds, and some megabytes.
+        Limits { table: 1 << 18, work: 1 << 22 }
     }
 }
 
@@ -86,10 +88,13 @@ pub fn descend(model: &Model, mut held: Vec<u16>) -> Vec<u16> {
     }
 }
 
+/// Kernels whose containers are freed together when a first choice is improved.
+const WINDOW: usize = 2;
+
 struct Search<'a> {
     model: &'a Model,
     limits: Limits,
-    nodes: usize,
+    work: usize,
     best: (f64, Vec<u16>),
     /// Least bound of the branches that were not followed.
     open: f64,
@@ -103,27 +108,60 @@ impl Search<'_> {
         }
     }
 
+    /// Eliminates if the tables fit; false if they do not.
+    fn fits(&mut self, rest: &Rest) -> bool {
+        let order = order(self.model, rest);
+        if order.largest > self.limits.table {
+            return false;
+        }
+        let choices: usize = rest.choices.iter().map(Vec::len).sum();
+        self.work = self.work.saturating_add(order.work).saturating_add(choices);
+        self.offer(eliminate(self.model, rest, &order));
+        true
+    }
+
+    fn prune(&mut self, rest: &mut Rest) -> bool {
+        self.work = self.work.saturating_add(rest.choices.iter().map(|c| c.len() * RIVALS).sum());
+        rest.prune(self.model, self.best.0)
+    }
+
+    /// Elimination over the least dear layouts around the best choice, as many as fit.
+    fn widen(&mut self, rest: &Rest) {
+        let longest = rest.domains.iter().map(Vec::len).max().unwrap_or(0);
+        for most in 2..longest {
+            let near = rest.near(&self.best.1, most);
+            if !self.fits(&near) || self.work >= self.limits.work {
+                break;
+            }
+        }
+        // Then every layout of the containers of a few neighbouring kernels at once, until nothing improves.
+        let mut improving = true;
+        while improving && self.work < self.limits.work / 2 {
+            let before = self.best.0;
+            for window in self.model.factors.windows(WINDOW) {
+                let free: Vec<usize> = window.iter().flat_map(|f| f.uses.iter().map(|u| u.class)).collect();
+                self.fits(&rest.around(&self.best.1, &free));
+            }
+            improving = self.best.0 < before;
+        }
+    }
+
     fn node(&mut self, mut rest: Rest) {
-        if !rest.prune(self.model, self.best.0) {
+        if !self.prune(&mut rest) || self.fits(&rest) {
             return;
         }
-        let order = order(self.model, &rest);
-        if order.largest <= self.limits.table {
-            self.offer(eliminate(self.model, &rest, &order));
-            return;
-        }
-        if self.nodes >= self.limits.nodes {
+        if self.work >= self.limits.work {
             self.open = self.open.min(rest.bound);
             return;
         }
+        let order = order(self.model, &rest);
         let widest = order.widest.iter().copied().max_by_key(|c| (rest.domains[*c].len(), std::cmp::Reverse(*c)));
         let Some(class) = widest else { return };
         let mut branches: Vec<Rest> = Vec::new();
         for layout in &rest.domains[class] {
-            self.nodes += 1;
             let mut branch = rest.clone();
             branch.domains[class] = vec![*layout];
-            if branch.prune(self.model, self.best.0) {
+            if self.prune(&mut branch) {
                 branches.push(branch);
             }
         }
@@ -148,12 +186,16 @@ pub fn solve(model: &Model, limits: Limits) -> Solution {
             }
         }
     }
-    let mut search = Search { model, limits, nodes: 0, best: (f64::INFINITY, natural.clone()), open: f64::INFINITY };
+    let mut search = Search { model, limits, work: 0, best: (f64::INFINITY, natural.clone()), open: f64::INFINITY };
     for start in [natural, liked] {
         let held = descend(model, start);
         search.offer(held);
     }
-    search.node(Rest::whole(model));
+    let mut rest = Rest::whole(model);
+    if search.prune(&mut rest) && !search.fits(&rest) {
+        search.widen(&rest);
+        search.node(rest);
+    }
     let (open, held) = (search.open, search.best.1);
     let mut solution = Solution::of(model, held);
     solution.proven = open >= solution.total_ms;

@@ -58,7 +58,7 @@ pub trait KernelSpace {
     fn radices(&self) -> Vec<u64> {
         let mut radices: Vec<u64> = self.tensors().iter().map(|t| t.layouts.len() as u64).collect();
         match radices.iter().try_fold(1u64, |n, r| n.checked_mul(*r)) {
-            Some(layouts) if layouts > 0 && self.count() % layouts == 0 => radices.push(self.count() / layouts),
+            Some(layouts) if layouts > 0 && self.count().is_multiple_of(layouts) => radices.push(self.count() / layouts),
             _ => radices = vec![self.count()],
         }
         radices

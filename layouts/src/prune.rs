@@ -9,9 +9,10 @@
 //! Cost: choices × containers × (held layouts + rivals looked at) per round.
 
 use crate::model::Model;
+use std::cmp::Ordering;
 
 /// How many of the fastest undominated choices a choice is compared with: nearly all that dominate are among them.
-const RIVALS: usize = 48;
+pub(crate) const RIVALS: usize = 48;
 
 /// What is left: held layouts per class, choices per kernel (ascending positions).
 #[derive(Clone, Debug)]
@@ -20,13 +21,15 @@ pub struct Rest {
     pub choices: Vec<Vec<u32>>,
     /// No choice within the rest costs less.
     pub bound: f64,
+    /// What holding a class in a layout costs at least above `bound`, by class and layout.
+    pub extra: Vec<Vec<f64>>,
 }
 
 impl Rest {
     pub fn whole(model: &Model) -> Self {
         let domains = model.classes.iter().map(|c| c.domain.clone()).collect();
         let choices = model.factors.iter().map(|f| (0..f.choices.len() as u32).collect()).collect();
-        Rest { domains, choices, bound: 0.0 }
+        Rest { domains, choices, bound: 0.0, extra: Vec::new() }
     }
 
     /// Shrinks to a fixed point; returns whether anything cheaper than `known` may be left.
@@ -38,6 +41,31 @@ impl Rest {
                 return self.bound < known;
             }
         }
+    }
+
+    /// The part in which every class keeps what it is held in now and its least dear layouts, `most` in all.
+    pub fn near(&self, held: &[u16], most: usize) -> Rest {
+        let mut near = self.clone();
+        for ((domain, held), extra) in near.domains.iter_mut().zip(held).zip(&self.extra) {
+            let mut by_cost = domain.clone();
+            by_cost.sort_by(|a, b| {
+                (a != held, extra[*a as usize]).partial_cmp(&(b != held, extra[*b as usize])).unwrap_or(Ordering::Equal).then(a.cmp(b))
+            });
+            by_cost.truncate(most);
+            domain.retain(|l| by_cost.contains(l));
+        }
+        near
+    }
+
+    /// The part in which only some classes are free and the others stay as they are held.
+    pub fn around(&self, held: &[u16], free: &[usize]) -> Rest {
+        let mut around = self.clone();
+        for (class, (domain, held)) in around.domains.iter_mut().zip(held).enumerate() {
+            if !free.contains(&class) {
+                *domain = vec![*held];
+            }
+        }
+        around
     }
 
     fn drop_dominated(&mut self, model: &Model) {
@@ -112,6 +140,7 @@ impl Rest {
             }
         }
         self.bound = least;
+        self.extra.clone_from(&extra);
         let mut dropped = false;
         // Rounding must not drop the optimum itself: a sum of n terms errs by at most n·ε relatively.
         let slack = known * f64::EPSILON * 8.0 * (model.factors.len() + model.classes.len()) as f64;

@@ -118,11 +118,14 @@ pub fn select(program: &Program, store: &Store, method: Method, limits: Limits) 
 /// The `count` best choices that differ in how some container is held, best first; fewer if there are fewer.
 ///
 /// Lawler's partition: what remains after a best choice splits into disjoint parts, in each of which one class must
-/// differ and those before it stay. Exact as long as every part is solved with proof.
+/// differ and those before it stay. Exact if the best choice is proven; otherwise (the program is too wide for a proof
+/// within the limits) the parts are only improved one class at a time, from the choice they exclude.
 pub fn select_top(program: &Program, store: &Store, count: usize, limits: Limits) -> Result<Vec<Selection>, SelectError> {
     let costs = RelayoutCosts::new(program, store);
     let whole = Model::new(program, store, &costs)?;
-    let mut open = vec![(exact::solve(&whole, limits), whole.clone())];
+    let first = exact::solve(&whole, limits);
+    let proven = first.proven;
+    let mut open = vec![(first, whole.clone())];
     let mut chosen: Vec<Selection> = Vec::new();
     while chosen.len() < count {
         let best = open.iter().enumerate().min_by(|a, b| a.1.0.total_ms.total_cmp(&b.1.0.total_ms).then(a.0.cmp(&b.0)));
@@ -133,7 +136,14 @@ pub fn select_top(program: &Program, store: &Store, count: usize, limits: Limits
             if part.classes[class].domain.len() > 1 {
                 let mut other = part.clone();
                 other.classes[class].domain.retain(|l| *l != held);
-                open.push((exact::solve(&other, limits), other));
+                let found = if proven {
+                    exact::solve(&other, limits)
+                } else {
+                    let mut start = solution.held.clone();
+                    start[class] = other.classes[class].domain[0];
+                    Solution::of(&other, exact::descend(&other, start))
+                };
+                open.push((found, other));
             }
             part.classes[class].domain = vec![held];
         }

@@ -1,7 +1,6 @@
 //! Records files: killed writers, damage, merging.
 
-mod synthetic;
-
+use super::synthetic::{measured, session};
 use layouts::problem::relayout_config;
 use layouts::record::{Measurement, Outcome, Session};
 use layouts::store::{Store, StoreError};
@@ -9,14 +8,13 @@ use proptest::prelude::*;
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use synthetic::{measured, session};
+use std::path::{Path, PathBuf};
 
 fn config(n: u64) -> KernelConfig {
     KernelConfig { layouts: BTreeMap::from([("x".into(), Layout::of(&["a", "b"]))]), knobs: Knobs::default().with("v", n) }
 }
 
-fn written(path: &PathBuf, records: &[Measurement]) {
+fn written(path: &Path, records: &[Measurement]) {
     let mut store = Store::open(path).unwrap();
     store.begin(session("1")).unwrap();
     for record in records {

@@ -1,7 +1,5 @@
 //! The exact choice against every choice there is.
 
-mod synthetic;
-
 use layouts::exact::Limits;
 use layouts::problem::{Access, Program};
 use layouts::relayout::RelayoutCosts;
@@ -100,10 +98,10 @@ fn consistent(program: &Program, store: &Store, selection: &Selection) {
 fn the_exact_choice_is_the_cheapest_of_all_on_two_thousand_programs() {
     let mut with_relayouts = 0;
     for seed in 0..2000 {
-        let (program, store) = synthetic::program(seed);
+        let (program, store) = super::synthetic::program(seed);
         let all = brute_force(&program, &store);
         // With room for tables, and without any: then it is branch and bound alone.
-        for limits in [Limits::default(), Limits { table: 2, nodes: usize::MAX }] {
+        for limits in [Limits::default(), Limits { table: 2, work: usize::MAX }] {
             let exact = select(&program, &store, Method::Exact, limits).unwrap();
             assert_eq!(exact.total_ms, all[0], "seed {seed}");
             assert!(exact.proven && exact.gap == 0.0);
@@ -126,9 +124,9 @@ fn the_exact_choice_is_the_cheapest_of_all_on_two_thousand_programs() {
 fn a_search_cut_short_says_so_and_its_bound_holds() {
     let mut cut = 0;
     for seed in 0..300 {
-        let (program, store) = synthetic::program(seed);
+        let (program, store) = super::synthetic::program(seed);
         let least = brute_force(&program, &store)[0];
-        let choice = select(&program, &store, Method::Exact, Limits { table: 0, nodes: 0 }).unwrap();
+        let choice = select(&program, &store, Method::Exact, Limits { table: 0, work: 0 }).unwrap();
         assert!(choice.bound_ms <= least && least <= choice.total_ms, "seed {seed}");
         assert!(!choice.proven || choice.total_ms == least);
         cut += usize::from(!choice.proven);
@@ -139,9 +137,9 @@ fn a_search_cut_short_says_so_and_its_bound_holds() {
 #[test]
 fn the_same_measurements_give_the_same_bytes_in_any_order() {
     for seed in 0..50 {
-        let (program, store) = synthetic::program(seed);
+        let (program, store) = super::synthetic::program(seed);
         let mut backwards = Store::in_memory();
-        backwards.begin(synthetic::session("0")).unwrap();
+        backwards.begin(super::synthetic::session("0")).unwrap();
         let mut records: Vec<_> = store.all().cloned().collect();
         records.reverse();
         for record in records {

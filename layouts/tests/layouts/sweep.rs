@@ -1,7 +1,5 @@
 //! The sweep on an invented device.
 
-mod synthetic;
-
 use layouts::candidates::Shard;
 use layouts::exact::Limits;
 use layouts::problem::*;
@@ -70,7 +68,7 @@ impl KernelSpace for Space {
 fn truth(kernel: &str, config: &KernelConfig) -> f64 {
     let text = format!("{kernel} {config}");
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-    1.0 + (synthetic::Random(hash).below(64) as f64) / 2.0
+    1.0 + (super::synthetic::Random(hash).below(64) as f64) / 2.0
 }
 
 struct Device {
@@ -150,7 +148,7 @@ fn program() -> Program {
 
 fn store() -> Store {
     let mut store = Store::in_memory();
-    store.begin(synthetic::session("1")).unwrap();
+    store.begin(super::synthetic::session("1")).unwrap();
     store
 }
 
@@ -166,14 +164,14 @@ fn exhaustive_without_racing() -> Store {
             let config = space.config(n);
             if device.check(&space.name, &config).is_ok_and(|c| c.passed()) {
                 let ms = truth(&space.name, &space.config(n));
-                store.append(synthetic::measured(&space.name, config, ms)).unwrap();
+                store.append(super::synthetic::measured(&space.name, config, ms)).unwrap();
             }
         }
     }
     for relayout in &relayouts {
         for n in 0..relayout.count() {
             let config = relayout.config(n);
-            let mut record = synthetic::measured(relayout.name(), config.clone(), truth(relayout.name(), &config));
+            let mut record = super::synthetic::measured(relayout.name(), config.clone(), truth(relayout.name(), &config));
             record.key = relayout.key().into();
             store.append(record).unwrap();
         }
@@ -204,7 +202,7 @@ fn an_exhaustive_sweep_reaches_everything_and_races_nothing_that_matters() {
     // Racing dropped only what no optimal plan contains. Identical configurations have other times in the invented
     // truth, so the reference leaves them out.
     let mut reference = Store::in_memory();
-    reference.begin(synthetic::session("1")).unwrap();
+    reference.begin(super::synthetic::session("1")).unwrap();
     let (spaces, _) = spaces();
     for record in exhaustive_without_racing().all() {
         let of = spaces.iter().find(|s| s.name == record.kernel);

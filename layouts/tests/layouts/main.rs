@@ -1,0 +1,7 @@
+//! The crate as its users see it, on invented programs and an invented device.
+
+mod encoder;
+mod exact;
+mod store;
+mod sweep;
+mod synthetic;
