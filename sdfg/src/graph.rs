@@ -2,7 +2,7 @@
 
 use crate::data::{Container, Storage};
 use crate::memlet::{Memlet, Range};
-use crate::node::{Computation, Edge, Library, Node, NodeId, Operation, Port, StateId};
+use crate::node::{Computation, Edge, Index, IndexKind, Library, Node, NodeId, Operation, Port, StateId};
 use crate::propagate;
 use crate::scope::{Item, Scope, Unit};
 use crate::state::State;
@@ -170,6 +170,14 @@ impl Sdfg {
         })
     }
 
+    /// What an operand moves: its subscripts over all values of the operation's indices, each element once.
+    fn operand_memlet(&self, operation: &Operation, operand: &crate::node::Operand, container: &Container) -> Memlet {
+        let over = |(name, dim): (&String, &String)| Index::over(name, dim, self.size_of(dim), IndexKind::Independent);
+        let indices: Vec<Index> = operation.indices.iter().map(over).collect();
+        let moved = propagate::propagate(&Memlet::at(&operand.data, operand.subscripts.iter().cloned()), &indices, &self.shape(container));
+        Memlet { volume: Expr::product(moved.subset.iter().map(Range::count)), ..moved }
+    }
+
     /// Adds a library node at the top level of a state, with access nodes and whole-container memlets.
     pub fn insert_operation(&mut self, state: StateId, operation: &Operation) -> Result<NodeId, BuildError> {
         self.insert_operation_in(state, operation, None)
@@ -180,8 +188,8 @@ impl Sdfg {
         let mut writes = Vec::new();
         for (operands, into) in [(&operation.inputs, &mut reads), (&operation.outputs, &mut writes)] {
             for operand in operands {
-                self.known(&operation.name, &operand.data)?;
-                into.extend(self.whole(&operand.data).map(|m| (operand.connector.clone(), m)));
+                let container = self.known(&operation.name, &operand.data)?;
+                into.push((operand.connector.clone(), self.operand_memlet(operation, operand, container)));
             }
         }
         let port = |o: &crate::node::Operand| Port { connector: o.connector.clone(), subscripts: o.subscripts.clone() };

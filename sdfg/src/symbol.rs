@@ -161,6 +161,18 @@ impl Expr {
         }
     }
 
+    /// `index` or `index + offset`, as (index, offset); the offset mentions no index.
+    pub fn as_shifted_index(&self, is_index: impl Fn(&str) -> bool) -> Option<(&str, Expr)> {
+        match self {
+            Expr::Sym(name) if is_index(name) => Some((name, Expr::Int(0))),
+            Expr::Add(index, offset) => match index.as_ref() {
+                Expr::Sym(name) if is_index(name) && !offset.symbols().iter().any(|s| is_index(s)) => Some((name, (**offset).clone())),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The product of many expressions; the empty product is 1.
     pub fn product(factors: impl IntoIterator<Item = Expr>) -> Expr {
         factors.into_iter().fold(Expr::Int(1), |a, b| a * b)

@@ -50,15 +50,25 @@ fn contractions(program: &Sdfg, state: StateId) -> Vec<(NodeId, Operation)> {
         .collect()
 }
 
-/// The operand that is a weight, its gradient, or else the one that is not shared.
+/// The weight that tells a contraction apart: an operand that is a parameter, a parameter's gradient, or the slice of a
+/// stack that an earlier stacking moved a parameter to.
 fn weight_of(program: &Sdfg, operation: &Operation) -> Option<String> {
-    operation
-        .inputs
-        .iter()
-        .chain(&operation.outputs)
-        .map(|o| o.data.strip_prefix("d_").unwrap_or(&o.data))
-        .find(|d| program.containers.get(*d).is_some_and(|c| c.role == Role::Parameter))
-        .map(str::to_string)
+    let parameter = |name: &str| program.containers.get(name).is_some_and(|c| c.role == Role::Parameter && c.view.is_none());
+    let sliced = |operand: &Operand| {
+        let offsets = sliced(operation, operand).map(|(_, offsets)| offsets)?;
+        let at_slice =
+            |c: &&Container| c.role == Role::Parameter && c.view.as_ref().is_some_and(|v| v.of == operand.data && v.offsets == offsets);
+        program.containers.values().find(at_slice).map(|c| c.name.clone())
+    };
+    let operands = || operation.inputs.iter().chain(&operation.outputs);
+    let plain = operands().map(|o| o.data.strip_prefix("d_").unwrap_or(&o.data)).find(|d| parameter(d)).map(str::to_string);
+    operands().find_map(sliced).or(plain)
+}
+
+/// Index and offset of every subscript; `None` if one is neither an index nor a shifted one.
+fn sliced(operation: &Operation, operand: &Operand) -> Option<(Vec<String>, Vec<Expr>)> {
+    let parts: Option<Vec<_>> = operand.subscripts.iter().map(|s| s.as_shifted_index(|i| operation.indices.contains_key(i))).collect();
+    Some(parts?.into_iter().map(|(index, offset)| (index.to_string(), offset)).unzip())
 }
 
 /// All maximal groups, in program order; within a group in the order in which the weights are declared.
@@ -188,12 +198,12 @@ fn align(first: &Operation, member: &Operation, shared: Option<&str>) -> Option<
     let mut names: BTreeMap<String, Expr> = BTreeMap::new();
     let pairs = member.inputs.iter().zip(&first.inputs).chain(member.outputs.iter().zip(&first.outputs));
     for (ours, like) in pairs {
-        let (a, b) = (ours.index_names()?, like.index_names()?);
+        let ((a, _), (b, _)) = (sliced(&member, ours)?, sliced(first, like)?);
         if a.len() != b.len() {
             return None;
         }
         for (a, b) in a.iter().zip(&b) {
-            let known = names.entry(a.to_string()).or_insert_with(|| Expr::sym(*b));
+            let known = names.entry(a.to_string()).or_insert_with(|| Expr::sym(b.as_str()));
             if known.as_sym() != Some(b) {
                 return None;
             }
@@ -211,13 +221,13 @@ fn align(first: &Operation, member: &Operation, shared: Option<&str>) -> Option<
 }
 
 fn uses(operand: &Operand, index: &str) -> bool {
-    operand.subscripts.iter().any(|s| s.as_sym() == Some(index))
+    operand.subscripts.iter().any(|s| s.symbols().contains(index))
 }
 
 /// The index to stack along: present in everything that differs and in nothing that is shared; all others agree in size.
 fn stack_index(program: &Sdfg, members: &[Operation], form: Form) -> Option<String> {
     let first = &members[0];
-    let differs = |n: usize| members.iter().any(|o| o.inputs[n].data != first.inputs[n].data);
+    let differs = |n: usize| members.iter().any(|o| o.inputs[n] != first.inputs[n]);
     let fits = |index: &str| {
         let inputs = first.inputs.iter().enumerate().all(|(n, operand)| uses(operand, index) == differs(n));
         let output = uses(&first.outputs[0], index) == (form == Form::Shared);
@@ -250,15 +260,17 @@ fn plan_stack(program: &Sdfg, site: &Site, members: &[Operation], index: &str, f
         if !uses(operand, index) {
             continue;
         }
-        let axis = operand.subscripts.iter().position(|s| s.as_sym() == Some(index)).ok_or("an operand lacks the index")?;
+        let axis = operand.subscripts.iter().position(|s| s.symbols().contains(index)).ok_or("an operand lacks the index")?;
         let names: Vec<String> = members.iter().map(|o| operands(o)[n].data.clone()).collect();
-        let parent = existing_parent(program, &names, axis, &offsets, &total)?;
+        let parent = existing_parent(program, members, n, axis, &offsets, &total)?;
         let parent = match parent {
             Some(parent) => parent,
             None => stack_containers(program, &names, axis, &stacked_dim, &offsets, &mut moved, &mut containers, &mut drop)?,
         };
         let place = if n < merged.inputs.len() { &mut merged.inputs[n] } else { &mut merged.outputs[n - first.inputs.len()] };
         place.data = parent;
+        place.subscripts =
+            sliced(first, operand).map(|(names, _)| names.iter().map(|i| Expr::sym(i.as_str())).collect()).unwrap_or_default();
     }
     let mut edits: Vec<Edit> = Vec::new();
     let mut summed = None;
@@ -306,15 +318,35 @@ fn relocated(mut operation: Operation, moved: &BTreeMap<String, (String, usize, 
     operation
 }
 
-/// The container that these are already the consecutive slices of: all members name it, because an earlier stacking
+/// The stack that operand `n` of all members already is a slice of, in this order and without gaps: an earlier stacking
 /// moved them there.
-fn existing_parent(program: &Sdfg, names: &[String], _axis: usize, _offsets: &[Expr], total: &Expr) -> Result<Option<String>, String> {
-    if names.iter().any(|n| *n != names[0]) {
+fn existing_parent(
+    program: &Sdfg,
+    members: &[Operation],
+    n: usize,
+    axis: usize,
+    offsets: &[Expr],
+    total: &Expr,
+) -> Result<Option<String>, String> {
+    let operand = |o: &Operation| o.inputs.iter().chain(&o.outputs).nth(n).cloned();
+    let all: Vec<Operand> = members.iter().filter_map(operand).collect();
+    let plain = |o: &Operand| o.index_names().is_some();
+    let parent = all[0].data.clone();
+    if all.iter().all(plain) && all.iter().any(|o| o.data != parent) {
         return Ok(None);
     }
-    let container = program.containers.get(&names[0]).ok_or("an operand is not declared")?;
-    let covers = container.dims.iter().any(|d| program.size_of(d) == *total);
-    if covers { Ok(Some(names[0].clone())) } else { Err(format!("`{}` is a slice of something larger", names[0])) }
+    let container = program.containers.get(&parent).ok_or("an operand is not declared")?;
+    let consecutive = all.iter().zip(members).zip(offsets).all(|((o, member), offset)| {
+        o.data == parent
+            && sliced(member, o)
+                .is_some_and(|(_, at)| at.iter().enumerate().all(|(d, e)| *e == if d == axis { offset.clone() } else { Expr::Int(0) }))
+    });
+    let covers = container.dims.get(axis).is_some_and(|d| program.size_of(d) == *total);
+    if consecutive && covers {
+        Ok(Some(parent))
+    } else {
+        Err(format!("the operands are slices of `{parent}`, but not all of it in this order"))
+    }
 }
 
 /// Makes the stacked container; the members become views of it if a person sees them, and vanish otherwise.

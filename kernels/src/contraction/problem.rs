@@ -99,17 +99,25 @@ impl Problem {
             let unknown = || ContractionError::UnknownContainer { operation: name.clone(), data: data.clone() };
             let container = containers.get(&data).ok_or_else(unknown)?;
             dtypes.push(container.dtype);
-            let plain = |e: &Expr| {
+            // A plain index, or one shifted by a constant: a slice of the container.
+            let mut indices = Vec::new();
+            let mut offsets = Vec::new();
+            let mut shape = Vec::new();
+            for (e, dim) in operand.subscripts.iter().zip(&container.dims) {
                 let subscript = || ContractionError::Subscript { operation: name.clone(), data: data.clone(), subscript: e.to_string() };
-                e.as_sym().filter(|s| operation.indices.contains_key(*s)).map(str::to_string).ok_or_else(subscript)
-            };
-            let indices: Vec<String> = operand.subscripts.iter().map(plain).collect::<Result<_, _>>()?;
-            if indices.len() != container.dims.len() {
-                let (dims, subscripts) = (container.dims.len(), indices.len());
+                let (index, offset) = e.as_shifted_index(|s| operation.indices.contains_key(s)).ok_or_else(subscript)?;
+                let offset = offset.eval(sizes).map_err(|source| ContractionError::Size { operation: name.clone(), source })?;
+                offsets.push(usize::try_from(offset).map_err(|_| subscript())?);
+                let along =
+                    operation.indices.get(index).filter(|along| *along != dim && size(along).is_ok_and(|s| size(dim).is_ok_and(|d| s < d)));
+                shape.push(size(along.unwrap_or(dim))?);
+                indices.push(index.to_string());
+            }
+            if operand.subscripts.len() != container.dims.len() {
+                let (dims, subscripts) = (container.dims.len(), operand.subscripts.len());
                 return Err(ContractionError::Arity { operation: name.clone(), data, dims, subscripts });
             }
-            let shape: Vec<usize> = container.dims.iter().map(|d| size(d)).collect::<Result<_, _>>()?;
-            let (mut root, mut offsets) = (container, vec![0usize; shape.len()]);
+            let mut root = container;
             // A chain of views longer than there are containers would run in a circle.
             for depth in 0.. {
                 let Some(view) = &root.view else { break };
