@@ -23,7 +23,12 @@ fn variants(recipe: &str) -> Vec<String> {
             let (want, got) = (&want[&container.name], &got[&container.name]);
             let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
             // Sums of a few hundred terms in f64, in another order.
-            assert!(want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e4 * f64::EPSILON * scale), "{}: `{}`", variant.name, container.name);
+            assert!(
+                want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e4 * f64::EPSILON * scale),
+                "{}: `{}`",
+                variant.name,
+                container.name
+            );
         }
     }
     programs.variants.into_iter().map(|v| format!("{} {}", v.name, contractions(&v.program))).collect()

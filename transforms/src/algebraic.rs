@@ -53,7 +53,8 @@ fn contractions(program: &Sdfg, state: StateId) -> Vec<(NodeId, Operation)> {
 /// The weight that tells a contraction apart: an operand that is a parameter, a parameter's gradient, or the slice of a
 /// stack that an earlier stacking moved a parameter to.
 fn weight_of(program: &Sdfg, operation: &Operation) -> Option<String> {
-    let parameter = |name: &str| program.containers.get(name).is_some_and(|c| c.role == Role::Parameter && c.view.is_none());
+    let is_stack = |name: &str| program.containers.values().any(|c| c.view.as_ref().is_some_and(|v| v.of == name));
+    let parameter = |name: &str| program.containers.get(name).is_some_and(|c| c.role == Role::Parameter) && !is_stack(name);
     let sliced = |operand: &Operand| {
         let offsets = sliced(operation, operand).map(|(_, offsets)| offsets)?;
         let at_slice =
