@@ -149,6 +149,8 @@ pub fn select_top(program: &Program, store: &Store, count: usize, limits: Limits
         }
         chosen.push(write_out(&whole, &costs, Method::Exact, &solution));
     }
+    // Without a proof a part can turn out cheaper than the choice it was split from.
+    chosen.sort_by(|a, b| a.total_ms.total_cmp(&b.total_ms));
     Ok(chosen)
 }
 
