@@ -6,7 +6,8 @@
 //! edge into a node is read before the node runs, one on an edge out is written after. A write with a combine
 //! (write-conflict resolution) starts from the combine's identity: for a heap container once before its first such
 //! write in a run, for a container local to a scope once in each iteration of that scope. A library node means its
-//! expansion. Each container is written by one top-level unit of a program and read only after it.
+//! expansion. Each element of a heap container is written by one top-level unit
+//! of a program and read only after it; several units may write disjoint parts of a container.
 //!
 //! A program has no layout: subscripts are logical. A [`config::Configuration`] gives layouts and knobs.
 //!

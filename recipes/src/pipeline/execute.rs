@@ -9,7 +9,7 @@ use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::Configuration;
 use sdfg::interpret::Tensors;
 use sdfg::lifetime::{ArenaPlan, Interval};
-use sdfg::{Container, Layout, Pass, Role, Sdfg};
+use sdfg::{Container, Layout, Pass, Role, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -87,7 +87,13 @@ impl Execution {
                     let other = builder.slot(&argument.data, &have);
                     match argument.access {
                         kernels::Access::Read => builder.relayout(&argument.data, pass, other, slot)?,
-                        kernels::Access::Write => after.push((argument.data.clone(), slot, other)),
+                        kernels::Access::Write => {
+                            // A kernel that writes a part must find the other parts where it leaves them.
+                            if writes_part(program, &unit, &argument.data) {
+                                builder.relayout(&argument.data, pass, other, slot)?;
+                            }
+                            after.push((argument.data.clone(), slot, other));
+                        }
                     }
                 }
                 arguments.push(slot);
@@ -191,6 +197,14 @@ impl Execution {
         }
         Ok(times)
     }
+}
+
+/// Whether an operation writes only a slice of a container.
+fn writes_part(program: &Sdfg, unit: &Unit, data: &str) -> bool {
+    let Unit::Operation(operation) = unit else { return false };
+    let Some(container) = program.containers.get(data) else { return false };
+    let whole = |o: &&sdfg::Operand| o.subscripts.iter().zip(&container.dims).all(|(s, dim)| s.as_sym().and_then(|i| operation.indices.get(i)).is_some_and(|d| program.size_of(d) == program.size_of(dim)));
+    operation.outputs.iter().filter(|o| o.data == data).any(|o| !whole(&o))
 }
 
 /// The slice of its parent that a view is.

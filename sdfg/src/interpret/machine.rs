@@ -8,8 +8,8 @@ use crate::graph::{Condition, Relation, Sdfg};
 use crate::library::Op;
 use crate::node::{NodeId, Operation, StateId};
 use crate::scope::{Item, Scope, Unit};
-use crate::symbol::Bindings;
-use std::collections::BTreeSet;
+use crate::symbol::{Bindings, Expr};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// States that a run may take before it counts as endless.
 pub const STEP_LIMIT: u64 = 1_000_000;
@@ -266,8 +266,19 @@ impl Machine<'_> {
         for container in &expansion.containers {
             self.memory.declare(self.program, container, &self.symbols)?;
         }
+        let parts = self.parts(operation)?;
         for operand in &operation.outputs {
-            self.begun.remove(&operand.data);
+            if !parts.contains_key(&operand.data) {
+                self.begun.remove(&operand.data);
+            }
+        }
+        for (_, computation) in expansion.scopes.iter().flat_map(Scope::computations) {
+            for (data, identity) in nest::identities(computation) {
+                if let Some(part) = parts.get(data) {
+                    self.memory.fill_part(data, part, identity);
+                    self.begun.insert(data.to_string());
+                }
+            }
         }
         for scope in &expansion.scopes {
             self.scope(scope, expansion.containers.clone())?;
@@ -277,6 +288,31 @@ impl Machine<'_> {
         }
         self.release(mark);
         Ok(())
+    }
+
+    /// Outputs of which an operation writes only a part, with the part: (first, one past the last) in each dimension.
+    /// Another operation may write the rest, so nothing but the part may start anew.
+    fn parts(&self, operation: &Operation) -> Result<BTreeMap<String, Vec<(usize, usize)>>, InterpretError> {
+        let value = |e: &Expr| e.eval(&self.symbols).map_err(|source| InterpretError::Symbol { user: operation.name.clone(), source });
+        let mut found = BTreeMap::new();
+        for operand in &operation.outputs {
+            let shape = self.memory.slots.get(&operand.data).map(|s| s.shape.clone()).unwrap_or_default();
+            let mut part = Vec::new();
+            for (subscript, size) in operand.subscripts.iter().zip(&shape) {
+                match subscript.as_shifted_index(|i| operation.indices.contains_key(i)) {
+                    Some((index, offset)) => {
+                        let first = value(&offset)?.max(0) as usize;
+                        let length = value(&self.program.size_of(&operation.indices[index]))?.max(0) as usize;
+                        part.push((first.min(*size), (first + length).min(*size)));
+                    }
+                    None => part.push((0, *size)),
+                }
+            }
+            if part.iter().zip(&shape).any(|((first, last), size)| last - first < *size) {
+                found.insert(operand.data.clone(), part);
+            }
+        }
+        Ok(found)
     }
 
     fn scope(&mut self, scope: &Scope, extra: Vec<Container>) -> Result<(), InterpretError> {

@@ -126,6 +126,19 @@ impl Memory {
         ArrayD::from_shape_vec(IxDyn(&slot.shape), values).ok()
     }
 
+    /// Gives every element of a part of a container one value; the part is (first, one past the last) in each dimension.
+    pub fn fill_part(&mut self, data: &str, part: &[(usize, usize)], value: f64) {
+        let Some(slot) = self.slots.get(data) else { return };
+        let mut positions = vec![slot.base];
+        for ((first, last), stride) in part.iter().zip(&slot.strides) {
+            positions = positions.into_iter().flat_map(|at| (*first..*last).map(move |n| at + n * stride)).collect();
+        }
+        let buffer = &mut self.buffers[slot.buffer];
+        for position in positions {
+            buffer[position] = value;
+        }
+    }
+
     /// Gives every element of a container one value.
     pub fn fill(&mut self, data: &str, value: f64) {
         if let Some(slot) = self.slots.get(data) {

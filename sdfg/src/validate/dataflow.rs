@@ -3,8 +3,10 @@
 use super::{Kind, Report};
 use crate::data::{Role, Storage};
 use crate::graph::Sdfg;
+use crate::memlet::{Memlet, Range};
 use crate::node::{IndexKind, Node, NodeId, StateId};
 use crate::scope::{Item, Scope};
+use crate::symbol::Expr;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The container that is stored: the one at the end of a chain of views.
@@ -20,11 +22,25 @@ fn stored<'a>(program: &'a Sdfg, data: &'a str) -> &'a str {
     at
 }
 
+/// Whether two writes provably touch no common element: in some dimension one ends before the other begins.
+fn apart(program: &Sdfg, a: &Memlet, b: &Memlet) -> bool {
+    let value = |e: &Expr| e.eval(&program.sizes).ok();
+    let ends = |range: &Range| match range {
+        Range::At(at) => value(at).map(|at| (at, at + 1)),
+        Range::Span { start, stop, .. } => Some((value(start)?, value(stop)?)),
+    };
+    let disjoint = |(a, b): (&Range, &Range)| match (ends(a), ends(b)) {
+        (Some((a0, a1)), Some((b0, b1))) => a1 <= b0 || b1 <= a0,
+        _ => false,
+    };
+    a.subset.iter().zip(&b.subset).any(disjoint)
+}
+
 pub(super) fn check(report: &mut Report) {
     let program = report.program;
     let given = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
     let mut written: BTreeSet<&str> = given.map(|c| c.name.as_str()).collect();
-    let mut writers: BTreeMap<&str, (StateId, NodeId)> = BTreeMap::new();
+    let mut writers: BTreeMap<&str, Vec<(StateId, NodeId, &Memlet)>> = BTreeMap::new();
     let mut names: BTreeMap<&str, (StateId, NodeId)> = BTreeMap::new();
     for (id, state) in program.states() {
         let at = (id, state);
@@ -61,15 +77,17 @@ pub(super) fn check(report: &mut Report) {
                         format!("`{name}` writes `{data}`, which is given from outside; write to a container of another role"),
                     );
                 }
-                if container.storage == Storage::Heap
-                    && let Some((s, n)) = writers.insert(data, (id, node))
-                {
-                    report.node(
-                        Kind::Dataflow,
-                        at,
-                        node,
-                        format!("`{name}` writes `{data}`, which {s}, {n} writes too; write to two containers and add them up"),
-                    );
+                for memlet in writes.iter().filter(|m| m.data == data && container.storage == Storage::Heap) {
+                    let others = writers.entry(data).or_default();
+                    if let Some((s, n, _)) = others.iter().find(|(_, n, other)| *n != node && !apart(program, memlet, other)) {
+                        report.node(
+                            Kind::Dataflow,
+                            at,
+                            node,
+                            format!("`{name}` writes `{data}`, which {s}, {n} writes too; write to two containers and add them up"),
+                        );
+                    }
+                    others.push((id, node, memlet));
                 }
                 written.extend([data, stored(program, data)]);
             }
