@@ -2,10 +2,18 @@
 
 pub mod buffer;
 pub mod contraction;
+pub mod compile;
 pub mod device;
+pub mod emit;
 pub mod error;
 pub mod kernel;
+pub mod loopnest;
+pub mod maps;
+pub mod template;
 
 pub use buffer::Buffer;
+pub use compile::Toolchain;
 pub use error::KernelError;
 pub use kernel::{Access, Argument, Completion, Executable, KernelSpec, RunContext, Space, TensorChoice};
+pub use maps::relayout;
+pub use template::{compile, space};

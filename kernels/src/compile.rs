@@ -1,0 +1,160 @@
+//! The system's C compiler, and the cache of what it made.
+
+use crate::emit::c::Source;
+use crate::error::KernelError;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+/// Fast code without `-ffast-math`: at link time that would make the whole process flush subnormals, and −∞ masks and NaN
+/// must keep their meaning.
+const FLAGS: [&str; 13] = [
+    "-O3",
+    "-march=native",
+    "-std=gnu11",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fassociative-math",
+    "-fno-signed-zeros",
+    "-freciprocal-math",
+    "-fopenmp-simd",
+    "-mprefer-vector-width=512",
+    "-shared",
+    "-fPIC",
+];
+
+/// A C compiler and a folder for what it makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Toolchain {
+    pub command: String,
+    /// First line of its `--version`: another compiler must not reuse what this one made.
+    pub version: String,
+    pub cache: PathBuf,
+}
+
+pub(crate) type Kernel = unsafe extern "C" fn(*const *mut u8, *const i64, *const Keep, *mut u8, i64, i64);
+pub(crate) type Finish = unsafe extern "C" fn(*const *mut u8, *const i64, *const u8, i64, i64, i64, i64, i64);
+
+/// A dropout mask as generated code takes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keep {
+    pub step: u64,
+    pub factor: f64,
+    pub key: [u32; 2],
+    pub threshold: u32,
+    pub unused: u32,
+}
+
+/// Entry points of a loaded kernel. Libraries are never unloaded, so they stay valid.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub kernel: Kernel,
+    pub finish: Option<Finish>,
+}
+
+impl Toolchain {
+    /// The compiler named by `CC`, else `cc`; the cache in `MEMLET_CACHE_DIR`, else under the XDG cache folder.
+    ///
+    /// # Errors
+    /// No compiler that starts.
+    pub fn system() -> Result<Self, KernelError> {
+        let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
+        let command = set("CC").map_or_else(|| "cc".to_string(), |c| c.to_string_lossy().into_owned());
+        let cache = set("MEMLET_CACHE_DIR")
+            .map(PathBuf::from)
+            .or_else(|| set("XDG_CACHE_HOME").map(|d| PathBuf::from(d).join("memlet")))
+            .or_else(|| set("HOME").map(|d| PathBuf::from(d).join(".cache").join("memlet")))
+            .unwrap_or_else(|| std::env::temp_dir().join("memlet"));
+        Toolchain::new(command, cache)
+    }
+
+    /// # Errors
+    /// A compiler that does not start.
+    pub fn new(command: String, cache: PathBuf) -> Result<Self, KernelError> {
+        let output = Command::new(&command)
+            .arg("--version")
+            .output()
+            .map_err(|source| KernelError::NoCompiler { command: command.clone(), source })?;
+        let version = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or("unknown").to_string();
+        Ok(Toolchain { command, version, cache })
+    }
+
+    /// Compiles and loads a source, unless that has been done before.
+    pub(crate) fn load(&self, name: &str, source: &Source) -> Result<Entry, KernelError> {
+        static LOADED: OnceLock<Mutex<BTreeMap<String, Entry>>> = OnceLock::new();
+        let loaded = LOADED.get_or_init(Mutex::default);
+        let mut hasher = blake3::Hasher::new();
+        for part in [self.command.as_str(), &self.version, &FLAGS.join(" "), &source.text] {
+            hasher.update(part.as_bytes()).update(b"\0");
+        }
+        // `-march=native` code must not be found by another machine that shares the folder.
+        hasher.update(processor().as_bytes());
+        let hash = hasher.finalize().to_hex().to_string();
+        if let Some(entry) = loaded.lock().unwrap_or_else(|e| e.into_inner()).get(&hash) {
+            return Ok(*entry);
+        }
+        let library = self.cache.join(format!("{hash}.so"));
+        if !library.exists() {
+            self.compile(name, source, &library)?;
+        }
+        let entry = open(&library, !source.partials.is_empty())?;
+        loaded.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, entry);
+        Ok(entry)
+    }
+
+    fn compile(&self, name: &str, source: &Source, library: &Path) -> Result<(), KernelError> {
+        static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let cache = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| KernelError::Cache { path, source }
+        };
+        std::fs::create_dir_all(&self.cache).map_err(cache(&self.cache))?;
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let file = library.with_extension("c");
+        // Written aside and renamed, so that no other process sees half a file.
+        let aside = |extension: &str| library.with_extension(format!("{}-{number}.{extension}", std::process::id()));
+        let (source_aside, library_aside) = (aside("c"), aside("so"));
+        std::fs::write(&source_aside, &source.text).map_err(cache(&source_aside))?;
+        let output = Command::new(&self.command)
+            .args(FLAGS)
+            .arg("-o")
+            .arg(&library_aside)
+            .arg(&source_aside)
+            .arg("-lm")
+            .output()
+            .map_err(|source| KernelError::NoCompiler { command: self.command.clone(), source })?;
+        std::fs::rename(&source_aside, &file).map_err(cache(&file))?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr).lines().take(20).collect::<Vec<_>>().join("\n");
+            return Err(KernelError::Compile { kernel: name.to_string(), source_file: file, message });
+        }
+        std::fs::rename(&library_aside, library).map_err(cache(library))
+    }
+}
+
+/// Model of the processor, as far as the system tells.
+fn processor() -> &'static str {
+    static MODEL: OnceLock<String> = OnceLock::new();
+    MODEL.get_or_init(|| {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        info.lines().filter(|l| l.starts_with("model name") || l.starts_with("flags")).take(2).collect()
+    })
+}
+
+fn open(path: &Path, finishes: bool) -> Result<Entry, KernelError> {
+    let failed = |e: libloading::Error| KernelError::Load { path: path.to_path_buf(), message: e.to_string() };
+    // SAFETY: the library was generated by this crate; it has no initialisers.
+    let library = unsafe { libloading::Library::new(path) }.map_err(failed)?;
+    // SAFETY: `emit::c` prints these functions with these types.
+    let entry = unsafe {
+        Entry {
+            kernel: *library.get::<Kernel>(b"memlet_kernel\0").map_err(failed)?,
+            finish: if finishes { Some(*library.get::<Finish>(b"memlet_finish\0").map_err(failed)?) } else { None },
+        }
+    };
+    std::mem::forget(library);
+    Ok(entry)
+}

@@ -1,0 +1,248 @@
+//! A loop nest as one C file: prelude, one point of the outer range, the range, and the combination of partial results.
+
+pub use super::cell::Mask;
+use super::cell::{Printer, c_type};
+use super::scalar::combined;
+use crate::error::KernelError;
+use crate::kernel::{Access, KernelSpec};
+use crate::loopnest::{LoopNest, Space, Tag};
+use sdfg::config::KernelConfig;
+use sdfg::{Combine, Dtype};
+
+/// Alignment of scratch buffers: a cache line, the widest vector.
+const LINE: usize = 64;
+
+/// Partial results of the workers, and how they are combined.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Partial {
+    /// First byte within a worker's scratch memory.
+    pub at: usize,
+    pub elements: usize,
+    pub combine: Combine,
+    /// Iterations of the outermost loop of the combination.
+    pub steps: i64,
+}
+
+/// A C file and the numbers that it takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    pub text: String,
+    pub integers: Vec<i64>,
+    pub masks: Vec<Mask>,
+    /// Points of the outer range.
+    pub points: i64,
+    /// Scratch memory of one worker.
+    pub scratch: usize,
+    pub partials: Vec<Partial>,
+    pub double: bool,
+}
+
+/// Prints a loop nest.
+///
+/// # Errors
+/// Element types and accesses that kernels do not have.
+pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<Source, KernelError> {
+    let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
+    let mut printer = Printer::new(spec, nest, config, double);
+    for group in &nest.groups {
+        printer.group(group, 1)?;
+    }
+    let body = std::mem::take(&mut printer.text);
+    finish(&mut printer)?;
+    let finish = std::mem::take(&mut printer.text);
+
+    let mut outer = Vec::new();
+    for each in &nest.outer {
+        let steps = nest.steps(each);
+        let count = printer.count(&each.index, each.count);
+        let steps_name = if each.tag == Tag::Block { printer.given("blocks".into(), steps) } else { count };
+        let at = if each.tag == Tag::Block { "block".to_string() } else { printer.index(&each.index) };
+        outer.push((each, at, steps_name));
+    }
+    let (mut at, mut places) = (0usize, Vec::new());
+    for (name, (kind, bytes)) in printer.scratch.clone() {
+        printer.given(format!("at_{name}"), at as i64);
+        places.push((name, kind, at));
+        at += bytes.div_ceil(LINE) * LINE;
+    }
+
+    // Everything that a point needs: (declaration, how the range makes it).
+    let mut parameters: Vec<(String, String, String)> = Vec::new();
+    for (n, name) in printer.integers.keys().enumerate() {
+        parameters.push((format!("const int64_t {name}"), name.clone(), format!("n[{n}]")));
+    }
+    let arguments = spec.arguments();
+    let heap: Vec<(String, usize, String)> = nest
+        .tensors
+        .iter()
+        .filter_map(|(data, tensor)| match &tensor.space {
+            Space::Heap { argument, root } if printer.pointers.contains(data) => Some((data.clone(), *argument, root.clone())),
+            _ => None,
+        })
+        .collect();
+    for (data, argument, root) in &heap {
+        let kind = arguments.get(*argument).and_then(|a| c_type(a.dtype)).ok_or_else(|| KernelError::Unsupported {
+            kernel: spec.name.clone(),
+            what: format!("`{data}` holds bits, which kernels cannot address"),
+        })?;
+        let constant = if arguments.get(*argument).is_some_and(|a| a.access == Access::Read) { "const " } else { "" };
+        let restrict = if heap.iter().filter(|(_, _, r)| r == root).count() == 1 { "restrict " } else { "" };
+        let name = &printer.identifiers[data.as_str()];
+        let declaration = format!("{constant}{kind} *{restrict}const {name}");
+        parameters.push((declaration, name.clone(), format!("({constant}{kind} *)p[{argument}]")));
+    }
+    for (name, kind, _) in &places {
+        parameters.push((format!("{kind} *restrict const {name}"), name.clone(), format!("({kind} *)(scratch + at_{name})")));
+    }
+    if !printer.masks.is_empty() {
+        parameters.push(("const Keep *const keep".into(), "keep".into(), String::new()));
+        for n in 0..printer.masks.len() {
+            parameters.push((format!("const uint32_t threshold{n}"), format!("threshold{n}"), format!("keep[{n}].threshold")));
+            parameters.push((format!("const real factor{n}"), format!("factor{n}"), format!("(real)keep[{n}].factor")));
+        }
+    }
+    let mut points: Vec<(String, String)> = Vec::new();
+    for (each, at, _) in &outer {
+        if each.tag == Tag::Block {
+            points.push(("const int64_t first_lane".into(), "first_lane".into()));
+            points.push(("const int64_t lanes".into(), "lanes".into()));
+        } else {
+            points.push((format!("const int64_t {at}"), at.clone()));
+        }
+    }
+
+    let mut text = header(spec, nest, config);
+    text += &format!("#define LANES {}\n", nest.lanes);
+    text += if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
+    text += include_str!("prelude.c");
+    text += if printer.masks.is_empty() { "typedef struct Keep Keep;\n" } else { include_str!("philox.c") };
+    let declarations: Vec<&str> = points.iter().map(|(d, _)| d).chain(parameters.iter().map(|(d, _, _)| d)).map(String::as_str).collect();
+    let declarations = if declarations.is_empty() { "void".to_string() } else { declarations.join(",\n    ") };
+    text += &format!("\n/* One point of the outer maps. */\nALWAYS void point(\n    {declarations})\n{{\n{body}}}\n");
+    text += "\n/* Points `from` to `to` of the flattened outer maps. */\n";
+    text += "void memlet_kernel(char *const *p, const int64_t *n, const Keep *keep, char *scratch, int64_t from, int64_t to)\n{\n";
+    for (declaration, name, made) in &parameters {
+        if name != "keep" {
+            text += &format!("    {declaration} = {made};\n");
+        }
+    }
+    text += "    int64_t rest = from;\n";
+    for (_, at, steps) in outer.iter().rev() {
+        text += &format!("    int64_t {at} = rest % {steps};\n    rest /= {steps};\n");
+    }
+    text += "    for (int64_t n_ = from; n_ < to; ++n_) {\n";
+    let call = |lanes: &str| {
+        let names: Vec<&str> = points
+            .iter()
+            .map(|(_, n)| if n == "lanes" { lanes } else { n.as_str() })
+            .chain(parameters.iter().map(|(_, n, _)| n.as_str()))
+            .collect();
+        format!("point({});\n", names.join(", "))
+    };
+    if let Some(block) = nest.block() {
+        let count = printer.count(&block.index, block.count);
+        text += "        const int64_t first_lane = block * LANES;\n";
+        text += &format!("        const int64_t lanes = min_of(LANES, {count} - first_lane);\n");
+        text += "        if (lanes == LANES) {\n";
+        text += &format!("            {}        }} else {{\n            {}        }}\n", call("LANES"), call("lanes"));
+    } else {
+        text += &format!("        {}", call("lanes"));
+    }
+    for (_, at, steps) in outer.iter().rev() {
+        text += &format!("        if (++{at} < {steps}) continue;\n        {at} = 0;\n");
+    }
+    text += "    }\n}\n";
+
+    let mut partials = Vec::new();
+    for (data, tensor) in &nest.tensors {
+        if let Space::Private { combine } = tensor.space {
+            let name = &printer.identifiers[data.as_str()];
+            let at = places.iter().find(|(n, _, _)| n == name).map_or(0, |(_, _, at)| *at);
+            let elements: i64 = tensor.shape.iter().product();
+            partials.push(Partial { at, elements: elements as usize, combine, steps: tensor.shape.first().copied().unwrap_or(1) });
+        }
+    }
+    if !partials.is_empty() {
+        let integers = printer.integers.keys().enumerate().map(|(n, name)| format!("    const int64_t {name} = n[{n}];\n"));
+        text += "\n/* Combines the workers' partial results: steps `from` to `to` of the first loop of result `which`. */\n";
+        text += "void memlet_finish(char *const *p, const int64_t *n, const char *scratch, int64_t stride, int64_t workers, int64_t which, int64_t from, int64_t to)\n{\n";
+        text += &integers.collect::<String>();
+        text += &finish;
+        text += "}\n";
+    }
+    Ok(Source {
+        text,
+        integers: printer.integers.values().copied().collect(),
+        masks: printer.masks.clone(),
+        points: nest.points(),
+        scratch: at,
+        partials,
+        double,
+    })
+}
+
+fn header(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> String {
+    let mut text = format!("/* {}\n *\n", spec.name);
+    for line in &nest.about {
+        text += &format!(" * {}\n", line.replace("*/", "* /"));
+    }
+    text += &format!(" *\n * vector along {}", nest.vector.as_deref().unwrap_or("nothing"));
+    for (data, layout) in &config.layouts {
+        if let Some(inner) = layout.innermost() {
+            text += &format!("; {data} has {inner} innermost");
+        }
+    }
+    text += "\n */\n";
+    text
+}
+
+/// Loops that combine the partial results of each reduction over outer indices.
+fn finish(printer: &mut Printer) -> Result<(), KernelError> {
+    let nest = printer.nest;
+    let mut which = 0;
+    for (data, tensor) in &nest.tensors {
+        let Space::Private { combine } = tensor.space else { continue };
+        let target = data.trim_end_matches(".partial");
+        let container = printer
+            .spec
+            .containers
+            .get(target)
+            .ok_or_else(|| KernelError::UnknownContainer { kernel: printer.spec.name.clone(), data: target.to_string() })?;
+        let root = printer.spec.root(target).to_string();
+        let argument = printer.spec.arguments().iter().position(|a| a.data == root).unwrap_or(0);
+        let (from, _, _) = printer.strides(data)?;
+        let (to, first) = printer.heap_strides(target, &root)?;
+        let name = printer.identifiers[data.as_str()].clone();
+        printer.line(1, format!("if (which == {which}) {{"));
+        let (mut source, mut place) = (Vec::new(), vec![printer.given(format!("first_{name}_out"), first)]);
+        for (n, extent) in tensor.shape.iter().enumerate() {
+            let extent = printer.given(format!("d_{name}_{n}"), *extent);
+            let (start, stop) = if n == 0 { ("from", "to") } else { ("0", extent.as_str()) };
+            printer.line(2 + n, format!("for (int64_t i{n} = {start}; i{n} < {stop}; ++i{n}) {{"));
+            let (s, t) = (printer.given(format!("s_{name}_{n}"), from[n]), printer.given(format!("out_{name}_{n}"), to[n]));
+            source.push(format!("i{n} * {s}"));
+            place.push(format!("i{n} * {t}"));
+        }
+        let depth = 2 + tensor.shape.len();
+        let source = if source.is_empty() { "0".to_string() } else { source.join(" + ") };
+        printer.line(depth, format!("const char *part = scratch + at_{name};"));
+        printer.line(depth, format!("real whole = ((const real *)part)[{source}];"));
+        printer.line(depth, "for (int64_t w = 1; w < workers; ++w) {");
+        printer.line(depth + 1, "part += stride;");
+        printer.line(depth + 1, format!("const real one = ((const real *)part)[{source}];"));
+        printer.line(depth + 1, format!("whole = {};", combined(combine, "whole", "one")));
+        printer.line(depth, "}");
+        let (kind, stored) = match c_type(container.dtype) {
+            Some("uint16_t") => ("uint16_t", "store_bf16(whole)".to_string()),
+            Some(kind) => (kind, format!("({kind})whole")),
+            None => ("char", "whole".to_string()),
+        };
+        printer.line(depth, format!("(({kind} *)p[{argument}])[{}] = {stored};", place.join(" + ")));
+        for n in (0..tensor.shape.len()).rev() {
+            printer.line(2 + n, "}");
+        }
+        printer.line(1, "}");
+        which += 1;
+    }
+    Ok(())
+}

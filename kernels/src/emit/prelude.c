@@ -1,0 +1,131 @@
+/* What every kernel starts with. `real` is what it computes in. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ALWAYS static inline __attribute__((always_inline))
+#define INF ((real)__builtin_inf())
+
+ALWAYS uint32_t bits_of(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
+ALWAYS float of_bits(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+
+/* Half-precision storage. */
+ALWAYS float load_bf16(uint16_t u) { return of_bits((uint32_t)u << 16); }
+ALWAYS uint16_t store_bf16(float x) {
+    uint32_t u = bits_of(x);
+    return x != x ? 0x7fc0 : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+/* Floor division and remainder with the sign of the divisor. */
+ALWAYS int64_t div_floor(int64_t a, int64_t b) { int64_t q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }
+ALWAYS int64_t mod_floor(int64_t a, int64_t b) { return a - div_floor(a, b) * b; }
+ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+ALWAYS int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+#ifdef REAL_IS_DOUBLE
+ALWAYS real r_exp(real x) { return exp(x); }
+ALWAYS real r_log(real x) { return log(x); }
+ALWAYS real r_tanh(real x) { return tanh(x); }
+ALWAYS real r_erf(real x) { return erf(x); }
+ALWAYS real r_sqrt(real x) { return sqrt(x); }
+ALWAYS real r_sin(real x) { return sin(x); }
+ALWAYS real r_cos(real x) { return cos(x); }
+ALWAYS real r_floor(real x) { return floor(x); }
+ALWAYS real r_pow(real x, real y) { return pow(x, y); }
+ALWAYS real r_abs(real x) { return fabs(x); }
+ALWAYS real r_sigmoid(real x) { return 1 / (1 + exp(-x)); }
+#else
+#ifdef __FMA__
+#define FMA(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* exp: x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial in r, and n added to the exponent. Results below 2^-126 become 0.
+   The steps of the reduction are written as fused operations, so that no compiler merges the two halves of ln 2. */
+ALWAYS float r_exp(float x) {
+    float c = x < -87.33f ? -87.33f : x;
+    c = c > 88.72f ? 88.72f : c;
+    float n = __builtin_rintf(c * 1.44269504f);
+    float r = FMA(n, -0.693359375f, c);
+    r = FMA(n, 2.12194440e-4f, r);
+    float p = 1.9875691500e-4f;
+    p = FMA(p, r, 1.3981999507e-3f);
+    p = FMA(p, r, 8.3334519073e-3f);
+    p = FMA(p, r, 4.1665795894e-2f);
+    p = FMA(p, r, 1.6666665459e-1f);
+    p = FMA(p, r, 5.0000001201e-1f);
+    p = FMA(p, r * r, r) + 1.0f;
+    float y = of_bits(bits_of(p) + ((uint32_t)(int32_t)n << 23));
+    y = x < -87.33f ? 0.0f : y;
+    y = x > 88.7228f ? __builtin_inff() : y;
+    return x != x ? x : y;
+}
+
+/* log: x = m 2^e, m in [1/sqrt 2, sqrt 2), a polynomial in m - 1. */
+ALWAYS float r_log(float x) {
+    float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x;
+    float shift = x < 1.17549435e-38f ? -23.0f : 0.0f;
+    uint32_t u = bits_of(scaled) - 0x3f3504f3u;
+    float e = (float)((int32_t)u >> 23) + shift;
+    float f = of_bits((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+    float z = f * f;
+    float p = 7.0376836292e-2f;
+    p = FMA(p, f, -1.1514610310e-1f);
+    p = FMA(p, f, 1.1676998740e-1f);
+    p = FMA(p, f, -1.2420140846e-1f);
+    p = FMA(p, f, 1.4249322787e-1f);
+    p = FMA(p, f, -1.6668057665e-1f);
+    p = FMA(p, f, 2.0000714765e-1f);
+    p = FMA(p, f, -2.4999993993e-1f);
+    p = FMA(p, f, 3.3333331174e-1f);
+    float y = FMA(p * f, z, FMA(e, -2.12194440e-4f, -0.5f * z));
+    y = FMA(e, 0.693359375f, f + y);
+    y = x == 0.0f ? -__builtin_inff() : y;
+    y = x < 0.0f ? __builtin_nanf("") : y;
+    y = x > 3.40282347e38f ? x : y;
+    return x != x ? x : y;
+}
+
+/* tanh: an odd polynomial below 0.625, else 1 - 2 / (exp(2|x|) + 1). */
+ALWAYS float r_tanh(float x) {
+    float a = __builtin_fabsf(x), z = x * x;
+    float p = -5.70498872745e-3f;
+    p = FMA(p, z, 2.06390887954e-2f);
+    p = FMA(p, z, -5.37397155531e-2f);
+    p = FMA(p, z, 1.33314422036e-1f);
+    p = FMA(p, z, -3.33332819422e-1f);
+    float small = FMA(p * z, x, x);
+    float large = 1.0f - 2.0f / (r_exp(2.0f * (a > 10.0f ? 10.0f : a)) + 1.0f);
+    large = x < 0.0f ? -large : large;
+    return x != x ? x : (a < 0.625f ? small : large);
+}
+
+/* erf: Taylor series below 1/2 (absolute error below 2e-8 there); above it Abramowitz and Stegun's 7.1.26 (absolute error 1.5e-7). */
+ALWAYS float r_erf(float x) {
+    float a = __builtin_fabsf(x), z = x * x;
+    float s = -7.5757576e-4f;
+    s = FMA(s, z, 4.6296296e-3f);
+    s = FMA(s, z, -2.3809524e-2f);
+    s = FMA(s, z, 0.1f);
+    s = FMA(s, z, -0.33333333f);
+    float small = 1.1283791671f * FMA(s * z, x, x);
+    float t = 1.0f / FMA(0.3275911f, a, 1.0f);
+    float p = 1.061405429f;
+    p = FMA(p, t, -1.453152027f);
+    p = FMA(p, t, 1.421413741f);
+    p = FMA(p, t, -0.284496736f);
+    p = FMA(p, t, 0.254829592f);
+    float large = 1.0f - p * t * r_exp(-z);
+    large = x < 0.0f ? -large : large;
+    return x != x ? x : (a < 0.5f ? small : large);
+}
+
+ALWAYS float r_sigmoid(float x) { return 1.0f / (1.0f + r_exp(-x)); }
+ALWAYS float r_sqrt(float x) { return __builtin_sqrtf(x); }
+ALWAYS float r_sin(float x) { return sinf(x); }
+ALWAYS float r_cos(float x) { return cosf(x); }
+ALWAYS float r_floor(float x) { return __builtin_floorf(x); }
+ALWAYS float r_pow(float x, float y) { return powf(x, y); }
+ALWAYS float r_abs(float x) { return __builtin_fabsf(x); }
+#endif

@@ -1,0 +1,130 @@
+//! Scalars and symbolic integers as C expressions.
+
+use sdfg::{Binary, Combine, Expr, Scalar, Unary};
+
+/// What names stand for where an expression is printed.
+pub trait Names {
+    /// C text of an index or a size symbol.
+    fn symbol(&mut self, name: &str) -> String;
+    /// C text of the value read by a connector.
+    fn input(&mut self, connector: &str) -> String;
+    /// C text of dropout's factor.
+    fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String;
+    fn is_double(&self) -> bool;
+}
+
+pub fn integer(e: &Expr, names: &mut dyn Names) -> String {
+    let mut call = |function: &str, a: &Expr, b: &Expr| format!("{function}({}, {})", integer(a, names), integer(b, names));
+    match e {
+        Expr::Int(value) if *value < 0 => format!("({value})"),
+        Expr::Int(value) => value.to_string(),
+        Expr::Sym(name) => names.symbol(name),
+        Expr::Add(a, b) => format!("({} + {})", integer(a, names), integer(b, names)),
+        Expr::Sub(a, b) => format!("({} - {})", integer(a, names), integer(b, names)),
+        Expr::Mul(a, b) => format!("{} * {}", integer(a, names), integer(b, names)),
+        Expr::FloorDiv(a, b) => call("div_floor", a, b),
+        Expr::Mod(a, b) => call("mod_floor", a, b),
+        Expr::Min(a, b) => call("min_of", a, b),
+        Expr::Max(a, b) => call("max_of", a, b),
+    }
+}
+
+pub fn constant(value: f64, double: bool) -> String {
+    match value {
+        v if v.is_nan() => "((real)__builtin_nan(\"\"))".into(),
+        v if v == f64::INFINITY => "INF".into(),
+        v if v == f64::NEG_INFINITY => "(-INF)".into(),
+        v if double => format!("({v:e})"),
+        v if (v as f32).is_infinite() => constant(f64::INFINITY.copysign(v), false),
+        v => format!("({:e}f)", v as f32),
+    }
+}
+
+pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
+    match code {
+        Scalar::Const(c) => constant(*c, names.is_double()),
+        Scalar::Input(connector) => names.input(connector),
+        Scalar::Index(e) => format!("(real)({})", integer(e, names)),
+        Scalar::Unary(op, a) => {
+            let a = value(a, names);
+            match op {
+                Unary::Neg => format!("(-{a})"),
+                Unary::Exp => format!("r_exp({a})"),
+                Unary::Log => format!("r_log({a})"),
+                Unary::Sqrt => format!("r_sqrt({a})"),
+                Unary::Rsqrt => format!("(1 / r_sqrt({a}))"),
+                Unary::Tanh => format!("r_tanh({a})"),
+                Unary::Erf => format!("r_erf({a})"),
+                Unary::Sigmoid => format!("r_sigmoid({a})"),
+                Unary::Abs => format!("r_abs({a})"),
+                Unary::Sin => format!("r_sin({a})"),
+                Unary::Cos => format!("r_cos({a})"),
+                Unary::Floor => format!("r_floor({a})"),
+            }
+        }
+        Scalar::Binary(op, a, b) => match op {
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div => {
+                let sign = match op {
+                    Binary::Add => '+',
+                    Binary::Sub => '-',
+                    Binary::Mul => '*',
+                    _ => '/',
+                };
+                format!("({} {sign} {})", value(a, names), value(b, names))
+            }
+            Binary::Max => extreme('>', &value(a, names), &value(b, names)),
+            Binary::Min => extreme('<', &value(a, names), &value(b, names)),
+            Binary::Pow => format!("r_pow({}, {})", value(a, names), value(b, names)),
+            _ => format!("({} ? (real)1 : (real)0)", truth(code, names)),
+        },
+        Scalar::Select(c, a, b) => format!("({} ? {} : {})", truth(c, names), value(a, names), value(b, names)),
+        Scalar::Keep { stream, element, rate } => names.keep(stream, element, *rate),
+    }
+}
+
+/// The greater (or lesser) of two values; of a number and NaN the number, like the interpreter's.
+fn extreme(sign: char, a: &str, b: &str) -> String {
+    format!("({{ const real a_ = {a}, b_ = {b}; a_ {sign} b_ || b_ != b_ ? a_ : b_; }})")
+}
+
+fn truth(code: &Scalar, names: &mut dyn Names) -> String {
+    if let Scalar::Binary(op, a, b) = code {
+        let sign = match op {
+            Binary::Lt => "<",
+            Binary::Le => "<=",
+            Binary::Gt => ">",
+            Binary::Ge => ">=",
+            Binary::Eq => "==",
+            Binary::Ne => "!=",
+            // No short cut: both sides are cheap, and a branch would stop vectors.
+            Binary::And => return format!("({} & {})", truth(a, names), truth(b, names)),
+            Binary::Or => return format!("({} | {})", truth(a, names), truth(b, names)),
+            _ => return format!("({} != 0)", value(code, names)),
+        };
+        if let (Scalar::Index(a), Scalar::Index(b)) = (a.as_ref(), b.as_ref()) {
+            return format!("({} {sign} {})", integer(a, names), integer(b, names));
+        }
+        return format!("({} {sign} {})", value(a, names), value(b, names));
+    }
+    format!("({} != 0)", value(code, names))
+}
+
+/// `left ⊕ right` of a combine over single values.
+pub fn combined(combine: Combine, left: &str, right: &str) -> String {
+    match combine {
+        Combine::Product => format!("{left} * {right}"),
+        Combine::Max => format!("{right} > {left} ? {right} : {left}"),
+        Combine::Min => format!("{right} < {left} ? {right} : {left}"),
+        Combine::Sum | Combine::OnlineSoftmax | Combine::Moments => format!("{left} + {right}"),
+    }
+}
+
+/// The combine as OpenMP names it.
+pub fn reduction(combine: Combine) -> &'static str {
+    match combine {
+        Combine::Product => "*",
+        Combine::Max => "max",
+        Combine::Min => "min",
+        Combine::Sum | Combine::OnlineSoftmax | Combine::Moments => "+",
+    }
+}

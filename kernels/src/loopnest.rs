@@ -1,0 +1,113 @@
+//! The loop-nest form: what a scope becomes once order, vector dim and places of intermediates are chosen.
+//!
+//! A nest runs its outer loops as one flattened range that the cores share; for each point of it, the groups run one after
+//! another. All loops start at 0 and step by 1: other bounds have been folded into the subscripts.
+
+use indexmap::IndexMap;
+use sdfg::{Combine, Dtype, Expr, Scalar};
+
+/// How the iterations of a loop are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// Part of the range that the cores share.
+    Core,
+    /// Like `Core`, but in blocks; the vector loop inside runs within one block.
+    Block,
+    /// Innermost, in vector registers.
+    Vector,
+    Sequential,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loop {
+    pub index: String,
+    pub tag: Tag,
+    /// Iterations at the sizes of the spec.
+    pub count: i64,
+    /// Name of the map that it comes from.
+    pub map: String,
+}
+
+/// Where the elements of a container are while the nest runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// Argument number, and the container that has the storage.
+    Heap { argument: usize, root: String },
+    /// Memory of one worker, used anew at each point of the outer range.
+    Local,
+    /// One copy for each worker, combined at the end into the heap container.
+    Private { combine: Combine },
+}
+
+/// A container as the nest sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    pub space: Space,
+    pub dtype: Dtype,
+    /// Extents at the sizes of the spec.
+    pub shape: Vec<i64>,
+    /// Whether it must be held in memory: something else than the statements of one group reads it.
+    pub stored: bool,
+}
+
+/// One element of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Element {
+    pub data: String,
+    pub subscripts: Vec<Expr>,
+    /// Bits of the value outside the container.
+    pub fill: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statement {
+    pub name: String,
+    pub code: Scalar,
+    pub reads: Vec<(String, Element)>,
+    pub write: Element,
+    pub combine: Option<Combine>,
+}
+
+/// Loops from outer to inner around statements that run together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    pub loops: Vec<Loop>,
+    pub statements: Vec<Statement>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoopNest {
+    pub name: String,
+    /// From outer to inner; at most one is a `Block`.
+    pub outer: Vec<Loop>,
+    /// The index along which vectors run.
+    pub vector: Option<String>,
+    /// Iterations of a block.
+    pub lanes: i64,
+    pub groups: Vec<Group>,
+    pub tensors: IndexMap<String, Tensor>,
+    /// Lines about where the kernel comes from.
+    pub about: Vec<String>,
+}
+
+impl LoopNest {
+    /// The blocked outer index, if vectors run along an outer index.
+    pub fn block(&self) -> Option<&Loop> {
+        self.outer.iter().find(|l| l.tag == Tag::Block)
+    }
+
+    /// Points of the flattened outer range.
+    pub fn points(&self) -> i64 {
+        self.outer.iter().map(|l| self.steps(l)).product()
+    }
+
+    /// Iterations of an outer loop: blocks count as one.
+    pub fn steps(&self, outer: &Loop) -> i64 {
+        if outer.tag == Tag::Block { (outer.count + self.lanes - 1) / self.lanes } else { outer.count }
+    }
+
+    /// Whether a container is held for each lane of a block.
+    pub fn per_lane(&self, tensor: &Tensor) -> bool {
+        tensor.space == Space::Local && self.block().is_some()
+    }
+}

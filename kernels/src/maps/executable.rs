@@ -1,0 +1,160 @@
+//! Runs a generated kernel: shares its points among the workers and combines their partial results.
+
+use crate::buffer::Buffer;
+use crate::compile::{Entry, Keep, Toolchain};
+use crate::emit::c::{Source, emit};
+use crate::error::KernelError;
+use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
+use sdfg::config::KernelConfig;
+use sdfg::philox;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+/// Parts into which each worker's share is cut, so that fast workers help slow ones and deadlines are seen.
+const PARTS: i64 = 8;
+
+/// A map kernel under one configuration.
+pub struct MapKernel {
+    name: String,
+    arguments: usize,
+    source: Source,
+    entry: Entry,
+    /// Scratch memory of all workers, kept between runs.
+    scratch: Mutex<Option<Buffer>>,
+}
+
+/// Addresses that all workers may use.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Shared(*mut u8);
+// SAFETY: workers write disjoint parts: their own scratch memory, their own points.
+unsafe impl Sync for Shared {}
+
+/// Generates, compiles and loads a scope under a configuration.
+///
+/// # Errors
+/// Scopes that cannot be generated; a compiler that is missing or refuses.
+pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
+    let nest = super::lower(spec, config)?;
+    let source = emit(spec, &nest, config)?;
+    let entry = toolchain.load(&spec.name, &source)?;
+    Ok(MapKernel { name: spec.name.clone(), arguments: spec.arguments().len(), source, entry, scratch: Mutex::new(None) })
+}
+
+impl MapKernel {
+    fn masks(&self, context: &RunContext) -> Vec<Keep> {
+        let keep = |mask: &crate::emit::c::Mask| {
+            let threshold = if context.dropout { philox::dropped(mask.rate) } else { 0 };
+            Keep {
+                step: context.step,
+                factor: 65536.0 / f64::from(65536 - threshold),
+                key: philox::key(context.seed, &mask.stream),
+                threshold,
+                unused: 0,
+            }
+        };
+        self.source.masks.iter().map(keep).collect()
+    }
+
+    /// Sets one worker's partial results to the identities.
+    ///
+    /// # Safety
+    /// `scratch` is that worker's memory.
+    unsafe fn reset(&self, scratch: *mut u8) {
+        for partial in &self.source.partials {
+            let identity = partial.combine.identity().first().copied().unwrap_or(0.0);
+            // SAFETY: the emitter has made room for these elements, aligned to a line.
+            unsafe {
+                let at = scratch.add(partial.at);
+                if self.source.double {
+                    std::slice::from_raw_parts_mut(at.cast::<f64>(), partial.elements).fill(identity);
+                } else {
+                    std::slice::from_raw_parts_mut(at.cast::<f32>(), partial.elements).fill(identity as f32);
+                }
+            }
+        }
+    }
+}
+
+impl Executable for MapKernel {
+    unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError> {
+        if arguments.len() != self.arguments {
+            return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
+        }
+        let workers = context.pool.workers();
+        let needed = self.source.scratch * workers;
+        let mut held = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
+        if held.as_ref().is_none_or(|b| b.len() < needed) {
+            *held = Some(Buffer::new(needed)?);
+        }
+        let scratch = Shared(held.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr));
+        let pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
+        let (masks, points, fixed) = (self.masks(context), self.source.points, !self.source.partials.is_empty());
+        let (next, late) = (AtomicI64::new(0), AtomicBool::new(false));
+        let chunk = (points / (workers as i64 * PARTS)).max(1);
+        let work = |worker: usize| {
+            let (scratch, pointers, masks) = (&scratch, &pointers, &masks);
+            // SAFETY: within the buffer, which has `workers` times this size.
+            let mine = unsafe { scratch.0.add(worker * self.source.scratch) };
+            // SAFETY: as above.
+            unsafe { self.reset(mine) };
+            let call = |from: i64, to: i64| {
+                // SAFETY: pointers as promised by the caller; integers, masks and scratch as this source was printed for.
+                unsafe {
+                    (self.entry.kernel)(pointers.as_ptr().cast(), self.source.integers.as_ptr(), masks.as_ptr(), mine, from, to);
+                }
+            };
+            // Where partial results are added up, which worker does what must not depend on chance.
+            let (mut at, end) = match fixed {
+                true => (points * worker as i64 / workers as i64, points * (worker as i64 + 1) / workers as i64),
+                false => (next.fetch_add(chunk, Ordering::Relaxed), points),
+            };
+            while at < end {
+                if context.expired() {
+                    late.store(true, Ordering::Relaxed);
+                    return;
+                }
+                let to = end.min(at + chunk);
+                call(at, to);
+                at = if fixed { to } else { next.fetch_add(chunk, Ordering::Relaxed) };
+            }
+        };
+        context.pool.broadcast(work);
+        if late.load(Ordering::Relaxed) {
+            return Ok(Completion::DeadlineExceeded);
+        }
+        if let Some(finish) = self.entry.finish {
+            for (which, partial) in self.source.partials.iter().enumerate() {
+                let combine = |from: i64, to: i64| {
+                    let (scratch, pointers) = (&scratch, &pointers);
+                    let stride = self.source.scratch as i64;
+                    // SAFETY: as for the kernel.
+                    unsafe {
+                        finish(
+                            pointers.as_ptr().cast(),
+                            self.source.integers.as_ptr(),
+                            scratch.0,
+                            stride,
+                            workers as i64,
+                            which as i64,
+                            from,
+                            to,
+                        );
+                    }
+                };
+                // Sharing costs a few microseconds: only for what takes longer.
+                if partial.elements < 1 << 14 {
+                    combine(0, partial.steps);
+                } else {
+                    let share = |worker: usize| partial.steps * worker as i64 / workers as i64;
+                    context.pool.broadcast(|worker| combine(share(worker), share(worker + 1)));
+                }
+            }
+        }
+        Ok(Completion::Done)
+    }
+
+    fn source(&self) -> Option<&str> {
+        Some(&self.source.text)
+    }
+}

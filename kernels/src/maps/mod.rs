@@ -1,0 +1,12 @@
+//! Kernels from map scopes: elementwise, reductions, normalisations, and whatever fusion made of them.
+
+mod executable;
+mod flatten;
+mod lower;
+mod relayout;
+mod space;
+
+pub use executable::{MapKernel, compile};
+pub use lower::{lower, slope};
+pub use relayout::relayout;
+pub use space::MapSpace;

@@ -1,0 +1,61 @@
+//! A copy of a container from one layout to another, made like any other map kernel.
+
+use super::executable::{MapKernel, compile};
+use crate::compile::Toolchain;
+use crate::error::KernelError;
+use crate::kernel::KernelSpec;
+use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{
+    Bindings, Computation, Container, Dtype, Expr, Index, IndexKind, Item, Layout, Memlet, Role, Scalar, Scope, Sdfg, Tasklet, Unit,
+};
+
+/// Rows of the target that are written together: the lines of the source that they read are then used whole.
+const LANES: u32 = 16;
+
+/// A kernel of two arguments: the container in the layout `from`, and the same one in the layout `to`.
+///
+/// # Errors
+/// Layouts of other dims; a compiler that is missing or refuses.
+pub fn relayout(
+    data: &str,
+    dtype: Dtype,
+    dims: &[(String, i64)],
+    from: &Layout,
+    to: &Layout,
+    toolchain: &Toolchain,
+) -> Result<MapKernel, KernelError> {
+    let mut program = Sdfg::new("relayout");
+    for (dim, size) in dims {
+        program.dims.insert(dim.clone(), Expr::Int(*size));
+    }
+    let names: Vec<&str> = dims.iter().map(|(d, _)| d.as_str()).collect();
+    let (source, target) = (format!("{data}.from"), format!("{data}.to"));
+    for (name, role) in [(&source, Role::Input), (&target, Role::Output)] {
+        program.add_container(Container::new(name, &names, dtype, role));
+    }
+    let point = |name: &str| Memlet::at(name, names.iter().map(|d| Expr::sym(*d)));
+    let tasklet = Tasklet {
+        name: format!("relayout {data}"),
+        code: vec![("out".into(), Scalar::input("x"))],
+        operator: "relayout".into(),
+        origin: None,
+    };
+    let copy = Computation { tasklet, reads: vec![("x".into(), point(&source))], writes: vec![("out".into(), point(&target))] };
+    let indices = dims.iter().map(|(d, size)| Index::over(d, d, Expr::Int(*size), IndexKind::Independent)).collect();
+    let unit = Unit::Scope(Scope::new(format!("{data}.relayout"), indices, vec![Item::Tasklet(copy)]));
+    program.sizes = Bindings::new();
+    let spec = KernelSpec::new(&program, &unit)?;
+    // Innermost loops run along the target's innermost dim, next to them those along the source's.
+    let mut order: Vec<&str> = to.pieces.iter().map(|p| p.dim.as_str()).collect();
+    let same = from.innermost() == to.innermost();
+    order.sort_by_key(|d| !same && from.innermost() == Some(*d));
+    let mut knobs = Knobs::default().with("order", order.join(","));
+    if let Some(inner) = to.innermost() {
+        knobs = knobs.with("vector", inner);
+    }
+    if !same {
+        knobs = knobs.with("lanes", LANES);
+    }
+    let config = KernelConfig { layouts: [(source, from.clone()), (target, to.clone())].into(), knobs };
+    compile(&spec, &config, toolchain)
+}

@@ -1,0 +1,185 @@
+//! Every configuration of a map kernel: layouts of its tensors × vector index × loop order × lanes × place of reductions.
+
+use super::flatten::flatten;
+use crate::error::KernelError;
+use crate::kernel::{KernelSpec, Space, TensorChoice};
+use indexmap::IndexSet;
+use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Layout, Unit};
+use std::fmt::Write;
+
+/// Lanes of a block: one and four cache lines of f32.
+const LANES: [u32; 2] = [16, 64];
+/// Loop orders: the scope's own, and those induced by the largest tensors.
+const ORDERS: usize = 3;
+
+/// All plain permutations of the tensors and all knobs of one map kernel.
+pub struct MapSpace {
+    spec: KernelSpec,
+    tensors: Vec<TensorChoice>,
+    /// Positions of the tensors, largest first.
+    largest: Vec<usize>,
+    vectors: Vec<String>,
+    /// Index → dim, outermost first: outer indices, and whether reductions can be moved inside.
+    outer: Vec<(String, String)>,
+    reduces: &'static [&'static str],
+    has_inner: bool,
+    dims: Vec<(String, String)>,
+}
+
+impl MapSpace {
+    /// # Errors
+    /// Scopes that cannot be generated.
+    pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
+        let flattened = flatten(spec, false)?;
+        let mut tensors = Vec::new();
+        let mut bytes = Vec::new();
+        for argument in spec.arguments() {
+            let elements: usize = spec.shape(&argument.data)?.iter().product();
+            bytes.push(argument.dtype.bytes(elements as u64));
+            tensors.push(TensorChoice { data: argument.data, layouts: Layout::permutations(&argument.dims) });
+        }
+        let mut largest: Vec<usize> = (0..tensors.len()).collect();
+        largest.sort_by_key(|n| std::cmp::Reverse(bytes[*n]));
+        let mut dims: Vec<(String, String)> = Vec::new();
+        if let Unit::Scope(scope) = &spec.unit {
+            collect(scope, &mut dims);
+        }
+        let vectors: IndexSet<String> =
+            flattened.outer.iter().chain(flattened.statements.iter().flat_map(|f| &f.inner)).map(|r| r.index.clone()).collect();
+        let has_inner = flattened.statements.iter().any(|f| !f.inner.is_empty());
+        let movable = !has_inner && flattened.outer.iter().any(|r| r.reduction);
+        let dim = |index: &str| dims.iter().find(|(i, _)| i == index).map_or_else(String::new, |(_, d)| d.clone());
+        let outer = flattened.outer.iter().map(|r| (r.index.clone(), dim(&r.index))).collect();
+        Ok(MapSpace {
+            spec: spec.clone(),
+            tensors,
+            largest,
+            vectors: vectors.into_iter().collect(),
+            outer,
+            reduces: if movable { &["inner", "private"] } else { &["inner"] },
+            has_inner: has_inner || movable,
+            dims,
+        })
+    }
+
+    /// Outer indices in the order of a layout; those that it lacks come first.
+    fn order(&self, layout: &Layout, reduce: &str) -> String {
+        let mut outer: Vec<&(String, String)> = self.outer.iter().filter(|(i, _)| reduce == "private" || !self.reduction(i)).collect();
+        outer.sort_by_key(|(_, dim)| layout.pieces.iter().position(|p| p.dim == *dim).map_or(0, |at| at + 1));
+        outer.iter().map(|(i, _)| i.as_str()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Whether an outer index moves inside under `reduce=inner`.
+    fn reduction(&self, index: &str) -> bool {
+        let Unit::Scope(scope) = &self.spec.unit else { return false };
+        self.reduces.len() > 1 && scope.map.indices.iter().any(|i| i.name == index && i.kind == sdfg::IndexKind::Reduction)
+    }
+
+    fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
+        config.layouts.get(data).cloned().unwrap_or_default()
+    }
+
+    fn dim(&self, index: &str) -> &str {
+        self.dims.iter().find(|(i, _)| i == index).map_or("", |(_, d)| d)
+    }
+
+    /// Bytes, weighted by how badly each tensor is walked.
+    fn cost(&self, config: &KernelConfig) -> f64 {
+        let vector = self.dim(config.knobs.get("vector").unwrap_or_default());
+        let last = config.knobs.get("order").and_then(|o| o.rsplit(',').next()).map_or("", |i| self.dim(i));
+        let mut total = 0.0;
+        for tensor in &self.tensors {
+            let (layout, shape) = (self.layout(config, &tensor.data), self.spec.shape(&tensor.data).unwrap_or_default());
+            let elements: usize = shape.iter().product();
+            let inner = layout.innermost().unwrap_or_default();
+            let has_vector = layout.pieces.iter().any(|p| p.dim == vector);
+            // A line of 16 elements is fetched for one; neighbours may still be used from the cache if a near loop runs along it.
+            let penalty = match (has_vector, inner == vector) {
+                (true, false) if inner == last => 4.0,
+                (true, false) => 12.0,
+                (false, _) if inner != last && !inner.is_empty() => 2.0,
+                _ => 1.0,
+            };
+            total += 4.0 * elements as f64 * penalty;
+        }
+        total
+    }
+}
+
+fn collect(scope: &sdfg::Scope, into: &mut Vec<(String, String)>) {
+    into.extend(scope.map.indices.iter().map(|i| (i.name.clone(), i.dim.clone())));
+    for item in &scope.body {
+        if let sdfg::Item::Scope(inner) = item {
+            collect(inner, into);
+        }
+    }
+}
+
+impl Space for MapSpace {
+    fn tensors(&self) -> &[TensorChoice] {
+        &self.tensors
+    }
+
+    fn count(&self) -> u64 {
+        let knobs = (self.vectors.len().max(1) * ORDERS * LANES.len() * self.reduces.len()) as u64;
+        self.tensors.iter().map(|t| t.layouts.len() as u64).fold(knobs, u64::saturating_mul)
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        let mut rest = n % self.count().max(1);
+        let mut digit = |radix: usize| {
+            let digit = (rest % radix.max(1) as u64) as usize;
+            rest /= radix.max(1) as u64;
+            digit
+        };
+        let (lanes, reduce, order) = (LANES[digit(LANES.len())], self.reduces[digit(self.reduces.len())], digit(ORDERS));
+        let vector = self.vectors.get(digit(self.vectors.len())).cloned().unwrap_or_default();
+        let layouts = self.tensors.iter().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
+        let config = KernelConfig { layouts, knobs: Knobs::default() };
+        let induced = match order {
+            0 => Layout::default(),
+            n => self.largest.get(n - 1).map_or_else(Layout::default, |t| self.layout(&config, &self.tensors[*t].data)),
+        };
+        let mut knobs = Knobs::default().with("order", self.order(&induced, reduce));
+        if !vector.is_empty() {
+            knobs = knobs.with("vector", &vector);
+        }
+        let blocked = self.outer.iter().any(|(i, _)| *i == vector) && (reduce == "private" || !self.reduction(&vector));
+        if blocked && self.has_inner {
+            knobs = knobs.with("lanes", lanes);
+        }
+        if self.reduces.len() > 1 {
+            knobs = knobs.with("reduce", reduce);
+        }
+        KernelConfig { knobs, ..config }
+    }
+
+    fn identity(&self, n: u64) -> String {
+        let config = self.config(n);
+        let mut text = config.knobs.to_string();
+        for tensor in &self.tensors {
+            let Some(container) = self.spec.containers.get(&tensor.data) else { continue };
+            let shape = self.spec.shape(&tensor.data).unwrap_or_default();
+            let strides = self.layout(&config, &tensor.data).strides(&container.dims, &shape).unwrap_or_default();
+            // Along a dim of size 1 nobody steps.
+            let steps: Vec<usize> = strides.iter().zip(&shape).map(|(s, n)| if *n == 1 { 0 } else { *s }).collect();
+            let _ = write!(text, " {}{steps:?}", tensor.data);
+        }
+        text
+    }
+
+    fn promise(&self, n: u64) -> f64 {
+        self.cost(&self.config(n))
+    }
+
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        let Some(largest) = self.largest.first().map(|n| &self.tensors[*n].data) else { return true };
+        let layout = self.layout(config, largest);
+        let vector = config.knobs.get("vector").map(|v| self.dim(v));
+        let reduce = config.knobs.get("reduce").unwrap_or("inner");
+        vector == layout.innermost()
+            && config.knobs.get("order") == Some(self.order(&layout, reduce).as_str())
+            && config.knobs.get("lanes").is_none_or(|l| l == "64")
+    }
+}
