@@ -1,8 +1,8 @@
 //! From one scope plus one configuration to running code.
 
 pub mod buffer;
-pub mod contraction;
 pub mod compile;
+pub mod contraction;
 pub mod device;
 pub mod emit;
 pub mod error;
@@ -15,5 +15,4 @@ pub use buffer::Buffer;
 pub use compile::Toolchain;
 pub use error::KernelError;
 pub use kernel::{Access, Argument, Completion, Executable, KernelSpec, RunContext, Space, TensorChoice};
-pub use maps::relayout;
-pub use template::{compile, space};
+pub use template::{compile, relayout, space};

@@ -1,11 +1,12 @@
 //! Which template a unit of a program gets: its space, and its executable under a configuration.
 
 use crate::compile::Toolchain;
+use crate::contraction::{ContractionKernel, ContractionSpace};
 use crate::error::KernelError;
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, MapSpace};
-use sdfg::Unit;
 use sdfg::config::KernelConfig;
+use sdfg::{Class, Container, Layout, Unit};
 use std::sync::Arc;
 
 /// Every way to run a unit.
@@ -15,6 +16,7 @@ use std::sync::Arc;
 pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
     match &spec.unit {
         Unit::Scope(_) => Ok(Box::new(MapSpace::new(spec)?)),
+        Unit::Operation(o) if o.class() == Class::Contraction => Ok(Box::new(ContractionSpace::of(spec, cores())?)),
         _ => Err(no_template(spec)),
     }
 }
@@ -26,10 +28,31 @@ pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
 pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<Arc<dyn Executable>, KernelError> {
     match &spec.unit {
         Unit::Scope(_) => Ok(Arc::new(maps::compile(spec, config, toolchain)?)),
+        Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(ContractionKernel::new(spec, config, cores())?)),
         _ => Err(no_template(spec)),
     }
 }
 
+/// Cores that a prediction may count on; the pool decides how many there really are.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 fn no_template(spec: &KernelSpec) -> KernelError {
     KernelError::Unsupported { kernel: spec.name.clone(), what: "no template takes it; expand it into scopes".into() }
+}
+
+/// A copy of a container from one layout into another. Takes the container in `from`, then in `to`.
+///
+/// # Errors
+/// Layouts that do not order the container's dims; a compiler that is missing or refuses.
+pub fn relayout(
+    container: &Container,
+    shape: &[usize],
+    from: &Layout,
+    to: &Layout,
+    toolchain: &Toolchain,
+) -> Result<Arc<dyn Executable>, KernelError> {
+    let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
+    Ok(Arc::new(maps::relayout(&container.name, container.dtype, &dims, from, to, toolchain)?))
 }

@@ -71,12 +71,17 @@ impl Execution {
     /// Compiles every kernel and plans memory.
     pub fn new(program: &Sdfg, configuration: &Configuration, toolchain: &Toolchain) -> Result<Self, PipelineError> {
         let mut builder = Builder { program, toolchain, slots: Vec::new(), launches: Vec::new() };
-        let held = |data: &str| configuration.layouts.get(data).cloned().or_else(|| program.containers.get(data).map(Layout::natural)).unwrap_or_default();
+        let held = |data: &str| {
+            configuration.layouts.get(data).cloned().or_else(|| program.containers.get(data).map(Layout::natural)).unwrap_or_default()
+        };
         for (state, _, unit) in program.units() {
             let backward = program.state(state).is_some_and(|s| s.name == "backward");
             let pass = if backward { Pass::Backward } else { Pass::Forward };
             let spec = KernelSpec::new(program, &unit)?;
-            let config = configuration.kernels.get(&spec.name).ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?;
+            let config = configuration
+                .kernels
+                .get(&spec.name)
+                .ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?;
             let wanted = |data: &str| config.layouts.get(data).cloned().unwrap_or_else(|| held(data));
             let mut arguments = Vec::new();
             let mut after = Vec::new();
@@ -116,7 +121,8 @@ impl Execution {
     pub fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
         let mut whole: BTreeMap<String, ArrayD<f64>> = BTreeMap::new();
         for container in given(&self.program) {
-            let tensor = tensors.get(&container.name).ok_or_else(|| PipelineError::Internal(format!("`{}` was not given", container.name)))?;
+            let tensor =
+                tensors.get(&container.name).ok_or_else(|| PipelineError::Internal(format!("`{}` was not given", container.name)))?;
             match &container.view {
                 None => {
                     whole.insert(container.name.clone(), tensor.clone());
@@ -203,7 +209,12 @@ impl Execution {
 fn writes_part(program: &Sdfg, unit: &Unit, data: &str) -> bool {
     let Unit::Operation(operation) = unit else { return false };
     let Some(container) = program.containers.get(data) else { return false };
-    let whole = |o: &&sdfg::Operand| o.subscripts.iter().zip(&container.dims).all(|(s, dim)| s.as_sym().and_then(|i| operation.indices.get(i)).is_some_and(|d| program.size_of(d) == program.size_of(dim)));
+    let whole = |o: &&sdfg::Operand| {
+        o.subscripts
+            .iter()
+            .zip(&container.dims)
+            .all(|(s, dim)| s.as_sym().and_then(|i| operation.indices.get(i)).is_some_and(|d| program.size_of(d) == program.size_of(dim)))
+    };
     operation.outputs.iter().filter(|o| o.data == data).any(|o| !whole(&o))
 }
 
@@ -212,7 +223,11 @@ fn window(program: &Sdfg, container: &Container) -> Result<Vec<SliceInfoElem>, P
     let Some(view) = &container.view else { return Ok(vec![]) };
     let shape = program.shape_of(&container.name)?;
     let offsets = view.offsets.iter().map(|o| o.eval(&program.sizes)).collect::<Result<Vec<_>, _>>()?;
-    Ok(offsets.iter().zip(shape).map(|(o, n)| SliceInfoElem::Slice { start: *o as isize, end: Some(*o as isize + n as isize), step: 1 }).collect())
+    Ok(offsets
+        .iter()
+        .zip(shape)
+        .map(|(o, n)| SliceInfoElem::Slice { start: *o as isize, end: Some(*o as isize + n as isize), step: 1 })
+        .collect())
 }
 
 struct Builder<'a> {
@@ -250,13 +265,17 @@ impl Builder<'_> {
         for (n, slot) in self.slots.iter_mut().enumerate() {
             let Some(container) = self.program.containers.get(&slot.data) else { continue };
             let shape = self.program.shape_of(&slot.data)?;
-            let elements = slot.layout.extent(&container.dims, &shape).ok_or_else(|| PipelineError::Internal(format!("the layout {} does not fit `{}`", slot.layout, slot.data)))?;
+            let elements = slot
+                .layout
+                .extent(&container.dims, &shape)
+                .ok_or_else(|| PipelineError::Internal(format!("the layout {} does not fit `{}`", slot.layout, slot.data)))?;
             let bytes = container.dtype.bytes(elements as u64);
             if boundary.contains(&n) {
                 slot.place = Place::Held(Buffer::new(bytes as usize)?);
                 held_bytes += bytes;
             } else {
-                let uses: Vec<usize> = self.launches.iter().enumerate().filter(|(_, l)| l.arguments.contains(&n)).map(|(at, _)| at).collect();
+                let uses: Vec<usize> =
+                    self.launches.iter().enumerate().filter(|(_, l)| l.arguments.contains(&n)).map(|(at, _)| at).collect();
                 let (first, last) = (uses.first().copied().unwrap_or(0), uses.last().copied().unwrap_or(0));
                 intervals.push(Interval { data: n.to_string(), bytes, first, last });
             }
@@ -268,7 +287,11 @@ impl Builder<'_> {
             }
         }
         let arena = Buffer::new(peak_bytes as usize)?;
-        let memory = PeakMemory { planned_bytes: held_bytes + peak_bytes, actual_bytes: held_bytes + arena.len() as u64, lower_bound_bytes: held_bytes + lower_bound };
+        let memory = PeakMemory {
+            planned_bytes: held_bytes + peak_bytes,
+            actual_bytes: held_bytes + arena.len() as u64,
+            lower_bound_bytes: held_bytes + lower_bound,
+        };
         Ok(Execution { program: self.program.clone(), launches: self.launches, slots: self.slots, arena, held, memory })
     }
 }

@@ -37,7 +37,12 @@ impl SweptKernel {
             .iter()
             .map(|t| {
                 let written = arguments.iter().any(|a| a.data == t.data && a.access == kernels::Access::Write);
-                TensorSpace { data: t.data.clone(), access: if written { Access::Write } else { Access::Read }, layouts: t.layouts.clone(), bytes: program.bytes(&t.data).unwrap_or(0) }
+                TensorSpace {
+                    data: t.data.clone(),
+                    access: if written { Access::Write } else { Access::Read },
+                    layouts: t.layouts.clone(),
+                    bytes: program.bytes(&t.data).unwrap_or(0),
+                }
             })
             .collect();
         Ok(SweptKernel { key: spec.key(), pass: if backward { Pass::Backward } else { Pass::Forward }, spec, space, tensors })
@@ -127,7 +132,17 @@ pub struct CpuBench<'a> {
 impl<'a> CpuBench<'a> {
     pub fn new(program: &'a Sdfg, kernels: &'a [SweptKernel], toolchain: &'a Toolchain, pool: &'a Pool) -> Self {
         let by_name = kernels.iter().map(|k| (k.spec.name.clone(), k)).collect();
-        CpuBench { program, small: shrunken(program), kernels: by_name, toolchain, pool, expected: BTreeMap::new(), arena: None, samples: 3, sample_ms: 2.0 }
+        CpuBench {
+            program,
+            small: shrunken(program),
+            kernels: by_name,
+            toolchain,
+            pool,
+            expected: BTreeMap::new(),
+            arena: None,
+            samples: 3,
+            sample_ms: 2.0,
+        }
     }
 
     fn context(&self, deadline: Option<Instant>) -> RunContext<'a> {
@@ -169,14 +184,17 @@ impl<'a> CpuBench<'a> {
 
     /// Memory for a kernel at full size, filled with signed numbers.
     fn memory(&mut self, name: &str, sizes: Vec<usize>) -> Result<Vec<*mut u8>, Fault> {
-        let fits = self.arena.as_ref().is_some_and(|(owner, buffers)| owner == name && buffers.iter().zip(&sizes).all(|(b, s)| b.len() >= *s) && buffers.len() == sizes.len());
+        let fits = self.arena.as_ref().is_some_and(|(owner, buffers)| {
+            owner == name && buffers.iter().zip(&sizes).all(|(b, s)| b.len() >= *s) && buffers.len() == sizes.len()
+        });
         if !fits {
             self.arena = None;
             let mut buffers = Vec::new();
             for (n, size) in sizes.iter().enumerate() {
                 let mut buffer = Buffer::new(*size).map_err(|e| Fault::Device(e.to_string()))?;
                 // A pattern of 65,536 f32 values is enough: times depend on addresses, not on values (no denormals, no NaN).
-                let pattern: Vec<u8> = sdfg::random::tensor(SEED, &n.to_string(), 1 << 16).into_iter().flat_map(|v| (v as f32).to_le_bytes()).collect();
+                let pattern: Vec<u8> =
+                    sdfg::random::tensor(SEED, &n.to_string(), 1 << 16).into_iter().flat_map(|v| (v as f32).to_le_bytes()).collect();
                 for chunk in buffer.as_mut_slice().chunks_mut(pattern.len()) {
                     chunk.copy_from_slice(&pattern[..chunk.len()]);
                 }
@@ -215,7 +233,9 @@ fn ends(config: &KernelConfig) -> Result<(&Layout, &Layout), Fault> {
 }
 
 fn bytes(container: &Container, shape: &[usize], layout: &Layout) -> Result<usize, Fault> {
-    let elements = layout.extent(&container.dims, shape).ok_or_else(|| Fault::Configuration(format!("the layout {layout} does not fit `{}`", container.name)))?;
+    let elements = layout
+        .extent(&container.dims, shape)
+        .ok_or_else(|| Fault::Configuration(format!("the layout {layout} does not fit `{}`", container.name)))?;
     Ok(container.dtype.bytes(elements as u64) as usize)
 }
 
@@ -262,9 +282,11 @@ impl Bench for CpuBench<'_> {
         let mut ratio = 0.0f64;
         for (argument, (buffer, layout)) in arguments.iter().zip(&buffers) {
             if argument.access == kernels::Access::Write {
-                let got = buffer.unpack(&spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?).map_err(fault)?;
+                let got =
+                    buffer.unpack(&spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?).map_err(fault)?;
                 let missing = || Fault::Configuration(format!("`{name}`: the oracle does not know `{}`", argument.data));
-                let (want, tolerance) = (outputs.get(&argument.data).ok_or_else(missing)?, tolerances.get(&argument.data).ok_or_else(missing)?);
+                let (want, tolerance) =
+                    (outputs.get(&argument.data).ok_or_else(missing)?, tolerances.get(&argument.data).ok_or_else(missing)?);
                 let found = tolerance::compare(&got, want, 1.0, tolerance).ratio;
                 ratio = if found.is_nan() { f64::INFINITY } else { ratio.max(found) };
             }

@@ -1,11 +1,11 @@
 //! From a recipe to a measured, verified, reported plan.
 
-// pub mod execute;
-// pub mod measure;
-// pub mod optimize;
+pub mod execute;
+pub mod measure;
+pub mod optimize;
 pub mod plan;
 pub mod programs;
-// pub mod sweep;
+pub mod sweep;
 pub mod tensors;
 
 use thiserror::Error;

@@ -3,7 +3,7 @@
 use super::execute::{Execution, PeakMemory};
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, shrunken};
-use super::sweep::{METHODS, Swept, Sweeping, sweep_program};
+use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
 use super::{PipelineError, tensors};
 use bench::protocol::{Contender, Protocol, Timing};
 use kernels::Toolchain;
@@ -31,7 +31,7 @@ pub fn sweep_all(programs: &Programs, budget: Option<Duration>, with: &mut Sweep
     let others = programs.variants.len().saturating_sub(1) as f64;
     let share = |first: bool| if first { 0.5 } else { 0.3 / others.max(1.0) };
     let mut variants = Vec::new();
-    let mut finish = Finish::Complete;
+    let mut finish = Finish::Exhausted;
     // The variant with everything stacked comes first in the budget: it wins most often.
     for (n, variant) in programs.variants.iter().enumerate() {
         let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share(n == 0))), with)?;
@@ -47,7 +47,7 @@ fn worse(a: Finish, b: Finish) -> Finish {
     match (a, b) {
         (Finish::Interrupted, _) | (_, Finish::Interrupted) => Finish::Interrupted,
         (Finish::Budget, _) | (_, Finish::Budget) => Finish::Budget,
-        _ => Finish::Complete,
+        _ => Finish::Exhausted,
     }
 }
 
@@ -79,12 +79,16 @@ pub fn pytorch_order(program: &Sdfg) -> Vec<String> {
     let heads: Vec<String> = program
         .dims
         .keys()
-        .filter(|d| feature(d) && program.containers.values().any(|c| c.dims.contains(d) && c.dims.iter().filter(|o| batch_like.contains(o)).count() >= 3))
+        .filter(|d| {
+            feature(d)
+                && program.containers.values().any(|c| c.dims.contains(d) && c.dims.iter().filter(|o| batch_like.contains(o)).count() >= 3)
+        })
         .cloned()
         .collect();
     let batch = batch_like.first().cloned();
     let mut order: Vec<String> = batch.into_iter().chain(heads).collect();
-    let rest: Vec<String> = batch_like.into_iter().chain(program.dims.keys().filter(|d| feature(d)).rev().cloned()).filter(|d| !order.contains(d)).collect();
+    let rest: Vec<String> =
+        batch_like.into_iter().chain(program.dims.keys().filter(|d| feature(d)).rev().cloned()).filter(|d| !order.contains(d)).collect();
     order.extend(rest);
     order
 }
@@ -100,7 +104,13 @@ pub struct Timed {
 }
 
 /// Times candidates as wholes, interleaved, all on the same tensors.
-pub fn time_whole(candidates: &[Candidate], tensors: &Tensors, pool: &Pool, toolchain: &Toolchain, limit: Duration) -> Result<Vec<Timed>, PipelineError> {
+pub fn time_whole(
+    candidates: &[Candidate],
+    tensors: &Tensors,
+    pool: &Pool,
+    toolchain: &Toolchain,
+    limit: Duration,
+) -> Result<Vec<Timed>, PipelineError> {
     struct Lane {
         execution: RefCell<Execution>,
         times: RefCell<Vec<super::execute::StepTimes>>,
@@ -132,7 +142,11 @@ pub fn time_whole(candidates: &[Candidate], tensors: &Tensors, pool: &Pool, tool
         let execution = lane.execution.into_inner();
         // Warm-up steps ran through the same closure; only the last ones were sampled.
         let sampled = &times[times.len().saturating_sub(step.samples.len())..];
-        let launches = execution.launches().enumerate().map(|(n, (name, pass))| (name.to_string(), pass, sampled.iter().map(|t| t.launches_ms[n]).collect())).collect();
+        let launches = execution
+            .launches()
+            .enumerate()
+            .map(|(n, (name, pass))| (name.to_string(), pass, sampled.iter().map(|t| t.launches_ms[n]).collect()))
+            .collect();
         found.push(Timed {
             name: candidate.name.clone(),
             forward_ms: sampled.iter().map(|t| t.forward_ms).collect(),
@@ -172,7 +186,13 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, toolch
 }
 
 /// Compares two candidates at full size.
-pub fn verify_full(candidate: &Candidate, reference: &Candidate, tensors: &Tensors, pool: &Pool, toolchain: &Toolchain) -> Result<Verification, PipelineError> {
+pub fn verify_full(
+    candidate: &Candidate,
+    reference: &Candidate,
+    tensors: &Tensors,
+    pool: &Pool,
+    toolchain: &Toolchain,
+) -> Result<Verification, PipelineError> {
     let results = |candidate: &Candidate| -> Result<Tensors, PipelineError> {
         let mut execution = Execution::new(&candidate.program, &candidate.configuration, toolchain)?;
         execution.load(tensors)?;
@@ -205,7 +225,8 @@ fn compare(against: &str, program: &Sdfg, got: &Tensors, want: &Tensors) -> Resu
     }
     let verification = Verification { against: against.to_string(), ratios };
     if verification.worst() > 1.0 {
-        let wrong: Vec<String> = verification.ratios.iter().filter(|(_, r)| **r > 1.0).map(|(n, r)| format!("`{n}` {r:.3} × tolerance")).collect();
+        let wrong: Vec<String> =
+            verification.ratios.iter().filter(|(_, r)| **r > 1.0).map(|(n, r)| format!("`{n}` {r:.3} × tolerance")).collect();
         return Err(PipelineError::Mismatch(format!("against {against}: {}", wrong.join(", "))));
     }
     Ok(verification)
@@ -224,7 +245,14 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<Vec<Candidate>, Pipel
 }
 
 /// Puts a plan together.
-pub fn plan(recipe: &str, overrides: BTreeMap<String, i64>, chosen: Candidate, baselines: Vec<Candidate>, threads: usize, command: String) -> Plan {
+pub fn plan(
+    recipe: &str,
+    overrides: BTreeMap<String, i64>,
+    chosen: Candidate,
+    baselines: Vec<Candidate>,
+    threads: usize,
+    command: String,
+) -> Plan {
     let device = bench::machine::Machine::here().line();
     Plan { format: FORMAT, recipe: recipe.to_string(), overrides, device, threads, command, chosen, baselines }
 }

@@ -47,7 +47,8 @@ pub struct Swept {
 /// Containers that stand in a fixed layout at the boundary: all inputs, outputs and gradients of inputs, in the recipe's
 /// dim order. Parameters are kept by the plan, in whatever layout it likes.
 fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
-    let weight_gradient = |name: &str| name.strip_prefix("d_").is_some_and(|of| program.containers.get(of).is_some_and(|c| c.role == Role::Parameter));
+    let weight_gradient =
+        |name: &str| name.strip_prefix("d_").is_some_and(|of| program.containers.get(of).is_some_and(|c| c.role == Role::Parameter));
     let fixed = program.containers.values().filter(|c| match c.role {
         Role::Input | Role::Output => true,
         Role::Gradient => !weight_gradient(&c.name),
@@ -83,12 +84,21 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);
         let options = SweepOptions { budget, shard: with.shard, ..SweepOptions::default() };
-        let mut sweeper = Sweeper { bench: &mut bench, clock: &clock, store: with.store, options, interrupt: with.interrupt, progress: &mut told, timed: 0 };
+        let mut sweeper = Sweeper {
+            bench: &mut bench,
+            clock: &clock,
+            store: with.store,
+            options,
+            interrupt: with.interrupt,
+            progress: &mut told,
+            timed: 0,
+        };
         let report = sweep(&mut sweeper, &spaces, &relayouts)?;
         if report.finish != Finish::Interrupted {
             // What a choice is made of gets fresh samples before the choice stands.
             for _ in 0..4 {
-                let chosen: Vec<Selection> = METHODS.iter().filter_map(|m| select(&problem, sweeper.store, *m, Limits::default()).ok()).collect();
+                let chosen: Vec<Selection> =
+                    METHODS.iter().filter_map(|m| select(&problem, sweeper.store, *m, Limits::default()).ok()).collect();
                 if sweeper.confirm(&problem, &chosen)? == 0 {
                     break;
                 }
@@ -108,7 +118,7 @@ fn session(program: &Sdfg, problem: &Program, threads: usize, toolchain: &Toolch
         session: format!("{now}-{}", std::process::id()),
         format: 1,
         device: provenance.cpu.clone(),
-        toolchain: toolchain.version().to_string(),
+        toolchain: toolchain.version.clone(),
         threads,
         sizes: program.sizes.clone(),
         commit: option_env!("MEMLET_COMMIT").unwrap_or("").to_string(),
@@ -143,7 +153,8 @@ impl Swept {
             .zip(held)
             .map(|(class, natural)| {
                 let follows = |layout: &Layout| {
-                    let places: Vec<usize> = layout.pieces.iter().map(|p| order.iter().position(|d| *d == p.dim).unwrap_or(usize::MAX)).collect();
+                    let places: Vec<usize> =
+                        layout.pieces.iter().map(|p| order.iter().position(|d| *d == p.dim).unwrap_or(usize::MAX)).collect();
                     places.is_sorted()
                 };
                 class.domain.iter().copied().find(|l| follows(&class.layouts[*l as usize])).unwrap_or(natural)
