@@ -1,0 +1,128 @@
+//! The command line `memlet`.
+
+mod interpret;
+mod optimize;
+mod progress;
+mod run;
+mod solve;
+
+use crate::load::{Recipe, load};
+use crate::pipeline::PipelineError;
+use bench::table::{Align, Cell, Table};
+use clap::{Args, Parser, Subcommand};
+use kernels::Toolchain;
+use kernels::device::cpu::Pool;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Set by Ctrl-C: what was measured is kept.
+static INTERRUPT: AtomicBool = AtomicBool::new(false);
+
+/// Data-centric optimizer for tensor programs: where the bytes go, how few they could be, and the fastest arrangement.
+#[derive(Parser)]
+#[command(name = "memlet", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fuse, sweep, select, verify, time, and report
+    Optimize(optimize::OptimizeArgs),
+    /// Measure only; resumes where it stopped
+    Sweep(optimize::SweepArgs),
+    /// Choose again from stored measurements
+    Solve(solve::SolveArgs),
+    /// Run and time a plan against its baselines; tensors in and out
+    Run(run::RunArgs),
+    /// Run a recipe through the f64 oracle; tensors in and out
+    Interpret(interpret::InterpretArgs),
+}
+
+/// A recipe and what replaces its sizes.
+#[derive(Args, Clone)]
+pub struct RecipeArgs {
+    /// The recipe, a YAML file
+    pub recipe: PathBuf,
+    /// Override a size, e.g. --set b=96
+    #[arg(long = "set", value_name = "DIM=N", value_parser = size)]
+    pub sizes: Vec<(String, i64)>,
+}
+
+impl RecipeArgs {
+    pub fn load(&self) -> Result<Recipe, PipelineError> {
+        Ok(load(&self.recipe, &self.sizes)?)
+    }
+}
+
+fn size(text: &str) -> Result<(String, i64), String> {
+    let (dim, value) = text.split_once('=').ok_or("write DIM=N, e.g. b=96")?;
+    let value = value.trim().parse().map_err(|_| format!("`{value}` is no whole number"))?;
+    Ok((dim.trim().to_string(), value))
+}
+
+/// `90s`, `3m`, `2h`, or seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
+    let factor = match unit {
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("`{text}` is no duration; write 90s, 3m or 2h")),
+    };
+    let seconds: f64 = number.parse().map_err(|_| format!("`{text}` is no duration; write 90s, 3m or 2h"))?;
+    Duration::try_from_secs_f64(seconds * factor).map_err(|e| e.to_string())
+}
+
+/// The cores, and the compiler.
+fn device(threads: usize) -> Result<(Pool, Toolchain), PipelineError> {
+    Ok((Pool::new(threads)?, Toolchain::system()?))
+}
+
+/// Where results of a recipe go unless told otherwise.
+fn default_out(recipe: &Recipe) -> PathBuf {
+    Path::new("target").join("memlet").join(&recipe.program.name)
+}
+
+/// A table whose first column is words and whose others are numbers.
+fn table(columns: &[&str]) -> Table {
+    let column = |(n, name): (usize, &&str)| (name.to_string(), "", if n == 0 { Align::Left } else { Align::Right });
+    let columns: Vec<(String, &'static str, Align)> = columns.iter().enumerate().map(column).collect();
+    let borrowed: Vec<(&str, &'static str, Align)> = columns.iter().map(|(name, unit, align)| (name.as_str(), *unit, *align)).collect();
+    Table::new(&borrowed)
+}
+
+fn cells(row: Vec<String>) -> Vec<Cell> {
+    row.into_iter().map(Cell::text).collect()
+}
+
+fn command_line() -> String {
+    bench::record::command_line(std::env::args())
+}
+
+pub fn main() -> ExitCode {
+    // A second Ctrl-C ends the process at once; the first lets the current measurement finish.
+    let _ = ctrlc::set_handler(|| {
+        if INTERRUPT.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    });
+    let done = match Cli::parse().command {
+        Command::Optimize(args) => args.run(),
+        Command::Sweep(args) => args.run(),
+        Command::Solve(args) => args.run(),
+        Command::Run(args) => args.run(),
+        Command::Interpret(args) => args.run(),
+    };
+    match done {
+        Ok(()) if INTERRUPT.load(std::sync::atomic::Ordering::SeqCst) => ExitCode::from(130),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

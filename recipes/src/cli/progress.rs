@@ -1,0 +1,35 @@
+//! Progress of a sweep: a bar on a terminal, nothing otherwise.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use layouts::Progress;
+use std::time::Duration;
+
+pub struct SweepProgress {
+    bar: ProgressBar,
+    shown: u64,
+}
+
+impl SweepProgress {
+    pub fn new(budget: Option<Duration>) -> Self {
+        // indicatif draws nothing when standard error is no terminal.
+        let bar = match budget {
+            Some(budget) => ProgressBar::new(budget.as_secs().max(1)),
+            None => ProgressBar::no_length(),
+        };
+        if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {msg}") {
+            bar.set_style(style);
+        }
+        SweepProgress { bar, shown: 0 }
+    }
+
+    pub fn told(&mut self, program: &str, progress: &Progress) {
+        self.shown += 1;
+        self.bar.set_position(self.bar.elapsed().as_secs());
+        let best = progress.best_ms.map(|ms| format!("best {} ms", bench::unit::significant(ms))).unwrap_or_default();
+        self.bar.set_message(format!("{program}: {} {best} ({} configurations)", progress.kernel, self.shown));
+    }
+
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

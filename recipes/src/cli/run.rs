@@ -1,0 +1,105 @@
+//! `memlet run`: a plan on real tensors.
+
+use super::device;
+use super::{cells, table};
+use crate::pipeline::PipelineError;
+use crate::pipeline::execute::Execution;
+use crate::pipeline::optimize::time_whole;
+use crate::pipeline::plan::Plan;
+use crate::pipeline::tensors;
+use bench::unit::significant;
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct RunArgs {
+    /// plan.json of `memlet optimize`
+    plan: PathBuf,
+    /// Inputs and parameters, .safetensors or .npz; drawn from the seed otherwise
+    #[arg(long)]
+    inputs: Option<PathBuf>,
+    /// Where outputs and gradients go, .safetensors or .npz
+    #[arg(long)]
+    outputs: Option<PathBuf>,
+    /// Seed of dropout's masks, and of tensors that are drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Number of the step: other steps have other masks
+    #[arg(long, default_value_t = 0)]
+    step: u64,
+    /// Keep every element
+    #[arg(long)]
+    no_dropout: bool,
+    /// Worker threads; 0 is one for each core
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Also time the unfused program in its layouts
+    #[arg(long)]
+    baselines: bool,
+    /// Time for timing
+    #[arg(long, value_parser = super::duration, default_value = "5s")]
+    timing: Duration,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl RunArgs {
+    pub fn run(&self) -> Result<(), PipelineError> {
+        let plan = Plan::read(&self.plan)?;
+        let (pool, toolchain) = device(self.threads)?;
+        let program = &plan.chosen.program;
+        let given = match &self.inputs {
+            Some(path) => tensors::read(path, program)?,
+            None => tensors::drawn(program, self.seed)?,
+        };
+        if let Some(path) = &self.outputs {
+            let mut execution = Execution::new(program, &plan.chosen.configuration, &toolchain)?;
+            execution.load(&given)?;
+            execution.step(&pool, self.seed, self.step, !self.no_dropout)?;
+            tensors::write(path, &execution.results()?, program)?;
+        }
+        let mut candidates = vec![plan.chosen.clone()];
+        if self.baselines {
+            candidates.extend(plan.baselines.iter().cloned());
+        }
+        let timed = time_whole(&candidates, &given, &pool, &toolchain, self.timing)?;
+        let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
+        if self.json {
+            let rows: Vec<serde_json::Value> = timed
+                .iter()
+                .map(|t| {
+                    serde_json::json!({
+                        "name": t.name,
+                        "forward_ms": median(&t.forward_ms),
+                        "backward_ms": median(&t.backward_ms),
+                        "step_ms": median(&t.step.samples),
+                        "samples": {"forward_ms": t.forward_ms, "backward_ms": t.backward_ms, "step_ms": t.step.samples},
+                        "planned_peak_bytes": t.memory.planned_bytes,
+                        "actual_peak_bytes": t.memory.actual_bytes,
+                    })
+                })
+                .collect();
+            let mut object = rows.first().cloned().unwrap_or_default();
+            object["threads"] = pool.workers().into();
+            object["baselines"] = rows[1..].to_vec().into();
+            println!("{object}");
+            return Ok(());
+        }
+        let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "planned peak MB", "actual peak MB"]);
+        for t in &timed {
+            let megabytes = |bytes: u64| significant(bytes as f64 / 1e6);
+            rows.row(cells(vec![
+                t.name.clone(),
+                significant(median(&t.forward_ms)),
+                significant(median(&t.backward_ms)),
+                significant(median(&t.step.samples)),
+                megabytes(t.memory.planned_bytes),
+                megabytes(t.memory.actual_bytes),
+            ]));
+        }
+        print!("{}", rows.text(bench::table::colour()));
+        Ok(())
+    }
+}
