@@ -47,6 +47,12 @@ impl MapSpace {
         }
         let vectors: IndexSet<String> =
             flattened.outer.iter().chain(flattened.statements.iter().flat_map(|f| &f.inner)).map(|r| r.index.clone()).collect();
+        // The default (digit 0) walks the largest tensor in its natural order.
+        let mut vectors: Vec<String> = vectors.into_iter().collect();
+        let natural = largest.first().map(|n| tensors[*n].layouts[0].clone()).unwrap_or_default();
+        let along =
+            |index: &String| dims.iter().find(|(i, _)| i == index).and_then(|(_, d)| natural.pieces.iter().position(|p| p.dim == *d));
+        vectors.sort_by_key(|index| std::cmp::Reverse(along(index)));
         let has_inner = flattened.statements.iter().any(|f| !f.inner.is_empty());
         let movable = !has_inner && flattened.outer.iter().any(|r| r.reduction);
         let dim = |index: &str| dims.iter().find(|(i, _)| i == index).map_or_else(String::new, |(_, d)| d.clone());
@@ -55,7 +61,7 @@ impl MapSpace {
             spec: spec.clone(),
             tensors,
             largest,
-            vectors: vectors.into_iter().collect(),
+            vectors,
             outer,
             reduces: if movable { &["inner", "private"] } else { &["inner"] },
             has_inner: has_inner || movable,
@@ -135,12 +141,11 @@ impl Space for MapSpace {
         };
         let (lanes, reduce, order) = (LANES[digit(LANES.len())], self.reduces[digit(self.reduces.len())], digit(ORDERS));
         let vector = self.vectors.get(digit(self.vectors.len())).cloned().unwrap_or_default();
-        let layouts = self.tensors.iter().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
+        // The first tensor is the slowest digit.
+        let layouts = self.tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
         let config = KernelConfig { layouts, knobs: Knobs::default() };
-        let induced = match order {
-            0 => Layout::default(),
-            n => self.largest.get(n - 1).map_or_else(Layout::default, |t| self.layout(&config, &self.tensors[*t].data)),
-        };
+        let induced = self.largest.get(order).filter(|_| order + 1 < ORDERS);
+        let induced = induced.map_or_else(Layout::default, |t| self.layout(&config, &self.tensors[*t].data));
         let mut knobs = Knobs::default().with("order", self.order(&induced, reduce));
         if !vector.is_empty() {
             knobs = knobs.with("vector", &vector);

@@ -24,6 +24,7 @@ pub struct SweptKernel {
     space: Box<dyn Space>,
     key: String,
     tensors: Vec<TensorSpace>,
+    orders: Vec<Vec<String>>,
 }
 
 impl SweptKernel {
@@ -45,7 +46,14 @@ impl SweptKernel {
                 }
             })
             .collect();
-        Ok(SweptKernel { key: spec.key(), pass: if backward { Pass::Backward } else { Pass::Forward }, spec, space, tensors })
+        Ok(SweptKernel {
+            key: spec.key(),
+            pass: if backward { Pass::Backward } else { Pass::Forward },
+            spec,
+            space,
+            tensors,
+            orders: vec![super::optimize::pytorch_order(program)],
+        })
     }
 }
 
@@ -85,6 +93,31 @@ impl KernelSpace for SweptKernel {
     fn intuitive(&self, config: &KernelConfig) -> bool {
         self.space.intuitive(config)
     }
+
+    /// Configurations in which every tensor follows one of the program's uniform orders, the most promising knobs first:
+    /// choices that fit together from the start.
+    fn seeds(&self) -> Vec<u64> {
+        let layouts: u64 = self.tensors.iter().map(|t| t.layouts.len() as u64).product();
+        let knobs = self.count() / layouts.max(1);
+        let mut found = Vec::new();
+        for order in &self.orders {
+            let digit = |t: &TensorSpace| t.layouts.iter().position(|l| follows(l, order)).unwrap_or(0) as u64;
+            let base = self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs;
+            let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (self.promise(n), n)).collect();
+            numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            found.extend(numbers.into_iter().take(SEEDS).map(|(_, n)| n));
+        }
+        found
+    }
+}
+
+/// Seeds for each uniform order.
+const SEEDS: usize = 4;
+
+/// Whether a layout's dims come in the given order.
+pub fn follows(layout: &Layout, order: &[String]) -> bool {
+    let places: Vec<usize> = layout.pieces.iter().map(|p| order.iter().position(|d| *d == p.dim).unwrap_or(usize::MAX)).collect();
+    places.is_sorted()
 }
 
 /// Every kernel of a program, in execution order.

@@ -1,7 +1,7 @@
 //! The sweep over every program of a recipe, and the choice among all of them.
 
 use super::PipelineError;
-use super::measure::{CpuBench, SweptKernel, relayout_spaces, swept_kernels};
+use super::measure::{CpuBench, SweptKernel, follows, relayout_spaces, swept_kernels};
 use super::plan::Candidate;
 use kernels::Toolchain;
 use kernels::device::cpu::Pool;
@@ -151,14 +151,7 @@ impl Swept {
             .classes
             .iter()
             .zip(held)
-            .map(|(class, natural)| {
-                let follows = |layout: &Layout| {
-                    let places: Vec<usize> =
-                        layout.pieces.iter().map(|p| order.iter().position(|d| *d == p.dim).unwrap_or(usize::MAX)).collect();
-                    places.is_sorted()
-                };
-                class.domain.iter().copied().find(|l| follows(&class.layouts[*l as usize])).unwrap_or(natural)
-            })
+            .map(|(class, natural)| class.domain.iter().copied().find(|l| follows(&class.layouts[*l as usize], order)).unwrap_or(natural))
             .collect();
         let solution = layouts::uniform::strict(&model, held);
         Ok(write_out(&model, &costs, Method::Uniform, &solution))
