@@ -3,7 +3,6 @@
 use super::progress::SweepProgress;
 use super::{INTERRUPT, RecipeArgs, command_line, default_out, device, duration};
 use super::{cells, table};
-use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::optimize::{Sweeps, baselines, choose, plan, sweep_all, time_whole, verify_full, verify_small};
 use crate::pipeline::programs::{Programs, programs};
@@ -73,7 +72,6 @@ fn shard(text: &str) -> Result<Shard, String> {
 
 /// A recipe that was swept, and what for.
 pub struct Session {
-    pub recipe: Recipe,
     pub programs: Programs,
     pub pool: Pool,
     pub toolchain: Toolchain,
@@ -94,7 +92,7 @@ impl MeasureArgs {
         std::fs::create_dir_all(&out).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })?;
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
-        Ok(Session { recipe, programs, pool, toolchain, store, out })
+        Ok(Session { programs, pool, toolchain, store, out })
     }
 
     pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
