@@ -1,13 +1,14 @@
 //! The analysis as the command gives it.
 
+use recipes::cli::RecipeArgs;
 use recipes::cli::analyze::{Analyze, Graph};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 fn command(recipe: &str) -> Analyze {
-    let recipe = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(recipe);
-    Analyze { recipe, sizes: vec![], json: false, verify_each: false, graph: None, refusals: false }
+    let recipe = RecipeArgs { recipe: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(recipe), sizes: vec![] };
+    Analyze { recipe, json: false, verify_each: false, graph: None, refusals: false }
 }
 
 fn output(command: &Analyze) -> String {
@@ -64,7 +65,9 @@ fn every_recipe_is_analysed() {
 #[test]
 fn sizes_can_be_set() {
     let json = |sizes: Vec<(String, i64)>| -> Value {
-        serde_json::from_str(&output(&Analyze { json: true, sizes, ..command("mha.yaml") })).expect("JSON")
+        let mut command = Analyze { json: true, ..command("mha.yaml") };
+        command.recipe.sizes = sizes;
+        serde_json::from_str(&output(&command)).expect("JSON")
     };
     let flop = |all: &Value| all["totals"]["elementwise"]["flop"].as_u64().expect("a count");
     // Element-wise work is linear in the batch.
@@ -75,7 +78,7 @@ fn sizes_can_be_set() {
 fn refusals_name_both_kernels_and_the_reason() {
     let text = output(&Analyze { refusals: true, ..command("mha.yaml") });
     let line = text.lines().find(|l| l.starts_with("beta ") && l.contains("is a contraction")).expect("a refusal");
-    assert!(line.contains("alpha"), "{line}");
+    assert!(line.contains("alpha") && line.contains("mha.yaml:"), "{line}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! An analysis as tables for a terminal.
 
-use super::{Analysis, Operator, PaperKernel};
+use super::{Analysis, Operator, PaperKernel, Refused};
 use bench::model::FusionRefusal;
 use bench::report::tables;
 use bench::table::{Align, Cell, Table};
@@ -10,7 +10,8 @@ use std::fmt::Write;
 
 const GIBI: f64 = (1u64 << 30) as f64;
 
-/// Operators, totals, movement and kernels; with `refusals`, also the pairs that neither share data nor were fused.
+/// Operators, totals, movement and kernels; with `refusals`, also the pairs of kernels that share no data, and where each
+/// comes from.
 pub fn text(analysis: &Analysis, refusals: bool, colour: bool) -> String {
     let mut out = String::new();
     let about = if analysis.about.is_empty() { String::new() } else { format!(": {}", analysis.about) };
@@ -138,7 +139,11 @@ fn movement(analysis: &Analysis) -> Table {
 
 fn refused(analysis: &Analysis, all: bool) -> Table {
     let shown = analysis.refusals.iter().filter(|r| all || r.neighbours);
+    let reason = |r: &Refused| match &r.origin {
+        Some(origin) if all => format!("{} ({origin})", r.reason),
+        _ => r.reason.clone(),
+    };
     let rows: Vec<FusionRefusal> =
-        shown.map(|r| FusionRefusal { first: r.first.clone(), second: r.second.clone(), reason: r.reason.clone() }).collect();
+        shown.map(|r| FusionRefusal { first: r.first.clone(), second: r.second.clone(), reason: reason(r) }).collect();
     tables::refusals(&rows)
 }

@@ -86,6 +86,9 @@ pub struct Refused {
     pub first: String,
     pub second: String,
     pub reason: String,
+    /// The place in the recipe that the second comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// Whether one reads what the other writes, or both read one container.
     #[serde(skip)]
     pub neighbours: bool,
@@ -220,8 +223,8 @@ fn refusals(variant: &programs::Variant) -> Vec<Refused> {
     let mut found = Vec::new();
     for refusal in &variant.refusals {
         if let [first, second] = refusal.units.as_slice() {
-            let reason = refusal.reason.to_string();
-            found.push(Refused { neighbours: meet(first, second), first: first.clone(), second: second.clone(), reason });
+            let (reason, origin) = (refusal.reason.to_string(), refusal.origin.as_ref().map(ToString::to_string));
+            found.push(Refused { neighbours: meet(first, second), first: first.clone(), second: second.clone(), reason, origin });
         }
     }
     found

@@ -1,12 +1,12 @@
 //! `memlet analyze`: operators, kernels and movement of a recipe, without running it.
 
-use crate::analyze::{analyze, text};
 use super::RecipeArgs;
+use crate::analyze::{analyze, text};
 use crate::pipeline::PipelineError;
 use clap::{Args, ValueEnum};
 use std::io::{ErrorKind, IsTerminal, Write};
 
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct Analyze {
     #[command(flatten)]
     pub recipe: RecipeArgs,
