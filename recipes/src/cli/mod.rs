@@ -1,5 +1,6 @@
 //! The command line `memlet`.
 
+pub mod analyze;
 mod interpret;
 mod optimize;
 mod progress;
@@ -30,6 +31,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Operators, kernels, movement and refused fusions, without running anything
+    Analyze(analyze::Analyze),
     /// Fuse, sweep, select, verify, time, and report
     Optimize(optimize::OptimizeArgs),
     /// Measure only; resumes where it stopped
@@ -111,6 +114,7 @@ pub fn main() -> ExitCode {
         }
     });
     let done = match Cli::parse().command {
+        Command::Analyze(args) => args.run(&mut std::io::stdout().lock()),
         Command::Optimize(args) => args.run(),
         Command::Sweep(args) => args.run(),
         Command::Solve(args) => args.run(),
