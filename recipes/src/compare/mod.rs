@@ -15,6 +15,7 @@ pub mod load;
 pub mod model;
 pub mod race;
 pub mod report;
+pub mod wait;
 pub mod worker;
 
 pub use contender::{Contender, Precision, Variant, contenders};
@@ -31,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use wait::{Wait, probe};
 use worker::Worker;
 
 /// Times of one training step of ours.
@@ -139,12 +141,14 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     let given = setup.folder.join("given.safetensors");
     crate::pipeline::tensors::write(&given, setup.tensors, program)?;
     let request = serde_json::to_value(&model).map_err(|e| PipelineError::Internal(e.to_string()))?;
+    progress("measuring how PyTorch's threads wait best");
+    let probe = probe(setup, &request, &given)?;
 
     let mut rows: Vec<Option<Row>> = Vec::new();
     let mut admitted: Vec<(usize, Admitted)> = Vec::new();
     for contender in setup.contenders {
         progress(&format!("checking {}", contender.name()));
-        match admit(setup, contender, &request, &given, &want, &bound) {
+        match admit(setup, contender, &request, &given, &want, &bound, probe.chosen) {
             Ok(admission) if admission.check.passes() => {
                 admitted.push((rows.len(), admission));
                 rows.push(None);
@@ -177,6 +181,7 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
         rounds: setup.rounds,
         seed: setup.seed,
         dropout: setup.dropout,
+        torch_wait: probe,
         ours: None,
         ours_others: None,
         rows: rows.into_iter().flatten().collect(),
@@ -200,9 +205,10 @@ fn admit(
     given: &Path,
     want: &Tensors,
     bound: &Bound,
+    wait: Wait,
 ) -> Result<Admitted, CompareError> {
     let name = contender.name();
-    let mut worker = Worker::start(&name, &contender.python, &contender.script(setup.threads), setup.folder, setup.threads)?;
+    let mut worker = Worker::start(contender, setup.threads, setup.folder, wait)?;
     let versions = worker.load(model, given)?;
     let file = setup.folder.join("results.safetensors");
     let mut checked = worker.check(false, &file)?;

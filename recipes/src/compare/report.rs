@@ -6,6 +6,7 @@ use super::contender::Contender;
 use super::load::Others;
 use super::model::Model;
 use super::race::Runner;
+use super::wait::Probe;
 use super::worker::PeerStep;
 use bench::stats::{Ratio, Samples, StatsError, paired_ratio};
 use bench::table::{Align, Cell, Table};
@@ -82,6 +83,8 @@ pub struct Report {
     pub rounds: usize,
     pub seed: u64,
     pub dropout: bool,
+    /// How PyTorch's threads wait for work: the faster way, measured.
+    pub torch_wait: Probe,
     /// Over all our turns; none if no peer was timed.
     pub ours: Option<Medians>,
     /// Processors that others kept busy during our turns.

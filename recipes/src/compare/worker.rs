@@ -1,6 +1,8 @@
 //! A contender's process, spoken to in JSON, one object a line.
 
 use super::CompareError;
+use super::contender::Contender;
+use super::wait::Wait;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -61,29 +63,31 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts `python script…` in `folder`, with `threads` for every library that asks the environment.
+    /// Starts a contender in `folder`, with `threads` for every library that asks the environment.
     ///
     /// # Errors
     /// [`CompareError::Start`], [`CompareError::Folder`].
-    pub fn start(name: &str, python: &Path, script: &[String], folder: &Path, threads: usize) -> Result<Worker, CompareError> {
+    pub fn start(contender: &Contender, threads: usize, folder: &Path, wait: Wait) -> Result<Worker, CompareError> {
+        let (name, python) = (contender.name(), &contender.python);
         let complaints = folder.join(format!("{}.log", name.replace(", ", "-")));
         let log = File::create(&complaints).map_err(|source| CompareError::Folder { path: complaints.clone(), source })?;
         // A path that is relative, but no mere name to be looked for, is so to where the user is, not to `folder`.
-        let path = if python.components().count() > 1 { std::path::absolute(python).unwrap_or_default() } else { python.to_path_buf() };
+        let path = if python.components().count() > 1 { std::path::absolute(python).unwrap_or_default() } else { python.clone() };
         let mut command = Command::new(path);
-        command.args(script).current_dir(folder);
+        command.args(contender.script(threads)).current_dir(folder);
         for variable in ["OMP_NUM_THREADS", "MKL_NUM_THREADS"] {
             command.env(variable, threads.to_string());
         }
+        command.envs(wait.environment());
         // A pool of compilers would outlive the compilation, beside the measurements.
         command.env("TORCHINDUCTOR_COMPILE_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        let started = command.spawn().map_err(|source| CompareError::Start { python: python.to_path_buf(), source });
+        let started = command.spawn().map_err(|source| CompareError::Start { python: python.clone(), source });
         let mut child = started?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(CompareError::Silent { contender: name.to_string(), log: String::new() });
+            return Err(CompareError::Silent { contender: name, log: String::new() });
         };
-        Ok(Worker { name: name.to_string(), child, stdin: Some(stdin), answers: BufReader::new(stdout), complaints })
+        Ok(Worker { name, child, stdin: Some(stdin), answers: BufReader::new(stdout), complaints })
     }
 
     /// Gives the worker the model and the tensors; returns the versions that it runs.
