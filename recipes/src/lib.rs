@@ -1,9 +1,6 @@
 //! The user's side: recipes, and what connects the other crates.
 
 pub mod cli;
-pub mod cli {
-    pub mod compare;
-}
 pub mod compare;
 pub mod load;
 pub mod pipeline;

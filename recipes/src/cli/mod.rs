@@ -1,5 +1,6 @@
 //! The command line `memlet`.
 
+mod compare;
 mod interpret;
 mod optimize;
 mod progress;
@@ -38,6 +39,8 @@ enum Command {
     Solve(solve::SolveArgs),
     /// Run and time a plan against its baselines; tensors in and out
     Run(run::RunArgs),
+    /// Time a plan beside PyTorch and JAX on the same recipe and data, after checking that all agree
+    Compare(compare::CompareArgs),
     /// Run a recipe through the f64 oracle; tensors in and out
     Interpret(interpret::InterpretArgs),
 }
@@ -115,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => args.run(),
         Command::Solve(args) => args.run(),
         Command::Run(args) => args.run(),
+        Command::Compare(args) => return args.run(),
         Command::Interpret(args) => args.run(),
     };
     match done {
