@@ -2,6 +2,7 @@
 
 pub mod analyze;
 pub mod cli;
+pub mod compare;
 pub mod load;
 pub mod pipeline;
 pub mod schema;

@@ -1,6 +1,7 @@
 //! The command line `memlet`.
 
 pub mod analyze;
+mod compare;
 mod interpret;
 mod optimize;
 mod progress;
@@ -41,6 +42,8 @@ enum Command {
     Solve(solve::SolveArgs),
     /// Run and time a plan against its baselines; tensors in and out
     Run(run::RunArgs),
+    /// Time a plan beside PyTorch and JAX on the same recipe and data, after checking that all agree
+    Compare(compare::CompareArgs),
     /// Run a recipe through the f64 oracle; tensors in and out
     Interpret(interpret::InterpretArgs),
 }
@@ -119,6 +122,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => args.run(),
         Command::Solve(args) => args.run(),
         Command::Run(args) => args.run(),
+        Command::Compare(args) => return args.run(),
         Command::Interpret(args) => args.run(),
     };
     match done {
