@@ -2,6 +2,7 @@
 
 use crate::emit::c::Source;
 use crate::error::KernelError;
+use crate::maps::{dropout, stream};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,18 +35,16 @@ pub struct Toolchain {
     pub cache: PathBuf,
 }
 
-pub(crate) type Kernel = unsafe extern "C" fn(*const *mut u8, *const i64, *const Keep, *mut u8, i64, i64);
+pub(crate) type Kernel = unsafe extern "C" fn(*const *mut u8, *const i64, *const Host, *mut u8, i64, i64);
 pub(crate) type Finish = unsafe extern "C" fn(*const *mut u8, *const i64, *const u8, i64, i64, i64, i64, i64);
 
-/// A dropout mask as generated code takes it.
+/// What generated code gets from this program, besides its arguments.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Keep {
-    pub step: u64,
-    pub factor: f64,
-    pub key: [u32; 2],
-    pub threshold: u32,
-    pub unused: u32,
+pub(crate) struct Host {
+    pub keep: *const dropout::Keep,
+    pub row: dropout::Row,
+    pub stream: stream::Stream,
+    pub streams: i64,
 }
 
 /// Entry points of a loaded kernel. Libraries are never unloaded, so they stay valid.

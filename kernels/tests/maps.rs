@@ -16,6 +16,12 @@ const RUN: Run = Run { seed: 11, step: 5, dropout: true };
 
 type Failure = Box<dyn std::error::Error>;
 
+/// What these tests compile stays in the build folder.
+fn toolchain() -> Result<Toolchain, Failure> {
+    let system = Toolchain::system()?;
+    Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system })
+}
+
 fn tensors(spec: &KernelSpec) -> Result<Tensors, Failure> {
     let mut found = Tensors::new();
     for argument in spec.arguments().iter().filter(|a| a.access == Access::Read) {
@@ -27,7 +33,7 @@ fn tensors(spec: &KernelSpec) -> Result<Tensors, Failure> {
 }
 
 fn run(spec: &KernelSpec, config: &KernelConfig, given: &Tensors, pool: &Pool) -> Result<Tensors, Failure> {
-    let kernel = maps::compile(spec, config, &Toolchain::system()?)?;
+    let kernel = maps::compile(spec, config, &toolchain()?)?.streaming(pool.workers() > 1);
     let arguments = spec.arguments();
     let mut buffers = Vec::new();
     for argument in &arguments {
@@ -120,7 +126,7 @@ fn relayout_moves_every_element() -> Result<(), Failure> {
     let pool = Pool::new(2)?;
     for to in Layout::permutations(&names) {
         let from = Layout::of(&["c", "a", "b"]);
-        let kernel = maps::relayout("x", container.dtype, &dims, &from, &to, &Toolchain::system()?)?;
+        let kernel = maps::relayout("x", container.dtype, &dims, &from, &to, &toolchain()?)?;
         let (mut source, mut target) = (Buffer::of(&container, &shape, &from)?, Buffer::of(&container, &shape, &to)?);
         source.pack(&container, &from, &array)?;
         let context = RunContext { seed: 0, step: 0, dropout: false, pool: &pool, deadline: None };

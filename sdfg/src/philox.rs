@@ -4,8 +4,10 @@
 //! the 16-bit lane `e mod 8` of the block with counter `e div 8`; the key is made from seed and stream, and the step is
 //! part of the counter. The reference stands here; kernels print the same function in their own language.
 
-const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+/// Factors of the two halves of a counter.
+pub const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+/// What a round adds to the key.
+pub const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// Ten rounds over one 128-bit counter.
 pub fn block(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {

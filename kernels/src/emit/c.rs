@@ -1,7 +1,7 @@
 //! A loop nest as one C file: prelude, one point of the outer range, the range, and the combination of partial results.
 
-pub use super::cell::Mask;
-use super::cell::{Printer, c_type};
+pub use super::printer::Mask;
+use super::printer::{Printer, c_type};
 use super::scalar::combined;
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
@@ -94,14 +94,14 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     for (name, kind, _) in &places {
         parameters.push((format!("{kind} *restrict const {name}"), name.clone(), format!("({kind} *)(scratch + at_{name})")));
     }
-    if !printer.masks.is_empty() {
-        parameters.push(("const Keep *const keep".into(), "keep".into(), String::new()));
-        for n in 0..printer.masks.len() {
-            parameters.push((format!("const uint32_t threshold{n}"), format!("threshold{n}"), format!("keep[{n}].threshold")));
-            parameters.push((format!("const real factor{n}"), format!("factor{n}"), format!("(real)keep[{n}].factor")));
-        }
+    for n in 0..printer.masks.len() {
+        parameters.push((format!("const uint32_t threshold{n}"), format!("threshold{n}"), format!("host->keep[{n}].threshold")));
+        parameters.push((format!("const real factor{n}"), format!("factor{n}"), format!("(real)host->keep[{n}].factor")));
     }
-    let mut points: Vec<(String, String)> = Vec::new();
+    let mut points: Vec<(String, String)> = vec![("const Host *const host".into(), "host".into())];
+    if printer.held > 0 {
+        points.push(("int64_t *const held".into(), "held".into()));
+    }
     for (each, at, _) in &outer {
         if each.tag == Tag::Block {
             points.push(("const int64_t first_lane".into(), "first_lane".into()));
@@ -115,16 +115,17 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     text += &format!("#define LANES {}\n", nest.lanes);
     text += if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
     text += include_str!("prelude.c");
-    text += if printer.masks.is_empty() { "typedef struct Keep Keep;\n" } else { include_str!("philox.c") };
     let declarations: Vec<&str> = points.iter().map(|(d, _)| d).chain(parameters.iter().map(|(d, _, _)| d)).map(String::as_str).collect();
-    let declarations = if declarations.is_empty() { "void".to_string() } else { declarations.join(",\n    ") };
-    text += &format!("\n/* One point of the outer maps. */\nALWAYS void point(\n    {declarations})\n{{\n{body}}}\n");
+    text += &format!("\n/* One point of the outer maps. */\nALWAYS void point(\n    {})\n{{\n{body}}}\n", declarations.join(",\n    "));
     text += "\n/* Points `from` to `to` of the flattened outer maps. */\n";
-    text += "void memlet_kernel(char *const *p, const int64_t *n, const Keep *keep, char *scratch, int64_t from, int64_t to)\n{\n";
-    for (declaration, name, made) in &parameters {
-        if name != "keep" {
-            text += &format!("    {declaration} = {made};\n");
-        }
+    text += "void memlet_kernel(char *const *p, const int64_t *n, const Host *host, char *scratch, int64_t from, int64_t to)\n{\n";
+    for (declaration, _, made) in &parameters {
+        text += &format!("    {declaration} = {made};\n");
+    }
+    if printer.held > 0 {
+        // No block of lanes has this number.
+        let none = vec!["-1"; printer.held].join(", ");
+        text += &format!("    int64_t held[] = {{{none}}};\n");
     }
     text += "    int64_t rest = from;\n";
     for (_, at, steps) in outer.iter().rev() {

@@ -1,5 +1,8 @@
 //! Printing a loop nest in the language of a device.
 
+mod address;
 pub mod c;
-mod cell;
+mod group;
+mod printer;
+mod rows;
 mod scalar;

@@ -1,13 +1,11 @@
 /* What every kernel starts with. `real` is what it computes in. */
-#include <math.h>
 #include <stdint.h>
-#include <string.h>
 
 #define ALWAYS static inline __attribute__((always_inline))
 #define INF ((real)__builtin_inf())
 
-ALWAYS uint32_t bits_of(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
-ALWAYS float of_bits(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+ALWAYS uint32_t bits_of(float x) { uint32_t u; __builtin_memcpy(&u, &x, 4); return u; }
+ALWAYS float of_bits(uint32_t u) { float x; __builtin_memcpy(&x, &u, 4); return x; }
 
 /* Half-precision storage. */
 ALWAYS float load_bf16(uint16_t u) { return of_bits((uint32_t)u << 16); }
@@ -23,17 +21,17 @@ ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 ALWAYS int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #ifdef REAL_IS_DOUBLE
-ALWAYS real r_exp(real x) { return exp(x); }
-ALWAYS real r_log(real x) { return log(x); }
-ALWAYS real r_tanh(real x) { return tanh(x); }
-ALWAYS real r_erf(real x) { return erf(x); }
-ALWAYS real r_sqrt(real x) { return sqrt(x); }
-ALWAYS real r_sin(real x) { return sin(x); }
-ALWAYS real r_cos(real x) { return cos(x); }
-ALWAYS real r_floor(real x) { return floor(x); }
-ALWAYS real r_pow(real x, real y) { return pow(x, y); }
-ALWAYS real r_abs(real x) { return fabs(x); }
-ALWAYS real r_sigmoid(real x) { return 1 / (1 + exp(-x)); }
+ALWAYS real r_exp(real x) { return __builtin_exp(x); }
+ALWAYS real r_log(real x) { return __builtin_log(x); }
+ALWAYS real r_tanh(real x) { return __builtin_tanh(x); }
+ALWAYS real r_erf(real x) { return __builtin_erf(x); }
+ALWAYS real r_sqrt(real x) { return __builtin_sqrt(x); }
+ALWAYS real r_sin(real x) { return __builtin_sin(x); }
+ALWAYS real r_cos(real x) { return __builtin_cos(x); }
+ALWAYS real r_floor(real x) { return __builtin_floor(x); }
+ALWAYS real r_pow(real x, real y) { return __builtin_pow(x, y); }
+ALWAYS real r_abs(real x) { return __builtin_fabs(x); }
+ALWAYS real r_sigmoid(real x) { return 1 / (1 + __builtin_exp(-x)); }
 #else
 #ifdef __FMA__
 #define FMA(a, b, c) __builtin_fmaf(a, b, c)
@@ -41,11 +39,12 @@ ALWAYS real r_sigmoid(real x) { return 1 / (1 + exp(-x)); }
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* exp: x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial in r, and n added to the exponent. Results below 2^-126 become 0.
-   The steps of the reduction are written as fused operations, so that no compiler merges the two halves of ln 2. */
+/* exp: x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial in r, then 2^n in two halves: so results fade through the subnormals to 0
+   and grow to infinity. Comparisons are written so that NaN comes through. The steps of the reduction are written as fused
+   operations, so that no compiler merges the two halves of ln 2. */
 ALWAYS float r_exp(float x) {
-    float c = x < -87.33f ? -87.33f : x;
-    c = c > 88.72f ? 88.72f : c;
+    float c = -104.0f > x ? -104.0f : x;
+    c = 89.0f < c ? 89.0f : c;
     float n = __builtin_rintf(c * 1.44269504f);
     float r = FMA(n, -0.693359375f, c);
     r = FMA(n, 2.12194440e-4f, r);
@@ -56,10 +55,9 @@ ALWAYS float r_exp(float x) {
     p = FMA(p, r, 1.6666665459e-1f);
     p = FMA(p, r, 5.0000001201e-1f);
     p = FMA(p, r * r, r) + 1.0f;
-    float y = of_bits(bits_of(p) + ((uint32_t)(int32_t)n << 23));
-    y = x < -87.33f ? 0.0f : y;
-    y = x > 88.7228f ? __builtin_inff() : y;
-    return x != x ? x : y;
+    int32_t whole = (int32_t)n, half = whole >> 1;
+    float up = of_bits((uint32_t)(half + 127) << 23), rest = of_bits((uint32_t)(whole - half + 127) << 23);
+    return p * up * rest;
 }
 
 /* log: x = m 2^e, m in [1/sqrt 2, sqrt 2), a polynomial in m - 1. */
@@ -101,31 +99,58 @@ ALWAYS float r_tanh(float x) {
     return x != x ? x : (a < 0.625f ? small : large);
 }
 
-/* erf: Taylor series below 1/2 (absolute error below 2e-8 there); above it Abramowitz and Stegun's 7.1.26 (absolute error 1.5e-7). */
+/* erf: an odd rational function up to where it rounds to 1. */
 ALWAYS float r_erf(float x) {
-    float a = __builtin_fabsf(x), z = x * x;
-    float s = -7.5757576e-4f;
-    s = FMA(s, z, 4.6296296e-3f);
-    s = FMA(s, z, -2.3809524e-2f);
-    s = FMA(s, z, 0.1f);
-    s = FMA(s, z, -0.33333333f);
-    float small = 1.1283791671f * FMA(s * z, x, x);
-    float t = 1.0f / FMA(0.3275911f, a, 1.0f);
-    float p = 1.061405429f;
-    p = FMA(p, t, -1.453152027f);
-    p = FMA(p, t, 1.421413741f);
-    p = FMA(p, t, -0.284496736f);
-    p = FMA(p, t, 0.254829592f);
-    float large = 1.0f - p * t * r_exp(-z);
-    large = x < 0.0f ? -large : large;
-    return x != x ? x : (a < 0.5f ? small : large);
+    float c = -3.832506856900711f > x ? -3.832506856900711f : x;
+    c = 3.832506856900711f < c ? 3.832506856900711f : c;
+    float z = c * c;
+    float p = 2.2905065861350646e-4f;
+    p = FMA(p, z, 3.4082910107109506e-3f);
+    p = FMA(p, z, 5.0955695062380861e-2f);
+    p = FMA(p, z, 1.8520832239976145e-1f);
+    p = FMA(p, z, 1.128379143519084f);
+    float q = -1.1791602954361697e-7f;
+    q = FMA(q, z, 2.3547966471313185e-5f);
+    q = FMA(q, z, 1.0179625278914885e-3f);
+    q = FMA(q, z, 1.4070470171167667e-2f);
+    q = FMA(q, z, 1.1098505178285362e-1f);
+    q = FMA(q, z, 4.9746925110067538e-1f);
+    q = FMA(q, z, 1.0f);
+    return c * p / q;
 }
 
 ALWAYS float r_sigmoid(float x) { return 1.0f / (1.0f + r_exp(-x)); }
 ALWAYS float r_sqrt(float x) { return __builtin_sqrtf(x); }
-ALWAYS float r_sin(float x) { return sinf(x); }
-ALWAYS float r_cos(float x) { return cosf(x); }
+ALWAYS float r_sin(float x) { return __builtin_sinf(x); }
+ALWAYS float r_cos(float x) { return __builtin_cosf(x); }
 ALWAYS float r_floor(float x) { return __builtin_floorf(x); }
-ALWAYS float r_pow(float x, float y) { return powf(x, y); }
+ALWAYS float r_pow(float x, float y) { return __builtin_powf(x, y); }
 ALWAYS float r_abs(float x) { return __builtin_fabsf(x); }
 #endif
+
+/* Dropout: what decides about one mask; an element is dropped if its lane, 16 random bits, is below the threshold. */
+typedef struct {
+    uint64_t step;
+    double factor;
+    uint32_t key[2];
+    uint32_t threshold;
+    uint32_t unused;
+} Keep;
+
+/* What the program that loads this kernel does for it. */
+typedef struct {
+    const Keep *keep;
+    /* The lanes of the elements first + n stride, n < count. `held` says which lanes are in `room` already. */
+    const uint16_t *(*row)(const Keep *keep, int64_t first, int64_t stride, int64_t count, uint16_t *room, int64_t *held);
+    /* A copy around the caches. */
+    void (*stream)(void *to, const void *from, int64_t bytes);
+    /* Whether results are so large that they had better be streamed. */
+    int64_t streams;
+} Host;
+
+/* The lane of one element. */
+ALWAYS uint32_t lane_of(const Host *host, int64_t mask, int64_t element) {
+    uint16_t room[192];
+    int64_t held = -1;
+    return *host->row(&host->keep[mask], element, 1, 1, room, &held);
+}

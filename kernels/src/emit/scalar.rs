@@ -44,7 +44,7 @@ pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
     match code {
         Scalar::Const(c) => constant(*c, names.is_double()),
         Scalar::Input(connector) => names.input(connector),
-        Scalar::Index(e) => format!("(real)({})", integer(e, names)),
+        Scalar::Index(e) => format!("(real)({})", narrow(e, names)),
         Scalar::Unary(op, a) => {
             let a = value(a, names);
             match op {
@@ -82,6 +82,20 @@ pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
     }
 }
 
+/// An integer in 32 bits where it is a sum of indices and sizes: as many of them go into a vector as of the values.
+fn narrow(e: &Expr, names: &mut dyn Names) -> String {
+    fn small(e: &Expr) -> bool {
+        match e {
+            Expr::Int(value) => value.abs() < 1 << 24,
+            Expr::Sym(_) => true,
+            Expr::Add(a, b) | Expr::Sub(a, b) => small(a) && small(b),
+            _ => false,
+        }
+    }
+    let text = integer(e, names);
+    if small(e) { format!("(int32_t)({text})") } else { text }
+}
+
 /// The greater (or lesser) of two values; of a number and NaN the number, like the interpreter's.
 fn extreme(sign: char, a: &str, b: &str) -> String {
     format!("({{ const real a_ = {a}, b_ = {b}; a_ {sign} b_ || b_ != b_ ? a_ : b_; }})")
@@ -102,7 +116,7 @@ fn truth(code: &Scalar, names: &mut dyn Names) -> String {
             _ => return format!("({} != 0)", value(code, names)),
         };
         if let (Scalar::Index(a), Scalar::Index(b)) = (a.as_ref(), b.as_ref()) {
-            return format!("({} {sign} {})", integer(a, names), integer(b, names));
+            return format!("({} {sign} {})", narrow(a, names), narrow(b, names));
         }
         return format!("({} {sign} {})", value(a, names), value(b, names));
     }

@@ -1,7 +1,9 @@
 //! Runs a generated kernel: shares its points among the workers and combines their partial results.
 
+use super::dropout::{self, Keep};
+use super::stream;
 use crate::buffer::Buffer;
-use crate::compile::{Entry, Keep, Toolchain};
+use crate::compile::{Entry, Host, Toolchain};
 use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
@@ -19,6 +21,9 @@ pub struct MapKernel {
     arguments: usize,
     source: Source,
     entry: Entry,
+    row: dropout::Row,
+    stream: stream::Stream,
+    streams: bool,
     /// Scratch memory of all workers, kept between runs.
     scratch: Mutex<Option<Buffer>>,
 }
@@ -38,10 +43,30 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
     let nest = super::lower(spec, config)?;
     let source = emit(spec, &nest, config)?;
     let entry = toolchain.load(&spec.name, &source)?;
-    Ok(MapKernel { name: spec.name.clone(), arguments: spec.arguments().len(), source, entry, scratch: Mutex::new(None) })
+    let arguments = spec.arguments();
+    let mut bytes = 0;
+    for argument in &arguments {
+        bytes += argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64);
+    }
+    Ok(MapKernel {
+        name: spec.name.clone(),
+        arguments: arguments.len(),
+        source,
+        entry,
+        row: dropout::row(),
+        stream: stream::stream(),
+        // What one kernel moves through the whole cache, the next one finds no more.
+        streams: bytes as usize > stream::largest_cache(),
+        scratch: Mutex::new(None),
+    })
 }
 
 impl MapKernel {
+    /// Whether results are written around the caches; by default if all arguments together do not fit them.
+    pub fn streaming(self, streams: bool) -> Self {
+        MapKernel { streams, ..self }
+    }
+
     fn masks(&self, context: &RunContext) -> Vec<Keep> {
         let keep = |mask: &crate::emit::c::Mask| {
             let threshold = if context.dropout { philox::dropped(mask.rate) } else { 0 };
@@ -93,7 +118,8 @@ impl Executable for MapKernel {
         let (next, late) = (AtomicI64::new(0), AtomicBool::new(false));
         let chunk = (points / (workers as i64 * PARTS)).max(1);
         let work = |worker: usize| {
-            let (scratch, pointers, masks) = (&scratch, &pointers, &masks);
+            let (scratch, pointers) = (&scratch, &pointers);
+            let host = Host { keep: masks.as_ptr(), row: self.row, stream: self.stream, streams: i64::from(self.streams) };
             // SAFETY: within the buffer, which has `workers` times this size.
             let mine = unsafe { scratch.0.add(worker * self.source.scratch) };
             // SAFETY: as above.
@@ -101,7 +127,7 @@ impl Executable for MapKernel {
             let call = |from: i64, to: i64| {
                 // SAFETY: pointers as promised by the caller; integers, masks and scratch as this source was printed for.
                 unsafe {
-                    (self.entry.kernel)(pointers.as_ptr().cast(), self.source.integers.as_ptr(), masks.as_ptr(), mine, from, to);
+                    (self.entry.kernel)(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, mine, from, to);
                 }
             };
             // Where partial results are added up, which worker does what must not depend on chance.
@@ -117,6 +143,9 @@ impl Executable for MapKernel {
                 let to = end.min(at + chunk);
                 call(at, to);
                 at = if fixed { to } else { next.fetch_add(chunk, Ordering::Relaxed) };
+            }
+            if self.streams {
+                stream::fence();
             }
         };
         context.pool.broadcast(work);

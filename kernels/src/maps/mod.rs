@@ -1,10 +1,12 @@
 //! Kernels from map scopes: elementwise, reductions, normalisations, and whatever fusion made of them.
 
+pub(crate) mod dropout;
 mod executable;
 mod flatten;
 mod lower;
 mod relayout;
 mod space;
+pub(crate) mod stream;
 
 pub use executable::{MapKernel, compile};
 pub use lower::{lower, slope};

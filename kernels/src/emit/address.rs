@@ -1,0 +1,176 @@
+//! Where the C of a point finds the elements of containers.
+
+use super::printer::{Printer, c_type};
+use super::scalar::{constant, integer};
+use crate::error::KernelError;
+use crate::loopnest::{Element, Group, Space, Tensor};
+use sdfg::{Dtype, Expr, Layout};
+
+impl Printer<'_> {
+    /// Whether a local container is one scalar, or one value for each lane.
+    pub fn is_value(&self, tensor: &Tensor) -> bool {
+        tensor.space == Space::Local && tensor.shape.is_empty()
+    }
+
+    /// Layout and shape of the storage behind a heap container.
+    fn storage(&self, root: &str) -> Result<(Layout, Vec<String>, Vec<usize>), KernelError> {
+        let container = self
+            .spec
+            .containers
+            .get(root)
+            .ok_or_else(|| KernelError::UnknownContainer { kernel: self.spec.name.clone(), data: root.to_string() })?;
+        let layout = self.config.layouts.get(root).cloned().unwrap_or_else(|| Layout::natural(container));
+        Ok((layout, container.dims.clone(), self.spec.shape(root)?))
+    }
+
+    /// Strides of a container's dims in elements, the dim with a literal stride of 1, and the first element.
+    pub fn strides(&self, data: &str) -> Result<(Vec<i64>, Option<usize>, i64), KernelError> {
+        let tensor = self.tensor(data)?;
+        match &tensor.space {
+            Space::Heap { root, .. } => {
+                let (layout, dims, _) = self.storage(root)?;
+                let (strides, first) = self.heap_strides(data, root)?;
+                let unit = layout.innermost().and_then(|inner| dims.iter().position(|d| d == inner));
+                Ok((strides, unit, first))
+            }
+            Space::Local | Space::Private { .. } => {
+                let vector = self.vector_dim(data);
+                let mut strides = vec![0; tensor.shape.len()];
+                let mut next = if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };
+                let unit = (next == 1).then_some(vector).flatten();
+                for n in vector.into_iter().chain((0..tensor.shape.len()).rev().filter(|n| Some(*n) != vector)) {
+                    strides[n] = next;
+                    next *= tensor.shape[n];
+                }
+                Ok((strides, unit, 0))
+            }
+        }
+    }
+
+    /// Strides and first element of a container under the layout of the storage behind it.
+    pub fn heap_strides(&self, data: &str, root: &str) -> Result<(Vec<i64>, i64), KernelError> {
+        let (layout, dims, shape) = self.storage(root)?;
+        let strides = layout.strides(&dims, &shape).ok_or_else(|| KernelError::Layout {
+            kernel: self.spec.name.clone(),
+            data: root.to_string(),
+            layout: layout.to_string(),
+            dims: dims.clone(),
+        })?;
+        let strides: Vec<i64> = strides.into_iter().map(|s| s as i64).collect();
+        let first = self.offset(data, root, &strides)?;
+        Ok((strides, first))
+    }
+
+    /// First element of a view within the storage.
+    fn offset(&self, data: &str, root: &str, strides: &[i64]) -> Result<i64, KernelError> {
+        let (mut at, mut total) = (data, 0);
+        while at != root {
+            let wrong = || KernelError::View { kernel: self.spec.name.clone(), data: data.to_string(), of: root.to_string() };
+            let view = self.spec.containers.get(at).and_then(|c| c.view.as_ref()).ok_or_else(wrong)?;
+            if view.offsets.len() != strides.len() {
+                return Err(wrong());
+            }
+            for (offset, stride) in view.offsets.iter().zip(strides) {
+                let offset =
+                    offset.eval(&self.spec.sizes).map_err(|source| KernelError::Size { kernel: self.spec.name.clone(), source })?;
+                total += offset * stride;
+            }
+            at = &view.of;
+        }
+        Ok(total)
+    }
+
+    /// The dim of a container that the vector index runs along where it is written.
+    fn vector_dim(&self, data: &str) -> Option<usize> {
+        let vector = Expr::sym(self.nest.vector.as_deref()?);
+        let writer = self.nest.groups.iter().flat_map(|g| &g.statements).find(|s| s.write.data == data)?;
+        writer.write.subscripts.iter().position(|s| *s == vector)
+    }
+
+    /// C text of the position of an element.
+    pub fn position(&mut self, element: &Element) -> Result<String, KernelError> {
+        let tensor = self.tensor(&element.data)?;
+        let (strides, unit, first) = self.strides(&element.data)?;
+        let name = self.identifier(&element.data);
+        let vector = self.nest.vector.clone();
+        let mut terms = Vec::new();
+        if let Space::Heap { root, .. } = &tensor.space
+            && root != &element.data
+        {
+            terms.push(self.given(format!("first_{name}"), first));
+        }
+        for (n, subscript) in element.subscripts.iter().enumerate() {
+            if *subscript == Expr::Int(0) {
+                continue;
+            }
+            let along = vector.as_ref().is_some_and(|v| subscript.symbols().contains(v));
+            let text = integer(subscript, self);
+            if unit == Some(n) && along {
+                terms.push(text);
+            } else {
+                let stride = self.given(format!("s_{name}_{n}"), strides[n]);
+                terms.push(format!("{text} * {stride}"));
+            }
+        }
+        if self.nest.per_lane(tensor) {
+            terms.push("lane".into());
+        }
+        Ok(if terms.is_empty() { "0".into() } else { terms.join(" + ") })
+    }
+
+    pub fn place(&mut self, element: &Element) -> Result<String, KernelError> {
+        if let Some(row) = self.streamed.iter().find(|r| r.element == *element) {
+            return Ok(row.place.clone());
+        }
+        let tensor = self.tensor(&element.data)?;
+        let name = self.identifier(&element.data);
+        if self.is_value(tensor) {
+            return Ok(if self.nest.per_lane(tensor) { format!("{name}[lane]") } else { name });
+        }
+        if !matches!(tensor.space, Space::Heap { .. }) {
+            let elements: i64 = tensor.shape.iter().product::<i64>() * if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };
+            self.scratch.insert(name.clone(), ("real", elements as usize * if self.double { 8 } else { 4 }));
+        }
+        self.pointers.insert(element.data.clone());
+        Ok(format!("{name}[{}]", self.position(element)?))
+    }
+
+    pub fn load(&mut self, element: &Element) -> Result<String, KernelError> {
+        let tensor = self.tensor(&element.data)?;
+        let place = self.place(element)?;
+        let text = match tensor.space {
+            Space::Heap { .. } if tensor.dtype == Dtype::Bf16 => format!("load_bf16({place})"),
+            Space::Heap { .. } => format!("(real){place}"),
+            _ => place,
+        };
+        let Some(fill) = element.fill else { return Ok(text) };
+        let mut inside = Vec::new();
+        for (subscript, size) in element.subscripts.iter().zip(&tensor.shape) {
+            if subscript.as_sym().is_none() {
+                let at = integer(subscript, self);
+                let size = self.given(format!("d_{}_{}", self.identifier(&element.data), inside.len()), *size);
+                inside.push(format!("{at} >= 0 && {at} < {size}"));
+            }
+        }
+        let fill = constant(f64::from_bits(fill), self.double);
+        Ok(if inside.is_empty() { text } else { format!("({} ? {text} : {fill})", inside.join(" && ")) })
+    }
+
+    pub fn store(&mut self, element: &Element, text: &str) -> Result<String, KernelError> {
+        let tensor = self.tensor(&element.data)?;
+        let place = self.place(element)?;
+        Ok(match (&tensor.space, c_type(tensor.dtype)) {
+            (Space::Heap { .. }, Some("uint16_t")) => format!("{place} = store_bf16({text});"),
+            (Space::Heap { .. }, Some(kind)) => format!("{place} = ({kind}){text};"),
+            _ => format!("{place} = {text};"),
+        })
+    }
+
+    /// Number of loops of a group that must be open before the subscripts have a value.
+    pub fn level(&self, group: &Group, element: &Element) -> usize {
+        let per_lane = self.tensor(&element.data).is_ok_and(|t| self.nest.per_lane(t));
+        let uses = |index: &str| element.subscripts.iter().any(|s| s.symbols().contains(index));
+        let deepest = group.loops.iter().rposition(|l| uses(&l.index)).map_or(0, |n| n + 1);
+        if per_lane { group.loops.len() } else { deepest }
+    }
+}

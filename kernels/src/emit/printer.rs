@@ -1,0 +1,167 @@
+//! What is gathered while the C of one point of the outer range is printed.
+
+use super::rows::{FIRST, MaskRow, StreamRow};
+use super::scalar::{Names, integer};
+use crate::error::KernelError;
+use crate::kernel::KernelSpec;
+use crate::loopnest::{Element, LoopNest, Tensor};
+use indexmap::{IndexMap, IndexSet};
+use sdfg::config::KernelConfig;
+use sdfg::{Bindings, Dtype, Expr};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// A run-time dropout mask of the kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mask {
+    pub stream: String,
+    pub rate: f64,
+}
+
+/// Everything gathered while printing.
+pub struct Printer<'a> {
+    pub spec: &'a KernelSpec,
+    pub nest: &'a LoopNest,
+    pub config: &'a KernelConfig,
+    pub double: bool,
+    pub text: String,
+    /// Integers that the kernel takes, with their values at the sizes of the spec.
+    pub integers: IndexMap<String, i64>,
+    /// C identifiers of tensors and of buffers in scratch memory.
+    pub identifiers: IndexMap<String, String>,
+    pub masks: Vec<Mask>,
+    /// Scratch buffers: identifier → (element type, bytes).
+    pub scratch: IndexMap<String, (&'static str, usize)>,
+    /// Pointers used, by identifier: heap and scratch.
+    pub pointers: IndexSet<String>,
+    /// Values at hand in the current group.
+    pub known: IndexMap<Element, String>,
+    pub connectors: BTreeMap<String, String>,
+    fresh: usize,
+    /// Of the current group.
+    pub rows: Vec<MaskRow>,
+    pub streamed: Vec<StreamRow>,
+    /// Mask rows of all groups.
+    pub held: usize,
+}
+
+pub fn c_type(dtype: Dtype) -> Option<&'static str> {
+    Some(match dtype {
+        Dtype::F64 => "double",
+        Dtype::F32 => "float",
+        Dtype::Bf16 => "uint16_t",
+        Dtype::F16 => "_Float16",
+        Dtype::I64 => "int64_t",
+        Dtype::I32 => "int32_t",
+        Dtype::I16 => "int16_t",
+        Dtype::U8 => "uint8_t",
+        Dtype::Bit => return None,
+    })
+}
+
+fn mangled(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+impl<'a> Printer<'a> {
+    pub fn new(spec: &'a KernelSpec, nest: &'a LoopNest, config: &'a KernelConfig, double: bool) -> Self {
+        let mut identifiers: IndexMap<String, String> = IndexMap::new();
+        for data in nest.tensors.keys() {
+            let mut name = format!("t_{}", mangled(data));
+            while identifiers.values().any(|n| *n == name) {
+                name.push('_');
+            }
+            identifiers.insert(data.clone(), name);
+        }
+        Printer {
+            spec,
+            nest,
+            config,
+            double,
+            text: String::new(),
+            integers: IndexMap::new(),
+            identifiers,
+            masks: vec![],
+            scratch: IndexMap::new(),
+            pointers: IndexSet::new(),
+            known: IndexMap::new(),
+            connectors: BTreeMap::new(),
+            fresh: 0,
+            rows: vec![],
+            streamed: vec![],
+            held: 0,
+        }
+    }
+
+    pub fn line(&mut self, depth: usize, text: impl AsRef<str>) {
+        let _ = writeln!(self.text, "{}{}", "    ".repeat(depth), text.as_ref());
+    }
+
+    pub fn fresh(&mut self, prefix: &str) -> String {
+        self.fresh += 1;
+        format!("{prefix}{}", self.fresh)
+    }
+
+    pub fn given(&mut self, name: String, value: i64) -> String {
+        self.integers.insert(name.clone(), value);
+        name
+    }
+
+    pub fn index(&self, name: &str) -> String {
+        format!("i_{}", mangled(name))
+    }
+
+    pub fn count(&mut self, index: &str, count: i64) -> String {
+        self.given(format!("n_{}", mangled(index)), count)
+    }
+
+    /// Values of all symbols: sizes and dims.
+    pub fn symbols(&self) -> Bindings {
+        self.spec.dims.iter().chain(&self.spec.sizes).map(|(name, value)| (name.clone(), *value)).collect()
+    }
+
+    pub fn is_block(&self, index: &str) -> bool {
+        self.nest.block().is_some_and(|b| b.index == index)
+    }
+
+    pub fn unsupported(&self, what: String) -> KernelError {
+        KernelError::Unsupported { kernel: self.spec.name.clone(), what }
+    }
+
+    pub fn tensor(&self, data: &str) -> Result<&'a Tensor, KernelError> {
+        self.nest.tensors.get(data).ok_or_else(|| KernelError::UnknownContainer { kernel: self.spec.name.clone(), data: data.to_string() })
+    }
+
+    pub fn identifier(&self, data: &str) -> String {
+        self.identifiers.get(data).cloned().unwrap_or_else(|| mangled(data))
+    }
+}
+
+impl Names for Printer<'_> {
+    fn symbol(&mut self, name: &str) -> String {
+        if name == FIRST {
+            return "first_lane".into();
+        }
+        let nest = self.nest;
+        if nest.outer.iter().chain(nest.groups.iter().flat_map(|g| &g.loops)).any(|l| l.index == name) {
+            return self.index(name);
+        }
+        let value = self.spec.sizes.get(name).or_else(|| self.spec.dims.get(name)).copied().unwrap_or(0);
+        self.given(format!("size_{}", mangled(name)), value)
+    }
+
+    fn input(&mut self, connector: &str) -> String {
+        self.connectors.get(connector).cloned().unwrap_or_else(|| "0".into())
+    }
+
+    fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String {
+        let mask = self.mask(stream, rate);
+        let row = self.rows.iter().find(|r| r.mask == mask && r.element == *element).map(|r| r.lane.clone());
+        let lane = row.unwrap_or_else(|| format!("lane_of(host, {mask}, {})", integer(element, self)));
+        format!("({lane} < threshold{mask} ? (real)0 : factor{mask})")
+    }
+
+    fn is_double(&self) -> bool {
+        self.double
+    }
+}

@@ -1,0 +1,202 @@
+//! Dropout lanes for generated kernels: rows of Philox output along any stride, eight counters at a time.
+//!
+//! Generated code calls this through a pointer: the wide code is compiled once, for the processor at hand, and not again with
+//! each kernel.
+
+use sdfg::philox::{MULTIPLIER, WEYL};
+
+/// A dropout mask of a kernel, as generated code passes it on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    pub step: u64,
+    /// What kept elements are multiplied by.
+    pub factor: f64,
+    pub key: [u32; 2],
+    /// Lanes below it are dropped; 0 keeps everything.
+    pub threshold: u32,
+    pub unused: u32,
+}
+
+/// The lanes of the elements `first + n·stride`, n < `count`: a pointer to consecutive lanes within `room`.
+///
+/// `room` holds [`room`]`(count)` lanes. If the stride is a multiple of 8, the lanes of the eight elements that share a
+/// block with each of these are left there as well, and `held` says which: the next call gets them from there.
+pub type Row = unsafe extern "C" fn(keep: *const Keep, first: i64, stride: i64, count: i64, room: *mut u16, held: *mut i64) -> *const u16;
+
+/// Lanes in one Philox block, and counters made at a time.
+const WIDTH: usize = 8;
+const LANES: usize = WIDTH * WIDTH;
+
+/// Lanes that a row of `count` elements needs room for.
+pub fn room(count: usize, stride: i64) -> usize {
+    if stride == 1 { count + 2 * LANES } else { WIDTH * count.next_multiple_of(WIDTH) }
+}
+
+/// The fastest row function of this processor.
+pub fn row() -> Row {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        return row_avx512;
+    }
+    row_portable
+}
+
+/// The keys of the ten rounds.
+struct Rounds {
+    keys: [[u32; 2]; 10],
+    step: u64,
+}
+
+impl Rounds {
+    #[inline(always)]
+    fn new(keep: &Keep) -> Self {
+        let mut keys = [keep.key; 10];
+        for n in 1..10 {
+            keys[n] = [keys[n - 1][0].wrapping_add(WEYL[0]), keys[n - 1][1].wrapping_add(WEYL[1])];
+        }
+        Rounds { keys, step: keep.step }
+    }
+}
+
+unsafe extern "C" fn row_portable(keep: *const Keep, first: i64, stride: i64, count: i64, room: *mut u16, held: *mut i64) -> *const u16 {
+    // SAFETY: as promised by the caller.
+    unsafe { fill(&*keep, first, stride, count as usize, room, &mut *held, blocks) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe extern "C" fn row_avx512(keep: *const Keep, first: i64, stride: i64, count: i64, room: *mut u16, held: *mut i64) -> *const u16 {
+    // SAFETY: as promised by the caller; the processor has been asked.
+    unsafe { fill(&*keep, first, stride, count as usize, room, &mut *held, |rounds, counters| blocks_avx512(rounds, counters)) }
+}
+
+/// # Safety
+/// `to` holds `room(count, stride)` lanes.
+#[inline(always)]
+unsafe fn fill(
+    keep: &Keep,
+    first: i64,
+    stride: i64,
+    count: usize,
+    to: *mut u16,
+    held: &mut i64,
+    blocks: impl Fn(&Rounds, [u64; WIDTH]) -> [u16; LANES],
+) -> *const u16 {
+    if keep.threshold == 0 {
+        return to;
+    }
+    let rounds = Rounds::new(keep);
+    let (block, lane) = (first >> 3, (first & 7) as usize);
+    let counters = |from: i64, step: i64| std::array::from_fn(|n| (from + n as i64 * step) as u64);
+    if stride == 1 {
+        for n in (0..count + lane).step_by(LANES) {
+            let lanes = blocks(&rounds, counters(block + (n / WIDTH) as i64, 1));
+            // SAFETY: n < count + 7, and there is room for 128 lanes more than `count`.
+            unsafe { to.add(n).cast::<[u16; LANES]>().write_unaligned(lanes) };
+        }
+        // SAFETY: as above.
+        return unsafe { to.add(lane) };
+    }
+    if stride % WIDTH as i64 == 0 {
+        let pitch = count.next_multiple_of(WIDTH);
+        if *held != block {
+            let step = stride / WIDTH as i64;
+            for n in (0..count).step_by(WIDTH) {
+                let lanes = blocks(&rounds, counters(block + n as i64 * step, step));
+                for row in 0..WIDTH {
+                    let column: [u16; WIDTH] = std::array::from_fn(|c| lanes[c * WIDTH + row]);
+                    // SAFETY: eight rows of `pitch` lanes.
+                    unsafe { to.add(row * pitch + n).cast::<[u16; WIDTH]>().write_unaligned(column) };
+                }
+            }
+            *held = block;
+        }
+        // SAFETY: as above.
+        return unsafe { to.add(lane * pitch) };
+    }
+    for n in (0..count).step_by(WIDTH) {
+        let elements: [i64; WIDTH] = std::array::from_fn(|c| first + (n + c) as i64 * stride);
+        let lanes = blocks(&rounds, elements.map(|e| (e >> 3) as u64));
+        let chosen: [u16; WIDTH] = std::array::from_fn(|c| lanes[c * WIDTH + (elements[c] & 7) as usize]);
+        // SAFETY: `count` rounded up to a multiple of eight.
+        unsafe { to.add(n).cast::<[u16; WIDTH]>().write_unaligned(chosen) };
+    }
+    to
+}
+
+/// Eight blocks, one after the other.
+#[inline(always)]
+fn blocks(rounds: &Rounds, counters: [u64; WIDTH]) -> [u16; LANES] {
+    let (mut c0, mut c1) = (counters.map(|c| c as u32), counters.map(|c| (c >> 32) as u32));
+    let (mut c2, mut c3) = ([rounds.step as u32; WIDTH], [(rounds.step >> 32) as u32; WIDTH]);
+    for key in &rounds.keys {
+        for n in 0..WIDTH {
+            let a = u64::from(MULTIPLIER[0]) * u64::from(c0[n]);
+            let b = u64::from(MULTIPLIER[1]) * u64::from(c2[n]);
+            (c0[n], c1[n], c2[n], c3[n]) = ((b >> 32) as u32 ^ c1[n] ^ key[0], b as u32, (a >> 32) as u32 ^ c3[n] ^ key[1], a as u32);
+        }
+    }
+    std::array::from_fn(|n| {
+        let word = [c0, c1, c2, c3][n % WIDTH / 2][n / WIDTH];
+        (word >> (16 * (n % 2))) as u16
+    })
+}
+
+/// The same with eight 64-bit elements to a register, each holding one 32-bit word in its low half; the high half is noise.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn blocks_avx512(rounds: &Rounds, counters: [u64; WIDTH]) -> [u16; LANES] {
+    use std::arch::x86_64::*;
+    let all = |word: u32| _mm512_set1_epi64(i64::from(word));
+    // SAFETY: eight 64-bit integers.
+    let mut c0 = unsafe { _mm512_loadu_si512(counters.as_ptr().cast()) };
+    let mut c1 = _mm512_srli_epi64::<32>(c0);
+    let (mut c2, mut c3) = (all(rounds.step as u32), all((rounds.step >> 32) as u32));
+    for key in &rounds.keys {
+        let (a, b) = (_mm512_mul_epu32(all(MULTIPLIER[0]), c0), _mm512_mul_epu32(all(MULTIPLIER[1]), c2));
+        // 0x96: the exclusive or of three.
+        c0 = _mm512_ternarylogic_epi64::<0x96>(_mm512_srli_epi64::<32>(b), c1, all(key[0]));
+        c2 = _mm512_ternarylogic_epi64::<0x96>(_mm512_srli_epi64::<32>(a), c3, all(key[1]));
+        (c1, c3) = (b, a);
+    }
+    let low = _mm512_set1_epi64(0xffff_ffff);
+    let front = _mm512_or_si512(_mm512_and_si512(c0, low), _mm512_slli_epi64::<32>(c1));
+    let back = _mm512_or_si512(_mm512_and_si512(c2, low), _mm512_slli_epi64::<32>(c3));
+    let mut lanes = [0u16; LANES];
+    // SAFETY: the array holds two registers.
+    unsafe {
+        let to = lanes.as_mut_ptr();
+        _mm512_storeu_si512(to.cast(), _mm512_permutex2var_epi64(front, _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0), back));
+        _mm512_storeu_si512(to.add(32).cast(), _mm512_permutex2var_epi64(front, _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4), back));
+    }
+    lanes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sdfg::philox;
+
+    #[test]
+    fn rows_equal_the_reference() {
+        let keep = Keep { step: 5, factor: 1.0, key: philox::key(11, "alpha"), threshold: 1, unused: 0 };
+        for function in [row(), row_portable] {
+            for (first, stride, count) in [(0, 1, 64), (13, 1, 200), (5, 8, 19), (1 << 35, 24, 70), (3, 21, 33), (7, 0, 9), (2, -3, 1)] {
+                let mut room = vec![0; super::room(count, stride)];
+                let mut held = -1;
+                // The second row of a block comes from what the first has left.
+                for first in [first, first ^ 1] {
+                    // SAFETY: room for a row of this many.
+                    let got = unsafe {
+                        let row = function(&keep, first, stride, count as i64, room.as_mut_ptr(), &mut held);
+                        std::slice::from_raw_parts(row, count)
+                    };
+                    let want: Vec<u16> =
+                        (0..count as i64).map(|n| philox::lane(keep.key, keep.step, (first + n * stride) as u64)).collect();
+                    assert_eq!(got, want, "{first} {stride} {count}");
+                }
+            }
+        }
+    }
+}
