@@ -5,6 +5,7 @@ pub mod measure;
 pub mod optimize;
 pub mod plan;
 pub mod programs;
+pub mod report;
 pub mod sweep;
 pub mod tensors;
 
