@@ -76,10 +76,6 @@ fn predicted(ms: f64) -> model::Time {
     Quantity::Predicted(Milliseconds(ms))
 }
 
-fn bytes(kernels: &[Movement]) -> u64 {
-    kernels.iter().map(Movement::bytes).sum()
-}
-
 /// Median of each kernel's launches in milliseconds, by name. Relayouts are launches of their own.
 fn launches(timed: &Timed) -> BTreeMap<&str, f64> {
     timed.launches.iter().filter_map(|(name, _, samples)| Some((name.as_str(), median(samples)?))).collect()
@@ -161,39 +157,43 @@ fn versions(run: &Finished) -> IndexMap<String, String> {
         .collect()
 }
 
-/// One layout for all until the last stages: what fusion, stacking and free layouts bring, each on top of the one before.
+/// What fusion, stacking and free layouts bring, each on top of the one before: one layout for all until the last stages.
 fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, PipelineError> {
-    let step = |name: &str, launches: usize, moved: u64, time: model::Time, note: String| model::WaterfallStep {
-        name: name.to_string(),
-        launches: Some(launches as u64),
-        bytes: Some(Quantity::Predicted(Bytes(moved))),
-        time: Some(time),
-        note,
+    // A relayout reads a container and writes it.
+    let stage = |name: &str, program: &Sdfg, relayouts: &[&str], time: model::Time, note: String| {
+        let kernels = movement(program).map_err(counted)?;
+        let extra: u64 = relayouts.iter().map(|data| 2 * program.bytes(data).unwrap_or(0)).sum();
+        let moved: u64 = kernels.iter().map(Movement::bytes).sum();
+        Ok::<_, PipelineError>(model::WaterfallStep {
+            name: name.to_string(),
+            launches: Some((kernels.len() + relayouts.len()) as u64),
+            bytes: Some(Quantity::Predicted(Bytes(moved + extra))),
+            time: Some(time),
+            note,
+        })
     };
-    let whole = |timed: &Timed| median(&timed.step.samples).map(measured).ok_or_else(|| missing("samples of whole steps"));
-    let total = |swept: &Swept, method| swept.select(run.store, method).map(|s| predicted(s.total_ms));
-    let mut steps = vec![step(
-        "unfused",
-        plan.baseline.launches.len(),
-        bytes(&plan.unfused),
-        whole(plan.baseline)?,
-        "one kernel for each operator, the best uniform layout".into(),
-    )];
+    let whole = |name: &str, program: &Sdfg, timed: &Timed, note: &str| {
+        let relayouts: Vec<&str> = timed.launches.iter().filter_map(|(name, _, _)| rows::relayouted(name)).collect();
+        let ms = median(&timed.step.samples).ok_or_else(|| missing("samples of whole steps"))?;
+        stage(name, program, &relayouts, measured(ms), note.to_string())
+    };
+    let chosen = |name: &str, swept: &Swept, method, note: String| {
+        let selection = swept.select(run.store, method)?;
+        let relayouts: Vec<&str> = selection.relayouts.iter().map(|r| r.relayout.data.as_str()).collect();
+        stage(name, &swept.program, &relayouts, predicted(selection.total_ms), note)
+    };
     let separate = run.sweeps.variants.first().ok_or_else(|| missing("a fused program"))?;
-    let fused = movement(&separate.program).map_err(counted)?;
-    let note = "operators fused; still one uniform layout".to_string();
-    steps.push(step("fused", fused.len(), bytes(&fused), total(separate, Method::Uniform)?, note));
-    let (count, moved) = (plan.kernels.len(), bytes(&plan.kernels));
+    let mut steps = vec![
+        whole("unfused", &run.programs.unfused, plan.baseline, "one kernel for each operator, the best uniform layout")?,
+        chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())?,
+    ];
     if plan.swept.name != separate.name {
         let note = format!("contractions stacked: {}; still one uniform layout", plan.swept.name);
-        steps.push(step("algebraic", count, moved, total(plan.swept, Method::Uniform)?, note));
+        steps.push(chosen("algebraic", plan.swept, Method::Uniform, note)?);
     }
-    let note = "layouts along the shortest path, the others inferred".to_string();
-    steps.push(step("layouts", count, moved, total(plan.swept, Method::Sssp)?, note));
-    let note = "every layout chosen at once, exactly".to_string();
-    steps.push(step("selection", count, moved, total(plan.swept, Method::Exact)?, note));
-    let note = "the best of the candidate plans, timed as a whole".to_string();
-    steps.push(step("plan", plan.timed.launches.len(), moved, whole(plan.timed)?, note));
+    steps.push(chosen("layouts", plan.swept, Method::Sssp, "layouts along the shortest path, the others inferred".into())?);
+    steps.push(chosen("selection", plan.swept, Method::Exact, "every layout chosen at once, exactly".into())?);
+    steps.push(whole("plan", &plan.candidate.program, plan.timed, "the fastest candidate, timed as a whole")?);
     Ok(steps)
 }
 

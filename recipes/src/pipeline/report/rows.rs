@@ -43,7 +43,10 @@ pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, Pipeli
             _ => None,
         };
         let mut shown = shown(plan, m, unfused);
-        shown.name = row.label;
+        // The class says already that a contraction is one.
+        if m.class != Class::Contraction && row.label != m.name {
+            shown.name = format!("{} ({})", row.label, m.name);
+        }
         shown.unfused = unfused.map(measured);
         shown.ours = alone.map(measured);
         shown.kernel = (!held_by.is_empty()).then(|| held_by.iter().map(|k| k.name.as_str()).collect::<Vec<_>>().join(", "));
@@ -112,9 +115,14 @@ fn shown(plan: &Plan, m: &Movement, ms: Option<f64>) -> OperatorRow {
     }
 }
 
+/// The container that a launch changes the layout of, if that is what it does: kernels have no blanks in their names.
+pub fn relayouted(launch: &str) -> Option<&str> {
+    launch.strip_prefix("relayout ")?.split(' ').next()
+}
+
 /// A relayout computes nothing: it reads a container and writes it.
 fn relayout(plan: &Plan, name: &str, pass: Pass, ms: Option<f64>) -> OperatorRow {
-    let data = name.split(' ').nth(1).unwrap_or_default();
+    let data = relayouted(name).unwrap_or_default();
     let traffic = |program: &sdfg::Sdfg| sdfg::movement::Traffic {
         data: data.to_string(),
         elements: program.elements(data).unwrap_or(0),

@@ -145,13 +145,18 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
             shown.nodes.push(ConfigNode { layer: shown.layers.len(), label: at.layout.to_string(), chosen: !other });
         }
         let first = node(members.first().ok_or_else(|| missing("a node in every layer"))?)?;
-        shown.layers.push(if first.settled { format!("{}, as read", first.data) } else { first.data.clone() });
+        shown.layers.push(match first.settled {
+            true if first.layer == graph.chain.len() => format!("{}, as wanted", first.data),
+            true => format!("{}, as read", first.data),
+            false => first.data.clone(),
+        });
     }
     for edge in &graph.edges {
         let (Some(from), Some(to)) = (place.get(&edge.from), place.get(&edge.to)) else { continue };
         let label = match &edge.step {
             Step::Kernel { factor, .. } => model.factors.get(*factor).map(|f| f.name.clone()).unwrap_or_default(),
-            Step::Relayout => "relayout".to_string(),
+            Step::Relayout if edge.ms > 0.0 => "relayout".to_string(),
+            Step::Relayout => "kept".to_string(),
         };
         let chosen = [from, to].iter().all(|n| shown.nodes.get(**n).is_some_and(|n| n.chosen));
         shown.edges.push(ConfigEdge { from: *from, to: *to, label, time: Measured(Milliseconds(edge.ms)), chosen });
