@@ -2,9 +2,12 @@
 
 pub mod analyze;
 mod compare;
+mod devices;
+mod explain;
 mod interpret;
 mod optimize;
 mod progress;
+mod report;
 mod run;
 mod solve;
 
@@ -44,6 +47,12 @@ enum Command {
     Run(run::RunArgs),
     /// Time a plan beside PyTorch and JAX on the same recipe and data, after checking that all agree
     Compare(compare::CompareArgs),
+    /// Draw the report of a run again
+    Report(report::ReportArgs),
+    /// Why this layout, this configuration, this fusion; and what the next best would cost
+    Explain(explain::ExplainArgs),
+    /// What can be used here, and what is missing
+    Devices(devices::DevicesArgs),
     /// Run a recipe through the f64 oracle; tensors in and out
     Interpret(interpret::InterpretArgs),
 }
@@ -123,6 +132,9 @@ pub fn main() -> ExitCode {
         Command::Solve(args) => args.run(),
         Command::Run(args) => args.run(),
         Command::Compare(args) => return args.run(),
+        Command::Report(args) => args.run(),
+        Command::Explain(args) => args.run(),
+        Command::Devices(args) => args.run(),
         Command::Interpret(args) => args.run(),
     };
     match done {

@@ -3,9 +3,11 @@
 use super::progress::SweepProgress;
 use super::{INTERRUPT, RecipeArgs, command_line, default_out, device, duration};
 use super::{cells, table};
+use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
 use crate::pipeline::optimize::{Sweeps, baselines, choose, plan, sweep_all, time_whole, verify_full, verify_small};
 use crate::pipeline::programs::{Programs, programs};
+use crate::pipeline::report::{self, Finished};
 use crate::pipeline::sweep::Sweeping;
 use crate::pipeline::tensors::drawn;
 use bench::table::Table;
@@ -223,6 +225,20 @@ impl OptimizeArgs {
         plan.write(&path)?;
         write_kernels(&session.out.join("kernels"), &plan, &session.toolchain)?;
         println!("plan: {}", path.display());
+        let finished = Finished {
+            analysis: &analyze(&self.measure.recipe.load()?, false)?,
+            programs: &session.programs,
+            sweeps: &sweeps,
+            store: &session.store,
+            choices: &choices,
+            candidates: &candidates,
+            timed: &timed,
+            winner,
+            pool: &session.pool,
+            toolchain: &session.toolchain,
+        };
+        report::write(&session.out, &report::build(&finished)?, &session.store)?;
+        println!("report: {}", session.out.join("report.html").display());
         Ok(())
     }
 }
