@@ -1,6 +1,7 @@
 //! From a recipe to a measured, verified, reported plan.
 
 pub mod execute;
+pub mod ledger;
 pub mod measure;
 pub mod optimize;
 pub mod plan;
