@@ -2,7 +2,7 @@
 //!
 //! Each contender is a process of its own that waits on its stdin while others compute ([`worker`]). First every peer's
 //! outputs and gradients are compared with ours, dropout off, at full size ([`check`]); only who agrees is timed. Then
-//! ours and each peer take turns ([`race`]), so that drift of the machine hits both alike, and the ratio is taken
+//! ours and each peer take turns ([`race()`]), so that drift of the machine hits both alike, and the ratio is taken
 //! over pairs of neighbouring turns.
 //!
 //! Peers get what is best for them: one projection for queries, keys and values, contiguous activations and weights in
