@@ -68,7 +68,8 @@ pub fn draw(report: &Report) -> Result<Vec<Figure>, PlotError> {
     add(
         "roofline",
         Section::Roofline,
-        "Kernels under the ceilings measured in the same run. Bytes are distinct elements of each container of a kernel.",
+        "Kernels under what was reached in the same run: the fastest contraction, and a copy of arrays that fit no cache (NT: \
+         with non-temporal stores). Bytes are distinct elements of each container of a kernel.",
         plot::roofline(program, &report.roofline),
     )?;
     let (contractions, others): (Vec<_>, Vec<_>) = report.sweeps.iter().partition(|s| s.class == Class::Contraction);

@@ -121,8 +121,9 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
         part(
             "operators",
             "Kernels and operators",
-            "Before and after fusion. Strong: the larger of % of peak and MUE, which names the limit. MUE = Q/D · B/B̂ · 100. \
-             <i>p</i>: predicted.",
+            "Before and after fusion. Strong: the larger of % of peak and MUE, which names the limit. MUE = Q/D · B/B̂ · 100; \
+             D is counted from the generated loops, each container once, not by hardware. Unfused times are those of the baseline that \
+             is last under Training step. <i>p</i>: predicted.",
             Some(Section::Operators),
             vec![
                 ("Kernels of the plan", tables::operators(&report.kernels, "holds")),

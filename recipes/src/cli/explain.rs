@@ -3,11 +3,12 @@
 use crate::load::load;
 use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Plan;
-use crate::pipeline::programs::programs;
+use crate::pipeline::programs::{Variant, programs};
 use clap::Args;
 use layouts::exact::Limits;
 use layouts::explain::{Explanation, explain};
 use layouts::{Method, Store, select};
+use sdfg::Unit;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use transforms::Refusal;
@@ -31,7 +32,9 @@ pub struct ExplainArgs {
 #[derive(Serialize)]
 struct Answer {
     choice: Option<Explanation>,
-    fusions: Vec<Apart>,
+    /// The kernel that holds both, where two were asked for and are one.
+    together: Option<String>,
+    apart: Vec<Apart>,
 }
 
 /// Two kernels that were not fused.
@@ -47,7 +50,7 @@ impl ExplainArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let plan = if self.file.extension().is_some_and(|e| e == "jsonl") { None } else { Some(Plan::read(&self.file)?) };
         let answer = match (&self.other, &plan) {
-            (Some(other), Some(plan)) => Answer { choice: None, fusions: self.apart(plan, Some(other))? },
+            (Some(other), Some(plan)) => self.pair(plan, other)?,
             (Some(_), None) => {
                 return Err(self.fault("records do not know the recipe; give the plan.json to ask why two kernels are not one"));
             }
@@ -55,8 +58,8 @@ impl ExplainArgs {
                 let choice = self.choice(plan.as_ref())?;
                 let kernel = plan.as_ref().filter(|p| p.chosen.configuration.kernels.contains_key(&self.name));
                 // The recipe may have gone since; the choice is explained all the same.
-                let fusions = kernel.and_then(|plan| self.apart(plan, None).ok()).unwrap_or_default();
-                Answer { choice: Some(choice), fusions }
+                let apart = kernel.and_then(|plan| Some(refusals(&self.variant(plan).ok()?, &[&self.name]))).unwrap_or_default();
+                Answer { choice: Some(choice), together: None, apart }
             }
         };
         if self.json {
@@ -66,7 +69,10 @@ impl ExplainArgs {
         if let Some(choice) = &answer.choice {
             println!("{choice}");
         }
-        for Apart { first, second, reason, origin } in &answer.fusions {
+        if let (Some(kernel), Some(other)) = (&answer.together, &self.other) {
+            println!("{} and {other} are one kernel: {kernel}", self.name);
+        }
+        for Apart { first, second, reason, origin } in &answer.apart {
             println!("{first} and {second} are not one kernel: {reason}");
             if let Some(origin) = origin {
                 println!("  from: {origin}");
@@ -110,39 +116,45 @@ impl ExplainArgs {
         Ok(explain(program, &store, &self.name, Limits::default())?)
     }
 
-    /// Refused fusions of the plan's program that involve the kernel, or these two.
-    fn apart(&self, plan: &Plan, other: Option<&String>) -> Result<Vec<Apart>, PipelineError> {
+    /// The plan's program with its refused fusions, derived again from the recipe.
+    fn variant(&self, plan: &Plan) -> Result<Variant, PipelineError> {
         let sizes: Vec<(String, i64)> = plan.overrides.clone().into_iter().collect();
         let programs = programs(&load(Path::new(&plan.recipe), &sizes)?, false)?;
-        let variant = programs.variants.iter().find(|v| v.program == plan.chosen.program);
-        let variant =
-            variant.ok_or_else(|| self.fault(format!("`{}` has changed since the plan was made; optimize again", plan.recipe)))?;
-        let between = |r: &&Refusal| {
-            let holds = |name: &String| r.units.contains(name);
-            holds(&self.name) && other.is_none_or(holds)
-        };
-        let apart = |r: &Refusal| {
-            let mut units = r.units.iter();
-            Some(Apart {
-                first: units.next()?.clone(),
-                second: units.next()?.clone(),
-                reason: r.reason.to_string(),
-                origin: r.origin.as_ref().map(ToString::to_string),
-            })
-        };
-        let found: Vec<Apart> = variant.refusals.iter().filter(between).filter_map(apart).collect();
-        match other {
-            Some(other) if found.is_empty() => {
-                let held = variant.program.units().into_iter().find_map(|(_, _, unit)| match unit {
-                    sdfg::Unit::Scope(scope) if [&self.name, other].iter().all(|n| scope.operators().contains(n)) => Some(scope.map.label),
-                    _ => None,
-                });
-                Err(match held {
-                    Some(kernel) => self.fault(format!("`{}` and `{other}` are one kernel: `{kernel}`", self.name)),
-                    None => self.fault(format!("no fusion of `{}` and `{other}` was considered; they never met as kernels", self.name)),
-                })
-            }
-            _ => Ok(found),
-        }
+        let found = programs.variants.into_iter().find(|v| v.program == plan.chosen.program);
+        found.ok_or_else(|| self.fault(format!("`{}` has changed since the plan was made; optimize again", plan.recipe)))
     }
+
+    /// Two kernels, or operators that kernels hold.
+    fn pair(&self, plan: &Plan, other: &str) -> Result<Answer, PipelineError> {
+        let variant = self.variant(plan)?;
+        let (first, second) = (self.holder(&variant, &self.name)?, self.holder(&variant, other)?);
+        let together = (first == second).then(|| first.clone());
+        let apart = if together.is_some() { vec![] } else { refusals(&variant, &[&first, &second]) };
+        if together.is_none() && apart.is_empty() {
+            return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: they run in different passes")));
+        }
+        Ok(Answer { choice: None, together, apart })
+    }
+
+    /// The kernel of this name, or the one that holds this operator.
+    fn holder(&self, variant: &Variant, name: &str) -> Result<String, PipelineError> {
+        let units = variant.program.units();
+        let holds = |unit: &Unit| matches!(unit, Unit::Scope(scope) if scope.operators().iter().any(|o| o == name));
+        let found = units.iter().find(|(_, _, u)| u.name() == name).or_else(|| units.iter().find(|(_, _, u)| holds(u)));
+        let names = || units.iter().map(|(_, _, u)| u.name()).collect::<Vec<_>>().join(", ");
+        found
+            .map(|(_, _, unit)| unit.name().to_string())
+            .ok_or_else(|| self.fault(format!("there is no kernel `{name}` in the plan; there are: {}", names())))
+    }
+}
+
+/// The refused fusions that involve all of these kernels.
+fn refusals(variant: &Variant, names: &[&String]) -> Vec<Apart> {
+    let between = |r: &&Refusal| names.iter().all(|n| r.units.contains(n));
+    let apart = |r: &Refusal| {
+        let [first, second] = r.units.as_slice() else { return None };
+        let origin = r.origin.as_ref().map(ToString::to_string);
+        Some(Apart { first: first.clone(), second: second.clone(), reason: r.reason.to_string(), origin })
+    };
+    variant.refusals.iter().filter(between).filter_map(apart).collect()
 }

@@ -159,7 +159,7 @@ pub fn classes(plan: &Plan, kernels: &[OperatorRow]) -> Vec<ClassShare> {
 /// The plan's kernels under what was reached in the same run.
 pub fn roofline(plan: &Plan, kernels: &[OperatorRow]) -> Roofline {
     let ceiling = |name: String, value| Ceiling { name, value: Quantity::Measured(value) };
-    let stores = |non_temporal| if non_temporal { "copy, non-temporal stores" } else { "copy" };
+    let stores = |non_temporal| if non_temporal { "copy (NT)" } else { "copy" };
     let point = |row: &OperatorRow| {
         let reached = gigaflop_per_second(row.flop.0, row.ours?.value().0);
         let flop_per_byte = row.flop_per_byte().filter(|f| *f > 0.0)?;
@@ -167,7 +167,7 @@ pub fn roofline(plan: &Plan, kernels: &[OperatorRow]) -> Roofline {
         Some(RooflinePoint { name: row.name.clone(), class: row.class, flop_per_byte, gigaflop_per_second })
     };
     Roofline {
-        compute: plan.peak.map(|p| ceiling("fastest contraction".into(), p)).into_iter().collect(),
+        compute: plan.peak.map(|p| ceiling("contraction".into(), p)).into_iter().collect(),
         bandwidth: plan.copy.map(|c| ceiling(stores(c.non_temporal).into(), c.gigabytes_per_second.0)).into_iter().collect(),
         points: kernels.iter().filter_map(point).collect(),
     }

@@ -114,11 +114,12 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
     let model = Model::new(problem, run.store, &costs)?;
     let graph = config_graph::ConfigGraph::new(&model);
     let configuration = &plan.candidate.configuration;
-    // As held between kernels; behind a possible relayout, as the next kernel takes it.
+    // As its kernel writes it; behind a possible relayout, as the next kernel takes it; at the ends, as it is held.
     let in_plan = |node: &config_graph::ConfigNode| {
-        let taken = graph.chain.get(node.layer).filter(|_| node.settled).and_then(|n| model.factors.get(*n));
-        let taken = taken.and_then(|f| configuration.kernels.get(&f.name)).and_then(|c| c.layouts.get(&node.data));
-        taken.or_else(|| configuration.layouts.get(&node.data)) == Some(&node.layout)
+        let kernel = if node.settled { Some(node.layer) } else { node.layer.checked_sub(1) };
+        let factor = kernel.and_then(|n| graph.chain.get(n)).and_then(|n| model.factors.get(*n));
+        let used = factor.and_then(|f| configuration.kernels.get(&f.name)).and_then(|c| c.layouts.get(&node.data));
+        used.or_else(|| configuration.layouts.get(&node.data)) == Some(&node.layout)
     };
     let mut least = vec![f64::INFINITY; graph.nodes.len()];
     for edge in &graph.edges {

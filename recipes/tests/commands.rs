@@ -1,0 +1,98 @@
+//! The commands on a small recipe, from the sweep to the report, as a user runs them.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mlp.yaml");
+
+fn memlet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memlet")).args(arguments).output().expect("the command starts")
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&text(output)).expect("JSON")
+}
+
+fn path(folder: &Path, name: &str) -> String {
+    folder.join(name).display().to_string()
+}
+
+/// One run for all that reads its results: a sweep is the slow part.
+#[test]
+fn a_run_can_be_reported_explained_and_repeated() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().display().to_string();
+    let sizes = ["--set", "b=16", "--set", "i=32", "--set", "u=64"];
+    let mut optimize = vec!["optimize", RECIPE, "--budget", "2s", "--timing", "1s", "--out", &out];
+    optimize.extend(sizes);
+    assert!(text(&memlet(&optimize)).contains("report.html"));
+
+    let page = std::fs::read_to_string(folder.path().join("report.html")).expect("a page");
+    assert!(page.contains("id=\"waterfall\""));
+    // Self-contained: nothing is loaded, and the name spaces of SVG are the only addresses.
+    assert!(!page.contains("src=") && !page.contains("<link") && page.matches("://").count() == page.matches("http://www.w3.org/").count());
+    let values = json(&memlet(&["report", &out, "--json"]));
+    for part in ["waterfall", "operators", "kernels", "classes", "sweeps", "contenders", "movement", "selection", "policy", "refusals"] {
+        assert!(values[part].as_array().is_some_and(|rows| !rows.is_empty()), "{part} is empty");
+    }
+    // What became of the configurations adds up, and every one that is drawn was measured.
+    let count = |key: &str| values["coverage"][key].as_u64().expect("a count");
+    let parts: u64 = ["identical", "bounded_out", "raced", "full", "unfit", "not_reached"].map(count).iter().sum();
+    assert_eq!(parts, count("enumerated"));
+    let chosen = values["sweeps"].as_array().expect("kernels").iter().filter(|s| s["chosen"].is_u64()).count();
+    assert_eq!(chosen, values["sweeps"].as_array().expect("kernels").len(), "the plan runs a configuration that was not measured");
+    // Fusion neither adds nor loses contractions: 2·u·i·b and 2·o·u·b forward, the same again for each weight and for
+    // each operand whose gradient is asked for.
+    let flop = |part: &str| -> u64 {
+        let rows = values[part].as_array().expect("rows").iter().filter(|r| r["class"] == "contraction");
+        rows.map(|r| r["flop"].as_u64().expect("flop")).sum()
+    };
+    assert_eq!(flop("operators"), 3 * 2 * 16 * (64 * 32 + 16 * 64));
+    assert_eq!(flop("kernels"), flop("operators"));
+    let records = std::fs::read_to_string(folder.path().join("records.csv")).expect("records");
+    assert!(records.lines().count() > count("full") as usize);
+
+    // Drawn again from its values, the page is the same.
+    text(&memlet(&["report", &out]));
+    assert_eq!(std::fs::read_to_string(folder.path().join("report.html")).expect("a page"), page);
+
+    let plan = path(folder.path(), "plan.json");
+    let kernel = values["kernels"][0]["name"].as_str().expect("a name");
+    let answer = json(&memlet(&["explain", &plan, kernel, "--json"]));
+    assert_eq!(answer["choice"]["name"], kernel);
+    assert!(answer["choice"]["runner_up"]["more_ms"].as_f64().is_none_or(|ms| ms >= 0.0));
+    let refused = &values["refusals"][0];
+    let (first, second) = (refused["first"].as_str().expect("a kernel"), refused["second"].as_str().expect("a kernel"));
+    let answer = json(&memlet(&["explain", &plan, first, second, "--json"]));
+    assert_eq!(answer["apart"][0]["reason"], refused["reason"]);
+    let unknown = memlet(&["explain", &plan, "no-such-kernel"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains(kernel), "known names are listed");
+}
+
+#[test]
+fn devices_names_what_is_missing() {
+    let devices = json(&memlet(&["devices", "--json"]));
+    assert!(devices["machine"]["threads"].as_u64().is_some_and(|n| n > 0));
+    let libraries: Vec<&str> = devices["cuda"].as_array().expect("libraries").iter().filter_map(|l| l["name"].as_str()).collect();
+    assert_eq!(libraries, ["libcuda.so.1", "libnvrtc.so", "libcublasLt.so"]);
+    let without = Command::new(env!("CARGO_BIN_EXE_memlet")).args(["devices", "--json"]).env("CC", "/no/such/compiler").output();
+    let without = without.expect("the command starts");
+    assert_eq!(without.status.code(), Some(4));
+    let printed: Value = serde_json::from_slice(&without.stdout).expect("JSON");
+    assert!(printed["compiler"].is_null());
+}
+
+#[test]
+fn a_folder_without_a_report_is_bad_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = memlet(&["report", &folder.path().display().to_string()]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("memlet optimize"));
+}
