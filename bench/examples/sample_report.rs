@@ -341,7 +341,15 @@ fn sample() -> Report {
                 proven: true,
             },
         ],
-        coverage: Some(Coverage { enumerated: 48120, identical: 9120, bounded_out: 8000, raced: 18200, full: 10400, not_reached: 2400 }),
+        coverage: Some(Coverage {
+            enumerated: 48120,
+            identical: 9120,
+            bounded_out: 8000,
+            raced: 18200,
+            full: 10400,
+            unfit: 0,
+            not_reached: 2400,
+        }),
         policy: vec![
             policy("alpha.softmax", Policy::Saved, 1.5, "its gradient needs the value itself"),
             policy("alpha.mask", Policy::Recomputed, 1.5, "Philox makes it again from seed, step and name"),

@@ -346,7 +346,7 @@ impl SelectionRow {
     }
 }
 
-/// What became of the configurations; the last five add up to the first.
+/// What became of the configurations; the last six add up to the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     pub enumerated: u64,
@@ -355,6 +355,9 @@ pub struct Coverage {
     pub bounded_out: u64,
     pub raced: u64,
     pub full: u64,
+    /// Wrong results, and what did not compile or run.
+    #[serde(default)]
+    pub unfit: u64,
     pub not_reached: u64,
 }
 

@@ -156,7 +156,13 @@ impl KernelSpec {
                     .as_bytes(),
             );
         }
-        for (dim, size) in &self.dims {
+        // Only dims that the kernel walks: another program may have more of them around the same kernel.
+        let walked = |dim: &String| match &self.unit {
+            Unit::Operation(operation) => operation.indices.values().any(|d| d == dim),
+            _ => false,
+        };
+        let used = |dim: &String| walked(dim) || self.containers.values().any(|c| c.dims.contains(dim));
+        for (dim, size) in self.dims.iter().filter(|(dim, _)| used(dim)) {
             hasher.update(format!("\n{dim}={size}").as_bytes());
         }
         for (symbol, value) in &self.sizes {

@@ -1,6 +1,8 @@
 //! The user's side: recipes, and what connects the other crates.
 
+pub mod analyze;
 pub mod cli;
+pub mod compare;
 pub mod load;
 pub mod pipeline;
 pub mod schema;

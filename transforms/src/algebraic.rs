@@ -172,8 +172,11 @@ impl Transform for Stack {
         if members.iter().any(|o| o.op != members[0].op) {
             return Err(refuse("the contractions are scaled differently"));
         }
-        let shared =
-            members[0].inputs.iter().find(|i| members.iter().all(|o| o.inputs.iter().any(|j| j.data == i.data))).map(|i| i.data.clone());
+        // Shared is what all read in the same place; slices of one stack are different operands.
+        let offsets = |o: &Operation, i: &Operand| sliced(o, i).map(|(_, offsets)| offsets);
+        let reads =
+            |o: &Operation, of: &Operation, i: &Operand| o.inputs.iter().any(|j| j.data == i.data && offsets(o, j) == offsets(of, i));
+        let shared = members[0].inputs.iter().find(|i| members.iter().all(|o| reads(o, &members[0], i))).map(|i| i.data.clone());
         let form = if shared.is_some() { Form::Shared } else { Form::Summed };
         let aligned: Option<Vec<Operation>> = members.iter().map(|o| align(&members[0], o, shared.as_deref())).collect();
         let Some(aligned) = aligned else { return Err(refuse("the contractions have different forms")) };

@@ -2,7 +2,7 @@
 
 use crate::patch::PatchError;
 use crate::transform::{Refusal, Transform};
-use sdfg::Sdfg;
+use sdfg::{Memlet, Node, Sdfg, Vertex};
 use serde::Serialize;
 
 /// Why the driver stopped.
@@ -59,58 +59,75 @@ pub enum DriverError {
 
 /// Bytes that cross the boundary of top-level units: distinct elements per unit and container.
 pub fn moved_bytes(program: &Sdfg) -> u64 {
-    let mut total = 0u64;
-    for (_, state) in program.states() {
-        for (node, _) in state.units() {
-            let (reads, writes) = state.boundary(node);
-            for memlet in reads.into_iter().chain(writes) {
-                let Some(container) = program.containers.get(&memlet.data) else { continue };
-                let elements = memlet
-                    .subset
-                    .iter()
-                    .try_fold(1u64, |n, r| r.count().eval(&program.sizes).ok().map(|c| n.saturating_mul(c.max(0) as u64)));
-                total = total.saturating_add(container.dtype.bytes(elements.unwrap_or(0)));
+    Cost::of(program).bytes
+}
+
+/// What a step is judged by.
+#[derive(Clone, Copy)]
+struct Cost {
+    bytes: u64,
+    launches: usize,
+}
+
+impl Cost {
+    fn of(program: &Sdfg) -> Cost {
+        let mut cost = Cost { bytes: 0, launches: 0 };
+        for (_, state) in program.states() {
+            let is_unit = |v: &Vertex| v.scope.is_none() && !matches!(v.node, Node::Access(_) | Node::MapExit { .. } | Node::Tasklet(_));
+            for (node, _) in state.nodes().filter(|(_, v)| is_unit(v)) {
+                cost.launches += 1;
+                let (reads, writes) = state.boundary(node);
+                for memlet in reads.into_iter().chain(writes) {
+                    cost.bytes = cost.bytes.saturating_add(bytes(program, memlet));
+                }
             }
         }
+        cost
     }
-    total
+}
+
+fn bytes(program: &Sdfg, memlet: &Memlet) -> u64 {
+    let Some(container) = program.containers.get(&memlet.data) else { return 0 };
+    let elements =
+        memlet.subset.iter().try_fold(1u64, |n, r| r.count().eval(&program.sizes).ok().map(|c| n.saturating_mul(c.max(0) as u64)));
+    container.dtype.bytes(elements.unwrap_or(0))
 }
 
 /// Applies the transforms, in their order, to a fixed point: after each patch it starts again with the first transform.
 pub fn fixpoint(program: &Sdfg, transforms: &[&dyn Transform], options: &Options) -> Result<Outcome, DriverError> {
     let mut program = program.clone();
+    let mut before = Cost::of(&program);
     let mut steps: Vec<Step> = Vec::new();
     'again: loop {
         let mut refusals = Vec::new();
         for transform in transforms {
-            for site in transform.sites(&program) {
-                let patch = match transform.plan(&program, &site) {
-                    Ok(patch) => patch,
-                    Err(refusal) => {
-                        refusals.push(*refusal);
-                        continue;
-                    }
-                };
-                if steps.len() >= options.step_limit {
-                    return Ok(Outcome { program, steps, refusals, stop: Stop::StepLimit(options.step_limit) });
+            let patch = match transform.first(&program) {
+                Ok(patch) => patch,
+                Err(refused) => {
+                    refusals.extend(refused);
+                    continue;
                 }
-                let mut next = program.clone();
-                patch.apply(&mut next)?;
-                if let Some(verify) = options.verify {
-                    verify(&program, &next)
-                        .map_err(|difference| DriverError::Verification { summary: patch.summary.clone(), difference })?;
-                }
-                steps.push(Step {
-                    transform: transform.name(),
-                    summary: patch.summary,
-                    bytes_before: moved_bytes(&program),
-                    bytes_after: moved_bytes(&next),
-                    launches_before: program.units().len(),
-                    launches_after: next.units().len(),
-                });
-                program = next;
-                continue 'again;
+            };
+            if steps.len() >= options.step_limit {
+                return Ok(Outcome { program, steps, refusals, stop: Stop::StepLimit(options.step_limit) });
             }
+            let previous = options.verify.map(|verify| (verify, program.clone()));
+            patch.apply(&mut program)?;
+            if let Some((verify, previous)) = previous {
+                verify(&previous, &program)
+                    .map_err(|difference| DriverError::Verification { summary: patch.summary.clone(), difference })?;
+            }
+            let after = Cost::of(&program);
+            steps.push(Step {
+                transform: transform.name(),
+                summary: patch.summary,
+                bytes_before: before.bytes,
+                bytes_after: after.bytes,
+                launches_before: before.launches,
+                launches_after: after.launches,
+            });
+            before = after;
+            continue 'again;
         }
         return Ok(Outcome { program, steps, refusals, stop: Stop::Fixpoint });
     }

@@ -14,7 +14,7 @@
 use crate::fusion::fuse;
 use crate::patch::{Edit, Patch};
 use crate::transform::{Reason, Refusal, Site, Transform};
-use sdfg::{Class, Sdfg, Unit};
+use sdfg::{Class, Node, Op, Sdfg, State, StateId, Unit};
 
 pub struct Expand;
 
@@ -24,20 +24,18 @@ impl Transform for Expand {
     }
 
     fn sites(&self, program: &Sdfg) -> Vec<Site> {
-        let expandable = |unit: &Unit| matches!(unit, Unit::Operation(o) if o.class() != Class::Contraction);
-        program
-            .units()
-            .into_iter()
-            .filter(|(_, _, unit)| expandable(unit))
-            .map(|(state, node, _)| Site { state, units: vec![node] })
-            .collect()
+        let expandable = |node: &Node| matches!(node, Node::Library(l) if !matches!(l.op, Op::Contraction { .. }));
+        let of = |(state, s): (StateId, &State)| -> Vec<Site> {
+            let nodes = s.topological(None).unwrap_or_default();
+            nodes.into_iter().filter(|n| s.node(*n).is_some_and(expandable)).map(|n| Site { state, units: vec![n] }).collect()
+        };
+        program.states().flat_map(of).collect()
     }
 
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
         let refuse = |reason: Reason| Box::new(Refusal { transform: "expand", site: site.clone(), units: vec![], reason, origin: None });
-        let units = program.state(site.state).map(|s| s.units()).unwrap_or_default();
-        let found = site.units.first().and_then(|n| units.iter().find(|(m, _)| m == n));
-        let Some((node, Unit::Operation(operation))) = found else {
+        let found = program.state(site.state).zip(site.units.first()).and_then(|(s, node)| Some((node, s.operation(*node)?)));
+        let Some((node, operation)) = found else {
             return Err(refuse(Reason::Unsupported("there is no operation here".into())));
         };
         if operation.class() == Class::Contraction {

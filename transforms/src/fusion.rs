@@ -17,7 +17,7 @@
 use crate::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
 use crate::patch::{Edit, Patch};
 use crate::transform::{Reason, Refusal, Site, Transform};
-use sdfg::{NodeId, Role, Scope, Sdfg, State, StateId, Storage, Unit};
+use sdfg::{Node, NodeId, Op, Role, Scope, Sdfg, State, StateId, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Local buffers of one outer iteration must stay well within a core's private cache.
@@ -45,44 +45,91 @@ enum Relation {
     Independent,
 }
 
-/// What one unit reads and writes at its boundary, and which units it needs.
+/// One unit of a state: what it is and what crosses its boundary.
 struct Boundary {
     node: NodeId,
+    name: String,
+    kind: Kind,
     reads: BTreeSet<String>,
     writes: BTreeSet<String>,
-    is_scope: bool,
+    /// Positions of all units that it depends on, directly or not.
+    before: BTreeSet<usize>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Scope,
+    Contraction,
+    Other,
+}
+
+/// The units of a state in execution order. Read once for all pairs: what is inside a scope is read only when a pair
+/// comes as far as being fused.
 fn boundaries(state: &State) -> Vec<Boundary> {
-    let units = state.units();
+    let mut units: Vec<Boundary> = Vec::new();
+    for node in state.topological(None).unwrap_or_default() {
+        let (name, kind) = match state.node(node) {
+            Some(Node::MapEntry(map)) => (&map.label, Kind::Scope),
+            Some(Node::Library(library)) if matches!(library.op, Op::Contraction { .. }) => (&library.name, Kind::Contraction),
+            Some(Node::Library(library)) => (&library.name, Kind::Other),
+            Some(Node::Nested(nested)) => (&nested.name, Kind::Other),
+            Some(Node::Alternatives(alternatives)) => (&alternatives.name, Kind::Other),
+            _ => continue,
+        };
+        let (reads, writes) = state.boundary(node);
+        let reads: BTreeSet<String> = reads.into_iter().map(|m| m.data.clone()).collect();
+        let mut before = BTreeSet::new();
+        for (m, earlier) in units.iter().enumerate().filter(|(_, u)| u.writes.iter().any(|w| reads.contains(w))) {
+            before.insert(m);
+            before.extend(earlier.before.iter().copied());
+        }
+        let writes = writes.into_iter().map(|m| m.data.clone()).collect();
+        units.push(Boundary { node, name: name.clone(), kind, reads, writes, before });
+    }
     units
-        .iter()
-        .map(|(node, unit)| {
-            let (reads, writes) = state.boundary(*node);
-            Boundary {
-                node: *node,
-                reads: reads.into_iter().map(|m| m.data.clone()).collect(),
-                writes: writes.into_iter().map(|m| m.data.clone()).collect(),
-                is_scope: matches!(unit, Unit::Scope(_)),
-            }
-        })
-        .collect()
 }
 
-/// For each unit (by position), the positions of all units that it depends on, directly or not.
-fn ancestors(units: &[Boundary]) -> Vec<BTreeSet<usize>> {
-    let mut found: Vec<BTreeSet<usize>> = Vec::new();
-    for (n, unit) in units.iter().enumerate() {
-        let mut mine = BTreeSet::new();
-        for (m, before) in units.iter().enumerate().take(n) {
-            if before.writes.iter().any(|w| unit.reads.contains(w)) {
-                mine.insert(m);
-                mine.extend(found[m].iter().copied());
+impl Fusion {
+    /// Pairs of one state worth a look, as (relation, second, first).
+    fn pairs(&self, units: &[Boundary]) -> Vec<(Relation, usize, usize)> {
+        let mut pairs = Vec::new();
+        for (n, second) in units.iter().enumerate() {
+            for (m, first) in units.iter().enumerate().take(n) {
+                let relation = if first.writes.iter().any(|w| second.reads.contains(w)) {
+                    Relation::Producer
+                } else if first.reads.iter().any(|r| second.reads.contains(r)) {
+                    Relation::Sibling
+                } else {
+                    Relation::Independent
+                };
+                let scopes = first.kind == Kind::Scope && second.kind == Kind::Scope;
+                let wanted = match relation {
+                    Relation::Producer => true,
+                    // Contractions are never fused here: naming each pair of them would bury the refusals that tell something.
+                    Relation::Sibling => scopes,
+                    Relation::Independent => self.independent && scopes,
+                };
+                if wanted {
+                    pairs.push((relation, n, m));
+                }
             }
         }
-        found.push(mine);
+        pairs
     }
-    found
+
+    /// Pairs of all states, best first, each as (position of its state, second, first).
+    fn ranked(&self, states: &[(StateId, &State, Vec<Boundary>)]) -> Vec<(usize, usize, usize)> {
+        let mut ranked = Vec::new();
+        for (s, (_, _, units)) in states.iter().enumerate() {
+            ranked.extend(self.pairs(units).into_iter().map(|(relation, n, m)| (relation, s, n, m)));
+        }
+        ranked.sort_by_key(|(relation, s, n, m)| (*relation, *s, *n, std::cmp::Reverse(*m)));
+        ranked.into_iter().map(|(_, s, n, m)| (s, n, m)).collect()
+    }
+}
+
+fn states(program: &Sdfg) -> Vec<(StateId, &State, Vec<Boundary>)> {
+    program.states().map(|(id, state)| (id, state, boundaries(state))).collect()
 }
 
 impl Transform for Fusion {
@@ -91,62 +138,67 @@ impl Transform for Fusion {
     }
 
     fn sites(&self, program: &Sdfg) -> Vec<Site> {
-        let mut ranked = Vec::new();
-        for (id, state) in program.states() {
-            let units = boundaries(state);
-            for (n, second) in units.iter().enumerate() {
-                for (m, first) in units.iter().enumerate().take(n) {
-                    let relation = if first.writes.iter().any(|w| second.reads.contains(w)) {
-                        Relation::Producer
-                    } else if first.reads.iter().any(|r| second.reads.contains(r)) {
-                        Relation::Sibling
-                    } else {
-                        Relation::Independent
-                    };
-                    let wanted = match relation {
-                        Relation::Producer => true,
-                        // Contractions are never fused here: naming each pair of them would bury the refusals that tell something.
-                        Relation::Sibling => first.is_scope && second.is_scope,
-                        Relation::Independent => self.independent && first.is_scope && second.is_scope,
-                    };
-                    if wanted {
-                        ranked.push((relation, n, m, Site { state: id, units: vec![first.node, second.node] }));
-                    }
-                }
-            }
-        }
-        ranked.sort_by_key(|(relation, n, m, site)| (*relation, site.state, *n, std::cmp::Reverse(*m)));
-        ranked.into_iter().map(|(_, _, _, site)| site).collect()
+        let states = states(program);
+        let site = |(s, n, m): (usize, usize, usize)| {
+            let (state, _, units) = states.get(s)?;
+            Some(Site { state: *state, units: vec![units.get(m)?.node, units.get(n)?.node] })
+        };
+        self.ranked(&states).into_iter().filter_map(site).collect()
     }
 
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
         let refuse = |reason: Reason| refusal(program, site, reason);
         let state = program.state(site.state).ok_or_else(|| refuse(Reason::Unsupported("the state does not exist".into())))?;
-        let (&[first, second], units) = (site.units.as_slice(), state.units()) else {
+        let &[first, second] = site.units.as_slice() else {
             return Err(refuse(Reason::Unsupported("fusion looks at two units".into())));
         };
-        let scope_of = |node: NodeId| -> Result<Scope, Box<Refusal>> {
-            match units.iter().find(|(n, _)| *n == node) {
-                Some((_, Unit::Scope(scope))) => Ok(scope.clone()),
-                Some((_, unit @ Unit::Operation(o))) if o.class() == sdfg::Class::Contraction => {
-                    Err(refuse(Reason::Contraction { unit: unit.name().to_string() }))
-                }
-                Some((_, unit)) => Err(refuse(Reason::Unsupported(format!("`{}` has not been expanded into a map", unit.name())))),
-                None => Err(refuse(Reason::Unsupported(format!("there is no unit {node}")))),
-            }
+        let units = boundaries(state);
+        let at = |node: NodeId| {
+            units.iter().position(|u| u.node == node).ok_or_else(|| refuse(Reason::Unsupported(format!("there is no unit {node}"))))
         };
-        let (a, b) = (scope_of(first)?, scope_of(second)?);
-        if let Some(between) = between(state, first, second) {
-            return Err(refuse(Reason::Cycle { between }));
+        pair(program, (site.state, state), &units, at(first)?, at(second)?).map_err(refuse)
+    }
+
+    fn first(&self, program: &Sdfg) -> Result<Patch, Vec<Refusal>> {
+        let states = states(program);
+        let mut refused = Vec::new();
+        for (s, n, m) in self.ranked(&states) {
+            let Some((id, state, units)) = states.get(s) else { continue };
+            match pair(program, (*id, state), units, m, n) {
+                Ok(patch) => return Ok(patch),
+                Err(reason) => refused.push((Site { state: *id, units: vec![units[m].node, units[n].node] }, reason)),
+            }
         }
-        let fused = fuse(program, site.state, &[(first, a), (second, b)]).map_err(refuse)?;
-        Ok(fused)
+        Err(refused.into_iter().map(|(site, reason)| *refusal(program, &site, reason)).collect())
     }
 }
 
+/// Fuses the units at two positions of a state.
+fn pair(program: &Sdfg, (id, state): (StateId, &State), units: &[Boundary], first: usize, second: usize) -> Result<Patch, Reason> {
+    let (a, b) = (&units[first], &units[second]);
+    for unit in [a, b] {
+        match unit.kind {
+            Kind::Scope => {}
+            Kind::Contraction => return Err(Reason::Contraction { unit: unit.name.clone() }),
+            Kind::Other => return Err(Reason::Unsupported(format!("`{}` has not been expanded into a map", unit.name))),
+        }
+    }
+    if let Some(between) = b.before.iter().find(|m| **m != first && units[**m].before.contains(&first)) {
+        return Err(Reason::Cycle { between: units[*between].name.clone() });
+    }
+    let scope_of = |unit: &Boundary| {
+        let scope = state.scope(unit.node).ok_or_else(|| Reason::Unsupported(format!("the inside of `{}` has a cycle", unit.name)))?;
+        Ok((unit.node, scope))
+    };
+    fuse(program, id, &[scope_of(a)?, scope_of(b)?])
+}
+
 fn refusal(program: &Sdfg, site: &Site, reason: Reason) -> Box<Refusal> {
-    let units = program.state(site.state).map(|s| s.units()).unwrap_or_default();
-    let found: Vec<&Unit> = site.units.iter().filter_map(|n| units.iter().find(|(m, _)| m == n).map(|(_, u)| u)).collect();
+    let Some(state) = program.state(site.state) else {
+        return Box::new(Refusal { transform: "fusion", site: site.clone(), units: vec![], reason, origin: None });
+    };
+    let found: Vec<Unit> =
+        site.units.iter().filter_map(|n| state.operation(*n).map(Unit::Operation).or_else(|| state.scope(*n).map(Unit::Scope))).collect();
     let origin = found.last().and_then(|u| match u {
         Unit::Operation(o) => o.origin.clone(),
         Unit::Scope(s) => s.computations().first().and_then(|(_, c)| c.tasklet.origin.clone()),
@@ -156,16 +208,6 @@ fn refusal(program: &Sdfg, site: &Site, reason: Reason) -> Box<Refusal> {
     Box::new(Refusal { transform: "fusion", site: site.clone(), units, reason, origin })
 }
 
-/// A unit that depends on `first` and that `second` depends on.
-fn between(state: &State, first: NodeId, second: NodeId) -> Option<String> {
-    let units = boundaries(state);
-    let reach = ancestors(&units);
-    let at = |node: NodeId| units.iter().position(|u| u.node == node);
-    let (f, s) = (at(first)?, at(second)?);
-    let middle = reach[s].iter().find(|m| **m != f && reach[**m].contains(&f))?;
-    state.units().into_iter().find(|(n, _)| *n == units[*middle].node).map(|(_, u)| u.name().to_string())
-}
-
 /// Whether anyone but the given units (and the user) needs a container.
 fn needed_outside(program: &Sdfg, state: StateId, fused: &[NodeId], data: &str) -> bool {
     let Some(container) = program.containers.get(data) else { return true };
@@ -173,7 +215,11 @@ fn needed_outside(program: &Sdfg, state: StateId, fused: &[NodeId], data: &str) 
         return true;
     }
     program.states().any(|(id, s)| {
-        s.units().iter().any(|(node, _)| (id != state || !fused.contains(node)) && s.boundary(*node).0.iter().any(|m| m.data == data))
+        s.edges().any(|(_, from, to, edge)| {
+            edge.memlet.data == data
+                && s.vertex(from).is_some_and(|v| v.scope.is_none() && matches!(v.node, Node::Access(_)))
+                && (id != state || !fused.contains(&to))
+        })
     })
 }
 

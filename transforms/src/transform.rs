@@ -74,4 +74,17 @@ pub trait Transform {
 
     /// "Can apply" is exactly `plan(..).is_ok()`.
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>>;
+
+    /// The first patch that applies, best site first, or why every site was refused. Transforms override it to look at
+    /// the program once for all sites.
+    fn first(&self, program: &Sdfg) -> Result<Patch, Vec<Refusal>> {
+        let mut refusals = Vec::new();
+        for site in self.sites(program) {
+            match self.plan(program, &site) {
+                Ok(patch) => return Ok(patch),
+                Err(refusal) => refusals.push(*refusal),
+            }
+        }
+        Err(refusals)
+    }
 }

@@ -88,7 +88,7 @@ pub fn draw(report: &Report) -> Result<Vec<Figure>, PlotError> {
     add(
         "config-graph",
         Section::Selection,
-        "Each line is a measured configuration of the kernel between two cuts; the shortest path is the plan.",
+        "Each line is a measured configuration of the kernel between two cuts; the strong line is the plan.",
         plot::config_graph(program, &report.config_graph),
     )?;
     Ok(figures)

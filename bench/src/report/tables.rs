@@ -262,6 +262,7 @@ pub fn coverage(report: &Report) -> Table {
             ("bounded out", c.bounded_out),
             ("raced and dropped", c.raced),
             ("measured in full", c.full),
+            ("wrong or failed", c.unfit),
             ("not reached", c.not_reached),
         ];
         for (name, count) in rows {

@@ -1,8 +1,13 @@
 //! The command line `memlet`.
 
+pub mod analyze;
+mod compare;
+mod devices;
+mod explain;
 mod interpret;
 mod optimize;
 mod progress;
+mod report;
 mod run;
 mod solve;
 
@@ -30,6 +35,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Operators, kernels, movement and refused fusions, without running anything
+    Analyze(analyze::Analyze),
     /// Fuse, sweep, select, verify, time, and report
     Optimize(optimize::OptimizeArgs),
     /// Measure only; resumes where it stopped
@@ -38,6 +45,14 @@ enum Command {
     Solve(solve::SolveArgs),
     /// Run and time a plan against its baselines; tensors in and out
     Run(run::RunArgs),
+    /// Time a plan beside PyTorch and JAX on the same recipe and data, after checking that all agree
+    Compare(compare::CompareArgs),
+    /// Draw the report of a run again
+    Report(report::ReportArgs),
+    /// Why this layout, this configuration, this fusion; and what the next best would cost
+    Explain(explain::ExplainArgs),
+    /// What can be used here, and what is missing
+    Devices(devices::DevicesArgs),
     /// Run a recipe through the f64 oracle; tensors in and out
     Interpret(interpret::InterpretArgs),
 }
@@ -111,10 +126,15 @@ pub fn main() -> ExitCode {
         }
     });
     let done = match Cli::parse().command {
+        Command::Analyze(args) => args.run(&mut std::io::stdout().lock()),
         Command::Optimize(args) => args.run(),
         Command::Sweep(args) => args.run(),
         Command::Solve(args) => args.run(),
         Command::Run(args) => args.run(),
+        Command::Compare(args) => return args.run(),
+        Command::Report(args) => args.run(),
+        Command::Explain(args) => args.run(),
+        Command::Devices(args) => args.run(),
         Command::Interpret(args) => args.run(),
     };
     match done {

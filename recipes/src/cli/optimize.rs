@@ -3,10 +3,13 @@
 use super::progress::SweepProgress;
 use super::{INTERRUPT, RecipeArgs, command_line, default_out, device, duration};
 use super::{cells, table};
-use crate::load::Recipe;
+use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
+use crate::pipeline::ledger::Ledger;
 use crate::pipeline::optimize::{Sweeps, baselines, choose, plan, sweep_all, time_whole, verify_full, verify_small};
+use crate::pipeline::plan::Plan;
 use crate::pipeline::programs::{Programs, programs};
+use crate::pipeline::report::{self, Finished};
 use crate::pipeline::sweep::Sweeping;
 use crate::pipeline::tensors::drawn;
 use bench::table::Table;
@@ -73,7 +76,6 @@ fn shard(text: &str) -> Result<Shard, String> {
 
 /// A recipe that was swept, and what for.
 pub struct Session {
-    pub recipe: Recipe,
     pub programs: Programs,
     pub pool: Pool,
     pub toolchain: Toolchain,
@@ -94,11 +96,12 @@ impl MeasureArgs {
         std::fs::create_dir_all(&out).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })?;
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
-        Ok(Session { recipe, programs, pool, toolchain, store, out })
+        Ok(Session { programs, pool, toolchain, store, out })
     }
 
     pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
         let mut bar = SweepProgress::new(self.budget());
+        let mut ledger = Ledger::open(&session.out);
         let sweeps = {
             let mut progress = |program: &str, p: &layouts::Progress| bar.told(program, p);
             let mut with = Sweeping {
@@ -107,6 +110,7 @@ impl MeasureArgs {
                 store: &mut session.store,
                 interrupt: &INTERRUPT,
                 shard: self.shard,
+                ledger: &mut ledger,
                 progress: &mut progress,
             };
             sweep_all(&session.programs, self.budget(), &mut with)?
@@ -143,6 +147,7 @@ impl SweepArgs {
 impl OptimizeArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let mut session = self.measure.open()?;
+        let known = session.store.all().count();
         let sweeps = self.measure.sweep(&mut session)?;
         print!("{}", coverage(&sweeps).text(bench::table::colour()));
         if sweeps.finish == Finish::Interrupted {
@@ -178,6 +183,15 @@ impl OptimizeArgs {
             candidates.push(candidate);
         }
         candidates.truncate(5);
+        let path = session.out.join("plan.json");
+        if session.store.all().count() == known
+            && let Ok(plan) = Plan::read(&path)
+            && candidates.iter().any(|c| c.configuration == plan.chosen.configuration)
+        {
+            println!("\nnothing new was measured within the budget: {} stands; --budget with a longer time measures more", path.display());
+            println!("time it again with: memlet run {}", path.display());
+            return Ok(());
+        }
         let contenders = candidates.len();
         let baselines = baselines(&sweeps, &session.store)?;
         let tensors = drawn(&session.programs.operators, 1)?;
@@ -221,16 +235,29 @@ impl OptimizeArgs {
             session.pool.workers(),
             command_line(),
         );
-        let path = session.out.join("plan.json");
         plan.write(&path)?;
         write_kernels(&session.out.join("kernels"), &plan, &session.toolchain)?;
         println!("plan: {}", path.display());
+        let finished = Finished {
+            analysis: &analyze(&self.measure.recipe.load()?, false)?,
+            programs: &session.programs,
+            sweeps: &sweeps,
+            store: &session.store,
+            choices: &choices,
+            candidates: &candidates,
+            timed: &timed,
+            winner,
+            pool: &session.pool,
+            toolchain: &session.toolchain,
+        };
+        report::write(&session.out, &report::build(&finished)?, &session.store)?;
+        println!("report: {}", session.out.join("report.html").display());
         Ok(())
     }
 }
 
 /// The generated code of a plan, one file for each kernel.
-fn write_kernels(folder: &Path, plan: &crate::pipeline::plan::Plan, toolchain: &Toolchain) -> Result<(), PipelineError> {
+fn write_kernels(folder: &Path, plan: &Plan, toolchain: &Toolchain) -> Result<(), PipelineError> {
     let fault = |e: std::io::Error| PipelineError::Plan { file: folder.display().to_string(), why: e.to_string() };
     std::fs::create_dir_all(folder).map_err(fault)?;
     let execution = crate::pipeline::execute::Execution::new(&plan.chosen.program, &plan.chosen.configuration, toolchain)?;

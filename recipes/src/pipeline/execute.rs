@@ -206,7 +206,7 @@ impl Execution {
 }
 
 /// Whether an operation writes only a slice of a container.
-fn writes_part(program: &Sdfg, unit: &Unit, data: &str) -> bool {
+pub(super) fn writes_part(program: &Sdfg, unit: &Unit, data: &str) -> bool {
     let Unit::Operation(operation) = unit else { return false };
     let Some(container) = program.containers.get(data) else { return false };
     let whole = |o: &&sdfg::Operand| {

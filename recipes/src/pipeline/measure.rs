@@ -1,5 +1,6 @@
 //! Answers the sweep's questions on this machine's cores: is a configuration right, and how long does it take?
 
+use super::execute::writes_part;
 use super::programs::shrunken;
 use super::{PipelineError, tensors};
 use kernels::buffer::Buffer;
@@ -207,7 +208,10 @@ impl<'a> CpuBench<'a> {
         let run = Run { seed: SEED, step: 0, dropout: true };
         let mut outputs = inputs.clone();
         for argument in spec.arguments().iter().filter(|a| a.access == kernels::Access::Write) {
-            outputs.remove(&argument.data);
+            // What a kernel leaves alone keeps its value; what it must write begins as nothing.
+            if !writes_part(&self.small, &spec.unit, &argument.data) {
+                outputs.remove(&argument.data);
+            }
         }
         interpret_unit(&self.small, &spec.unit, &mut outputs, &run).map_err(|e| fault(&e))?;
         let tolerances = tolerance::unit_tolerance(&self.small, &spec.unit).map_err(|e| fault(&e))?;
@@ -300,7 +304,7 @@ impl Bench for CpuBench<'_> {
             let container = &spec.containers[&argument.data];
             let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::natural(container));
             let mut buffer = Buffer::of(container, &spec.shape(&argument.data).map_err(fault)?, &layout).map_err(fault)?;
-            if argument.access == kernels::Access::Read {
+            if argument.access == kernels::Access::Read || writes_part(&self.small, &spec.unit, &argument.data) {
                 buffer.pack(container, &layout, &inputs[&argument.data]).map_err(fault)?;
             } else {
                 // All bits set is NaN: an element that is not written is found.

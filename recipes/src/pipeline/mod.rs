@@ -1,10 +1,12 @@
 //! From a recipe to a measured, verified, reported plan.
 
 pub mod execute;
+pub mod ledger;
 pub mod measure;
 pub mod optimize;
 pub mod plan;
 pub mod programs;
+pub mod report;
 pub mod sweep;
 pub mod tensors;
 
@@ -56,6 +58,7 @@ impl PipelineError {
             | PipelineError::Plan { .. } => 2,
             PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
             PipelineError::Mismatch(_) => 3,
+            PipelineError::Kernel(kernels::KernelError::NoCompiler { .. }) => 4,
             _ => 1,
         }
     }

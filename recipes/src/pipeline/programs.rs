@@ -34,12 +34,16 @@ pub struct Programs {
     pub saved: Vec<Saved>,
 }
 
-/// The operators of a recipe: the forward program, differentiated if it trains.
-pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
-    let Some(train) = &recipe.train else { return Ok((recipe.program.clone(), vec![])) };
+/// The forward program of a recipe, differentiated if it trains; backward reads whatever forward made.
+pub fn differentiated(recipe: &Recipe) -> Result<Sdfg, PipelineError> {
+    let Some(train) = &recipe.train else { return Ok(recipe.program.clone()) };
     let options = transforms::differentiate::Options { upstream: train.upstream.clone(), loss: train.loss.clone(), wanted: None };
-    let trained = transforms::differentiate(&recipe.program, &options)?;
-    Ok(transforms::recompute::recompute(&trained)?)
+    Ok(transforms::differentiate(&recipe.program, &options)?)
+}
+
+/// The operators of a recipe, and for what backward reads whether it is saved or computed again.
+pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
+    Ok(transforms::recompute::recompute(&differentiated(recipe)?)?)
 }
 
 /// All programs of a recipe. With `verify_each`, a shrunken program is interpreted before and after every patch.
@@ -71,7 +75,8 @@ fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
     found
 }
 
-fn fused(name: String, operators: Sdfg, verify_each: bool) -> Result<Variant, PipelineError> {
+/// A program of operators, expanded and fused to a fixed point.
+pub fn fused(name: String, operators: Sdfg, verify_each: bool) -> Result<Variant, PipelineError> {
     let verify = |before: &Sdfg, after: &Sdfg| equal_when_small(before, after);
     let options = Options { verify: verify_each.then_some(&verify as transforms::driver::Verify), ..Options::default() };
     let expanded = fixpoint(&operators, &[&Expand], &options)?;

@@ -1,6 +1,7 @@
 //! The sweep over every program of a recipe, and the choice among all of them.
 
 use super::PipelineError;
+use super::ledger::Ledger;
 use super::measure::{CpuBench, SweptKernel, follows, relayout_spaces, swept_kernels};
 use super::plan::Candidate;
 use kernels::Toolchain;
@@ -22,6 +23,8 @@ pub struct Sweeping<'a> {
     pub store: &'a mut Store,
     pub interrupt: &'a AtomicBool,
     pub shard: Shard,
+    /// What earlier sweeps have spent of the budget.
+    pub ledger: &'a mut Ledger,
     /// Told after every configuration: the program's name, and the sweep's progress.
     pub progress: &'a mut dyn FnMut(&str, &Progress),
 }
@@ -80,6 +83,7 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
     with.store.begin(session(program, &problem, with.pool.workers(), with.toolchain))?;
     let mut bench = CpuBench::new(program, &kernels, with.toolchain, with.pool);
     let clock = Stopwatch(Instant::now());
+    let budget = with.ledger.left(&problem, budget);
     let report = {
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);
@@ -106,6 +110,7 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
         }
         report
     };
+    with.ledger.spend(&problem, clock.elapsed())?;
     Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report })
 }
 

@@ -4,10 +4,11 @@
 //! elements per kernel; a stored mask is one element of its tensor's type, written forward and read backward.
 
 use super::groups::{OperatorRow, grouped};
-use super::{Movement, MovementError, movement};
+use super::{Movement, MovementError, movement, unit_movement};
 use crate::data::Dtype;
 use crate::graph::Sdfg;
 use crate::library::{Class, Op};
+use crate::node::Pass;
 use crate::scalar::Scalar;
 use crate::scope::Unit;
 use serde::Serialize;
@@ -39,6 +40,8 @@ pub fn definitions(unfused: &Sdfg, fused: &Sdfg) -> Result<Vec<Definition>, Move
     separate.total += scaling;
     let folded = Sum::of(&movement(unfused)?, false);
     let single = Sum { total: folded.total + scaling, ..folded };
+    let passes = Sum::of(&passes(unfused)?, false);
+    let passes = Sum { total: passes.total + scaling, ..passes };
     let kernels = movement(fused)?;
     let (stored, recomputed) = (Sum::of(&kernels, true), Sum::of(&kernels, false));
     Ok(vec![
@@ -48,7 +51,34 @@ pub fn definitions(unfused: &Sdfg, fused: &Sdfg) -> Result<Vec<Definition>, Move
         define("softmax, scaling and dropout as separate operators, masks stored in neither", separate, recomputed),
         define("one operator per kernel throughout, masks stored in neither", single, recomputed),
         define("one operator per kernel, scaling within its contraction, masks stored in neither", folded, recomputed),
+        define("one pass of an operator per kernel throughout, masks stored in neither", passes, recomputed),
     ])
+}
+
+/// The kernels of a program in which each pass of an operator is one: the maximum, the exponentials, the sum and the
+/// quotient of a softmax. Contractions are a single pass.
+fn passes(program: &Sdfg) -> Result<Vec<Movement>, MovementError> {
+    let mut kernels = Vec::new();
+    for (_, _, unit) in program.units() {
+        let expansion = match &unit {
+            Unit::Operation(operation) if operation.class() != Class::Contraction => {
+                operation.expand(program).ok().map(|e| (e, operation.pass))
+            }
+            _ => None,
+        };
+        let Some((expansion, pass)) = expansion else {
+            kernels.extend(unit_movement(program, &unit, Pass::Forward)?);
+            continue;
+        };
+        let mut around = program.clone();
+        for container in expansion.containers {
+            around.add_container(container);
+        }
+        for scope in expansion.scopes {
+            kernels.extend(unit_movement(&around, &Unit::Scope(scope), pass)?);
+        }
+    }
+    Ok(kernels)
 }
 
 #[derive(Clone, Copy)]

@@ -1,0 +1,108 @@
+"""What the workers of `memlet compare` have in common: the conversation, and tensors in the peers' form.
+
+`memlet compare` starts one worker for each contender and talks to it over stdin and stdout, one JSON object a line. Between
+requests a worker blocks on stdin, so that only one contender computes at a time.
+
+    {"do": "load", "tensors": FILE, "model": {...}}     -> {"versions": {...}}
+    {"do": "check", "dropout": false, "results": FILE}  -> {"finite": true, "first_s": ...}
+    {"do": "step", "dropout": true}                     -> {"forward_ms", "backward_ms", "step_ms", "cpu_s", "wall_s"}
+
+`first_s` is the first step, compilation included; `cpu_s` and `wall_s` are those of the whole request. Anything that goes wrong is answered with {"error": ...}.
+
+The file of tensors is in the recipe's names and dim order: x[i,b,j], wq[p,h,i], bq[p,h], wo[p,h,i], w1[u,i], w2[i,u]. The
+peers get what is best for them: activations [b,j,i], weights [out,in], and one projection for queries, keys and values.
+"""
+import gc
+import json
+import os
+import sys
+import time
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+ATTENTION = ["wqkv", "bqkv", "wo", "bo"]
+REST = ["g1", "s1", "w1", "b1", "w2", "b2", "g2", "s2"]
+
+
+def parameters(model):
+    return ATTENTION + (REST if model["family"] == "encoder" else [])
+
+
+def peer_form(t, model):
+    """The tensors of the recipe as the peers take them."""
+    rows = lambda w: w.transpose(1, 0, 2).reshape(-1, w.shape[2])
+    found = {
+        "x": t["x"].transpose(1, 2, 0), "dy": t["d_y"].transpose(1, 2, 0),
+        "wqkv": np.concatenate([rows(t[n]) for n in ("wq", "wk", "wv")]),
+        "bqkv": np.concatenate([t[n].T.reshape(-1) for n in ("bq", "bk", "bv")]),
+        "wo": t["wo"].transpose(2, 1, 0).reshape(t["wo"].shape[2], -1), "bo": t["bo"],
+    }
+    found |= {n: t[n] for n in parameters(model)[4:]}
+    return {n: np.ascontiguousarray(v) for n, v in found.items()}
+
+
+def recipe_form(y, gradients, model):
+    """The output and gradients (of x and the parameters) under the recipe's names, in its dim order."""
+    h, p = model["heads"], model["size"]
+    found = {"y": y.transpose(2, 0, 1), "d_x": gradients["x"].transpose(2, 0, 1), "d_bo": gradients["bo"]}
+    for name, w, b in zip("qkv", np.split(gradients["wqkv"], 3), np.split(gradients["bqkv"], 3)):
+        found["d_w" + name] = w.reshape(h, p, -1).transpose(1, 0, 2)
+        found["d_b" + name] = b.reshape(h, p).T
+    found["d_wo"] = gradients["wo"].reshape(-1, h, p).transpose(2, 1, 0)
+    found |= {"d_" + n: gradients[n] for n in parameters(model)[4:]}
+    return {n: np.ascontiguousarray(v, dtype=np.float32) for n, v in found.items()}
+
+
+class Session:
+    """Answers requests with a peer: `peer(model, tensors)` has `versions`, `prepare(dropout)`, `results(prepared)` →
+    (y, gradients by name) in NumPy, and `step(prepared)` → forward, backward and both, in seconds."""
+
+    def __init__(self, peer):
+        self.make, self.peer, self.model = peer, None, None
+        self.dropout, self.prepared = None, None
+
+    def load(self, request):
+        self.model = request["model"]
+        self.peer = self.make(self.model, peer_form(load_file(request["tensors"]), self.model))
+        return {"versions": self.peer.versions}
+
+    def ready(self, request):
+        """What was prepared for dropout on or off; one at a time."""
+        if self.dropout != request["dropout"]:
+            self.prepared, self.dropout = None, None
+            self.prepared = self.peer.prepare(request["dropout"])
+            self.dropout = request["dropout"]
+        return self.prepared
+
+    def check(self, request):
+        begin = time.perf_counter()
+        y, gradients = self.peer.results(self.ready(request))
+        took = time.perf_counter() - begin
+        results = recipe_form(y, gradients, self.model)
+        save_file(results, request["results"])
+        return {"finite": all(bool(np.isfinite(v).all()) for v in results.values()), "first_s": took}
+
+    def step(self, request):
+        prepared = self.ready(request)
+        wall, cpu = time.perf_counter(), time.process_time()
+        forward, backward, step = self.peer.step(prepared)
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        return {"forward_ms": forward * 1e3, "backward_ms": backward * 1e3, "step_ms": step * 1e3, "cpu_s": cpu, "wall_s": wall}
+
+
+def serve(peer):
+    # Libraries may print what they like: only answers go to the real stdout.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    session = Session(peer)
+    requests = {"load": session.load, "check": session.check, "step": session.step}
+    # A collection in the middle of a step would be timed with it; graphs of tensors hold no cycles.
+    gc.disable()
+    for line in sys.stdin:
+        try:
+            request = json.loads(line)
+            answer = requests[request["do"]](request)
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
+        print(json.dumps(answer), file=answers, flush=True)

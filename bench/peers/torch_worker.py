@@ -1,0 +1,83 @@
+"""PyTorch as a peer: eager and SDPA, each also through torch.compile.
+
+    torch_worker.py THREADS VARIANT PRECISION
+
+VARIANT is eager, sdpa, compile or compile-sdpa; PRECISION is for torch.set_float32_matmul_precision.
+"""
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+import session
+
+
+def layer(model, dropout, sdpa):
+    """The function (x, parameters…) → y. Rates and epsilons are the recipe's."""
+    h, p = model["heads"], model["size"]
+    rates = model["rates"] if dropout else {name: 0.0 for name in model["rates"]}
+    drop = lambda t, rate: F.dropout(t, rate) if rate else t
+
+    def attention(x, wqkv, bqkv, wo, bo):
+        b, j, _ = x.shape
+        q, k, v = (t.view(b, j, h, p).transpose(1, 2) for t in F.linear(x, wqkv, bqkv).chunk(3, -1))
+        if sdpa:
+            o = F.scaled_dot_product_attention(q, k, v, dropout_p=rates["attention"])
+        else:
+            o = drop(torch.softmax(q @ k.transpose(-1, -2) * p ** -0.5, -1), rates["attention"]) @ v
+        return F.linear(o.transpose(1, 2).reshape(b, j, h * p), wo, bo)
+
+    if model["family"] == "attention":
+        return attention
+    act = {"relu": F.relu, "gelu": F.gelu}[model["activation"]]
+    first, second = model["eps"]
+
+    def encoder(x, wqkv, bqkv, wo, bo, g1, s1, w1, b1, w2, b2, g2, s2):
+        i = x.shape[-1:]
+        n = F.layer_norm(x + drop(attention(x, wqkv, bqkv, wo, bo), rates["attended"]), i, g1, s1, first)
+        f = F.linear(drop(act(F.linear(n, w1, b1)), rates["hidden"]), w2, b2)
+        return F.layer_norm(n + drop(f, rates["fed"]), i, g2, s2, second)
+
+    return encoder
+
+
+class Peer:
+    def __init__(self, variant, model, tensors):
+        self.variant, self.model = variant, model
+        self.names = ["x"] + session.parameters(model)
+        # A copy is aligned as PyTorch likes it, which a tensor inside a file's bytes need not be.
+        self.leaves = [torch.tensor(tensors[n], requires_grad=True) for n in self.names]
+        self.upstream = torch.tensor(tensors["dy"])
+        self.versions = {"torch": torch.__version__, "threads": torch.get_num_threads(), "cpu": torch.backends.cpu.get_cpu_capability()}
+
+    def prepare(self, dropout):
+        function = layer(self.model, dropout, self.variant.endswith("sdpa"))
+        if not self.variant.startswith("compile"):
+            return function
+        # Forget what was compiled for other rates: the second compilation would take them for variables.
+        torch._dynamo.reset()
+        return torch.compile(function)
+
+    def results(self, function):
+        y = function(*self.leaves)
+        gradients = torch.autograd.grad(y, self.leaves, self.upstream)
+        return y.detach().numpy(), {n: g.numpy() for n, g in zip(self.names, gradients)}
+
+    def step(self, function):
+        begin = time.perf_counter()
+        y = function(*self.leaves)
+        between = time.perf_counter()
+        gradients = torch.autograd.grad(y, self.leaves, self.upstream)
+        end = time.perf_counter()
+        del y, gradients
+        return between - begin, end - between, end - begin
+
+
+if __name__ == "__main__":
+    threads, variant, precision = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    torch.set_num_interop_threads(1)
+    torch.set_float32_matmul_precision(precision)
+    torch.manual_seed(1)
+    session.serve(lambda model, tensors: Peer(variant, model, tensors))

@@ -1,0 +1,231 @@
+//! What a recipe's program computes and moves, known without running it: operators, kernels, movement, refused fusions.
+//!
+//! The unfused view is the baseline of the paper's Table III: its operators, before anything is recomputed, with dropout
+//! masks stored (one element each, written forward and read backward). The fused view is our program without stacked
+//! contractions, masks computed again. `recipes/table-iii.md` compares the baseline with the printed table line by line.
+
+mod covers;
+mod display;
+
+pub use covers::{Occurrence, PaperKernel, covers, occurrences};
+pub use display::text;
+
+use crate::load::Recipe;
+use crate::pipeline::PipelineError;
+use crate::pipeline::programs;
+use sdfg::movement::{Definition, Movement, MovementError, OperatorRow, definitions, movement, operators};
+use sdfg::{Class, Pass, Sdfg};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// An operator of the unfused program. Masks count as stored.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Operator {
+    /// Its operations, joined by `+`; each is called what it writes.
+    pub name: String,
+    pub class: Class,
+    pub flop: u64,
+    pub input_elements: u64,
+    pub output_elements: u64,
+    pub flop_per_byte: f64,
+    /// What a person calls it.
+    #[serde(skip)]
+    pub label: String,
+    #[serde(skip)]
+    pub pass: Pass,
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Total {
+    pub flop: u64,
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+/// Sums over the operators of each class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    pub contraction: Total,
+    pub normalization: Total,
+    pub elementwise: Total,
+}
+
+/// Bytes of a whole step under one definition of the unfused program.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MovementRow {
+    pub definition: String,
+    pub unfused_bytes: u64,
+    pub fused_bytes: u64,
+    /// `1 − fused / unfused`.
+    pub reduction: f64,
+}
+
+/// A kernel of the fused program.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Kernel {
+    pub name: String,
+    pub operators: Vec<String>,
+    /// The fused kernels of the paper that it holds whole.
+    pub covers: Vec<PaperKernel>,
+    pub class: Class,
+    pub flop: u64,
+    pub input_elements: u64,
+    pub output_elements: u64,
+    pub flop_per_byte: f64,
+    #[serde(skip)]
+    pub pass: Pass,
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+/// Two kernels that were not fused.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Refused {
+    pub first: String,
+    pub second: String,
+    pub reason: String,
+    /// The place in the recipe that the second comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// Whether one reads what the other writes, or both read one container.
+    #[serde(skip)]
+    pub neighbours: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Analysis {
+    pub operators: Vec<Operator>,
+    pub totals: Totals,
+    pub movement: Vec<MovementRow>,
+    pub kernels: Vec<Kernel>,
+    /// Pairs of kernels that stayed apart, each with the reason.
+    pub refusals: Vec<Refused>,
+    #[serde(skip)]
+    pub program: String,
+    #[serde(skip)]
+    pub about: String,
+    /// Where kernels of the paper occur, covered or not.
+    #[serde(skip)]
+    pub occurrences: Vec<Occurrence>,
+    /// The fused program.
+    #[serde(skip)]
+    pub fused: Sdfg,
+}
+
+/// Analyses a recipe. With `verify_each`, every patch of the fusion is checked by interpreting the program at small sizes.
+pub fn analyze(recipe: &Recipe, verify_each: bool) -> Result<Analysis, PipelineError> {
+    let unfused = programs::differentiated(recipe)?;
+    let (recomputed, _) = transforms::recompute::recompute(&unfused)?;
+    let variant = programs::fused("separate".into(), recomputed, verify_each)?;
+    let operators: Vec<Operator> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
+    let occurrences = occurrences(&variant.operators);
+    let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &occurrences)).collect();
+    Ok(Analysis {
+        totals: totals(&operators),
+        movement: definitions(&unfused, &variant.program).map_err(fault)?.into_iter().flat_map(movement_rows).collect(),
+        refusals: refusals(&variant),
+        operators,
+        kernels,
+        program: recipe.program.name.clone(),
+        about: recipe.program.about.clone(),
+        occurrences,
+        fused: variant.program,
+    })
+}
+
+fn fault(error: MovementError) -> PipelineError {
+    PipelineError::Internal(error.to_string())
+}
+
+fn ratio(flop: u64, bytes: u64) -> f64 {
+    if bytes == 0 { 0.0 } else { flop as f64 / bytes as f64 }
+}
+
+fn operator(OperatorRow { label, movement }: OperatorRow) -> Operator {
+    let masks: u64 = movement.masks.iter().map(|m| m.elements).sum();
+    let (read, written) = if movement.pass == Pass::Forward { (0, masks) } else { (masks, 0) };
+    let bytes = movement.bytes() + movement.mask_bytes();
+    Operator {
+        class: movement.class,
+        flop: movement.flop,
+        input_elements: movement.input_elements() + read,
+        output_elements: movement.output_elements() + written,
+        flop_per_byte: ratio(movement.flop, bytes),
+        pass: movement.pass,
+        name: movement.name,
+        label,
+        bytes,
+    }
+}
+
+fn kernel(movement: Movement, occurrences: &[Occurrence]) -> Kernel {
+    Kernel {
+        covers: covers(&movement.operators, occurrences),
+        class: movement.class,
+        flop: movement.flop,
+        input_elements: movement.input_elements(),
+        output_elements: movement.output_elements(),
+        flop_per_byte: movement.flop_per_byte(),
+        pass: movement.pass,
+        bytes: movement.bytes(),
+        name: movement.name,
+        operators: movement.operators,
+    }
+}
+
+fn totals(operators: &[Operator]) -> Totals {
+    let mut totals = Totals::default();
+    for operator in operators {
+        let total = match operator.class {
+            Class::Contraction => &mut totals.contraction,
+            Class::Normalization => &mut totals.normalization,
+            Class::Elementwise => &mut totals.elementwise,
+        };
+        total.flop = total.flop.saturating_add(operator.flop);
+        total.bytes = total.bytes.saturating_add(operator.bytes);
+    }
+    totals
+}
+
+/// A definition with contractions, and the same without them.
+fn movement_rows(found: Definition) -> [MovementRow; 2] {
+    [
+        MovementRow {
+            definition: format!("{}, contractions included", found.definition),
+            unfused_bytes: found.unfused_bytes,
+            fused_bytes: found.fused_bytes,
+            reduction: found.reduction,
+        },
+        MovementRow {
+            definition: format!("{}, contractions apart", found.definition),
+            unfused_bytes: found.unfused_bytes.saturating_sub(found.unfused_contraction_bytes),
+            fused_bytes: found.fused_bytes.saturating_sub(found.fused_contraction_bytes),
+            reduction: found.reduction_without_contractions,
+        },
+    ]
+}
+
+fn refusals(variant: &programs::Variant) -> Vec<Refused> {
+    let mut touched: BTreeMap<String, (Vec<String>, Vec<String>)> = BTreeMap::new();
+    for (_, state) in variant.program.states() {
+        for (node, unit) in state.units() {
+            let (reads, writes) = state.boundary(node);
+            let names = |memlets: Vec<&sdfg::Memlet>| memlets.into_iter().map(|m| m.data.clone()).collect();
+            touched.insert(unit.name().to_string(), (names(reads), names(writes)));
+        }
+    }
+    let meet = |first: &str, second: &str| {
+        let (Some((reads, writes)), Some((others, _))) = (touched.get(first), touched.get(second)) else { return false };
+        others.iter().any(|data| reads.contains(data) || writes.contains(data))
+    };
+    let mut found = Vec::new();
+    for refusal in &variant.refusals {
+        if let [first, second] = refusal.units.as_slice() {
+            let (reason, origin) = (refusal.reason.to_string(), refusal.origin.as_ref().map(ToString::to_string));
+            found.push(Refused { neighbours: meet(first, second), first: first.clone(), second: second.clone(), reason, origin });
+        }
+    }
+    found
+}

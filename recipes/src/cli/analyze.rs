@@ -1,0 +1,54 @@
+//! `memlet analyze`: operators, kernels and movement of a recipe, without running it.
+
+use super::RecipeArgs;
+use crate::analyze::{analyze, text};
+use crate::pipeline::PipelineError;
+use clap::{Args, ValueEnum};
+use std::io::{ErrorKind, IsTerminal, Write};
+
+#[derive(Clone, Args)]
+pub struct Analyze {
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// Interpret the program at small sizes before and after every fusion, and stop where they differ.
+    #[arg(long)]
+    pub verify_each: bool,
+    /// Print only the fused program: as Graphviz DOT, or in the text form.
+    #[arg(long, value_name = "FORM", conflicts_with = "json")]
+    pub graph: Option<Graph>,
+    /// Also name the pairs of kernels that share no data and were not fused.
+    #[arg(long)]
+    pub refusals: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Graph {
+    Dot,
+    Text,
+}
+
+impl Analyze {
+    /// Writes the analysis to `out`.
+    ///
+    /// # Errors
+    /// What is wrong with the recipe, a failed verification, or why `out` could not be written.
+    pub fn run(&self, out: &mut dyn Write) -> Result<(), PipelineError> {
+        let analysis = analyze(&self.recipe.load()?, self.verify_each)?;
+        let shown = match self.graph {
+            Some(Graph::Dot) => sdfg::dot::dot(&analysis.fused),
+            Some(Graph::Text) => sdfg::text::print(&analysis.fused),
+            None if self.json => serde_json::to_string_pretty(&analysis).map_err(|e| PipelineError::Internal(e.to_string()))? + "\n",
+            None => text(&analysis, self.refusals, std::io::stdout().is_terminal()),
+        };
+        match out.write_all(shown.as_bytes()) {
+            // Whoever reads may stop before the end, as `head` does.
+            Err(why) if why.kind() != ErrorKind::BrokenPipe => {
+                Err(PipelineError::Tensors { file: "the analysis".into(), why: format!("it could not be written: {why}") })
+            }
+            _ => Ok(()),
+        }
+    }
+}

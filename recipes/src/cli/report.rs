@@ -1,0 +1,28 @@
+//! `memlet report`: the pages of a run, drawn again from its values.
+
+use crate::pipeline::PipelineError;
+use crate::pipeline::report::{draw, read};
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct ReportArgs {
+    /// Folder of `memlet optimize`, with its report.json
+    folder: PathBuf,
+    /// Print the values as JSON instead of drawing them
+    #[arg(long)]
+    json: bool,
+}
+
+impl ReportArgs {
+    pub fn run(&self) -> Result<(), PipelineError> {
+        let report = read(&self.folder)?;
+        if self.json {
+            println!("{}", serde_json::to_string(&report).map_err(|e| PipelineError::Internal(e.to_string()))?);
+            return Ok(());
+        }
+        draw(&self.folder, &report)?;
+        println!("report: {}", self.folder.join("report.html").display());
+        Ok(())
+    }
+}

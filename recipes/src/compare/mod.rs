@@ -1,0 +1,231 @@
+//! A plan beside other frameworks: the same recipe, the same data, in the same run.
+//!
+//! Each contender is a process of its own that waits on its stdin while others compute ([`worker`]). First every peer's
+//! outputs and gradients are compared with ours, dropout off, at full size ([`check`]); only who agrees is timed. Then
+//! ours and each peer take turns ([`race`]), so that drift of the machine hits both alike, and the ratio is taken
+//! over pairs of neighbouring turns.
+//!
+//! Peers get what is best for them: one projection for queries, keys and values, contiguous activations and weights in
+//! their own order, compilation, all their threads. Converting tensors to their form is not timed; our conversions of
+//! inputs and outputs from and to the recipe's order are part of our step.
+
+pub mod check;
+pub mod contender;
+pub mod load;
+pub mod model;
+pub mod race;
+pub mod report;
+pub mod wait;
+pub mod worker;
+
+pub use contender::{Contender, Precision, Variant, contenders};
+pub use model::Model;
+pub use report::{Outcome, Report, Row};
+
+use crate::load::Recipe;
+use crate::pipeline::PipelineError;
+use check::{Bound, Check, finite, read_results};
+use race::{Runner, race};
+use sdfg::Sdfg;
+use sdfg::interpret::Tensors;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use wait::{Wait, probe};
+use worker::Worker;
+
+/// Times of one training step of ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepTime {
+    pub forward_ms: f64,
+    pub backward_ms: f64,
+    /// The whole, as it passes on the wall.
+    pub step_ms: f64,
+}
+
+/// A plan that can be run.
+pub trait Ours {
+    /// Puts inputs and parameters into place; tensors are in the recipe's dim order.
+    fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError>;
+    /// Runs one step, forward and backward; without dropout every element is kept.
+    fn step(&mut self, dropout: bool) -> Result<StepTime, PipelineError>;
+    /// Outputs and gradients of the last step, in the recipe's dim order.
+    fn results(&mut self) -> Result<Tensors, PipelineError>;
+}
+
+#[derive(Debug, Error)]
+pub enum CompareError {
+    #[error("the peers do not know the model `{model}`: {why}; they know {known}, at any size, dropout rate and epsilon")]
+    Unsupported { model: String, why: String, known: String },
+    #[error("nobody to compare with: name a Python that has PyTorch with --torch or one that has JAX with --jax")]
+    NoPeer,
+    #[error("there must be at least one round; give --rounds a positive number")]
+    NoRounds,
+    #[error("cannot write {}: {source}", path.display())]
+    Folder { path: PathBuf, source: std::io::Error },
+    #[error("cannot run {}: {source}; name the Python of an environment that has the framework", python.display())]
+    Start { python: PathBuf, source: std::io::Error },
+    #[error("{contender} ended without an answer; the last it wrote: {log}")]
+    Silent { contender: String, log: String },
+    #[error("{contender} gave an answer that is none: {why}")]
+    Garbled { contender: String, why: String },
+    #[error("{contender}: {why}")]
+    Peer { contender: String, why: String },
+    #[error("the results in {file} cannot be read: {why}")]
+    Results { file: String, why: String },
+    #[error("{contender} computes values that are not finite with dropout on")]
+    PeerNotFinite { contender: String },
+    #[error("our own `{name}` is not finite; nothing was timed")]
+    NotFinite { name: String },
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    #[error(transparent)]
+    Stats(#[from] bench::stats::StatsError),
+    #[error(transparent)]
+    Tolerance(#[from] sdfg::tolerance::ToleranceError),
+}
+
+impl CompareError {
+    /// 1 failed, 2 bad input, 3 verification mismatch, 4 something is missing.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CompareError::Unsupported { .. } | CompareError::NoPeer | CompareError::NoRounds => 2,
+            CompareError::NotFinite { .. } => 3,
+            CompareError::Start { .. } => 4,
+            CompareError::Pipeline(error) => error.exit_code(),
+            _ => 1,
+        }
+    }
+}
+
+/// What to compare, and how long.
+#[derive(Clone, Debug)]
+pub struct Setup<'a> {
+    pub recipe: &'a Recipe,
+    /// Inputs and parameters, the upstream gradient among them.
+    pub tensors: &'a Tensors,
+    pub seed: u64,
+    pub contenders: &'a [Contender],
+    /// For ours and for every peer.
+    pub threads: usize,
+    pub rounds: usize,
+    /// Time with the recipe's dropout, or without any.
+    pub dropout: bool,
+    /// An absolute path: holds the workers' scripts and takes tensors and logs.
+    pub folder: &'a Path,
+}
+
+/// Checks and times ours and the contenders.
+///
+/// # Errors
+/// Everything of ours and everything that is wrong with the request. A peer that fails or differs is in the report.
+pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str)) -> Result<Report, CompareError> {
+    if setup.contenders.is_empty() {
+        return Err(CompareError::NoPeer);
+    }
+    if setup.rounds == 0 {
+        return Err(CompareError::NoRounds);
+    }
+    let model = Model::of(setup.recipe)?;
+    let bound = Bound::of(setup.recipe, &model)?;
+    let program = &setup.recipe.program;
+    ours.load(setup.tensors)?;
+    ours.step(false)?;
+    let want = ours.results()?;
+    finite(&want)?;
+    if setup.dropout {
+        ours.step(true)?;
+        finite(&ours.results()?)?;
+    }
+    let given = setup.folder.join("given.safetensors");
+    crate::pipeline::tensors::write(&given, setup.tensors, program)?;
+    let request = serde_json::to_value(&model).map_err(|e| PipelineError::Internal(e.to_string()))?;
+    progress("measuring how PyTorch's threads wait best");
+    let probe = probe(setup, &request, &given)?;
+
+    let mut rows: Vec<Option<Row>> = Vec::new();
+    let mut admitted: Vec<(usize, Admitted)> = Vec::new();
+    for contender in setup.contenders {
+        progress(&format!("checking {}", contender.name()));
+        match admit(setup, contender, &request, &given, &want, &bound, probe.chosen) {
+            Ok(admission) if admission.check.passes() => {
+                admitted.push((rows.len(), admission));
+                rows.push(None);
+            }
+            Ok(Admitted { versions, first_s, check, .. }) => {
+                rows.push(Some(Row::new(contender, versions, Some(first_s), Outcome::Mismatch { check })));
+            }
+            // A Python that cannot be run was named wrongly: nothing else is worth waiting for.
+            Err(error @ CompareError::Start { .. }) => return Err(error),
+            Err(error) => rows.push(Some(Row::new(contender, Value::Null, None, Outcome::Failed { why: error.to_string() }))),
+        }
+    }
+    let mut runners = Vec::new();
+    let mut facts = Vec::new();
+    for (place, Admitted { runner, versions, first_s, check }) in admitted {
+        runners.push(runner);
+        facts.push((place, versions, first_s, check));
+    }
+    let besides = race(ours, &mut runners, setup.rounds, setup.dropout, progress)?;
+    for (runner, (place, versions, first_s, check)) in runners.iter().zip(facts) {
+        if let Some(row) = rows.get_mut(place) {
+            *row = Some(Row::new(&runner.contender, versions, Some(first_s), report::outcome(runner, check)?));
+        }
+    }
+    let report = Report {
+        recipe: program.name.clone(),
+        model,
+        machine: bench::machine::Machine::here().line(),
+        threads: setup.threads,
+        rounds: setup.rounds,
+        seed: setup.seed,
+        dropout: setup.dropout,
+        torch_wait: probe,
+        ours: None,
+        ours_others: None,
+        rows: rows.into_iter().flatten().collect(),
+    };
+    Ok(report.ours(besides)?)
+}
+
+/// A peer that answered, and how it compares.
+struct Admitted {
+    runner: Runner,
+    versions: Value,
+    first_s: f64,
+    check: Check,
+}
+
+/// Starts a contender, compares its results with ours and, if it is to be timed with dropout, runs it once so.
+fn admit(
+    setup: &Setup,
+    contender: &Contender,
+    model: &Value,
+    given: &Path,
+    want: &Tensors,
+    bound: &Bound,
+    wait: Wait,
+) -> Result<Admitted, CompareError> {
+    let name = contender.name();
+    let mut worker = Worker::start(contender, setup.threads, setup.folder, wait)?;
+    let versions = worker.load(model, given)?;
+    let file = setup.folder.join("results.safetensors");
+    let mut checked = worker.check(false, &file)?;
+    let check = bound.check(want, &read_results(&file)?, contender.precision);
+    if check.passes() && setup.dropout {
+        checked = worker.check(true, &file)?;
+        if !checked.finite {
+            return Err(CompareError::PeerNotFinite { contender: name });
+        }
+    }
+    Ok(Admitted { runner: Runner::new(contender.clone(), worker), versions, first_s: checked.first_s, check })
+}
+
+/// Names and shapes of what a program is given, for comparison.
+fn given_shapes(program: &Sdfg) -> Vec<(String, Vec<String>, Vec<usize>)> {
+    let given = crate::pipeline::tensors::given(program).into_iter();
+    let mut found: Vec<_> = given.map(|c| (c.name.clone(), c.dims.clone(), program.shape_of(&c.name).unwrap_or_default())).collect();
+    found.sort();
+    found
+}

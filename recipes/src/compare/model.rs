@@ -1,0 +1,206 @@
+//! Which recipes the peers know, and what they need to know of one.
+//!
+//! A recipe is recognised by its operations: they must be those of a shipped recipe, up to sizes, dropout rates and the
+//! epsilons of its normalizations. So a peer never computes something else than what it is compared with.
+
+use super::CompareError;
+use crate::load::{Recipe, load_str};
+use sdfg::{Dtype, Op, Operation, Scalar, Sdfg, Unit};
+use serde::Serialize;
+
+/// The recipes that the peers know, each with what stands for it.
+const KNOWN: [(&str, &str, Family); 3] = [
+    ("bert-base-encoder", include_str!("../../bert-base-encoder.yaml"), Family::Encoder(Activation::Gelu)),
+    ("bert-large-encoder", include_str!("../../bert-large-encoder.yaml"), Family::Encoder(Activation::Relu)),
+    ("mha", include_str!("../../mha.yaml"), Family::Attention),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Attention,
+    Encoder(Activation),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    Relu,
+    Gelu,
+}
+
+/// Dropout rates by their place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Rates {
+    /// On the attention's weights.
+    pub attention: f64,
+    /// On what the attention adds to its input.
+    pub attended: f64,
+    /// On the activation of the feed-forward part.
+    pub hidden: f64,
+    /// On what the feed-forward part adds to its input.
+    pub fed: f64,
+}
+
+/// A model as the workers are told.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "family", rename_all = "snake_case")]
+pub enum Model {
+    /// Multi-head self-attention alone.
+    Attention { heads: usize, size: usize, rates: Rates },
+    /// An encoder layer, normalized after each residual.
+    Encoder { heads: usize, size: usize, rates: Rates, activation: Activation, eps: [f64; 2] },
+}
+
+impl Model {
+    pub fn has_relu(&self) -> bool {
+        matches!(self, Model::Encoder { activation: Activation::Relu, .. })
+    }
+
+    pub fn has_dropout(&self) -> bool {
+        let (Model::Attention { rates, .. } | Model::Encoder { rates, .. }) = self;
+        *rates != Rates::default()
+    }
+
+    /// # Errors
+    /// [`CompareError::Unsupported`] for a recipe that the peers do not know.
+    pub fn of(recipe: &Recipe) -> Result<Model, CompareError> {
+        let program = &recipe.program;
+        let refuse = |why: &str| CompareError::Unsupported { model: program.name.clone(), why: why.to_string(), known: known() };
+        if recipe.train.as_ref().and_then(|t| t.upstream.as_deref()) != Some("y") {
+            return Err(refuse("it has no `train: {upstream: y}`"));
+        }
+        if program.containers.values().any(|c| c.dtype != Dtype::F32) {
+            return Err(refuse("its dtype is not f32"));
+        }
+        let (own, own_choices) = neutral(program);
+        for (_, text, family) in KNOWN {
+            let shipped = rescaled(text, program)?;
+            let (operations, choices) = neutral(&shipped);
+            let boundary = |p: &Sdfg| super::given_shapes(p);
+            if operations != own || choices.shape() != own_choices.shape() || boundary(&shipped) != boundary(program) {
+                continue;
+            }
+            let size = |dim: &str| program.size_of(dim).eval(&program.sizes).map(|n| n as usize).map_err(|_| refuse("a size is not bound"));
+            let (heads, size) = (size("h")?, size("p")?);
+            return match (family, own_choices.rates.as_slice(), own_choices.eps.as_slice()) {
+                (Family::Attention, [attention], []) => {
+                    Ok(Model::Attention { heads, size, rates: Rates { attention: *attention, ..Rates::default() } })
+                }
+                (Family::Encoder(activation), [attention, attended, hidden, fed], [first, second]) => {
+                    let rates = Rates { attention: *attention, attended: *attended, hidden: *hidden, fed: *fed };
+                    Ok(Model::Encoder { heads, size, rates, activation, eps: [*first, *second] })
+                }
+                _ => Err(refuse("its dropouts or normalizations are not those of the shipped recipe")),
+            };
+        }
+        Err(refuse("its operations are those of no recipe that they do know"))
+    }
+}
+
+/// The names of the recipes that the peers know.
+pub fn known() -> String {
+    KNOWN.map(|(name, _, _)| format!("{name}.yaml")).join(", ")
+}
+
+/// A shipped recipe at the sizes of `program`.
+fn rescaled(text: &str, program: &Sdfg) -> Result<Sdfg, CompareError> {
+    let load = |overrides: &[(String, i64)]| load_str("shipped recipe", text, overrides).map_err(crate::pipeline::PipelineError::from);
+    let shipped = load(&[])?.program;
+    // A dim that names another's size (`k: j`) takes no override of its own.
+    let own = shipped.dims.iter().filter(|(dim, size)| shipped.dims.values().position(|s| s == *size) == shipped.dims.get_index_of(*dim));
+    let overrides: Vec<(String, i64)> =
+        own.filter_map(|(dim, _)| Some((dim.clone(), program.dims.get(dim)?.eval(&program.sizes).ok()?))).collect();
+    Ok(load(&overrides)?.program)
+}
+
+/// What a recipe may choose freely, in order of appearance.
+#[derive(Debug, Default, PartialEq)]
+struct Choices {
+    rates: Vec<f64>,
+    eps: Vec<f64>,
+}
+
+impl Choices {
+    fn shape(&self) -> (usize, usize) {
+        (self.rates.len(), self.eps.len())
+    }
+}
+
+/// The operations without origins, rates and epsilons; and these.
+fn neutral(program: &Sdfg) -> (Vec<Operation>, Choices) {
+    let mut choices = Choices::default();
+    let units = program.units();
+    let operations = units.into_iter().filter_map(|(_, _, unit)| match unit {
+        Unit::Operation(operation) => Some(operation),
+        _ => None,
+    });
+    let mut found: Vec<Operation> = operations
+        .map(|mut operation| {
+            operation.origin = None;
+            match &mut operation.op {
+                Op::Elementwise { code, .. } | Op::Reduce { code, .. } => {
+                    *code = code.rewrite(&mut |s| match s {
+                        Scalar::Keep { stream, element, rate } => {
+                            choices.rates.push(rate);
+                            Scalar::Keep { stream, element, rate: 0.0 }
+                        }
+                        other => other,
+                    });
+                }
+                Op::Normalize { eps, .. } => choices.eps.push(std::mem::take(eps)),
+                _ => {}
+            }
+            operation
+        })
+        .collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    (found, choices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str, overrides: &[(String, i64)]) -> Result<Model, CompareError> {
+        Model::of(&load_str("test.yaml", text, overrides).unwrap())
+    }
+
+    fn text(name: &str) -> &'static str {
+        KNOWN.iter().find(|k| k.0 == name).unwrap().1
+    }
+
+    #[test]
+    fn shipped_recipes_are_known_at_any_size() {
+        for (name, text, _) in KNOWN {
+            assert!(of(text, &[]).is_ok(), "{name}");
+            assert!(of(text, &[("b".into(), 3), ("j".into(), 7)]).is_ok(), "{name}");
+        }
+        let rates = Rates { attention: 0.1, attended: 0.1, hidden: 0.1, fed: 0.1 };
+        let known = of(text("bert-base-encoder"), &[]).unwrap();
+        assert_eq!(known, Model::Encoder { heads: 12, size: 64, rates, activation: Activation::Gelu, eps: [1e-12; 2] });
+    }
+
+    #[test]
+    fn rates_and_epsilons_are_told_not_assumed() {
+        let changed = text("bert-large-encoder").replacen("over: k), rate: 0.1", "over: k), rate: 0.25", 1).replacen("1e-5", "1e-3", 1);
+        let Ok(Model::Encoder { rates, eps, .. }) = of(&changed, &[]) else { panic!("not known") };
+        assert_eq!(rates, Rates { attention: 0.25, attended: 0.1, hidden: 0.1, fed: 0.1 });
+        assert_eq!(eps, [1e-3, 1e-5]);
+    }
+
+    #[test]
+    fn another_model_is_refused() {
+        let base = text("bert-base-encoder");
+        for (from, to) in
+            [("gelu(w1", "tanh(w1"), ("(1 / sqrt(size(p))) * ", ""), ("dtype: f32", "dtype: f64"), ("train: {upstream: y}", "")]
+        {
+            assert!(base.contains(from));
+            let refused = of(&base.replace(from, to), &[]).unwrap_err();
+            assert_eq!(refused.exit_code(), 2);
+            assert!(refused.to_string().contains("mha.yaml"), "{refused}");
+        }
+        assert!(of(include_str!("../../softmax.yaml"), &[]).is_err());
+        assert!(of(include_str!("../../gpt2-decoder.yaml"), &[]).is_err());
+        assert!(of(include_str!("../../mha-cross.yaml"), &[]).is_err());
+    }
+}

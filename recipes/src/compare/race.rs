@@ -1,0 +1,73 @@
+//! Times ours and the peers in turns: in every round, ours and then a peer, for each peer.
+
+use super::contender::Contender;
+use super::load::{Others, own};
+use super::worker::{PeerStep, Worker};
+use super::{CompareError, Ours, StepTime};
+use std::time::Duration;
+
+/// Threads of a pool look for work for some milliseconds after a parallel region before they sleep; PyTorch's were seen to
+/// compute for up to 8 ms within the first 20 ms after a step and not at all later, JAX's for 0.2 ms. With this pause between
+/// turns that time is nobody's, and the pools keep their own settings.
+pub const SETTLE: Duration = Duration::from_millis(40);
+
+/// A peer that passed its check, and its samples.
+pub struct Runner {
+    pub contender: Contender,
+    pub worker: Worker,
+    /// One for each round, as are `ours`: the turns of ours just before.
+    pub theirs: Vec<PeerStep>,
+    pub ours: Vec<StepTime>,
+    pub others: Others,
+    pub failed: Option<CompareError>,
+}
+
+impl Runner {
+    pub fn new(contender: Contender, worker: Worker) -> Self {
+        Runner { contender, worker, theirs: vec![], ours: vec![], others: Others::default(), failed: None }
+    }
+}
+
+/// Runs `rounds` rounds. A peer that fails drops out; ours must not. Returns who else computed during our turns.
+///
+/// # Errors
+/// Those of ours.
+pub fn race(
+    ours: &mut dyn Ours,
+    runners: &mut [Runner],
+    rounds: usize,
+    dropout: bool,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Others, CompareError> {
+    let mut besides = Others::default();
+    for round in 0..rounds {
+        progress(&format!("round {} of {rounds}", round + 1));
+        for runner in runners.iter_mut().filter(|r| r.failed.is_none()) {
+            let ours = our_turn(ours, dropout, &mut besides)?;
+            match their_turn(runner, dropout) {
+                Ok(theirs) => {
+                    runner.ours.push(ours);
+                    runner.theirs.push(theirs);
+                }
+                Err(error) => runner.failed = Some(error),
+            }
+        }
+    }
+    Ok(besides)
+}
+
+/// The step before the timed one finds the caches and threads as another contender left them; it is for warming up.
+fn our_turn(ours: &mut dyn Ours, dropout: bool, besides: &mut Others) -> Result<StepTime, CompareError> {
+    std::thread::sleep(SETTLE);
+    ours.step(dropout)?;
+    let before = own();
+    let spent = |_: &StepTime| Some(own()? - before?);
+    Ok(besides.during(|| ours.step(dropout), spent)?)
+}
+
+fn their_turn(runner: &mut Runner, dropout: bool) -> Result<PeerStep, CompareError> {
+    std::thread::sleep(SETTLE);
+    runner.worker.step(dropout)?;
+    let worker = &mut runner.worker;
+    runner.others.during(|| worker.step(dropout), |step| Some(step.cpu_s))
+}

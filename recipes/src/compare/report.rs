@@ -1,0 +1,214 @@
+//! What a comparison found, as a table and as JSON.
+
+use super::StepTime;
+use super::check::Check;
+use super::contender::Contender;
+use super::load::Others;
+use super::model::Model;
+use super::race::Runner;
+use super::wait::Probe;
+use super::worker::PeerStep;
+use bench::stats::{Ratio, Samples, StatsError, paired_ratio};
+use bench::table::{Align, Cell, Table};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Medians over all rounds, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Medians {
+    pub forward_ms: f64,
+    pub backward_ms: f64,
+    /// Both. For JAX one function: less than the sum of its parts.
+    pub step_ms: f64,
+}
+
+impl Medians {
+    fn of<T>(steps: &[T], times: impl Fn(&T) -> [f64; 3]) -> Result<Medians, StatsError> {
+        let median = |n: usize| Ok(Samples::new(steps.iter().map(|s| times(s)[n]).collect())?.median());
+        Ok(Medians { forward_ms: median(0)?, backward_ms: median(1)?, step_ms: median(2)? })
+    }
+}
+
+/// How one peer did.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    Timed {
+        check: Check,
+        medians: Medians,
+        /// Their time over ours: above 1 we are faster. Ours are the turns just before theirs.
+        ratio: Ratio,
+        /// Processors that others kept busy during its turns.
+        others: Option<f64>,
+        samples: Vec<PeerStep>,
+        ours: Vec<StepTime>,
+    },
+    /// Its results are not ours: it was not timed.
+    Mismatch { check: Check },
+    /// It did not run: the reason, as far as it is known.
+    Failed { why: String },
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub variant: &'static str,
+    pub precision: &'static str,
+    pub versions: Value,
+    /// The first step, compilation included; not timed otherwise.
+    pub first_s: Option<f64>,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl Row {
+    pub fn new(contender: &Contender, versions: Value, first_s: Option<f64>, outcome: Outcome) -> Row {
+        Row { variant: contender.variant.name(), precision: contender.precision.name(), versions, first_s, outcome }
+    }
+
+    fn ratio(&self) -> Option<&Ratio> {
+        match &self.outcome {
+            Outcome::Timed { ratio, .. } => Some(ratio),
+            _ => None,
+        }
+    }
+}
+
+/// A comparison: what was run, how, and how each did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub recipe: String,
+    pub model: Model,
+    pub machine: String,
+    pub threads: usize,
+    pub rounds: usize,
+    pub seed: u64,
+    pub dropout: bool,
+    /// How PyTorch's threads wait for work: the faster way, measured.
+    pub torch_wait: Probe,
+    /// Over all our turns; none if no peer was timed.
+    pub ours: Option<Medians>,
+    /// Processors that others kept busy during our turns.
+    pub ours_others: Option<f64>,
+    pub rows: Vec<Row>,
+}
+
+/// The outcome of a peer that took part in the race.
+pub fn outcome(runner: &Runner, check: Check) -> Result<Outcome, StatsError> {
+    if let Some(error) = &runner.failed {
+        return Ok(Outcome::Failed { why: error.to_string() });
+    }
+    let theirs = Samples::new(runner.theirs.iter().map(|s| s.step_ms).collect())?;
+    let ours = Samples::new(runner.ours.iter().map(|s| s.step_ms).collect())?;
+    Ok(Outcome::Timed {
+        check,
+        medians: Medians::of(&runner.theirs, |s| [s.forward_ms, s.backward_ms, s.step_ms])?,
+        ratio: paired_ratio(&theirs, &ours)?,
+        others: runner.others.processors(),
+        samples: runner.theirs.clone(),
+        ours: runner.ours.clone(),
+    })
+}
+
+impl Report {
+    /// Puts our turns against all peers together.
+    pub fn ours(mut self, besides: Others) -> Result<Report, StatsError> {
+        let all = self.rows.iter().filter_map(|r| if let Outcome::Timed { ours, .. } = &r.outcome { Some(ours) } else { None });
+        let steps: Vec<StepTime> = all.flatten().copied().collect();
+        if !steps.is_empty() {
+            self.ours = Some(Medians::of(&steps, |s| [s.forward_ms, s.backward_ms, s.step_ms])?);
+            self.ours_others = besides.processors();
+        }
+        Ok(self)
+    }
+
+    /// The peer that is hardest to beat.
+    pub fn best(&self) -> Option<(&Row, &Ratio)> {
+        let timed = self.rows.iter().filter_map(|r| Some((r, r.ratio()?)));
+        timed.min_by(|a, b| a.1.median.total_cmp(&b.1.median))
+    }
+
+    /// 0 if every peer was timed, 3 if one's results differ from ours, 1 if one did not run.
+    pub fn exit_code(&self) -> u8 {
+        let codes = self.rows.iter().map(|r| match r.outcome {
+            Outcome::Timed { .. } => 0,
+            Outcome::Failed { .. } => 1,
+            Outcome::Mismatch { .. } => 3,
+        });
+        codes.max().unwrap_or(0)
+    }
+
+    pub fn text(&self, colour: bool) -> String {
+        let dropout = if self.dropout { "dropout as in the recipe" } else { "dropout off" };
+        let mut out = format!(
+            "{}: {}, {} threads, {} rounds, {dropout}, seed {}\n\n",
+            self.recipe, self.machine, self.threads, self.rounds, self.seed
+        );
+        out += &self.table().text(colour);
+        if let Some((row, ratio)) = self.best() {
+            out += &format!(
+                "\nThe best peer is {}, {}: its time ÷ ours is {:.3} (95%: {:.3} to {:.3}).\n",
+                row.variant, row.precision, ratio.median, ratio.interval.lower, ratio.interval.upper
+            );
+        }
+        for row in &self.rows {
+            match &row.outcome {
+                Outcome::Failed { why } => out += &format!("{}, {} did not run: {why}\n", row.variant, row.precision),
+                Outcome::Mismatch { check } => {
+                    out += &format!(
+                        "{}, {} was not timed: its `{}` is off by {:.1e}, tolerance {:.1e}\n",
+                        row.variant, row.precision, check.worst, check.error, check.tolerance
+                    )
+                }
+                Outcome::Timed { check, .. } if check.reduced => {
+                    out += &format!("{}, {} multiplies in less than f32: it does less work than ours\n", row.variant, row.precision)
+                }
+                Outcome::Timed { .. } => {}
+            }
+        }
+        out
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(&[
+            ("variant", "", Align::Left),
+            ("precision", "", Align::Left),
+            ("forward", "ms", Align::Right),
+            ("backward", "ms", Align::Right),
+            ("step", "ms", Align::Right),
+            ("÷ ours", "", Align::Right),
+            ("95% interval", "", Align::Left),
+            ("others", "cores", Align::Right),
+            ("error", "", Align::Right),
+            ("÷ tolerance", "", Align::Right),
+        ]);
+        let times = |m: &Medians| [m.forward_ms, m.backward_ms, m.step_ms].map(|t| Cell::number(t, 2));
+        if let Some(ours) = &self.ours {
+            let mut cells = vec![Cell::text("ours").strong(true), Cell::text("f32")];
+            cells.extend(times(ours));
+            cells.extend([Cell::number(1.0, 3), Cell::text(""), Cell::maybe(self.ours_others, 2)]);
+            table.row(cells);
+        }
+        for row in &self.rows {
+            let mut cells = vec![Cell::text(row.variant), Cell::text(row.precision)];
+            match &row.outcome {
+                Outcome::Timed { check, medians, ratio, others, .. } => {
+                    cells.extend(times(medians));
+                    let interval = format!("{:.3} to {:.3}", ratio.interval.lower, ratio.interval.upper);
+                    cells.extend([Cell::number(ratio.median, 3), Cell::text(interval), Cell::maybe(*others, 2)]);
+                    cells.extend(error(check));
+                }
+                Outcome::Mismatch { check } => {
+                    cells.extend(std::iter::repeat_with(Cell::none).take(6));
+                    cells.extend(error(check));
+                }
+                Outcome::Failed { .. } => cells.extend(std::iter::repeat_with(Cell::none).take(8)),
+            }
+            table.row(cells);
+        }
+        table
+    }
+}
+
+fn error(check: &Check) -> [Cell; 2] {
+    [Cell::text(format!("{:.1e}", check.error)), Cell::text(format!("{:.2}", check.error / check.tolerance))]
+}

@@ -1,0 +1,77 @@
+//! How PyTorch's threads wait for work: by looking for it, the default, or asleep.
+//!
+//! Which is faster depends on the machine and on what else it does, and only the environment that a process starts with
+//! decides it. So it is measured once, in turns, on the first contender, and every contender gets the faster way.
+
+use super::contender::{Contender, Variant};
+use super::race::SETTLE;
+use super::worker::Worker;
+use super::{CompareError, Setup};
+use bench::stats::Samples;
+use serde::Serialize;
+use serde_json::Value;
+use std::path::Path;
+
+/// Timed steps of each way.
+const ROUNDS: usize = 7;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    #[default]
+    Default,
+    Passive,
+}
+
+impl Wait {
+    /// What the environment of a worker holds for it.
+    pub fn environment(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Wait::Default => None,
+            Wait::Passive => Some(("OMP_WAIT_POLICY", "passive")),
+        }
+    }
+}
+
+/// What was measured, in milliseconds a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Probe {
+    pub chosen: Wait,
+    pub default_ms: Vec<f64>,
+    pub passive_ms: Vec<f64>,
+}
+
+/// Measures both ways with the first contender of PyTorch, one that need not be compiled if there is one.
+///
+/// # Errors
+/// [`CompareError::Start`]. A contender that fails decides nothing: its own check will say why.
+pub fn probe(setup: &Setup, model: &Value, given: &Path) -> Result<Probe, CompareError> {
+    let torch = || setup.contenders.iter().filter(|c| c.variant.is_torch());
+    let plain = torch().find(|c| matches!(c.variant, Variant::Eager | Variant::Sdpa));
+    let Some(contender) = plain.or_else(|| torch().next()) else { return Ok(Probe::default()) };
+    match both(setup, contender, model, given) {
+        Err(error @ CompareError::Start { .. }) => Err(error),
+        other => Ok(other.unwrap_or_default()),
+    }
+}
+
+fn both(setup: &Setup, contender: &Contender, model: &Value, given: &Path) -> Result<Probe, CompareError> {
+    let ready = |wait: Wait| {
+        let mut worker = Worker::start(contender, setup.threads, setup.folder, wait)?;
+        worker.load(model, given)?;
+        Ok::<Worker, CompareError>(worker)
+    };
+    let (mut default, mut passive) = (ready(Wait::Default)?, ready(Wait::Passive)?);
+    let mut probe = Probe::default();
+    for _ in 0..ROUNDS {
+        for (worker, samples) in [(&mut default, &mut probe.default_ms), (&mut passive, &mut probe.passive_ms)] {
+            std::thread::sleep(SETTLE);
+            worker.step(setup.dropout)?;
+            samples.push(worker.step(setup.dropout)?.step_ms);
+        }
+    }
+    if Samples::new(probe.passive_ms.clone())?.median() < Samples::new(probe.default_ms.clone())?.median() {
+        probe.chosen = Wait::Passive;
+    }
+    Ok(probe)
+}

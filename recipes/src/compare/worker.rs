@@ -1,0 +1,145 @@
+//! A contender's process, spoken to in JSON, one object a line.
+
+use super::CompareError;
+use super::contender::Contender;
+use super::wait::Wait;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to end after its stdin has been closed.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// The scripts that workers run, as they are written beside each other into a folder.
+const SCRIPTS: [(&str, &str); 3] = [
+    ("session.py", include_str!("../../../bench/peers/session.py")),
+    ("torch_worker.py", include_str!("../../../bench/peers/torch_worker.py")),
+    ("jax_worker.py", include_str!("../../../bench/peers/jax_worker.py")),
+];
+
+/// Writes the workers' scripts.
+///
+/// # Errors
+/// [`CompareError::Folder`].
+pub fn write_scripts(folder: &Path) -> Result<(), CompareError> {
+    for (name, text) in SCRIPTS {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|source| CompareError::Folder { path, source })?;
+    }
+    Ok(())
+}
+
+/// Times of one step as a worker answers them.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
+pub struct PeerStep {
+    pub forward_ms: f64,
+    pub backward_ms: f64,
+    pub step_ms: f64,
+    /// Of the whole request, over all threads.
+    pub cpu_s: f64,
+    pub wall_s: f64,
+}
+
+/// What a worker says of its results.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
+pub struct Checked {
+    pub finite: bool,
+    /// The first step, compilation included.
+    pub first_s: f64,
+}
+
+#[derive(Debug)]
+pub struct Worker {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    /// Where the process complains.
+    complaints: PathBuf,
+}
+
+impl Worker {
+    /// Starts a contender in `folder`, with `threads` for every library that asks the environment.
+    ///
+    /// # Errors
+    /// [`CompareError::Start`], [`CompareError::Folder`].
+    pub fn start(contender: &Contender, threads: usize, folder: &Path, wait: Wait) -> Result<Worker, CompareError> {
+        let (name, python) = (contender.name(), &contender.python);
+        let complaints = folder.join(format!("{}.log", name.replace(", ", "-")));
+        let log = File::create(&complaints).map_err(|source| CompareError::Folder { path: complaints.clone(), source })?;
+        // A path that is relative, but no mere name to be looked for, is so to where the user is, not to `folder`.
+        let path = if python.components().count() > 1 { std::path::absolute(python).unwrap_or_default() } else { python.clone() };
+        let mut command = Command::new(path);
+        command.args(contender.script(threads)).current_dir(folder);
+        for variable in ["OMP_NUM_THREADS", "MKL_NUM_THREADS"] {
+            command.env(variable, threads.to_string());
+        }
+        command.envs(wait.environment());
+        // A pool of compilers would outlive the compilation, beside the measurements.
+        command.env("TORCHINDUCTOR_COMPILE_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let started = command.spawn().map_err(|source| CompareError::Start { python: python.clone(), source });
+        let mut child = started?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(CompareError::Silent { contender: name, log: String::new() });
+        };
+        Ok(Worker { name, child, stdin: Some(stdin), answers: BufReader::new(stdout), complaints })
+    }
+
+    /// Gives the worker the model and the tensors; returns the versions that it runs.
+    pub fn load(&mut self, model: &Value, tensors: &Path) -> Result<Value, CompareError> {
+        let answer: Value = self.ask(&json!({"do": "load", "model": model, "tensors": tensors}))?;
+        Ok(answer.get("versions").cloned().unwrap_or(Value::Null))
+    }
+
+    /// Runs a step, the first with this `dropout`, and has its results written to a safetensors file.
+    pub fn check(&mut self, dropout: bool, results: &Path) -> Result<Checked, CompareError> {
+        self.ask(&json!({"do": "check", "dropout": dropout, "results": results}))
+    }
+
+    pub fn step(&mut self, dropout: bool) -> Result<PeerStep, CompareError> {
+        self.ask(&json!({"do": "step", "dropout": dropout}))
+    }
+
+    /// Waits for the answer as long as it takes: compilation may take minutes.
+    fn ask<T: DeserializeOwned>(&mut self, request: &Value) -> Result<T, CompareError> {
+        let mut line = String::new();
+        let sent = self.stdin.as_mut().is_some_and(|stdin| writeln!(stdin, "{request}").and_then(|()| stdin.flush()).is_ok());
+        if !sent || self.answers.read_line(&mut line).unwrap_or(0) == 0 {
+            return Err(CompareError::Silent { contender: self.name.clone(), log: self.last_words() });
+        }
+        let garbled = |why: String| CompareError::Garbled { contender: self.name.clone(), why };
+        let answer: Value = serde_json::from_str(&line).map_err(|e| garbled(e.to_string()))?;
+        if let Some(why) = answer.get("error").and_then(Value::as_str) {
+            return Err(CompareError::Peer { contender: self.name.clone(), why: why.to_string() });
+        }
+        serde_json::from_value(answer).map_err(|e| garbled(e.to_string()))
+    }
+
+    /// The last lines of what the process wrote to stderr.
+    fn last_words(&self) -> String {
+        let text = std::fs::read(&self.complaints).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+        lines.get(lines.len().saturating_sub(3)..).unwrap_or_default().join("; ")
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // A closed stdin ends the conversation; who does not notice is ended.
+        self.stdin = None;
+        let begin = Instant::now();
+        while begin.elapsed() < FAREWELL {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(10)),
+                _ => return,
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

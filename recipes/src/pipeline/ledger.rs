@@ -1,0 +1,66 @@
+//! How long each program has been swept already: the same command again goes on only where its budget was not spent.
+
+use super::PipelineError;
+use layouts::Program;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Seconds by program, kept beside the records.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Ledger {
+    #[serde(skip)]
+    path: PathBuf,
+    seconds: BTreeMap<String, f64>,
+}
+
+/// Programs are told apart by the kernels they are made of.
+fn entry(program: &Program) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for kernel in &program.kernels {
+        hasher.update(kernel.key.as_bytes());
+    }
+    hasher.finalize().to_hex()[..16].to_string()
+}
+
+impl Ledger {
+    /// The ledger of a folder; empty if there is none. A damaged one counts as empty: its worst effect is a longer sweep.
+    pub fn open(folder: &Path) -> Self {
+        let path = folder.join("spent.json");
+        let known = std::fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str::<Ledger>(&text).ok());
+        Ledger { path, ..known.unwrap_or_default() }
+    }
+
+    /// What is left of a budget for a program.
+    pub fn left(&self, program: &Program, budget: Option<Duration>) -> Option<Duration> {
+        let spent = Duration::try_from_secs_f64(self.seconds.get(&entry(program)).copied().unwrap_or(0.0)).unwrap_or_default();
+        budget.map(|budget| budget.saturating_sub(spent))
+    }
+
+    pub fn spend(&mut self, program: &Program, time: Duration) -> Result<(), PipelineError> {
+        *self.seconds.entry(entry(program)).or_default() += time.as_secs_f64();
+        let text = serde_json::to_string_pretty(self).map_err(|e| PipelineError::Internal(e.to_string()))?;
+        bench::atomic::write(&self.path, text.as_bytes())
+            .map_err(|e| PipelineError::Plan { file: self.path.display().to_string(), why: e.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_spent_once() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let program = Program::default();
+        let budget = Some(Duration::from_secs(60));
+        Ledger::open(folder.path()).spend(&program, Duration::from_secs(50))?;
+        let mut again = Ledger::open(folder.path());
+        assert_eq!(again.left(&program, budget), Some(Duration::from_secs(10)));
+        again.spend(&program, Duration::from_secs(50))?;
+        assert_eq!(Ledger::open(folder.path()).left(&program, budget), Some(Duration::ZERO));
+        assert_eq!(Ledger::open(folder.path()).left(&program, None), None);
+        Ok(())
+    }
+}

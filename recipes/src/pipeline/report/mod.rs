@@ -1,0 +1,242 @@
+//! The report of a run: everything that it found, as the values that `bench` draws.
+//!
+//! Nothing is filled in that was not counted or measured in this run. A part without data stays empty, and the page says
+//! that it was not run.
+
+mod ceiling;
+mod flow;
+mod rows;
+mod space;
+
+use super::PipelineError;
+use super::optimize::{Choices, Sweeps, Timed};
+use super::plan::Candidate;
+use super::programs::Programs;
+use super::sweep::Swept;
+use crate::analyze::Analysis;
+use bench::mue::CopyBandwidth;
+use bench::unit::{Bytes, Milliseconds, Quantity};
+use bench::{Provenance, Report, model};
+use indexmap::IndexMap;
+use kernels::Toolchain;
+use kernels::device::cpu::Pool;
+use layouts::record::median;
+use layouts::{Method, Store};
+use sdfg::Sdfg;
+use sdfg::movement::{Movement, MovementError, movement};
+use std::collections::BTreeMap;
+use std::path::Path;
+use transforms::recompute::Policy;
+
+/// A run at its end.
+pub struct Finished<'a> {
+    pub analysis: &'a Analysis,
+    pub programs: &'a Programs,
+    pub sweeps: &'a Sweeps,
+    pub store: &'a Store,
+    /// Best first.
+    pub choices: &'a [Choices],
+    /// The contenders for the plan, then the baselines; the last one is the unfused program in its best uniform layout.
+    pub candidates: &'a [Candidate],
+    /// In the order of the candidates.
+    pub timed: &'a [Timed],
+    /// Position of the plan among the candidates.
+    pub winner: usize,
+    pub pool: &'a Pool,
+    pub toolchain: &'a Toolchain,
+}
+
+/// The winner with its program, and the baseline that it is broken down against.
+struct Plan<'a> {
+    candidate: &'a Candidate,
+    timed: &'a Timed,
+    swept: &'a Swept,
+    baseline: &'a Timed,
+    /// What each kernel of the plan and of the unfused program must move.
+    kernels: Vec<Movement>,
+    unfused: Vec<Movement>,
+    copy: Option<CopyBandwidth>,
+    /// The fastest contraction that was measured, in Gflop/s.
+    peak: Option<f64>,
+}
+
+fn counted(error: MovementError) -> PipelineError {
+    PipelineError::Internal(error.to_string())
+}
+
+fn missing(what: &str) -> PipelineError {
+    PipelineError::Internal(format!("a report needs {what}"))
+}
+
+fn measured(ms: f64) -> model::Time {
+    Quantity::Measured(Milliseconds(ms))
+}
+
+fn predicted(ms: f64) -> model::Time {
+    Quantity::Predicted(Milliseconds(ms))
+}
+
+/// Median of each kernel's launches in milliseconds, by name. Relayouts are launches of their own.
+fn launches(timed: &Timed) -> BTreeMap<&str, f64> {
+    timed.launches.iter().filter_map(|(name, _, samples)| Some((name.as_str(), median(samples)?))).collect()
+}
+
+/// Gathers the report. Measures the copy bandwidth, which takes about a second.
+pub fn build(run: &Finished) -> Result<Report, PipelineError> {
+    let (candidate, timed) =
+        run.candidates.get(run.winner).zip(run.timed.get(run.winner)).ok_or_else(|| missing("a plan that was timed"))?;
+    let swept = run.sweeps.variants.iter().find(|s| s.program == candidate.program).ok_or_else(|| missing("the sweep of its plan"))?;
+    let plan = Plan {
+        candidate,
+        timed,
+        swept,
+        baseline: run.timed.last().ok_or_else(|| missing("a baseline"))?,
+        kernels: movement(&candidate.program).map_err(counted)?,
+        unfused: movement(&run.programs.unfused).map_err(counted)?,
+        copy: ceiling::copy(run.pool),
+        peak: rows::peak(run)?,
+    };
+    let operators = rows::operators(run, &plan)?;
+    let kernels = rows::kernels(run, &plan);
+    Ok(Report {
+        program: run.analysis.program.clone(),
+        about: run.analysis.about.clone(),
+        sizes: sizes(&candidate.program),
+        provenance: Provenance::here(&run.toolchain.version, versions(run)),
+        waterfall: waterfall(run, &plan)?,
+        graph: flow::graph(&plan),
+        classes: rows::classes(&plan, &kernels),
+        roofline: rows::roofline(&plan, &kernels),
+        operators,
+        kernels,
+        algebraic: space::algebraic(run, &plan),
+        sweeps: space::sweeps(run, &plan),
+        config_graph: space::config_graph(run, &plan)?,
+        contenders: contenders(run),
+        movement: movements(run),
+        selection: space::selection(run),
+        coverage: Some(space::coverage(run)),
+        policy: policy(run),
+        refusals: refusals(run),
+    })
+}
+
+/// Writes `report.html`, its figures, `report.json`, from which it can be drawn again, and `records.csv`.
+pub fn write(out: &Path, report: &Report, store: &Store) -> Result<(), PipelineError> {
+    draw(out, report)?;
+    let fault = |e: &dyn std::fmt::Display| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() };
+    let text = serde_json::to_string(report).map_err(|e| fault(&e))?;
+    bench::atomic::write(&out.join("report.json"), text.as_bytes()).map_err(|e| fault(&e))?;
+    let mut csv = Vec::new();
+    store.csv(&mut csv).map_err(|e| fault(&e))?;
+    bench::atomic::write(&out.join("records.csv"), &csv).map_err(|e| fault(&e))
+}
+
+/// Writes `report.html` and its figures.
+pub fn draw(out: &Path, report: &Report) -> Result<(), PipelineError> {
+    bench::report::write(out, report).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })
+}
+
+/// Reads `report.json`.
+pub fn read(folder: &Path) -> Result<Report, PipelineError> {
+    let path = folder.join("report.json");
+    let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
+    let text = std::fs::read_to_string(&path).map_err(|e| fault(format!("{e}; `memlet optimize` writes it")))?;
+    serde_json::from_str(&text).map_err(|e| fault(format!("this is no report: {e}; make one with `memlet optimize RECIPE`")))
+}
+
+fn sizes(program: &Sdfg) -> IndexMap<String, u64> {
+    let size = |dim: &String| program.size_of(dim).eval(&program.sizes).ok().and_then(|n| u64::try_from(n).ok());
+    program.dims.keys().filter_map(|dim| Some((dim.clone(), size(dim)?))).collect()
+}
+
+fn versions(run: &Finished) -> IndexMap<String, String> {
+    [("memlet", env!("CARGO_PKG_VERSION").to_string()), ("worker threads", run.pool.workers().to_string())]
+        .into_iter()
+        .map(|(name, version)| (name.to_string(), version))
+        .collect()
+}
+
+/// What fusion, stacking and free layouts bring, each on top of the one before: one layout for all until the last stages.
+fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, PipelineError> {
+    // A relayout reads a container and writes it.
+    let stage = |name: &str, program: &Sdfg, relayouts: &[&str], time: model::Time, note: String| {
+        let kernels = movement(program).map_err(counted)?;
+        let extra: u64 = relayouts.iter().map(|data| 2 * program.bytes(data).unwrap_or(0)).sum();
+        let moved: u64 = kernels.iter().map(Movement::bytes).sum();
+        Ok::<_, PipelineError>(model::WaterfallStep {
+            name: name.to_string(),
+            launches: Some((kernels.len() + relayouts.len()) as u64),
+            bytes: Some(Quantity::Predicted(Bytes(moved + extra))),
+            time: Some(time),
+            note,
+        })
+    };
+    let whole = |name: &str, program: &Sdfg, timed: &Timed, note: &str| {
+        let relayouts: Vec<&str> = timed.launches.iter().filter_map(|(name, _, _)| rows::relayouted(name)).collect();
+        let ms = median(&timed.step.samples).ok_or_else(|| missing("samples of whole steps"))?;
+        stage(name, program, &relayouts, measured(ms), note.to_string())
+    };
+    let chosen = |name: &str, swept: &Swept, method, note: String| {
+        let selection = swept.select(run.store, method)?;
+        let relayouts: Vec<&str> = selection.relayouts.iter().map(|r| r.relayout.data.as_str()).collect();
+        stage(name, &swept.program, &relayouts, predicted(selection.total_ms), note)
+    };
+    let separate = run.sweeps.variants.first().ok_or_else(|| missing("a fused program"))?;
+    let mut steps = vec![
+        whole("unfused", &run.programs.unfused, plan.baseline, "one kernel for each operator, the best uniform layout")?,
+        chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())?,
+    ];
+    if plan.swept.name != separate.name {
+        let note = format!("contractions stacked: {}; still one uniform layout", plan.swept.name);
+        steps.push(chosen("algebraic", plan.swept, Method::Uniform, note)?);
+    }
+    steps.push(chosen("layouts", plan.swept, Method::Sssp, "layouts along the shortest path, the others inferred".into())?);
+    steps.push(chosen("selection", plan.swept, Method::Exact, "every layout chosen at once, exactly".into())?);
+    steps.push(whole("plan", &plan.candidate.program, plan.timed, "the fastest candidate, timed as a whole")?);
+    Ok(steps)
+}
+
+/// Every plan that was timed; the one that won is ours.
+fn contenders(run: &Finished) -> Vec<model::ContenderTimes> {
+    let timing = |of: &Timed, samples: &[f64]| bench::Timing { name: of.name.clone(), cache: of.step.cache, samples: samples.to_vec() };
+    let times = |(n, t): (usize, &Timed)| {
+        let backward = t.backward_ms.iter().any(|ms| *ms > 0.0).then(|| timing(t, &t.backward_ms));
+        model::ContenderTimes {
+            name: t.name.clone(),
+            ours: n == run.winner,
+            forward: Some(timing(t, &t.forward_ms)),
+            backward,
+            step: Some(t.step.clone()),
+        }
+    };
+    run.timed.iter().enumerate().map(times).collect()
+}
+
+fn movements(run: &Finished) -> Vec<model::MovementRow> {
+    let row = |m: &crate::analyze::MovementRow| model::MovementRow {
+        definition: m.definition.clone(),
+        unfused: Bytes(m.unfused_bytes),
+        fused: Bytes(m.fused_bytes),
+    };
+    run.analysis.movement.iter().map(row).collect()
+}
+
+fn policy(run: &Finished) -> Vec<model::PolicyRow> {
+    let row = |saved: &transforms::recompute::Saved| model::PolicyRow {
+        tensor: saved.container.clone(),
+        policy: match saved.policy {
+            Policy::Saved => model::Policy::Saved,
+            Policy::Recomputed => model::Policy::Recomputed,
+        },
+        bytes: Bytes(saved.bytes),
+        reason: saved.why.clone(),
+    };
+    run.programs.saved.iter().map(row).collect()
+}
+
+/// Pairs that share data: that the others stay apart surprises nobody.
+fn refusals(run: &Finished) -> Vec<model::FusionRefusal> {
+    let refused = run.analysis.refusals.iter().filter(|r| r.neighbours);
+    refused.map(|r| model::FusionRefusal { first: r.first.clone(), second: r.second.clone(), reason: r.reason.clone() }).collect()
+}

@@ -1,0 +1,167 @@
+//! What was measured of the space, and what was chosen from it (Table II, Figs. 4 to 6).
+
+use super::{Finished, Plan, measured, missing, predicted};
+use crate::pipeline::PipelineError;
+use bench::model::{AlgebraicVariant, ConfigEdge, ConfigGraph, ConfigNode, Coverage, KernelSweep, SelectionRow, SweptConfiguration, Time};
+use bench::unit::{Measured, Milliseconds};
+use layouts::config_graph::{self, Step};
+use layouts::problem::{Kernel, KernelSpace};
+use layouts::relayout::RelayoutCosts;
+use layouts::{Model, Tally};
+use sdfg::{Class, Pass};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Layouts drawn in each layer of the configuration graph.
+const DRAWN: usize = 6;
+
+/// Every measured configuration of the plan's kernels.
+pub fn sweeps(run: &Finished, plan: &Plan) -> Vec<KernelSweep> {
+    let classes: BTreeMap<&str, Class> = plan.kernels.iter().map(|k| (k.name.as_str(), k.class)).collect();
+    let mut found = Vec::new();
+    for kernel in &plan.swept.kernels {
+        let in_plan = plan.candidate.configuration.kernels.get(kernel.name());
+        let (mut configurations, mut chosen) = (Vec::new(), None);
+        for m in run.store.of(kernel.key()) {
+            let Some(ms) = run.store.ms(m) else { continue };
+            if in_plan == Some(&m.config) {
+                chosen = Some(configurations.len());
+            }
+            let median = Measured(Milliseconds(ms));
+            configurations.push(SweptConfiguration { label: m.config.to_string(), median, intuitive: kernel.intuitive(&m.config) });
+        }
+        let class = classes.get(kernel.name()).copied().unwrap_or(Class::Elementwise);
+        found.push(KernelSweep { kernel: kernel.name().to_string(), class, configurations, chosen });
+    }
+    found
+}
+
+/// What became of every configuration. Kernels that several programs share count once.
+pub fn coverage(run: &Finished) -> Coverage {
+    let mut seen = BTreeSet::new();
+    let mut total = Tally::default();
+    for swept in run.sweeps.variants.iter().chain([&run.sweeps.unfused]) {
+        for kernel in swept.problem.kernels.iter().filter(|k| seen.insert(&k.key)) {
+            if let Some(tally) = swept.report.tallies.get(&kernel.name) {
+                total += *tally;
+            }
+        }
+    }
+    Coverage {
+        enumerated: total.enumerated,
+        identical: total.identical,
+        bounded_out: total.bounded,
+        raced: total.raced,
+        full: total.full,
+        unfit: total.mismatch + total.failed,
+        not_reached: total.not_reached,
+    }
+}
+
+/// What each method chooses for each program, against the fastest of every kernel in whichever program that is least.
+pub fn selection(run: &Finished) -> Vec<SelectionRow> {
+    let all = || run.choices.iter().flat_map(|c| c.selections.iter().map(move |s| (c, s)));
+    let least = all().map(|(_, s)| s.sum_of_minima_ms).fold(f64::INFINITY, f64::min);
+    let row = |(choice, s): (&crate::pipeline::optimize::Choices, &layouts::Selection)| {
+        let program = run.sweeps.variants.get(choice.swept).map(|v| v.name.as_str()).unwrap_or_default();
+        SelectionRow {
+            method: format!("{program} · {}", s.method),
+            total: predicted(s.total_ms),
+            lower_bound: predicted(least),
+            proven: s.proven,
+        }
+    };
+    all().map(row).collect()
+}
+
+/// Contractions apart and stacked: the fastest of each, over those that not all programs have in common.
+pub fn algebraic(run: &Finished, plan: &Plan) -> Vec<AlgebraicVariant> {
+    let variants = &run.sweeps.variants;
+    if variants.len() < 2 {
+        return vec![];
+    }
+    let contractions: BTreeSet<&str> = variants
+        .iter()
+        .flat_map(|v| &v.kernels)
+        .filter(|k| matches!(&k.spec.unit, sdfg::Unit::Operation(o) if o.class() == Class::Contraction))
+        .map(|k| k.key())
+        .collect();
+    let common = |key: &str| variants.iter().all(|v| v.problem.kernels.iter().any(|k| k.key == key));
+    let time = |kernels: &[Kernel], pass: Pass| -> Option<Time> {
+        let concerned = kernels.iter().filter(|k| k.pass == pass && contractions.contains(k.key.as_str()) && !common(&k.key));
+        let least = |k: &Kernel| run.store.of(&k.key).filter_map(|m| run.store.ms(m)).min_by(f64::total_cmp);
+        let total = concerned.map(least).sum::<Option<f64>>()?;
+        (total > 0.0).then(|| measured(total))
+    };
+    let groups: BTreeSet<String> =
+        transforms::algebraic::groups(&run.programs.operators).into_iter().map(|g| g.weights.join(", ")).collect();
+    let site = groups.into_iter().collect::<Vec<_>>().join("; ");
+    variants
+        .iter()
+        .map(|v| AlgebraicVariant {
+            site: site.clone(),
+            variant: v.name.clone(),
+            forward: time(&v.problem.kernels, Pass::Forward),
+            backward: time(&v.problem.kernels, Pass::Backward),
+            chosen: v.name == plan.swept.name,
+        })
+        .collect()
+}
+
+/// The chain of forward kernels with, in each layer, the plan's layout and the fastest others.
+pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, PipelineError> {
+    let problem = &plan.swept.problem;
+    let costs = RelayoutCosts::new(problem, run.store);
+    let model = Model::new(problem, run.store, &costs)?;
+    let graph = config_graph::ConfigGraph::new(&model);
+    let configuration = &plan.candidate.configuration;
+    // As held between kernels; behind a possible relayout, as the next kernel takes it.
+    let in_plan = |node: &config_graph::ConfigNode| {
+        let taken = graph.chain.get(node.layer).filter(|_| node.settled).and_then(|n| model.factors.get(*n));
+        let taken = taken.and_then(|f| configuration.kernels.get(&f.name)).and_then(|c| c.layouts.get(&node.data));
+        taken.or_else(|| configuration.layouts.get(&node.data)) == Some(&node.layout)
+    };
+    let mut least = vec![f64::INFINITY; graph.nodes.len()];
+    for edge in &graph.edges {
+        for end in [edge.from, edge.to] {
+            if let Some(least) = least.get_mut(end) {
+                *least = least.min(edge.ms);
+            }
+        }
+    }
+    let layer_of = |node: &config_graph::ConfigNode| 2 * node.layer + usize::from(node.settled);
+    let mut layers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (n, node) in graph.nodes.iter().enumerate() {
+        layers.entry(layer_of(node)).or_default().push(n);
+    }
+    let mut shown = ConfigGraph::default();
+    let mut place: BTreeMap<usize, usize> = BTreeMap::new();
+    for members in layers.values_mut() {
+        let node = |n: &usize| graph.nodes.get(*n).ok_or_else(|| missing("every node of the configuration graph"));
+        let mut ranked = members.iter().map(|n| Ok((!in_plan(node(n)?), least[*n], *n))).collect::<Result<Vec<_>, PipelineError>>()?;
+        ranked.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+        for (other, _, n) in ranked.into_iter().take(DRAWN) {
+            let at = node(&n)?;
+            place.insert(n, shown.nodes.len());
+            shown.nodes.push(ConfigNode { layer: shown.layers.len(), label: at.layout.to_string(), chosen: !other });
+        }
+        let first = node(members.first().ok_or_else(|| missing("a node in every layer"))?)?;
+        shown.layers.push(match first.settled {
+            true if first.layer == graph.chain.len() => format!("{}, as wanted", first.data),
+            true => format!("{}, as read", first.data),
+            false => first.data.clone(),
+        });
+    }
+    for edge in &graph.edges {
+        let (Some(from), Some(to)) = (place.get(&edge.from), place.get(&edge.to)) else { continue };
+        let label = match &edge.step {
+            Step::Kernel { factor, .. } => model.factors.get(*factor).map(|f| f.name.clone()).unwrap_or_default(),
+            Step::Relayout if edge.ms > 0.0 => "relayout".to_string(),
+            Step::Relayout => "kept".to_string(),
+        };
+        let chosen = [from, to].iter().all(|n| shown.nodes.get(**n).is_some_and(|n| n.chosen));
+        shown.edges.push(ConfigEdge { from: *from, to: *to, label, time: Measured(Milliseconds(edge.ms)), chosen });
+    }
+    shown.omitted_nodes = (graph.nodes.len() - shown.nodes.len()) as u64;
+    shown.omitted_edges = (graph.edges.len() - shown.edges.len()) as u64;
+    Ok(shown)
+}

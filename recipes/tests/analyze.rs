@@ -1,0 +1,90 @@
+//! The analysis as the command gives it.
+
+use recipes::cli::RecipeArgs;
+use recipes::cli::analyze::{Analyze, Graph};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+fn command(recipe: &str) -> Analyze {
+    let recipe = RecipeArgs { recipe: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(recipe), sizes: vec![] };
+    Analyze { recipe, json: false, verify_each: false, graph: None, refusals: false }
+}
+
+fn output(command: &Analyze) -> String {
+    let mut out = Vec::new();
+    command.run(&mut out).expect("the analysis");
+    String::from_utf8(out).expect("text")
+}
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn json_has_the_documented_keys() {
+    let text = output(&Analyze { json: true, ..command("bert-large-encoder.yaml") });
+    let all: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(keys(&all), BTreeSet::from(["kernels", "movement", "operators", "refusals", "totals"]));
+    let counts = ["class", "flop", "flop_per_byte", "input_elements", "name", "output_elements"];
+    assert_eq!(keys(&all["operators"][0]), BTreeSet::from(counts));
+    assert_eq!(keys(&all["totals"]), BTreeSet::from(["contraction", "elementwise", "normalization"]));
+    assert_eq!(keys(&all["totals"]["contraction"]), BTreeSet::from(["flop"]));
+    assert_eq!(keys(&all["movement"][0]), BTreeSet::from(["definition", "fused_bytes", "reduction", "unfused_bytes"]));
+    let kernel: BTreeSet<&str> = counts.into_iter().chain(["covers", "operators"]).collect();
+    assert_eq!(keys(&all["kernels"][0]), kernel);
+    let flop: u64 = all["operators"].as_array().expect("a list").iter().map(|o| o["flop"].as_u64().expect("a count")).sum();
+    let totals: u64 =
+        ["contraction", "normalization", "elementwise"].iter().map(|c| all["totals"][c]["flop"].as_u64().expect("a count")).sum();
+    assert_eq!(flop, totals);
+}
+
+/// One operator per kernel against fused: less than 70% of the bytes remain, contractions included.
+#[test]
+fn fusion_of_the_encoder_layer_saves_three_tenths() {
+    let text = output(&Analyze { json: true, ..command("bert-large-encoder.yaml") });
+    let all: Value = serde_json::from_str(&text).expect("JSON");
+    let rows = all["movement"].as_array().expect("a list");
+    let row = rows
+        .iter()
+        .find(|r| r["definition"] == "one operator per kernel throughout, masks stored in neither, contractions included")
+        .expect("the definition");
+    let (unfused, fused) = (row["unfused_bytes"].as_u64().expect("bytes"), row["fused_bytes"].as_u64().expect("bytes"));
+    assert!(fused * 10 <= unfused * 7, "{fused} of {unfused} bytes");
+    assert_eq!(row["reduction"].as_f64(), Some(1.0 - fused as f64 / unfused as f64));
+}
+
+#[test]
+fn every_recipe_is_analysed() {
+    for recipe in ["mha", "mha-cross", "mha-general", "bert-large-encoder", "bert-base-encoder", "gpt2-decoder", "mlp", "softmax"] {
+        let text = output(&command(&format!("{recipe}.yaml")));
+        assert!(text.contains("Kernels after fusion"), "{recipe}: {text}");
+    }
+}
+
+#[test]
+fn sizes_can_be_set() {
+    let json = |sizes: Vec<(String, i64)>| -> Value {
+        let mut command = Analyze { json: true, ..command("mha.yaml") };
+        command.recipe.sizes = sizes;
+        serde_json::from_str(&output(&command)).expect("JSON")
+    };
+    let flop = |all: &Value| all["totals"]["elementwise"]["flop"].as_u64().expect("a count");
+    // Element-wise work is linear in the batch.
+    assert_eq!(flop(&json(vec![("b".into(), 16)])), 2 * flop(&json(vec![])));
+}
+
+#[test]
+fn refusals_name_both_kernels_and_the_reason() {
+    let text = output(&Analyze { refusals: true, ..command("mha.yaml") });
+    let line = text.lines().find(|l| l.starts_with("beta ") && l.contains("is a contraction")).expect("a refusal");
+    assert!(line.contains("alpha") && line.contains("mha.yaml:"), "{line}");
+}
+
+#[test]
+fn graphs_are_printed_alone() {
+    let dot = output(&Analyze { graph: Some(Graph::Dot), ..command("softmax.yaml") });
+    assert!(dot.starts_with("digraph"), "{dot}");
+    let text = output(&Analyze { graph: Some(Graph::Text), ..command("softmax.yaml") });
+    sdfg::text::parse(&text).expect("the text form");
+}

@@ -1,0 +1,185 @@
+//! The comparison with peers, with scripts in their place: who is timed, who is not and why, and who runs when.
+//!
+//! With `MEMLET_TORCH` and `MEMLET_JAX` set to Pythons, the real workers are checked too, at tiny sizes.
+
+use recipes::compare::worker::write_scripts;
+use recipes::compare::{CompareError, Contender, Ours, Outcome, Precision, Report, Setup, StepTime, Variant, compare, contenders};
+use recipes::load::{Recipe, load};
+use recipes::pipeline::PipelineError;
+use recipes::pipeline::programs::operators;
+use recipes::pipeline::tensors::{drawn, results, write};
+use sdfg::Sdfg;
+use sdfg::interpret::{Run, Tensors, interpret};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The oracle in the place of a plan; notes its turns where the workers note theirs.
+struct Oracle {
+    program: Sdfg,
+    given: Tensors,
+    found: Tensors,
+    folder: PathBuf,
+}
+
+impl Oracle {
+    fn note(&self, what: &str) {
+        let mut turns = fs::OpenOptions::new().create(true).append(true).open(self.folder.join("turns")).unwrap();
+        writeln!(turns, "ours {what}").unwrap();
+    }
+}
+
+impl Ours for Oracle {
+    fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
+        self.given = tensors.clone();
+        Ok(())
+    }
+
+    fn step(&mut self, dropout: bool) -> Result<StepTime, PipelineError> {
+        self.note("begins");
+        self.found = interpret(&self.program, &self.given, &Run { seed: 1, step: 0, dropout })?;
+        self.note("ends");
+        Ok(StepTime { forward_ms: 2.0, backward_ms: 4.0, step_ms: 6.0 })
+    }
+
+    fn results(&mut self) -> Result<Tensors, PipelineError> {
+        Ok(results(&self.program).iter().map(|c| (c.name.clone(), self.found[&c.name].clone())).collect())
+    }
+}
+
+fn recipe(name: &str) -> Recipe {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml"));
+    let sizes = [("b", 2), ("j", 5), ("h", 3), ("p", 4), ("i", 12), ("u", 10)].map(|(d, n)| (d.to_string(), n));
+    let known = if name == "mha" { &sizes[..5] } else { &sizes[..] };
+    load(&path, known).unwrap()
+}
+
+fn compared(recipe: &Recipe, contenders: &[Contender], folder: &Path, rounds: usize) -> Result<Report, CompareError> {
+    let (program, _) = operators(recipe).unwrap();
+    let tensors = drawn(&program, 1).unwrap();
+    let mut ours = Oracle { program, given: Tensors::new(), found: Tensors::new(), folder: folder.to_path_buf() };
+    let setup = Setup { recipe, tensors: &tensors, seed: 1, contenders, threads: 2, rounds, dropout: true, folder };
+    compare(&setup, &mut ours, &mut |_| {})
+}
+
+/// `python3`, if there is one.
+fn python() -> Option<PathBuf> {
+    let found = Command::new("python3").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+    if !found {
+        eprintln!("skipped: this test needs python3 in the path");
+    }
+    found.then(|| PathBuf::from("python3"))
+}
+
+/// A folder with the stand-in for both workers, and what it says are its results: ours, dropout off.
+fn stage(recipe: &Recipe) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["torch_worker.py", "jax_worker.py"] {
+        fs::write(folder.path().join(name), include_str!("compare_support/worker.py")).unwrap();
+    }
+    let (program, _) = operators(recipe).unwrap();
+    let run = Run { seed: 1, step: 0, dropout: false };
+    let found = interpret(&program, &drawn(&program, 1).unwrap(), &run).unwrap();
+    let truth: Tensors = results(&program).iter().map(|c| (c.name.clone(), found[&c.name].clone())).collect();
+    write(&folder.path().join("truth.safetensors"), &truth, &program).unwrap();
+    folder
+}
+
+#[test]
+fn only_who_agrees_is_timed_and_everyone_is_accounted_for() {
+    let Some(python) = python() else { return };
+    let recipe = recipe("mha");
+    let folder = stage(&recipe);
+    let all = contenders(&Variant::ALL, Some(&python), Some(&python));
+    let report = compared(&recipe, &all, folder.path(), 3).unwrap();
+    let outcomes: Vec<String> = report
+        .rows
+        .iter()
+        .map(|row| {
+            let what = match &row.outcome {
+                Outcome::Timed { ratio, samples, .. } => format!("timed {} times, {}", samples.len(), ratio.median),
+                Outcome::Mismatch { .. } => "mismatch".to_string(),
+                Outcome::Failed { why } => why.clone(),
+            };
+            format!("{} {}: {what}", row.variant, row.precision)
+        })
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            "eager highest: timed 3 times, 0.5",
+            "eager medium: timed 3 times, 0.5",
+            "sdpa highest: mismatch",
+            "sdpa medium: mismatch",
+            "compile highest: compile, highest: RuntimeError: no compiler",
+            "compile medium: compile, medium: RuntimeError: no compiler",
+            "compile-sdpa highest: compile-sdpa, highest ended without an answer; the last it wrote: out of memory",
+            "compile-sdpa medium: compile-sdpa, medium ended without an answer; the last it wrote: out of memory",
+            "jax highest: jax, highest gave an answer that is none: expected value at line 1 column 1",
+            "jax-rbg highest: jax-rbg, highest: gone",
+        ]
+    );
+    assert_eq!(report.exit_code(), 3);
+    assert_eq!(report.rows[0].versions["threads"], "2");
+    let text = report.text(false);
+    assert!(text.contains("best peer is eager, highest: its time ÷ ours is 0.500"), "{text}");
+    assert!(serde_json::to_string(&report).unwrap().contains("\"samples\""));
+}
+
+#[test]
+fn turns_alternate_and_never_overlap() {
+    let Some(python) = python() else { return };
+    let recipe = recipe("mha");
+    let folder = stage(&recipe);
+    let two = contenders(&[Variant::Eager, Variant::JaxRbg], Some(&python), Some(&python));
+    let two: Vec<Contender> = two.into_iter().filter(|c| c.precision == Precision::Highest).collect();
+    let report = compared(&recipe, &two, folder.path(), 1).unwrap();
+    assert_eq!(report.exit_code(), 0);
+    let turns = fs::read_to_string(folder.path().join("turns")).unwrap();
+    // Between our first two steps and the race, seven rounds find out how eager's threads wait best.
+    let probed = 4..4 + 7 * 2 * 4;
+    let (probes, lines): (Vec<_>, Vec<_>) = turns.lines().enumerate().partition(|(n, _)| probed.contains(n));
+    assert!(probes.iter().all(|(_, line)| line.starts_with("eager")));
+    let lines: Vec<&str> = lines.into_iter().map(|(_, line)| line).collect();
+    // Each turn is an untimed step and a timed one; ours ran twice before, for its results and with dropout.
+    let expected: Vec<String> = ["ours", "ours", "eager", "ours", "jax-rbg"]
+        .iter()
+        .flat_map(|who| ["begins", "ends", "begins", "ends"].map(|what| format!("{who} {what}")))
+        .collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_wrong_request_names_what_is_missing() {
+    let recipe = recipe("mha");
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = compared(&recipe, &[], folder.path(), 3).unwrap_err();
+    assert_eq!((nobody.exit_code(), nobody.to_string().contains("--torch")), (2, true));
+    let nowhere = contenders(&[Variant::Eager], Some(&PathBuf::from("/no/such/python")), None);
+    let missing = compared(&recipe, &nowhere, folder.path(), 3).unwrap_err();
+    assert_eq!(missing.exit_code(), 4, "{missing}");
+    assert_eq!(compared(&recipe, &nowhere, folder.path(), 0).unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn frameworks_agree_with_the_oracle() {
+    let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
+    let (torch, jax) = (named("MEMLET_TORCH"), named("MEMLET_JAX"));
+    let variants: &[Variant] = match std::env::var("MEMLET_PEERS").as_deref() {
+        Ok("all") => &Variant::ALL,
+        _ => &[Variant::Eager, Variant::Sdpa, Variant::Jax, Variant::JaxRbg],
+    };
+    let all = contenders(variants, torch.as_ref(), jax.as_ref());
+    if all.is_empty() {
+        eprintln!("skipped: set MEMLET_TORCH or MEMLET_JAX to the Python of an environment that has the framework");
+        return;
+    }
+    for name in ["mha", "bert-base-encoder", "bert-large-encoder"] {
+        let folder = tempfile::tempdir().unwrap();
+        write_scripts(folder.path()).unwrap();
+        let report = compared(&recipe(name), &all, folder.path(), 2).unwrap();
+        println!("{}", report.text(false));
+        assert_eq!(report.exit_code(), 0, "{name}");
+    }
+}

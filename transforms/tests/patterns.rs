@@ -1,0 +1,331 @@
+//! The four patterns of fusion (Fig. 3 of "Data Movement Is All You Need"), each as a readable pair before → after, and
+//! what is refused, with the place that the refusal points at.
+
+use ndarray::{ArrayD, IxDyn};
+use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::text::{parse_scalar, print_scope};
+use sdfg::{
+    Combine, Computation, Container, Dtype, Expr, Index, IndexKind, Item, Memlet, Op, Operand, Operation, Origin, Pass, Role, Scalar,
+    Scope, Sdfg, StateId, Tasklet, Unit,
+};
+use transforms::{Fusion, Options, Reason, Refusal, Stop, fixpoint};
+
+struct Builder {
+    program: Sdfg,
+    state: StateId,
+    line: u32,
+}
+
+/// `x[i,j-1]` as container and subscripts.
+fn access(text: &str) -> (String, Vec<Expr>) {
+    let (data, rest) = text.split_once('[').expect("an access");
+    let inside = rest.trim_end_matches(']');
+    let subscripts = inside.split(',').filter(|s| !s.is_empty()).map(|s| s.trim().parse().expect("a subscript"));
+    (data.to_string(), subscripts.collect())
+}
+
+impl Builder {
+    /// Containers as `x[i,j]`: inputs, transients, outputs. Sizes: i=3, j=4, k=5, of one letter each.
+    fn new(inputs: &[&str], transients: &[&str], outputs: &[&str]) -> Self {
+        let mut program = Sdfg::new("pattern");
+        for (dim, size) in [("i", 3), ("j", 4), ("k", 5)] {
+            program.dims.insert(dim.into(), Expr::sym(dim));
+            program.sizes.insert(dim.into(), size);
+        }
+        for (role, names) in [(Role::Input, inputs), (Role::Transient, transients), (Role::Output, outputs)] {
+            for name in names {
+                let (data, dims) = access(name);
+                let dims: Vec<String> = dims.iter().map(Expr::to_string).collect();
+                let dims: Vec<&str> = dims.iter().map(String::as_str).collect();
+                program.add_container(Container::new(data, &dims, Dtype::F64, role));
+            }
+        }
+        let state = program.add_state("forward");
+        Builder { program, state, line: 0 }
+    }
+
+    fn origin(&mut self) -> Option<Origin> {
+        self.line += 1;
+        Some(Origin { file: "pattern.yaml".into(), line: self.line, column: 3 })
+    }
+
+    /// A kernel of one tasklet: `out = code` over indices, `a`, `b`, … in the code being the reads in order.
+    fn map(self, name: &str, indices: &[&str], out: &str, code: &str, reads: &[&str]) -> Self {
+        self.kernel(name, indices, out, None, code, reads)
+    }
+
+    /// The same, summed over the indices that `out` lacks.
+    fn sum(self, name: &str, indices: &[&str], out: &str, code: &str, reads: &[&str]) -> Self {
+        self.kernel(name, indices, out, Some(Combine::Sum), code, reads)
+    }
+
+    fn kernel(mut self, name: &str, indices: &[&str], out: &str, combine: Option<Combine>, code: &str, reads: &[&str]) -> Self {
+        let (data, subscripts) = access(out);
+        let kept: Vec<String> = subscripts.iter().flat_map(Expr::symbols).collect();
+        let kind = |i: &str| if kept.iter().any(|k| k == i) { IndexKind::Independent } else { IndexKind::Reduction };
+        let indices = indices.iter().map(|i| Index::over(*i, *i, self.program.size_of(i), kind(i))).collect();
+        let read = |(n, text): (usize, &&str)| {
+            let (data, subscripts) = access(text);
+            let shifted = subscripts.iter().any(|s| s.as_sym().is_none());
+            let memlet = Memlet { fill: shifted.then_some(0.0), ..Memlet::at(data, subscripts) };
+            (char::from(b'a' + n as u8).to_string(), memlet)
+        };
+        let origin = self.origin();
+        let tasklet =
+            Tasklet { name: name.into(), code: vec![("out".into(), parse_scalar(code).expect("code"))], operator: name.into(), origin };
+        let writes = vec![("out".into(), Memlet::at(data, subscripts).with_wcr(combine))];
+        let computation = Computation { tasklet, reads: reads.iter().enumerate().map(read).collect(), writes };
+        let scope = Scope::new(name, indices, vec![Item::Tasklet(computation)]);
+        self.program.insert_scope(self.state, &scope).expect("a scope");
+        self
+    }
+
+    /// `out = Σ a·b` over the indices that `out` lacks.
+    fn contraction(mut self, name: &str, indices: &[&str], out: &str, a: &str, b: &str) -> Self {
+        let operand = |connector: &str, text: &str| {
+            let (data, subscripts) = access(text);
+            Operand { connector: connector.into(), data, subscripts }
+        };
+        let operation = Operation {
+            name: name.into(),
+            op: Op::Contraction { scale: Scalar::Const(1.0) },
+            indices: indices.iter().map(|i| (i.to_string(), i.to_string())).collect(),
+            inputs: vec![operand("a", a), operand("b", b)],
+            outputs: vec![operand("out", out)],
+            pass: Pass::Forward,
+            origin: self.origin(),
+        };
+        self.program.insert_operation(self.state, &operation).expect("an operation");
+        self
+    }
+}
+
+fn kernels(program: &Sdfg) -> String {
+    let show = |unit: Unit| match unit {
+        Unit::Scope(scope) => print_scope(&scope),
+        other => format!("{}\n", other.name()),
+    };
+    program.units().into_iter().map(|(_, _, unit)| show(unit)).collect()
+}
+
+/// Lines without the indentation that they all share.
+fn flush(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    let margin = lines.iter().map(|l| l.len() - l.trim_start().len()).min().unwrap_or(0);
+    lines.into_iter().map(|l| format!("{}\n", &l[margin..])).collect()
+}
+
+fn results(program: &Sdfg) -> Tensors {
+    let drawn = |c: &Container| {
+        let shape = program.shape_of(&c.name).expect("sizes");
+        let values = sdfg::random::tensor(7, &c.name, shape.iter().product());
+        (c.name.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).expect("a shape"))
+    };
+    let inputs = program.containers.values().filter(|c| c.role == Role::Input).map(drawn).collect();
+    interpret(program, &inputs, &Run { seed: 1, step: 0, dropout: true }).expect("a run")
+}
+
+/// Fuses to a fixed point; both texts must match, and the results must be the same to the last bit: no pattern here
+/// changes the order of a sum.
+fn becomes(built: Builder, before: &str, after: &str) {
+    assert_eq!(kernels(&built.program), flush(before));
+    let outcome = fixpoint(&built.program, &[&Fusion::default()], &Options::default()).expect("fusion");
+    assert_eq!(outcome.stop, Stop::Fixpoint);
+    assert_eq!(kernels(&outcome.program), flush(after));
+    let (want, got) = (results(&built.program), results(&outcome.program));
+    for output in built.program.containers.values().filter(|c| c.role == Role::Output) {
+        assert_eq!(want[&output.name], got[&output.name], "{}", output.name);
+    }
+}
+
+#[test]
+fn producer_and_consumer_over_equal_spaces() {
+    becomes(
+        Builder::new(&["x[i,j]", "c[i]"], &["t[i,j]"], &["y[i,j]"]).map("bias", &["i", "j"], "t[i,j]", "a + b", &["x[i,j]", "c[i]"]).map(
+            "relu",
+            &["i", "j"],
+            "y[i,j]",
+            "max(a, 0.0)",
+            &["t[i,j]"],
+        ),
+        "
+        map i=0:i, j=0:j { t[i, j] = x[i, j] + c[i] }
+        map i=0:i, j=0:j { y[i, j] = max(t[i, j], 0.0) }
+        ",
+        "
+        map i=0:i, j=0:j {
+          t[] = x[i, j] + c[i]
+          y[i, j] = max(t[], 0.0)
+        }
+        ",
+    );
+}
+
+#[test]
+fn producer_and_consumer_that_reduces() {
+    becomes(
+        Builder::new(&["x[i,j]"], &["t[i,j]"], &["s[i]"]).map("square", &["i", "j"], "t[i,j]", "a * a", &["x[i,j]"]).sum(
+            "sum",
+            &["i", "j"],
+            "s[i]",
+            "a",
+            &["t[i,j]"],
+        ),
+        "
+        map i=0:i, j=0:j { t[i, j] = x[i, j]*x[i, j] }
+        map i=0:i, j=0:j reduction { s[i] += t[i, j] }
+        ",
+        "
+        map i=0:i, j=0:j {
+          t[] = x[i, j]*x[i, j]
+          s[i] += t[]
+        }
+        ",
+    );
+}
+
+/// The reduction comes first: only the outer index is shared, and the sum stays in a register.
+#[test]
+fn reduction_and_consumer_share_the_outer_index() {
+    becomes(
+        Builder::new(&["x[i,j]"], &["s[i]"], &["y[i,j]"]).sum("sum", &["i", "j"], "s[i]", "a", &["x[i,j]"]).map(
+            "scale",
+            &["i", "j"],
+            "y[i,j]",
+            "a / b",
+            &["x[i,j]", "s[i]"],
+        ),
+        "
+        map i=0:i, j=0:j reduction { s[i] += x[i, j] }
+        map i=0:i, j=0:j { y[i, j] = x[i, j]/s[i] }
+        ",
+        "
+        map i=0:i {
+          map j=0:j reduction { s[] += x[i, j] }
+          map j=0:j { y[i, j] = x[i, j]/s[] }
+        }
+        ",
+    );
+}
+
+#[test]
+fn siblings_read_their_input_once() {
+    becomes(
+        Builder::new(&["x[i,j]"], &[], &["y[i,j]", "s[j]"]).map("exp", &["i", "j"], "y[i,j]", "exp(a)", &["x[i,j]"]).sum(
+            "sum",
+            &["i", "j"],
+            "s[j]",
+            "a",
+            &["x[i,j]"],
+        ),
+        "
+        map i=0:i, j=0:j { y[i, j] = exp(x[i, j]) }
+        map i=0:i reduction, j=0:j { s[j] += x[i, j] }
+        ",
+        "
+        map i=0:i, j=0:j {
+          y[i, j] = exp(x[i, j])
+          s[j] += x[i, j]
+        }
+        ",
+    );
+}
+
+#[test]
+fn independent_kernels_over_equal_spaces_save_a_launch() {
+    becomes(
+        Builder::new(&["x[i,j]", "u[i,j]"], &[], &["y[i,j]", "v[i,j]"]).map("exp", &["i", "j"], "y[i,j]", "exp(a)", &["x[i,j]"]).map(
+            "neg",
+            &["i", "j"],
+            "v[i,j]",
+            "-a",
+            &["u[i,j]"],
+        ),
+        "
+        map i=0:i, j=0:j { y[i, j] = exp(x[i, j]) }
+        map i=0:i, j=0:j { v[i, j] = -u[i, j] }
+        ",
+        "
+        map i=0:i, j=0:j {
+          y[i, j] = exp(x[i, j])
+          v[i, j] = -u[i, j]
+        }
+        ",
+    );
+}
+
+/// What is refused in the program as it stands.
+fn refusals(built: &Builder) -> Vec<Refusal> {
+    let outcome = fixpoint(&built.program, &[&Fusion::default()], &Options::default()).expect("fusion");
+    assert!(outcome.steps.is_empty(), "{:?}", outcome.steps);
+    outcome.refusals
+}
+
+/// The refusal of a pair: its reason, after its place has been checked.
+fn refused<'a>(refusals: &'a [Refusal], first: &str, second: &str, line: u32) -> &'a Reason {
+    let found =
+        refusals.iter().find(|r| r.units == [first, second]).unwrap_or_else(|| panic!("no refusal of {first}, {second}: {refusals:?}"));
+    assert_eq!(found.origin.as_ref().map(|o| (o.file.as_str(), o.line)), Some(("pattern.yaml", line)));
+    assert!(found.to_string().contains(&format!("pattern.yaml:{line}:3")), "{found}");
+    &found.reason
+}
+
+#[test]
+fn contractions_stay_kernels_of_their_own() {
+    let built = Builder::new(&["x[i,k]", "w[k,j]", "c[j]"], &["t[i,j]"], &["y[i,j]"])
+        .contraction("dot", &["i", "j", "k"], "t[i,j]", "x[i,k]", "w[k,j]")
+        .map("bias", &["i", "j"], "y[i,j]", "a + b", &["t[i,j]", "c[j]"]);
+    let refusals = refusals(&built);
+    assert_eq!(refused(&refusals, "dot", "bias", 2), &Reason::Contraction { unit: "dot".into() });
+}
+
+/// first → dot → last, and first → last: fused, dot would need the kernel that needs dot.
+#[test]
+fn what_runs_between_is_not_jumped_over() {
+    let built = Builder::new(&["x[i,k]", "w[k,j]"], &["t[i,k]", "s[i,j]"], &["y[i,j]"])
+        .map("first", &["i", "k"], "t[i,k]", "exp(a)", &["x[i,k]"])
+        .contraction("dot", &["i", "j", "k"], "s[i,j]", "t[i,k]", "w[k,j]")
+        .map("last", &["i", "j"], "y[i,j]", "a + b", &["s[i,j]", "t[i,j]"]);
+    let refusals = refusals(&built);
+    assert_eq!(refused(&refusals, "first", "last", 3), &Reason::Cycle { between: "dot".into() });
+}
+
+/// Iteration i reads what iteration i-1 wrote.
+#[test]
+fn a_shifted_read_is_not_local() {
+    let built = Builder::new(&["x[i]"], &["t[i]"], &["y[i]"]).map("exp", &["i"], "t[i]", "exp(a)", &["x[i]"]).map(
+        "difference",
+        &["i"],
+        "y[i]",
+        "a - b",
+        &["t[i]", "t[i-1]"],
+    );
+    let refusals = refusals(&built);
+    let space = || "i".to_string();
+    let want = Reason::NoSharedIndex { first: "exp".into(), first_space: space(), second: "difference".into(), second_space: space() };
+    assert_eq!(refused(&refusals, "exp", "difference", 2), &want);
+}
+
+/// The sum over everything is complete only after all iterations.
+#[test]
+fn a_whole_sum_shares_no_index_with_its_reader() {
+    let built = Builder::new(&["x[i]"], &["s[]"], &["y[i]"]).sum("sum", &["i"], "s[]", "a", &["x[i]"]).map(
+        "scale",
+        &["i"],
+        "y[i]",
+        "a / b",
+        &["x[i]", "s[]"],
+    );
+    let refusals = refusals(&built);
+    assert!(matches!(refused(&refusals, "sum", "scale", 2), Reason::NoSharedIndex { .. }));
+}
+
+#[test]
+fn strangers_over_different_spaces_stay_apart() {
+    let built = Builder::new(&["x[i,j]", "u[i,k]"], &[], &["y[i,j]", "v[i,k]"])
+        .map("exp", &["i", "j"], "y[i,j]", "exp(a)", &["x[i,j]"])
+        .map("neg", &["i", "k"], "v[i,k]", "-a", &["u[i,k]"]);
+    let refusals = refusals(&built);
+    let want = Reason::SpacesDiffer { first_space: "i,j".into(), second_space: "i,k".into() };
+    assert_eq!(refused(&refusals, "exp", "neg", 2), &want);
+}
