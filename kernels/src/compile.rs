@@ -10,8 +10,13 @@ use std::sync::{Mutex, OnceLock};
 
 /// Fast code without `-ffast-math`: at link time that would make the whole process flush subnormals, and −∞ masks and NaN
 /// must keep their meaning.
-const FLAGS: [&str; 13] = [
-    "-O3",
+///
+/// `-O2` with the vectoriser's full cost model takes half the time of `-O3`, which unrolls and splits loops whose time is in
+/// memory anyway.
+const FLAGS: [&str; 15] = [
+    "-O2",
+    "-ftree-vectorize",
+    "-fvect-cost-model=dynamic",
     "-march=native",
     "-std=gnu11",
     "-ffp-contract=fast",

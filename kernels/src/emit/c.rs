@@ -111,7 +111,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         }
     }
 
-    let mut text = header(spec, nest, config);
+    let mut text = header(spec, nest);
     text += &format!("#define LANES {}\n", nest.lanes);
     text += if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
     text += include_str!("prelude.c");
@@ -182,17 +182,13 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     })
 }
 
-fn header(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> String {
+fn header(spec: &KernelSpec, nest: &LoopNest) -> String {
     let mut text = format!("/* {}\n *\n", spec.name);
     for line in &nest.about {
         text += &format!(" * {}\n", line.replace("*/", "* /"));
     }
+    // No layouts: configurations that differ in strides alone share one compiled text.
     text += &format!(" *\n * vector along {}", nest.vector.as_deref().unwrap_or("nothing"));
-    for (data, layout) in &config.layouts {
-        if let Some(inner) = layout.innermost() {
-            text += &format!("; {data} has {inner} innermost");
-        }
-    }
     text += "\n */\n";
     text
 }

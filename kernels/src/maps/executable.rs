@@ -61,10 +61,29 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
     })
 }
 
+/// The C text of a scope under a configuration and the integers that it is given.
+///
+/// # Errors
+/// Scopes that cannot be generated.
+pub fn text(spec: &KernelSpec, config: &KernelConfig) -> Result<String, KernelError> {
+    let source = emit(spec, &super::lower(spec, config)?, config)?;
+    Ok(format!("{}\n{:?}\n", source.text, source.integers))
+}
+
 impl MapKernel {
     /// Whether results are written around the caches; by default if all arguments together do not fit them.
     pub fn streaming(self, streams: bool) -> Self {
         MapKernel { streams, ..self }
+    }
+
+    /// The same kernel made of changed C text: for tests that plant faults.
+    ///
+    /// # Errors
+    /// A compiler that is missing or refuses.
+    pub fn rewritten(mut self, toolchain: &Toolchain, rewrite: impl FnOnce(&str) -> String) -> Result<Self, KernelError> {
+        self.source.text = rewrite(&self.source.text);
+        self.entry = toolchain.load(&self.name, &self.source)?;
+        Ok(self)
     }
 
     fn masks(&self, context: &RunContext) -> Vec<Keep> {

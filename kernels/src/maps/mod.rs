@@ -8,7 +8,7 @@ mod relayout;
 mod space;
 pub(crate) mod stream;
 
-pub use executable::{MapKernel, compile};
+pub use executable::{MapKernel, compile, text};
 pub use lower::{lower, slope};
 pub use relayout::relayout;
 pub use space::MapSpace;

@@ -1,11 +1,12 @@
 //! Every configuration of a map kernel: layouts of its tensors × vector index × loop order × lanes × place of reductions.
 
 use super::flatten::flatten;
+use super::lower::slope;
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use indexmap::IndexSet;
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Layout, Unit};
+use sdfg::{Expr, Layout, Scalar, Unit};
 use std::fmt::Write;
 
 /// Lanes of a block: one and four cache lines of f32.
@@ -25,6 +26,8 @@ pub struct MapSpace {
     reduces: &'static [&'static str],
     has_inner: bool,
     dims: Vec<(String, String)>,
+    /// For each dropout mask the dim along which its elements are neighbours.
+    masks: Vec<String>,
 }
 
 impl MapSpace {
@@ -42,8 +45,10 @@ impl MapSpace {
         let mut largest: Vec<usize> = (0..tensors.len()).collect();
         largest.sort_by_key(|n| std::cmp::Reverse(bytes[*n]));
         let mut dims: Vec<(String, String)> = Vec::new();
+        let mut masks = Vec::new();
         if let Unit::Scope(scope) = &spec.unit {
             collect(scope, &mut dims);
+            masks = self::masks(scope);
         }
         let vectors: IndexSet<String> =
             flattened.outer.iter().chain(flattened.statements.iter().flat_map(|f| &f.inner)).map(|r| r.index.clone()).collect();
@@ -66,6 +71,7 @@ impl MapSpace {
             reduces: if movable { &["inner", "private"] } else { &["inner"] },
             has_inner: has_inner || movable,
             dims,
+            masks,
         })
     }
 
@@ -90,27 +96,62 @@ impl MapSpace {
         self.dims.iter().find(|(i, _)| i == index).map_or("", |(_, d)| d)
     }
 
-    /// Bytes, weighted by how badly each tensor is walked.
+    /// Bytes, weighted by how badly each tensor is walked. The weights are ratios of times on a current x86 processor.
     fn cost(&self, config: &KernelConfig) -> f64 {
         let vector = self.dim(config.knobs.get("vector").unwrap_or_default());
-        let last = config.knobs.get("order").and_then(|o| o.rsplit(',').next()).map_or("", |i| self.dim(i));
+        let order: Vec<&str> = config.knobs.get("order").map_or(vec![], |o| o.split(',').map(|i| self.dim(i)).collect());
+        let next = order.iter().rev().find(|d| **d != vector).copied().unwrap_or_default();
+        let lanes = config.knobs.get("lanes");
         let mut total = 0.0;
+        let mut largest = 0.0f64;
         for tensor in &self.tensors {
             let (layout, shape) = (self.layout(config, &tensor.data), self.spec.shape(&tensor.data).unwrap_or_default());
-            let elements: usize = shape.iter().product();
+            let bytes = 4.0 * shape.iter().product::<usize>() as f64;
             let inner = layout.innermost().unwrap_or_default();
-            let has_vector = layout.pieces.iter().any(|p| p.dim == vector);
-            // A line of 16 elements is fetched for one; neighbours may still be used from the cache if a near loop runs along it.
-            let penalty = match (has_vector, inner == vector) {
-                (true, false) if inner == last => 4.0,
-                (true, false) => 12.0,
-                (false, _) if inner != last && !inner.is_empty() => 2.0,
-                _ => 1.0,
+            let second = layout.pieces.iter().rev().nth(1).map_or("", |p| p.dim.as_str());
+            let weight = match (layout.pieces.iter().any(|p| p.dim == vector), inner == vector, lanes) {
+                (true, true, None) => 1.0,
+                // What one row keeps in registers, a block keeps in memory.
+                (true, true, Some("16")) => 2.2,
+                (true, true, Some(_)) => 1.5,
+                // Lines fetched for one lane are used by the next iterations, while they are in the cache.
+                (true, false, Some("16")) if !order.contains(&inner) => 6.0,
+                (true, false, Some(_)) if !order.contains(&inner) => 8.0,
+                (true, false, _) => 20.0,
+                (false, _, _) => 1.0,
             };
-            total += 4.0 * elements as f64 * penalty;
+            let far = if inner == vector && !second.is_empty() && second != next { 1.1 } else { 1.0 };
+            total += bytes * weight * far;
+            largest = largest.max(bytes);
         }
-        total
+        if config.knobs.get("reduce") == Some("private") {
+            total *= 1.2;
+        }
+        // Eight neighbours share a block of random bits: cheap along the vector, or if the next iterations use the others.
+        let masks = self.masks.iter().map(|unit| match unit.as_str() {
+            unit if unit == vector => 0.5,
+            unit if unit == next || !order.contains(&unit) => 0.7,
+            _ => 6.0,
+        });
+        total + largest * masks.sum::<f64>()
     }
+}
+
+/// Dims along which the elements of the scope's dropout masks are neighbours.
+fn masks(scope: &sdfg::Scope) -> Vec<String> {
+    let mut found = Vec::new();
+    for (around, computation) in scope.computations() {
+        for (_, code) in &computation.tasklet.code {
+            code.walk(&mut |s| {
+                if let Scalar::Keep { element, .. } = s
+                    && let Some(unit) = around.iter().find(|i| slope(element, &i.name) == Some(Expr::Int(1)))
+                {
+                    found.push(unit.dim.clone());
+                }
+            });
+        }
+    }
+    found
 }
 
 fn collect(scope: &sdfg::Scope, into: &mut Vec<(String, String)>) {

@@ -1,0 +1,116 @@
+//! Map kernels at the edges of their contract: deadlines, identities, subscripts with offsets, reads beyond a container.
+
+// Each file of tests uses a part of these.
+#[allow(dead_code)]
+mod common;
+#[allow(dead_code)]
+mod harness;
+
+use common::{at, heap, over, program, tasklet, v};
+use harness::{Failure, Reference, toolchain};
+use kernels::device::cpu::Pool;
+use kernels::maps::{self, MapSpace};
+use kernels::{Buffer, Completion, Executable, KernelError, KernelSpec, RunContext, Space};
+use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Expr, IndexKind, Layout, Memlet, Role, Scope, Unit};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
+
+fn checked(reference: &Reference, config: &KernelConfig) -> Result<(), Failure> {
+    let kernel = maps::compile(&reference.spec, config, &toolchain()?)?;
+    let (ratio, place) = reference.ratio(&reference.run(&kernel, config, &Pool::new(2)?)?);
+    assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
+    Ok(())
+}
+
+/// Two halves of a stacked container, in one kernel: `y[p,i] = x[p,i] − x[p+P,i]`.
+#[test]
+fn subscripts_with_offsets() -> Result<(), Failure> {
+    let mut p = program(&[("p", 9), ("q", 18), ("i", 21)]);
+    heap(&mut p, "x", &["q", "i"], Role::Input);
+    heap(&mut p, "y", &["p", "i"], Role::Output);
+    let half = Expr::sym("p") + Expr::sym("size_p");
+    let reads = vec![("first".to_string(), at("x", &["p", "i"])), ("second".to_string(), Memlet::at("x", [half, Expr::sym("i")]))];
+    let mut item = tasklet(at("y", &["p", "i"]), v("first") - v("second"), vec![]);
+    if let sdfg::Item::Tasklet(computation) = &mut item {
+        computation.reads = reads;
+    }
+    let unit = Unit::Scope(Scope::new("halves", over(&["p", "i"], IndexKind::Independent), vec![item]));
+    let reference = Reference::new(&p, &unit)?;
+    for (vector, layout) in [("i", ["q", "i"]), ("p", ["i", "q"]), ("p", ["q", "i"])] {
+        let knobs = Knobs::default().with("vector", vector);
+        let layouts = BTreeMap::from([("x".to_string(), Layout::of(&layout)), ("y".to_string(), Layout::of(&["i", "p"]))]);
+        checked(&reference, &KernelConfig { layouts, knobs })?;
+    }
+    Ok(())
+}
+
+/// A read beyond the container gives the memlet's fill: `y[j] = x[j−1] + x[j+1]` with 7 outside.
+#[test]
+fn reads_beyond_a_container() -> Result<(), Failure> {
+    let mut p = program(SIZES);
+    heap(&mut p, "x", &["j"], Role::Input);
+    heap(&mut p, "y", &["j"], Role::Output);
+    let beside = |by: i64| Memlet { fill: Some(7.0), ..Memlet::at("x", [Expr::sym("j") + Expr::Int(by)]) };
+    let mut item = tasklet(at("y", &["j"]), v("left") + v("right"), vec![]);
+    if let sdfg::Item::Tasklet(computation) = &mut item {
+        computation.reads = vec![("left".into(), beside(-1)), ("right".into(), beside(1))];
+    }
+    let unit = Unit::Scope(Scope::new("beside", over(&["j"], IndexKind::Independent), vec![item]));
+    checked(&Reference::new(&p, &unit)?, &KernelConfig::default())
+}
+
+#[test]
+fn a_deadline_in_the_past_stops_a_kernel() -> Result<(), Failure> {
+    let case = common::gelu(SIZES);
+    let spec = KernelSpec::new(&case.program, &case.unit)?;
+    let kernel = maps::compile(&spec, &KernelConfig::default(), &toolchain()?)?;
+    let mut buffers = Vec::new();
+    for argument in spec.arguments() {
+        let container = &spec.containers[argument.data.as_str()];
+        buffers.push(Buffer::of(container, &spec.shape(&argument.data)?, &Layout::natural(container))?);
+    }
+    let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
+    let pool = Pool::new(2)?;
+    let context = RunContext { seed: 0, step: 0, dropout: true, pool: &pool, deadline: Some(Instant::now()) };
+    // SAFETY: one buffer for each argument, in its natural layout.
+    assert_eq!(unsafe { kernel.run(&pointers, &context) }?, Completion::DeadlineExceeded);
+    // SAFETY: a kernel looks at no pointer before it has counted them.
+    let refused = unsafe { kernel.run(&pointers[1..], &context) };
+    assert!(matches!(refused, Err(KernelError::Arguments { .. })), "{refused:?}");
+    Ok(())
+}
+
+#[test]
+fn knobs_of_another_kernel_are_refused() -> Result<(), Failure> {
+    let case = common::softmax_dropout(SIZES);
+    let spec = KernelSpec::new(&case.program, &case.unit)?;
+    for (key, value) in [("vector", "u"), ("order", "h,b"), ("lanes", "0"), ("reduce", "somewhere")] {
+        let config = KernelConfig { knobs: Knobs::default().with(key, value), ..KernelConfig::default() };
+        let refused = maps::lower(&spec, &config);
+        assert!(matches!(&refused, Err(KernelError::Knob { key: k, .. }) if k == key), "{key}={value}");
+    }
+    Ok(())
+}
+
+/// Configurations with one identity run the same code; those that run different code have different identities.
+#[test]
+fn identities_name_the_code() -> Result<(), Failure> {
+    for make in [common::softmax_dropout, common::layernorm, common::bias_gradient] {
+        let case = make(&[("b", 2), ("h", 3), ("j", 4), ("k", 5), ("i", 6), ("u", 7)]);
+        let spec = KernelSpec::new(&case.program, &case.unit)?;
+        let space = MapSpace::new(&spec)?;
+        let mut texts: BTreeMap<String, String> = BTreeMap::new();
+        let step = (space.count() / 400).max(1) | 1;
+        for n in (0..space.count()).step_by(step as usize) {
+            let config = space.config(n);
+            let text = maps::text(&spec, &config)?;
+            let known = texts.entry(space.identity(n)).or_insert_with(|| text.clone());
+            assert!(*known == text, "{config} has the identity of a configuration with other code");
+        }
+        assert!(texts.len() > 1);
+    }
+    Ok(())
+}

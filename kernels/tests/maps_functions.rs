@@ -1,0 +1,107 @@
+//! Accuracy of the functions of generated code, and what they make of infinities and NaN.
+
+// Each file of tests uses a part of these.
+#[allow(dead_code)]
+mod common;
+#[allow(dead_code)]
+mod harness;
+
+use common::{at, heap, program, tasklet, v};
+use harness::{Failure, Reference, toolchain};
+use kernels::device::cpu::Pool;
+use kernels::maps;
+use ndarray::ArrayD;
+use sdfg::config::KernelConfig;
+use sdfg::interpret::Tensors;
+use sdfg::tolerance::FUNCTION;
+use sdfg::{Role, Scalar, Scope, Unary, Unit};
+
+const POINTS: usize = 40_000;
+
+/// f over these values: of the kernel, and of the interpreter in double precision.
+fn values(function: Unary, inputs: &[f32]) -> Result<(Vec<f64>, Vec<f64>), Failure> {
+    let sizes = [("n", inputs.len() as i64)];
+    let mut p = program(&sizes);
+    heap(&mut p, "x", &["n"], Role::Input);
+    heap(&mut p, "y", &["n"], Role::Output);
+    let body = vec![tasklet(at("y", &["n"]), Scalar::unary(function, v("x")), vec![at("x", &["n"])])];
+    let unit = Unit::Scope(Scope::new("function", common::over(&["n"], sdfg::IndexKind::Independent), body));
+    let given = ArrayD::from_shape_vec(vec![inputs.len()], inputs.iter().map(|x| f64::from(*x)).collect())?;
+    let mut want = Tensors::from([("x".to_string(), given.clone())]);
+    sdfg::interpret::interpret_unit(&p, &unit, &mut want, &harness::RUN)?;
+    let reference = Reference::of(&p, &unit, Tensors::from([("x".to_string(), given)]))?;
+    let config = KernelConfig::default();
+    let kernel = maps::compile(&reference.spec, &config, &toolchain()?)?;
+    let got = reference.run(&kernel, &config, &Pool::new(1)?)?;
+    Ok((got["y"].iter().copied().collect(), want["y"].iter().copied().collect()))
+}
+
+/// The worst error, in unit roundoffs of the value that it should have; for subnormal values of the smallest normal one.
+fn roundoffs(got: &[f64], want: &[f64]) -> f64 {
+    let unit = |w: f64| sdfg::Dtype::F32.roundoff() * w.abs().max(f64::from(f32::MIN_POSITIVE));
+    got.iter().zip(want).map(|(g, w)| (g - w).abs() / unit(*w)).fold(0.0, f64::max)
+}
+
+/// Evenly spaced values, ends included.
+fn between(from: f64, to: f64) -> Vec<f32> {
+    (0..POINTS).map(|n| (from + (to - from) * n as f64 / (POINTS - 1) as f64) as f32).collect()
+}
+
+#[test]
+fn functions_are_within_what_tolerances_count_for_them() -> Result<(), Failure> {
+    let powers: Vec<f32> = between(-126.0, 127.9).into_iter().map(f32::exp2).collect();
+    let cases = [
+        (Unary::Exp, between(-87.0, 88.7)),
+        (Unary::Exp, between(-1.0, 1.0)),
+        (Unary::Log, powers.clone()),
+        (Unary::Log, between(0.5, 2.0)),
+        (Unary::Tanh, between(-12.0, 12.0)),
+        (Unary::Tanh, between(-0.7, 0.7)),
+        (Unary::Erf, between(-5.0, 5.0)),
+        (Unary::Erf, between(-0.1, 0.1)),
+        (Unary::Sigmoid, between(-80.0, 80.0)),
+        (Unary::Sqrt, powers.clone()),
+        (Unary::Rsqrt, powers),
+        (Unary::Sin, between(-10.0, 10.0)),
+        (Unary::Cos, between(-10.0, 10.0)),
+    ];
+    for (function, inputs) in cases {
+        let (got, want) = values(function, &inputs)?;
+        let worst = roundoffs(&got, &want);
+        println!("{function:?} in {} to {}: {worst:.2} roundoffs", inputs[0], inputs[POINTS - 1]);
+        assert!(worst <= FUNCTION as f64, "{function:?}: {worst} roundoffs, {FUNCTION} are allowed for");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_exponential_fades_through_the_subnormals() -> Result<(), Failure> {
+    let (got, want) = values(Unary::Exp, &between(-110.0, -87.0))?;
+    let worst = roundoffs(&got, &want);
+    assert!(worst <= FUNCTION as f64, "{worst} roundoffs");
+    Ok(())
+}
+
+#[test]
+fn infinities_and_nan_come_through() -> Result<(), Failure> {
+    let special = [f32::NEG_INFINITY, f32::INFINITY, f32::NAN, 0.0];
+    let (zero, one, nan, infinity) = (0.0, 1.0, f64::NAN, f64::INFINITY);
+    for (function, wanted) in [
+        (Unary::Exp, [zero, infinity, nan, one]),
+        (Unary::Log, [nan, infinity, nan, -infinity]),
+        (Unary::Tanh, [-one, one, nan, zero]),
+        (Unary::Erf, [-one, one, nan, zero]),
+        (Unary::Sigmoid, [zero, one, nan, 0.5]),
+        (Unary::Sqrt, [nan, infinity, nan, zero]),
+        (Unary::Abs, [infinity, infinity, nan, zero]),
+    ] {
+        // As many as a vector holds and one more: both the vector loop and the rest see each of them.
+        let inputs: Vec<f32> = special.iter().flat_map(|x| [*x; 17]).collect();
+        let (got, _) = values(function, &inputs)?;
+        for (n, value) in got.iter().enumerate() {
+            let want = wanted[n / 17];
+            assert!(*value == want || value.is_nan() && want.is_nan(), "{function:?} of {} is {value}", inputs[n]);
+        }
+    }
+    Ok(())
+}

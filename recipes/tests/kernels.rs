@@ -1,0 +1,67 @@
+//! Every map kernel that the pipeline makes of a shipped recipe, at small odd sizes, under a spread of configurations.
+
+use kernels::Toolchain;
+use kernels::device::cpu::Pool;
+use layouts::problem::{Bench, KernelSpace};
+use recipes::pipeline::measure::{CpuBench, swept_kernels};
+use recipes::pipeline::programs::programs;
+use sdfg::Unit;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Configurations of each kernel: the most promising of a spread, and some of the others. Compiling dominates.
+const PROMISING: usize = 1;
+const OTHERS: u64 = 1;
+
+/// A spread over the whole space: the step has no small factor in common with the radices.
+fn spread(space: &dyn KernelSpace, count: u64) -> impl Iterator<Item = u64> {
+    let all = space.count();
+    (0..count).map(move |n| ((n + 1) * 1_000_003 + n * n * 7919) % all)
+}
+
+fn checked(recipe: &str) -> Result<(), Failure> {
+    let system = Toolchain::system()?;
+    let toolchain = Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system };
+    let pool = Pool::new(2)?;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
+    let programs = programs(&recipes::load::load(&path, &[])?, false)?;
+    let mut seen = BTreeSet::new();
+    for variant in &programs.variants {
+        let kernels = swept_kernels(&variant.program)?;
+        let mut bench = CpuBench::new(&variant.program, &kernels, &toolchain, &pool);
+        for kernel in kernels.iter().filter(|k| matches!(k.spec.unit, Unit::Scope(_)) && seen.insert(k.key().to_string())) {
+            let mut promising: Vec<u64> = spread(kernel, 200).collect();
+            promising.sort_by(|a, b| kernel.promise(*a).total_cmp(&kernel.promise(*b)));
+            promising.truncate(PROMISING);
+            for n in promising.into_iter().chain(spread(kernel, OTHERS)) {
+                let config = kernel.config(n);
+                let check = bench.check(kernel.name(), &config).map_err(|e| format!("{recipe}, {}: {e:?}", kernel.name()))?;
+                assert!(check.ratio <= 1.0, "{recipe}, {}: {} times the tolerance under {config}", kernel.name(), check.ratio);
+            }
+        }
+    }
+    assert!(!seen.is_empty(), "{recipe} has map kernels");
+    Ok(())
+}
+
+macro_rules! recipes {
+    ($($name:ident: $file:literal),* $(,)?) => {$(
+        #[test]
+        fn $name() -> Result<(), Failure> {
+            checked($file)
+        }
+    )*};
+}
+
+recipes! {
+    bert_base_encoder: "bert-base-encoder.yaml",
+    bert_large_encoder: "bert-large-encoder.yaml",
+    gpt2_decoder: "gpt2-decoder.yaml",
+    mha_cross: "mha-cross.yaml",
+    mha_general: "mha-general.yaml",
+    mha: "mha.yaml",
+    mlp: "mlp.yaml",
+    softmax: "softmax.yaml",
+}
