@@ -1,7 +1,7 @@
 //! Measuring the space of configurations, and choosing one configuration for the whole program.
 //!
 //! This crate runs nothing and reads no clock: kernels and times come in through the traits of [`problem`].
-//! [`sweep`] decides what to measure next, [`store`] keeps what was measured, [`selection`] chooses: with the shortest
+//! [`mod@sweep`] decides what to measure next, [`store`] keeps what was measured, [`selection`] chooses: with the shortest
 //! path of the paper ([`config_graph`], [`shortest_path`], [`sssp`]) or exactly ([`exact`]). [`explain`] tells why.
 //!
 //! # What a choice costs
