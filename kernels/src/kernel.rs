@@ -7,6 +7,9 @@ use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Sdfg, Storage, Unit};
 use std::time::Instant;
 
+/// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
+const GENERATION: &str = "2: streamed results, dropout rows";
+
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelSpec {
@@ -144,6 +147,7 @@ impl KernelSpec {
     /// Content hash of everything that the kernel's result and its time depend on, sizes included.
     pub fn key(&self) -> String {
         let mut hasher = blake3::Hasher::new();
+        hasher.update(GENERATION.as_bytes());
         let unit = match &self.unit {
             Unit::Scope(scope) => serde_json::to_string(scope),
             Unit::Operation(operation) => serde_json::to_string(operation),
