@@ -8,7 +8,7 @@ use layouts::config_graph::{self, Step};
 use layouts::problem::{Kernel, KernelSpace};
 use layouts::relayout::RelayoutCosts;
 use layouts::{Model, Tally};
-use sdfg::{Class, Pass};
+use sdfg::{Class, Layout, Pass};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Layouts drawn in each layer of the configuration graph.
@@ -154,15 +154,32 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
     }
     for edge in &graph.edges {
         let (Some(from), Some(to)) = (place.get(&edge.from), place.get(&edge.to)) else { continue };
-        let label = match &edge.step {
-            Step::Kernel { factor, .. } => model.factors.get(*factor).map(|f| f.name.clone()).unwrap_or_default(),
-            Step::Relayout if edge.ms > 0.0 => "relayout".to_string(),
-            Step::Relayout => "kept".to_string(),
-        };
         let chosen = [from, to].iter().all(|n| shown.nodes.get(**n).is_some_and(|n| n.chosen));
-        shown.edges.push(ConfigEdge { from: *from, to: *to, label, time: Measured(Milliseconds(edge.ms)), chosen });
+        let (label, ms) = match &edge.step {
+            Step::Kernel { factor, .. } => (model.factors.get(*factor).map(|f| f.name.clone()).unwrap_or_default(), edge.ms),
+            Step::Relayout => {
+                let ends = graph.nodes.get(edge.from).zip(graph.nodes.get(edge.to));
+                let (from, to) = ends.ok_or_else(|| missing("both ends of every edge"))?;
+                // The plan may hold the container in a third layout between the two.
+                let held = configuration.layouts.get(&from.data).filter(|_| chosen).unwrap_or(&to.layout);
+                relayout(&costs, &from.data, &[&from.layout, held, &to.layout])
+            }
+        };
+        shown.edges.push(ConfigEdge { from: *from, to: *to, label, time: Measured(Milliseconds(ms)), chosen });
     }
     shown.omitted_nodes = (graph.nodes.len() - shown.nodes.len()) as u64;
     shown.omitted_edges = (graph.edges.len() - shown.edges.len()) as u64;
     Ok(shown)
+}
+
+/// What a container goes through from one layout to the next, and its cost in milliseconds.
+fn relayout(costs: &RelayoutCosts, data: &str, layouts: &[&Layout]) -> (String, f64) {
+    let hops: Vec<_> = layouts.windows(2).filter(|pair| pair[0] != pair[1]).map(|pair| costs.cost(data, pair[0], pair[1])).collect();
+    let what = match hops.as_slice() {
+        [] => "kept",
+        [..] if hops.iter().any(|c| !c.measured) => "relayout, estimated",
+        [_] => "relayout",
+        [..] => "two relayouts",
+    };
+    (what.to_string(), hops.iter().map(|c| c.ms).sum())
 }
