@@ -167,7 +167,7 @@ pub fn roofline(plan: &Plan, kernels: &[OperatorRow]) -> Roofline {
         Some(RooflinePoint { name: row.name.clone(), class: row.class, flop_per_byte, gigaflop_per_second })
     };
     Roofline {
-        compute: plan.peak.map(|p| ceiling("contraction".into(), p)).into_iter().collect(),
+        compute: plan.peak.map(|p| ceiling("GEMM".into(), p)).into_iter().collect(),
         bandwidth: plan.copy.map(|c| ceiling(stores(c.non_temporal).into(), c.gigabytes_per_second.0)).into_iter().collect(),
         points: kernels.iter().filter_map(point).collect(),
     }

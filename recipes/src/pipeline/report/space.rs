@@ -181,5 +181,5 @@ fn relayout(costs: &RelayoutCosts, data: &str, layouts: &[&Layout]) -> (String, 
         [_] => "relayout",
         [..] => "two relayouts",
     };
-    (what.to_string(), hops.iter().map(|c| c.ms).sum())
+    (what.to_string(), hops.iter().fold(0.0, |total, c| total + c.ms))
 }
