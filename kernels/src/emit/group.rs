@@ -63,7 +63,7 @@ impl Printer<'_> {
             .cloned()
             .collect();
         let identity = constant(combine.identity().first().copied().unwrap_or(0.0), self.double);
-        let nest = Group { loops, statements: vec![] };
+        let nest = Group { loops, statements: vec![], product: false };
         for (n, _) in nest.loops.iter().enumerate() {
             self.open_loop(&nest, n, &[], depth + n);
         }

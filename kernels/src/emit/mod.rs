@@ -4,5 +4,6 @@ mod address;
 pub mod c;
 mod group;
 mod printer;
+pub(crate) mod product;
 mod rows;
 mod scalar;

@@ -1,5 +1,6 @@
 //! What is gathered while the C of one point of the outer range is printed.
 
+use super::product::Prepared;
 use super::rows::{FIRST, MaskRow, StreamRow};
 use super::scalar::{Names, integer};
 use crate::error::KernelError;
@@ -41,8 +42,10 @@ pub struct Printer<'a> {
     /// Of the current group.
     pub rows: Vec<MaskRow>,
     pub streamed: Vec<StreamRow>,
-    /// Mask rows of all groups.
+    /// Numbers that outlive a point: mask rows and packed operands say there what they hold.
     pub held: usize,
+    /// Operands of products that are packed once for all points.
+    pub prepared: Vec<Prepared>,
 }
 
 pub fn c_type(dtype: Dtype) -> Option<&'static str> {
@@ -90,6 +93,7 @@ impl<'a> Printer<'a> {
             rows: vec![],
             streamed: vec![],
             held: 0,
+            prepared: vec![],
         }
     }
 
@@ -111,8 +115,13 @@ impl<'a> Printer<'a> {
         format!("i_{}", mangled(name))
     }
 
+    /// C text of the number of iterations of an index. Of a tile whose last one is smaller it is known only at each tile.
     pub fn count(&mut self, index: &str, count: i64) -> String {
-        self.given(format!("n_{}", mangled(index)), count)
+        let name = format!("n_{}", mangled(index));
+        match self.nest.tiles.iter().any(|t| t.index == index && t.is_ragged()) {
+            true => name,
+            false => self.given(name, count),
+        }
     }
 
     /// Values of all symbols: sizes and dims.

@@ -7,6 +7,7 @@ use crate::compile::{Entry, Host, Toolchain};
 use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
+use crate::loopnest::LoopNest;
 use sdfg::config::KernelConfig;
 use sdfg::philox;
 use std::sync::Mutex;
@@ -24,7 +25,7 @@ pub struct MapKernel {
     row: dropout::Row,
     stream: stream::Stream,
     streams: bool,
-    /// Scratch memory of all workers, kept between runs.
+    /// Scratch memory of all workers and what they share, kept between runs.
     scratch: Mutex<Option<Buffer>>,
 }
 
@@ -40,8 +41,12 @@ unsafe impl Sync for Shared {}
 /// # Errors
 /// Scopes that cannot be generated; a compiler that is missing or refuses.
 pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
-    let nest = super::lower(spec, config)?;
-    let source = emit(spec, &nest, config)?;
+    load(spec, &super::lower(spec, config)?, config, toolchain)
+}
+
+/// Generates, compiles and loads a loop nest.
+pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
+    let source = emit(spec, nest, config)?;
     let entry = toolchain.load(&spec.name, &source)?;
     let arguments = spec.arguments();
     let mut bytes = 0;
@@ -126,13 +131,16 @@ impl Executable for MapKernel {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
         let workers = context.pool.workers();
-        let needed = self.source.scratch * workers;
+        let needed = self.source.scratch * workers + self.source.prepared;
         let mut held = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
         if held.as_ref().is_none_or(|b| b.len() < needed) {
             *held = Some(Buffer::new(needed)?);
         }
         let scratch = Shared(held.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr));
-        let pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
+        let mut pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
+        // SAFETY: the buffer holds the scratch memory of all workers, then what they share.
+        pointers.push(Shared(unsafe { scratch.0.add(self.source.scratch * workers) }));
+        let pointers = pointers;
         let (masks, points, fixed) = (self.masks(context), self.source.points, !self.source.partials.is_empty());
         let (next, late) = (AtomicI64::new(0), AtomicBool::new(false));
         let chunk = (points / (workers as i64 * PARTS)).max(1);
@@ -167,6 +175,20 @@ impl Executable for MapKernel {
                 stream::fence();
             }
         };
+        if let Some(prepare) = self.entry.prepare {
+            let step = AtomicI64::new(0);
+            context.pool.broadcast(|_| {
+                let pointers = &pointers;
+                loop {
+                    let at = step.fetch_add(1, Ordering::Relaxed);
+                    if at >= self.source.preparations {
+                        break;
+                    }
+                    // SAFETY: as for the kernel.
+                    unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), at, at + 1) };
+                }
+            });
+        }
         context.pool.broadcast(work);
         if late.load(Ordering::Relaxed) {
             return Ok(Completion::DeadlineExceeded);

@@ -2,12 +2,13 @@
 
 pub(crate) mod dropout;
 mod executable;
-mod flatten;
-mod lower;
+pub(crate) mod flatten;
+pub(crate) mod lower;
 mod relayout;
 mod space;
 pub(crate) mod stream;
 
+pub(crate) use executable::load;
 pub use executable::{MapKernel, compile, text};
 pub use lower::{lower, slope};
 pub use relayout::relayout;
