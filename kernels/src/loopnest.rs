@@ -90,6 +90,11 @@ pub struct Tile {
 }
 
 impl Tile {
+    /// The symbol of its size.
+    pub fn symbol(index: &str) -> String {
+        format!("{index}.size")
+    }
+
     /// Whether the last tile is smaller than the others.
     pub fn is_ragged(&self) -> bool {
         self.count % self.size != 0

@@ -48,7 +48,11 @@ fn epilogue(sizes: Sizes) -> Case {
     local(&mut p, "t", &[]);
     let gelu = c(0.5) * v("a") * (c(1.0) + Scalar::unary(Unary::Erf, v("a") * c(std::f64::consts::FRAC_1_SQRT_2)));
     let body = vec![
-        map("dot", &["i"], vec![tasklet(wcr(at("t", &[]), Combine::Sum), v("w") * v("x"), vec![at("w", &["u", "i"]), at("x", &["b", "j", "i"])])]),
+        map(
+            "dot",
+            &["i"],
+            vec![tasklet(wcr(at("t", &[]), Combine::Sum), v("w") * v("x"), vec![at("w", &["u", "i"]), at("x", &["b", "j", "i"])])],
+        ),
         tasklet(at("a", &full), v("t") + v("bias"), vec![at("t", &[]), at("bias", &["u"])]),
         tasklet(at("y", &full), gelu * keep("y", &full, 0.1), vec![at("a", &full)]),
         tasklet(wcr(at("sums", &["u"]), Combine::Sum), v("a"), vec![at("a", &full)]),
@@ -71,13 +75,21 @@ fn rows(sizes: Sizes) -> Case {
     let share = c(1.0) / Scalar::Index(sdfg::Expr::sym("size_u"));
     let deviation = v("s") - v("mean");
     let body = vec![
-        map("dot", &["u", "i"], vec![tasklet(wcr(at("t", &["u"]), Combine::Sum), v("w") * v("x"), vec![at("w", &["u", "i"]), at("x", &["b", "j", "i"])])]),
+        map(
+            "dot",
+            &["u", "i"],
+            vec![tasklet(wcr(at("t", &["u"]), Combine::Sum), v("w") * v("x"), vec![at("w", &["u", "i"]), at("x", &["b", "j", "i"])])],
+        ),
         map("add", &["u"], vec![tasklet(at("s", &["u"]), v("t") + v("r"), vec![at("t", &["u"]), at("r", &full)])]),
         map("mean", &["u"], vec![tasklet(wcr(at("mean", &row), Combine::Sum), v("s") * share.clone(), vec![at("s", &["u"])])]),
         map(
             "var",
             &["u"],
-            vec![tasklet(wcr(at("var", &[]), Combine::Sum), deviation.clone() * deviation.clone() * share, vec![at("s", &["u"]), at("mean", &row)])],
+            vec![tasklet(
+                wcr(at("var", &[]), Combine::Sum),
+                deviation.clone() * deviation.clone() * share,
+                vec![at("s", &["u"]), at("mean", &row)],
+            )],
         ),
         map(
             "apply",
@@ -106,11 +118,19 @@ fn attention(sizes: Sizes) -> Case {
         local(&mut p, name, &["k"]);
     }
     let body = vec![
-        map("score", &["k", "p"], vec![tasklet(wcr(at("s", &["k"]), Combine::Sum), v("q") * v("kk") * c(0.3), vec![at("q", &q), at("kk", &k)])]),
+        map(
+            "score",
+            &["k", "p"],
+            vec![tasklet(wcr(at("s", &["k"]), Combine::Sum), v("q") * v("kk") * c(0.3), vec![at("q", &q), at("kk", &k)])],
+        ),
         map("max", &["k"], vec![tasklet(wcr(at("top", &row), Combine::Max), v("s"), vec![at("s", &["k"])])]),
         map("exp", &["k"], vec![tasklet(at("e", &["k"]), exp(v("s") - v("top")), vec![at("s", &["k"]), at("top", &row)])]),
         map("sum", &["k"], vec![tasklet(wcr(at("sum", &row), Combine::Sum), v("e"), vec![at("e", &["k"])])]),
-        map("div", &["k"], vec![tasklet(at("a", &["k"]), v("e") / v("sum") * keep("a", &all, 0.2), vec![at("e", &["k"]), at("sum", &row)])]),
+        map(
+            "div",
+            &["k"],
+            vec![tasklet(at("a", &["k"]), v("e") / v("sum") * keep("a", &all, 0.2), vec![at("e", &["k"]), at("sum", &row)])],
+        ),
         map("mix", &["p", "k"], vec![tasklet(wcr(at("o", &q), Combine::Sum), v("vv") * v("a"), vec![at("vv", &k), at("a", &["k"])])]),
     ];
     case(p, "attention", &row, body)
@@ -146,7 +166,11 @@ fn prologue(sizes: Sizes) -> Case {
     local(&mut p, "t", &[]);
     let body = vec![
         tasklet(at("t", &[]), Scalar::binary(Binary::Max, v("g"), c(0.0)), vec![at("g", &["b", "j", "u"])]),
-        map("dw", &["i"], vec![tasklet(wcr(at("dw", &["u", "i"]), Combine::Sum), v("t") * v("x"), vec![at("t", &[]), at("x", &["b", "j", "i"])])]),
+        map(
+            "dw",
+            &["i"],
+            vec![tasklet(wcr(at("dw", &["u", "i"]), Combine::Sum), v("t") * v("x"), vec![at("t", &[]), at("x", &["b", "j", "i"])])],
+        ),
     ];
     let mut indices = over(&["b", "j"], IndexKind::Reduction);
     indices.extend(over(&["u"], IndexKind::Independent));
@@ -227,7 +251,8 @@ fn knobs_are_checked() -> Result<(), Failure> {
     let Case { program, unit } = plain(SIZES);
     let spec = kernels::KernelSpec::new(&program, &unit)?;
     for (knob, value) in [("tile", "x:3"), ("tile", "u"), ("tile", "u:0"), ("depth", "0"), ("vector", "q"), ("reduce", "maybe")] {
-        let config = KernelConfig { layouts: [("y".to_string(), Layout::of(&["b", "j", "u"]))].into(), knobs: Knobs::default().with(knob, value) };
+        let config =
+            KernelConfig { layouts: [("y".to_string(), Layout::of(&["b", "j", "u"]))].into(), knobs: Knobs::default().with(knob, value) };
         assert!(tiles::lower(&spec, &config).is_err(), "{knob}={value}");
     }
     Ok(())

@@ -2,10 +2,11 @@
 
 pub use super::printer::Mask;
 use super::printer::{Printer, c_type};
+use super::scalar::Names;
 use super::scalar::combined;
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
-use crate::loopnest::{LoopNest, Space, Tag};
+use crate::loopnest::{LoopNest, Space, Tag, Tile};
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Dtype};
 
@@ -49,7 +50,8 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
     let mut printer = Printer::new(spec, nest, config, double);
     for tile in nest.tiles.iter().filter(|t| t.is_ragged()) {
-        let (whole, size) = (printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count), tile.size);
+        let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
+        let size = printer.symbol(&Tile::symbol(&tile.index));
         let (count, at) = (printer.count(&tile.index, tile.count), printer.index(&tile.outer));
         printer.line(1, format!("const int64_t {count} = min_of({size}, {whole} - {at} * {size});"));
     }

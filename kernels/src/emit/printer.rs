@@ -5,7 +5,7 @@ use super::rows::{FIRST, MaskRow, StreamRow};
 use super::scalar::{Names, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::loopnest::{Element, LoopNest, Tensor};
+use crate::loopnest::{Element, LoopNest, Tensor, Tile};
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Dtype, Expr};
@@ -124,9 +124,10 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Values of all symbols: sizes and dims.
+    /// Values of all symbols: sizes, dims and sizes of tiles.
     pub fn symbols(&self) -> Bindings {
-        self.spec.dims.iter().chain(&self.spec.sizes).map(|(name, value)| (name.clone(), *value)).collect()
+        let tiles = self.nest.tiles.iter().map(|t| (Tile::symbol(&t.index), t.size));
+        self.spec.dims.iter().chain(&self.spec.sizes).map(|(name, value)| (name.clone(), *value)).chain(tiles).collect()
     }
 
     pub fn is_block(&self, index: &str) -> bool {
@@ -154,6 +155,9 @@ impl Names for Printer<'_> {
         let nest = self.nest;
         if nest.outer.iter().chain(nest.groups.iter().flat_map(|g| &g.loops)).any(|l| l.index == name) {
             return self.index(name);
+        }
+        if let Some(tile) = nest.tiles.iter().find(|t| Tile::symbol(&t.index) == name) {
+            return self.given(format!("tile_{}", mangled(&tile.index)), tile.size);
         }
         let value = self.spec.sizes.get(name).or_else(|| self.spec.dims.get(name)).copied().unwrap_or(0);
         self.given(format!("size_{}", mangled(name)), value)

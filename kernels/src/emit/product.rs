@@ -156,6 +156,7 @@ impl Printer<'_> {
         let most = |axis: &Option<Axis>| axis.as_ref().map_or(1, |x| x.most);
         let (m, n, k) = (count(&rows), count(&columns), count(&steps));
         let step = |axis: &Option<Axis>, t: usize| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
+        self.given("most".into(), products.depth);
         let number = self.fresh("");
         let mut stride = |name: &str, axis: &Option<Axis>, t: usize| self.given(format!("{name}{number}"), step(axis, t));
         let (a_row, a_step) = (stride("a_row", &rows, 0), stride("a_step", &steps, 0));
@@ -177,7 +178,7 @@ impl Printer<'_> {
             self.held += 1;
             self.room(&panel, (padded * most(&steps)) as usize * bytes + slack);
             self.line(level, format!("if (held[{slot}] != {tag}) {{"));
-            self.line(level + 1, format!("pack_chunks({right}, {b_step}, {b_column}, {n}, {k}, whole_panels({n}), 0, {panel});"));
+            self.line(level + 1, format!("pack_chunks({right}, {b_step}, {b_column}, {n}, {k}, most, whole_panels({n}), 0, {panel});"));
             self.line(level + 1, format!("held[{slot}] = {tag};"));
             self.line(level, "}");
             ready = (panel, format!("whole_panels({n})"), "0".into());
@@ -188,7 +189,7 @@ impl Printer<'_> {
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&factors.scale, self);
         let add = self.adds(&out, &again)?;
-        self.line(level, format!("product({m}, {n}, {k}, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column},"));
+        self.line(level, format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column},"));
         self.line(level + 1, format!("{to}, {c_row}, {c_column}, {add}, rows, {columns_room}, {}, {}, {});", ready.0, ready.1, ready.2));
         if level > depth + 1 {
             self.line(level - 1, "}");
@@ -212,7 +213,9 @@ impl Printer<'_> {
         let nest = self.nest;
         let mut later: Vec<String> = again.iter().map(|x| self.index(&x.indices[0])).collect();
         if heap {
-            later.extend(nest.sequential().filter(|l| !out.subscripts.iter().any(|e| e.symbols().contains(&l.index))).map(|l| self.index(&l.index)));
+            later.extend(
+                nest.sequential().filter(|l| !out.subscripts.iter().any(|e| e.symbols().contains(&l.index))).map(|l| self.index(&l.index)),
+            );
         }
         Ok(if later.is_empty() { "0".into() } else { format!("({}) != 0", later.join(" | ")) })
     }
@@ -248,7 +251,8 @@ impl Printer<'_> {
                 if (tile.size * inner) % width != 0 {
                     return Ok(None);
                 }
-                (tile.count * inner, format!("{} * {}", self.index(&tile.outer), tile.size * inner))
+                let step = self.given(format!("columns_{}", self.index(&tile.index)), tile.size * inner);
+                (tile.count * inner, format!("{} * {step}", self.index(&tile.outer)))
             }
         };
         let zero: BTreeMap<String, Expr> = self
@@ -268,7 +272,7 @@ impl Printer<'_> {
         let portion = PORTION * width;
         let (whole_name, at_name) = (self.given(format!("whole{number}"), whole), self.given(format!("prepared{number}"), at));
         let code = format!(
-            "pack_chunks({from} + at * {portion} * {b_column}, {b_step}, {b_column}, min_of({portion}, {whole_name} - at * {portion}), {k}, whole_panels({whole_name}), at * {portion}, prepared + {at_name});"
+            "pack_chunks({from} + at * {portion} * {b_column}, {b_step}, {b_column}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, whole_panels({whole_name}), at * {portion}, prepared + {at_name});"
         );
         self.prepared.push(Prepared { at, elements, steps: (whole + portion - 1) / portion, code });
         let ready = (format!("prepared + {at_name}"), format!("whole_panels({whole_name})"), String::new());

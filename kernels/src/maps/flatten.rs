@@ -149,8 +149,10 @@ pub fn statements(spec: &KernelSpec, inner_reductions: bool) -> Result<Flattened
     }
     let mut tensors = tensors(spec, &drafts)?;
     extend_locals(&mut drafts, &mut tensors);
-    let statements =
-        drafts.into_iter().map(|d| Flat { inner: d.inner.into_iter().map(|(_, r)| r).collect(), statement: d.statement, product: false }).collect();
+    let statements = drafts
+        .into_iter()
+        .map(|d| Flat { inner: d.inner.into_iter().map(|(_, r)| r).collect(), statement: d.statement, product: false })
+        .collect();
     Ok(Flattened { outer, statements, tensors, about })
 }
 

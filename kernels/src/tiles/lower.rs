@@ -70,7 +70,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
             let name = if *size == 1 { range.index.clone() } else { format!("{}.tile", range.index) };
             loops.push(Loop { index: name.clone(), tag, count: steps, map: range.map.clone() });
             if *size > 1 {
-                let start = Expr::sym(name.as_str()) * Expr::Int(*size);
+                let start = Expr::sym(name.as_str()) * Expr::sym(Tile::symbol(&range.index));
                 with.insert(range.index.clone(), start + Expr::sym(range.index.as_str()));
                 tiles.push(Tile { index: range.index.clone(), outer: name, size: *size, count: range.count });
             }
@@ -100,7 +100,9 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         let earliest = groups.iter().enumerate().map(|(n, g)| after(n, g, &statement, &tensors).max(stage(n, g, &statement, product)));
         let earliest = earliest.max().unwrap_or(0);
         let same = |g: &Group| {
-            !g.product && g.loops.len() == loops.len() && loops.iter().all(|l| g.loops.iter().any(|k| k.index == l.index && k.count == l.count))
+            !g.product
+                && g.loops.len() == loops.len()
+                && loops.iter().all(|l| g.loops.iter().any(|k| k.index == l.index && k.count == l.count))
         };
         match (earliest..groups.len()).find(|n| !product && same(&groups[*n])) {
             Some(n) => groups[n].statements.push(statement),
@@ -163,7 +165,11 @@ fn is_reachable(spec: &KernelSpec, config: &KernelConfig, flat: &Flat) -> Result
     let layout = config.layouts.get(root).cloned().unwrap_or_else(|| Layout::natural(container));
     let inner = layout.innermost().and_then(|inner| container.dims.iter().position(|d| d == inner));
     let Some(subscript) = inner.and_then(|n| target.subscripts.get(n)) else { return Ok(false) };
-    let holders = flat.statement.reads.iter().filter(|(_, e)| e.subscripts.iter().any(|s| s.symbols().iter().any(|i| subscript.symbols().contains(i))));
+    let holders = flat
+        .statement
+        .reads
+        .iter()
+        .filter(|(_, e)| e.subscripts.iter().any(|s| s.symbols().iter().any(|i| subscript.symbols().contains(i))));
     Ok(holders.count() == 1)
 }
 

@@ -68,7 +68,8 @@ impl Block {
             for v in 0..vectors {
                 let _ = writeln!(text, "        const reg b{v} = *(const vec *)(b + {v} * VL);");
             }
-            // Panels of columns come from a far cache: eight rows ahead is soon enough.
+            // Panels come from a farther cache: eight steps ahead is soon enough.
+            let _ = writeln!(text, "        __builtin_prefetch(a + 8 * {rows});");
             for v in 0..vectors {
                 let _ = writeln!(text, "        __builtin_prefetch(b + 8 * WIDTH + {v} * VL);");
             }

@@ -1,11 +1,13 @@
 //! Tile kernels: scopes with matrix products inside, walked tile by tile, with what surrounds the products done while the tile
 //! is in a core's cache. "FusionStitching", block composition, is where the shape comes from.
 
+mod contraction;
 mod lower;
 mod micro;
 mod product;
 mod space;
 
+pub use contraction::{ProductSpace, expanded};
 pub use lower::lower;
 pub use micro::Block;
 pub use product::{Factors, factors};
@@ -17,12 +19,12 @@ use crate::kernel::KernelSpec;
 use crate::loopnest::Products;
 use crate::maps::{self, MapKernel};
 use sdfg::config::KernelConfig;
+use sdfg::{Index, Unit};
 
 impl Products {
     /// C of packing, micro-kernels and products.
     pub fn code(&self) -> String {
-        let defines = format!("{}#define DEPTH {}\n", self.block.defines(), self.depth);
-        defines + &include_str!("product.c").replace("MICRO_KERNELS\n", &self.block.code())
+        self.block.defines() + &include_str!("product.c").replace("MICRO_KERNELS\n", &self.block.code())
     }
 }
 
@@ -33,4 +35,34 @@ impl Products {
 pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
     // Results stay in the cache for the next kernel where they fit: a tile is written line by line anyway.
     Ok(maps::load(spec, &lower(spec, config)?, config, toolchain)?.streaming(false))
+}
+
+/// Whether a configuration is one of tile kernels.
+pub fn takes(config: &KernelConfig) -> bool {
+    config.knobs.get("tile").is_some()
+}
+
+/// The configuration with its tiles in the same proportion to other sizes, so that a check at small sizes walks as many kinds
+/// of tiles as the kernel does at its own.
+pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
+    let Some(knob) = config.knobs.get("tile") else { return config.clone() };
+    let count = |spec: &KernelSpec, index: &str| -> Option<i64> {
+        let of = |i: &Index| i.count().eval(&spec.sizes).ok();
+        match &spec.unit {
+            Unit::Scope(scope) => scope.map.indices.iter().find(|i| i.name == index).and_then(of),
+            Unit::Operation(operation) => spec.size(operation.indices.get(index)?).ok().map(|s| s as i64),
+            _ => None,
+        }
+    };
+    let scale = |part: &str| -> Option<String> {
+        let (index, size) = part.split_once(':')?;
+        let (size, whole, small) = (size.parse::<i64>().ok()?, count(from, index)?, count(to, index)?);
+        let scaled = if size >= whole { small } else { ((size * small + whole - 1) / whole).clamp(2, (small - 1).max(2)) };
+        Some(format!("{index}:{scaled}"))
+    };
+    let tile: Option<Vec<String>> = knob.split(',').filter(|p| !p.is_empty()).map(scale).collect();
+    match tile {
+        Some(tile) => KernelConfig { knobs: config.knobs.clone().with("tile", tile.join(",")), ..config.clone() },
+        None => config.clone(),
+    }
 }

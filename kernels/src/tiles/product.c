@@ -128,22 +128,22 @@ ALWAYS int64_t whole_panels(int64_t n) { return (n + WIDTH - 1) / WIDTH * WIDTH;
 ALWAYS int64_t chunk_at(int64_t k, int64_t chunks, int64_t q) { return k * q / chunks; }
 
 /* All columns of an operand, chunk by chunk of the depth: what `product` takes as `ready`. */
-static void pack_chunks(const real *b, int64_t step, int64_t column, int64_t n, int64_t k, int64_t whole, int64_t first, real *to)
+static void pack_chunks(const real *b, int64_t step, int64_t column, int64_t n, int64_t k, int64_t most, int64_t whole, int64_t first, real *to)
 {
-    const int64_t chunks = (k + DEPTH - 1) / DEPTH;
+    const int64_t chunks = (k + most - 1) / most;
     for (int64_t q = 0; q < chunks; ++q) {
         const int64_t from = chunk_at(k, chunks, q), depth = chunk_at(k, chunks, q + 1) - from;
         pack_columns(b + from * step, step, column, n, depth, to + from * whole + first * depth);
     }
 }
 
-/* c (+)= scale a b on one tile: a is m x k, b k x n. `ready` holds b packed (of `whole` columns, from column `first` on), or
+/* c (+)= scale a b on one tile: a is m x k, b k x n, `most` steps of the depth at a time. `ready` holds b packed (of `whole` columns, from column `first` on), or
    is null; then b is packed here. Row, depth and column strides in elements. */
-static void product(int64_t m, int64_t n, int64_t k, const real *a, int64_t a_row, int64_t a_step, real scale, const real *b, int64_t b_step,
+static void product(int64_t m, int64_t n, int64_t k, int64_t most, const real *a, int64_t a_row, int64_t a_step, real scale, const real *b, int64_t b_step,
     int64_t b_column, real *c, int64_t c_row, int64_t c_column, int add, real *rows, real *columns, const real *ready, int64_t whole,
     int64_t first)
 {
-    const int64_t chunks = (k + DEPTH - 1) / DEPTH;
+    const int64_t chunks = (k + most - 1) / most;
     for (int64_t q = 0; q < chunks; ++q) {
         const int64_t from = chunk_at(k, chunks, q), depth = chunk_at(k, chunks, q + 1) - from;
         const real *panels = ready + from * whole + first * depth;

@@ -5,8 +5,8 @@ use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use crate::loopnest::{self, Statement};
 use crate::maps::flatten::{Flat, Flattened, Range, statements};
-use sdfg::config::{KernelConfig, Knobs};
 use sdfg::Layout;
+use sdfg::config::{KernelConfig, Knobs};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use std::fmt::Write;
 const SHORT: [i64; 4] = [128, 256, 64, 512];
 const LONG: [i64; 4] = [1024, 512, 256, 4096];
 /// Steps of the depth packed at once.
-const DEPTHS: [i64; 3] = [384, 256, 512];
+const DEPTHS: [i64; 4] = [384, 512, 768, 256];
 /// Tiles along the last index are whole panels of columns on every processor.
 const PANEL: i64 = 32;
 
@@ -95,12 +95,27 @@ impl TileSpace {
                 range: range.clone(),
             })
             .collect();
-        Ok(TileSpace { spec: spec.clone(), tensors, outer, dims, written: written.into_iter().map(|(_, n)| n).collect(), products, reduces, flop })
+        Ok(TileSpace {
+            spec: spec.clone(),
+            tensors,
+            outer,
+            dims,
+            written: written.into_iter().map(|(_, n)| n).collect(),
+            products,
+            reduces,
+            flop,
+        })
     }
 
     /// Multiplications and additions of the products.
     pub fn flop(&self) -> f64 {
         self.flop
+    }
+
+    /// Bytes of all tensors, in f32.
+    pub fn bytes(&self) -> f64 {
+        let elements = |t: &TensorChoice| self.spec.shape(&t.data).unwrap_or_default().iter().product::<usize>() as f64;
+        self.tensors.iter().map(|t| 4.0 * elements(t)).sum()
     }
 
     fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
@@ -170,7 +185,8 @@ impl TileSpace {
         let knob = |name: &str| config.knobs.get(name).unwrap_or_default();
         let size = |side: Side| -> f64 {
             let of = |part: &str| part.split_once(':').map(|(i, n)| (i.to_string(), n.parse::<f64>().unwrap_or(1.0)));
-            let mine = knob("tile").split(',').filter_map(of).filter(|(i, _)| self.outer.iter().any(|o| o.side == side && o.range.index == *i));
+            let mine =
+                knob("tile").split(',').filter_map(of).filter(|(i, _)| self.outer.iter().any(|o| o.side == side && o.range.index == *i));
             mine.map(|(_, n)| n).product()
         };
         let (left, right) = (size(Side::Left), size(Side::Right));
@@ -255,8 +271,13 @@ impl Space for TileSpace {
     }
 
     fn intuitive(&self, config: &KernelConfig) -> bool {
-        let inner: BTreeSet<String> =
-            self.written.first().map(|n| self.layout(config, &self.tensors[*n].data)).iter().filter_map(|l| l.innermost().map(String::from)).collect();
+        let inner: BTreeSet<String> = self
+            .written
+            .first()
+            .map(|n| self.layout(config, &self.tensors[*n].data))
+            .iter()
+            .filter_map(|l| l.innermost().map(String::from))
+            .collect();
         let vector = config.knobs.get("vector").and_then(|v| self.dims.iter().find(|(i, _)| i == v)).map(|(_, d)| d.clone());
         vector.is_none_or(|v| inner.contains(&v)) && config.knobs.get("depth") == Some("384")
     }
