@@ -49,6 +49,10 @@ pub enum Reason {
     Outweighed { data: String, bytes: u64, contraction: String, operands: u64 },
     #[error("`{data}` would be summed over the outer indices [{over}], and each core would need {bytes} bytes of its own for that")]
     SummedOutside { data: String, over: String, bytes: u64 },
+    #[error("several computations write parts of `{data}`, so it is neither one local buffer nor one sum")]
+    SeveralWriters { data: String },
+    #[error("one kernel would move as many bytes as two")]
+    SavesNothing,
     #[error("the composed kernel `{kernel}` is not wanted")]
     NotWanted { kernel: String },
     #[error("{0}")]

@@ -8,7 +8,7 @@ use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Role, Unit};
 use transforms::algebraic::{groups, stacked};
 use transforms::recompute::Saved;
-use transforms::{Cluster, Expand, Fusion, Options, Outcome, Refusal, Step, compose, fixpoint, row_statistics};
+use transforms::{Cluster, Expand, Fusion, Options, Outcome, Refusal, Step, compose, fixpoint, moved_bytes, row_statistics};
 
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
@@ -64,14 +64,20 @@ pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, Pipeline
         let program = stacked(&operators, weights)?;
         variants.push(fused(weights.join("+"), program, saved.clone(), verify_each)?);
     }
-    // Composition gains little from stacking that it does not gain by itself: only the longest one is tried with it.
-    for weights in [None, stackings.first()].into_iter().take(if stackings.is_empty() { 1 } else { 2 }) {
-        let variant = composed(recipe, weights.map(Vec::as_slice).unwrap_or_default(), &|_| true, verify_each)?;
-        if !variant.compositions.is_empty() {
-            variants.push(variant);
-        }
-    }
+    variants.extend(compositions(recipe, stackings.first(), verify_each)?);
     Ok(Programs { operators, unfused, variants, saved })
+}
+
+/// The composed program, and the one with the longest stacking if that moves fewer bytes: most of what stacking saves,
+/// composition saves too.
+fn compositions(recipe: &Recipe, stacking: Option<&Vec<String>>, verify_each: bool) -> Result<Vec<Variant>, PipelineError> {
+    let plain = composed(recipe, &[], &|_| true, verify_each)?;
+    if plain.compositions.is_empty() {
+        return Ok(vec![]);
+    }
+    let stacked = stacking.map(|weights| composed(recipe, weights, &|_| true, verify_each)).transpose()?;
+    let bytes = moved_bytes(&plain.program);
+    Ok([Some(plain), stacked.filter(|v| moved_bytes(&v.program) < bytes)].into_iter().flatten().collect())
 }
 
 /// The choices of weights to stack: every run of at least two neighbours in a group, the longest first.

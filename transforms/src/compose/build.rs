@@ -48,6 +48,7 @@ pub(super) fn build(program: &Sdfg, (id, state): (StateId, &State), members: &[N
     let mut all: Vec<Statement> = scopes.into_iter().flatten().collect();
     unify_copies(&mut all, &around);
     let shared = outer(&all, &products, &around, &names)?;
+    written_once(&all, &around)?;
     let label = names.last().cloned().unwrap_or_default();
     let kept = |data: &str| program.containers.contains_key(data) && needed_outside(program, id, members, data);
     let rebuilt = rebuild(&label, all, &shared, &kept, &around)
@@ -59,6 +60,39 @@ pub(super) fn build(program: &Sdfg, (id, state): (StateId, &State), members: &[N
     let summary = format!("compose `{}` over [{}]", names.join("` with `"), indices.join(","));
     let edits = vec![Edit { state: id, remove: members.to_vec(), insert: vec![Unit::Scope(rebuilt.scope)] }];
     Ok(Patch { summary, edits, containers: rebuilt.containers, drop: vec![], dims: vec![] })
+}
+
+/// Whether each container has one writer inside, which writes all of it if it is read inside as well: only then has it a
+/// local form.
+fn written_once(all: &[Statement], program: &Sdfg) -> Result<(), Reason> {
+    let mut writers: IndexSet<&str> = IndexSet::new();
+    for statement in all {
+        let targets: IndexSet<&str> = statement.computation.writes.iter().map(|(_, m)| m.data.as_str()).collect();
+        if let Some(data) = targets.iter().find(|d| writers.contains(*d)) {
+            return Err(Reason::SeveralWriters { data: data.to_string() });
+        }
+        writers.extend(targets);
+        for (_, write) in &statement.computation.writes {
+            let read = || all.iter().flat_map(|s| &s.computation.reads).any(|(_, m)| m.data == write.data);
+            if !whole(statement, write, program) && read() {
+                return Err(Reason::Unsupported(format!("`{}` is written in slices, which has no local form", write.data)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a statement writes every element of a container, subscripting it by plain indices.
+fn whole(statement: &Statement, write: &Memlet, program: &Sdfg) -> bool {
+    let Some(container) = program.containers.get(&write.data) else { return false };
+    let sizes = program.shape(container);
+    let covers = |(range, size): (&sdfg::Range, &Expr)| {
+        let name = if let sdfg::Range::At(e) = range { e.as_sym() } else { None };
+        name.and_then(|name| statement.indices.iter().find(|i| i.name == name)).is_some_and(|i| i.count() == *size)
+    };
+    // Locals of a scope taken apart carry the indices around them in front.
+    let own = write.subset.len().saturating_sub(sizes.len());
+    write.point().is_some() && write.subset[own..].iter().zip(&sizes).all(covers)
 }
 
 /// The outer indices: those that all statements share. A lone contraction keeps its sum inside.

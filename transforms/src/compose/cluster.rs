@@ -132,17 +132,18 @@ impl<'a> Growth<'a> {
         build(self.program, (self.id, self.state), &self.nodes(members)).map(|_| ())
     }
 
-    /// Why two clusters stayed apart.
+    /// Why two clusters stayed apart. Where one more reader was missing, why all of them could not join.
     pub fn apart(&self, first: &Members, second: &Members) -> Reason {
         let merged: Members = first.union(second).copied().collect();
-        if let Some(reason) = self.refused.get(&merged) {
-            return reason.clone();
-        }
-        let saved = (self.bytes(first) + self.bytes(second)).saturating_sub(self.bytes(&merged));
-        match self.fits(&merged) {
+        let reason = match self.refused.get(&merged).cloned().map_or_else(|| self.fits(&merged), Err) {
             Err(reason) => reason,
-            Ok(()) if saved == 0 => Reason::Unsupported("together they would move as many bytes as apart".into()),
-            Ok(()) => Reason::Unsupported("neither holds a contraction that the other would have to join".into()),
+            Ok(()) if (self.bytes(first) + self.bytes(second)) <= self.bytes(&merged) => Reason::SavesNothing,
+            Ok(()) => Reason::Unsupported("another composition had taken what would have joined them".into()),
+        };
+        let with_more = || self.refused.iter().filter(|(members, _)| merged.is_subset(members)).min_by_key(|(members, _)| members.len());
+        match (&reason, with_more()) {
+            (Reason::Stored { .. }, Some((_, more))) => more.clone(),
+            _ => reason,
         }
     }
 
