@@ -117,8 +117,8 @@ pub struct Analysis {
 /// Analyses a recipe. With `verify_each`, every patch of the fusion is checked by interpreting the program at small sizes.
 pub fn analyze(recipe: &Recipe, verify_each: bool) -> Result<Analysis, PipelineError> {
     let unfused = programs::differentiated(recipe)?;
-    let (recomputed, _) = transforms::recompute::recompute(&unfused)?;
-    let variant = programs::fused("separate".into(), recomputed, verify_each)?;
+    let (recomputed, saved) = transforms::recompute::recompute(&unfused)?;
+    let variant = programs::fused("separate".into(), recomputed, saved, verify_each)?;
     let operators: Vec<Operator> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);
     let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &occurrences)).collect();

@@ -1,25 +1,33 @@
-//! From a recipe to programs: differentiated, unfused, fused, and one program for each way of stacking contractions.
+//! From a recipe to programs: differentiated, unfused, fused, one program for each way of stacking contractions, and the
+//! same with contractions that swallow their neighbours.
 
 use super::PipelineError;
 use crate::load::Recipe;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
-use sdfg::{Container, Role};
+use sdfg::{Container, Role, Unit};
 use transforms::algebraic::{groups, stacked};
 use transforms::recompute::Saved;
-use transforms::{Expand, Fusion, Options, Refusal, Step, fixpoint};
+use transforms::{Cluster, Expand, Fusion, Options, Outcome, Refusal, Step, compose, fixpoint, moved_bytes, row_statistics};
 
-/// One way of stacking contractions, fused.
+/// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// `separate`, or the weights that are stacked, e.g. `wq+wk+wv`.
+    /// `separate`, or the weights that are stacked, e.g. `wq+wk+wv`; with `composed` if contractions are.
     pub name: String,
     /// The operations before expansion.
     pub operators: Sdfg,
     pub program: Sdfg,
     pub steps: Vec<Step>,
     pub refusals: Vec<Refusal>,
+    /// Names of the kernels that hold contractions with their neighbours.
+    pub compositions: Vec<String>,
+    /// What backward reads from memory and what it computes again.
+    pub saved: Vec<Saved>,
 }
+
+/// Which composed kernels are wanted.
+pub type Accept<'a> = &'a dyn Fn(&Cluster) -> bool;
 
 /// Everything that is derived from a recipe before anything is measured.
 #[derive(Clone, Debug)]
@@ -28,9 +36,9 @@ pub struct Programs {
     pub operators: Sdfg,
     /// The same, one kernel per operator.
     pub unfused: Sdfg,
-    /// Fused; the first is without stacking.
+    /// Fused; the first is without stacking or composition.
     pub variants: Vec<Variant>,
-    /// What backward reads from memory and what it computes again.
+    /// What backward reads from memory and what it computes again, unless the variant composes.
     pub saved: Vec<Saved>,
 }
 
@@ -50,12 +58,26 @@ pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
 pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, PipelineError> {
     let (operators, saved) = operators(recipe)?;
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
-    let mut variants = vec![fused("separate".into(), operators.clone(), verify_each)?];
-    for weights in stackings(&operators) {
-        let program = stacked(&operators, &weights)?;
-        variants.push(fused(weights.join("+"), program, verify_each)?);
+    let mut variants = vec![fused("separate".into(), operators.clone(), saved.clone(), verify_each)?];
+    let stackings = stackings(&operators);
+    for weights in &stackings {
+        let program = stacked(&operators, weights)?;
+        variants.push(fused(weights.join("+"), program, saved.clone(), verify_each)?);
     }
+    variants.extend(compositions(recipe, stackings.first(), verify_each)?);
     Ok(Programs { operators, unfused, variants, saved })
+}
+
+/// The composed program, and the one with the longest stacking if that moves fewer bytes: most of what stacking saves,
+/// composition saves too.
+fn compositions(recipe: &Recipe, stacking: Option<&Vec<String>>, verify_each: bool) -> Result<Vec<Variant>, PipelineError> {
+    let plain = composed(recipe, &[], &|_| true, verify_each)?;
+    if plain.compositions.is_empty() {
+        return Ok(vec![]);
+    }
+    let stacked = stacking.map(|weights| composed(recipe, weights, &|_| true, verify_each)).transpose()?;
+    let bytes = moved_bytes(&plain.program);
+    Ok([Some(plain), stacked.filter(|v| moved_bytes(&v.program) < bytes)].into_iter().flatten().collect())
 }
 
 /// The choices of weights to stack: every run of at least two neighbours in a group, the longest first.
@@ -76,12 +98,51 @@ fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
 }
 
 /// A program of operators, expanded and fused to a fixed point.
-pub fn fused(name: String, operators: Sdfg, verify_each: bool) -> Result<Variant, PipelineError> {
+pub fn fused(name: String, operators: Sdfg, saved: Vec<Saved>, verify_each: bool) -> Result<Variant, PipelineError> {
     let verify = |before: &Sdfg, after: &Sdfg| equal_when_small(before, after);
     let options = Options { verify: verify_each.then_some(&verify as transforms::driver::Verify), ..Options::default() };
     let expanded = fixpoint(&operators, &[&Expand], &options)?;
     let outcome = fixpoint(&expanded.program, &[&Fusion::default()], &options)?;
-    Ok(Variant { name, operators, program: outcome.program, steps: outcome.steps, refusals: outcome.refusals })
+    let Outcome { program, steps, refusals, .. } = outcome;
+    Ok(Variant { name, operators, program, steps, refusals, compositions: vec![], saved })
+}
+
+/// A recipe's program with these weights stacked, in which contractions swallow their neighbours where that is accepted.
+///
+/// Backward computes rows again from their statistics. Where a contraction that it would run again does not end up inside
+/// a kernel, whether refused or not accepted, that would move more than it saves: the program saves those rows then.
+pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each: bool) -> Result<Variant, PipelineError> {
+    let differentiated = differentiated(recipe)?;
+    let streamed = row_statistics(&differentiated)?;
+    let policy = streamed.saved;
+    let found = composed_under(&streamed.program, policy, weights, accept, verify_each)?;
+    let alone = |(_, _, unit): &(_, _, Unit)| matches!(unit, Unit::Operation(o) if streamed.again.contains(&o.name));
+    if found.program.units().iter().any(alone) { composed_under(&differentiated, vec![], weights, accept, verify_each) } else { Ok(found) }
+}
+
+fn composed_under(
+    program: &Sdfg,
+    mut saved: Vec<Saved>,
+    weights: &[String],
+    accept: Accept,
+    verify_each: bool,
+) -> Result<Variant, PipelineError> {
+    let (operators, others) = transforms::recompute::recompute(program)?;
+    saved.extend(others);
+    let (name, operators) = match weights {
+        [] => ("composed".to_string(), operators),
+        weights => (format!("{}, composed", weights.join("+")), stacked(&operators, weights)?),
+    };
+    let verify = |before: &Sdfg, after: &Sdfg| equal_when_small(before, after);
+    let options = Options { verify: verify_each.then_some(&verify as transforms::driver::Verify), ..Options::default() };
+    let expanded = fixpoint(&operators, &[&Expand], &options)?;
+    let composed = compose(&expanded.program, accept, &options)?;
+    let compositions = composed.kernels;
+    let fusion = Fusion { apart: compositions.clone(), ..Fusion::default() };
+    let fused = fixpoint(&composed.outcome.program, &[&fusion], &options)?;
+    let steps = composed.outcome.steps.into_iter().chain(fused.steps).collect();
+    let refusals = composed.outcome.refusals.into_iter().chain(fused.refusals).collect();
+    Ok(Variant { name, operators, program: fused.program, steps, refusals, compositions, saved })
 }
 
 /// The same program with every size bound to a small odd number; sizes that were equal stay equal.
