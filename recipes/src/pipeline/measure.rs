@@ -298,6 +298,9 @@ impl Bench for CpuBench<'_> {
         let Some(Expected { spec, inputs, outputs, tolerances }) = self.expected.get(name) else {
             return Err(Fault::Configuration(format!("there is no kernel `{name}`")));
         };
+        // Tiles shrink with the sizes, so that there are several of them here as well.
+        let scaled = self.kernels.get(name).map(|kernel| kernels::tiles::scaled(config, &kernel.spec, spec));
+        let config = scaled.as_ref().unwrap_or(config);
         let mut buffers = Vec::new();
         let arguments = spec.arguments();
         for argument in &arguments {

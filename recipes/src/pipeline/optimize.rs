@@ -6,8 +6,8 @@ use super::programs::{Programs, shrunken};
 use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
 use super::{PipelineError, tensors};
 use bench::protocol::{Contender, Protocol, Timing};
-use kernels::Toolchain;
 use kernels::device::cpu::Pool;
+use kernels::{KernelSpec, Toolchain};
 use layouts::{Finish, Method, Selection, Store};
 use ndarray::ArrayD;
 use sdfg::interpret::{Run, Tensors, interpret};
@@ -178,7 +178,14 @@ impl Verification {
 pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, toolchain: &Toolchain) -> Result<Verification, PipelineError> {
     let (program, reference) = (shrunken(&candidate.program), shrunken(operators));
     let tensors = tensors::drawn(&reference, 1)?;
-    let mut execution = Execution::new(&program, &candidate.configuration, toolchain)?;
+    let mut configuration = candidate.configuration.clone();
+    for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {
+        if let Some(config) = configuration.kernels.get_mut(whole.name()) {
+            let (whole, small) = (KernelSpec::new(&candidate.program, whole)?, KernelSpec::new(&program, small)?);
+            *config = kernels::tiles::scaled(config, &whole, &small);
+        }
+    }
+    let mut execution = Execution::new(&program, &configuration, toolchain)?;
     execution.load(&tensors)?;
     execution.step(pool, 1, 0, true)?;
     let got = execution.results()?;
