@@ -2,7 +2,7 @@
 
 use super::execute::{Execution, PeakMemory};
 use super::plan::{Candidate, FORMAT, Plan};
-use super::programs::{Programs, shrunken};
+use super::programs::{Programs, Variant, shrunken};
 use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
 use super::{PipelineError, tensors};
 use bench::protocol::{Contender, Protocol, Timing};
@@ -27,15 +27,20 @@ pub struct Sweeps {
     pub finish: Finish,
 }
 
-/// Sweeps all programs. The first variant has the most to measure; later ones find the kernels they share in the store.
+/// Sweeps all programs. Later ones find the kernels that they share with earlier ones in the store.
 pub fn sweep_all(programs: &Programs, budget: Option<Duration>, with: &mut Sweeping) -> Result<Sweeps, PipelineError> {
-    let others = programs.variants.len().saturating_sub(1) as f64;
-    let share = |first: bool| if first { 0.5 } else { 0.3 / others.max(1.0) };
+    // Composed programs win most often, and have kernels of their own; stacked ones share most with the separate one.
+    let kind = |variant: &Variant, n: usize| match () {
+        () if !variant.compositions.is_empty() => 0.45,
+        () if n == 0 => 0.2,
+        () => 0.15,
+    };
+    let kinds: Vec<f64> = programs.variants.iter().enumerate().map(|(n, v)| kind(v, n)).collect();
     let mut variants = Vec::new();
     let mut finish = Finish::Exhausted;
-    // The variant with everything stacked comes first in the budget: it wins most often.
-    for (n, variant) in programs.variants.iter().enumerate() {
-        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share(n == 0))), with)?;
+    for (variant, share) in programs.variants.iter().zip(&kinds) {
+        let alike = kinds.iter().filter(|k| *k == share).count() as f64;
+        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share / alike)), with)?;
         finish = worse(finish, swept.report.finish);
         variants.push(swept);
     }
