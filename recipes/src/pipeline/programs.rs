@@ -1,13 +1,14 @@
 //! From a recipe to programs: differentiated, unfused, fused, and one program for each way of stacking contractions.
 
-use super::PipelineError;
+use super::{PipelineError, counterexample};
 use crate::load::Recipe;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Role};
+use std::path::Path;
 use transforms::algebraic::{groups, stacked};
 use transforms::recompute::Saved;
-use transforms::{Expand, Fusion, Options, Refusal, Step, fixpoint};
+use transforms::{Expand, Fusion, Options, Outcome, Refusal, Step, Transform, fixpoint};
 
 /// One way of stacking contractions, fused.
 #[derive(Clone, Debug)]
@@ -75,13 +76,33 @@ fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
     found
 }
 
-/// A program of operators, expanded and fused to a fixed point.
+/// A program of operators, expanded and fused to a fixed point. A patch that `verify_each` finds wrong is saved, made small,
+/// under `target/memlet`.
 pub fn fused(name: String, operators: Sdfg, verify_each: bool) -> Result<Variant, PipelineError> {
-    let verify = |before: &Sdfg, after: &Sdfg| equal_when_small(before, after);
-    let options = Options { verify: verify_each.then_some(&verify as transforms::driver::Verify), ..Options::default() };
-    let expanded = fixpoint(&operators, &[&Expand], &options)?;
-    let outcome = fixpoint(&expanded.program, &[&Fusion::default()], &options)?;
+    let folder = Path::new("target").join("memlet").join(&operators.name);
+    let folder = verify_each.then_some(folder.as_path());
+    let expanded = rewritten(&operators, &[&Expand], folder)?;
+    let outcome = rewritten(&expanded.program, &[&Fusion::default()], folder)?;
     Ok(Variant { name, operators, program: outcome.program, steps: outcome.steps, refusals: outcome.refusals })
+}
+
+/// Transforms applied to a fixed point. With a folder, a shrunken program is interpreted before and after every patch; one
+/// that goes wrong is saved there.
+///
+/// # Errors
+/// The patch that went wrong, how results differ, and where the smallest program is that shows it.
+pub fn rewritten(program: &Sdfg, transforms: &[&dyn Transform], folder: Option<&Path>) -> Result<Outcome, PipelineError> {
+    let verify = |before: &Sdfg, after: &Sdfg| match (counterexample::find(before, after), folder) {
+        (Some(found), Some(folder)) => Err(match found.save(folder) {
+            Ok([before, after]) => {
+                format!("{}; see {} and {}", found.difference, before.display(), after.display())
+            }
+            Err(why) => format!("{}; the smallest program could not be saved in {}: {why}", found.difference, folder.display()),
+        }),
+        _ => Ok(()),
+    };
+    let options = Options { verify: folder.is_some().then_some(&verify as transforms::driver::Verify), ..Options::default() };
+    Ok(fixpoint(program, transforms, &options)?)
 }
 
 /// The same program with every size bound to a small odd number; sizes that were equal stay equal.
@@ -95,18 +116,34 @@ pub fn shrunken(program: &Sdfg) -> Sdfg {
     small
 }
 
-/// Interprets both at small sizes and compares what a person sees.
-fn equal_when_small(before: &Sdfg, after: &Sdfg) -> Result<(), String> {
-    let (before, after) = (shrunken(before), shrunken(after));
-    let run = Run { seed: 1, step: 0, dropout: true };
-    let tensors = super::tensors::drawn(&before, 1).map_err(|e| e.to_string())?;
-    let want = interpret(&before, &tensors, &run).map_err(|e| e.to_string())?;
-    let got = interpret(&after, &tensors, &run).map_err(|e| e.to_string())?;
+/// How two programs that should compute the same differ.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Difference {
+    #[error("{0}")]
+    Value(String),
+    #[error("it can no longer be interpreted: {0}")]
+    Fails(String),
+    #[error("it could not be interpreted before: {0}")]
+    Failed(String),
+}
+
+/// Interprets both and compares what a person sees; what differs first.
+pub(super) fn difference(before: &Sdfg, after: &Sdfg) -> Option<Difference> {
+    let run = |program: &Sdfg| {
+        let tensors = super::tensors::drawn(before, 1).map_err(|e| e.to_string())?;
+        interpret(program, &tensors, &Run { seed: 1, step: 0, dropout: true }).map_err(|e| e.to_string())
+    };
+    let want = match run(before) {
+        Ok(want) => want,
+        Err(why) => return Some(Difference::Failed(why)),
+    };
+    let got = match run(after) {
+        Ok(got) => got,
+        Err(why) => return Some(Difference::Fails(why)),
+    };
     let seen = |c: &&Container| matches!(c.role, Role::Output | Role::Gradient);
-    for container in before.containers.values().filter(seen) {
-        compare(&container.name, &want, &got)?;
-    }
-    Ok(())
+    let unequal = |c: &Container| compare(&c.name, &want, &got).err();
+    before.containers.values().filter(seen).find_map(unequal).map(Difference::Value)
 }
 
 fn compare(name: &str, want: &Tensors, got: &Tensors) -> Result<(), String> {
