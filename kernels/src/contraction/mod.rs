@@ -5,7 +5,6 @@ mod executable;
 mod library;
 mod mapping;
 mod problem;
-mod scale;
 mod space;
 
 pub use executable::{ContractionKernel, Plan};

@@ -3,9 +3,9 @@
 use super::printer::Printer;
 use super::scalar::{combined, constant, reduction, value};
 use crate::error::KernelError;
-use crate::loopnest::{Group, Space, Statement, Tag};
+use crate::loopnest::{Element, Group, Space, Statement, Tag};
 use indexmap::IndexSet;
-use sdfg::Combine;
+use sdfg::{Binary, Combine, Scalar};
 
 impl Printer<'_> {
     pub fn group(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
@@ -65,7 +65,7 @@ impl Printer<'_> {
         let identity = constant(combine.identity().first().copied().unwrap_or(0.0), self.double);
         let nest = Group { loops, statements: vec![], product: false };
         for (n, _) in nest.loops.iter().enumerate() {
-            self.open_loop(&nest, n, &[], depth + n);
+            self.open_loop(&nest, n, &[], false, depth + n);
         }
         let text = self.store(&statement.write, &identity)?;
         self.line(depth + nest.loops.len(), text);
@@ -75,7 +75,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn open_loop(&mut self, group: &Group, n: usize, reductions: &[&Reduction], depth: usize) {
+    fn open_loop(&mut self, group: &Group, n: usize, reductions: &[&Reduction], pieces: bool, depth: usize) {
         let each = &group.loops[n];
         if n + 1 == group.loops.len() {
             let clauses: String =
@@ -83,21 +83,24 @@ impl Printer<'_> {
             self.line(depth, format!("#pragma omp simd{clauses}"));
         }
         let index = self.index(&each.index);
+        let (from, to) = if pieces { ("piece", Some("end")) } else { ("0", None) };
         if self.is_block(&each.index) {
-            self.line(depth, "for (int64_t lane = 0; lane < lanes; ++lane) {");
+            self.line(depth, format!("for (int64_t lane = {from}; lane < {}; ++lane) {{", to.unwrap_or("lanes")));
             self.line(depth + 1, format!("const int64_t {index} = first_lane + lane;"));
         } else {
             let count = self.count(&each.index, each.count);
             let map = if each.map.is_empty() { String::new() } else { format!(" /* {} */", each.map.replace("*/", "")) };
-            self.line(depth, format!("for (int64_t {index} = 0; {index} < {count}; ++{index}) {{{map}"));
+            let to = to.map_or(count, str::to_string);
+            self.line(depth, format!("for (int64_t {index} = {from}; {index} < {to}; ++{index}) {{{map}"));
         }
     }
 
     fn open(&mut self, group: &Group, reductions: &[Reduction], level: usize, depth: usize) -> Result<(), KernelError> {
         self.loads(group, level, depth)?;
-        if level + 1 == group.loops.len() {
-            self.mask_rows(group, depth);
-            self.open_streams(group, depth)?;
+        let innermost = level + 1 == group.loops.len();
+        let pieces = innermost && self.in_pieces(group)?;
+        if innermost {
+            self.mask_rows(group, pieces, false, depth);
         }
         for r in reductions.iter().filter(|r| r.level == level) {
             if let Some(variable) = &r.variable {
@@ -111,11 +114,16 @@ impl Printer<'_> {
             }
         } else {
             let inside: Vec<&Reduction> = reductions.iter().collect();
-            self.open_loop(group, level, &inside, depth);
-            self.open(group, reductions, level + 1, depth + 1)?;
-            self.line(depth, "}");
-            if level + 1 == group.loops.len() {
-                self.close_streams(depth);
+            let within = depth + usize::from(pieces);
+            if pieces {
+                self.open_pieces(group, depth)?;
+                self.mask_rows(group, true, true, within);
+            }
+            self.open_loop(group, level, &inside, pieces, within);
+            self.open(group, reductions, level + 1, within + 1)?;
+            self.line(within, "}");
+            if pieces {
+                self.close_pieces(depth);
             }
         }
         for r in reductions.iter().filter(|r| r.level == level) {
@@ -147,6 +155,12 @@ impl Printer<'_> {
                 let name = self.fresh("x");
                 let text = self.load(element)?;
                 self.line(depth, format!("const real {name} = {text};"));
+                // A division takes as long as a dozen products: one outside the innermost loop serves all of it.
+                if level < group.loops.len() && group.statements.iter().any(|s| divides_by(s, element)) {
+                    let reciprocal = format!("over_{name}");
+                    self.line(depth, format!("const real {reciprocal} = 1 / {name};"));
+                    self.reciprocals.insert(name.clone(), reciprocal);
+                }
                 self.known.insert(element.clone(), name);
             }
         }
@@ -185,6 +199,19 @@ impl Printer<'_> {
         self.line(depth, line);
         Ok(())
     }
+}
+
+/// Whether the code of a statement divides by what it reads from an element.
+fn divides_by(statement: &Statement, element: &Element) -> bool {
+    let mut found = false;
+    statement.code.walk(&mut |s| {
+        if let Scalar::Binary(Binary::Div, _, by) = s
+            && let Scalar::Input(connector) = by.as_ref()
+        {
+            found |= statement.reads.iter().any(|(c, e)| c == connector && e == element);
+        }
+    });
+    found
 }
 
 impl Group {

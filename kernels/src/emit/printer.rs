@@ -38,6 +38,8 @@ pub struct Printer<'a> {
     /// Values at hand in the current group.
     pub known: IndexMap<Element, String>,
     pub connectors: BTreeMap<String, String>,
+    /// Reciprocals at hand, by the C name of the value.
+    pub reciprocals: BTreeMap<String, String>,
     fresh: usize,
     /// Of the current group.
     pub rows: Vec<MaskRow>,
@@ -89,6 +91,7 @@ impl<'a> Printer<'a> {
             pointers: IndexSet::new(),
             known: IndexMap::new(),
             connectors: BTreeMap::new(),
+            reciprocals: BTreeMap::new(),
             fresh: 0,
             rows: vec![],
             streamed: vec![],
@@ -165,6 +168,10 @@ impl Names for Printer<'_> {
 
     fn input(&mut self, connector: &str) -> String {
         self.connectors.get(connector).cloned().unwrap_or_else(|| "0".into())
+    }
+
+    fn reciprocal(&mut self, connector: &str) -> Option<String> {
+        self.reciprocals.get(self.connectors.get(connector)?).cloned()
     }
 
     fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String {

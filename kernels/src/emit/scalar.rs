@@ -8,6 +8,8 @@ pub trait Names {
     fn symbol(&mut self, name: &str) -> String;
     /// C text of the value read by a connector.
     fn input(&mut self, connector: &str) -> String;
+    /// C text of one divided by the value read by a connector, if that is at hand.
+    fn reciprocal(&mut self, connector: &str) -> Option<String>;
     /// C text of dropout's factor.
     fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String;
     fn is_double(&self) -> bool;
@@ -70,7 +72,14 @@ pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
                     Binary::Mul => '*',
                     _ => '/',
                 };
-                format!("({} {sign} {})", value(a, names), value(b, names))
+                let at_hand = match b.as_ref() {
+                    Scalar::Input(connector) if sign == '/' => names.reciprocal(connector),
+                    _ => None,
+                };
+                match at_hand {
+                    Some(reciprocal) => format!("({} * {reciprocal})", value(a, names)),
+                    None => format!("({} {sign} {})", value(a, names), value(b, names)),
+                }
             }
             Binary::Max => extreme('>', &value(a, names), &value(b, names)),
             Binary::Min => extreme('<', &value(a, names), &value(b, names)),

@@ -81,6 +81,11 @@ impl MapKernel {
         MapKernel { streams, ..self }
     }
 
+    /// Whether it needs random bits: for dropout masks.
+    pub fn draws(&self) -> bool {
+        !self.source.masks.is_empty()
+    }
+
     /// The same kernel made of changed C text: for tests that plant faults.
     ///
     /// # Errors

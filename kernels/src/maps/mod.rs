@@ -1,6 +1,6 @@
 //! Kernels from map scopes: elementwise, reductions, normalisations, and whatever fusion made of them.
 
-pub(crate) mod dropout;
+pub mod dropout;
 mod executable;
 pub(crate) mod flatten;
 pub(crate) mod lower;
@@ -13,3 +13,4 @@ pub use executable::{MapKernel, compile, text};
 pub use lower::{lower, slope};
 pub use relayout::relayout;
 pub use space::MapSpace;
+pub use stream::largest_cache;

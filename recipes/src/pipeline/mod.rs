@@ -1,5 +1,6 @@
 //! From a recipe to a measured, verified, reported plan.
 
+pub mod counterexample;
 pub mod execute;
 pub mod ledger;
 pub mod measure;

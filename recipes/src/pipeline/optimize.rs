@@ -127,7 +127,8 @@ pub fn time_whole(
         execution.load(tensors)?;
         lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
     }
-    let protocol = Protocol { budget: limit, ..Protocol::default() };
+    // A step of a large program takes a second: few rounds of all candidates fill the limit already.
+    let protocol = Protocol { warmup: 1, least: 5, budget: limit, ..Protocol::default() };
     let timings = {
         let mut contenders: Vec<Contender<PipelineError>> = candidates
             .iter()
@@ -242,28 +243,26 @@ fn distance(got: &ArrayD<f64>, want: &ArrayD<f64>) -> f64 {
     if apart == 0.0 { 0.0 } else { (apart / size).sqrt() }
 }
 
-/// Every result against its reference. The tolerance is that of a chain of operators, each reducing over at most the
-/// largest reduction of the program: errors of one operator are inputs of the next, so they add up over the depth.
-/// Programs that decide by comparing values are held to [`kink_bound`] where single elements jumped.
+/// Every result against its reference, within the tolerance of the chain of units that it depends on
+/// ([`tolerance::program_tolerances`]). Programs that decide by comparing values are held to [`kink_bound`] where single
+/// elements jumped.
 fn compare(against: &str, program: &Sdfg, got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
-    let mut length = 1u64;
-    let mut depth = 1u64;
+    let fault = |e: tolerance::ToleranceError| PipelineError::Measure(e.to_string());
+    let tolerances = tolerance::program_tolerances(program).map_err(fault)?;
+    let mut longest = 1u64;
     for (_, _, unit) in program.units() {
-        let own = tolerance::unit_tolerance(program, &unit).map_err(|e| PipelineError::Measure(e.to_string()))?;
-        length = length.max(own.values().map(|t| t.length).max().unwrap_or(1));
-        depth += own.values().map(|t| t.depth).max().unwrap_or(1);
+        let own = tolerance::unit_tolerance(program, &unit).map_err(fault)?;
+        longest = longest.max(own.values().map(|t| t.length).max().unwrap_or(1));
     }
     let branches = program.units().iter().any(|(_, _, unit)| compares_values(unit));
     let mut ratios = BTreeMap::new();
     for (name, got) in got {
         let Some(want) = want.get(name) else { continue };
-        let dtype = program.containers.get(name).map_or(Dtype::F32, |c| c.dtype);
-        // Statistical growth: independent roundings of `depth` operators add up as their square root times the worst one.
-        let steps = program.units().len() as u64;
-        let bound = tolerance::Tolerance { dtype, length: length.saturating_mul(1 + (steps as f64).sqrt() as u64), depth, stores: steps };
-        let mut ratio = tolerance::compare(got, want, 1.0, &bound).ratio;
+        let missing = || PipelineError::Internal(format!("`{name}` is a result that no kernel writes"));
+        let bound = tolerances.get(name).ok_or_else(missing)?;
+        let mut ratio = tolerance::compare(got, want, 1.0, bound).ratio;
         if ratio > 1.0 && branches {
-            ratio = ratio.min(distance(got, want) / kink_bound(dtype, length));
+            ratio = ratio.min(distance(got, want) / kink_bound(bound.dtype, longest));
         }
         ratios.insert(name.clone(), if ratio.is_nan() { f64::INFINITY } else { ratio });
     }
@@ -305,6 +304,28 @@ pub fn plan(
 mod tests {
     use super::*;
     use ndarray::{ArrayD, IxDyn};
+
+    /// Errors that a mistake in one element makes are refused for every result of a layer without rectifiers, at full size.
+    #[test]
+    fn a_planted_error_is_refused_in_every_result() -> Result<(), Box<dyn std::error::Error>> {
+        let recipe = crate::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;
+        let program = crate::pipeline::programs::programs(&recipe, false)?.variants.remove(0).program;
+        // As many elements as there are results, not as the layer has: only their number of dims and the program matter.
+        let want: Tensors = tensors::results(&program)
+            .iter()
+            .map(|c| (c.name.clone(), ArrayD::from_shape_fn(IxDyn(&vec![5; c.dims.len()]), |i| 1.0 - 0.3 * i[0] as f64)))
+            .collect();
+        assert!(compare("itself", &program, &want, &want)?.worst() == 0.0 && want.len() > 5);
+        for name in want.keys() {
+            for wrong in [1.002, 0.0, -1.0, f64::NAN] {
+                let mut got = want.clone();
+                got.get_mut(name).into_iter().flat_map(|t| t.iter_mut().take(1)).for_each(|v| *v *= wrong);
+                let refused = compare("itself", &program, &got, &want).err().map(|e| e.to_string());
+                assert!(refused.is_some_and(|why| why.contains(&format!("`{name}`"))), "`{name}` times {wrong} passes");
+            }
+        }
+        Ok(())
+    }
 
     /// A flipped element among many passes; a wrong scale, a wrong block or a NaN does not.
     #[test]

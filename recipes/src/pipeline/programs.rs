@@ -1,14 +1,15 @@
 //! From a recipe to programs: differentiated, unfused, fused, one program for each way of stacking contractions, and the
 //! same with contractions that swallow their neighbours.
 
-use super::PipelineError;
+use super::{PipelineError, counterexample};
 use crate::load::Recipe;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Role, Unit};
+use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
 use transforms::recompute::Saved;
-use transforms::{Cluster, Expand, Fusion, Options, Outcome, Refusal, Step, compose, fixpoint, moved_bytes, row_statistics};
+use transforms::{Cluster, Expand, Fusion, Options, Outcome, Refusal, Step, Transform, compose, fixpoint, moved_bytes, row_statistics};
 
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
@@ -97,14 +98,19 @@ fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
     found
 }
 
-/// A program of operators, expanded and fused to a fixed point.
+/// A program of operators, expanded and fused to a fixed point. A patch that `verify_each` finds wrong is saved, made small,
+/// under `target/memlet`.
 pub fn fused(name: String, operators: Sdfg, saved: Vec<Saved>, verify_each: bool) -> Result<Variant, PipelineError> {
-    let verify = |before: &Sdfg, after: &Sdfg| equal_when_small(before, after);
-    let options = Options { verify: verify_each.then_some(&verify as transforms::driver::Verify), ..Options::default() };
-    let expanded = fixpoint(&operators, &[&Expand], &options)?;
-    let outcome = fixpoint(&expanded.program, &[&Fusion::default()], &options)?;
+    let folder = folder(&operators, verify_each);
+    let expanded = rewritten(&operators, &[&Expand], folder.as_deref())?;
+    let outcome = rewritten(&expanded.program, &[&Fusion::default()], folder.as_deref())?;
     let Outcome { program, steps, refusals, .. } = outcome;
     Ok(Variant { name, operators, program, steps, refusals, compositions: vec![], saved })
+}
+
+/// Where wrong patches are saved, if they are looked for.
+fn folder(program: &Sdfg, verify_each: bool) -> Option<PathBuf> {
+    verify_each.then(|| Path::new("target").join("memlet").join(&program.name))
 }
 
 /// A recipe's program with these weights stacked, in which contractions swallow their neighbours where that is accepted.
@@ -133,16 +139,39 @@ fn composed_under(
         [] => ("composed".to_string(), operators),
         weights => (format!("{}, composed", weights.join("+")), stacked(&operators, weights)?),
     };
-    let verify = |before: &Sdfg, after: &Sdfg| equal_when_small(before, after);
+    let folder = folder(&operators, verify_each);
+    let expanded = rewritten(&operators, &[&Expand], folder.as_deref())?;
+    let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder.as_deref());
     let options = Options { verify: verify_each.then_some(&verify as transforms::driver::Verify), ..Options::default() };
-    let expanded = fixpoint(&operators, &[&Expand], &options)?;
     let composed = compose(&expanded.program, accept, &options)?;
     let compositions = composed.kernels;
     let fusion = Fusion { apart: compositions.clone(), ..Fusion::default() };
-    let fused = fixpoint(&composed.outcome.program, &[&fusion], &options)?;
+    let fused = rewritten(&composed.outcome.program, &[&fusion], folder.as_deref())?;
     let steps = composed.outcome.steps.into_iter().chain(fused.steps).collect();
     let refusals = composed.outcome.refusals.into_iter().chain(fused.refusals).collect();
     Ok(Variant { name, operators, program: fused.program, steps, refusals, compositions, saved })
+}
+
+/// Transforms applied to a fixed point. With a folder, a shrunken program is interpreted before and after every patch; one
+/// that goes wrong is saved there.
+///
+/// # Errors
+/// The patch that went wrong, how results differ, and where the smallest program is that shows it.
+pub fn rewritten(program: &Sdfg, transforms: &[&dyn Transform], folder: Option<&Path>) -> Result<Outcome, PipelineError> {
+    let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder);
+    let options = Options { verify: folder.is_some().then_some(&verify as transforms::driver::Verify), ..Options::default() };
+    Ok(fixpoint(program, transforms, &options)?)
+}
+
+/// Whether a patch left the results as they were. One that did not is saved, made small.
+fn verified(before: &Sdfg, after: &Sdfg, folder: Option<&Path>) -> Result<(), String> {
+    match (counterexample::find(before, after), folder) {
+        (Some(found), Some(folder)) => Err(match found.save(folder) {
+            Ok([before, after]) => format!("{}; see {} and {}", found.difference, before.display(), after.display()),
+            Err(why) => format!("{}; the smallest program could not be saved in {}: {why}", found.difference, folder.display()),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The same program with every size bound to a small odd number; sizes that were equal stay equal.
@@ -156,18 +185,34 @@ pub fn shrunken(program: &Sdfg) -> Sdfg {
     small
 }
 
-/// Interprets both at small sizes and compares what a person sees.
-fn equal_when_small(before: &Sdfg, after: &Sdfg) -> Result<(), String> {
-    let (before, after) = (shrunken(before), shrunken(after));
-    let run = Run { seed: 1, step: 0, dropout: true };
-    let tensors = super::tensors::drawn(&before, 1).map_err(|e| e.to_string())?;
-    let want = interpret(&before, &tensors, &run).map_err(|e| e.to_string())?;
-    let got = interpret(&after, &tensors, &run).map_err(|e| e.to_string())?;
+/// How two programs that should compute the same differ.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Difference {
+    #[error("{0}")]
+    Value(String),
+    #[error("it can no longer be interpreted: {0}")]
+    Fails(String),
+    #[error("it could not be interpreted before: {0}")]
+    Failed(String),
+}
+
+/// Interprets both and compares what a person sees; what differs first.
+pub(super) fn difference(before: &Sdfg, after: &Sdfg) -> Option<Difference> {
+    let run = |program: &Sdfg| {
+        let tensors = super::tensors::drawn(before, 1).map_err(|e| e.to_string())?;
+        interpret(program, &tensors, &Run { seed: 1, step: 0, dropout: true }).map_err(|e| e.to_string())
+    };
+    let want = match run(before) {
+        Ok(want) => want,
+        Err(why) => return Some(Difference::Failed(why)),
+    };
+    let got = match run(after) {
+        Ok(got) => got,
+        Err(why) => return Some(Difference::Fails(why)),
+    };
     let seen = |c: &&Container| matches!(c.role, Role::Output | Role::Gradient);
-    for container in before.containers.values().filter(seen) {
-        compare(&container.name, &want, &got)?;
-    }
-    Ok(())
+    let unequal = |c: &Container| compare(&c.name, &want, &got).err();
+    before.containers.values().filter(seen).find_map(unequal).map(Difference::Value)
 }
 
 fn compare(name: &str, want: &Tensors, got: &Tensors) -> Result<(), String> {
