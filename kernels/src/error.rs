@@ -28,6 +28,8 @@ pub enum KernelError {
     NoCompiler { command: String, source: std::io::Error },
     #[error("the C compiler refused `{kernel}` (source: {source_file}):\n{message}")]
     Compile { kernel: String, source_file: PathBuf, message: String },
+    #[error("the CPU shim stopped `{kernel}`: {what}")]
+    Shim { kernel: String, what: String },
     #[error("`{path}`: {source}; the cache of kernels must be writable, see MEMLET_CACHE_DIR")]
     Cache { path: PathBuf, source: std::io::Error },
     #[error("the compiled kernel `{path}` could not be loaded: {message}; remove it and try again")]

@@ -1,3 +1,4 @@
 //! Where kernels run.
 
 pub mod cpu;
+pub mod shim;

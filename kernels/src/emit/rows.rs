@@ -23,9 +23,9 @@ pub struct StreamRow {
     pub element: Element,
     /// C text of the place of one element within the row.
     pub place: String,
-    room: String,
-    to: String,
-    count: String,
+    pub room: String,
+    pub to: String,
+    pub count: String,
 }
 
 /// Stands for the first iteration of a block.
@@ -33,8 +33,8 @@ pub const FIRST: &str = "\u{0}first";
 
 impl Printer<'_> {
     /// An expression at the first iteration of a loop.
-    fn at_first(&self, e: &Expr, of: &Loop) -> Expr {
-        let start = if self.is_block(&of.index) { Expr::sym(FIRST) } else { Expr::Int(0) };
+    pub fn at_first(&self, e: &Expr, of: &Loop) -> Expr {
+        let start = if self.schedule.is_some() || self.is_block(&of.index) { Expr::sym(FIRST) } else { Expr::Int(0) };
         e.substitute(&BTreeMap::from([(of.index.clone(), start)]))
     }
 
@@ -50,21 +50,7 @@ impl Printer<'_> {
     /// Rows of dropout lanes for masks whose elements lie at a fixed stride along the innermost loop.
     pub fn mask_rows(&mut self, group: &Group, depth: usize) {
         let Some(last) = group.loops.last() else { return };
-        let mut found = Vec::new();
-        for statement in &group.statements {
-            statement.code.walk(&mut |s| {
-                if let Scalar::Keep { stream, element, rate } = s
-                    && let Some(step) = slope(element, &last.index)
-                {
-                    found.push((stream.clone(), element.clone(), *rate, step));
-                }
-            });
-        }
-        for (stream, element, rate, step) in found {
-            let mask = self.mask(&stream, rate);
-            if self.rows.iter().any(|r| r.mask == mask && r.element == element) {
-                continue;
-            }
+        for (mask, element, step) in self.linear_masks(group, last) {
             // A size that has no value is reported where it is printed.
             let stride = step.eval(&self.spec.sizes).or_else(|_| step.eval(&self.symbols())).unwrap_or(1);
             let first = self.at_first(&element, last);
@@ -81,6 +67,28 @@ impl Printer<'_> {
             self.line(depth, format!("const uint16_t *const {name} = {call};"));
             self.rows.push(MaskRow { mask, element, lane: format!("{name}[{at}]") });
         }
+    }
+
+    /// Masks of a group, each once, whose elements lie at a fixed stride along a loop: number, element, stride.
+    pub fn linear_masks(&mut self, group: &Group, along: &Loop) -> Vec<(usize, Expr, Expr)> {
+        let mut found = Vec::new();
+        for statement in &group.statements {
+            statement.code.walk(&mut |s| {
+                if let Scalar::Keep { stream, element, rate } = s
+                    && let Some(step) = slope(element, &along.index)
+                {
+                    found.push((stream.clone(), element.clone(), *rate, step));
+                }
+            });
+        }
+        let mut masks: Vec<(usize, Expr, Expr)> = Vec::new();
+        for (stream, element, rate, step) in found {
+            let mask = self.mask(&stream, rate);
+            if masks.iter().all(|(m, e, _)| *m != mask || *e != element) {
+                masks.push((mask, element, step));
+            }
+        }
+        masks
     }
 
     pub fn mask(&mut self, stream: &str, rate: f64) -> usize {
@@ -101,16 +109,21 @@ impl Printer<'_> {
         if last.tag != Tag::Vector || tensor.dtype != Dtype::F32 {
             return Ok(false);
         }
-        let (_, unit, _) = self.strides(&element.data)?;
-        let contiguous =
-            element.subscripts.iter().enumerate().all(|(n, e)| {
-                if unit == Some(n) { slope(e, &last.index) == Some(Expr::Int(1)) } else { !e.symbols().contains(&last.index) }
-            });
         let same_root =
             |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(Space::Heap { root: r, .. }) if r == root);
         let others = self.nest.groups.iter().filter(|g| !std::ptr::eq(*g, group));
         let read_again = others.flat_map(|g| &g.statements).flat_map(|s| &s.reads).any(|(_, e)| same_root(&e.data));
-        Ok(unit.is_some() && contiguous && !read_again)
+        Ok(self.contiguous(element, last)? && !read_again)
+    }
+
+    /// Whether the iterations of a loop are neighbours in memory.
+    pub fn contiguous(&self, element: &Element, along: &Loop) -> Result<bool, KernelError> {
+        let (_, unit, _) = self.strides(&element.data)?;
+        let steps =
+            element.subscripts.iter().enumerate().all(|(n, e)| {
+                if unit == Some(n) { slope(e, &along.index) == Some(Expr::Int(1)) } else { !e.symbols().contains(&along.index) }
+            });
+        Ok(unit.is_some() && steps)
     }
 
     /// Declares where the results of the innermost loop go: to their place, or to a row that is streamed there.

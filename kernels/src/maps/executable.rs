@@ -1,6 +1,6 @@
 //! Runs a generated kernel: shares its points among the workers and combines their partial results.
 
-use super::dropout::{self, Keep};
+use super::dropout;
 use super::stream;
 use crate::buffer::Buffer;
 use crate::compile::{Entry, Host, Toolchain};
@@ -8,7 +8,6 @@ use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use sdfg::config::KernelConfig;
-use sdfg::philox;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -86,20 +85,6 @@ impl MapKernel {
         Ok(self)
     }
 
-    fn masks(&self, context: &RunContext) -> Vec<Keep> {
-        let keep = |mask: &crate::emit::c::Mask| {
-            let threshold = if context.dropout { philox::dropped(mask.rate) } else { 0 };
-            Keep {
-                step: context.step,
-                factor: 65536.0 / f64::from(65536 - threshold),
-                key: philox::key(context.seed, &mask.stream),
-                threshold,
-                unused: 0,
-            }
-        };
-        self.source.masks.iter().map(keep).collect()
-    }
-
     /// Sets one worker's partial results to the identities.
     ///
     /// # Safety
@@ -133,7 +118,11 @@ impl Executable for MapKernel {
         }
         let scratch = Shared(held.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr));
         let pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
-        let (masks, points, fixed) = (self.masks(context), self.source.points, !self.source.partials.is_empty());
+        let (masks, points, fixed) = (
+            dropout::keeps(&self.source.masks, context.seed, context.step, context.dropout),
+            self.source.points,
+            !self.source.partials.is_empty(),
+        );
         let (next, late) = (AtomicI64::new(0), AtomicBool::new(false));
         let chunk = (points / (workers as i64 * PARTS)).max(1);
         let work = |worker: usize| {
