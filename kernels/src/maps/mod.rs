@@ -9,7 +9,7 @@ mod relayout;
 mod space;
 pub(crate) mod stream;
 
-pub use cuda::cuda_source;
+pub use cuda::{CudaSpace, cuda_source};
 pub use executable::{MapKernel, compile, text};
 pub use lower::{lower, slope};
 pub use relayout::relayout;

@@ -108,7 +108,9 @@ impl Schedule {
         let (keeps, registers) = (choice("loops", ["one", "two"])?, choice("hold", ["registers", "shared"])?);
         let elements = |t: &Tensor| t.shape.iter().fold(1i64, |a, b| a.saturating_mul(*b));
         let points = nest.outer.iter().fold(1i64, |n, l| n.saturating_mul(l.count));
-        let inner = nest.groups.iter().map(|g| g.loops.iter().fold(1i64, |n, l| n.saturating_mul(l.count))).max().unwrap_or(1);
+        let blocked = |l: &&Loop| nest.block().is_none_or(|b| b.index != l.index);
+        let inner = nest.groups.iter().map(|g| g.loops.iter().filter(blocked).fold(1i64, |n, l| n.saturating_mul(l.count)));
+        let inner = inner.max().unwrap_or(1);
         let wide = points.saturating_mul(inner) >= NARROW || nest.tensors.values().any(|t| elements(t) >= NARROW);
         let mut schedule = Schedule { threads, rows, width, unroll, keeps, wide, places: IndexMap::new(), kept: IndexMap::new() };
         let mut shared = WARP * 8;
