@@ -13,7 +13,7 @@ use kernels::{KernelError, Space};
 use sdfg::Dtype;
 use sdfg::config::{KernelConfig, Knobs};
 
-const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
+const SIZES: common::Sizes = &[("b", 2), ("h", 2), ("j", 7), ("k", 37), ("i", 21), ("u", 70)];
 
 /// Runs configurations of every case: all kernels of a case are one compilation.
 fn each_case(sizes: common::Sizes, dtype: Dtype, configs: impl Fn(&CudaSpace) -> Vec<KernelConfig>) -> Result<usize, Failure> {
@@ -45,8 +45,8 @@ fn spread(space: &CudaSpace, wanted: u64) -> Vec<KernelConfig> {
 
 #[test]
 fn every_case_equals_the_interpreter_over_its_space() -> Result<(), Failure> {
-    let checked = each_case(SIZES, Dtype::F32, |space| spread(space, 24))?;
-    assert_eq!(checked, 24 * CASES.len());
+    let checked = each_case(SIZES, Dtype::F32, |space| spread(space, 16))?;
+    assert_eq!(checked, 16 * CASES.len());
     Ok(())
 }
 
