@@ -1,0 +1,7 @@
+//! NVIDIA GPUs: libraries found at run time, kernels compiled by NVRTC.
+
+pub mod libraries;
+pub mod nvrtc;
+
+pub use libraries::Library;
+pub use nvrtc::{Compiled, Nvrtc, Resources};
