@@ -30,6 +30,8 @@ pub enum KernelError {
     Compile { kernel: String, source_file: PathBuf, message: String },
     #[error("{library} was not found ({}); {advice}", tried.join(", "))]
     NoLibrary { library: &'static str, tried: Vec<String>, advice: &'static str },
+    #[error("no NVIDIA GPU can be used here: {what}; `memlet devices` says what is there")]
+    NoGpu { what: String },
     #[error("CUDA: {what}")]
     Cuda { what: String },
     #[error("NVRTC refused `{kernel}` for compute capability {}.{}:\n{message}", capability / 10, capability % 10)]
