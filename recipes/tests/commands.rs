@@ -97,6 +97,12 @@ fn devices_names_what_is_missing() {
     assert!(devices["machine"]["threads"].as_u64().is_some_and(|n| n > 0));
     let libraries: Vec<&str> = devices["cuda"].as_array().expect("libraries").iter().filter_map(|l| l["name"].as_str()).collect();
     assert_eq!(libraries, ["libcuda.so.1", "libnvrtc.so", "libcublasLt.so"]);
+    for library in devices["cuda"].as_array().expect("libraries") {
+        let advice = library["advice"].as_str().unwrap_or_default();
+        assert_eq!(library["found"] == Value::Bool(true), !advice.contains("install"), "{library}");
+    }
+    let gpus = devices["gpus"]["gpus"].as_array().expect("GPUs");
+    assert_eq!(gpus.is_empty(), devices["gpus"]["missing"].is_string(), "{}", devices["gpus"]);
     let without = Command::new(env!("CARGO_BIN_EXE_memlet")).args(["devices", "--json"]).env("CC", "/no/such/compiler").output();
     let without = without.expect("the command starts");
     assert_eq!(without.status.code(), Some(4));

@@ -124,6 +124,13 @@ impl Printer<'_> {
         }
         let tensor = self.tensor(&element.data)?;
         let name = self.identifier(&element.data);
+        if let Some(place) = self.register(element)? {
+            return Ok(place);
+        }
+        if self.schedule.is_some() {
+            self.pointers.insert(element.data.clone());
+            return Ok(format!("{name}[{}]", self.position(element)?));
+        }
         if self.is_value(tensor) {
             return Ok(if self.nest.per_lane(tensor) { format!("{name}[lane]") } else { name });
         }
@@ -139,6 +146,13 @@ impl Printer<'_> {
         let tensor = self.tensor(&element.data)?;
         let place = self.place(element)?;
         let text = match tensor.space {
+            _ if self.schedule.is_some() => {
+                if self.in_memory(&element.data)? {
+                    format!("to_real({place})")
+                } else {
+                    place
+                }
+            }
             Space::Heap { .. } if tensor.dtype == Dtype::Bf16 => format!("load_bf16({place})"),
             Space::Heap { .. } => format!("(real){place}"),
             _ => place,
@@ -159,11 +173,19 @@ impl Printer<'_> {
     pub fn store(&mut self, element: &Element, text: &str) -> Result<String, KernelError> {
         let tensor = self.tensor(&element.data)?;
         let place = self.place(element)?;
+        if self.schedule.is_some() {
+            return self.store_cuda(element, tensor, &place, text);
+        }
         Ok(match (&tensor.space, c_type(tensor.dtype)) {
             (Space::Heap { .. }, Some("uint16_t")) => format!("{place} = store_bf16({text});"),
             (Space::Heap { .. }, Some(kind)) => format!("{place} = ({kind}){text};"),
             _ => format!("{place} = {text};"),
         })
+    }
+
+    /// Text of what has been reduced so far into an element.
+    pub fn held_value(&mut self, element: &Element) -> Result<String, KernelError> {
+        if self.schedule.is_some() { self.load(element) } else { self.place(element) }
     }
 
     /// Number of loops of a group that must be open before the subscripts have a value.

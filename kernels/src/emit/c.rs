@@ -221,7 +221,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     })
 }
 
-fn header(spec: &KernelSpec, nest: &LoopNest) -> String {
+pub(super) fn header(spec: &KernelSpec, nest: &LoopNest) -> String {
     let mut text = format!("/* {}\n *\n", spec.name);
     for line in &nest.about {
         text += &format!(" * {}\n", line.replace("*/", "* /"));

@@ -9,27 +9,16 @@ use sdfg::{Binary, Combine, Scalar};
 
 impl Printer<'_> {
     pub fn group(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
-        self.known.clear();
-        self.rows.clear();
-        let maps: IndexSet<&str> = group.statements.iter().map(|s| s.name.as_str()).collect();
-        self.line(depth, format!("/* {} */", maps.into_iter().collect::<Vec<_>>().join(", ").replace("*/", "")));
-        let mut reductions = Vec::new();
-        for statement in &group.statements {
-            let Some(combine) = statement.combine else { continue };
-            let level = self.level(group, &statement.write);
-            let private = matches!(self.tensor(&statement.write.data)?.space, Space::Private { .. });
-            let names = |index: &str| statement.write.subscripts.iter().any(|s| s.symbols().contains(index)) || group.is_lane(index);
-            let again = private || level == group.loops.len() || group.loops[..level].iter().any(|l| !names(&l.index));
-            let variable = (level < group.loops.len()).then(|| self.fresh("sum"));
-            if !private && again {
-                self.initialise(group, statement, combine, depth)?;
-            }
-            let tensor = self.tensor(&statement.write.data)?;
-            if self.is_value(tensor) && !again {
-                let name = self.identifier(&statement.write.data);
+        self.title(group, depth);
+        let reductions = self.reductions(group)?;
+        for r in &reductions {
+            let tensor = self.tensor(&r.statement.write.data)?;
+            if !matches!(tensor.space, Space::Private { .. }) && r.again {
+                self.initialise(group, r.statement, r.combine, depth)?;
+            } else if self.is_value(tensor) {
+                let name = self.identifier(&r.statement.write.data);
                 self.line(depth, format!("real {name};"));
             }
-            reductions.push(Reduction { statement, combine, level, again, variable });
         }
         for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
             let tensor = self.tensor(&statement.write.data)?;
@@ -38,6 +27,29 @@ impl Printer<'_> {
             }
         }
         self.open(group, &reductions, 0, depth)
+    }
+
+    /// Forgets the values of the group before, and names the maps of this one.
+    pub fn title(&mut self, group: &Group, depth: usize) {
+        self.known.clear();
+        self.rows.clear();
+        let maps: IndexSet<&str> = group.statements.iter().map(|s| s.name.as_str()).collect();
+        self.line(depth, format!("/* {} */", maps.into_iter().collect::<Vec<_>>().join(", ").replace("*/", "")));
+    }
+
+    /// How each reduction of a group is held while its loops run.
+    pub fn reductions<'g>(&mut self, group: &'g Group) -> Result<Vec<Reduction<'g>>, KernelError> {
+        let mut reductions = Vec::new();
+        for statement in &group.statements {
+            let Some(combine) = statement.combine else { continue };
+            let level = self.level(group, &statement.write);
+            let private = matches!(self.tensor(&statement.write.data)?.space, Space::Private { .. });
+            let names = |index: &str| statement.write.subscripts.iter().any(|s| s.symbols().contains(index)) || group.is_lane(index);
+            let again = private || level == group.loops.len() || group.loops[..level].iter().any(|l| !names(&l.index));
+            let variable = (level < group.loops.len()).then(|| self.fresh("sum"));
+            reductions.push(Reduction { statement, combine, level, again, variable });
+        }
+        Ok(reductions)
     }
 
     fn declare_value(&mut self, data: &str, depth: usize) -> Result<(), KernelError> {
@@ -141,33 +153,33 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Reads of elements that have their address at this level, unless a statement of the group makes the value.
-    fn loads(&mut self, group: &Group, level: usize, depth: usize) -> Result<(), KernelError> {
-        for statement in &group.statements {
-            for (_, element) in &statement.reads {
-                let made = group
-                    .statements
-                    .iter()
-                    .any(|s| s.combine.is_none() && s.write.data == element.data && s.write.subscripts == element.subscripts);
-                if made || self.level(group, element) != level || self.known.contains_key(element) {
-                    continue;
-                }
-                let name = self.fresh("x");
-                let text = self.load(element)?;
-                self.line(depth, format!("const real {name} = {text};"));
-                // A division takes as long as a dozen products: one outside the innermost loop serves all of it.
-                if level < group.loops.len() && group.statements.iter().any(|s| divides_by(s, element)) {
-                    let reciprocal = format!("over_{name}");
-                    self.line(depth, format!("const real {reciprocal} = 1 / {name};"));
-                    self.reciprocals.insert(name.clone(), reciprocal);
-                }
-                self.known.insert(element.clone(), name);
+    /// Reads of elements that have their address at this level.
+    pub fn loads(&mut self, group: &Group, level: usize, depth: usize) -> Result<(), KernelError> {
+        for element in self.reads_at(group, level) {
+            let name = self.fresh("x");
+            let text = self.load(&element)?;
+            self.line(depth, format!("const real {name} = {text};"));
+            // A division takes as long as a dozen products: one outside the innermost loop serves all of it.
+            if level < group.loops.len() && group.statements.iter().any(|s| divides_by(s, &element)) {
+                let reciprocal = format!("over_{name}");
+                self.line(depth, format!("const real {reciprocal} = 1 / {name};"));
+                self.reciprocals.insert(name.clone(), reciprocal);
             }
+            self.known.insert(element, name);
         }
         Ok(())
     }
 
-    fn statement(&mut self, statement: &Statement, reductions: &[Reduction], depth: usize) -> Result<(), KernelError> {
+    /// Elements that are read and have their address at this level, unless a statement of the group makes the value.
+    pub fn reads_at(&self, group: &Group, level: usize) -> IndexSet<Element> {
+        let made = |element: &Element| {
+            group.statements.iter().any(|s| s.combine.is_none() && s.write.data == element.data && s.write.subscripts == element.subscripts)
+        };
+        let reads = group.statements.iter().flat_map(|s| &s.reads).map(|(_, e)| e);
+        reads.filter(|e| !made(e) && self.level(group, e) == level && !self.known.contains_key(*e)).cloned().collect()
+    }
+
+    pub fn statement(&mut self, statement: &Statement, reductions: &[Reduction], depth: usize) -> Result<(), KernelError> {
         self.connectors.clear();
         for (connector, element) in &statement.reads {
             let name = self.known.get(element).cloned();
@@ -191,8 +203,8 @@ impl Printer<'_> {
         let line = match &r.variable {
             Some(variable) => format!("{variable} = {};", combined(r.combine, variable, &name)),
             None => {
-                let place = self.place(&statement.write)?;
-                let whole = combined(r.combine, &place, &name);
+                let held = self.held_value(&statement.write)?;
+                let whole = combined(r.combine, &held, &name);
                 self.store(&statement.write, &format!("({whole})"))?
             }
         };
@@ -215,18 +227,19 @@ fn divides_by(statement: &Statement, element: &Element) -> bool {
 }
 
 impl Group {
-    fn is_lane(&self, index: &str) -> bool {
+    pub(super) fn is_lane(&self, index: &str) -> bool {
         self.loops.last().is_some_and(|l| l.index == index && l.tag == Tag::Vector)
     }
 }
 
-struct Reduction<'a> {
-    statement: &'a Statement,
-    combine: Combine,
+/// A statement that reduces.
+pub struct Reduction<'a> {
+    pub statement: &'a Statement,
+    pub combine: Combine,
     /// Loops around the target.
-    level: usize,
+    pub level: usize,
     /// Whether the target is reached more than once.
-    again: bool,
+    pub again: bool,
     /// Scalar that holds the reduction over the loops inside the target's.
-    variable: Option<String>,
+    pub variable: Option<String>,
 }

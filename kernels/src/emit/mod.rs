@@ -2,6 +2,7 @@
 
 mod address;
 pub mod c;
+pub mod cuda;
 mod group;
 mod printer;
 pub(crate) mod product;

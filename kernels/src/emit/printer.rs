@@ -1,8 +1,9 @@
 //! What is gathered while the C of one point of the outer range is printed.
 
+use super::cuda::Schedule;
 use super::product::Prepared;
 use super::rows::{FIRST, MaskRow, StreamRow};
-use super::scalar::{Names, integer};
+use super::scalar::{Names, extreme, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, LoopNest, Tensor, Tile};
@@ -48,6 +49,10 @@ pub struct Printer<'a> {
     pub held: usize,
     /// Operands of products that are packed once for all points.
     pub prepared: Vec<Prepared>,
+    /// How a CUDA kernel spreads the nest; without one, C is printed.
+    pub schedule: Option<Schedule>,
+    /// Whether all threads of a team compute what is printed now alike.
+    pub uniform: bool,
 }
 
 pub fn c_type(dtype: Dtype) -> Option<&'static str> {
@@ -64,7 +69,7 @@ pub fn c_type(dtype: Dtype) -> Option<&'static str> {
     })
 }
 
-fn mangled(name: &str) -> String {
+pub fn mangled(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
@@ -97,6 +102,8 @@ impl<'a> Printer<'a> {
             streamed: vec![],
             held: 0,
             prepared: vec![],
+            schedule: None,
+            uniform: true,
         }
     }
 
@@ -177,11 +184,22 @@ impl Names for Printer<'_> {
     fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String {
         let mask = self.mask(stream, rate);
         let row = self.rows.iter().find(|r| r.mask == mask && r.element == *element).map(|r| r.lane.clone());
-        let lane = row.unwrap_or_else(|| format!("lane_of(host, {mask}, {})", integer(element, self)));
+        let lane = row.unwrap_or_else(|| {
+            let keep = if self.schedule.is_some() { format!("keep{mask}") } else { format!("host, {mask}") };
+            format!("lane_of({keep}, {})", integer(element, self))
+        });
         format!("({lane} < threshold{mask} ? (real)0 : factor{mask})")
     }
 
     fn is_double(&self) -> bool {
         self.double
+    }
+
+    fn extreme(&self, sign: char, a: &str, b: &str) -> String {
+        match (&self.schedule, sign) {
+            (None, _) => extreme(sign, a, b),
+            (Some(_), '>') => format!("r_max({a}, {b})"),
+            (Some(_), _) => format!("r_min({a}, {b})"),
+        }
     }
 }

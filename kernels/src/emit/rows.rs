@@ -23,10 +23,10 @@ pub struct StreamRow {
     pub element: Element,
     /// C text of the place of one element within the piece.
     pub place: String,
-    room: String,
-    to: String,
-    out: String,
-    kind: &'static str,
+    pub room: String,
+    pub to: String,
+    pub out: String,
+    pub kind: &'static str,
 }
 
 /// Iterations of the innermost loop between two rounds of streaming: few enough that a core still writes the results of one
@@ -47,8 +47,8 @@ pub const FIRST: &str = "\u{0}first";
 
 impl Printer<'_> {
     /// An expression at the first iteration of a loop.
-    fn at_first(&self, e: &Expr, of: &Loop) -> Expr {
-        let start = if self.is_block(&of.index) { Expr::sym(FIRST) } else { Expr::Int(0) };
+    pub fn at_first(&self, e: &Expr, of: &Loop) -> Expr {
+        let start = if self.schedule.is_some() || self.is_block(&of.index) { Expr::sym(FIRST) } else { Expr::Int(0) };
         e.substitute(&BTreeMap::from([(of.index.clone(), start)]))
     }
 
@@ -65,18 +65,7 @@ impl Printer<'_> {
     /// within a piece of a long one where they are neighbours. Others are kept for the next rows, so they are made for the whole loop.
     pub fn mask_rows(&mut self, group: &Group, piecewise: bool, within: bool, depth: usize) {
         let Some(last) = group.loops.last() else { return };
-        let mut found = Vec::new();
-        for statement in &group.statements {
-            statement.code.walk(&mut |s| {
-                if let Scalar::Keep { stream, element, rate } = s
-                    && let Some(step) = slope(element, &last.index)
-                {
-                    found.push((stream.clone(), element.clone(), *rate, step));
-                }
-            });
-        }
-        for (stream, element, rate, step) in found {
-            let mask = self.mask(&stream, rate);
+        for (mask, element, step) in self.linear_masks(group, last) {
             let in_piece = piecewise && step == Expr::Int(1) && self.iterations(last).2 > MASKED;
             if in_piece != within || self.rows.iter().any(|r| r.mask == mask && r.element == element) {
                 continue;
@@ -104,6 +93,28 @@ impl Printer<'_> {
         }
     }
 
+    /// Masks of a group, each once, whose elements lie at a fixed stride along a loop: number, element, stride.
+    pub fn linear_masks(&mut self, group: &Group, along: &Loop) -> Vec<(usize, Expr, Expr)> {
+        let mut found = Vec::new();
+        for statement in &group.statements {
+            statement.code.walk(&mut |s| {
+                if let Scalar::Keep { stream, element, rate } = s
+                    && let Some(step) = slope(element, &along.index)
+                {
+                    found.push((stream.clone(), element.clone(), *rate, step));
+                }
+            });
+        }
+        let mut masks: Vec<(usize, Expr, Expr)> = Vec::new();
+        for (stream, element, rate, step) in found {
+            let mask = self.mask(&stream, rate);
+            if masks.iter().all(|(m, e, _)| *m != mask || *e != element) {
+                masks.push((mask, element, step));
+            }
+        }
+        masks
+    }
+
     pub fn mask(&mut self, stream: &str, rate: f64) -> usize {
         let mask = Mask { stream: stream.to_string(), rate };
         match self.masks.iter().position(|m| *m == mask) {
@@ -115,17 +126,20 @@ impl Printer<'_> {
         }
     }
 
-    /// Whether a row of this element along the loop is contiguous.
-    fn contiguous(&self, element: &Element, last: &Loop) -> Result<bool, KernelError> {
-        let tensor = self.tensor(&element.data)?;
-        if last.tag != Tag::Vector || tensor.dtype != Dtype::F32 || !matches!(tensor.space, Space::Heap { .. }) {
-            return Ok(false);
-        }
+    /// Whether the iterations of a loop are neighbours in memory.
+    pub fn contiguous(&self, element: &Element, along: &Loop) -> Result<bool, KernelError> {
         let (_, unit, _) = self.strides(&element.data)?;
-        let along = |(n, e): (usize, &Expr)| {
-            if unit == Some(n) { slope(e, &last.index) == Some(Expr::Int(1)) } else { !e.symbols().contains(&last.index) }
+        let step = |(n, e): (usize, &Expr)| {
+            if unit == Some(n) { slope(e, &along.index) == Some(Expr::Int(1)) } else { !e.symbols().contains(&along.index) }
         };
-        Ok(unit.is_some() && element.subscripts.iter().enumerate().all(along))
+        Ok(unit.is_some() && element.subscripts.iter().enumerate().all(step))
+    }
+
+    /// Whether vectors run along a contiguous row of this element in memory.
+    fn is_row(&self, element: &Element, last: &Loop) -> Result<bool, KernelError> {
+        let tensor = self.tensor(&element.data)?;
+        let heap = matches!(tensor.space, Space::Heap { .. }) && tensor.dtype == Dtype::F32;
+        Ok(heap && last.tag == Tag::Vector && self.contiguous(element, last)?)
     }
 
     /// Whether a row of this element is contiguous, and nothing in this kernel reads it from memory.
@@ -136,7 +150,7 @@ impl Printer<'_> {
             |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(Space::Heap { root: r, .. }) if r == root);
         let others = self.nest.groups.iter().filter(|g| !std::ptr::eq(*g, group));
         let read_again = others.flat_map(|g| &g.statements).flat_map(|s| &s.reads).any(|(_, e)| same_root(&e.data));
-        Ok(!read_again && self.contiguous(element, last)?)
+        Ok(!read_again && self.is_row(element, last)?)
     }
 
     /// Whether the innermost loop runs in pieces: its results may be streamed, or rows are fetched meanwhile.
@@ -211,7 +225,7 @@ impl Printer<'_> {
             let written = nest.groups.iter().flat_map(|g| &g.statements).any(|s| s.write.data == element.data);
             let in_scope = |i: &String| nest.outer.iter().chain(&group.loops).any(|l| l.index == *i);
             let here = group.loops.iter().all(|l| uses(&l.index)) && indices().all(|i| !uses(i) || in_scope(i));
-            if written || !here || found.iter().any(|(data, _)| *data == element.data) || !self.contiguous(element, last)? {
+            if written || !here || found.iter().any(|(data, _)| *data == element.data) || !self.is_row(element, last)? {
                 continue;
             }
             // What is the same at every point stays in the cache.

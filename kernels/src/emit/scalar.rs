@@ -13,6 +13,8 @@ pub trait Names {
     /// C text of dropout's factor.
     fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String;
     fn is_double(&self) -> bool;
+    /// Text of the greater (`>`) or lesser of two values.
+    fn extreme(&self, sign: char, a: &str, b: &str) -> String;
 }
 
 pub fn integer(e: &Expr, names: &mut dyn Names) -> String {
@@ -81,8 +83,10 @@ pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
                     None => format!("({} {sign} {})", value(a, names), value(b, names)),
                 }
             }
-            Binary::Max => extreme('>', &value(a, names), &value(b, names)),
-            Binary::Min => extreme('<', &value(a, names), &value(b, names)),
+            Binary::Max | Binary::Min => {
+                let (a, b) = (value(a, names), value(b, names));
+                names.extreme(if *op == Binary::Max { '>' } else { '<' }, &a, &b)
+            }
             Binary::Pow => format!("r_pow({}, {})", value(a, names), value(b, names)),
             _ => format!("({} ? (real)1 : (real)0)", truth(code, names)),
         },
@@ -105,8 +109,8 @@ fn narrow(e: &Expr, names: &mut dyn Names) -> String {
     if small(e) { format!("(int32_t)({text})") } else { text }
 }
 
-/// The greater (or lesser) of two values; of a number and NaN the number, like the interpreter's.
-fn extreme(sign: char, a: &str, b: &str) -> String {
+/// The greater (or lesser) of two values in C; of a number and NaN the number, like the interpreter's.
+pub fn extreme(sign: char, a: &str, b: &str) -> String {
     format!("({{ const real a_ = {a}, b_ = {b}; a_ {sign} b_ || b_ != b_ ? a_ : b_; }})")
 }
 

@@ -1,6 +1,6 @@
 //! Runs a generated kernel: shares its points among the workers and combines their partial results.
 
-use super::dropout::{self, Keep};
+use super::dropout;
 use super::stream;
 use crate::buffer::Buffer;
 use crate::compile::{Entry, Host, Toolchain};
@@ -9,7 +9,6 @@ use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use crate::loopnest::LoopNest;
 use sdfg::config::KernelConfig;
-use sdfg::philox;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -96,20 +95,6 @@ impl MapKernel {
         Ok(self)
     }
 
-    fn masks(&self, context: &RunContext) -> Vec<Keep> {
-        let keep = |mask: &crate::emit::c::Mask| {
-            let threshold = if context.dropout { philox::dropped(mask.rate) } else { 0 };
-            Keep {
-                step: context.step,
-                factor: 65536.0 / f64::from(65536 - threshold),
-                key: philox::key(context.seed, &mask.stream),
-                threshold,
-                unused: 0,
-            }
-        };
-        self.source.masks.iter().map(keep).collect()
-    }
-
     /// Sets one worker's partial results to the identities.
     ///
     /// # Safety
@@ -146,7 +131,8 @@ impl Executable for MapKernel {
         // SAFETY: the buffer holds the scratch memory of all workers, then what they share.
         pointers.push(Shared(unsafe { scratch.0.add(self.source.scratch * workers) }));
         let pointers = pointers;
-        let (masks, points, fixed) = (self.masks(context), self.source.points, !self.source.partials.is_empty());
+        let masks = dropout::keeps(&self.source.masks, context.seed, context.step, context.dropout);
+        let (points, fixed) = (self.source.points, !self.source.partials.is_empty());
         let (next, late) = (AtomicI64::new(0), AtomicBool::new(false));
         let chunk = (points / (workers as i64 * PARTS)).max(1);
         let work = |worker: usize| {

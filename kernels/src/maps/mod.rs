@@ -1,5 +1,6 @@
 //! Kernels from map scopes: elementwise, reductions, normalisations, and whatever fusion made of them.
 
+mod cuda;
 pub mod dropout;
 mod executable;
 pub(crate) mod flatten;
@@ -8,6 +9,7 @@ mod relayout;
 mod space;
 pub(crate) mod stream;
 
+pub use cuda::{CudaSpace, cuda_source};
 pub(crate) use executable::load;
 pub use executable::{MapKernel, compile, text};
 pub use lower::{lower, slope};
