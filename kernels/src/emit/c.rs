@@ -35,6 +35,8 @@ pub struct Source {
     /// Scratch memory of one worker.
     pub scratch: usize,
     pub partials: Vec<Partial>,
+    /// C of the library of products that it calls.
+    pub library: Option<String>,
     /// Bytes of operands that are packed before the first point, shared by all workers.
     pub prepared: usize,
     /// Steps of the packing, which the workers share.
@@ -133,7 +135,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     text += if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
     text += include_str!("prelude.c");
     if let Some(products) = &nest.products {
-        text += &products.code();
+        text += &products.calls(double);
     }
     let declarations: Vec<&str> = points.iter().map(|(d, _)| d).chain(parameters.iter().map(|(d, _, _)| d)).map(String::as_str).collect();
     text += &format!("\n/* One point of the outer maps. */\nALWAYS void point(\n    {})\n{{\n{body}}}\n", declarations.join(",\n    "));
@@ -202,7 +204,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
             wanted.then(|| format!("    {declaration} = {made};\n"))
         };
         text += "\n/* Packs operands for all points: steps `from` to `to`. */\n";
-        text += "void memlet_prepare(char *const *p, const int64_t *n, int64_t from, int64_t to)\n{\n";
+        text += "void memlet_prepare(char *const *p, const int64_t *n, const Host *host, int64_t from, int64_t to)\n{\n";
         text += &parameters.iter().filter_map(declared).collect::<String>();
         text += &format!("    real *const prepared = (real *)p[{}];\n", arguments.len());
         text += &printer.preparing();
@@ -210,6 +212,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     }
     Ok(Source {
         text,
+        library: nest.products.as_ref().map(|products| products.code(double)),
         prepared,
         preparations,
         integers: printer.integers.values().copied().collect(),

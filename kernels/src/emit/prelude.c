@@ -155,6 +155,8 @@ typedef struct {
     void (*stream)(void *to, const void *from, int64_t bytes);
     /* Whether results are so large that they had better be streamed. */
     int64_t streams;
+    /* Packing and products of tiles, for kernels that have any. */
+    void (*pack)(void), (*product)(void);
 } Host;
 
 /* The lane of one element. */

@@ -95,6 +95,11 @@ impl MapKernel {
         Ok(self)
     }
 
+    fn host(&self, masks: &[dropout::Keep]) -> Host {
+        let [pack, product] = self.entry.products;
+        Host { keep: masks.as_ptr(), row: self.row, stream: self.stream, streams: i64::from(self.streams), pack, product }
+    }
+
     /// Sets one worker's partial results to the identities.
     ///
     /// # Safety
@@ -137,7 +142,7 @@ impl Executable for MapKernel {
         let chunk = (points / (workers as i64 * PARTS)).max(1);
         let work = |worker: usize| {
             let (scratch, pointers) = (&scratch, &pointers);
-            let host = Host { keep: masks.as_ptr(), row: self.row, stream: self.stream, streams: i64::from(self.streams) };
+            let host = self.host(&masks);
             // SAFETY: within the buffer, which has `workers` times this size.
             let mine = unsafe { scratch.0.add(worker * self.source.scratch) };
             // SAFETY: as above.
@@ -169,14 +174,14 @@ impl Executable for MapKernel {
         if let Some(prepare) = self.entry.prepare {
             let step = AtomicI64::new(0);
             context.pool.broadcast(|_| {
-                let pointers = &pointers;
+                let (pointers, host) = (&pointers, self.host(&masks));
                 loop {
                     let at = step.fetch_add(1, Ordering::Relaxed);
                     if at >= self.source.preparations {
                         break;
                     }
                     // SAFETY: as for the kernel.
-                    unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), at, at + 1) };
+                    unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, at, at + 1) };
                 }
             });
         }

@@ -22,9 +22,26 @@ use sdfg::config::KernelConfig;
 use sdfg::{Index, Unit};
 
 impl Products {
-    /// C of packing, micro-kernels and products.
-    pub fn code(&self) -> String {
-        self.block.defines() + &include_str!("product.c").replace("MICRO_KERNELS\n", &self.block.code())
+    /// C of packing, micro-kernels and products: a library of its own, so that every kernel that uses it compiles in no time.
+    pub fn code(&self, double: bool) -> String {
+        let real = if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
+        let start = "#include <stdint.h>\n#define ALWAYS static inline __attribute__((always_inline))\n";
+        let least = "ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }\n";
+        let body = include_str!("product.c").replace("MICRO_KERNELS\n", &self.block.code());
+        format!("{start}{real}{least}{}{body}", self.block.defines())
+    }
+
+    /// C that a kernel needs to call the library that its host has loaded.
+    pub fn calls(&self, double: bool) -> String {
+        let width = self.block.width(if double { 8 } else { 4 });
+        format!(
+            "\n/* Matrix products, by the library that the host has loaded. */
+ALWAYS int64_t whole_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; }}
+#define pack_chunks ((void (*)(const real *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *))host->pack)
+#define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const real *, int64_t, int64_t, real, const real *, int64_t, int64_t, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t))host->product)
+",
+            last = width - 1
+        )
     }
 }
 

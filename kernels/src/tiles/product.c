@@ -1,5 +1,4 @@
-
-/* Matrix products on tiles: panels are packed so that the micro-kernels read them in one stream each. */
+/* Matrix products on tiles, for all tile kernels of one element type: panels are packed so that the micro-kernels read them in one stream each. */
 typedef real vec __attribute__((vector_size(VEC_BYTES), aligned(sizeof(real)), may_alias));
 typedef real reg __attribute__((vector_size(VEC_BYTES)));
 #define VL ((int64_t)(VEC_BYTES / sizeof(real)))
@@ -121,14 +120,11 @@ static void multiply(int64_t m, int64_t n, int64_t depth, const real *a, const r
     }
 }
 
-/* Columns rounded up to whole panels. */
-ALWAYS int64_t whole_panels(int64_t n) { return (n + WIDTH - 1) / WIDTH * WIDTH; }
-
 /* Where chunk number q of the depth starts. */
 ALWAYS int64_t chunk_at(int64_t k, int64_t chunks, int64_t q) { return k * q / chunks; }
 
 /* All columns of an operand, chunk by chunk of the depth: what `product` takes as `ready`. */
-static void pack_chunks(const real *b, int64_t step, int64_t column, int64_t n, int64_t k, int64_t most, int64_t whole, int64_t first, real *to)
+void memlet_pack(const real *b, int64_t step, int64_t column, int64_t n, int64_t k, int64_t most, int64_t whole, int64_t first, real *to)
 {
     const int64_t chunks = (k + most - 1) / most;
     for (int64_t q = 0; q < chunks; ++q) {
@@ -139,7 +135,7 @@ static void pack_chunks(const real *b, int64_t step, int64_t column, int64_t n, 
 
 /* c (+)= scale a b on one tile: a is m x k, b k x n, `most` steps of the depth at a time. `ready` holds b packed (of `whole` columns, from column `first` on), or
    is null; then b is packed here. Row, depth and column strides in elements. */
-static void product(int64_t m, int64_t n, int64_t k, int64_t most, const real *a, int64_t a_row, int64_t a_step, real scale, const real *b, int64_t b_step,
+void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const real *a, int64_t a_row, int64_t a_step, real scale, const real *b, int64_t b_step,
     int64_t b_column, real *c, int64_t c_row, int64_t c_column, int add, real *rows, real *columns, const real *ready, int64_t whole,
     int64_t first)
 {
