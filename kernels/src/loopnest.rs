@@ -118,8 +118,8 @@ pub struct LoopNest {
     pub tiles: Vec<Tile>,
     /// How matrix products are run, if there are any.
     pub products: Option<Products>,
-    /// The index along which vectors run.
-    pub vector: Option<String>,
+    /// The indices along which vectors run: in each group the first of them that it has.
+    pub vectors: Vec<String>,
     /// Iterations of a block.
     pub lanes: i64,
     pub groups: Vec<Group>,

@@ -230,7 +230,7 @@ pub(super) fn header(spec: &KernelSpec, nest: &LoopNest) -> String {
         text += &format!(" * {}\n", line.replace("*/", "* /"));
     }
     // No layouts: configurations that differ in strides alone share one compiled text.
-    text += &format!(" *\n * vector along {}", nest.vector.as_deref().unwrap_or("nothing"));
+    text += &format!(" *\n * vector along {}", if nest.vectors.is_empty() { "nothing".into() } else { nest.vectors.join(", ") });
     text += "\n */\n";
     text
 }

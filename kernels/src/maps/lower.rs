@@ -80,7 +80,17 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     }
     hold(&groups, &mut tensors);
     debug_assert!(!blocked || groups.iter().all(|g| !g.loops.is_empty()));
-    Ok(LoopNest { name: spec.name.clone(), outer, tiles: vec![], products: None, vector, lanes, groups, tensors, about })
+    Ok(LoopNest {
+        name: spec.name.clone(),
+        outer,
+        tiles: vec![],
+        products: None,
+        vectors: vector.into_iter().collect(),
+        lanes,
+        groups,
+        tensors,
+        about,
+    })
 }
 
 /// The first group in which a statement may run, given that group `n` runs before it in the program.

@@ -25,7 +25,8 @@ const SCRATCH: i64 = 16 << 20;
 /// Lowers a scope.
 ///
 /// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
-/// packed at once), `vector` (an index), `reduce` (`sequential` or `private`).
+/// packed at once), `vector` (indices, the first of which that a
+/// group has is its innermost), `reduce` (`sequential` or `private`).
 ///
 /// # Errors
 /// Scopes without a matrix product; knobs that the scope does not have; scopes that cannot be generated.
@@ -52,11 +53,15 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     let Flattened { outer, mut statements, mut tensors, about } = flattened;
 
     let names = || outer.iter().chain(statements.iter().flat_map(|f| &f.inner)).map(|r| r.index.as_str());
-    let vector = match config.knobs.get("vector") {
-        Some(name) if names().any(|n| n == name) => Some(name.to_string()),
-        Some(name) => return Err(knob_error("vector", name, &names().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", "))),
-        None => statements.iter().flat_map(|f| &f.inner).last().or(outer.last()).map(|r| r.index.clone()),
+    let vectors: Vec<String> = match config.knobs.get("vector") {
+        Some(list) => list.split(',').filter(|n| !n.is_empty()).map(String::from).collect(),
+        None => statements.iter().flat_map(|f| &f.inner).last().or(outer.last()).map(|r| r.index.clone()).into_iter().collect(),
     };
+
+    if let Some(unknown) = vectors.iter().find(|v| !names().any(|n| n == **v)) {
+        let all: BTreeSet<&str> = names().collect();
+        return Err(knob_error("vector", unknown, &all.into_iter().collect::<Vec<_>>().join(", ")));
+    }
 
     // Loops over tiles and over single points outside; what is walked within a tile joins the inner loops.
     let (mut shared, mut ordered, mut tiles, mut within) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -93,7 +98,8 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     for Flat { inner, statement, product } in statements {
         let to_loop = |r: &Range| Loop { index: r.index.clone(), tag: Tag::Sequential, count: r.count, map: r.map.clone() };
         let mut loops: Vec<Loop> = within.iter().chain(&inner).map(to_loop).collect();
-        loops.sort_by_key(|l| vector.as_deref() == Some(l.index.as_str()));
+        let innermost = vectors.iter().find(|v| loops.iter().any(|l| l.index == **v));
+        loops.sort_by_key(|l| innermost == Some(&l.index));
         if let Some(last) = loops.last_mut() {
             last.tag = Tag::Vector;
         }
@@ -111,7 +117,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     }
     hold(&groups, &mut tensors);
     let products = Some(Products { block: Block::native(), depth });
-    Ok(LoopNest { name: spec.name.clone(), outer: shared, tiles, products, vector, lanes: ROW_LANES, groups, tensors, about })
+    Ok(LoopNest { name: spec.name.clone(), outer: shared, tiles, products, vectors, lanes: ROW_LANES, groups, tensors, about })
 }
 
 /// The first group after those that a statement must wait for because one of them is a product: it has all of its results at

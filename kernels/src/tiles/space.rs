@@ -122,8 +122,16 @@ impl TileSpace {
         config.layouts.get(data).cloned().unwrap_or_default()
     }
 
-    fn index_of(&self, dim: &str) -> Option<&str> {
-        self.dims.iter().find(|(_, d)| d == dim).map(|(i, _)| i.as_str())
+    /// The indices along which tensors lie in memory, those of a layout first, then of what is written, then of what is read.
+    fn vectors(&self, config: &KernelConfig, first: &Layout) -> Vec<String> {
+        let others = (0..self.tensors.len()).filter(|n| !self.written.contains(n));
+        let layouts = self.written.iter().copied().chain(others).map(|n| self.layout(config, &self.tensors[n].data));
+        let mut found: Vec<String> = Vec::new();
+        for dim in [first.clone()].into_iter().chain(layouts).filter_map(|l| l.innermost().map(String::from)) {
+            let new = self.dims.iter().filter(|(i, d)| *d == dim && !found.contains(i)).map(|(i, _)| i.clone());
+            found.extend(new.collect::<Vec<_>>());
+        }
+        found
     }
 
     /// Sizes of tiles of one side, filled from the innermost dim of a layout outwards.
@@ -151,7 +159,7 @@ impl TileSpace {
 
     /// Predicted bytes, weighted by how badly each tensor is walked, and by how far tiles are from the usual size.
     fn cost(&self, config: &KernelConfig) -> f64 {
-        let vector = config.knobs.get("vector").unwrap_or_default();
+        let vector = config.knobs.get("vector").unwrap_or_default().split(',').next().unwrap_or_default();
         let vector_dim = self.dims.iter().find(|(i, _)| i == vector).map_or("", |(_, d)| d.as_str());
         let root = |data: &str| self.spec.root(data).to_string();
         let mut total = 0.0;
@@ -243,8 +251,9 @@ impl Space for TileSpace {
         self.fill(Side::Right, right, &layout, &mut sizes);
         let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
         let mut knobs = Knobs::default().with("tile", tile.join(",")).with("depth", depth);
-        if let Some(index) = layout.innermost().and_then(|dim| self.index_of(dim)) {
-            knobs = knobs.with("vector", index);
+        let vectors = self.vectors(&config, &layout);
+        if !vectors.is_empty() {
+            knobs = knobs.with("vector", vectors.join(","));
         }
         if self.reduces.len() > 1 {
             knobs = knobs.with("reduce", reduce);
@@ -278,7 +287,8 @@ impl Space for TileSpace {
             .iter()
             .filter_map(|l| l.innermost().map(String::from))
             .collect();
-        let vector = config.knobs.get("vector").and_then(|v| self.dims.iter().find(|(i, _)| i == v)).map(|(_, d)| d.clone());
+        let first = config.knobs.get("vector").and_then(|v| v.split(',').next());
+        let vector = first.and_then(|v| self.dims.iter().find(|(i, _)| i == v)).map(|(_, d)| d.clone());
         vector.is_none_or(|v| inner.contains(&v)) && config.knobs.get("depth") == Some("384")
     }
 }
