@@ -33,7 +33,7 @@ pub struct StreamRow {
 /// piece while it computes the next, many enough that the loop around them costs nothing.
 const PIECE: usize = 128;
 /// Lanes of a mask up to which they are made at once for the whole loop: a call for each piece costs more than it hides.
-const MASKED: usize = 1024;
+const MASKED: i64 = 1024;
 /// Elements of f32 in a cache line.
 const LINE: usize = 16;
 /// How many elements ahead a row is fetched: the time to memory, and a page, which the processor's own prefetching stops at.
@@ -62,11 +62,14 @@ impl Printer<'_> {
     }
 
     /// Rows of dropout lanes for masks whose elements lie at a fixed stride along the innermost loop: for the whole loop, or
-    /// within a piece of a long one where they are neighbours. Others are kept for the next rows, so they are made for the whole loop.
+    /// within a piece of a long one where they are neighbours. Others are
+    /// kept for the next rows, so they are made for the whole loop.
     pub fn mask_rows(&mut self, group: &Group, piecewise: bool, within: bool, depth: usize) {
         let Some(last) = group.loops.last() else { return };
         for (mask, element, step) in self.linear_masks(group, last) {
-            let in_piece = piecewise && step == Expr::Int(1) && self.iterations(last).2 > MASKED;
+            // Decided by the lanes of a block and never by sizes: what is checked at small sizes is the code that is timed.
+            let long = self.is_block(&last.index) && self.nest.lanes > MASKED;
+            let in_piece = piecewise && step == Expr::Int(1) && long;
             if in_piece != within || self.rows.iter().any(|r| r.mask == mask && r.element == element) {
                 continue;
             }
@@ -76,7 +79,8 @@ impl Printer<'_> {
             let (mut count, mut at, mut most) = self.iterations(last);
             let mut first = integer(&first, self);
             if in_piece {
-                (count, at, most) = ("end - piece".into(), format!("{at} - piece"), most.min(PIECE));
+                // Room for all of them: where nothing is streamed there is one piece.
+                (count, at) = ("end - piece".into(), format!("{at} - piece"));
                 first = format!("{first} + piece");
             }
             if step == Expr::Int(0) {

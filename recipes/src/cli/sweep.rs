@@ -40,7 +40,7 @@ pub struct MeasureArgs {
     /// Records of measurements [default: OUT/records.jsonl]
     #[arg(long)]
     pub records: Option<PathBuf>,
-    /// Interpret a shrunken program before and after every patch
+    /// Interpret a shrunken program before and after every patch; one that goes wrong is saved under target/memlet
     #[arg(long)]
     pub verify_each: bool,
     /// Print JSON when done; what happens meanwhile goes to standard error

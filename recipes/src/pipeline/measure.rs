@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 const SEED: u64 = 1;
 
+/// Milliseconds after which two samples of a configuration are enough: what is chosen gets fresh ones.
+const LONG_MS: f64 = 500.0;
+
 /// A kernel of the program together with its configurations: what the sweep enumerates.
 pub struct SweptKernel {
     pub spec: KernelSpec,
@@ -361,10 +364,10 @@ impl Bench for CpuBench<'_> {
             let fastest = samples.iter().copied().fold(f64::INFINITY, f64::min);
             let slow = if samples.len() == 1 { warm_up.min(fastest) } else { fastest };
             if !samples.is_empty() && slow > limit {
-                return Ok(Timing::ExceededAfter(fastest));
+                return Ok(Timing::ExceededAfter(slow));
             }
             let enough = samples.len() >= self.samples && total >= self.sample_ms;
-            if enough || samples.len() >= 200 || (samples.len() >= 2 && total > 1000.0) {
+            if enough || samples.len() >= 200 || (samples.len() >= 2 && total > LONG_MS) {
                 return Ok(Timing::Samples(samples));
             }
         }

@@ -128,7 +128,7 @@ pub fn time_whole(
         lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
     }
     // A step of a large program takes a second: few rounds of all candidates fill the limit already.
-    let protocol = Protocol { warmup: 1, least: 5, budget: limit, ..Protocol::default() };
+    let protocol = Protocol { warmup: 1, least: 3, budget: limit, ..Protocol::default() };
     let timings = {
         let mut contenders: Vec<Contender<PipelineError>> = candidates
             .iter()

@@ -118,7 +118,9 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
         }
         report
     };
-    with.ledger.spend(&problem, clock.elapsed())?;
+    // A budget that ended a sweep is spent, even where the last measurement would not have fitted into what was left of it.
+    let spent = if report.finish == Finish::Budget { clock.elapsed().max(budget.unwrap_or_default()) } else { clock.elapsed() };
+    with.ledger.spend(&problem, spent)?;
     Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report })
 }
 
