@@ -8,7 +8,7 @@ use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Role, Unit};
 use transforms::algebraic::{groups, stacked};
 use transforms::recompute::Saved;
-use transforms::{Cluster, Expand, Fusion, Options, Outcome, Refusal, Step, compose, fixpoint, moved_bytes, row_statistics};
+use transforms::{Cluster, Expand, Fusion, Options, Outcome, Reason, Refusal, Step, compose, fixpoint, moved_bytes, row_statistics};
 
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
@@ -141,7 +141,9 @@ fn composed_under(
     let fusion = Fusion { apart: compositions.clone(), ..Fusion::default() };
     let fused = fixpoint(&composed.outcome.program, &[&fusion], &options)?;
     let steps = composed.outcome.steps.into_iter().chain(fused.steps).collect();
-    let refusals = composed.outcome.refusals.into_iter().chain(fused.refusals).collect();
+    // Why a contraction stays apart is said by composition.
+    let others = fused.refusals.into_iter().filter(|r| !matches!(r.reason, Reason::Contraction { .. }));
+    let refusals = composed.outcome.refusals.into_iter().chain(others).collect();
     Ok(Variant { name, operators, program: fused.program, steps, refusals, compositions, saved })
 }
 
