@@ -135,3 +135,14 @@ fn attention_by_hand_is_found_by_its_structure() {
         variant.refusals.iter().map(|r| r.to_string()).collect::<Vec<_>>()
     );
 }
+
+/// Rows of 16,384 keys still fit: no tensor over queries and keys reaches memory.
+#[test]
+fn a_long_sequence_stays_on_chip() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml");
+    let recipe = load(&path, &[("b".into(), 1), ("h".into(), 1), ("j".into(), 16_384)]).expect("a shipped recipe loads");
+    let variant = composed(&recipe, &[], &|_| true, false).expect("a composed program");
+    assert_eq!(stored(&variant.program, &["j", "k"]), Vec::<String>::new());
+    let intervals = sdfg::lifetime::intervals(&variant.program).expect("sizes are bound");
+    assert!(sdfg::lifetime::plan(&intervals).peak_bytes <= 64 << 20, "queries, keys, values, their gradients and rows are left");
+}

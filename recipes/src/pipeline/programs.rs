@@ -9,7 +9,9 @@ use sdfg::{Container, Role, Unit};
 use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
 use transforms::recompute::Saved;
-use transforms::{Cluster, Expand, Fusion, Options, Outcome, Refusal, Step, Transform, compose, fixpoint, moved_bytes, row_statistics};
+use transforms::{
+    Cluster, Expand, Fusion, Options, Outcome, Reason, Refusal, Step, Transform, compose, fixpoint, moved_bytes, row_statistics,
+};
 
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
@@ -148,7 +150,9 @@ fn composed_under(
     let fusion = Fusion { apart: compositions.clone(), ..Fusion::default() };
     let fused = rewritten(&composed.outcome.program, &[&fusion], folder.as_deref())?;
     let steps = composed.outcome.steps.into_iter().chain(fused.steps).collect();
-    let refusals = composed.outcome.refusals.into_iter().chain(fused.refusals).collect();
+    // Why a contraction stays apart is said by composition.
+    let others = fused.refusals.into_iter().filter(|r| !matches!(r.reason, Reason::Contraction { .. }));
+    let refusals = composed.outcome.refusals.into_iter().chain(others).collect();
     Ok(Variant { name, operators, program: fused.program, steps, refusals, compositions, saved })
 }
 
