@@ -36,18 +36,6 @@ pub enum Batching {
     Launches,
 }
 
-/// What happens to an element of the result before it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Epilogue {
-    None,
-    /// Adds a vector along the rows of D.
-    Bias,
-    Relu,
-    BiasRelu,
-    /// As before, and stores which elements were positive.
-    BiasReluMask,
-}
-
 impl Form {
     pub const ALL: [Form; 3] = [Form::Columns, Form::Rows, Form::Own];
 }
