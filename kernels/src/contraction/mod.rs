@@ -1,5 +1,6 @@
 //! Contractions as matrix products: which indices go where, which library runs them, and how the cores share them.
 
+pub mod cublaslt;
 mod estimate;
 mod executable;
 mod library;
