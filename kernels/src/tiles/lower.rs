@@ -19,8 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most steps of the depth that are packed at once, where the configuration says nothing.
 const DEPTH: i64 = 384;
+/// Iterations of the last outer index within a tile, where the configuration says nothing.
+const TILE: i64 = 64;
 /// Most elements of a worker's scratch tile in all; beyond that the configuration is refused.
-const SCRATCH: i64 = 16 << 20;
+pub const SCRATCH: i64 = 6 << 20;
 
 /// Lowers a scope.
 ///
@@ -181,7 +183,10 @@ fn is_reachable(spec: &KernelSpec, config: &KernelConfig, flat: &Flat) -> Result
 
 /// Iterations of a tile for each outer index, from the knob.
 fn sizes(outer: &[Range], knob: Option<&str>) -> Result<Vec<i64>, String> {
-    let mut sizes: Vec<i64> = outer.iter().map(|r| if knob.is_none() { r.count.min(128) } else { 1 }).collect();
+    let mut sizes = vec![1; outer.len()];
+    if let (None, Some(last)) = (knob, outer.last()) {
+        sizes[outer.len() - 1] = last.count.min(TILE);
+    }
     for part in knob.into_iter().flat_map(|k| k.split(',')).filter(|p| !p.is_empty()) {
         let wrong = || part.to_string();
         let (index, size) = part.split_once(':').ok_or_else(wrong)?;

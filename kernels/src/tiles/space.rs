@@ -1,5 +1,6 @@
 //! Every configuration of a tile kernel: layouts of its tensors × sizes of tiles × depth × vector index × place of reductions.
 
+use super::lower::SCRATCH;
 use super::product::{Factors, factors};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// Iterations of a tile, by the side of the product that its indices belong to: the larger side streams past the smaller.
-const SHORT: [i64; 4] = [128, 256, 64, 512];
+const SHORT: [i64; 4] = [128, 256, 64, 32];
 const LONG: [i64; 4] = [1024, 512, 256, 4096];
 /// Steps of the depth packed at once.
 const DEPTHS: [i64; 4] = [384, 512, 768, 256];
@@ -47,6 +48,8 @@ pub struct TileSpace {
     products: Vec<Statement>,
     reduces: &'static [&'static str],
     flop: f64,
+    /// Elements that are local to one outer point.
+    local: i64,
 }
 
 impl TileSpace {
@@ -73,6 +76,8 @@ impl TileSpace {
         };
         let found: Vec<&Flat> = statements.iter().filter(product).collect();
         let flop = found.iter().map(|f| 2.0 * f.inner.iter().chain(&outer).map(|r| r.count as f64).product::<f64>()).sum();
+        let locals = seen.values().filter(|t| t.space == loopnest::Space::Local);
+        let local = locals.map(|t| t.shape.iter().product::<i64>()).sum();
         let products: Vec<Statement> = found.iter().map(|f| f.statement.clone()).collect();
         let mut dims = Vec::new();
         if let sdfg::Unit::Scope(scope) = &spec.unit {
@@ -104,6 +109,7 @@ impl TileSpace {
             products,
             reduces,
             flop,
+            local,
         })
     }
 
@@ -249,6 +255,13 @@ impl Space for TileSpace {
         let mut sizes = Vec::new();
         self.fill(Side::Left, left, &layout, &mut sizes);
         self.fill(Side::Right, right, &layout, &mut sizes);
+        // Tiles whose locals would not fit are cut until half of the memory is theirs: the rest is for what reductions need.
+        let elements: i64 = sizes.iter().map(|(_, size)| size).product::<i64>() * self.local;
+        if elements > SCRATCH / 2
+            && let Some((_, size)) = sizes.iter_mut().max_by_key(|(_, size)| *size)
+        {
+            *size = (*size * (SCRATCH / 2) / elements).max(1);
+        }
         let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
         let mut knobs = Knobs::default().with("tile", tile.join(",")).with("depth", depth);
         let vectors = self.vectors(&config, &layout);
