@@ -13,12 +13,14 @@
 
 pub mod candidates;
 pub mod config_graph;
+pub mod cost;
+pub mod dual;
 pub mod eliminate;
 pub mod exact;
 pub mod explain;
 pub mod model;
+pub mod network;
 pub mod problem;
-pub mod prune;
 pub mod race;
 pub mod record;
 pub mod relayout;

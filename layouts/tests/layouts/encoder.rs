@@ -85,12 +85,12 @@ fn encoder() -> (Program, Store) {
                         }
                     }
                     let relayout_key = format!("r:{data}");
-                    program.tensors.push(Tensor { data: data.clone(), natural: layouts[0].clone(), bytes, relayout_key });
+                    program.tensors.push(Tensor { data: data.clone(), natural: layouts[0].clone(), bytes, relayout_key, ..Tensor::default() });
                     all.insert(data.clone(), layouts);
                 }
                 tensors.push((data, access));
             }
-            program.kernels.push(Kernel { name: name.into(), key: name.into(), pass, tensors });
+            program.kernels.push(Kernel::new(name, name, pass, tensors));
         }
     }
     for kernel in &program.kernels {

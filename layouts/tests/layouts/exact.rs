@@ -22,6 +22,7 @@ fn price(program: &Program, store: &Store, held: &Held) -> f64 {
                 ms += match access {
                     Access::Read => costs.cost(data, held, wanted).ms,
                     Access::Write => costs.cost(data, wanted, held).ms,
+                    Access::Update => costs.cost(data, held, wanted).ms + costs.cost(data, wanted, held).ms,
                 };
             }
             ms
@@ -101,7 +102,7 @@ fn the_exact_choice_is_the_cheapest_of_all_on_two_thousand_programs() {
         let (program, store) = super::synthetic::program(seed);
         let all = brute_force(&program, &store);
         // With room for tables, and without any: then it is branch and bound alone.
-        for limits in [Limits::default(), Limits { table: 2, work: usize::MAX }] {
+        for limits in [Limits::default(), Limits { table: 2, work: u64::MAX }] {
             let exact = select(&program, &store, Method::Exact, limits).unwrap();
             assert_eq!(exact.total_ms, all[0], "seed {seed}");
             assert!(exact.proven && exact.gap == 0.0);

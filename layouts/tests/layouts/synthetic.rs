@@ -57,7 +57,7 @@ pub fn program(seed: u64) -> (Program, Store) {
             }
         }
         let relayout_key = format!("r:{name}");
-        program.tensors.push(Tensor { data: name.clone(), natural: of[0].clone(), bytes: 1, relayout_key });
+        program.tensors.push(Tensor { data: name.clone(), natural: of[0].clone(), bytes: 1, relayout_key, ..Tensor::default() });
         all.insert(name.clone(), of);
         name
     };
@@ -78,7 +78,7 @@ pub fn program(seed: u64) -> (Program, Store) {
         available.push(out);
         let name = format!("k{n}");
         let pass = if n + 1 < kernels || random.below(2) == 0 { Pass::Forward } else { Pass::Backward };
-        program.kernels.push(Kernel { name: name.clone(), key: name, pass, tensors });
+        program.kernels.push(Kernel::new(&name, &name, pass, tensors));
     }
     for kernel in &program.kernels {
         for _ in 0..1 + random.below(7) {
