@@ -2,6 +2,7 @@
 
 mod encoder;
 mod exact;
+mod scale;
 mod store;
 mod sweep;
 mod synthetic;
