@@ -21,7 +21,13 @@ fn report(name: &str, model: &Model, limits: Limits) {
     let found = optimum(model, limits, &mut |p| {
         looks += 1;
         if verbose {
-            println!("  {:.1} s: {:.4} ms, gap {:.4}%, work {:.1e}", start.elapsed().as_secs_f64(), p.total as f64 / 1e9, 100.0 * (p.total - p.bound) as f64 / p.total as f64, p.work as f64);
+            println!(
+                "  {:.1} s: {:.4} ms, gap {:.4}%, work {:.1e}",
+                start.elapsed().as_secs_f64(),
+                p.total as f64 / 1e9,
+                100.0 * (p.total - p.bound) as f64 / p.total as f64,
+                p.work as f64
+            );
         }
         true
     });

@@ -134,8 +134,14 @@ fn chain(model: &Model, scope: Scope) -> Vec<Link> {
     let most = order.iter().map(|n| longest[*n].0).max().unwrap_or(0);
     let Some(mut at) = order.into_iter().find(|n| longest[*n].0 == most) else { return Vec::new() };
     // It enters through the first container read that no kernel of the scope writes, and leaves through the last one written.
-    let written: BTreeSet<&str> =
-        model.factors.iter().filter(|f| scope.holds(f.pass)).flat_map(|f| &f.uses).filter(|u| u.access != Access::Read).map(|u| u.data.as_str()).collect();
+    let written: BTreeSet<&str> = model
+        .factors
+        .iter()
+        .filter(|f| scope.holds(f.pass))
+        .flat_map(|f| &f.uses)
+        .filter(|u| u.access != Access::Read)
+        .map(|u| u.data.as_str())
+        .collect();
     let uses = &model.factors[at].uses;
     let given = uses.iter().position(|u| u.access == Access::Read && !written.contains(u.data.as_str()));
     let mut entered = given.or_else(|| uses.iter().position(|u| u.access == Access::Read)).unwrap_or(0);

@@ -148,7 +148,8 @@ fn table(function: &Function, part: &Part, rows: &[u32]) -> (Vec<usize>, Vec<Cos
                 *least = (*least).min(cost + relayout[*value as usize]);
             }
         }
-        let spread = |(key, costs): (u128, Vec<Cost>)| costs.into_iter().enumerate().map(move |(at, cost)| (key + at as u128 * weight, cost));
+        let spread =
+            |(key, costs): (u128, Vec<Cost>)| costs.into_iter().enumerate().map(move |(at, cost)| (key + at as u128 * weight, cost));
         partial = groups.into_iter().flat_map(spread).collect();
     }
     let mut scope = open;

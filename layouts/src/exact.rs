@@ -136,7 +136,8 @@ pub fn descend(network: &Network, part: &Part, mut assignment: Vec<u16>) -> Vec<
             if !std::mem::take(&mut stale[variable]) || part.domains[variable].len() < 2 {
                 continue;
             }
-            let around = |assignment: &[u16]| -> Cost { network.touching[variable].iter().map(|n| network.functions[*n].at(assignment)).sum() };
+            let around =
+                |assignment: &[u16]| -> Cost { network.touching[variable].iter().map(|n| network.functions[*n].at(assignment)).sum() };
             let before = assignment[variable];
             let mut best = (around(&assignment), before);
             for value in &part.domains[variable] {
@@ -245,7 +246,9 @@ impl Search<'_> {
                 }
                 self.work = self.work.saturating_add(weight * (PASSES as u64 + 1));
                 bounds = dual.bounds(self.network, &part);
-                let cheapest = |(v, domain): (usize, &Vec<u16>)| domain.iter().copied().min_by_key(|x| (bounds.values[v][*x as usize], *x)).unwrap_or(0);
+                let cheapest = |(v, domain): (usize, &Vec<u16>)| {
+                    domain.iter().copied().min_by_key(|x| (bounds.values[v][*x as usize], *x)).unwrap_or(0)
+                };
                 let decoded: Vec<u16> = part.domains.iter().enumerate().map(cheapest).collect();
                 if self.best.1 != decoded {
                     self.offer(&part, decoded);
@@ -287,7 +290,8 @@ impl Search<'_> {
         }
         let group = (self.network.groups..self.network.sizes.len()).find(|v| part.domains[*v].len() > 1);
         // Of the widest table, the variable whose values are told apart best: most of its parts are closed at once.
-        let apart = |v: &usize| part.domains[*v].iter().map(|x| bounds.values[*v][*x as usize].min(self.best.0) - bounds.least).sum::<Cost>();
+        let apart =
+            |v: &usize| part.domains[*v].iter().map(|x| bounds.values[*v][*x as usize].min(self.best.0) - bounds.least).sum::<Cost>();
         let widest = || order(self.network, &part).widest.into_iter().max_by_key(|v| (apart(v), std::cmp::Reverse(*v)));
         let Some(variable) = group.or_else(widest) else { return };
         let dual = duals.last().cloned().unwrap_or_else(|| Rc::new(dual));

@@ -11,7 +11,9 @@
 //!
 //! Source: "Data Movement Is All You Need", V-B (sweep) and VI-A (selection).
 
+pub mod alternatives;
 pub mod candidates;
+pub mod certificate;
 pub mod config_graph;
 pub mod cost;
 pub mod dual;
@@ -31,8 +33,10 @@ pub mod store;
 pub mod sweep;
 pub mod tally;
 pub mod uniform;
+pub mod verify;
 
 pub use model::{Model, SelectError};
+pub use network::Network;
 pub use problem::{Access, Bench, Check, Clock, Fault, KernelSpace, Program, RelayoutSpace, TensorSpace, Timing};
 pub use record::{Measurement, Outcome, Session};
 pub use selection::{Method, Selection, select};

@@ -133,12 +133,10 @@ pub struct Model {
 fn guards(kernel: &Kernel, groups: &[Group]) -> Result<Vec<(u16, Vec<u16>)>, SelectError> {
     let mut found = Vec::new();
     for (group, wanted) in &kernel.only {
-        let unknown = |variant: &String| SelectError::UnknownVariant {
-            kernel: kernel.name.clone(),
-            group: group.clone(),
-            variant: variant.clone(),
-        };
-        let at = groups.iter().position(|g| g.name == *group).ok_or_else(|| unknown(&wanted.iter().cloned().collect::<Vec<_>>().join(", ")))?;
+        let unknown =
+            |variant: &String| SelectError::UnknownVariant { kernel: kernel.name.clone(), group: group.clone(), variant: variant.clone() };
+        let at =
+            groups.iter().position(|g| g.name == *group).ok_or_else(|| unknown(&wanted.iter().cloned().collect::<Vec<_>>().join(", ")))?;
         let position = |v: &String| groups[at].variants.iter().position(|known| known == v).map(|p| p as u16).ok_or_else(|| unknown(v));
         let mut variants = wanted.iter().map(position).collect::<Result<Vec<u16>, _>>()?;
         variants.sort_unstable();

@@ -72,14 +72,17 @@ pub struct Network {
     pub touching: Vec<Vec<usize>>,
     /// Where the groups of alternatives begin.
     pub groups: usize,
+    /// Whether some variants were left out for want of measurements.
+    pub partial: bool,
 }
 
 impl Network {
     pub fn new(model: &Model) -> Self {
         let groups = model.classes.len();
+        let partial = model.groups.iter().any(|g| !g.left_out.is_empty());
         let mut sizes: Vec<usize> = model.classes.iter().map(|c| c.layouts.len()).collect();
         sizes.extend(model.groups.iter().map(|g| g.variants.len()));
-        let mut network = Network { touching: vec![Vec::new(); sizes.len()], sizes, functions: Vec::new(), groups };
+        let mut network = Network { touching: vec![Vec::new(); sizes.len()], sizes, functions: Vec::new(), groups, partial };
         for factor in &model.factors {
             let mut classes: Vec<usize> = factor.uses.iter().map(|u| u.class).collect();
             classes.sort_unstable();
@@ -88,8 +91,7 @@ impl Network {
                 classes.iter().map(|c| (0..factor.uses.len()).filter(|n| factor.uses[*n].class == *c).collect()).collect();
             let mut function = Function::default();
             let mut known: Vec<BTreeMap<Vec<u16>, u16>> = vec![BTreeMap::new(); classes.len()];
-            let mut legs: Vec<Leg> =
-                classes.iter().map(|c| Leg { variable: *c, values: network.sizes[*c], cost: Vec::new() }).collect();
+            let mut legs: Vec<Leg> = classes.iter().map(|c| Leg { variable: *c, values: network.sizes[*c], cost: Vec::new() }).collect();
             let mut seen = BTreeSet::new();
             for choice in factor.choices.iter().filter(|c| seen.insert(c.layouts.clone())) {
                 function.rows.push(choice.ps);
@@ -97,7 +99,8 @@ impl Network {
                     let wanted: Vec<u16> = uses.iter().map(|u| choice.layouts[*u]).collect();
                     let next = known[n].len() as u16;
                     let pattern = *known[n].entry(wanted.clone()).or_insert_with(|| {
-                        let relayouts = |held: usize| uses.iter().zip(&wanted).map(|(u, w)| factor.uses[*u].cost[held][*w as usize]).sum::<Cost>();
+                        let relayouts =
+                            |held: usize| uses.iter().zip(&wanted).map(|(u, w)| factor.uses[*u].cost[held][*w as usize]).sum::<Cost>();
                         let values = legs[n].values;
                         legs[n].cost.extend((0..values).map(relayouts));
                         next
@@ -156,7 +159,7 @@ impl Network {
     pub fn around(&self, part: &Part, variables: &[usize]) -> (Network, Vec<Vec<u32>>) {
         let near: BTreeSet<usize> = variables.iter().flat_map(|v| self.touching[*v].iter().copied()).collect();
         let functions = near.iter().map(|n| self.functions[*n].clone()).collect();
-        let network = Network { sizes: self.sizes.clone(), functions, touching: Vec::new(), groups: self.groups };
+        let network = Network { sizes: self.sizes.clone(), functions, touching: Vec::new(), groups: self.groups, partial: self.partial };
         (network, near.into_iter().map(|n| part.rows[n].clone()).collect())
     }
 
@@ -226,7 +229,8 @@ impl Part {
     /// Drops values that another value of the same variable replaces whatever else is chosen; says which by which.
     pub fn drop_dominated_values(&mut self, network: &Network) -> Vec<(usize, u16, u16)> {
         let mut dropped = Vec::new();
-        for variable in 0..self.domains.len() {
+        // A kernel of a variant that was left out may like what no other kernel likes.
+        for variable in (0..self.domains.len()).filter(|_| !network.partial) {
             // more[b][a]: the most that b can cost above a, over all functions.
             let domain = self.domains[variable].clone();
             let mut more = vec![vec![0 as Cost; domain.len()]; domain.len()];

@@ -37,8 +37,7 @@ pub enum Method {
 }
 
 impl Method {
-    pub const ALL: [Method; 6] =
-        [Method::Exact, Method::Sssp, Method::BackwardFirst, Method::Joint, Method::Uniform, Method::Natural];
+    pub const ALL: [Method; 6] = [Method::Exact, Method::Sssp, Method::BackwardFirst, Method::Joint, Method::Uniform, Method::Natural];
 }
 
 impl fmt::Display for Method {
@@ -193,6 +192,7 @@ pub fn optimum(model: &Model, limits: Limits, watch: exact::Watch) -> Optimum {
                 (optimum.held, optimum.variants, optimum.total) = (uniform.held, variants, uniform.total);
             }
         }
+        optimum.bound = optimum.bound.min(optimum.total);
     }
     optimum
 }
@@ -227,7 +227,8 @@ pub fn top(model: &Model, first: Optimum, count: usize, limits: Limits) -> Vec<O
         let least = open.iter().enumerate().min_by_key(|(n, (cost, _, found))| (*cost, found.is_none(), *n)).map(|(n, _)| n);
         let Some((_, mut part, found)) = least.map(|n| open.remove(n)) else { break };
         let Some(found) = found else {
-            let start = Start { assignments: chosen.iter().map(|o| [o.held.as_slice(), &o.variants].concat()).collect(), dual: dual.clone() };
+            let start =
+                Start { assignments: chosen.iter().map(|o| [o.held.as_slice(), &o.variants].concat()).collect(), dual: dual.clone() };
             let found = exact::solve_within(&network, part.clone(), limits, start, &mut |_| true);
             open.push((found.total, part, Some(found)));
             continue;

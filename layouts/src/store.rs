@@ -101,6 +101,10 @@ impl Store {
                 Line::Measurement(m) if matches!(&m.outcome, Outcome::Measured { samples } if samples.is_empty()) => {
                     return Err(damaged("measured, but without samples".into()));
                 }
+                Line::Measurement(m) if matches!(&m.outcome, Outcome::Measured { samples } if samples.iter().any(|s| s.is_nan() || s.is_infinite() || *s < 0.0)) =>
+                {
+                    return Err(damaged("a sample is no time: it is negative or not finite".into()));
+                }
                 Line::Measurement(m) if !self.sessions.contains_key(&m.session) => {
                     return Err(damaged(format!("no session `{}` before it", m.session)));
                 }

@@ -97,7 +97,13 @@ pub fn encoder(of: Size) -> (Program, Store) {
                         }
                     }
                     let relayout_key = format!("r:{data}");
-                    program.tensors.push(Tensor { data: data.clone(), natural: layouts[0].clone(), bytes, relayout_key, ..Tensor::default() });
+                    program.tensors.push(Tensor {
+                        data: data.clone(),
+                        natural: layouts[0].clone(),
+                        bytes,
+                        relayout_key,
+                        ..Tensor::default()
+                    });
                     all.insert(data.clone(), layouts);
                 }
                 tensors.push((data, access));
@@ -131,4 +137,3 @@ pub fn encoder(of: Size) -> (Program, Store) {
     }
     (program, store)
 }
-

@@ -1,5 +1,6 @@
 //! The crate as its users see it, on invented programs and an invented device.
 
+mod brute;
 mod encoder;
 mod exact;
 mod scale;
