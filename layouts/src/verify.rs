@@ -334,12 +334,17 @@ fn rebuild(of: &Certificate, store: &Store) -> Result<(Vec<Kernel>, Vec<Vec<usiz
             let at = variable(group)?;
             let runs = variants.iter().map(|v| value(at, v)).collect::<Result<BTreeSet<usize>, _>>()?;
             let values = of.variables[at].values.len();
+            if program.alternatives.get(group).is_some_and(|all| all.iter().all(|v| variants.contains(v))) {
+                continue;
+            }
             let allowed = |on: bool| (0..values).map(|v| if runs.contains(&v) == on { 0 } else { NEVER }).collect::<Vec<Ps>>();
             rows.iter_mut().for_each(|(_, asks)| asks.push(0));
             legs.push((at, vec![allowed(true), allowed(false), vec![0; values]]));
         }
         let containers = touched.len();
-        legs[..containers].iter_mut().for_each(|(at, costs)| costs.push(vec![0; of.variables[*at].values.len()]));
+        if legs.len() > containers {
+            legs[..containers].iter_mut().for_each(|(at, costs)| costs.push(vec![0; of.variables[*at].values.len()]));
+        }
         for idle in containers..legs.len() {
             let indifferent = legs[..containers].iter().map(|(_, costs)| costs.len() - 1);
             rows.push((0, indifferent.chain((containers..legs.len()).map(|n| if n == idle { 1 } else { 2 })).collect()));
