@@ -201,6 +201,26 @@ impl Store {
         }
     }
 
+    /// The same measurements, each with as many samples as it has, drawn from its own with replacement.
+    pub fn resampled(&self, seed: u64) -> Store {
+        // SplitMix64.
+        let mut state = seed;
+        let mut below = |n: usize| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+        };
+        let mut records = self.records.clone();
+        for record in records.values_mut().flat_map(BTreeMap::values_mut) {
+            if let Outcome::Measured { samples } = &mut record.outcome {
+                *samples = (0..samples.len()).map(|_| samples[below(samples.len())]).collect();
+            }
+        }
+        Store { sessions: self.sessions.clone(), records, timed: self.timed.clone(), ..Store::default() }
+    }
+
     /// Writes one row per record: `records.csv`.
     pub fn csv(&self, to: &mut dyn Write) -> std::io::Result<()> {
         writeln!(to, "kernel,key,config,outcome,round,median_ms,bound_ms,error_over_tolerance,samples_ms,reason,session")?;

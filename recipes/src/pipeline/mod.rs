@@ -38,6 +38,10 @@ pub enum PipelineError {
     #[error(transparent)]
     Select(#[from] layouts::SelectError),
     #[error(transparent)]
+    Certificate(#[from] layouts::certificate::CertificateError),
+    #[error("{file}: {error}")]
+    Refused { file: String, error: layouts::verify::VerifyError },
+    #[error(transparent)]
     Interpret(#[from] sdfg::interpret::InterpretError),
     #[error("{0}")]
     Measure(String),
@@ -55,6 +59,10 @@ impl PipelineError {
             | PipelineError::Differentiate(_)
             | PipelineError::Size(_)
             | PipelineError::Tensors { .. }
+            | PipelineError::Store(_)
+            | PipelineError::Select(_)
+            | PipelineError::Certificate(_)
+            | PipelineError::Refused { .. }
             | PipelineError::Plan { .. } => 2,
             PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
             PipelineError::Mismatch(_) => 3,
