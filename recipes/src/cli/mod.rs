@@ -10,6 +10,7 @@ mod progress;
 mod report;
 mod run;
 mod solve;
+mod verify_selection;
 
 use crate::load::{Recipe, load};
 use crate::pipeline::PipelineError;
@@ -43,6 +44,8 @@ enum Command {
     Sweep(optimize::SweepArgs),
     /// Choose again from stored measurements
     Solve(solve::SolveArgs),
+    /// Check the certificate of a choice against the stored measurements
+    VerifySelection(verify_selection::VerifySelectionArgs),
     /// Run and time a plan against its baselines; tensors in and out
     Run(run::RunArgs),
     /// Time a plan beside PyTorch and JAX on the same recipe and data, after checking that all agree
@@ -130,6 +133,7 @@ pub fn main() -> ExitCode {
         Command::Optimize(args) => args.run(),
         Command::Sweep(args) => args.run(),
         Command::Solve(args) => args.run(),
+        Command::VerifySelection(args) => args.run(),
         Command::Run(args) => args.run(),
         Command::Compare(args) => return args.run(),
         Command::Report(args) => args.run(),

@@ -5,6 +5,7 @@ use super::{INTERRUPT, RecipeArgs, command_line, default_out, device, duration};
 use super::{cells, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
+use crate::pipeline::decide::decide;
 use crate::pipeline::ledger::Ledger;
 use crate::pipeline::optimize::{Sweeps, baselines, choose, plan, sweep_all, time_whole, verify_full, verify_small};
 use crate::pipeline::plan::Plan;
@@ -18,6 +19,7 @@ use clap::Args;
 use kernels::Toolchain;
 use kernels::device::cpu::Pool;
 use layouts::candidates::Shard;
+use layouts::exact::Limits;
 use layouts::{Finish, Store};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -169,6 +171,7 @@ impl OptimizeArgs {
             }
         }
         print!("\n{}", rows.text(bench::table::colour()));
+        certify(&sweeps, &session)?;
 
         // The best choices and the baselines, as wholes.
         let mut candidates = Vec::new();
@@ -254,6 +257,32 @@ impl OptimizeArgs {
         println!("report: {}", session.out.join("report.html").display());
         Ok(())
     }
+}
+
+/// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records.
+fn certify(sweeps: &Sweeps, session: &Session) -> Result<(), PipelineError> {
+    let variants: Vec<(String, layouts::Program)> = sweeps.variants.iter().map(|s| (s.name.clone(), s.problem.clone())).collect();
+    let program = layouts::Program::among(layouts::alternatives::GROUP, &variants);
+    let decision = decide(&session.programs.operators.name, &program, &session.store, 0, 0, Limits::default(), &mut |_| true)?;
+    let records = session.out.join("records.jsonl");
+    let path = session.out.join("certificate.json");
+    if records.exists() {
+        let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
+        let text = decision.certificate.about(vec!["records.jsonl".into()]).text().map_err(|e| fault(e.to_string()))?;
+        bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
+    }
+    let Some(exact) = decision.selections.first() else { return Ok(()) };
+    let program = exact.configuration.variants.values().next().map_or(String::new(), |v| format!(", program {v}"));
+    println!(
+        "chosen of all programs: {} ms{program}; {}",
+        significant(exact.total_ms),
+        if exact.proven {
+            "proven: nothing measured is cheaper".into()
+        } else {
+            format!("at most {:.2}% above the best", 100.0 * exact.gap)
+        }
+    );
+    Ok(())
 }
 
 /// The generated code of a plan, one file for each kernel.

@@ -1,5 +1,6 @@
 //! From a recipe to a measured, verified, reported plan.
 
+pub mod decide;
 pub mod execute;
 pub mod ledger;
 pub mod measure;

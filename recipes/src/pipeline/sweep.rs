@@ -102,8 +102,7 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
         if report.finish != Finish::Interrupted {
             // What a choice is made of gets fresh samples before the choice stands.
             for _ in 0..4 {
-                let chosen: Vec<Selection> =
-                    METHODS.iter().filter_map(|m| select(&problem, sweeper.store, *m, QUICK).ok()).collect();
+                let chosen: Vec<Selection> = METHODS.iter().filter_map(|m| select(&problem, sweeper.store, *m, QUICK).ok()).collect();
                 if sweeper.confirm(&problem, &chosen)? == 0 {
                     break;
                 }
