@@ -60,8 +60,9 @@ pub fn within(model: &Model, limit: Cost) -> Option<Count> {
         let mut some = true;
         for pass in 0..48 {
             dual.pass(&network, &part, pass % 2 == 1, limit.saturating_mul(2));
-            if pass % 8 == 7 && some {
-                some = part.drop_dear(&dual.bounds(&network, &part), limit + 1).is_some();
+            if pass % 8 == 7 && part.drop_dear(&dual.bounds(&network, &part), limit + 1).is_none() {
+                some = false;
+                break;
             }
         }
         if !some {

@@ -247,7 +247,8 @@ impl Model {
     /// The program in which these variants run: without groups, with the same classes.
     pub fn variant(&self, variants: &[u16]) -> Model {
         let runs = |f: &&Factor| f.guards.iter().all(|(g, allowed)| allowed.contains(&variants[*g]));
-        let factors = self.factors.iter().filter(runs).cloned().collect();
+        let unguarded = |f: &Factor| Factor { guards: Vec::new(), ..f.clone() };
+        let factors = self.factors.iter().filter(runs).map(unguarded).collect();
         let (classes, class_of, plain) = (self.classes.clone(), self.class_of.clone(), self.plain.clone());
         Model { classes, groups: Vec::new(), factors, class_of, plain }
     }

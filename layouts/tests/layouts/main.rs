@@ -1,6 +1,7 @@
 //! The crate as its users see it, on invented programs and an invented device.
 
 mod brute;
+mod certificate;
 mod encoder;
 mod exact;
 mod scale;
