@@ -89,7 +89,8 @@ pub fn verify(certificate: &Certificate, store: &Store) -> Result<Confirmed, Ver
 fn walk(of: &Certificate, kernels: &[Kernel], at: usize, mut left: Left, shares: &Shares, target: Ps) -> Result<Ps, VerifyError> {
     let Some(part) = of.parts.get(at) else { return misfit(format!("part {at} is missing")) };
     let mut shares = shares;
-    for next in &part.shares {
+    // Those of the part above first: with fewer values left they may say more.
+    for next in std::iter::once(shares).chain(&part.shares) {
         shares = next;
         let (_, values, rows) = bounds(of, kernels, &left, shares)?;
         for (domain, bounds) in left.0.iter_mut().zip(values) {
