@@ -101,6 +101,8 @@ pub struct Start {
     pub assignments: Vec<Vec<u16>>,
     /// Shares of a similar problem.
     pub dual: Option<Rc<Dual>>,
+    /// Only what costs less is looked for; a total equal to it means that there is nothing.
+    pub cutoff: Option<Cost>,
 }
 
 /// Two passes, forwards and backwards, between looks at the bound.
@@ -324,7 +326,7 @@ pub fn solve_from(model: &Model, network: &Network, limits: Limits, mut start: S
 pub fn solve_within(network: &Network, mut part: Part, limits: Limits, start: Start, watch: Watch) -> Optimum {
     let first: Vec<u16> = part.domains.iter().map(|d| d.first().copied().unwrap_or(0)).collect();
     let proof = Proof { dominated: Vec::new(), nodes: vec![Node { duals: Vec::new(), step: Step::Open }] };
-    let mut search = Search { network, limits, work: 0, best: (Cost::MAX, first), proof, queue: BTreeMap::new() };
+    let mut search = Search { network, limits, work: 0, best: (start.cutoff.unwrap_or(Cost::MAX), first), proof, queue: BTreeMap::new() };
     for mut assignment in start.assignments.into_iter().chain([search.best.1.clone()]) {
         for (value, domain) in assignment.iter_mut().zip(&part.domains) {
             if !domain.contains(value) {

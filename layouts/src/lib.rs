@@ -31,6 +31,7 @@ pub mod robust;
 pub mod selection;
 pub mod shortest_path;
 pub mod sssp;
+pub mod stack;
 pub mod store;
 pub mod sweep;
 pub mod tally;

@@ -184,7 +184,7 @@ pub fn optimum(model: &Model, limits: Limits, watch: exact::Watch) -> Optimum {
             assignments.push([heuristic(&chosen, method).0.held, variants.clone()].concat());
         }
     }
-    let mut optimum = exact::solve_from(model, &network, limits, Start { assignments, dual: None }, watch);
+    let mut optimum = exact::solve_from(model, &network, limits, Start { assignments, ..Start::default() }, watch);
     if !optimum.proven() {
         for variants in model.combinations(COMBINATIONS).unwrap_or_default() {
             let uniform = uniform::solve(&model.variant(&variants));
@@ -227,8 +227,11 @@ pub fn top(model: &Model, first: Optimum, count: usize, limits: Limits) -> Vec<O
         let least = open.iter().enumerate().min_by_key(|(n, (cost, _, found))| (*cost, found.is_none(), *n)).map(|(n, _)| n);
         let Some((_, mut part, found)) = least.map(|n| open.remove(n)) else { break };
         let Some(found) = found else {
-            let start =
-                Start { assignments: chosen.iter().map(|o| [o.held.as_slice(), &o.variants].concat()).collect(), dual: dual.clone() };
+            let start = Start {
+                assignments: chosen.iter().map(|o| [o.held.as_slice(), &o.variants].concat()).collect(),
+                dual: dual.clone(),
+                cutoff: None,
+            };
             let found = exact::solve_within(&network, part.clone(), limits, start, &mut |_| true);
             open.push((found.total, part, Some(found)));
             continue;

@@ -7,8 +7,8 @@ use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
 use crate::pipeline::decide::decide;
 use crate::pipeline::ledger::Ledger;
-use crate::pipeline::optimize::{Sweeps, baselines, choose, plan, sweep_all, time_whole, verify_full, verify_small};
-use crate::pipeline::plan::Plan;
+use crate::pipeline::optimize::{Sweeps, Timed, baselines, choose, plan, sweep_all, time_whole, verify_full, verify_small};
+use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::{Programs, programs};
 use crate::pipeline::report::{self, Finished};
 use crate::pipeline::sweep::Sweeping;
@@ -175,16 +175,17 @@ impl OptimizeArgs {
 
         // The best choices and the baselines, as wholes.
         let mut candidates = Vec::new();
-        for choice in &choices {
-            let swept = &sweeps.variants[choice.swept];
-            candidates.push(swept.candidate(&choice.selections[0]));
-        }
         let best = &sweeps.variants[choices[0].swept];
-        for (n, selection) in best.top(&session.store, 3)?.iter().enumerate().skip(1) {
+        for (n, selection) in best.top(&session.store, 5)?.iter().enumerate() {
             let mut candidate = best.candidate(selection);
-            candidate.name = format!("{} · exact, choice {}", best.name, n + 1);
+            if n > 0 {
+                candidate.name = format!("{} · exact, choice {}", best.name, n + 1);
+            }
             candidates.push(candidate);
         }
+        // The other programs, where they come before these.
+        candidates.extend(choices.iter().skip(1).map(|c| sweeps.variants[c.swept].candidate(&c.selections[0])));
+        candidates.sort_by(|a: &Candidate, b| a.predicted_ms.total_cmp(&b.predicted_ms));
         candidates.truncate(5);
         let path = session.out.join("plan.json");
         if session.store.all().count() == known
@@ -221,6 +222,7 @@ impl OptimizeArgs {
         print!("\n{}", rows.text(bench::table::colour()));
         let measured = |n: &usize| median(&timed[*n].step.samples);
         let Some(winner) = (0..contenders).min_by(|a, b| measured(a).total_cmp(&measured(b))) else { return Ok(()) };
+        print!("{}", agreement(&candidates[..contenders], &timed[..contenders]));
         for n in contenders..timed.len() {
             if let Ok(ratio) = timed[winner].step.speedup_over(&timed[n].step) {
                 println!(
@@ -257,6 +259,35 @@ impl OptimizeArgs {
         println!("report: {}", session.out.join("report.html").display());
         Ok(())
     }
+}
+
+/// Whether the order that sums of kernel times predict is the order that whole plans have, and by how much totals differ.
+/// Kernels are timed with warm caches, each over and over; in a plan each finds what its neighbours left.
+fn agreement(candidates: &[Candidate], timed: &[Timed]) -> String {
+    let measured: Vec<f64> = timed.iter().map(|t| layouts::record::median(&t.step.samples).unwrap_or(f64::NAN)).collect();
+    let order = |times: &dyn Fn(usize) -> f64| {
+        let mut places: Vec<usize> = (0..candidates.len()).collect();
+        places.sort_by(|a, b| times(*a).total_cmp(&times(*b)));
+        places
+    };
+    let (expected, found) = (order(&|n| candidates[n].predicted_ms), order(&|n| measured[n]));
+    let (Some(best), Some(first)) = (found.first().copied(), expected.first().copied()) else { return String::new() };
+    let mut text = String::new();
+    let off = 100.0 * (measured[first] / candidates[first].predicted_ms - 1.0);
+    let samples = &timed[first].step.samples;
+    let extreme = |pick: fn(f64, f64) -> f64| samples.iter().copied().reduce(pick).unwrap_or(f64::NAN);
+    let predicted = candidates[first].predicted_ms;
+    if !(extreme(f64::min)..=extreme(f64::max)).contains(&predicted) {
+        text += &format!(
+            "predicted and measured total differ by {off:+.1}%, more than the spread: kernels were timed alone, with warm caches\n"
+        );
+    }
+    if best != first {
+        let gain = 100.0 * (1.0 - measured[best] / measured[first]);
+        text +=
+            &format!("timed as wholes the order changes: {} is {gain:.1}% faster than {}\n", candidates[best].name, candidates[first].name);
+    }
+    text
 }
 
 /// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records.
