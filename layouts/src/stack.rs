@@ -31,6 +31,8 @@ pub struct Stacked {
 enum Known {
     Bound,
     Sharp,
+    /// No step from the same state is shorter than the bound says.
+    Row,
     Solved,
 }
 
@@ -79,12 +81,13 @@ pub fn solve(model: &Model, joins: &[(String, String)], count: usize, limits: Li
         }
         part
     };
-    let first = exact::solve_within(&network, whole.clone(), Limits { work: limits.work / 16, ..limits }, Start::default(), &mut |_| true);
+    // A layer that may choose what lies around it: no step is shorter.
+    let first = exact::solve_within(&network, whole.clone(), limits, Start::default(), &mut |_| true);
     let dual = first.proof.nodes.first().and_then(|n| n.duals.last().cloned()).unwrap_or_default();
     let dual = if dual.shares.is_empty() { Rc::new(crate::dual::Dual::new(&network)) } else { dual };
     let mut lengths: Vec<Vec<Length>> = Vec::new();
     for from in 0..states.len() {
-        let bound = |to| dual.bounds(&network, &between(from, to)).least;
+        let bound = |to| dual.bounds(&network, &between(from, to)).least.max(first.bound);
         lengths.push((0..states.len()).map(|to| Length { bound: bound(to), known: Known::Bound, found: None }).collect());
     }
     let mut solved = 0;
@@ -110,6 +113,35 @@ pub fn solve(model: &Model, joins: &[(String, String)], count: usize, limits: Li
             (_, Some((from, to))) => {
                 let part = between(from, to);
                 let uses = steps.iter().filter(|s| **s == (from, to)).count() as Cost;
+                if lengths[from][to].known == Known::Sharp {
+                    let mut row = whole.clone();
+                    for (n, (_, b)) in sides.iter().enumerate() {
+                        row.domains[*b] = vec![states[from][n].1];
+                    }
+                    let leaving = steps.iter().filter(|(f, _)| *f == from).count() as Cost;
+                    let cutoff = best.as_ref().map(|known| lengths[from][to].bound + (known.total - bound) / leaving + 1);
+                    let known = Start { assignments: start.clone(), dual: Some(dual.clone()), cutoff };
+                    let found = exact::solve_within(&network, row, limits, known, &mut |_| true);
+                    let excluded = cutoff.is_some_and(|cutoff| found.total >= cutoff);
+                    solved += 1;
+                    for length in &mut lengths[from] {
+                        length.bound = length.bound.max(found.bound);
+                        // A row that was only excluded for now is looked at again when it is back on the path.
+                        if length.known < Known::Row && !excluded {
+                            length.known = Known::Row;
+                        }
+                    }
+                    if !excluded {
+                        let to = states.iter().position(|s| sides.iter().zip(s).all(|((a, _), (near, _))| found.held[*a] == *near));
+                        if let Some(length) = to.map(|to| &mut lengths[from][to]) {
+                            length.known = Known::Solved;
+                            length.found = Some((found.total, found.held));
+                        }
+                    } else if !found.proven() {
+                        lengths[from][to].known = Known::Row;
+                    }
+                    continue;
+                }
                 let length = &mut lengths[from][to];
                 if length.known == Known::Bound {
                     let mut sharper = (*dual).clone();
