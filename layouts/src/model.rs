@@ -129,8 +129,14 @@ pub struct Model {
     pub plain: BTreeMap<String, String>,
 }
 
+/// Group, and the variants in which a kernel runs.
+type Guards = Vec<(usize, Vec<u16>)>;
+
+/// Configurations with their times in milliseconds.
+type Timed<'a> = Vec<(f64, &'a KernelConfig)>;
+
 /// The groups on which a kernel depends, by position, with the variants in which it runs.
-fn guards(kernel: &Kernel, groups: &[Group]) -> Result<Vec<(u16, Vec<u16>)>, SelectError> {
+fn guards(kernel: &Kernel, groups: &[Group]) -> Result<Guards, SelectError> {
     let mut found = Vec::new();
     for (group, wanted) in &kernel.only {
         let unknown =
@@ -141,7 +147,7 @@ fn guards(kernel: &Kernel, groups: &[Group]) -> Result<Vec<(u16, Vec<u16>)>, Sel
         let mut variants = wanted.iter().map(position).collect::<Result<Vec<u16>, _>>()?;
         variants.sort_unstable();
         if variants.len() < groups[at].variants.len() {
-            found.push((at as u16, variants));
+            found.push((at, variants));
         }
     }
     Ok(found)
@@ -160,12 +166,12 @@ impl Model {
             let domain = (0..variants.len() as u16).collect();
             groups.push(Group { name: name.clone(), variants: variants.clone(), domain, left_out: Vec::new() });
         }
-        let mut measured: Vec<(&Kernel, Vec<(u16, Vec<u16>)>, Vec<(f64, &KernelConfig)>)> = Vec::new();
+        let mut measured: Vec<(&Kernel, Guards, Timed)> = Vec::new();
         let mut found: Vec<BTreeSet<Layout>> = vec![BTreeSet::new(); classes.len()];
         let plain: BTreeMap<&str, &str> = program.tensors.iter().map(|t| (t.data.as_str(), t.plain())).collect();
         for kernel in &program.kernels {
             let guards = guards(kernel, &groups)?;
-            let timed: Vec<_> = store.of(&kernel.key).filter_map(|m| Some((store.ms(m)?, &m.config))).collect();
+            let timed: Timed = store.of(&kernel.key).filter_map(|m| Some((store.ms(m)?, &m.config))).collect();
             for (data, _) in &kernel.tensors {
                 let class = *class_of.get(data).ok_or_else(|| SelectError::UnknownTensor(data.clone()))?;
                 found[class].extend(timed.iter().filter_map(|(_, config)| config.layouts.get(plain[data.as_str()])).cloned());
@@ -173,7 +179,7 @@ impl Model {
             if timed.is_empty() {
                 // With one guard, its variants can go; with several, no single variant is to blame.
                 let [(group, variants)] = guards.as_slice() else { return Err(SelectError::Unmeasured(kernel.name.clone())) };
-                let Group { variants: names, domain, left_out, .. } = &mut groups[*group as usize];
+                let Group { variants: names, domain, left_out, .. } = &mut groups[*group];
                 domain.retain(|v| !variants.contains(v));
                 left_out.extend(variants.iter().map(|v| (names[*v as usize].clone(), kernel.plain().to_string())));
                 if domain.is_empty() {
@@ -183,7 +189,7 @@ impl Model {
             measured.push((kernel, guards, timed));
         }
         measured.retain(|(_, guards, timed)| {
-            !timed.is_empty() && guards.iter().all(|(g, variants)| groups[*g as usize].domain.iter().any(|v| variants.contains(v)))
+            !timed.is_empty() && guards.iter().all(|(g, variants)| groups[*g].domain.iter().any(|v| variants.contains(v)))
         });
         for (class, found) in classes.iter_mut().zip(found) {
             class.layouts.extend(found.into_iter().filter(|l| !class.layouts.contains(l)).collect::<Vec<_>>());
@@ -233,7 +239,6 @@ impl Model {
             let slowest = choices.last().map_or(0, |c| c.ps);
             let dearest = |u: &Use| u.cost.iter().flatten().max().copied().unwrap_or(0);
             most = uses.iter().fold(most.saturating_add(slowest), |most, u| most.saturating_add(dearest(u)));
-            let guards = guards.into_iter().map(|(g, variants)| (g as usize, variants)).collect();
             let (name, plain) = (kernel.name.clone(), kernel.plain().to_string());
             factors.push(Factor { name, plain, pass: kernel.pass, uses, guards, choices });
         }

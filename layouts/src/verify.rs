@@ -366,10 +366,10 @@ fn price(of: &Certificate, store: &Store) -> Result<Ps, VerifyError> {
             return misfit(format!("it chooses no variant of `{group}`"));
         }
     }
-    for (a, b) in of.program.ties.iter().filter(|(a, b)| of.layouts.get(a) != of.layouts.get(b)) {
+    if let Some((a, b)) = of.program.ties.iter().find(|(a, b)| of.layouts.get(a) != of.layouts.get(b)) {
         return misfit(format!("`{a}` and `{b}` are tied but held in different layouts"));
     }
-    for (data, layout) in of.program.boundary.iter().filter(|(data, layout)| of.layouts.get(*data) != Some(*layout)) {
+    if let Some((data, layout)) = of.program.boundary.iter().find(|(data, layout)| of.layouts.get(*data) != Some(*layout)) {
         return misfit(format!("`{data}` is not held in [{layout}], as the boundary asks"));
     }
     let mut total = 0;
