@@ -83,7 +83,7 @@ fn main() {
         let name = format!("encoder, {layouts} layouts, {measured} configurations a kernel");
         report(&name, &modelled(&encoder(Size { layouts, measured })), Limits::default());
     }
-    for (layouts, measured) in [(12, 300), (12, 900), (24, 900)].into_iter().filter(|_| wanted("stack")) {
+    for (layouts, measured) in [(12, 5000), (12, 900), (24, 5000), (12, 300)].into_iter().filter(|_| wanted("stack")) {
         stack(Size { layouts, measured }, 24);
     }
 }

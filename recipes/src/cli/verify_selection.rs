@@ -27,7 +27,7 @@ impl VerifySelectionArgs {
         let named = || certificate.records.iter().map(|r| folder.join(r)).collect();
         let records: Vec<PathBuf> = if self.records.is_empty() { named() } else { self.records.clone() };
         let store = Store::merge(&records)?;
-        let refused = |error| PipelineError::Refused { file: self.file.display().to_string(), error };
+        let refused = |error| PipelineError::Refused { file: self.file.display().to_string(), error: Box::new(error) };
         let confirmed = verify(&certificate, &store).map_err(refused)?;
         let ms = |ps: i64| significant(layouts::cost::milliseconds(ps));
         if self.json {

@@ -41,7 +41,7 @@ pub enum PipelineError {
     #[error(transparent)]
     Certificate(#[from] layouts::certificate::CertificateError),
     #[error("{file}: {error}")]
-    Refused { file: String, error: layouts::verify::VerifyError },
+    Refused { file: String, error: Box<layouts::verify::VerifyError> },
     #[error(transparent)]
     Interpret(#[from] sdfg::interpret::InterpretError),
     #[error("{0}")]
