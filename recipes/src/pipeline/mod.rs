@@ -1,6 +1,7 @@
 //! From a recipe to a measured, verified, reported plan.
 
 pub mod counterexample;
+pub mod decide;
 pub mod execute;
 pub mod ledger;
 pub mod measure;
@@ -39,6 +40,10 @@ pub enum PipelineError {
     #[error(transparent)]
     Select(#[from] layouts::SelectError),
     #[error(transparent)]
+    Certificate(#[from] layouts::certificate::CertificateError),
+    #[error("{file}: {error}")]
+    Refused { file: String, error: Box<layouts::verify::VerifyError> },
+    #[error(transparent)]
     Interpret(#[from] sdfg::interpret::InterpretError),
     #[error("{0}")]
     Measure(String),
@@ -56,6 +61,10 @@ impl PipelineError {
             | PipelineError::Differentiate(_)
             | PipelineError::Size(_)
             | PipelineError::Tensors { .. }
+            | PipelineError::Store(_)
+            | PipelineError::Select(_)
+            | PipelineError::Certificate(_)
+            | PipelineError::Refused { .. }
             | PipelineError::Plan { .. } => 2,
             PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
             PipelineError::Mismatch(_) => 3,
