@@ -293,7 +293,7 @@ fn what_is_no_matrix_product_is_refused_by_name() {
     assert!(refusal("mk,kn->mnn", Dtype::F32).contains("stands twice in the output `C`"));
     assert!(refusal("mk,kn->mn", Dtype::Bf16).contains("types bf16, bf16, bf16; matrix products exist for f32 and for f64"));
     let scaled = Einsum::new("mk,kn->mn", &sizes, Dtype::F32, Scalar::input("x"));
-    assert!(scaled.problem().unwrap_err().to_string().contains("it reads the connector `x`"));
+    assert!(scaled.problem().unwrap_err().to_string().contains("the connector `x`"));
 }
 
 /// Triples of layouts that one cuBLAS call accepts, as the reference implementation of the paper enumerates them: rows and

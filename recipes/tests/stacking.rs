@@ -50,8 +50,5 @@ fn cross_attention_stacks_keys_and_values() {
 
 #[test]
 fn an_encoder_layer_stacks_its_projections() {
-    assert_eq!(
-        variants("bert-large-encoder.yaml"),
-        ["separate 24", "wq+wk+wv 18", "wq+wk 21", "wk+wv 21", "composed 7"]
-    );
+    assert_eq!(variants("bert-large-encoder.yaml"), ["separate 24", "wq+wk+wv 18", "wq+wk 21", "wk+wv 21", "composed 7"]);
 }
