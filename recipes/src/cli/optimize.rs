@@ -107,7 +107,8 @@ impl Whole {
 
 impl OptimizeArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
-        let say = |text: String| self.measure.say(&(text + "\n"));
+        // By reference: rustc 1.95 hands one memory for both empty strings to a closure that takes them by value and grows them.
+        let say = |text: &str| self.measure.say(&format!("{text}\n"));
         let mut session = self.measure.open()?;
         let sweeps = self.measure.sweep(&mut session)?;
         self.measure.table(&coverage(&sweeps));
@@ -124,7 +125,7 @@ impl OptimizeArgs {
             report: None,
         };
         if sweeps.finish == Finish::Interrupted {
-            say("interrupted; what was measured is kept, the same command goes on from here".into());
+            say("interrupted; what was measured is kept, the same command goes on from here");
             return self.done(&outcome);
         }
         let path = session.out.join("plan.json");
@@ -133,8 +134,8 @@ impl OptimizeArgs {
             && let Ok(plan) = Plan::read(&path)
             && session.programs.variants.iter().any(|v| v.program == plan.chosen.program)
         {
-            say(format!("\nnothing new was measured within the budget: {} stands; a longer --budget measures more", path.display()));
-            say(format!("time it again with: memlet run {}", path.display()));
+            say(&format!("\nnothing new was measured within the budget: {} stands; a longer --budget measures more", path.display()));
+            say(&format!("time it again with: memlet run {}", path.display()));
             outcome.winner = Some(plan.chosen.name);
             outcome.plan = Some(path);
             return self.done(&outcome);
@@ -151,16 +152,16 @@ impl OptimizeArgs {
                 if c.proven { "yes".into() } else { format!("gap {:.1}%", 100.0 * c.gap) },
             ]));
         }
-        say(String::new());
+        say("");
         self.measure.table(&rows);
-        say(certify(&sweeps, &session)?);
+        say(&certify(&sweeps, &session)?);
 
         let mut candidates = contenders(&sweeps, &choices, &session.store)?;
         let contenders = candidates.len();
         let baselines = baselines(&sweeps, &session.store)?;
         let tensors = drawn(&session.programs.operators, 1)?;
         let mut verified = |name: &str, found: crate::pipeline::optimize::Verification| {
-            say(format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
+            say(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
             outcome.verified.push(Verified { plan: name.to_string(), worst: found.worst(), against: found.against });
         };
         for candidate in candidates.iter().chain(&baselines) {
@@ -177,7 +178,7 @@ impl OptimizeArgs {
             row.extend([t.forward_ms, t.backward_ms, t.step_ms, t.predicted_ms, t.peak_bytes as f64 / 1e6].map(significant));
             rows.row(cells(row));
         }
-        say(String::new());
+        say("");
         self.measure.table(&rows);
         let measured = |n: &usize| outcome.timed[*n].step_ms;
         let Some(winner) = (0..contenders).min_by(|a, b| measured(a).total_cmp(&measured(b))) else { return self.done(&outcome) };
@@ -186,7 +187,7 @@ impl OptimizeArgs {
             if let Ok(ratio) = timed[winner].step.speedup_over(&timed[n].step) {
                 let (median, interval) = (ratio.median, ratio.interval);
                 let (other, own) = (&timed[n].name, &timed[winner].name);
-                say(format!("{other} ÷ {own}: {median:.3} (95% interval {:.3} to {:.3})", interval.lower, interval.upper));
+                say(&format!("{other} ÷ {own}: {median:.3} (95% interval {:.3} to {:.3})", interval.lower, interval.upper));
             }
         }
         let overrides = self.measure.recipe.sizes.iter().cloned().collect();
@@ -200,7 +201,7 @@ impl OptimizeArgs {
         );
         plan.write(&path)?;
         write_kernels(&session.out.join("kernels"), &plan, &session.toolchain)?;
-        say(format!("plan: {}", path.display()));
+        say(&format!("plan: {}", path.display()));
         let finished = Finished {
             analysis: &analyze(&self.measure.recipe.load()?, false)?,
             programs: &session.programs,
@@ -216,7 +217,7 @@ impl OptimizeArgs {
         report::write(&session.out, &report::build(&finished)?, &session.store)?;
         session.ledger.settle(learned)?;
         let page = session.out.join("report.html");
-        say(format!("report: {}", page.display()));
+        say(&format!("report: {}", page.display()));
         outcome.winner = Some(candidates[winner].name.clone());
         (outcome.plan, outcome.report) = (Some(path), Some(page));
         self.done(&outcome)
