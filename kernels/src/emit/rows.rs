@@ -98,7 +98,7 @@ impl Printer<'_> {
     fn streams(&self, element: &Element, last: &Loop, group: &Group) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
         let Space::Heap { root, .. } = &tensor.space else { return Ok(false) };
-        if last.tag != Tag::Vector || tensor.dtype != Dtype::F32 {
+        if last.tag != Tag::Vector || !matches!(tensor.dtype, Dtype::F32 | Dtype::Bf16) {
             return Ok(false);
         }
         let (_, unit, _) = self.strides(&element.data)?;
@@ -120,14 +120,15 @@ impl Printer<'_> {
             if !self.streams(&statement.write, last, group)? {
                 continue;
             }
-            let Some(kind) = c_type(self.tensor(&statement.write.data)?.dtype) else { continue };
+            let dtype = self.tensor(&statement.write.data)?.dtype;
+            let Some(kind) = c_type(dtype) else { continue };
             let first = Element {
                 subscripts: statement.write.subscripts.iter().map(|e| self.at_first(e, last)).collect(),
                 ..statement.write.clone()
             };
             let (count, at, most) = self.iterations(last);
             let (room, to, out) = (self.fresh("row"), self.fresh("to"), self.fresh("out"));
-            self.scratch.insert(room.clone(), (kind, most * 4));
+            self.scratch.insert(room.clone(), (kind, most * dtype.bytes(1) as usize));
             self.pointers.insert(statement.write.data.clone());
             let place = self.position(&first)?;
             let name = self.identifier(&statement.write.data);

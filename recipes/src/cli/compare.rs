@@ -3,7 +3,6 @@
 use super::device;
 use crate::compare::worker::write_scripts;
 use crate::compare::{CompareError, Model, Ours, Report, Setup, StepTime, Variant, compare, contenders};
-use crate::load::load;
 use crate::pipeline::PipelineError;
 use crate::pipeline::execute::Execution;
 use crate::pipeline::plan::Plan;
@@ -12,7 +11,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use kernels::device::cpu::Pool;
 use sdfg::interpret::Tensors;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -95,8 +94,7 @@ impl CompareArgs {
             return Err(CompareError::NoPeer);
         }
         let plan = Plan::read(&self.plan)?;
-        let overrides: Vec<(String, i64)> = plan.overrides.iter().map(|(dim, size)| (dim.clone(), *size)).collect();
-        let recipe = load(Path::new(&plan.recipe), &overrides).map_err(PipelineError::from)?;
+        let recipe = plan.recipe()?;
         let model = Model::of(&recipe)?;
         let threads = self.threads.unwrap_or(plan.threads).max(1);
         let tensors = drawn(&plan.chosen.program, self.seed)?;

@@ -3,6 +3,7 @@
 use super::RecipeArgs;
 use crate::pipeline::{PipelineError, programs, tensors};
 use clap::Args;
+use sdfg::Dtype;
 use sdfg::interpret::{Run, interpret};
 use std::path::PathBuf;
 
@@ -38,7 +39,8 @@ impl InterpretArgs {
         let wanted: Vec<String> = tensors::results(&program).iter().map(|c| c.name.clone()).collect();
         all.retain(|name, _| wanted.contains(name));
         match &self.outputs {
-            Some(path) => tensors::write(path, &all, &program),
+            // The oracle rounds nothing: what it found is written in the accumulator's type, not in the storage's.
+            Some(path) => tensors::write_as(path, &all, &|name| program.containers.get(name).map_or(Dtype::F32, |c| c.dtype.accumulator())),
             None => {
                 for (name, tensor) in &all {
                     let norm = tensor.iter().map(|v| v * v).sum::<f64>().sqrt();

@@ -139,7 +139,8 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
         finite(&ours.results()?)?;
     }
     let given = setup.folder.join("given.safetensors");
-    crate::pipeline::tensors::write(&given, setup.tensors, program)?;
+    // NumPy, which the workers read it with, has no bf16.
+    crate::pipeline::tensors::write_as(&given, setup.tensors, &|_| sdfg::Dtype::F32)?;
     let request = serde_json::to_value(&model).map_err(|e| PipelineError::Internal(e.to_string()))?;
     progress("measuring how PyTorch's threads wait best");
     let probe = probe(setup, &request, &given)?;

@@ -248,7 +248,12 @@ fn compare(against: &str, program: &Sdfg, got: &Tensors, want: &Tensors) -> Resu
         let dtype = program.containers.get(name).map_or(Dtype::F32, |c| c.dtype);
         // Statistical growth: independent roundings of `depth` operators add up as their square root times the worst one.
         let steps = program.units().len() as u64;
-        let bound = tolerance::Tolerance { dtype, length: length.saturating_mul(1 + (steps as f64).sqrt() as u64), depth, stores: steps };
+        let bound = tolerance::Tolerance {
+            dtype,
+            length: length.saturating_mul(1 + (steps as f64).sqrt() as u64),
+            depth,
+            stored: steps as f64 * dtype.roundoff(),
+        };
         let mut ratio = tolerance::compare(got, want, 1.0, &bound).ratio;
         if ratio > 1.0 && branches {
             ratio = ratio.min(distance(got, want) / kink_bound(dtype, length));
@@ -279,14 +284,14 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<Vec<Candidate>, Pipel
 /// Puts a plan together.
 pub fn plan(
     recipe: &str,
-    overrides: BTreeMap<String, i64>,
+    (overrides, dtype): (BTreeMap<String, i64>, Option<Dtype>),
     chosen: Candidate,
     baselines: Vec<Candidate>,
     threads: usize,
     command: String,
 ) -> Plan {
     let device = bench::machine::Machine::here().line();
-    Plan { format: FORMAT, recipe: recipe.to_string(), overrides, device, threads, command, chosen, baselines }
+    Plan { format: FORMAT, recipe: recipe.to_string(), overrides, dtype, device, threads, command, chosen, baselines }
 }
 
 #[cfg(test)]
