@@ -8,8 +8,8 @@ use recipes::load::{Recipe, load};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::programs::operators;
 use recipes::pipeline::tensors::{drawn, results, write};
-use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::{Dtype, Sdfg};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn compared(recipe: &Recipe, contenders: &[Contender], folder: &Path, rounds: us
     let (program, _) = operators(recipe).unwrap();
     let tensors = drawn(&program, 1).unwrap();
     let mut ours = Oracle { program, given: Tensors::new(), found: Tensors::new(), folder: folder.to_path_buf() };
-    let setup = Setup { recipe, tensors: &tensors, seed: 1, contenders, threads: 2, rounds, dropout: true, folder };
+    let setup = Setup { recipe, tensors: &tensors, seed: 1, contenders, threads: 2, rounds, dropout: true, accuracy: false, folder };
     compare(&setup, &mut ours, &mut |_| {})
 }
 
@@ -91,7 +91,7 @@ fn only_who_agrees_is_timed_and_everyone_is_accounted_for() {
     let Some(python) = python() else { return };
     let recipe = recipe("mha");
     let folder = stage(&recipe);
-    let all = contenders(&Variant::ALL, Some(&python), Some(&python));
+    let all = contenders(&Variant::ALL, Dtype::F32, Some(&python), Some(&python));
     let report = compared(&recipe, &all, folder.path(), 3).unwrap();
     let outcomes: Vec<String> = report
         .rows

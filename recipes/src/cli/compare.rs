@@ -1,6 +1,7 @@
 //! `memlet compare`: a plan beside PyTorch and JAX.
 
 use super::device;
+use crate::compare::model::stored;
 use crate::compare::worker::write_scripts;
 use crate::compare::{CompareError, Model, Ours, Report, Setup, StepTime, Variant, compare, contenders};
 use crate::pipeline::PipelineError;
@@ -42,6 +43,9 @@ pub struct CompareArgs {
     /// Time with every element kept
     #[arg(long)]
     no_dropout: bool,
+    /// Also compare everyone's results with the f64 oracle's, which takes its time
+    #[arg(long)]
+    accuracy: bool,
     /// Print JSON with all samples
     #[arg(long)]
     json: bool,
@@ -89,13 +93,13 @@ impl CompareArgs {
     }
 
     fn report(&self) -> Result<Report, CompareError> {
-        let contenders = contenders(&self.variants, self.torch.as_ref(), self.jax.as_ref());
-        if contenders.is_empty() {
+        if self.torch.is_none() && self.jax.is_none() {
             return Err(CompareError::NoPeer);
         }
         let plan = Plan::read(&self.plan)?;
         let recipe = plan.recipe()?;
         let model = Model::of(&recipe)?;
+        let contenders = contenders(&self.variants, stored(&recipe.program), self.torch.as_ref(), self.jax.as_ref());
         let threads = self.threads.unwrap_or(plan.threads).max(1);
         let tensors = drawn(&plan.chosen.program, self.seed)?;
         let (pool, toolchain) = device(threads)?;
@@ -111,6 +115,7 @@ impl CompareArgs {
             threads,
             rounds: self.rounds,
             dropout: model.has_dropout() && !self.no_dropout,
+            accuracy: self.accuracy,
             folder: folder.path(),
         };
         // A spinner that ticked by itself would compute beside the measurements.

@@ -3,12 +3,14 @@
 use super::device;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
+use crate::pipeline::accuracy::{self, accuracy, oracle};
 use crate::pipeline::execute::Execution;
 use crate::pipeline::optimize::time_whole;
 use crate::pipeline::plan::Plan;
 use crate::pipeline::tensors;
 use bench::unit::significant;
 use clap::Args;
+use sdfg::interpret::Run;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +42,9 @@ pub struct RunArgs {
     /// Time for timing
     #[arg(long, value_parser = super::duration, default_value = "5s")]
     timing: Duration,
+    /// Also compare every output and gradient with the f64 oracle at full size, which takes its time
+    #[arg(long)]
+    accuracy: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -54,11 +59,19 @@ impl RunArgs {
             Some(path) => tensors::read(path, program)?,
             None => tensors::drawn(program, self.seed)?,
         };
-        if let Some(path) = &self.outputs {
+        let mut errors = None;
+        if self.outputs.is_some() || self.accuracy {
             let mut execution = Execution::new(program, &plan.chosen.configuration, &toolchain)?;
             execution.load(&given)?;
             execution.step(&pool, self.seed, self.step, !self.no_dropout)?;
-            tensors::write(path, &execution.results()?, program)?;
+            let results = execution.results()?;
+            if let Some(path) = &self.outputs {
+                tensors::write(path, &results, program)?;
+            }
+            if self.accuracy {
+                let run = Run { seed: self.seed, step: self.step, dropout: !self.no_dropout };
+                errors = Some(accuracy(&results, &oracle(&plan.recipe()?, &given, &run)?));
+            }
         }
         let mut candidates = vec![plan.chosen.clone()];
         if self.baselines {
@@ -82,6 +95,9 @@ impl RunArgs {
                 })
                 .collect();
             let mut object = rows.first().cloned().unwrap_or_default();
+            if let Some(errors) = errors {
+                object["accuracy"] = serde_json::to_value(errors).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            }
             object["threads"] = pool.workers().into();
             object["baselines"] = rows[1..].to_vec().into();
             println!("{object}");
@@ -100,6 +116,10 @@ impl RunArgs {
             ]));
         }
         print!("{}", rows.text(bench::table::colour()));
+        if let Some(errors) = errors {
+            println!("\nErrors against the f64 oracle, relative to each tensor:");
+            print!("{}", accuracy::table(&[("plan", errors)]).text(bench::table::colour()));
+        }
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use super::execute::{Execution, PeakMemory};
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, shrunken};
 use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
-use super::{PipelineError, tensors};
+use super::{PipelineError, accuracy, tensors};
 use bench::protocol::{Contender, Protocol, Timing};
 use kernels::Toolchain;
 use kernels::device::cpu::Pool;
@@ -183,7 +183,7 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, toolch
     execution.step(pool, 1, 0, true)?;
     let got = execution.results()?;
     let want = interpret(&reference, &tensors, &Run { seed: 1, step: 0, dropout: true })?;
-    compare("the oracle, at small sizes", &program, &got, &want)
+    compare("the oracle, at small sizes", false, &program, &got, &want)
 }
 
 /// Compares two candidates at full size.
@@ -201,7 +201,7 @@ pub fn verify_full(
         execution.results()
     };
     let (want, got) = (results(reference)?, results(candidate)?);
-    compare("the unfused plan, at full size", &candidate.program, &got, &want)
+    compare("the unfused plan, at full size", true, &candidate.program, &got, &want)
 }
 
 /// Whether a kernel decides by comparing computed values, as the derivative of a rectifier does: its results jump where a
@@ -230,10 +230,25 @@ fn distance(got: &ArrayD<f64>, want: &ArrayD<f64>) -> f64 {
     if apart == 0.0 { 0.0 } else { (apart / size).sqrt() }
 }
 
+/// The type that rounds most of all that the program stores.
+fn coarsest(program: &Sdfg) -> Dtype {
+    let stored = program.containers.values().filter(|c| c.storage == sdfg::Storage::Heap).map(|c| c.dtype);
+    stored.max_by(|a, b| a.roundoff().total_cmp(&b.roundoff())).unwrap_or(Dtype::F32)
+}
+
+/// What the Euclidean distance of a whole result may be where storage rounds more than sums do: each of `steps` operators
+/// stores a result with independent errors of at most u, whose deviation is u/√3 at most; both sides round. Single
+/// elements may be off by more, the norm of many hardly: the bound is √3 of their deviations.
+fn norm_bound(dtype: Dtype, steps: u64) -> f64 {
+    dtype.roundoff() * (2.0 * steps as f64).sqrt()
+}
+
 /// Every result against its reference. The tolerance is that of a chain of operators, each reducing over at most the
-/// largest reduction of the program: errors of one operator are inputs of the next, so they add up over the depth.
-/// Programs that decide by comparing values are held to [`kink_bound`] where single elements jumped.
-fn compare(against: &str, program: &Sdfg, got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
+/// largest reduction of the program and each stored in the program's coarsest type: errors of one operator are inputs of
+/// the next, so they add up over the depth.
+/// Programs that decide by comparing values are held to [`kink_bound`] where single elements jumped; those that store in
+/// less than they sum in are held to [`norm_bound`] besides, at sizes that are large enough for it.
+fn compare(against: &str, large: bool, program: &Sdfg, got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
     let mut length = 1u64;
     let mut depth = 1u64;
     for (_, _, unit) in program.units() {
@@ -241,7 +256,10 @@ fn compare(against: &str, program: &Sdfg, got: &Tensors, want: &Tensors) -> Resu
         length = length.max(own.values().map(|t| t.length).max().unwrap_or(1));
         depth += own.values().map(|t| t.depth).max().unwrap_or(1);
     }
+    let coarsest = coarsest(program);
     let branches = program.units().iter().any(|(_, _, unit)| compares_values(unit));
+    // Sums round at every term, in the accumulator; storage rounds what they are.
+    let kinks = f64::max(kink_bound(coarsest.accumulator(), length), kink_bound(coarsest, 1));
     let mut ratios = BTreeMap::new();
     for (name, got) in got {
         let Some(want) = want.get(name) else { continue };
@@ -252,13 +270,21 @@ fn compare(against: &str, program: &Sdfg, got: &Tensors, want: &Tensors) -> Resu
             dtype,
             length: length.saturating_mul(1 + (steps as f64).sqrt() as u64),
             depth,
-            stored: steps as f64 * dtype.roundoff(),
+            stored: steps as f64 * coarsest.roundoff(),
         };
         let mut ratio = tolerance::compare(got, want, 1.0, &bound).ratio;
         if ratio > 1.0 && branches {
-            ratio = ratio.min(distance(got, want) / kink_bound(dtype, length));
+            ratio = ratio.min(distance(got, want) / kinks);
         }
         ratios.insert(name.clone(), if ratio.is_nan() { f64::INFINITY } else { ratio });
+    }
+    if coarsest != coarsest.accumulator() && large {
+        let bound = norm_bound(coarsest, program.units().len() as u64);
+        let bound = if branches { bound.max(kinks) } else { bound };
+        for found in accuracy::accuracy(got, want) {
+            let ratio = found.norm / bound;
+            ratios.entry(found.name).and_modify(|r: &mut f64| *r = f64::max(*r, ratio)).or_insert(ratio);
+        }
     }
     let verification = Verification { against: against.to_string(), ratios };
     if verification.worst() > 1.0 {
