@@ -359,9 +359,44 @@ impl Tape {
         Ok(())
     }
 
+    /// Gives a contraction factors of one type: a wider one is cast to the other's, once for all that read it.
+    fn narrow(&mut self, operation: &mut Operation) -> Result<(), DifferentiateError> {
+        let types =
+            operation.inputs.iter().map(|i| Ok(known(&self.program, &i.data)?.dtype)).collect::<Result<Vec<_>, DifferentiateError>>()?;
+        let Some(dtype) = types.iter().copied().max_by(|a, b| a.roundoff().total_cmp(&b.roundoff())) else { return Ok(()) };
+        for (input, _) in operation.inputs.iter_mut().zip(types).filter(|(_, t)| *t != dtype) {
+            let from = known(&self.program, &input.data)?.clone();
+            let name = format!("{}.{dtype}", from.name);
+            if !self.program.containers.contains_key(&name) {
+                let made = Container { role: Role::Transient, lifetime: Lifetime::Program, grad: false, view: None, dtype, ..from.clone() };
+                self.program.add_container(Container { name: name.clone(), ..made });
+                let subscripts: Vec<Expr> = from.dims.iter().map(|d| Expr::sym(d.as_str())).collect();
+                let operand = |connector: &str, data: &str| Operand {
+                    connector: connector.into(),
+                    data: data.into(),
+                    subscripts: subscripts.clone(),
+                };
+                self.operations.push(Operation {
+                    name: name.clone(),
+                    op: Op::Elementwise { label: "cast".into(), code: Scalar::input("x") },
+                    indices: from.dims.iter().map(|d| (d.clone(), d.clone())).collect(),
+                    inputs: vec![operand("x", &from.name)],
+                    outputs: vec![operand("out", &name)],
+                    pass: Pass::Backward,
+                    origin: operation.origin.clone(),
+                });
+            }
+            input.data = name;
+        }
+        Ok(())
+    }
+
     /// Adds a backward operation. The gradient of a loss is folded into it as the constant 1.
     fn push(&mut self, mut operation: Operation) -> Result<(), DifferentiateError> {
         let Some(one) = self.one.clone().filter(|one| operation.inputs.iter().any(|i| i.data == *one)) else {
+            if matches!(operation.op, Op::Contraction { .. }) {
+                self.narrow(&mut operation)?;
+            }
             self.operations.push(operation);
             return Ok(());
         };

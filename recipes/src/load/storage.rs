@@ -2,7 +2,8 @@
 //!
 //! `dtype` is the type of inputs, of results and of what lies between them. Where it is narrower than what it is summed
 //! in (bf16 and f16 are summed in f32), these are stored in the wider type, unless they say otherwise themselves:
-//! parameters, which are master weights; what a reduction writes; and the statistics of a normalization.
+//! parameters, which are master weights; what a reduction writes; and what a normalization reads and writes, its
+//! statistics among it. So a stream of residuals from one normalization to the next is never rounded to the narrow type.
 //!
 //! A contraction multiplies operands of the recipe's type. One that is stored in another floating type is cast first, once
 //! for all that read it, into `<name>.<dtype>`: a narrow copy of a weight is made in every step.
@@ -20,11 +21,11 @@ pub fn declared(recipe: Dtype, role: Role) -> Dtype {
 pub fn settle(header: &Header, containers: &mut Vec<Container>, operations: &mut Vec<Operation>) {
     let wide = |operation: &Operation| match operation.op {
         Op::Reduce { .. } => operation.outputs.clone(),
-        Op::Normalize { .. } => operation.outputs.iter().filter(|o| o.connector != "out").cloned().collect(),
+        Op::Normalize { .. } => operation.input("x").into_iter().chain(&operation.outputs).cloned().collect(),
         _ => vec![],
     };
-    for statistic in operations.iter().flat_map(wide) {
-        for container in containers.iter_mut().filter(|c| c.name == statistic.data) {
+    for operand in operations.iter().flat_map(wide) {
+        for container in containers.iter_mut().filter(|c| c.name == operand.data) {
             container.dtype = container.dtype.accumulator();
         }
     }
