@@ -28,7 +28,8 @@ pub struct CompareArgs {
     /// The Python of an environment that has JAX
     #[arg(long, value_name = "PYTHON")]
     jax: Option<PathBuf>,
-    /// Whom to time; PyTorch's with float32 products in highest and in medium precision
+    /// Whom to time; PyTorch's with float32 products in highest and in medium precision; of a plan stored in bf16, under
+    /// autocast
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Variant::ALL)]
     variants: Vec<Variant>,
     /// Threads for everyone; by default those of the plan
