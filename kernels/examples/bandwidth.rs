@@ -1,53 +1,148 @@
-//! Bandwidth of generated kernels at BERT sizes next to that of a copy. Run in release mode.
+//! Bandwidth of generated kernels on tensors larger than the last-level cache, next to that of a copy and to the rate at
+//! which dropout's random bits are made. Run in release mode; arguments name the cases.
+//!
+//! A kernel without random numbers is held against the copy, one with dropout against the slower of the copy and the random
+//! bits: the bytes that it could move in the time that they take alone. Both run in the same rounds as the kernel, so that
+//! what else the machine does slows all of them, and the ratios are medians over the rounds.
 
 #[path = "../tests/common/mod.rs"]
 mod cases;
 
 use kernels::device::cpu::Pool;
+use kernels::maps::dropout::{self, Keep};
 use kernels::{Buffer, Executable, KernelSpec, RunContext, Toolchain, maps};
-use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Layout, philox};
 use std::time::Instant;
 
-const SIZES: cases::Sizes = &[("b", 8), ("h", 16), ("j", 512), ("k", 512), ("i", 1024), ("u", 4096)];
-const REPEATS: usize = 7;
+type Failure = Box<dyn std::error::Error>;
 
-fn seconds(mut run: impl FnMut()) -> f64 {
+const SIZES: [(&str, i64); 6] = [("b", 1), ("h", 16), ("j", 512), ("k", 512), ("i", 1024), ("u", 4096)];
+const ROUNDS: usize = 9;
+/// Tensors of a case are together this many times as large as the last-level cache.
+const CACHES: usize = 4;
+
+fn seconds(run: impl FnOnce()) -> f64 {
+    let start = Instant::now();
     run();
-    let mut times: Vec<f64> = (0..REPEATS)
-        .map(|_| {
-            let start = Instant::now();
-            run();
-            start.elapsed().as_secs_f64()
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    times[REPEATS / 2]
+    start.elapsed().as_secs_f64()
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (pool, toolchain) = (Pool::new(0)?, Toolchain::system()?);
-    let bytes = 128 << 20;
-    let (from, mut to) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
-    let share = bytes / pool.workers();
-    let target = to.as_mut_ptr() as usize;
-    let copy = seconds(|| {
-        pool.broadcast(|worker| {
-            // SAFETY: each worker copies its own part, within both buffers.
-            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().add(worker * share), (target as *mut u8).add(worker * share), share) };
-        });
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Copies one half of a buffer into the other on all cores.
+fn copy(pool: &Pool, buffer: &mut Buffer) {
+    let half = buffer.len() / 2;
+    let (share, start) = (half / pool.workers(), buffer.as_mut_ptr() as usize);
+    pool.broadcast(|worker| {
+        let from = (start as *mut u8).wrapping_add(worker * share);
+        // SAFETY: each worker copies its own part of the first half into its part of the second.
+        unsafe { std::ptr::copy_nonoverlapping(from, from.add(half), share) };
     });
-    let peak = 2.0 * bytes as f64 / copy / 1e9;
-    println!("{:60} {peak:8.1} GB/s", "copy");
+}
+
+/// Adds a buffer up on all cores: what reading alone takes, for kernels that write next to nothing.
+fn read(pool: &Pool, buffer: &Buffer) {
+    let words = buffer.len() / 8 / pool.workers();
+    pool.broadcast(|worker| {
+        // SAFETY: each worker reads its own part; any bits are a number.
+        let part = unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast::<u64>().add(worker * words), words) };
+        std::hint::black_box(part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
+    });
+}
+
+/// Makes the random bits of this many elements on all cores, in rows that stay in the cache.
+fn random_bits(pool: &Pool, elements: usize) {
+    const ROW: usize = 512;
+    let keep = Keep { step: 2, factor: 1.0, key: philox::key(1, "y"), threshold: 6554, unused: 0 };
+    let (row, rows) = (dropout::row(), elements / pool.workers() / ROW);
+    pool.broadcast(|worker| {
+        let mut room = vec![0u16; dropout::room(ROW, 1)];
+        for n in 0..rows {
+            let first = ((worker * rows + n) * ROW) as i64;
+            // SAFETY: room for a row of this many.
+            let made = unsafe { row(&keep, first, 1, ROW as i64, room.as_mut_ptr(), &mut -1) };
+            std::hint::black_box(made);
+        }
+    });
+}
+
+struct Rates {
+    copy: f64,
+    read: f64,
+    plain: f64,
+    dropout: f64,
+    random: f64,
+    plain_share: f64,
+    dropout_share: f64,
+}
+
+/// Bytes per second of copy, kernel, kernel with dropout, and of the random bits; shares of what bounds the kernel.
+fn race(pool: &Pool, kernel: &dyn Executable, buffers: &mut [Buffer], elements: usize) -> Result<Rates, Failure> {
+    let moved: usize = buffers.iter().map(Buffer::len).sum();
+    let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
+    let mut copied = Buffer::new(CACHES * last_level_cache())?;
+    let run = |dropout: bool| {
+        let context = RunContext { seed: 1, step: 2, dropout, pool, deadline: None };
+        // SAFETY: one buffer for each argument, in the configuration's layouts.
+        unsafe { kernel.run(&pointers, &context) }.map(drop)
+    };
+    let mut rounds: Vec<[f64; 5]> = Vec::new();
+    for n in 0..=ROUNDS {
+        let (mut plain, mut dropped) = (Ok(()), Ok(()));
+        let times = [
+            seconds(|| copy(pool, &mut copied)) / copied.len() as f64,
+            seconds(|| plain = run(false)) / moved as f64,
+            seconds(|| dropped = run(true)) / moved as f64,
+            seconds(|| random_bits(pool, elements)) / moved as f64,
+            seconds(|| read(pool, &copied)) / copied.len() as f64,
+        ];
+        plain.and(dropped)?;
+        // The first round brings pages and clock up.
+        if n > 0 {
+            rounds.push(times);
+        }
+    }
+    let of = |value: fn(&[f64; 5]) -> f64| median(rounds.iter().map(value).collect());
+    Ok(Rates {
+        copy: of(|t| 1.0 / t[0]),
+        read: of(|t| 1.0 / t[4]),
+        plain: of(|t| 1.0 / t[1]),
+        dropout: of(|t| 1.0 / t[2]),
+        random: of(|t| 1.0 / t[3]),
+        plain_share: of(|t| t[0] / t[1]),
+        dropout_share: of(|t| t[0].max(t[3]) / t[2]),
+    })
+}
+
+fn last_level_cache() -> usize {
+    kernels::maps::largest_cache()
+}
+
+fn main() -> Result<(), Failure> {
+    let (pool, toolchain) = (Pool::new(0)?, Toolchain::system()?);
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    println!("{} workers, last-level cache {} MB, GB/s", pool.workers(), last_level_cache() / 1_000_000);
+    println!("{:52}{:>8}{:>8}{:>9}{:>6}{:>9}{:>9}{:>6}", "kernel", "copy", "read", "plain", "", "random", "dropout", "");
     for (name, make) in cases::CASES {
         if !wanted.is_empty() && !wanted.iter().any(|w| w == name) {
             continue;
         }
-        let case = make(SIZES);
+        let one = make(&SIZES);
+        let spec = KernelSpec::new(&one.program, &one.unit)?;
+        let mut bytes = 0;
+        for argument in spec.arguments() {
+            bytes += 4 * spec.shape(&argument.data)?.iter().product::<usize>();
+        }
+        let mut sizes = SIZES;
+        sizes[0].1 = (CACHES * last_level_cache()).div_ceil(bytes) as i64;
+        let case = make(&sizes);
         let spec = KernelSpec::new(&case.program, &case.unit)?;
         let settings: &[(&str, &str, &str)] = match name {
-            "softmax_dropout" | "causal_softmax" => &[("k", "", ""), ("j", "16", ""), ("j", "64", "")],
+            "softmax_dropout" | "causal_softmax" => &[("k", "", ""), ("j", "16", "")],
             "bias_relu_dropout" | "gelu" => &[("u", "", "")],
             "bias_gradient" => &[("i", "", "private"), ("i", "256", "inner"), ("j", "", "inner")],
             _ => &[("i", "", ""), ("j", "16", "")],
@@ -60,8 +155,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
             }
             let mut config = KernelConfig { knobs, ..KernelConfig::default() };
-            let mut buffers = Vec::new();
-            let mut moved = 0;
+            let (mut buffers, mut elements) = (Vec::new(), 0);
             for argument in spec.arguments() {
                 let mut dims = argument.dims.clone();
                 dims.sort_by_key(|d| d == vector);
@@ -71,21 +165,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 for (n, value) in buffer.as_mut_slice().chunks_exact_mut(4).enumerate() {
                     value.copy_from_slice(&((n % 1000) as f32 / 500.0 - 1.0).to_ne_bytes());
                 }
-                moved += buffer.len();
+                elements = elements.max(buffer.len() / 4);
                 buffers.push(buffer);
                 config.layouts.insert(argument.data.clone(), layout);
             }
             let kernel = maps::compile(&spec, &config, &toolchain)?;
-            let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
-            let mut text = String::new();
-            for dropout in [false, true] {
-                let context = RunContext { seed: 1, step: 2, dropout, pool: &pool, deadline: None };
-                // SAFETY: one buffer for each argument, in the configuration's layouts.
-                let time = seconds(|| unsafe { kernel.run(&pointers, &context).map(drop).unwrap_or_else(|e| eprintln!("{e}")) });
-                let rate = moved as f64 / time / 1e9;
-                text += &format!("{rate:8.1} GB/s ({:3.0}%)", 100.0 * rate / peak);
+            let r = race(&pool, &kernel, &mut buffers, elements)?;
+            let (label, giga) = (format!("{name} {}", config.knobs), |rate: f64| rate / 1e9);
+            print!("{label:52}{:8.1}{:8.1}{:9.1}{:5.0}%", giga(r.copy), giga(r.read), giga(r.plain), 100.0 * r.plain_share);
+            if kernel.draws() {
+                print!("{:9.1}{:9.1}{:5.0}%", giga(r.random), giga(r.dropout), 100.0 * r.dropout_share);
             }
-            println!("{:60} {text}", format!("{name} {}", config.knobs));
+            println!();
         }
     }
     Ok(())

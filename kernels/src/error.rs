@@ -28,6 +28,16 @@ pub enum KernelError {
     NoCompiler { command: String, source: std::io::Error },
     #[error("the C compiler refused `{kernel}` (source: {source_file}):\n{message}")]
     Compile { kernel: String, source_file: PathBuf, message: String },
+    #[error("{library} was not found ({}); {advice}", tried.join(", "))]
+    NoLibrary { library: &'static str, tried: Vec<String>, advice: &'static str },
+    #[error("no NVIDIA GPU can be used here: {what}; `memlet devices` says what is there")]
+    NoGpu { what: String },
+    #[error("CUDA: {what}")]
+    Cuda { what: String },
+    #[error("NVRTC refused `{kernel}` for compute capability {}.{}:\n{message}", capability / 10, capability % 10)]
+    Nvrtc { kernel: String, capability: u32, message: String },
+    #[error("the CPU shim stopped `{kernel}`: {what}")]
+    Shim { kernel: String, what: String },
     #[error("`{path}`: {source}; the cache of kernels must be writable, see MEMLET_CACHE_DIR")]
     Cache { path: PathBuf, source: std::io::Error },
     #[error("the compiled kernel `{path}` could not be loaded: {message}; remove it and try again")]

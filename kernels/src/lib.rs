@@ -10,6 +10,7 @@ pub mod kernel;
 pub mod loopnest;
 pub mod maps;
 pub mod template;
+pub mod tiles;
 
 pub use buffer::Buffer;
 pub use compile::Toolchain;

@@ -3,6 +3,7 @@
 //! A nest runs its outer loops as one flattened range that the cores share; for each point of it, the groups run one after
 //! another. All loops start at 0 and step by 1: other bounds have been folded into the subscripts.
 
+use crate::tiles::Block;
 use indexmap::IndexMap;
 use sdfg::{Combine, Dtype, Expr, Scalar};
 
@@ -73,15 +74,52 @@ pub struct Statement {
 pub struct Group {
     pub loops: Vec<Loop>,
     pub statements: Vec<Statement>,
+    /// Whether it is one sum of products, run as matrix products of the whole group.
+    pub product: bool,
+}
+
+/// An outer index that is walked tile by tile: a loop over tiles outside, a loop within the tile in every group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tile {
+    pub index: String,
+    /// Name of the loop over tiles.
+    pub outer: String,
+    /// Iterations of a whole tile, and of the index.
+    pub size: i64,
+    pub count: i64,
+}
+
+impl Tile {
+    /// The symbol of its size.
+    pub fn symbol(index: &str) -> String {
+        format!("{index}.size")
+    }
+
+    /// Whether the last tile is smaller than the others.
+    pub fn is_ragged(&self) -> bool {
+        self.count % self.size != 0
+    }
+}
+
+/// How matrix products are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Products {
+    pub block: Block,
+    /// Most steps of the depth that are packed at once.
+    pub depth: i64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopNest {
     pub name: String,
-    /// From outer to inner; at most one is a `Block`.
+    /// From outer to inner; at most one is a `Block`. Those that are `Sequential` come last: they run within one point.
     pub outer: Vec<Loop>,
-    /// The index along which vectors run.
-    pub vector: Option<String>,
+    /// Outer indices that are walked in tiles.
+    pub tiles: Vec<Tile>,
+    /// How matrix products are run, if there are any.
+    pub products: Option<Products>,
+    /// The indices along which vectors run: in each group the first of them that it has.
+    pub vectors: Vec<String>,
     /// Iterations of a block.
     pub lanes: i64,
     pub groups: Vec<Group>,
@@ -96,9 +134,19 @@ impl LoopNest {
         self.outer.iter().find(|l| l.tag == Tag::Block)
     }
 
+    /// The outer loops whose points the cores share.
+    pub fn shared(&self) -> impl DoubleEndedIterator<Item = &Loop> + Clone {
+        self.outer.iter().filter(|l| l.tag != Tag::Sequential)
+    }
+
+    /// The outer loops that run within one point.
+    pub fn sequential(&self) -> impl DoubleEndedIterator<Item = &Loop> + Clone {
+        self.outer.iter().filter(|l| l.tag == Tag::Sequential)
+    }
+
     /// Points of the flattened outer range.
     pub fn points(&self) -> i64 {
-        self.outer.iter().map(|l| self.steps(l)).product()
+        self.shared().map(|l| self.steps(l)).product()
     }
 
     /// Iterations of an outer loop: blocks count as one.

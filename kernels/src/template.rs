@@ -5,6 +5,7 @@ use crate::contraction::{ContractionKernel, ContractionSpace};
 use crate::error::KernelError;
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, MapSpace};
+use crate::tiles::{self, ProductSpace, TileSpace};
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Layout, Unit};
 use std::sync::Arc;
@@ -15,8 +16,18 @@ use std::sync::Arc;
 /// Units that no template takes.
 pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
     match &spec.unit {
-        Unit::Scope(_) => Ok(Box::new(MapSpace::new(spec)?)),
-        Unit::Operation(o) if o.class() == Class::Contraction => Ok(Box::new(ContractionSpace::of(spec, cores())?)),
+        Unit::Scope(_) => match TileSpace::new(spec) {
+            Ok(tiles) => Ok(Box::new(tiles)),
+            Err(_) => Ok(Box::new(MapSpace::new(spec)?)),
+        },
+        Unit::Operation(o) if o.class() == Class::Contraction => {
+            let libraries = || ContractionSpace::of(spec, cores());
+            let generated = tiles::expanded(spec).and_then(|scope| TileSpace::new(&scope));
+            match generated.ok().and_then(|generated| Some(ProductSpace::new(libraries().ok()?, generated))).flatten() {
+                Some(both) => Ok(Box::new(both)),
+                None => Ok(Box::new(libraries()?)),
+            }
+        }
         _ => Err(no_template(spec)),
     }
 }
@@ -27,7 +38,11 @@ pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
 /// Units that no template takes, configurations of another unit, a compiler that is missing or refuses.
 pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<Arc<dyn Executable>, KernelError> {
     match &spec.unit {
+        Unit::Scope(_) if tiles::takes(config) => Ok(Arc::new(tiles::compile(spec, config, toolchain)?)),
         Unit::Scope(_) => Ok(Arc::new(maps::compile(spec, config, toolchain)?)),
+        Unit::Operation(o) if o.class() == Class::Contraction && tiles::takes(config) => {
+            Ok(Arc::new(tiles::compile(&tiles::expanded(spec)?, config, toolchain)?))
+        }
         Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(ContractionKernel::new(spec, config, cores())?)),
         _ => Err(no_template(spec)),
     }

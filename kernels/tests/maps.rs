@@ -47,6 +47,12 @@ fn every_case_equals_the_interpreter_over_its_space() -> Result<(), Failure> {
     each_case(SIZES, 14, Dtype::F32)
 }
 
+/// Rows of several pieces and more lanes of a mask than are made at once, streamed and not.
+#[test]
+fn long_rows() -> Result<(), Failure> {
+    each_case(&[("b", 1), ("h", 2), ("j", 3), ("k", 1500), ("i", 1100), ("u", 5000)], 6, Dtype::F32)
+}
+
 #[test]
 fn double_precision() -> Result<(), Failure> {
     each_case(SIZES, 2, Dtype::F64)

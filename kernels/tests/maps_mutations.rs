@@ -38,7 +38,7 @@ const fn plant(fault: &'static str, case: Make, vector: &'static str, from: &'st
 
 const MUTATIONS: [Mutation; 18] = [
     plant("wrong stride", common::softmax_dropout, "k", " * s_t_x_1", " * s_t_x_2", All),
-    plant("last element not written", common::softmax_dropout, "k", "i_k < n_k;", "i_k < n_k - 1;", Last),
+    plant("last element not written", common::softmax_dropout, "k", ", n_k);", ", n_k - 1);", Last),
     plant("mask of the next element", common::softmax_dropout, "k", "(&host->keep[0], ", "(&host->keep[0], 1 + ", All),
     plant("half the threshold", common::softmax_dropout, "k", "< threshold0", "< threshold0 / 2", All),
     plant("mask inverted", common::softmax_dropout, "k", "? (real)0 : factor0", "? factor0 : (real)0", All),
@@ -50,7 +50,7 @@ const MUTATIONS: [Mutation; 18] = [
     plant("mean of one element less", common::layernorm, "i", "i_i < n_i;", "i_i < n_i - 1;", First),
     plant("partial sums overwritten", common::layernorm_weights, "i", "(t_d_beta_partial[i_i] + ", "(", All),
     plant("one worker's part forgotten", common::layernorm_weights, "i", "int64_t w = 1;", "int64_t w = 2;", First),
-    plant("reduction from 1", common::bias_gradient, "j", "int64_t i_j = 0;", "int64_t i_j = 1;", All),
+    plant("reduction from 1", common::bias_gradient, "j", "int64_t i_j = piece;", "int64_t i_j = piece + 1;", All),
     plant("results not streamed", common::bias_relu_dropout, "u", "if (host->streams) host->stream(", "if (0) host->stream(", First),
     plant("bias dropped", common::bias_relu_dropout, "u", "(real)t_bias[i_u]", "(real)0", All),
     plant("another function", common::gelu, "u", "r_erf(", "r_tanh(", All),

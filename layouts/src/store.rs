@@ -184,6 +184,11 @@ impl Store {
         self.records.values().flat_map(BTreeMap::values)
     }
 
+    /// How much was learned so far: configurations, and fresh samples of some. It grows with every measurement that counts.
+    pub fn learned(&self) -> usize {
+        self.all().map(|m| 1 + m.round as usize).sum()
+    }
+
     /// The configuration of this key and identity that has a time.
     pub fn twin(&self, key: &str, identity: &str) -> Option<&Measurement> {
         self.get(key, self.timed.get(key)?.get(identity)?)

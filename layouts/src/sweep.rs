@@ -2,10 +2,13 @@
 //!
 //! 1. Row-major with default knobs, of every kernel: from here on there is a valid choice.
 //! 2. A few relayouts of every container, largest first: what racing and selection estimate the others from.
-//! 3. The space. The kernel that comes next is the one that has had the least time for its expected gain, its best time ×
-//!    its recent relative improvement; within a kernel see [`crate::candidates`]. Each configuration is checked
-//!    before it is timed, and raced ([`crate::race`]).
-//! 4. Fresh samples for the fastest ones of every kernel, until the fastest is one that has them: the minimum of many noisy
+//! 3. The space. Half of the time goes to the kernel that has had the least time for its expected gain, its best time ×
+//!    its recent relative improvement; the other half is shared equally, so that small kernels, whose configurations take
+//!    next to nothing, are known well. Within a kernel see [`crate::candidates`]. Each configuration is checked before it is
+//!    timed, and raced ([`crate::race`]).
+//! 4. Twins: configurations with the same code and addresses as one that was looked at, in other layouts. They cost nothing
+//!    and give selection more to choose from.
+//! 5. Fresh samples for the fastest ones of every kernel, until the fastest is one that has them: the minimum of many noisy
 //!    medians is too low, a fresh one is not.
 //!
 //! Every result goes to the store at once, and what the store knows is not measured again. Complexity: O(log n) a
@@ -20,6 +23,7 @@ use crate::selection::{Selection, ingredients};
 use crate::store::{Store, StoreError};
 use crate::tally::Tally;
 use sdfg::config::KernelConfig;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -37,11 +41,23 @@ pub struct SweepOptions {
     pub margin: f64,
     /// Relayouts measured of each container before the space.
     pub relayouts: u64,
+    /// Part of the budget for finding twins, and how many of each kernel are kept.
+    pub twin_share: f64,
+    pub twins: u64,
 }
 
 impl Default for SweepOptions {
     fn default() -> Self {
-        SweepOptions { budget: None, shard: Shard::WHOLE, finalists: 4, finalist_share: 0.1, margin: 1.15, relayouts: 2 }
+        SweepOptions {
+            budget: None,
+            shard: Shard::WHOLE,
+            finalists: 4,
+            finalist_share: 0.1,
+            margin: 1.15,
+            relayouts: 2,
+            twin_share: 0.03,
+            twins: 1024,
+        }
     }
 }
 
@@ -54,7 +70,8 @@ pub enum SweepError {
 }
 
 /// Why a sweep ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Finish {
     Exhausted,
     Budget,
@@ -100,6 +117,9 @@ const NEWEST: f64 = 0.05;
 /// Seconds counted for a configuration that took none, so that known ones do not hold up the others.
 const LEAST_SPENT: f64 = 1e-5;
 
+/// Configurations of a kernel that are looked at in one turn for twins.
+const TURN: usize = 64;
+
 /// One kernel on its way through its space.
 struct Track<'a> {
     space: &'a dyn KernelSpace,
@@ -114,7 +134,7 @@ struct Track<'a> {
 }
 
 impl Track<'_> {
-    /// Seconds had for each unit of expected gain: the smallest comes next.
+    /// Seconds had for each unit of expected gain.
     fn share(&self) -> f64 {
         self.spent / (self.race.best_ms().unwrap_or(1.0).max(f64::MIN_POSITIVE) * (LEAST_GAIN + self.gain))
     }
@@ -175,23 +195,66 @@ impl Sweeper<'_> {
             }
             self.advance(track, &costs)?;
         }
-        let share = 1.0 - self.options.finalist_share;
+        let share = 1.0 - self.options.finalist_share - self.options.twin_share;
         self.sample_relayouts(relayouts, share)?;
         costs = RelayoutCosts::of(&tensors, self.store);
         let mut finish = Finish::Exhausted;
+        // Seconds spent for gain, and equally.
+        let (mut gainful, mut equal) = (0.0, 0.0);
         loop {
+            let for_gain = gainful <= equal;
+            let due = |track: &Track| if for_gain { track.share() } else { track.spent };
             let open = tracks.iter_mut().filter(|t| !t.done);
-            let Some(track) = open.min_by(|a, b| a.share().total_cmp(&b.share())) else { break };
+            let Some(track) = open.min_by(|a, b| due(a).total_cmp(&due(b))) else { break };
             if let Some(reason) = self.stopped(share) {
                 finish = reason;
                 break;
             }
+            let before = track.spent;
             self.advance(track, &costs)?;
+            *(if for_gain { &mut gainful } else { &mut equal }) += track.spent - before;
+        }
+        if finish == Finish::Budget {
+            self.find_twins(tracks)?;
         }
         if finish != Finish::Interrupted {
             finish = self.finals(tracks)?.unwrap_or(finish);
         }
         Ok(finish)
+    }
+
+    /// Files configurations that equal one that was looked at, without running anything; kernels take turns.
+    fn find_twins(&mut self, tracks: &mut [Track]) -> Result<(), SweepError> {
+        let mut left = vec![self.options.twins; tracks.len()];
+        let share = 1.0 - self.options.finalist_share;
+        while left.iter().any(|n| *n > 0) {
+            for (track, left) in tracks.iter_mut().zip(&mut left) {
+                for _ in 0..TURN {
+                    if *left == 0 || self.stopped(share).is_some() {
+                        *left = 0;
+                        break;
+                    }
+                    let Some(n) = track.candidates.next(track.space) else {
+                        *left = 0;
+                        break;
+                    };
+                    let (space, config) = (track.space, track.space.config(n));
+                    let outcome = match self.store.get(space.key(), &config) {
+                        Some(known) => known.outcome.clone(),
+                        None => {
+                            let identity = space.identity(n);
+                            if !track.identities.contains(&identity) {
+                                continue;
+                            }
+                            *left -= 1;
+                            self.keep(space.name(), space.key(), &config, &identity, 0, None, Outcome::Identical)?
+                        }
+                    };
+                    track.tally.count(&outcome);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The next configuration of a kernel.
@@ -346,8 +409,9 @@ impl Sweeper<'_> {
         Ok(None)
     }
 
-    /// Gives fresh samples to everything that some selections are made of, and times their relayouts. Returns how many
-    /// measurements that took: 0 means that they stand on fresh samples only. Then select again, and repeat.
+    /// Gives fresh samples to everything that some selections are made of, and times their relayouts, as far as the budget
+    /// goes. Returns how many measurements that took: 0 means that they stand on fresh samples only, or that the time is up.
+    /// Otherwise select again, and repeat.
     pub fn confirm(&mut self, program: &Program, selections: &[Selection]) -> Result<usize, SweepError> {
         let (kernels, relayouts) = ingredients(selections);
         let mut taken = 0;
@@ -356,7 +420,7 @@ impl Sweeper<'_> {
             let own = self.store.get(key, &config);
             let record = own.and_then(|m| if m.ms().is_some() { Some(m) } else { self.store.twin(key, &m.identity) });
             let Some(record) = record.filter(|m| m.round == 0).cloned() else { continue };
-            if self.interrupt.load(Ordering::Relaxed) {
+            if self.stopped(1.0).is_some() {
                 return Ok(taken);
             }
             let outcome = self.measure(&record.kernel, key, &record.config, &record.identity, 1, None)?;
@@ -366,7 +430,7 @@ impl Sweeper<'_> {
         for relayout in relayouts {
             let Some(tensor) = program.tensor(&relayout.data).filter(|t| !t.relayout_key.is_empty()) else { continue };
             let config = relayout_config(&relayout.from, &relayout.to);
-            if self.store.get(&tensor.relayout_key, &config).is_none() && !self.interrupt.load(Ordering::Relaxed) {
+            if self.store.get(&tensor.relayout_key, &config).is_none() && self.stopped(1.0).is_none() {
                 self.measure(&relayout_name(&relayout.data), &tensor.relayout_key, &config, &config.to_string(), 0, None)?;
                 taken += 1;
             }

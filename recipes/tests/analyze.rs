@@ -25,14 +25,19 @@ fn keys(value: &Value) -> BTreeSet<&str> {
 fn json_has_the_documented_keys() {
     let text = output(&Analyze { json: true, ..command("bert-large-encoder.yaml") });
     let all: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(keys(&all), BTreeSet::from(["kernels", "movement", "operators", "refusals", "totals"]));
+    assert_eq!(
+        keys(&all),
+        BTreeSet::from(["composition_refusals", "compositions", "kernels", "movement", "operators", "refusals", "totals"])
+    );
     let counts = ["class", "flop", "flop_per_byte", "input_elements", "name", "output_elements"];
     assert_eq!(keys(&all["operators"][0]), BTreeSet::from(counts));
     assert_eq!(keys(&all["totals"]), BTreeSet::from(["contraction", "elementwise", "normalization"]));
     assert_eq!(keys(&all["totals"]["contraction"]), BTreeSet::from(["flop"]));
-    assert_eq!(keys(&all["movement"][0]), BTreeSet::from(["definition", "fused_bytes", "reduction", "unfused_bytes"]));
+    let movement = ["composed_bytes", "composed_reduction", "definition", "fused_bytes", "reduction", "unfused_bytes"];
+    assert_eq!(keys(&all["movement"][0]), BTreeSet::from(movement));
     let kernel: BTreeSet<&str> = counts.into_iter().chain(["covers", "operators"]).collect();
     assert_eq!(keys(&all["kernels"][0]), kernel);
+    assert_eq!(keys(&all["compositions"][0]), kernel);
     let flop: u64 = all["operators"].as_array().expect("a list").iter().map(|o| o["flop"].as_u64().expect("a count")).sum();
     let totals: u64 =
         ["contraction", "normalization", "elementwise"].iter().map(|c| all["totals"][c]["flop"].as_u64().expect("a count")).sum();
@@ -52,6 +57,23 @@ fn fusion_of_the_encoder_layer_saves_three_tenths() {
     let (unfused, fused) = (row["unfused_bytes"].as_u64().expect("bytes"), row["fused_bytes"].as_u64().expect("bytes"));
     assert!(fused * 10 <= unfused * 7, "{fused} of {unfused} bytes");
     assert_eq!(row["reduction"].as_f64(), Some(1.0 - fused as f64 / unfused as f64));
+}
+
+/// Table III's operators against contractions with their neighbours, masks stored in neither: six tenths fewer bytes.
+#[test]
+fn composition_of_the_encoder_layer_saves_six_tenths() {
+    let text = output(&Analyze { json: true, ..command("bert-large-encoder.yaml") });
+    let all: Value = serde_json::from_str(&text).expect("JSON");
+    let rows = all["movement"].as_array().expect("a list");
+    let definition = |name: &str| rows.iter().find(|r| r["definition"] == name).expect("the definition");
+    let row = definition("Table III's operators, masks stored in neither, contractions included");
+    let (unfused, composed) = (row["unfused_bytes"].as_u64().expect("bytes"), row["composed_bytes"].as_u64().expect("bytes"));
+    assert!(composed * 10 <= unfused * 4, "{composed} of {unfused} bytes");
+    assert_eq!(row["composed_reduction"].as_f64(), Some(1.0 - composed as f64 / unfused as f64));
+    assert!(definition("Table III's operators, masks stored in neither, contractions apart")["composed_bytes"].is_null());
+    let gamma = all["compositions"].as_array().expect("a list").iter().find(|k| k["name"] == "gamma").expect("attention");
+    assert_eq!(gamma["class"], "contraction");
+    assert_eq!(gamma["operators"].as_array().map(Vec::len), Some(7));
 }
 
 #[test]

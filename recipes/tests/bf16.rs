@@ -3,8 +3,8 @@
 use recipes::load::{Recipe, load_str, load_str_as};
 use recipes::pipeline::programs::{programs, shrunken};
 use recipes::pipeline::tensors::{drawn, results};
-use sdfg::interpret::{Run, interpret};
 use sdfg::Dtype;
+use sdfg::interpret::{Run, interpret};
 use std::process::{Command, Output};
 
 const ENCODER: &str = include_str!("../bert-base-encoder.yaml");

@@ -31,7 +31,22 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let sizes = ["--set", "b=16", "--set", "i=32", "--set", "u=64"];
     let mut optimize = vec!["optimize", RECIPE, "--budget", "2s", "--timing", "1s", "--out", &out];
     optimize.extend(sizes);
-    assert!(text(&memlet(&optimize)).contains("report.html"));
+    optimize.push("--json");
+    let first = json(&memlet(&optimize));
+    assert!(first["report"].as_str().is_some_and(|page| page.ends_with("report.html")));
+    assert!(first["choices"].as_array().expect("choices").iter().any(|c| c["method"] == "exact"));
+    assert!(first["timed"].as_array().expect("plans").len() >= 3, "a plan and two baselines");
+    assert!(first["timed"].as_array().expect("plans").iter().any(|t| t["plan"] == first["winner"]));
+    assert!(first["verified"].as_array().expect("checks").iter().all(|v| v["worst"].as_f64().is_some_and(|w| w <= 1.0)));
+
+    // The budget is spent and the plan stands: nothing is measured, verified or timed again.
+    let again = json(&memlet(&optimize));
+    assert_eq!((&again["winner"], &again["plan"], &again["stored"]), (&first["winner"], &first["plan"], &first["stored"]));
+    assert_eq!((again["timed"].as_array().map(Vec::len), again["verified"].as_array().map(Vec::len)), (Some(0), Some(0)));
+    let mut sweep = vec!["sweep", RECIPE, "--budget", "2s", "--out", &out, "--json"];
+    sweep.extend(sizes);
+    let swept = json(&memlet(&sweep));
+    assert_eq!((&swept["stored"], &swept["coverage"]), (&first["stored"], &again["coverage"]));
 
     let page = std::fs::read_to_string(folder.path().join("report.html")).expect("a page");
     assert!(page.contains("id=\"waterfall\""));
@@ -82,6 +97,12 @@ fn devices_names_what_is_missing() {
     assert!(devices["machine"]["threads"].as_u64().is_some_and(|n| n > 0));
     let libraries: Vec<&str> = devices["cuda"].as_array().expect("libraries").iter().filter_map(|l| l["name"].as_str()).collect();
     assert_eq!(libraries, ["libcuda.so.1", "libnvrtc.so", "libcublasLt.so"]);
+    for library in devices["cuda"].as_array().expect("libraries") {
+        let advice = library["advice"].as_str().unwrap_or_default();
+        assert_eq!(library["found"] == Value::Bool(true), !advice.contains("install"), "{library}");
+    }
+    let gpus = devices["gpus"]["gpus"].as_array().expect("GPUs");
+    assert_eq!(gpus.is_empty(), devices["gpus"]["missing"].is_string(), "{}", devices["gpus"]);
     let without = Command::new(env!("CARGO_BIN_EXE_memlet")).args(["devices", "--json"]).env("CC", "/no/such/compiler").output();
     let without = without.expect("the command starts");
     assert_eq!(without.status.code(), Some(4));

@@ -1,7 +1,7 @@
 //! Graphviz: a picture of a program. Clusters are states, scopes and nested programs; edges bear what they move.
 //!
-//! Colours: tensor contractions blue, statistical normalizations orange, element-wise operators green; what is given
-//! grey, what is handed back yellow, what lives on chip dashed.
+//! Colours: tensor contractions blue, statistical normalizations (maps with a reduction in them) orange, element-wise operators
+//! green; what is given grey, what is handed back yellow, what lives on chip dashed.
 
 use crate::data::{Role, Storage};
 use crate::graph::Sdfg;
@@ -12,13 +12,14 @@ use crate::scalar::Scalar;
 use crate::state::State;
 use crate::symbol::Expr;
 use crate::text::print_scalar;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The program in the DOT language, the same for the same program. Volumes are in bytes where the sizes are bound.
 pub fn dot(program: &Sdfg) -> String {
     let mut drawing = Drawing { text: String::new(), clusters: 0 };
     drawing.line(0, &format!("digraph {} {{", quoted(&program.name)));
-    drawing.line(1, "compound=true; rankdir=TB; fontname=\"Helvetica\";");
+    drawing.line(1, "compound=true; rankdir=TB; labeljust=l; fontname=\"Helvetica\";");
     drawing.line(1, "node [fontname=\"Helvetica\", fontsize=11, style=filled, fillcolor=white];");
     drawing.line(1, "edge [fontname=\"Helvetica\", fontsize=9];");
     drawing.program(program, "", 1);
@@ -45,6 +46,14 @@ fn op_class(op: &Op) -> Class {
         Op::Elementwise { .. } => Class::Elementwise,
         _ => Class::Normalization,
     }
+}
+
+/// Whether a map, or one within it, reduces.
+fn reduces(state: &State, map: NodeId) -> bool {
+    let combines =
+        state.edges().any(|(_, from, _, edge)| edge.memlet.wcr.is_some() && state.vertex(from).is_some_and(|v| v.scope == Some(map)));
+    let inner = state.nodes().filter(|(_, v)| v.scope == Some(map) && matches!(v.node, Node::MapEntry(_)));
+    combines || inner.map(|(n, _)| n).any(|n| reduces(state, n))
 }
 
 /// Bytes with a decimal unit.
@@ -92,7 +101,9 @@ impl Drawing {
 
     /// `prefix` keeps the nodes of nested programs apart.
     fn program(&mut self, program: &Sdfg, prefix: &str, depth: usize) {
+        let mut clusters = BTreeMap::new();
         for (id, state) in program.states() {
+            clusters.insert(id, self.clusters);
             self.open_cluster(depth, &format!("{id} {}", state.name), "color=\"#888888\";");
             let prefix = format!("{prefix}{id}_");
             // Transitions run between states, which may be empty: each has an invisible node to hold them.
@@ -107,7 +118,11 @@ impl Drawing {
         for (from, to, transition) in program.transitions() {
             let sets: Vec<String> = transition.assignments.iter().map(|(symbol, value)| format!("{symbol} = {value}")).collect();
             let ends = format!("{} -> {}", quoted(&format!("{prefix}{from}_")), quoted(&format!("{prefix}{to}_")));
-            self.line(depth, &format!("{ends} [style=bold, label={}];", quoted(&sets.join("\n"))));
+            let borders = match (clusters.get(&from), clusters.get(&to)) {
+                (Some(from), Some(to)) if from != to => format!(", ltail=cluster{from}, lhead=cluster{to}"),
+                _ => String::new(),
+            };
+            self.line(depth, &format!("{ends} [style=bold{borders}, label={}];", quoted(&sets.join("\n"))));
         }
     }
 
@@ -121,10 +136,12 @@ impl Drawing {
                 Node::MapEntry(map) => {
                     self.open_cluster(depth, &map.label, "style=rounded; color=\"#5577aa\";");
                     let ranges: Vec<String> = map.indices.iter().map(range).collect();
-                    self.node(depth + 1, &own, &ranges.join("\n"), "shape=trapezium");
+                    let colour = class_colour(if reduces(state, node) { Class::Normalization } else { Class::Elementwise });
+                    let style = format!("shape=trapezium, fillcolor=\"{colour}\"");
+                    self.node(depth + 1, &own, &ranges.join(", "), &style);
                     self.members(program, state, Some(node), prefix, depth + 1);
                     if let Some(exit) = state.exit_of(node) {
-                        self.node(depth + 1, &format!("{prefix}{exit}"), "", "shape=invtrapezium");
+                        self.node(depth + 1, &format!("{prefix}{exit}"), "", &format!("shape=invtrapezium, fillcolor=\"{colour}\""));
                     }
                     self.line(depth, "}");
                 }

@@ -73,6 +73,10 @@ pub enum BuildError {
     UnknownDim { program: String, data: String, dim: String },
     #[error("the program `{program}` has no state {state}")]
     UnknownState { program: String, state: StateId },
+    #[error(
+        "`{user}` reads `{data}` from memory and writes it too, which would make a cycle in `{program}`; write to a container of its own, or carry the value from step to step in one that lives on chip"
+    )]
+    InPlace { program: String, user: String, data: String },
 }
 
 impl Sdfg {
@@ -219,6 +223,10 @@ impl Sdfg {
     }
 
     /// Adds a scope at the top level of a state: entry, inside, exit, access nodes, and propagated memlets.
+    ///
+    /// # Errors
+    /// Containers and dims that are not declared; a container in memory that the scope both reads and writes. The state is
+    /// then as it was.
     pub fn insert_scope(&mut self, state: StateId, scope: &Scope) -> Result<NodeId, BuildError> {
         for data in scope.reads().keys().chain(scope.writes().keys()) {
             let container = self.known(&scope.map.label, data)?;
@@ -234,6 +242,14 @@ impl Sdfg {
         };
         let uses = accesses(scope);
         let (entry, exit, reads, writes) = self.write_scope(&mut target, scope, None, &uses);
+        let twice = writes.iter().find(|w| reads.iter().any(|r| r.data == w.data)).map(|w| w.data.clone());
+        if let Some(data) = twice {
+            target.remove_unit(entry);
+            if let Some(s) = self.state_mut(state) {
+                *s = target;
+            }
+            return Err(BuildError::InPlace { program: self.name.clone(), user: scope.map.label.clone(), data });
+        }
         for memlet in reads {
             let access = access_or_new(&mut target, &memlet.data, None);
             let to = format!("IN_{}", memlet.data);

@@ -32,7 +32,7 @@ use crate::scalar::{Binary, Scalar, Unary};
 use crate::scope::{Item, Scope, Unit};
 use crate::symbol::SymbolError;
 use ndarray::{ArrayD, Dimension};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Roundings that one function evaluation counts as: the vectorised exponential and its like are within 4 ulp, that is 8
 /// unit roundoffs.
@@ -149,6 +149,47 @@ pub fn unit_tolerance(program: &Sdfg, unit: &Unit) -> Result<BTreeMap<String, To
             Some((name.clone(), Tolerance { dtype, length: chain.length, depth: chain.depth, stored: chain.stored }))
         })
         .collect())
+}
+
+/// The same for everything that a program writes to memory, from its inputs on: errors of what a unit reads are errors of
+/// what it writes, so an element carries the lengths, depths and roundings of every unit that it depends on, each once, at
+/// the least exact type on the way. That an operation does not enlarge the relative error of what it reads is assumed, not
+/// derived; the slack of the worst case has to cover where one does.
+pub fn program_tolerances(program: &Sdfg) -> Result<BTreeMap<String, Tolerance>, ToleranceError> {
+    let stored = |data: &str| {
+        let mut at = data;
+        // A chain of views ends at the container that has the storage.
+        while let Some(view) = program.containers.get(at).and_then(|c| c.view.as_ref()) {
+            at = &view.of;
+        }
+        at.to_string()
+    };
+    let mut units: Vec<Tolerance> = Vec::new();
+    let mut behind: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+    for (n, (state, node, unit)) in program.units().iter().enumerate() {
+        let own = unit_tolerance(program, unit)?;
+        let coarsest = own.values().map(|t| t.dtype).max_by(|a, b| a.roundoff().total_cmp(&b.roundoff())).unwrap_or(Dtype::F64);
+        let most = |part: fn(&Tolerance) -> u64| own.values().map(part).max().unwrap_or(0);
+        let stored_most = own.values().map(|t| t.stored).fold(0.0, f64::max);
+        units.push(Tolerance { dtype: coarsest, length: most(|t| t.length), depth: most(|t| t.depth), stored: stored_most });
+        let reads = program.state(*state).map(|s| s.boundary(*node).0).unwrap_or_default();
+        let mut all: BTreeSet<usize> = reads.iter().filter_map(|m| behind.get(&stored(&m.data))).flatten().copied().collect();
+        all.insert(n);
+        for name in own.keys() {
+            behind.entry(stored(name)).or_default().extend(&all);
+        }
+    }
+    let chain = |name: &String| {
+        let dtype = program.containers.get(name)?.dtype;
+        let start = Tolerance { dtype, length: 0, depth: 0, stored: 0.0 };
+        Some(behind.get(&stored(name))?.iter().map(|n| &units[*n]).fold(start, |sum, unit| Tolerance {
+            dtype: if unit.dtype.roundoff() > sum.dtype.roundoff() { unit.dtype } else { sum.dtype },
+            length: sum.length.saturating_add(unit.length),
+            depth: sum.depth.saturating_add(unit.depth),
+            stored: sum.stored + unit.stored,
+        }))
+    };
+    Ok(program.containers.keys().filter_map(|name| Some((name.clone(), chain(name)?))).collect())
 }
 
 #[derive(Clone, Copy, Debug, Default)]

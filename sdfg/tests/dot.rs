@@ -35,7 +35,7 @@ fn a_small_program_draws_its_scopes_volumes_and_classes() {
     for part in [
         "digraph \"a \\\"b\\\"\" {",
         "\"s0_n0\" [label=\"x\", shape=ellipse, fillcolor=\"#dddddd\"];",
-        "\"s0_n1\" [label=\"h=0:h\\nk=0:k:2\", shape=trapezium];",
+        "\"s0_n1\" [label=\"h=0:h, k=0:k:2\", shape=trapezium, fillcolor=\"#ffcc99\"];",
         "\"s0_n2\" [label=\"max\\nout = exp(x)\", shape=box];",
         "\"s0_n3\" [label=\"t\", shape=ellipse, fillcolor=\"white\", style=\"filled,dashed\"];",
         "\"s0_n5\" [label=\"y\", shape=box, fillcolor=\"#a6c8ff\"];",
@@ -47,6 +47,13 @@ fn a_small_program_draws_its_scopes_volumes_and_classes() {
     ] {
         assert!(drawing.contains(part), "{part}\nis not in\n{drawing}");
     }
+}
+
+#[test]
+fn transitions_run_from_border_to_border() {
+    let program = parse("program p { state s0 a { } state s1 b { } s0 -> s1 }").unwrap();
+    let drawing = dot(&program);
+    assert!(drawing.contains("\"s0_\" -> \"s1_\" [style=bold, ltail=cluster0, lhead=cluster1, label=\"\"];"), "{drawing}");
 }
 
 proptest! {

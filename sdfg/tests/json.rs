@@ -1,9 +1,12 @@
 //! The JSON form: exact round trips through text, and errors that say what is wrong.
 
+mod expanded;
+
+use expanded::expanded;
 use proptest::prelude::*;
 use sdfg::json::{from_json, to_json};
 use sdfg::text::parse;
-use sdfg::{Sdfg, Unit, random};
+use sdfg::{Sdfg, random};
 use serde_json::{Value, json};
 
 /// Through a JSON value and through JSON text.
@@ -63,18 +66,8 @@ fn errors_say_what_is_wrong() {
 proptest! {
     #[test]
     fn random_programs_survive(seed in any::<u64>()) {
-        let mut program = random::program(seed);
+        let program = random::program(seed);
         survives(&program);
-        for (state, node, unit) in program.units() {
-            if let Unit::Operation(operation) = unit {
-                let expansion = operation.expand(&program).unwrap();
-                program.state_mut(state).unwrap().remove_unit(node);
-                expansion.containers.into_iter().for_each(|c| program.add_container(c));
-                for scope in &expansion.scopes {
-                    program.insert_scope(state, scope).unwrap();
-                }
-            }
-        }
-        survives(&program);
+        survives(&expanded(program));
     }
 }

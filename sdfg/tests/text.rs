@@ -1,5 +1,8 @@
 //! The text form: exact round trips, readable print-outs, located errors, and no panic on anything.
 
+mod expanded;
+
+use expanded::expanded;
 use proptest::prelude::*;
 use sdfg::library::Op;
 use sdfg::scalar::{Binary, Scalar, Unary};
@@ -254,21 +257,6 @@ fn scalar() -> impl Strategy<Value = Scalar> {
             (inner.clone(), inner.clone(), inner).prop_map(|(c, a, b)| Scalar::select(c, a, b)),
         ]
     })
-}
-
-/// The program with every operation expanded into scopes.
-fn expanded(mut program: Sdfg) -> Sdfg {
-    for (state, node, unit) in program.units() {
-        if let Unit::Operation(operation) = unit {
-            let expansion = operation.expand(&program).unwrap();
-            program.state_mut(state).unwrap().remove_unit(node);
-            expansion.containers.into_iter().for_each(|c| program.add_container(c));
-            for scope in &expansion.scopes {
-                program.insert_scope(state, scope).unwrap();
-            }
-        }
-    }
-    program
 }
 
 proptest! {

@@ -1,9 +1,12 @@
 //! Validation: for each kind of error a program that has it and the sentence that says so; none for valid programs.
 
+mod expanded;
+
+use expanded::expanded;
 use proptest::prelude::*;
 use sdfg::text::parse;
 use sdfg::validate::{Kind, validate};
-use sdfg::{Container, Dtype, Role, Sdfg, Unit, random};
+use sdfg::{Container, Dtype, Role, Sdfg, random};
 
 /// A valid program of one map: y = -x row by row, with a maximum on chip.
 const GOOD: &str = "\
@@ -351,18 +354,8 @@ fn all_errors_are_reported_at_once() {
 proptest! {
     #[test]
     fn random_programs_are_valid_before_and_after_expansion(seed in any::<u64>()) {
-        let mut program = random::program(seed);
+        let program = random::program(seed);
         prop_assert_eq!(validate(&program), vec![]);
-        for (state, node, unit) in program.units() {
-            if let Unit::Operation(operation) = unit {
-                let expansion = operation.expand(&program).unwrap();
-                program.state_mut(state).unwrap().remove_unit(node);
-                expansion.containers.into_iter().for_each(|c| program.add_container(c));
-                for scope in &expansion.scopes {
-                    program.insert_scope(state, scope).unwrap();
-                }
-            }
-        }
-        prop_assert_eq!(validate(&program), vec![]);
+        prop_assert_eq!(validate(&expanded(program)), vec![]);
     }
 }

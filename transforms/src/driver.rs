@@ -1,7 +1,7 @@
 //! Applies transforms until none applies, and says why it stopped.
 
-use crate::patch::PatchError;
-use crate::transform::{Refusal, Transform};
+use crate::patch::{Patch, PatchError};
+use crate::transform::{Refusal, Site, Transform};
 use sdfg::{Memlet, Node, Sdfg, Vertex};
 use serde::Serialize;
 
@@ -93,42 +93,72 @@ fn bytes(program: &Sdfg, memlet: &Memlet) -> u64 {
     container.dtype.bytes(elements.unwrap_or(0))
 }
 
+/// Applies a transform to each of these sites once. The sites have no unit in common.
+pub fn apply(program: &Sdfg, transform: &dyn Transform, sites: &[Site], options: &Options) -> Result<Outcome, DriverError> {
+    let mut log = Log::new(program);
+    let mut refusals = Vec::new();
+    for site in sites {
+        match transform.plan(&log.program, site) {
+            Ok(_) if log.steps.len() >= options.step_limit => return Ok(log.stopped(refusals, Stop::StepLimit(options.step_limit))),
+            Ok(patch) => log.apply(transform.name(), patch, options)?,
+            Err(refusal) => refusals.push(*refusal),
+        }
+    }
+    Ok(log.stopped(refusals, Stop::Fixpoint))
+}
+
+/// A program on its way, and the patches applied so far.
+struct Log {
+    program: Sdfg,
+    cost: Cost,
+    steps: Vec<Step>,
+}
+
+impl Log {
+    fn new(program: &Sdfg) -> Self {
+        Log { program: program.clone(), cost: Cost::of(program), steps: vec![] }
+    }
+
+    fn apply(&mut self, transform: &'static str, patch: Patch, options: &Options) -> Result<(), DriverError> {
+        let previous = options.verify.map(|verify| (verify, self.program.clone()));
+        patch.apply(&mut self.program)?;
+        if let Some((verify, previous)) = previous {
+            verify(&previous, &self.program)
+                .map_err(|difference| DriverError::Verification { summary: patch.summary.clone(), difference })?;
+        }
+        let (before, after) = (self.cost, Cost::of(&self.program));
+        self.steps.push(Step {
+            transform,
+            summary: patch.summary,
+            bytes_before: before.bytes,
+            bytes_after: after.bytes,
+            launches_before: before.launches,
+            launches_after: after.launches,
+        });
+        self.cost = after;
+        Ok(())
+    }
+
+    fn stopped(self, refusals: Vec<Refusal>, stop: Stop) -> Outcome {
+        Outcome { program: self.program, steps: self.steps, refusals, stop }
+    }
+}
+
 /// Applies the transforms, in their order, to a fixed point: after each patch it starts again with the first transform.
 pub fn fixpoint(program: &Sdfg, transforms: &[&dyn Transform], options: &Options) -> Result<Outcome, DriverError> {
-    let mut program = program.clone();
-    let mut before = Cost::of(&program);
-    let mut steps: Vec<Step> = Vec::new();
+    let mut log = Log::new(program);
     'again: loop {
         let mut refusals = Vec::new();
         for transform in transforms {
-            let patch = match transform.first(&program) {
-                Ok(patch) => patch,
-                Err(refused) => {
-                    refusals.extend(refused);
-                    continue;
+            match transform.first(&log.program) {
+                Ok(_) if log.steps.len() >= options.step_limit => return Ok(log.stopped(refusals, Stop::StepLimit(options.step_limit))),
+                Ok(patch) => {
+                    log.apply(transform.name(), patch, options)?;
+                    continue 'again;
                 }
-            };
-            if steps.len() >= options.step_limit {
-                return Ok(Outcome { program, steps, refusals, stop: Stop::StepLimit(options.step_limit) });
+                Err(refused) => refusals.extend(refused),
             }
-            let previous = options.verify.map(|verify| (verify, program.clone()));
-            patch.apply(&mut program)?;
-            if let Some((verify, previous)) = previous {
-                verify(&previous, &program)
-                    .map_err(|difference| DriverError::Verification { summary: patch.summary.clone(), difference })?;
-            }
-            let after = Cost::of(&program);
-            steps.push(Step {
-                transform: transform.name(),
-                summary: patch.summary,
-                bytes_before: before.bytes,
-                bytes_after: after.bytes,
-                launches_before: before.launches,
-                launches_after: after.launches,
-            });
-            before = after;
-            continue 'again;
         }
-        return Ok(Outcome { program, steps, refusals, stop: Stop::Fixpoint });
+        return Ok(log.stopped(refusals, Stop::Fixpoint));
     }
 }

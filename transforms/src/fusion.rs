@@ -14,10 +14,11 @@
 //! *Source*: "Data Movement Is All You Need", §IV and Fig. 3: (1) producer and consumer over equal spaces, (2) a consumer
 //! or producer that also reduces, (3) siblings that read the same data, (4) independent operators over equal spaces.
 
+use crate::boundary::{Boundary, Kind, boundaries, needed_outside};
 use crate::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
 use crate::patch::{Edit, Patch};
 use crate::transform::{Reason, Refusal, Site, Transform};
-use sdfg::{Node, NodeId, Op, Role, Scope, Sdfg, State, StateId, Storage, Unit};
+use sdfg::{NodeId, Scope, Sdfg, State, StateId, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Local buffers of one outer iteration must stay well within a core's private cache.
@@ -27,11 +28,13 @@ const LOCAL_LIMIT: u64 = 128 << 10;
 pub struct Fusion {
     /// Also fuse independent kernels over equal spaces, which saves a launch but no bytes.
     pub independent: bool,
+    /// Names of kernels that stay as they are.
+    pub apart: Vec<String>,
 }
 
 impl Default for Fusion {
     fn default() -> Self {
-        Fusion { independent: true }
+        Fusion { independent: true, apart: vec![] }
     }
 }
 
@@ -45,56 +48,13 @@ enum Relation {
     Independent,
 }
 
-/// One unit of a state: what it is and what crosses its boundary.
-struct Boundary {
-    node: NodeId,
-    name: String,
-    kind: Kind,
-    reads: BTreeSet<String>,
-    writes: BTreeSet<String>,
-    /// Positions of all units that it depends on, directly or not.
-    before: BTreeSet<usize>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Scope,
-    Contraction,
-    Other,
-}
-
-/// The units of a state in execution order. Read once for all pairs: what is inside a scope is read only when a pair
-/// comes as far as being fused.
-fn boundaries(state: &State) -> Vec<Boundary> {
-    let mut units: Vec<Boundary> = Vec::new();
-    for node in state.topological(None).unwrap_or_default() {
-        let (name, kind) = match state.node(node) {
-            Some(Node::MapEntry(map)) => (&map.label, Kind::Scope),
-            Some(Node::Library(library)) if matches!(library.op, Op::Contraction { .. }) => (&library.name, Kind::Contraction),
-            Some(Node::Library(library)) => (&library.name, Kind::Other),
-            Some(Node::Nested(nested)) => (&nested.name, Kind::Other),
-            Some(Node::Alternatives(alternatives)) => (&alternatives.name, Kind::Other),
-            _ => continue,
-        };
-        let (reads, writes) = state.boundary(node);
-        let reads: BTreeSet<String> = reads.into_iter().map(|m| m.data.clone()).collect();
-        let mut before = BTreeSet::new();
-        for (m, earlier) in units.iter().enumerate().filter(|(_, u)| u.writes.iter().any(|w| reads.contains(w))) {
-            before.insert(m);
-            before.extend(earlier.before.iter().copied());
-        }
-        let writes = writes.into_iter().map(|m| m.data.clone()).collect();
-        units.push(Boundary { node, name: name.clone(), kind, reads, writes, before });
-    }
-    units
-}
-
 impl Fusion {
     /// Pairs of one state worth a look, as (relation, second, first).
     fn pairs(&self, units: &[Boundary]) -> Vec<(Relation, usize, usize)> {
         let mut pairs = Vec::new();
-        for (n, second) in units.iter().enumerate() {
-            for (m, first) in units.iter().enumerate().take(n) {
+        let free = |(_, unit): &(usize, &Boundary)| !self.apart.contains(&unit.name);
+        for (n, second) in units.iter().enumerate().filter(free) {
+            for (m, first) in units.iter().enumerate().take(n).filter(free) {
                 let relation = if first.writes.iter().any(|w| second.reads.contains(w)) {
                     Relation::Producer
                 } else if first.reads.iter().any(|r| second.reads.contains(r)) {
@@ -208,21 +168,6 @@ fn refusal(program: &Sdfg, site: &Site, reason: Reason) -> Box<Refusal> {
     Box::new(Refusal { transform: "fusion", site: site.clone(), units, reason, origin })
 }
 
-/// Whether anyone but the given units (and the user) needs a container.
-fn needed_outside(program: &Sdfg, state: StateId, fused: &[NodeId], data: &str) -> bool {
-    let Some(container) = program.containers.get(data) else { return true };
-    if container.role != Role::Transient {
-        return true;
-    }
-    program.states().any(|(id, s)| {
-        s.edges().any(|(_, from, to, edge)| {
-            edge.memlet.data == data
-                && s.vertex(from).is_some_and(|v| v.scope.is_none() && matches!(v.node, Node::Access(_)))
-                && (id != state || !fused.contains(&to))
-        })
-    })
-}
-
 /// Fuses scopes of one state, given in execution order, into one.
 pub(crate) fn fuse(program: &Sdfg, state: StateId, scopes: &[(NodeId, Scope)]) -> Result<Patch, Reason> {
     let mut all: Vec<Statement> = Vec::new();
@@ -277,7 +222,7 @@ pub(crate) fn fuse(program: &Sdfg, state: StateId, scopes: &[(NodeId, Scope)]) -
 
 /// Where one statement writes a value to several containers, readers inside all read the same one of them: an earlier
 /// fusion may have left a local copy beside the container itself.
-fn unify_copies(statements: &mut [Statement], program: &Sdfg) {
+pub(crate) fn unify_copies(statements: &mut [Statement], program: &Sdfg) {
     let is_local = |m: &sdfg::Memlet| m.wcr.is_none() && program.containers.get(&m.data).is_some_and(|c| c.storage != Storage::Heap);
     let mut same: BTreeMap<String, (String, Vec<usize>)> = BTreeMap::new();
     for statement in statements.iter() {

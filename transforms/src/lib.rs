@@ -4,6 +4,9 @@
 //! and recomputation rewrite whole programs.
 
 pub mod algebraic;
+mod alignment;
+mod boundary;
+pub mod compose;
 pub mod differentiate;
 pub mod driver;
 pub mod expand;
@@ -11,11 +14,14 @@ pub mod fusion;
 pub mod iteration_space;
 pub mod patch;
 pub mod recompute;
+pub mod row_statistics;
 pub mod transform;
 
+pub use compose::{Cluster, Composed, Composition, clusters, compose};
 pub use differentiate::{DifferentiateError, differentiate};
-pub use driver::{DriverError, Options, Outcome, Step, Stop, fixpoint, moved_bytes};
+pub use driver::{DriverError, Options, Outcome, Step, Stop, apply, fixpoint, moved_bytes};
 pub use expand::Expand;
 pub use fusion::Fusion;
 pub use patch::{Edit, Patch, PatchError};
+pub use row_statistics::row_statistics;
 pub use transform::{Reason, Refusal, Site, Transform};

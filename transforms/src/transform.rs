@@ -41,6 +41,20 @@ pub enum Reason {
     TooLarge { bytes: u64, limit: u64 },
     #[error("the program would move {bytes} bytes more")]
     MovesMore { bytes: u64 },
+    #[error("`{contraction}` would find its operand `{data}` on chip, but {reader} needs it too, so it reaches memory all the same")]
+    Stored { data: String, contraction: String, reader: String },
+    #[error(
+        "`{data}` with its {bytes} bytes is no larger than the {operands} bytes of an operand that `{contraction}` makes it of; each product is better off with tiles of its own"
+    )]
+    Outweighed { data: String, bytes: u64, contraction: String, operands: u64 },
+    #[error("`{data}` would be summed over the outer indices [{over}], and each core would need {bytes} bytes of its own for that")]
+    SummedOutside { data: String, over: String, bytes: u64 },
+    #[error("several computations write parts of `{data}`, so it is neither one local buffer nor one sum")]
+    SeveralWriters { data: String },
+    #[error("one kernel would move as many bytes as two")]
+    SavesNothing,
+    #[error("the composed kernel `{kernel}` is not wanted")]
+    NotWanted { kernel: String },
     #[error("{0}")]
     Unsupported(String),
 }

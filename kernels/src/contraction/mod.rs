@@ -1,11 +1,11 @@
 //! Contractions as matrix products: which indices go where, which library runs them, and how the cores share them.
 
+pub mod cublaslt;
 mod estimate;
 mod executable;
 mod library;
 mod mapping;
 mod problem;
-mod scale;
 mod space;
 mod types;
 mod widened;

@@ -1,7 +1,6 @@
 //! A contraction under given sizes: its indices, groups and element type, read once from the operation.
 
 use super::mapping::{Axis, Group};
-use super::scale;
 use super::types::Types;
 use indexmap::IndexMap;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Op, Operation, SymbolError};
@@ -35,8 +34,8 @@ pub enum ContractionError {
     Layout { operation: String, data: String, layout: String, dims: Vec<String> },
     #[error("`{operation}`: `{data}` is no valid part of `{of}`: as many dims, and offset plus size within each")]
     View { operation: String, data: String, of: String },
-    #[error("`{operation}`: the scale must be a number known before the run, but it reads {what}")]
-    Scale { operation: String, what: String },
+    #[error("`{operation}`: the scale must be a number known before the run, but it depends on this: {what}")]
+    Scale { operation: String, what: sdfg::interpret::NotConstant },
     #[error("`{operation}`: {source}")]
     Size { operation: String, source: SymbolError },
     #[error("`{operation}`: the size {value} of `{dim}` is negative or too large")]
@@ -147,7 +146,7 @@ impl Problem {
         for index in operation.indices.keys() {
             indices.extend(group(&name, index, &tensors)?);
         }
-        let scale = scale::value(scale, sizes).map_err(|what| ContractionError::Scale { operation: name.clone(), what })?;
+        let scale = scale.constant(sizes).map_err(|what| ContractionError::Scale { operation: name.clone(), what })?;
         Ok(Problem { name, types, scale, tensors, indices })
     }
 

@@ -147,6 +147,11 @@ impl ContractionSpace {
         Ok(estimate::seconds(&plan.call, choice.threads, self.cores, self.problem.types))
     }
 
+    /// The least that any configuration promises: all multiplications at full speed.
+    pub fn best(&self) -> f64 {
+        estimate::least(self.problem.flop(), self.cores, self.problem.types.accumulator_width()) * estimate::CORE_BYTES
+    }
+
     /// The knobs that a person would expect to be good under given layouts (by distinct container).
     pub fn default_choice(&self, layouts: Vec<Layout>) -> Result<Choice, ContractionError> {
         let (mapping, threads) = self.problem.best(self.triple(&layouts.iter().collect::<Vec<_>>()), self.cores)?;
@@ -200,6 +205,11 @@ impl Problem {
             Unit::Operation(operation) => Ok(Problem::new(operation, &spec.containers, &spec.extents, &spec.sizes)?),
             _ => Err(ContractionError::NotAContraction { operation: spec.name.clone(), label: "fused kernel".into() }.into()),
         }
+    }
+
+    /// Multiplications and additions.
+    pub fn flop(&self) -> f64 {
+        2.0 * self.indices.iter().map(|(_, _, extent)| *extent as f64).product::<f64>()
     }
 
     /// Everything worked out for given layouts of `a`, `b`, `out` and given knobs.

@@ -1,3 +1,5 @@
 //! Where kernels run.
 
 pub mod cpu;
+pub mod cuda;
+pub mod shim;

@@ -37,7 +37,7 @@ impl Printer<'_> {
                 let vector = self.vector_dim(data);
                 let mut strides = vec![0; tensor.shape.len()];
                 let mut next = if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };
-                let unit = (next == 1).then_some(vector).flatten();
+                let unit = (next == 1).then_some(vector.or(tensor.shape.len().checked_sub(1))).flatten();
                 for n in vector.into_iter().chain((0..tensor.shape.len()).rev().filter(|n| Some(*n) != vector)) {
                     strides[n] = next;
                     next *= tensor.shape[n];
@@ -82,9 +82,8 @@ impl Printer<'_> {
 
     /// The dim of a container that the vector index runs along where it is written.
     fn vector_dim(&self, data: &str) -> Option<usize> {
-        let vector = Expr::sym(self.nest.vector.as_deref()?);
         let writer = self.nest.groups.iter().flat_map(|g| &g.statements).find(|s| s.write.data == data)?;
-        writer.write.subscripts.iter().position(|s| *s == vector)
+        self.nest.vectors.iter().find_map(|v| writer.write.subscripts.iter().position(|s| s.as_sym() == Some(v)))
     }
 
     /// C text of the position of an element.
@@ -92,7 +91,7 @@ impl Printer<'_> {
         let tensor = self.tensor(&element.data)?;
         let (strides, unit, first) = self.strides(&element.data)?;
         let name = self.identifier(&element.data);
-        let vector = self.nest.vector.clone();
+        let heap = matches!(tensor.space, Space::Heap { .. });
         let mut terms = Vec::new();
         if let Space::Heap { root, .. } = &tensor.space
             && root != &element.data
@@ -103,7 +102,8 @@ impl Printer<'_> {
             if *subscript == Expr::Int(0) {
                 continue;
             }
-            let along = vector.as_ref().is_some_and(|v| subscript.symbols().contains(v));
+            // Elsewhere strides are given, so that layouts share one text.
+            let along = !heap || self.nest.vectors.iter().any(|v| subscript.symbols().contains(v));
             let text = integer(subscript, self);
             if unit == Some(n) && along {
                 terms.push(text);
@@ -124,6 +124,13 @@ impl Printer<'_> {
         }
         let tensor = self.tensor(&element.data)?;
         let name = self.identifier(&element.data);
+        if let Some(place) = self.register(element)? {
+            return Ok(place);
+        }
+        if self.schedule.is_some() {
+            self.pointers.insert(element.data.clone());
+            return Ok(format!("{name}[{}]", self.position(element)?));
+        }
         if self.is_value(tensor) {
             return Ok(if self.nest.per_lane(tensor) { format!("{name}[lane]") } else { name });
         }
@@ -139,6 +146,13 @@ impl Printer<'_> {
         let tensor = self.tensor(&element.data)?;
         let place = self.place(element)?;
         let text = match tensor.space {
+            _ if self.schedule.is_some() => {
+                if self.in_memory(&element.data)? {
+                    format!("to_real({place})")
+                } else {
+                    place
+                }
+            }
             Space::Heap { .. } if tensor.dtype == Dtype::Bf16 => format!("load_bf16({place})"),
             Space::Heap { .. } => format!("(real){place}"),
             _ => place,
@@ -159,11 +173,19 @@ impl Printer<'_> {
     pub fn store(&mut self, element: &Element, text: &str) -> Result<String, KernelError> {
         let tensor = self.tensor(&element.data)?;
         let place = self.place(element)?;
+        if self.schedule.is_some() {
+            return self.store_cuda(element, tensor, &place, text);
+        }
         Ok(match (&tensor.space, c_type(tensor.dtype)) {
             (Space::Heap { .. }, Some("uint16_t")) => format!("{place} = store_bf16({text});"),
             (Space::Heap { .. }, Some(kind)) => format!("{place} = ({kind}){text};"),
             _ => format!("{place} = {text};"),
         })
+    }
+
+    /// Text of what has been reduced so far into an element.
+    pub fn held_value(&mut self, element: &Element) -> Result<String, KernelError> {
+        if self.schedule.is_some() { self.load(element) } else { self.place(element) }
     }
 
     /// Number of loops of a group that must be open before the subscripts have a value.

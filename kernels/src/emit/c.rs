@@ -2,10 +2,11 @@
 
 pub use super::printer::Mask;
 use super::printer::{Printer, c_type};
+use super::scalar::Names;
 use super::scalar::combined;
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
-use crate::loopnest::{LoopNest, Space, Tag};
+use crate::loopnest::{LoopNest, Space, Tag, Tile};
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Dtype};
 
@@ -34,6 +35,12 @@ pub struct Source {
     /// Scratch memory of one worker.
     pub scratch: usize,
     pub partials: Vec<Partial>,
+    /// C of the library of products that it calls.
+    pub library: Option<String>,
+    /// Bytes of operands that are packed before the first point, shared by all workers.
+    pub prepared: usize,
+    /// Steps of the packing, which the workers share.
+    pub preparations: i64,
     pub double: bool,
 }
 
@@ -44,8 +51,17 @@ pub struct Source {
 pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<Source, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
     let mut printer = Printer::new(spec, nest, config, double);
+    for tile in nest.tiles.iter().filter(|t| t.is_ragged()) {
+        let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
+        let size = printer.symbol(&Tile::symbol(&tile.index));
+        let (count, at) = (printer.count(&tile.index, tile.count), printer.index(&tile.outer));
+        printer.line(1, format!("const int64_t {count} = min_of({size}, {whole} - {at} * {size});"));
+    }
     for group in &nest.groups {
-        printer.group(group, 1)?;
+        match group.product {
+            true => printer.product(group, 1)?,
+            false => printer.group(group, 1)?,
+        }
     }
     let body = std::mem::take(&mut printer.text);
     finish(&mut printer)?;
@@ -94,6 +110,9 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     for (name, kind, _) in &places {
         parameters.push((format!("{kind} *restrict const {name}"), name.clone(), format!("({kind} *)(scratch + at_{name})")));
     }
+    if !printer.prepared.is_empty() {
+        parameters.push(("const real *const prepared".into(), "prepared".into(), format!("(const real *)p[{}]", arguments.len())));
+    }
     for n in 0..printer.masks.len() {
         parameters.push((format!("const uint32_t threshold{n}"), format!("threshold{n}"), format!("host->keep[{n}].threshold")));
         parameters.push((format!("const real factor{n}"), format!("factor{n}"), format!("(real)host->keep[{n}].factor")));
@@ -115,6 +134,9 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     text += &format!("#define LANES {}\n", nest.lanes);
     text += if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
     text += include_str!("prelude.c");
+    if let Some(products) = &nest.products {
+        text += &products.calls(double);
+    }
     let declarations: Vec<&str> = points.iter().map(|(d, _)| d).chain(parameters.iter().map(|(d, _, _)| d)).map(String::as_str).collect();
     text += &format!("\n/* One point of the outer maps. */\nALWAYS void point(\n    {})\n{{\n{body}}}\n", declarations.join(",\n    "));
     text += "\n/* Points `from` to `to` of the flattened outer maps. */\n";
@@ -128,7 +150,8 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         text += &format!("    int64_t held[] = {{{none}}};\n");
     }
     text += "    int64_t rest = from;\n";
-    for (_, at, steps) in outer.iter().rev() {
+    let shared = || outer.iter().filter(|(each, ..)| each.tag != Tag::Sequential);
+    for (_, at, steps) in shared().rev() {
         text += &format!("    int64_t {at} = rest % {steps};\n    rest /= {steps};\n");
     }
     text += "    for (int64_t n_ = from; n_ < to; ++n_) {\n";
@@ -147,9 +170,12 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         text += "        if (lanes == LANES) {\n";
         text += &format!("            {}        }} else {{\n            {}        }}\n", call("LANES"), call("lanes"));
     } else {
+        for (_, at, steps) in outer.iter().filter(|(each, ..)| each.tag == Tag::Sequential) {
+            text += &format!("        for (int64_t {at} = 0; {at} < {steps}; ++{at})\n");
+        }
         text += &format!("        {}", call("lanes"));
     }
-    for (_, at, steps) in outer.iter().rev() {
+    for (_, at, steps) in shared().rev() {
         text += &format!("        if (++{at} < {steps}) continue;\n        {at} = 0;\n");
     }
     text += "    }\n}\n";
@@ -171,8 +197,24 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         text += &finish;
         text += "}\n";
     }
+    let (prepared, preparations) = (printer.prepared_bytes(), printer.preparations());
+    if preparations > 0 {
+        let declared = |(declaration, name, made): &(String, String, String)| {
+            let wanted = name != "prepared" && !made.contains("host->") && !made.contains("scratch");
+            wanted.then(|| format!("    {declaration} = {made};\n"))
+        };
+        text += "\n/* Packs operands for all points: steps `from` to `to`. */\n";
+        text += "void memlet_prepare(char *const *p, const int64_t *n, const Host *host, int64_t from, int64_t to)\n{\n";
+        text += &parameters.iter().filter_map(declared).collect::<String>();
+        text += &format!("    real *const prepared = (real *)p[{}];\n", arguments.len());
+        text += &printer.preparing();
+        text += "}\n";
+    }
     Ok(Source {
         text,
+        library: nest.products.as_ref().map(|products| products.code(double)),
+        prepared,
+        preparations,
         integers: printer.integers.values().copied().collect(),
         masks: printer.masks.clone(),
         points: nest.points(),
@@ -182,13 +224,13 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     })
 }
 
-fn header(spec: &KernelSpec, nest: &LoopNest) -> String {
+pub(super) fn header(spec: &KernelSpec, nest: &LoopNest) -> String {
     let mut text = format!("/* {}\n *\n", spec.name);
     for line in &nest.about {
         text += &format!(" * {}\n", line.replace("*/", "* /"));
     }
     // No layouts: configurations that differ in strides alone share one compiled text.
-    text += &format!(" *\n * vector along {}", nest.vector.as_deref().unwrap_or("nothing"));
+    text += &format!(" *\n * vector along {}", if nest.vectors.is_empty() { "nothing".into() } else { nest.vectors.join(", ") });
     text += "\n */\n";
     text
 }

@@ -3,16 +3,42 @@
 use super::printer::Printer;
 use super::scalar::{combined, constant, reduction, value};
 use crate::error::KernelError;
-use crate::loopnest::{Group, Space, Statement, Tag};
+use crate::loopnest::{Element, Group, Space, Statement, Tag};
 use indexmap::IndexSet;
-use sdfg::Combine;
+use sdfg::{Binary, Combine, Scalar};
 
 impl Printer<'_> {
     pub fn group(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+        self.title(group, depth);
+        let reductions = self.reductions(group)?;
+        for r in &reductions {
+            let tensor = self.tensor(&r.statement.write.data)?;
+            if !matches!(tensor.space, Space::Private { .. }) && r.again {
+                self.initialise(group, r.statement, r.combine, depth)?;
+            } else if self.is_value(tensor) {
+                let name = self.identifier(&r.statement.write.data);
+                self.line(depth, format!("real {name};"));
+            }
+        }
+        for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
+            let tensor = self.tensor(&statement.write.data)?;
+            if self.is_value(tensor) && tensor.stored {
+                self.declare_value(&statement.write.data, depth)?;
+            }
+        }
+        self.open(group, &reductions, 0, depth)
+    }
+
+    /// Forgets the values of the group before, and names the maps of this one.
+    pub fn title(&mut self, group: &Group, depth: usize) {
         self.known.clear();
         self.rows.clear();
         let maps: IndexSet<&str> = group.statements.iter().map(|s| s.name.as_str()).collect();
         self.line(depth, format!("/* {} */", maps.into_iter().collect::<Vec<_>>().join(", ").replace("*/", "")));
+    }
+
+    /// How each reduction of a group is held while its loops run.
+    pub fn reductions<'g>(&mut self, group: &'g Group) -> Result<Vec<Reduction<'g>>, KernelError> {
         let mut reductions = Vec::new();
         for statement in &group.statements {
             let Some(combine) = statement.combine else { continue };
@@ -22,30 +48,16 @@ impl Printer<'_> {
             let again = private || level == group.loops.len() || group.loops[..level].iter().any(|l| !names(&l.index));
             let variable = (level < group.loops.len()).then(|| self.fresh("sum"));
             let tensor = self.tensor(&statement.write.data)?;
-            if !private && again && matches!(tensor.space, Space::Heap { .. }) && tensor.dtype != tensor.dtype.accumulator() {
+            if again && matches!(tensor.space, Space::Heap { .. }) && tensor.dtype != tensor.dtype.accumulator() {
                 let (data, dtype) = (&statement.write.data, tensor.dtype);
                 return Err(self.unsupported(format!(
                     "`{data}` would be summed in {dtype}, rounded at every term; sum into a container of {} and cast that",
                     dtype.accumulator()
                 )));
             }
-            if !private && again {
-                self.initialise(group, statement, combine, depth)?;
-            }
-            let tensor = self.tensor(&statement.write.data)?;
-            if self.is_value(tensor) && !again {
-                let name = self.identifier(&statement.write.data);
-                self.line(depth, format!("real {name};"));
-            }
             reductions.push(Reduction { statement, combine, level, again, variable });
         }
-        for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
-            let tensor = self.tensor(&statement.write.data)?;
-            if self.is_value(tensor) && tensor.stored {
-                self.declare_value(&statement.write.data, depth)?;
-            }
-        }
-        self.open(group, &reductions, 0, depth)
+        Ok(reductions)
     }
 
     fn declare_value(&mut self, data: &str, depth: usize) -> Result<(), KernelError> {
@@ -71,9 +83,9 @@ impl Printer<'_> {
             .cloned()
             .collect();
         let identity = constant(combine.identity().first().copied().unwrap_or(0.0), self.double);
-        let nest = Group { loops, statements: vec![] };
+        let nest = Group { loops, statements: vec![], product: false };
         for (n, _) in nest.loops.iter().enumerate() {
-            self.open_loop(&nest, n, &[], depth + n);
+            self.open_loop(&nest, n, &[], false, depth + n);
         }
         let text = self.store(&statement.write, &identity)?;
         self.line(depth + nest.loops.len(), text);
@@ -83,7 +95,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn open_loop(&mut self, group: &Group, n: usize, reductions: &[&Reduction], depth: usize) {
+    fn open_loop(&mut self, group: &Group, n: usize, reductions: &[&Reduction], pieces: bool, depth: usize) {
         let each = &group.loops[n];
         if n + 1 == group.loops.len() {
             let clauses: String =
@@ -91,21 +103,24 @@ impl Printer<'_> {
             self.line(depth, format!("#pragma omp simd{clauses}"));
         }
         let index = self.index(&each.index);
+        let (from, to) = if pieces { ("piece", Some("end")) } else { ("0", None) };
         if self.is_block(&each.index) {
-            self.line(depth, "for (int64_t lane = 0; lane < lanes; ++lane) {");
+            self.line(depth, format!("for (int64_t lane = {from}; lane < {}; ++lane) {{", to.unwrap_or("lanes")));
             self.line(depth + 1, format!("const int64_t {index} = first_lane + lane;"));
         } else {
             let count = self.count(&each.index, each.count);
             let map = if each.map.is_empty() { String::new() } else { format!(" /* {} */", each.map.replace("*/", "")) };
-            self.line(depth, format!("for (int64_t {index} = 0; {index} < {count}; ++{index}) {{{map}"));
+            let to = to.map_or(count, str::to_string);
+            self.line(depth, format!("for (int64_t {index} = {from}; {index} < {to}; ++{index}) {{{map}"));
         }
     }
 
     fn open(&mut self, group: &Group, reductions: &[Reduction], level: usize, depth: usize) -> Result<(), KernelError> {
         self.loads(group, level, depth)?;
-        if level + 1 == group.loops.len() {
-            self.mask_rows(group, depth);
-            self.open_streams(group, depth)?;
+        let innermost = level + 1 == group.loops.len();
+        let pieces = innermost && self.in_pieces(group)?;
+        if innermost {
+            self.mask_rows(group, pieces, false, depth);
         }
         for r in reductions.iter().filter(|r| r.level == level) {
             if let Some(variable) = &r.variable {
@@ -119,11 +134,16 @@ impl Printer<'_> {
             }
         } else {
             let inside: Vec<&Reduction> = reductions.iter().collect();
-            self.open_loop(group, level, &inside, depth);
-            self.open(group, reductions, level + 1, depth + 1)?;
-            self.line(depth, "}");
-            if level + 1 == group.loops.len() {
-                self.close_streams(depth);
+            let within = depth + usize::from(pieces);
+            if pieces {
+                self.open_pieces(group, depth)?;
+                self.mask_rows(group, true, true, within);
+            }
+            self.open_loop(group, level, &inside, pieces, within);
+            self.open(group, reductions, level + 1, within + 1)?;
+            self.line(within, "}");
+            if pieces {
+                self.close_pieces(depth);
             }
         }
         for r in reductions.iter().filter(|r| r.level == level) {
@@ -141,27 +161,33 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Reads of elements that have their address at this level, unless a statement of the group makes the value.
-    fn loads(&mut self, group: &Group, level: usize, depth: usize) -> Result<(), KernelError> {
-        for statement in &group.statements {
-            for (_, element) in &statement.reads {
-                let made = group
-                    .statements
-                    .iter()
-                    .any(|s| s.combine.is_none() && s.write.data == element.data && s.write.subscripts == element.subscripts);
-                if made || self.level(group, element) != level || self.known.contains_key(element) {
-                    continue;
-                }
-                let name = self.fresh("x");
-                let text = self.load(element)?;
-                self.line(depth, format!("const real {name} = {text};"));
-                self.known.insert(element.clone(), name);
+    /// Reads of elements that have their address at this level.
+    pub fn loads(&mut self, group: &Group, level: usize, depth: usize) -> Result<(), KernelError> {
+        for element in self.reads_at(group, level) {
+            let name = self.fresh("x");
+            let text = self.load(&element)?;
+            self.line(depth, format!("const real {name} = {text};"));
+            // A division takes as long as a dozen products: one outside the innermost loop serves all of it.
+            if level < group.loops.len() && group.statements.iter().any(|s| divides_by(s, &element)) {
+                let reciprocal = format!("over_{name}");
+                self.line(depth, format!("const real {reciprocal} = 1 / {name};"));
+                self.reciprocals.insert(name.clone(), reciprocal);
             }
+            self.known.insert(element, name);
         }
         Ok(())
     }
 
-    fn statement(&mut self, statement: &Statement, reductions: &[Reduction], depth: usize) -> Result<(), KernelError> {
+    /// Elements that are read and have their address at this level, unless a statement of the group makes the value.
+    pub fn reads_at(&self, group: &Group, level: usize) -> IndexSet<Element> {
+        let made = |element: &Element| {
+            group.statements.iter().any(|s| s.combine.is_none() && s.write.data == element.data && s.write.subscripts == element.subscripts)
+        };
+        let reads = group.statements.iter().flat_map(|s| &s.reads).map(|(_, e)| e);
+        reads.filter(|e| !made(e) && self.level(group, e) == level && !self.known.contains_key(*e)).cloned().collect()
+    }
+
+    pub fn statement(&mut self, statement: &Statement, reductions: &[Reduction], depth: usize) -> Result<(), KernelError> {
         self.connectors.clear();
         for (connector, element) in &statement.reads {
             let name = self.known.get(element).cloned();
@@ -185,8 +211,8 @@ impl Printer<'_> {
         let line = match &r.variable {
             Some(variable) => format!("{variable} = {};", combined(r.combine, variable, &name)),
             None => {
-                let place = self.place(&statement.write)?;
-                let whole = combined(r.combine, &place, &name);
+                let held = self.held_value(&statement.write)?;
+                let whole = combined(r.combine, &held, &name);
                 self.store(&statement.write, &format!("({whole})"))?
             }
         };
@@ -195,19 +221,33 @@ impl Printer<'_> {
     }
 }
 
+/// Whether the code of a statement divides by what it reads from an element.
+fn divides_by(statement: &Statement, element: &Element) -> bool {
+    let mut found = false;
+    statement.code.walk(&mut |s| {
+        if let Scalar::Binary(Binary::Div, _, by) = s
+            && let Scalar::Input(connector) = by.as_ref()
+        {
+            found |= statement.reads.iter().any(|(c, e)| c == connector && e == element);
+        }
+    });
+    found
+}
+
 impl Group {
-    fn is_lane(&self, index: &str) -> bool {
+    pub(super) fn is_lane(&self, index: &str) -> bool {
         self.loops.last().is_some_and(|l| l.index == index && l.tag == Tag::Vector)
     }
 }
 
-struct Reduction<'a> {
-    statement: &'a Statement,
-    combine: Combine,
+/// A statement that reduces.
+pub struct Reduction<'a> {
+    pub statement: &'a Statement,
+    pub combine: Combine,
     /// Loops around the target.
-    level: usize,
+    pub level: usize,
     /// Whether the target is reached more than once.
-    again: bool,
+    pub again: bool,
     /// Scalar that holds the reduction over the loops inside the target's.
-    variable: Option<String>,
+    pub variable: Option<String>,
 }

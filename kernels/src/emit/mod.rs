@@ -2,7 +2,9 @@
 
 mod address;
 pub mod c;
+pub mod cuda;
 mod group;
 mod printer;
+pub(crate) mod product;
 mod rows;
 mod scalar;

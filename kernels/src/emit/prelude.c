@@ -39,12 +39,22 @@ ALWAYS real r_sigmoid(real x) { return 1 / (1 + __builtin_exp(-x)); }
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
+/* Where exp and erf reach what they tend to. Visible from outside and not constant, so that no compiler works the rest of a
+   function out for these values: that takes the place of two instructions with a dozen. */
+float memlet_exp_range[2] = {-104.0f, 89.0f};
+float memlet_erf_range[2] = {-3.832506856900711f, 3.832506856900711f};
+/* Written so that NaN comes through. */
+ALWAYS float clamp(float x, const float range[2]) {
+    float c = range[0] > x ? range[0] : x;
+    return range[1] < c ? range[1] : c;
+}
+
 /* exp: x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial in r, then 2^n in two halves: so results fade through the subnormals to 0
-   and grow to infinity. Comparisons are written so that NaN comes through. The steps of the reduction are written as fused
-   operations, so that no compiler merges the two halves of ln 2. */
+   and grow to infinity. The steps of the reduction are written as fused operations, so that no compiler merges the two halves
+   of ln 2. Below the smallest subnormal the second half is 0: a product that underflows costs some processors more than the
+   rest of the function, and masks make many of them. */
 ALWAYS float r_exp(float x) {
-    float c = -104.0f > x ? -104.0f : x;
-    c = 89.0f < c ? 89.0f : c;
+    float c = clamp(x, memlet_exp_range);
     float n = __builtin_rintf(c * 1.44269504f);
     float r = FMA(n, -0.693359375f, c);
     r = FMA(n, 2.12194440e-4f, r);
@@ -56,7 +66,7 @@ ALWAYS float r_exp(float x) {
     p = FMA(p, r, 5.0000001201e-1f);
     p = FMA(p, r * r, r) + 1.0f;
     int32_t whole = (int32_t)n, half = whole >> 1;
-    float up = of_bits((uint32_t)(half + 127) << 23), rest = of_bits((uint32_t)(whole - half + 127) << 23);
+    float up = of_bits((uint32_t)(half + 127) << 23), rest = of_bits(whole < -149 ? 0 : (uint32_t)(whole - half + 127) << 23);
     return p * up * rest;
 }
 
@@ -101,8 +111,7 @@ ALWAYS float r_tanh(float x) {
 
 /* erf: an odd rational function up to where it rounds to 1; within 8 units of 2^-24 relative to its value. */
 ALWAYS float r_erf(float x) {
-    float c = -3.832506856900711f > x ? -3.832506856900711f : x;
-    c = 3.832506856900711f < c ? 3.832506856900711f : c;
+    float c = clamp(x, memlet_erf_range);
     float z = c * c;
     float p = 2.2905065861350646e-4f;
     p = FMA(p, z, 3.4082910107109506e-3f);
@@ -146,6 +155,8 @@ typedef struct {
     void (*stream)(void *to, const void *from, int64_t bytes);
     /* Whether results are so large that they had better be streamed. */
     int64_t streams;
+    /* Packing and products of tiles, for kernels that have any. */
+    void (*pack)(void), (*product)(void);
 } Host;
 
 /* The lane of one element. */

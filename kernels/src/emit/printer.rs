@@ -1,10 +1,12 @@
 //! What is gathered while the C of one point of the outer range is printed.
 
+use super::cuda::Schedule;
+use super::product::Prepared;
 use super::rows::{FIRST, MaskRow, StreamRow};
-use super::scalar::{Names, integer};
+use super::scalar::{Names, extreme, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::loopnest::{Element, LoopNest, Tensor};
+use crate::loopnest::{Element, LoopNest, Tensor, Tile};
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Dtype, Expr};
@@ -37,12 +39,20 @@ pub struct Printer<'a> {
     /// Values at hand in the current group.
     pub known: IndexMap<Element, String>,
     pub connectors: BTreeMap<String, String>,
+    /// Reciprocals at hand, by the C name of the value.
+    pub reciprocals: BTreeMap<String, String>,
     fresh: usize,
     /// Of the current group.
     pub rows: Vec<MaskRow>,
     pub streamed: Vec<StreamRow>,
-    /// Mask rows of all groups.
+    /// Numbers that outlive a point: mask rows and packed operands say there what they hold.
     pub held: usize,
+    /// Operands of products that are packed once for all points.
+    pub prepared: Vec<Prepared>,
+    /// How a CUDA kernel spreads the nest; without one, C is printed.
+    pub schedule: Option<Schedule>,
+    /// Whether all threads of a team compute what is printed now alike.
+    pub uniform: bool,
 }
 
 pub fn c_type(dtype: Dtype) -> Option<&'static str> {
@@ -59,7 +69,7 @@ pub fn c_type(dtype: Dtype) -> Option<&'static str> {
     })
 }
 
-fn mangled(name: &str) -> String {
+pub fn mangled(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
@@ -86,10 +96,14 @@ impl<'a> Printer<'a> {
             pointers: IndexSet::new(),
             known: IndexMap::new(),
             connectors: BTreeMap::new(),
+            reciprocals: BTreeMap::new(),
             fresh: 0,
             rows: vec![],
             streamed: vec![],
             held: 0,
+            prepared: vec![],
+            schedule: None,
+            uniform: true,
         }
     }
 
@@ -111,13 +125,19 @@ impl<'a> Printer<'a> {
         format!("i_{}", mangled(name))
     }
 
+    /// C text of the number of iterations of an index. Of a tile whose last one is smaller it is known only at each tile.
     pub fn count(&mut self, index: &str, count: i64) -> String {
-        self.given(format!("n_{}", mangled(index)), count)
+        let name = format!("n_{}", mangled(index));
+        match self.nest.tiles.iter().any(|t| t.index == index && t.is_ragged()) {
+            true => name,
+            false => self.given(name, count),
+        }
     }
 
-    /// Values of all symbols: sizes and dims.
+    /// Values of all symbols: sizes, dims and sizes of tiles.
     pub fn symbols(&self) -> Bindings {
-        self.spec.dims.iter().chain(&self.spec.sizes).map(|(name, value)| (name.clone(), *value)).collect()
+        let tiles = self.nest.tiles.iter().map(|t| (Tile::symbol(&t.index), t.size));
+        self.spec.dims.iter().chain(&self.spec.sizes).map(|(name, value)| (name.clone(), *value)).chain(tiles).collect()
     }
 
     pub fn is_block(&self, index: &str) -> bool {
@@ -146,6 +166,9 @@ impl Names for Printer<'_> {
         if nest.outer.iter().chain(nest.groups.iter().flat_map(|g| &g.loops)).any(|l| l.index == name) {
             return self.index(name);
         }
+        if let Some(tile) = nest.tiles.iter().find(|t| Tile::symbol(&t.index) == name) {
+            return self.given(format!("tile_{}", mangled(&tile.index)), tile.size);
+        }
         let value = self.spec.sizes.get(name).or_else(|| self.spec.dims.get(name)).copied().unwrap_or(0);
         self.given(format!("size_{}", mangled(name)), value)
     }
@@ -154,14 +177,29 @@ impl Names for Printer<'_> {
         self.connectors.get(connector).cloned().unwrap_or_else(|| "0".into())
     }
 
+    fn reciprocal(&mut self, connector: &str) -> Option<String> {
+        self.reciprocals.get(self.connectors.get(connector)?).cloned()
+    }
+
     fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String {
         let mask = self.mask(stream, rate);
         let row = self.rows.iter().find(|r| r.mask == mask && r.element == *element).map(|r| r.lane.clone());
-        let lane = row.unwrap_or_else(|| format!("lane_of(host, {mask}, {})", integer(element, self)));
+        let lane = row.unwrap_or_else(|| {
+            let keep = if self.schedule.is_some() { format!("keep{mask}") } else { format!("host, {mask}") };
+            format!("lane_of({keep}, {})", integer(element, self))
+        });
         format!("({lane} < threshold{mask} ? (real)0 : factor{mask})")
     }
 
     fn is_double(&self) -> bool {
         self.double
+    }
+
+    fn extreme(&self, sign: char, a: &str, b: &str) -> String {
+        match (&self.schedule, sign) {
+            (None, _) => extreme(sign, a, b),
+            (Some(_), '>') => format!("r_max({a}, {b})"),
+            (Some(_), _) => format!("r_min({a}, {b})"),
+        }
     }
 }

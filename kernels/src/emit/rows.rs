@@ -5,7 +5,7 @@ use super::scalar::integer;
 use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Loop, Space, Tag};
 use crate::maps::{dropout, slope};
-use sdfg::{Dtype, Expr, Scalar};
+use sdfg::{Dtype, Expr, Scalar, Unary};
 use std::collections::BTreeMap;
 
 /// Lanes of one mask along the innermost loop of a group.
@@ -21,20 +21,34 @@ pub struct MaskRow {
 #[derive(Clone, Debug)]
 pub struct StreamRow {
     pub element: Element,
-    /// C text of the place of one element within the row.
+    /// C text of the place of one element within the piece.
     pub place: String,
-    room: String,
-    to: String,
-    count: String,
+    pub room: String,
+    pub to: String,
+    pub out: String,
+    pub kind: &'static str,
 }
+
+/// Iterations of the innermost loop between two rounds of streaming: few enough that a core still writes the results of one
+/// piece while it computes the next, many enough that the loop around them costs nothing.
+const PIECE: usize = 128;
+/// Lanes of a mask up to which they are made at once for the whole loop: a call for each piece costs more than it hides.
+const MASKED: i64 = 1024;
+/// Bytes in a cache line.
+const LINE: usize = 64;
+/// How many bytes ahead a row is fetched: the time to memory, and a page, which the processor's own prefetching stops at.
+const AHEAD: usize = 4096;
+
+/// Operations that a function counts as.
+const FUNCTION: usize = 16;
 
 /// Stands for the first iteration of a block.
 pub const FIRST: &str = "\u{0}first";
 
 impl Printer<'_> {
     /// An expression at the first iteration of a loop.
-    fn at_first(&self, e: &Expr, of: &Loop) -> Expr {
-        let start = if self.is_block(&of.index) { Expr::sym(FIRST) } else { Expr::Int(0) };
+    pub fn at_first(&self, e: &Expr, of: &Loop) -> Expr {
+        let start = if self.schedule.is_some() || self.is_block(&of.index) { Expr::sym(FIRST) } else { Expr::Int(0) };
         e.substitute(&BTreeMap::from([(of.index.clone(), start)]))
     }
 
@@ -47,28 +61,28 @@ impl Printer<'_> {
         }
     }
 
-    /// Rows of dropout lanes for masks whose elements lie at a fixed stride along the innermost loop.
-    pub fn mask_rows(&mut self, group: &Group, depth: usize) {
+    /// Rows of dropout lanes for masks whose elements lie at a fixed stride along the innermost loop: for the whole loop, or
+    /// within a piece of a long one where they are neighbours. Others are
+    /// kept for the next rows, so they are made for the whole loop.
+    pub fn mask_rows(&mut self, group: &Group, piecewise: bool, within: bool, depth: usize) {
         let Some(last) = group.loops.last() else { return };
-        let mut found = Vec::new();
-        for statement in &group.statements {
-            statement.code.walk(&mut |s| {
-                if let Scalar::Keep { stream, element, rate } = s
-                    && let Some(step) = slope(element, &last.index)
-                {
-                    found.push((stream.clone(), element.clone(), *rate, step));
-                }
-            });
-        }
-        for (stream, element, rate, step) in found {
-            let mask = self.mask(&stream, rate);
-            if self.rows.iter().any(|r| r.mask == mask && r.element == element) {
+        for (mask, element, step) in self.linear_masks(group, last) {
+            // Decided by the lanes of a block and never by sizes: what is checked at small sizes is the code that is timed.
+            let long = self.is_block(&last.index) && self.nest.lanes > MASKED;
+            let in_piece = piecewise && step == Expr::Int(1) && long;
+            if in_piece != within || self.rows.iter().any(|r| r.mask == mask && r.element == element) {
                 continue;
             }
             // A size that has no value is reported where it is printed.
             let stride = step.eval(&self.spec.sizes).or_else(|_| step.eval(&self.symbols())).unwrap_or(1);
             let first = self.at_first(&element, last);
             let (mut count, mut at, mut most) = self.iterations(last);
+            let mut first = integer(&first, self);
+            if in_piece {
+                // Room for all of them: where nothing is streamed there is one piece.
+                (count, at) = ("end - piece".into(), format!("{at} - piece"));
+                first = format!("{first} + piece");
+            }
             if step == Expr::Int(0) {
                 (count, at, most) = ("1".into(), "0".into(), 1);
             }
@@ -76,11 +90,33 @@ impl Printer<'_> {
             self.held += 1;
             let room = format!("room{number}");
             self.scratch.insert(room.clone(), ("uint16_t", 2 * dropout::room(most, stride)));
-            let (first, step) = (integer(&first, self), integer(&step, self));
+            let step = integer(&step, self);
             let call = format!("host->row(&host->keep[{mask}], {first}, {step}, {count}, {room}, &held[{number}])");
             self.line(depth, format!("const uint16_t *const {name} = {call};"));
             self.rows.push(MaskRow { mask, element, lane: format!("{name}[{at}]") });
         }
+    }
+
+    /// Masks of a group, each once, whose elements lie at a fixed stride along a loop: number, element, stride.
+    pub fn linear_masks(&mut self, group: &Group, along: &Loop) -> Vec<(usize, Expr, Expr)> {
+        let mut found = Vec::new();
+        for statement in &group.statements {
+            statement.code.walk(&mut |s| {
+                if let Scalar::Keep { stream, element, rate } = s
+                    && let Some(step) = slope(element, &along.index)
+                {
+                    found.push((stream.clone(), element.clone(), *rate, step));
+                }
+            });
+        }
+        let mut masks: Vec<(usize, Expr, Expr)> = Vec::new();
+        for (stream, element, rate, step) in found {
+            let mask = self.mask(&stream, rate);
+            if masks.iter().all(|(m, e, _)| *m != mask || *e != element) {
+                masks.push((mask, element, step));
+            }
+        }
+        masks
     }
 
     pub fn mask(&mut self, stream: &str, rate: f64) -> usize {
@@ -94,55 +130,144 @@ impl Printer<'_> {
         }
     }
 
-    /// Whether a row of this element along the loop is contiguous, and nothing in this kernel reads it from memory.
+    /// Whether the iterations of a loop are neighbours in memory.
+    pub fn contiguous(&self, element: &Element, along: &Loop) -> Result<bool, KernelError> {
+        let (_, unit, _) = self.strides(&element.data)?;
+        let step = |(n, e): (usize, &Expr)| {
+            if unit == Some(n) { slope(e, &along.index) == Some(Expr::Int(1)) } else { !e.symbols().contains(&along.index) }
+        };
+        Ok(unit.is_some() && element.subscripts.iter().enumerate().all(step))
+    }
+
+    /// Whether vectors run along a contiguous row of this element in memory.
+    fn is_row(&self, element: &Element, last: &Loop) -> Result<bool, KernelError> {
+        let tensor = self.tensor(&element.data)?;
+        let heap = matches!(tensor.space, Space::Heap { .. }) && matches!(tensor.dtype, Dtype::F32 | Dtype::Bf16);
+        Ok(heap && last.tag == Tag::Vector && self.contiguous(element, last)?)
+    }
+
+    /// Whether a row of this element is contiguous, and nothing in this kernel reads it from memory.
     fn streams(&self, element: &Element, last: &Loop, group: &Group) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
         let Space::Heap { root, .. } = &tensor.space else { return Ok(false) };
-        if last.tag != Tag::Vector || !matches!(tensor.dtype, Dtype::F32 | Dtype::Bf16) {
-            return Ok(false);
-        }
-        let (_, unit, _) = self.strides(&element.data)?;
-        let contiguous =
-            element.subscripts.iter().enumerate().all(|(n, e)| {
-                if unit == Some(n) { slope(e, &last.index) == Some(Expr::Int(1)) } else { !e.symbols().contains(&last.index) }
-            });
         let same_root =
             |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(Space::Heap { root: r, .. }) if r == root);
         let others = self.nest.groups.iter().filter(|g| !std::ptr::eq(*g, group));
         let read_again = others.flat_map(|g| &g.statements).flat_map(|s| &s.reads).any(|(_, e)| same_root(&e.data));
-        Ok(unit.is_some() && contiguous && !read_again)
+        Ok(!read_again && self.is_row(element, last)?)
     }
 
-    /// Declares where the results of the innermost loop go: to their place, or to a row that is streamed there.
-    pub fn open_streams(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+    /// Whether the innermost loop runs in pieces: its results may be streamed, or rows are fetched meanwhile.
+    pub fn in_pieces(&mut self, group: &Group) -> Result<bool, KernelError> {
+        let Some(last) = group.loops.last() else { return Ok(false) };
+        for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
+            if self.streams(&statement.write, last, group)? {
+                return Ok(true);
+            }
+        }
+        Ok(!self.fetched(group, last)?.is_empty())
+    }
+
+    /// Opens the loop over pieces, asks memory for what is read soon, and declares where the results of a piece go: to their
+    /// place, or to a buffer that is streamed there.
+    pub fn open_pieces(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
         let Some(last) = group.loops.last() else { return Ok(()) };
+        let (count, at, most) = self.iterations(last);
+        let mut rows: Vec<StreamRow> = Vec::new();
         for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
             if !self.streams(&statement.write, last, group)? {
                 continue;
             }
             let dtype = self.tensor(&statement.write.data)?.dtype;
             let Some(kind) = c_type(dtype) else { continue };
-            let first = Element {
-                subscripts: statement.write.subscripts.iter().map(|e| self.at_first(e, last)).collect(),
-                ..statement.write.clone()
-            };
-            let (count, at, most) = self.iterations(last);
             let (room, to, out) = (self.fresh("row"), self.fresh("to"), self.fresh("out"));
-            self.scratch.insert(room.clone(), (kind, most * dtype.bytes(1) as usize));
-            self.pointers.insert(statement.write.data.clone());
-            let place = self.position(&first)?;
-            let name = self.identifier(&statement.write.data);
-            self.line(depth, format!("{kind} *const {to} = {name} + {place};"));
-            self.line(depth, format!("{kind} *const {out} = host->streams ? {room} : {to};"));
-            self.streamed.push(StreamRow { element: statement.write.clone(), place: format!("{out}[{at}]"), room, to, count });
+            self.scratch.insert(room.clone(), (kind, most.min(PIECE) * dtype.bytes(1) as usize));
+            let place = self.row_start(&statement.write, last)?;
+            self.line(depth, format!("{kind} *const {to} = {place};"));
+            rows.push(StreamRow { element: statement.write.clone(), place: format!("{out}[{at} - piece]"), room, to, out, kind });
         }
+        let step = format!("step = host->streams ? {PIECE} : {count}");
+        self.line(depth, format!("for (int64_t piece = 0, {step}; piece < {count}; piece += step) {{"));
+        self.line(depth + 1, format!("const int64_t end = min_of(piece + step, {count});"));
+        for (row, ahead, bytes) in self.fetched(group, last)? {
+            let ahead = if ahead == 0 { String::new() } else { format!(" + {}", ahead / bytes) };
+            let lines = format!("for (int64_t line = piece; line < end; line += {})", LINE / bytes);
+            self.line(depth + 1, format!("if (host->streams) {lines} __builtin_prefetch({row}{ahead} + line);"));
+        }
+        for StreamRow { room, to, out, kind, .. } in &rows {
+            self.line(depth + 1, format!("{kind} *const {out} = host->streams ? {room} : {to} + piece;"));
+        }
+        self.streamed = rows;
         Ok(())
     }
 
-    pub fn close_streams(&mut self, depth: usize) {
-        for row in std::mem::take(&mut self.streamed) {
-            let StreamRow { room, to, count, .. } = row;
-            self.line(depth, format!("if (host->streams) host->stream({to}, {room}, {count} * sizeof(*{to}));"));
-        }
+    /// C text of the address of the first element along a loop.
+    fn row_start(&mut self, element: &Element, last: &Loop) -> Result<String, KernelError> {
+        let subscripts = element.subscripts.iter().map(|e| self.at_first(e, last)).collect();
+        self.pointers.insert(element.data.clone());
+        let place = self.position(&Element { subscripts, ..element.clone() })?;
+        Ok(format!("{} + {place}", self.identifier(&element.data)))
     }
+
+    /// Rows to fetch from memory while this group computes, how many bytes ahead of the current one, and the bytes of an
+    /// element.
+    ///
+    /// A group alone reads on along its row. Of several groups the first reads a row from memory and the others find it in the
+    /// cache: the one that computes most fetches the row of the next point meanwhile.
+    fn fetched(&mut self, group: &Group, last: &Loop) -> Result<Vec<(String, usize, usize)>, KernelError> {
+        let nest = self.nest;
+        let next = nest.outer.last().filter(|l| l.tag == Tag::Core).map(|l| &l.index);
+        let alone = nest.groups.len() == 1;
+        let same_rows = |g: &&Group| g.loops.last().is_some_and(|l| l.index == last.index && l.tag == Tag::Vector);
+        let most = nest.groups.iter().filter(same_rows).map(weight).max();
+        let chosen = nest.groups.iter().filter(same_rows).find(|g| Some(weight(g)) == most);
+        let mut found: Vec<(&str, (String, usize, usize))> = Vec::new();
+        if chosen.is_none_or(|g| !std::ptr::eq(g, group)) {
+            return Ok(vec![]);
+        }
+        let indices = || nest.outer.iter().chain(nest.groups.iter().flat_map(|g| &g.loops)).map(|l| &l.index);
+        for (_, element) in nest.groups.iter().flat_map(|g| &g.statements).flat_map(|s| &s.reads) {
+            let uses = |index: &String| element.subscripts.iter().any(|e| e.symbols().contains(index));
+            let written = nest.groups.iter().flat_map(|g| &g.statements).any(|s| s.write.data == element.data);
+            let in_scope = |i: &String| nest.outer.iter().chain(&group.loops).any(|l| l.index == *i);
+            let here = group.loops.iter().all(|l| uses(&l.index)) && indices().all(|i| !uses(i) || in_scope(i));
+            if written || !here || found.iter().any(|(data, _)| *data == element.data) || !self.is_row(element, last)? {
+                continue;
+            }
+            let bytes = self.tensor(&element.data)?.dtype.bytes(1) as usize;
+            // What is the same at every point stays in the cache.
+            if alone && nest.outer.iter().any(|l| l.index != last.index && uses(&l.index)) {
+                found.push((&element.data, (self.row_start(element, last)?, AHEAD, bytes)));
+            } else if let Some(index) = next.filter(|index| !alone && uses(index)) {
+                let after = BTreeMap::from([(index.clone(), Expr::sym(index) + Expr::Int(1))]);
+                let subscripts = element.subscripts.iter().map(|e| e.substitute(&after)).collect();
+                found.push((&element.data, (self.row_start(&Element { subscripts, ..element.clone() }, last)?, 0, bytes)));
+            }
+        }
+        Ok(found.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// Streams the results of a piece and closes the loop over pieces.
+    pub fn close_pieces(&mut self, depth: usize) {
+        for row in std::mem::take(&mut self.streamed) {
+            let StreamRow { room, to, .. } = row;
+            self.line(depth + 1, format!("if (host->streams) host->stream({to} + piece, {room}, (end - piece) * sizeof(*{to}));"));
+        }
+        self.line(depth, "}");
+    }
+}
+
+/// How much a group computes at each iteration: operations, of which functions count several.
+fn weight(group: &Group) -> usize {
+    let mut total = 0;
+    for statement in &group.statements {
+        statement.code.walk(&mut |s| {
+            total += match s {
+                Scalar::Unary(Unary::Neg | Unary::Abs | Unary::Floor, _) | Scalar::Binary(..) | Scalar::Select(..) => 1,
+                Scalar::Unary(..) => FUNCTION,
+                _ => 0,
+            }
+        });
+    }
+    total
 }

@@ -8,9 +8,13 @@ pub trait Names {
     fn symbol(&mut self, name: &str) -> String;
     /// C text of the value read by a connector.
     fn input(&mut self, connector: &str) -> String;
+    /// C text of one divided by the value read by a connector, if that is at hand.
+    fn reciprocal(&mut self, connector: &str) -> Option<String>;
     /// C text of dropout's factor.
     fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String;
     fn is_double(&self) -> bool;
+    /// Text of the greater (`>`) or lesser of two values.
+    fn extreme(&self, sign: char, a: &str, b: &str) -> String;
 }
 
 pub fn integer(e: &Expr, names: &mut dyn Names) -> String {
@@ -70,10 +74,19 @@ pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
                     Binary::Mul => '*',
                     _ => '/',
                 };
-                format!("({} {sign} {})", value(a, names), value(b, names))
+                let at_hand = match b.as_ref() {
+                    Scalar::Input(connector) if sign == '/' => names.reciprocal(connector),
+                    _ => None,
+                };
+                match at_hand {
+                    Some(reciprocal) => format!("({} * {reciprocal})", value(a, names)),
+                    None => format!("({} {sign} {})", value(a, names), value(b, names)),
+                }
             }
-            Binary::Max => extreme('>', &value(a, names), &value(b, names)),
-            Binary::Min => extreme('<', &value(a, names), &value(b, names)),
+            Binary::Max | Binary::Min => {
+                let (a, b) = (value(a, names), value(b, names));
+                names.extreme(if *op == Binary::Max { '>' } else { '<' }, &a, &b)
+            }
             Binary::Pow => format!("r_pow({}, {})", value(a, names), value(b, names)),
             _ => format!("({} ? (real)1 : (real)0)", truth(code, names)),
         },
@@ -96,8 +109,8 @@ fn narrow(e: &Expr, names: &mut dyn Names) -> String {
     if small(e) { format!("(int32_t)({text})") } else { text }
 }
 
-/// The greater (or lesser) of two values; of a number and NaN the number, like the interpreter's.
-fn extreme(sign: char, a: &str, b: &str) -> String {
+/// The greater (or lesser) of two values in C; of a number and NaN the number, like the interpreter's.
+pub fn extreme(sign: char, a: &str, b: &str) -> String {
     format!("({{ const real a_ = {a}, b_ = {b}; a_ {sign} b_ || b_ != b_ ? a_ : b_; }})")
 }
 

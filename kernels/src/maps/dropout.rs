@@ -3,7 +3,8 @@
 //! Generated code calls this through a pointer: the wide code is compiled once, for the processor at hand, and not again with
 //! each kernel.
 
-use sdfg::philox::{MULTIPLIER, WEYL};
+use crate::emit::c::Mask;
+use sdfg::philox::{self, MULTIPLIER, WEYL};
 
 /// A dropout mask of a kernel, as generated code passes it on.
 #[repr(C)]
@@ -16,6 +17,16 @@ pub struct Keep {
     /// Lanes below it are dropped; 0 keeps everything.
     pub threshold: u32,
     pub unused: u32,
+}
+
+/// What a run decides about the masks of a kernel.
+pub fn keeps(masks: &[Mask], seed: u64, step: u64, dropout: bool) -> Vec<Keep> {
+    let keep = |mask: &Mask| {
+        let threshold = if dropout { philox::dropped(mask.rate) } else { 0 };
+        let factor = 65536.0 / f64::from(65536 - threshold);
+        Keep { step, factor, key: philox::key(seed, &mask.stream), threshold, unused: 0 }
+    };
+    masks.iter().map(keep).collect()
 }
 
 /// The lanes of the elements `first + n·stride`, n < `count`: a pointer to consecutive lanes within `room`.

@@ -1,14 +1,14 @@
 //! Runs a generated kernel: shares its points among the workers and combines their partial results.
 
-use super::dropout::{self, Keep};
+use super::dropout;
 use super::stream;
 use crate::buffer::Buffer;
 use crate::compile::{Entry, Host, Toolchain};
 use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
+use crate::loopnest::LoopNest;
 use sdfg::config::KernelConfig;
-use sdfg::philox;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -24,7 +24,7 @@ pub struct MapKernel {
     row: dropout::Row,
     stream: stream::Stream,
     streams: bool,
-    /// Scratch memory of all workers, kept between runs.
+    /// Scratch memory of all workers and what they share, kept between runs.
     scratch: Mutex<Option<Buffer>>,
 }
 
@@ -40,8 +40,12 @@ unsafe impl Sync for Shared {}
 /// # Errors
 /// Scopes that cannot be generated; a compiler that is missing or refuses.
 pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
-    let nest = super::lower(spec, config)?;
-    let source = emit(spec, &nest, config)?;
+    load(spec, &super::lower(spec, config)?, config, toolchain)
+}
+
+/// Generates, compiles and loads a loop nest.
+pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
+    let source = emit(spec, nest, config)?;
     let entry = toolchain.load(&spec.name, &source)?;
     let arguments = spec.arguments();
     let mut bytes = 0;
@@ -76,6 +80,11 @@ impl MapKernel {
         MapKernel { streams, ..self }
     }
 
+    /// Whether it needs random bits: for dropout masks.
+    pub fn draws(&self) -> bool {
+        !self.source.masks.is_empty()
+    }
+
     /// The same kernel made of changed C text: for tests that plant faults.
     ///
     /// # Errors
@@ -86,18 +95,9 @@ impl MapKernel {
         Ok(self)
     }
 
-    fn masks(&self, context: &RunContext) -> Vec<Keep> {
-        let keep = |mask: &crate::emit::c::Mask| {
-            let threshold = if context.dropout { philox::dropped(mask.rate) } else { 0 };
-            Keep {
-                step: context.step,
-                factor: 65536.0 / f64::from(65536 - threshold),
-                key: philox::key(context.seed, &mask.stream),
-                threshold,
-                unused: 0,
-            }
-        };
-        self.source.masks.iter().map(keep).collect()
+    fn host(&self, masks: &[dropout::Keep]) -> Host {
+        let [pack, product] = self.entry.products;
+        Host { keep: masks.as_ptr(), row: self.row, stream: self.stream, streams: i64::from(self.streams), pack, product }
     }
 
     /// Sets one worker's partial results to the identities.
@@ -126,19 +126,23 @@ impl Executable for MapKernel {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
         let workers = context.pool.workers();
-        let needed = self.source.scratch * workers;
+        let needed = self.source.scratch * workers + self.source.prepared;
         let mut held = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
         if held.as_ref().is_none_or(|b| b.len() < needed) {
             *held = Some(Buffer::new(needed)?);
         }
         let scratch = Shared(held.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr));
-        let pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
-        let (masks, points, fixed) = (self.masks(context), self.source.points, !self.source.partials.is_empty());
+        let mut pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
+        // SAFETY: the buffer holds the scratch memory of all workers, then what they share.
+        pointers.push(Shared(unsafe { scratch.0.add(self.source.scratch * workers) }));
+        let pointers = pointers;
+        let masks = dropout::keeps(&self.source.masks, context.seed, context.step, context.dropout);
+        let (points, fixed) = (self.source.points, !self.source.partials.is_empty());
         let (next, late) = (AtomicI64::new(0), AtomicBool::new(false));
         let chunk = (points / (workers as i64 * PARTS)).max(1);
         let work = |worker: usize| {
             let (scratch, pointers) = (&scratch, &pointers);
-            let host = Host { keep: masks.as_ptr(), row: self.row, stream: self.stream, streams: i64::from(self.streams) };
+            let host = self.host(&masks);
             // SAFETY: within the buffer, which has `workers` times this size.
             let mine = unsafe { scratch.0.add(worker * self.source.scratch) };
             // SAFETY: as above.
@@ -167,6 +171,20 @@ impl Executable for MapKernel {
                 stream::fence();
             }
         };
+        if let Some(prepare) = self.entry.prepare {
+            let step = AtomicI64::new(0);
+            context.pool.broadcast(|_| {
+                let (pointers, host) = (&pointers, self.host(&masks));
+                loop {
+                    let at = step.fetch_add(1, Ordering::Relaxed);
+                    if at >= self.source.preparations {
+                        break;
+                    }
+                    // SAFETY: as for the kernel.
+                    unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, at, at + 1) };
+                }
+            });
+        }
         context.pool.broadcast(work);
         if late.load(Ordering::Relaxed) {
             return Ok(Completion::DeadlineExceeded);

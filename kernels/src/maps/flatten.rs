@@ -21,6 +21,8 @@ pub struct Range {
 pub struct Flat {
     pub inner: Vec<Range>,
     pub statement: Statement,
+    /// Whether it is run as matrix products.
+    pub product: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -121,6 +123,13 @@ impl Walk<'_> {
 /// Flattens the scope of a spec. With `inner_reductions`, outer reduction indices of a scope without inner maps become inner
 /// ones: no partial results, but fewer points to share among cores.
 pub fn flatten(spec: &KernelSpec, inner_reductions: bool) -> Result<Flattened, KernelError> {
+    let mut flattened = statements(spec, inner_reductions)?;
+    reductions(spec, &mut flattened, &|_| true)?;
+    Ok(flattened)
+}
+
+/// As [`flatten`], but reductions stay as they are written.
+pub fn statements(spec: &KernelSpec, inner_reductions: bool) -> Result<Flattened, KernelError> {
     let Unit::Scope(Scope { map, body }) = &spec.unit else {
         return Err(unsupported(spec, "it is not a scope"));
     };
@@ -140,11 +149,11 @@ pub fn flatten(spec: &KernelSpec, inner_reductions: bool) -> Result<Flattened, K
     }
     let mut tensors = tensors(spec, &drafts)?;
     extend_locals(&mut drafts, &mut tensors);
-    let statements =
-        drafts.into_iter().map(|d| Flat { inner: d.inner.into_iter().map(|(_, r)| r).collect(), statement: d.statement }).collect();
-    let mut flattened = Flattened { outer, statements, tensors, about };
-    reductions(spec, &mut flattened)?;
-    Ok(flattened)
+    let statements = drafts
+        .into_iter()
+        .map(|d| Flat { inner: d.inner.into_iter().map(|(_, r)| r).collect(), statement: d.statement, product: false })
+        .collect();
+    Ok(Flattened { outer, statements, tensors, about })
 }
 
 fn tensors(spec: &KernelSpec, drafts: &[Draft]) -> Result<IndexMap<String, Tensor>, KernelError> {
@@ -206,8 +215,8 @@ fn extend_locals(drafts: &mut [Draft], tensors: &mut IndexMap<String, Tensor>) {
 }
 
 /// Gives every reduction into a heap container a place of its own: per worker, if it lacks an outer index; otherwise a local
-/// one for each outer point, copied out when it is complete.
-fn reductions(spec: &KernelSpec, flattened: &mut Flattened) -> Result<(), KernelError> {
+/// one for each outer point, copied out when it is complete. Only those into containers that are `wanted`.
+pub fn reductions(spec: &KernelSpec, flattened: &mut Flattened, wanted: &dyn Fn(&str) -> bool) -> Result<(), KernelError> {
     let targets: Vec<(String, Combine)> = {
         let mut found: IndexMap<String, Combine> = IndexMap::new();
         for Flat { statement, .. } in &flattened.statements {
@@ -217,7 +226,7 @@ fn reductions(spec: &KernelSpec, flattened: &mut Flattened) -> Result<(), Kernel
                 found.insert(statement.write.data.clone(), combine);
             }
         }
-        found.into_iter().collect()
+        found.into_iter().filter(|(data, _)| wanted(data)).collect()
     };
     for (data, combine) in targets {
         let writers: Vec<&Flat> = flattened.statements.iter().filter(|f| f.statement.write.data == data).collect();
@@ -279,7 +288,7 @@ fn reductions(spec: &KernelSpec, flattened: &mut Flattened) -> Result<(), Kernel
             };
             let inner = flat.inner.iter().filter(|r| subscripts.contains(&Expr::sym(r.index.as_str()))).cloned().collect();
             copied.push(flat);
-            copied.push(Flat { inner, statement: copy });
+            copied.push(Flat { inner, statement: copy, product: false });
         }
         flattened.statements = copied;
     }

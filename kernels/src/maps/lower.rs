@@ -62,7 +62,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     let outer = ordered.iter().map(|r| to_loop(r, if is_vector(r) { Tag::Block } else { Tag::Core })).collect();
 
     let mut groups: Vec<Group> = Vec::new();
-    for Flat { inner, statement } in statements {
+    for Flat { inner, statement, .. } in statements {
         let mut loops: Vec<Loop> = inner.iter().map(|r| to_loop(r, Tag::Sequential)).collect();
         loops.sort_by_key(|l| vector.as_deref() == Some(l.index.as_str()));
         loops.extend(block.clone());
@@ -75,16 +75,26 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         };
         match (earliest..groups.len()).find(|n| same(&groups[*n])) {
             Some(n) => groups[n].statements.push(statement),
-            None => groups.push(Group { loops, statements: vec![statement] }),
+            None => groups.push(Group { loops, statements: vec![statement], product: false }),
         }
     }
     hold(&groups, &mut tensors);
     debug_assert!(!blocked || groups.iter().all(|g| !g.loops.is_empty()));
-    Ok(LoopNest { name: spec.name.clone(), outer, vector, lanes, groups, tensors, about })
+    Ok(LoopNest {
+        name: spec.name.clone(),
+        outer,
+        tiles: vec![],
+        products: None,
+        vectors: vector.into_iter().collect(),
+        lanes,
+        groups,
+        tensors,
+        about,
+    })
 }
 
 /// The first group in which a statement may run, given that group `n` runs before it in the program.
-fn after(n: usize, group: &Group, statement: &Statement, tensors: &IndexMap<String, Tensor>) -> usize {
+pub fn after(n: usize, group: &Group, statement: &Statement, tensors: &IndexMap<String, Tensor>) -> usize {
     let root = |data: &str| match tensors.get(data).map(|t| &t.space) {
         Some(Space::Heap { root, .. }) => root.clone(),
         _ => data.to_string(),
@@ -112,7 +122,7 @@ fn same_element(a: &crate::loopnest::Element, b: &crate::loopnest::Element) -> b
 }
 
 /// A local container needs memory if another group reads it, or if it is reduced.
-fn hold(groups: &[Group], tensors: &mut IndexMap<String, Tensor>) {
+pub fn hold(groups: &[Group], tensors: &mut IndexMap<String, Tensor>) {
     for (data, tensor) in tensors.iter_mut().filter(|(_, t)| t.space == Space::Local) {
         let writer = groups.iter().position(|g| g.statements.iter().any(|s| s.write.data == *data));
         let reduced = groups.iter().flat_map(|g| &g.statements).any(|s| s.write.data == *data && s.combine.is_some());

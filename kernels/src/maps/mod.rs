@@ -1,14 +1,18 @@
 //! Kernels from map scopes: elementwise, reductions, normalisations, and whatever fusion made of them.
 
-pub(crate) mod dropout;
+mod cuda;
+pub mod dropout;
 mod executable;
-mod flatten;
-mod lower;
+pub(crate) mod flatten;
+pub(crate) mod lower;
 mod relayout;
 mod space;
 pub(crate) mod stream;
 
+pub use cuda::{CudaSpace, cuda_source};
+pub(crate) use executable::load;
 pub use executable::{MapKernel, compile, text};
 pub use lower::{lower, slope};
 pub use relayout::relayout;
 pub use space::MapSpace;
+pub use stream::largest_cache;

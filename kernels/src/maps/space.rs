@@ -28,6 +28,8 @@ pub struct MapSpace {
     dims: Vec<(String, String)>,
     /// For each dropout mask the dim along which its elements are neighbours.
     masks: Vec<String>,
+    /// Lanes of a block.
+    lanes: &'static [u32],
 }
 
 impl MapSpace {
@@ -72,7 +74,24 @@ impl MapSpace {
             has_inner: has_inner || movable,
             dims,
             masks,
+            lanes: &LANES,
         })
+    }
+
+    /// The same space where something else decides about the lanes of a block.
+    pub(super) fn without_lanes(self) -> Self {
+        MapSpace { lanes: &LANES[..1], ..self }
+    }
+
+    pub(super) fn spec(&self) -> &KernelSpec {
+        &self.spec
+    }
+
+    /// Whether a configuration runs vectors along an outer index.
+    pub(super) fn blocked(&self, config: &KernelConfig) -> bool {
+        let vector = config.knobs.get("vector").unwrap_or_default();
+        let reduce = config.knobs.get("reduce").unwrap_or("inner");
+        self.outer.iter().any(|(i, _)| i == vector) && (reduce == "private" || !self.reduction(vector))
     }
 
     /// Outer indices in the order of a layout; those that it lacks come first.
@@ -88,11 +107,11 @@ impl MapSpace {
         self.reduces.len() > 1 && scope.map.indices.iter().any(|i| i.name == index && i.kind == sdfg::IndexKind::Reduction)
     }
 
-    fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
+    pub(super) fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
         config.layouts.get(data).cloned().unwrap_or_default()
     }
 
-    fn dim(&self, index: &str) -> &str {
+    pub(super) fn dim(&self, index: &str) -> &str {
         self.dims.iter().find(|(i, _)| i == index).map_or("", |(_, d)| d)
     }
 
@@ -169,7 +188,7 @@ impl Space for MapSpace {
     }
 
     fn count(&self) -> u64 {
-        let knobs = (self.vectors.len().max(1) * ORDERS * LANES.len() * self.reduces.len()) as u64;
+        let knobs = (self.vectors.len().max(1) * ORDERS * self.lanes.len() * self.reduces.len()) as u64;
         self.tensors.iter().map(|t| t.layouts.len() as u64).fold(knobs, u64::saturating_mul)
     }
 
@@ -180,7 +199,7 @@ impl Space for MapSpace {
             rest /= radix.max(1) as u64;
             digit
         };
-        let (lanes, reduce, order) = (LANES[digit(LANES.len())], self.reduces[digit(self.reduces.len())], digit(ORDERS));
+        let (lanes, reduce, order) = (self.lanes[digit(self.lanes.len())], self.reduces[digit(self.reduces.len())], digit(ORDERS));
         let vector = self.vectors.get(digit(self.vectors.len())).cloned().unwrap_or_default();
         // The first tensor is the slowest digit.
         let layouts = self.tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
@@ -191,14 +210,15 @@ impl Space for MapSpace {
         if !vector.is_empty() {
             knobs = knobs.with("vector", &vector);
         }
-        let blocked = self.outer.iter().any(|(i, _)| *i == vector) && (reduce == "private" || !self.reduction(&vector));
-        if blocked && self.has_inner {
-            knobs = knobs.with("lanes", lanes);
-        }
         if self.reduces.len() > 1 {
             knobs = knobs.with("reduce", reduce);
         }
-        KernelConfig { knobs, ..config }
+        let config = KernelConfig { knobs, ..config };
+        let lanes = Some(lanes).filter(|_| self.has_inner && self.lanes.len() > 1 && self.blocked(&config));
+        match lanes {
+            Some(lanes) => KernelConfig { knobs: config.knobs.with("lanes", lanes), ..config },
+            None => config,
+        }
     }
 
     fn identity(&self, n: u64) -> String {

@@ -1,6 +1,7 @@
 //! Runs map kernels on small tensors and compares them with the interpreter.
 
 use kernels::device::cpu::Pool;
+use kernels::device::shim::{Shim, ShimKernel, ShimRun};
 use kernels::maps::MapKernel;
 use kernels::{Access, Buffer, Completion, Executable, KernelSpec, RunContext, Toolchain};
 use ndarray::ArrayD;
@@ -18,6 +19,11 @@ pub const RUN: Run = Run { seed: 11, step: 5, dropout: true };
 pub fn toolchain() -> Result<Toolchain, Failure> {
     let system = Toolchain::system()?;
     Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system })
+}
+
+/// Compiles CUDA kernels for the CPU.
+pub fn shim() -> Shim {
+    Shim::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into())
 }
 
 /// A kernel with its inputs and what the interpreter makes of them.
@@ -46,31 +52,55 @@ impl Reference {
         Ok(Reference { spec: KernelSpec::new(program, unit)?, given, want, tolerances: unit_tolerance(program, unit)? })
     }
 
-    pub fn run(&self, kernel: &MapKernel, config: &KernelConfig, pool: &Pool) -> Result<Tensors, Failure> {
-        let arguments = self.spec.arguments();
+    /// Memory for all arguments in the layouts of a configuration, inputs filled in.
+    fn buffers(&self, config: &KernelConfig) -> Result<Vec<Buffer>, Failure> {
         let mut buffers = Vec::new();
-        for argument in &arguments {
+        for argument in self.spec.arguments() {
             let container = &self.spec.containers[argument.data.as_str()];
-            let natural = Layout::natural(container);
-            let (layout, shape) = (config.layouts.get(&argument.data).unwrap_or(&natural).clone(), self.spec.shape(&argument.data)?);
+            let (layout, shape) = (self.layout(config, &argument.data), self.spec.shape(&argument.data)?);
             let mut buffer = Buffer::of(container, &shape, &layout)?;
             match self.given.get(&argument.data) {
                 Some(array) => buffer.pack(container, &layout, array)?,
                 // All bits set is NaN: what a kernel forgets to write is found.
                 None => buffer.as_mut_slice().fill(0xff),
             }
-            buffers.push((buffer, layout));
+            buffers.push(buffer);
         }
-        let pointers: Vec<*mut u8> = buffers.iter_mut().map(|(b, _)| b.as_mut_ptr()).collect();
+        Ok(buffers)
+    }
+
+    fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
+        config.layouts.get(data).cloned().unwrap_or_else(|| Layout::natural(&self.spec.containers[data]))
+    }
+
+    fn results(&self, config: &KernelConfig, buffers: &[Buffer]) -> Result<Tensors, Failure> {
+        let mut results = Tensors::new();
+        for (argument, buffer) in self.spec.arguments().iter().zip(buffers).filter(|(a, _)| a.access == Access::Write) {
+            let container = &self.spec.containers[argument.data.as_str()];
+            let layout = self.layout(config, &argument.data);
+            results.insert(argument.data.clone(), buffer.unpack(container, &layout, &self.spec.shape(&argument.data)?)?);
+        }
+        Ok(results)
+    }
+
+    pub fn run(&self, kernel: &MapKernel, config: &KernelConfig, pool: &Pool) -> Result<Tensors, Failure> {
+        let mut buffers = self.buffers(config)?;
+        let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr()).collect();
         let context = RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool, deadline: None };
         // SAFETY: one buffer for each argument, in the configuration's layouts.
         assert_eq!(unsafe { kernel.run(&pointers, &context) }?, Completion::Done);
-        let mut results = Tensors::new();
-        for (argument, (buffer, layout)) in arguments.iter().zip(&buffers).filter(|(a, _)| a.access == Access::Write) {
-            let container = &self.spec.containers[argument.data.as_str()];
-            results.insert(argument.data.clone(), buffer.unpack(container, layout, &self.spec.shape(&argument.data)?)?);
+        self.results(config, &buffers)
+    }
+
+    /// Runs a CUDA kernel on the CPU; `order` decides about the order of its threads.
+    pub fn emulate(&self, kernel: &ShimKernel, config: &KernelConfig, order: u64) -> Result<Tensors, Failure> {
+        let mut buffers = self.buffers(config)?;
+        let run = ShimRun { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, order };
+        let unwritten = kernel.run(&self.spec, &mut buffers, &run)?;
+        match unwritten.first() {
+            Some(u) => Err(format!("{} elements of `{}` are not written, the first is {}", u.elements, u.data, u.first).into()),
+            None => self.results(config, &buffers),
         }
-        Ok(results)
     }
 
     /// The worst error of all results in units of what the derivation of tolerances allows, and where it is.

@@ -240,6 +240,31 @@ fn nothing_is_measured_twice() {
 }
 
 #[test]
+fn when_the_time_is_up_twins_of_what_was_measured_are_filed_without_running() {
+    let swept = |twins: u64| {
+        let (mut device, clock) = device();
+        let mut store = store();
+        let budget = Some(Duration::from_millis(2000));
+        let options = SweepOptions { budget, finalists: 0, finalist_share: 0.0, twin_share: 0.5, twins, ..SweepOptions::default() };
+        let report = run(&mut device, &clock, &mut store, options, &NEVER);
+        assert_eq!(report.finish, Finish::Budget);
+        assert!(report.total().adds_up());
+        (report.total(), device.asked.len(), store)
+    };
+    let ((without, asked, _), (with, asked_with, store)) = (swept(0), swept(1000));
+    assert_eq!((asked, without.full, without.raced), (asked_with, with.full, with.raced), "twins cost no run");
+    assert!(with.identical > without.identical, "{with}");
+    let twins: Vec<_> = store.all().filter(|m| matches!(m.outcome, Outcome::Identical)).collect();
+    assert_eq!(twins.len() as u64, with.identical);
+    for twin in twins {
+        let known = |m: &&layouts::Measurement| m.identity == twin.identity && !matches!(m.outcome, Outcome::Identical);
+        assert!(store.of(&twin.key).any(|m| known(&m)), "its time is that of another configuration");
+    }
+    let ((few, _, _), kernels) = (swept(1), 3);
+    assert!(few.identical <= without.identical + kernels);
+}
+
+#[test]
 fn the_smallest_budget_still_leaves_a_choice_for_every_kernel() {
     let (mut device, clock) = device();
     let mut store = store();

@@ -1,6 +1,6 @@
 //! An analysis as tables for a terminal.
 
-use super::{Analysis, Operator, PaperKernel, Refused};
+use super::{Analysis, Kernel, Operator, PaperKernel, Refused};
 use bench::model::FusionRefusal;
 use bench::report::tables;
 use bench::table::{Align, Cell, Table};
@@ -23,10 +23,15 @@ pub fn text(analysis: &Analysis, refusals: bool, colour: bool) -> String {
     };
     section("Operators, one kernel each, masks stored (Gi = 2³⁰, M = 10⁶)", operators(&analysis.operators));
     section("Totals by class", totals(analysis));
-    section("Kernels after fusion, masks computed again", kernels(analysis));
+    section("Kernels after fusion, masks computed again", kernels(&analysis.kernels));
+    section("Compositions: contractions with their neighbours, rows computed again from their statistics", kernels(&analysis.compositions));
     section("Fused kernels of \"Data Movement Is All You Need\"", found(analysis));
     section("Bytes moved in a step, under each definition of the unfused program", movement(analysis));
-    section(if refusals { "Pairs that were not fused" } else { "Neighbours that were not fused" }, refused(analysis, refusals));
+    section("Neighbours of contractions that were not composed", refused(&analysis.composition_refusals, true, refusals));
+    section(
+        if refusals { "Pairs that were not fused" } else { "Neighbours that were not fused" },
+        refused(&analysis.refusals, refusals, refusals),
+    );
     out
 }
 
@@ -86,11 +91,11 @@ fn totals(analysis: &Analysis) -> Table {
     table
 }
 
-fn kernels(analysis: &Analysis) -> Table {
+fn kernels(rows: &[Kernel]) -> Table {
     let first = [("kernel", "", Align::Left), ("class", "", Align::Left)];
     let last = [("covers", "", Align::Left), ("operators", "", Align::Left)];
     let mut table = Table::new(&[&first[..], &VOLUMES[..], &last[..]].concat());
-    for row in &analysis.kernels {
+    for row in rows {
         let mut cells = vec![Cell::text(&row.name), Cell::text(row.class.to_string())];
         cells.extend(volumes(row.flop, row.input_elements, row.output_elements, row.bytes, row.flop_per_byte));
         let covers: Vec<&str> = row.covers.iter().map(|c| c.name()).collect();
@@ -124,23 +129,31 @@ fn found(analysis: &Analysis) -> Table {
 
 fn movement(analysis: &Analysis) -> Table {
     let right = Align::Right;
-    let mut table =
-        Table::new(&[("definition", "", Align::Left), ("unfused", "bytes", right), ("fused", "bytes", right), ("reduction", "%", right)]);
+    let mut table = Table::new(&[
+        ("definition", "", Align::Left),
+        ("unfused", "bytes", right),
+        ("fused", "bytes", right),
+        ("reduction", "%", right),
+        ("composed", "bytes", right),
+        ("reduction", "%", right),
+    ]);
     for row in &analysis.movement {
         table.row(vec![
             Cell::text(&row.definition),
             Cell::number(row.unfused_bytes as f64, 0),
             Cell::number(row.fused_bytes as f64, 0),
             Cell::number(100.0 * row.reduction, 2),
+            Cell::maybe(row.composed_bytes.map(|b| b as f64), 0),
+            Cell::maybe(row.composed_reduction.map(|r| 100.0 * r), 2),
         ]);
     }
     table
 }
 
-fn refused(analysis: &Analysis, all: bool) -> Table {
-    let shown = analysis.refusals.iter().filter(|r| all || r.neighbours);
+fn refused(rows: &[Refused], all: bool, places: bool) -> Table {
+    let shown = rows.iter().filter(|r| all || r.neighbours);
     let reason = |r: &Refused| match &r.origin {
-        Some(origin) if all => format!("{} ({origin})", r.reason),
+        Some(origin) if places => format!("{} ({origin})", r.reason),
         _ => r.reason.clone(),
     };
     let rows: Vec<FusionRefusal> =

@@ -2,7 +2,8 @@
 //!
 //! The unfused view is the baseline of the paper's Table III: its operators, before anything is recomputed, with dropout
 //! masks stored (one element each, written forward and read backward). The fused view is our program without stacked
-//! contractions, masks computed again. `recipes/table-iii.md` compares the baseline with the printed table line by line.
+//! contractions, masks computed again. In the composed view contractions swallow their neighbours, and rows that a softmax
+//! normalizes are computed again from their statistics. `recipes/table-iii.md` compares the baseline with the printed table line by line.
 
 mod covers;
 mod display;
@@ -17,6 +18,7 @@ use sdfg::movement::{Definition, Movement, MovementError, OperatorRow, definitio
 use sdfg::{Class, Pass, Sdfg};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use transforms::recompute::Saved;
 
 /// An operator of the unfused program. Masks count as stored.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,9 +62,13 @@ pub struct MovementRow {
     pub fused_bytes: u64,
     /// `1 − fused / unfused`.
     pub reduction: f64,
+    /// Of the composed program. None where contractions are counted apart: its contractions hold what else there is.
+    pub composed_bytes: Option<u64>,
+    /// `1 − composed / unfused`.
+    pub composed_reduction: Option<f64>,
 }
 
-/// A kernel of the fused program.
+/// A kernel of the fused or composed program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Kernel {
     pub name: String,
@@ -102,6 +108,13 @@ pub struct Analysis {
     pub kernels: Vec<Kernel>,
     /// Pairs of kernels that stayed apart, each with the reason.
     pub refusals: Vec<Refused>,
+    /// Kernels of the composed program in which a contraction has swallowed its neighbours.
+    pub compositions: Vec<Kernel>,
+    /// Neighbours of contractions that stayed apart in the composed program, each with the reason.
+    pub composition_refusals: Vec<Refused>,
+    /// What backward reads from memory in the composed program, and what it computes again.
+    #[serde(skip)]
+    pub saved: Vec<Saved>,
     #[serde(skip)]
     pub program: String,
     #[serde(skip)]
@@ -117,15 +130,22 @@ pub struct Analysis {
 /// Analyses a recipe. With `verify_each`, every patch of the fusion is checked by interpreting the program at small sizes.
 pub fn analyze(recipe: &Recipe, verify_each: bool) -> Result<Analysis, PipelineError> {
     let unfused = programs::differentiated(recipe)?;
-    let (recomputed, _) = transforms::recompute::recompute(&unfused)?;
-    let variant = programs::fused("separate".into(), recomputed, verify_each)?;
+    let (recomputed, saved) = transforms::recompute::recompute(&unfused)?;
+    let variant = programs::fused("separate".into(), recomputed, saved, verify_each)?;
     let operators: Vec<Operator> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);
     let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &occurrences)).collect();
+    let composed = programs::composed(recipe, &[], &|_| true, verify_each)?;
+    let compositions = movement(&composed.program).map_err(fault)?.into_iter().filter(|m| composed.compositions.contains(&m.name));
+    let by_fusion = definitions(&unfused, &variant.program).map_err(fault)?;
+    let by_composition = definitions(&unfused, &composed.program).map_err(fault)?;
     Ok(Analysis {
         totals: totals(&operators),
-        movement: definitions(&unfused, &variant.program).map_err(fault)?.into_iter().flat_map(movement_rows).collect(),
-        refusals: refusals(&variant),
+        movement: by_fusion.into_iter().zip(by_composition).flat_map(|(fused, composed)| movement_rows(fused, &composed)).collect(),
+        refusals: refusals(&variant, "fusion"),
+        compositions: compositions.map(|m| kernel(m, &occurrences)).collect(),
+        composition_refusals: refusals(&composed, "composition"),
+        saved: composed.saved,
         operators,
         kernels,
         program: recipe.program.name.clone(),
@@ -190,24 +210,28 @@ fn totals(operators: &[Operator]) -> Totals {
 }
 
 /// A definition with contractions, and the same without them.
-fn movement_rows(found: Definition) -> [MovementRow; 2] {
+fn movement_rows(found: Definition, composed: &Definition) -> [MovementRow; 2] {
     [
         MovementRow {
             definition: format!("{}, contractions included", found.definition),
             unfused_bytes: found.unfused_bytes,
             fused_bytes: found.fused_bytes,
             reduction: found.reduction,
+            composed_bytes: Some(composed.fused_bytes),
+            composed_reduction: Some(composed.reduction),
         },
         MovementRow {
             definition: format!("{}, contractions apart", found.definition),
             unfused_bytes: found.unfused_bytes.saturating_sub(found.unfused_contraction_bytes),
             fused_bytes: found.fused_bytes.saturating_sub(found.fused_contraction_bytes),
             reduction: found.reduction_without_contractions,
+            composed_bytes: None,
+            composed_reduction: None,
         },
     ]
 }
 
-fn refusals(variant: &programs::Variant) -> Vec<Refused> {
+fn refusals(variant: &programs::Variant, transform: &str) -> Vec<Refused> {
     let mut touched: BTreeMap<String, (Vec<String>, Vec<String>)> = BTreeMap::new();
     for (_, state) in variant.program.states() {
         for (node, unit) in state.units() {
@@ -221,7 +245,7 @@ fn refusals(variant: &programs::Variant) -> Vec<Refused> {
         others.iter().any(|data| reads.contains(data) || writes.contains(data))
     };
     let mut found = Vec::new();
-    for refusal in &variant.refusals {
+    for refusal in variant.refusals.iter().filter(|r| r.transform == transform) {
         if let [first, second] = refusal.units.as_slice() {
             let (reason, origin) = (refusal.reason.to_string(), refusal.origin.as_ref().map(ToString::to_string));
             found.push(Refused { neighbours: meet(first, second), first: first.clone(), second: second.clone(), reason, origin });

@@ -13,7 +13,8 @@ pub struct Analyze {
     /// Print JSON instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// Interpret the program at small sizes before and after every fusion, and stop where they differ.
+    /// Interpret the program at small sizes before and after every fusion, and stop where they differ: the smallest program
+    /// that shows it is saved under target/memlet.
     #[arg(long)]
     pub verify_each: bool,
     /// Print only the fused program: as Graphviz DOT, or in the text form.

@@ -4,6 +4,7 @@ use crate::pipeline::PipelineError;
 use bench::Machine;
 use clap::Args;
 use kernels::Toolchain;
+use kernels::device::cuda::{self, Driver, Nvrtc};
 use serde::Serialize;
 
 #[derive(Args)]
@@ -13,13 +14,6 @@ pub struct DevicesArgs {
     json: bool,
 }
 
-/// What CUDA kernels will need: libraries of the driver and of the toolkit, under the names that they are found by.
-const CUDA: [(&str, &[&str]); 3] = [
-    ("libcuda.so.1", &["libcuda.so.1"]),
-    ("libnvrtc.so", &["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"]),
-    ("libcublasLt.so", &["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"]),
-];
-
 #[derive(Serialize)]
 struct Devices {
     machine: Machine,
@@ -27,6 +21,7 @@ struct Devices {
     vector: Vec<&'static str>,
     compiler: Option<Compiler>,
     cuda: Vec<Library>,
+    gpus: Gpus,
 }
 
 #[derive(Serialize)]
@@ -41,6 +36,30 @@ struct Compiler {
 struct Library {
     name: &'static str,
     found: bool,
+    /// Where, unless the system's loader finds it.
+    folder: Option<String>,
+    /// What to do where it is missing.
+    advice: Option<&'static str>,
+}
+
+/// The parts of CUDA that were found and can be used.
+#[derive(Serialize, Default)]
+struct Gpus {
+    /// Version of CUDA that the driver runs, and that the run-time compiler is of.
+    driver: Option<String>,
+    compiler: Option<String>,
+    gpus: Vec<Gpu>,
+    /// Why there is no GPU.
+    missing: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Gpu {
+    number: i32,
+    name: String,
+    capability: String,
+    bytes: usize,
+    processors: u32,
 }
 
 impl DevicesArgs {
@@ -53,8 +72,7 @@ impl DevicesArgs {
             version: t.version.clone(),
             cache: t.cache.display().to_string(),
         });
-        let cuda = CUDA.map(|(name, names)| Library { name, found: names.iter().any(|n| loads(n)) }).into();
-        let devices = Devices { machine: Machine::here(), vector: vector(), compiler, cuda };
+        let devices = Devices { machine: Machine::here(), vector: vector(), compiler, cuda: libraries(), gpus: gpus() };
         if self.json {
             println!("{}", serde_json::to_string(&devices).map_err(|e| PipelineError::Internal(e.to_string()))?);
         } else {
@@ -65,10 +83,30 @@ impl DevicesArgs {
     }
 }
 
-/// Whether the system finds the library.
-fn loads(name: &str) -> bool {
-    // SAFETY: these are libraries of the system's vendor; their initialisers are meant to run in any process.
-    unsafe { libloading::Library::new(name) }.is_ok()
+/// What CUDA kernels and contractions need.
+fn libraries() -> Vec<Library> {
+    let each = |library: cuda::Library| {
+        let found = library.load();
+        let folder = found.as_ref().ok().and_then(|f| f.as_ref().map(|f| f.display().to_string()));
+        Library { name: library.name(), found: found.is_ok(), folder, advice: found.is_err().then(|| library.advice()) }
+    };
+    cuda::Library::ALL.map(each).into()
+}
+
+fn gpus() -> Gpus {
+    let version = |(major, minor): (i32, i32)| format!("{major}.{minor}");
+    let compiler = Nvrtc::find().ok().map(|n| version(n.version));
+    match Driver::find() {
+        Err(e) => Gpus { compiler, missing: Some(e.to_string()), ..Gpus::default() },
+        Ok(driver) => {
+            Gpus { driver: Some(version(driver.version)), compiler, gpus: driver.gpus.into_iter().map(gpu).collect(), missing: None }
+        }
+    }
+}
+
+fn gpu(gpu: cuda::Gpu) -> Gpu {
+    let capability = format!("{}.{}", gpu.capability / 10, gpu.capability % 10);
+    Gpu { number: gpu.number, name: gpu.name, capability, bytes: gpu.memory, processors: gpu.processors }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -108,8 +146,22 @@ fn text(devices: &Devices) -> String {
         None => lines.push("compiler  missing".into()),
     }
     for library in &devices.cuda {
-        lines.push(format!("CUDA      {}: {}", library.name, if library.found { "found" } else { "not found" }));
+        lines.push(match (&library.folder, library.advice) {
+            (Some(folder), _) => format!("CUDA      {}: found in {folder}", library.name),
+            (None, None) => format!("CUDA      {}: found", library.name),
+            (None, Some(advice)) => format!("CUDA      {}: not found; {advice}", library.name),
+        });
     }
-    lines.push("Kernels are made for the CPU only so far.".into());
+    let Gpus { driver, compiler, gpus, missing } = &devices.gpus;
+    if let Some(version) = compiler {
+        lines.push(format!("NVRTC     {version}"));
+    }
+    if let Some(version) = driver {
+        lines.push(format!("driver    CUDA {version}"));
+    }
+    lines.extend(gpus.iter().map(|g| {
+        format!("GPU {}     {}, compute capability {}, {} processors, {} bytes", g.number, g.name, g.capability, g.processors, g.bytes)
+    }));
+    lines.extend(missing.iter().map(|m| format!("GPU       {m}")));
     lines.join("\n") + "\n"
 }

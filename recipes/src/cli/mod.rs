@@ -10,6 +10,8 @@ mod progress;
 mod report;
 mod run;
 mod solve;
+mod sweep;
+mod tensors;
 
 use crate::load::{Recipe, load_as};
 use crate::pipeline::PipelineError;
@@ -41,7 +43,7 @@ enum Command {
     /// Fuse, sweep, select, verify, time, and report
     Optimize(optimize::OptimizeArgs),
     /// Measure only; resumes where it stopped
-    Sweep(optimize::SweepArgs),
+    Sweep(sweep::SweepArgs),
     /// Choose again from stored measurements
     Solve(solve::SolveArgs),
     /// Run and time a plan against its baselines; tensors in and out

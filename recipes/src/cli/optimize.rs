@@ -1,59 +1,20 @@
-//! `memlet optimize` and `memlet sweep`.
+//! `memlet optimize`: the whole way from a recipe to a plan and its report.
 
-use super::progress::SweepProgress;
-use super::{INTERRUPT, RecipeArgs, command_line, default_out, device, duration};
-use super::{cells, table};
+use super::sweep::{Coverage, MeasureArgs, coverage, coverages};
+use super::{cells, command_line, duration, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
-use crate::pipeline::ledger::Ledger;
-use crate::pipeline::optimize::{Sweeps, baselines, choose, plan, sweep_all, time_whole, verify_full, verify_small};
-use crate::pipeline::plan::Plan;
-use crate::pipeline::programs::{Programs, programs};
+use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small};
+use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::report::{self, Finished};
-use crate::pipeline::sweep::Sweeping;
 use crate::pipeline::tensors::drawn;
-use bench::table::Table;
 use bench::unit::significant;
 use clap::Args;
 use kernels::Toolchain;
-use kernels::device::cpu::Pool;
-use layouts::candidates::Shard;
-use layouts::{Finish, Store};
+use layouts::{Finish, Method, Selection};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-#[derive(Args)]
-pub struct MeasureArgs {
-    #[command(flatten)]
-    pub recipe: RecipeArgs,
-    /// Time for measuring; the most promising configurations come first
-    #[arg(long, value_parser = duration, default_value = "3m")]
-    pub budget: Duration,
-    /// Measure the whole space, however long that takes; resumable
-    #[arg(long, conflicts_with = "budget")]
-    pub exhaustive: bool,
-    /// Measure only a part of the space, e.g. 2/8; merge the records afterwards
-    #[arg(long, value_parser = shard, default_value = "1/1")]
-    pub shard: Shard,
-    /// Worker threads; 0 is one for each core
-    #[arg(long, default_value_t = 0)]
-    pub threads: usize,
-    /// Folder for everything that is written [default: target/memlet/MODEL]
-    #[arg(long)]
-    pub out: Option<PathBuf>,
-    /// Records of measurements [default: OUT/records.jsonl]
-    #[arg(long)]
-    pub records: Option<PathBuf>,
-    /// Interpret a shrunken program before and after every patch
-    #[arg(long)]
-    pub verify_each: bool,
-}
-
-#[derive(Args)]
-pub struct SweepArgs {
-    #[command(flatten)]
-    pub measure: MeasureArgs,
-}
 
 #[derive(Args)]
 pub struct OptimizeArgs {
@@ -64,166 +25,164 @@ pub struct OptimizeArgs {
     pub timing: Duration,
 }
 
-fn shard(text: &str) -> Result<Shard, String> {
-    let wrong = || "write PART/PARTS, e.g. 2/8".to_string();
-    let (part, parts) = text.split_once('/').ok_or_else(wrong)?;
-    let (part, parts): (u64, u64) = (part.parse().map_err(|_| wrong())?, parts.parse().map_err(|_| wrong())?);
-    if part < 1 || part > parts {
-        return Err(wrong());
-    }
-    Ok(Shard { index: part - 1, of: parts })
+/// What `memlet optimize --json` prints.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    finish: Finish,
+    coverage: Vec<Coverage<'a>>,
+    stored: usize,
+    /// Empty if the plan of an earlier run stands.
+    choices: Vec<Choice<'a>>,
+    verified: Vec<Verified>,
+    timed: Vec<Whole>,
+    /// Name of the fastest candidate.
+    winner: Option<String>,
+    plan: Option<PathBuf>,
+    report: Option<PathBuf>,
 }
 
-/// A recipe that was swept, and what for.
-pub struct Session {
-    pub programs: Programs,
-    pub pool: Pool,
-    pub toolchain: Toolchain,
-    pub store: Store,
-    pub out: PathBuf,
+#[derive(Serialize)]
+struct Choice<'a> {
+    program: &'a str,
+    method: Method,
+    predicted_ms: f64,
+    sum_of_minima_ms: f64,
+    above_minima: f64,
+    proven: bool,
+    gap: f64,
 }
 
-impl MeasureArgs {
-    fn budget(&self) -> Option<Duration> {
-        (!self.exhaustive).then_some(self.budget)
-    }
+#[derive(Serialize)]
+struct Verified {
+    plan: String,
+    against: String,
+    /// Largest error ÷ derived tolerance.
+    worst: f64,
+}
 
-    pub fn open(&self) -> Result<Session, PipelineError> {
-        let recipe = self.recipe.load()?;
-        let programs = programs(&recipe, self.verify_each)?;
-        let (pool, toolchain) = device(self.threads)?;
-        let out = self.out.clone().unwrap_or_else(|| default_out(&recipe, &self.recipe));
-        std::fs::create_dir_all(&out).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })?;
-        let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
-        let store = Store::open(&records)?;
-        Ok(Session { programs, pool, toolchain, store, out })
-    }
+#[derive(Serialize)]
+struct Whole {
+    plan: String,
+    forward_ms: f64,
+    backward_ms: f64,
+    step_ms: f64,
+    step_samples_ms: Vec<f64>,
+    predicted_ms: f64,
+    peak_bytes: u64,
+}
 
-    pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
-        let mut bar = SweepProgress::new(self.budget());
-        let mut ledger = Ledger::open(&session.out);
-        let sweeps = {
-            let mut progress = |program: &str, p: &layouts::Progress| bar.told(program, p);
-            let mut with = Sweeping {
-                pool: &session.pool,
-                toolchain: &session.toolchain,
-                store: &mut session.store,
-                interrupt: &INTERRUPT,
-                shard: self.shard,
-                ledger: &mut ledger,
-                progress: &mut progress,
-            };
-            sweep_all(&session.programs, self.budget(), &mut with)?
-        };
-        bar.finish();
-        Ok(sweeps)
+fn median(samples: &[f64]) -> f64 {
+    layouts::record::median(samples).unwrap_or(f64::NAN)
+}
+
+impl<'a> Choice<'a> {
+    fn of(program: &'a str, s: &Selection) -> Self {
+        Choice {
+            program,
+            method: s.method,
+            predicted_ms: s.total_ms,
+            sum_of_minima_ms: s.sum_of_minima_ms,
+            above_minima: s.above_minima(),
+            proven: s.proven,
+            gap: s.gap,
+        }
     }
 }
 
-/// What came of every configuration, by program.
-fn coverage(sweeps: &Sweeps) -> Table {
-    let mut rows =
-        table(&["program", "kernels", "enumerated", "identical", "bounded out", "raced", "full", "wrong", "failed", "not reached"]);
-    for swept in sweeps.variants.iter().chain([&sweeps.unfused]) {
-        let t = swept.report.total();
-        let counts = [t.enumerated, t.identical, t.bounded, t.raced, t.full, t.mismatch, t.failed, t.not_reached];
-        let mut row = vec![swept.name.clone(), swept.kernels.len().to_string()];
-        row.extend(counts.iter().map(u64::to_string));
-        rows.row(cells(row));
-    }
-    rows
-}
-
-impl SweepArgs {
-    pub fn run(&self) -> Result<(), PipelineError> {
-        let mut session = self.measure.open()?;
-        let sweeps = self.measure.sweep(&mut session)?;
-        print!("{}", coverage(&sweeps).text(bench::table::colour()));
-        println!("{} measurements in {}", session.store.all().count(), session.out.display());
-        Ok(())
+impl Whole {
+    fn of(timed: &Timed, candidate: &Candidate) -> Self {
+        Whole {
+            plan: timed.name.clone(),
+            forward_ms: median(&timed.forward_ms),
+            backward_ms: median(&timed.backward_ms),
+            step_ms: median(&timed.step.samples),
+            step_samples_ms: timed.step.samples.clone(),
+            predicted_ms: candidate.predicted_ms,
+            peak_bytes: timed.memory.actual_bytes,
+        }
     }
 }
 
 impl OptimizeArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
+        let say = |text: String| self.measure.say(&(text + "\n"));
         let mut session = self.measure.open()?;
-        let known = session.store.all().count();
         let sweeps = self.measure.sweep(&mut session)?;
-        print!("{}", coverage(&sweeps).text(bench::table::colour()));
+        self.measure.table(&coverage(&sweeps));
+        let stored = session.store.all().count();
+        let mut outcome = Outcome {
+            finish: sweeps.finish,
+            coverage: coverages(&sweeps),
+            stored,
+            choices: vec![],
+            verified: vec![],
+            timed: vec![],
+            winner: None,
+            plan: None,
+            report: None,
+        };
         if sweeps.finish == Finish::Interrupted {
-            println!("interrupted; what was measured is kept, the same command goes on from here");
-            return Ok(());
+            say("interrupted; what was measured is kept, the same command goes on from here".into());
+            return self.done(&outcome);
+        }
+        let path = session.out.join("plan.json");
+        let learned = session.store.learned();
+        if session.ledger.settled(learned)
+            && let Ok(plan) = Plan::read(&path)
+            && session.programs.variants.iter().any(|v| v.program == plan.chosen.program)
+        {
+            say(format!("\nnothing new was measured within the budget: {} stands; a longer --budget measures more", path.display()));
+            say(format!("time it again with: memlet run {}", path.display()));
+            outcome.winner = Some(plan.chosen.name);
+            outcome.plan = Some(path);
+            return self.done(&outcome);
         }
         let choices = choose(&sweeps, &session.store)?;
+        outcome.choices = choices.iter().flat_map(|c| c.selections.iter().map(|s| Choice::of(&sweeps.variants[c.swept].name, s))).collect();
         let mut rows = table(&["program", "method", "predicted ms", "above minima", "proven"]);
-        for choice in &choices {
-            for s in &choice.selections {
-                let above = format!("{:.1}%", 100.0 * s.above_minima());
-                rows.row(cells(vec![
-                    sweeps.variants[choice.swept].name.clone(),
-                    s.method.to_string(),
-                    significant(s.total_ms),
-                    above,
-                    if s.proven { "yes".into() } else { format!("gap {:.1}%", 100.0 * s.gap) },
-                ]));
-            }
+        for c in &outcome.choices {
+            rows.row(cells(vec![
+                c.program.to_string(),
+                c.method.to_string(),
+                significant(c.predicted_ms),
+                format!("{:.1}%", 100.0 * c.above_minima),
+                if c.proven { "yes".into() } else { format!("gap {:.1}%", 100.0 * c.gap) },
+            ]));
         }
-        print!("\n{}", rows.text(bench::table::colour()));
+        say(String::new());
+        self.measure.table(&rows);
 
-        // The best choices and the baselines, as wholes.
-        let mut candidates = Vec::new();
-        for choice in &choices {
-            let swept = &sweeps.variants[choice.swept];
-            candidates.push(swept.candidate(&choice.selections[0]));
-        }
-        let best = &sweeps.variants[choices[0].swept];
-        for (n, selection) in best.top(&session.store, 3)?.iter().enumerate().skip(1) {
-            let mut candidate = best.candidate(selection);
-            candidate.name = format!("{} · exact, choice {}", best.name, n + 1);
-            candidates.push(candidate);
-        }
-        candidates.truncate(5);
-        let path = session.out.join("plan.json");
-        if session.store.all().count() == known
-            && let Ok(plan) = Plan::read(&path)
-            && candidates.iter().any(|c| c.configuration == plan.chosen.configuration)
-        {
-            println!("\nnothing new was measured within the budget: {} stands; --budget with a longer time measures more", path.display());
-            println!("time it again with: memlet run {}", path.display());
-            return Ok(());
-        }
+        let mut candidates = contenders(&sweeps, &choices, &session.store)?;
         let contenders = candidates.len();
         let baselines = baselines(&sweeps, &session.store)?;
         let tensors = drawn(&session.programs.operators, 1)?;
+        let mut verified = |name: &str, found: crate::pipeline::optimize::Verification| {
+            say(format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
+            outcome.verified.push(Verified { plan: name.to_string(), worst: found.worst(), against: found.against });
+        };
         for candidate in candidates.iter().chain(&baselines) {
-            let small = verify_small(candidate, &session.programs.operators, &session.pool, &session.toolchain)?;
-            println!("verified {} against {}: worst error {:.3} of tolerance", candidate.name, small.against, small.worst());
+            verified(&candidate.name, verify_small(candidate, &session.programs.operators, &session.pool, &session.toolchain)?);
         }
         let full = verify_full(&candidates[0], &baselines[0], &tensors, &session.pool, &session.toolchain)?;
-        println!("verified {} against {}: worst error {:.3} of tolerance", candidates[0].name, full.against, full.worst());
+        verified(&candidates[0].name, full);
         candidates.extend(baselines.iter().cloned());
         let timed = time_whole(&candidates, &tensors, &session.pool, &session.toolchain, self.timing)?;
+        outcome.timed = timed.iter().zip(&candidates).map(|(t, c)| Whole::of(t, c)).collect();
         let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
-        let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
-        for (t, c) in timed.iter().zip(&candidates) {
-            rows.row(cells(vec![
-                t.name.clone(),
-                significant(median(&t.forward_ms)),
-                significant(median(&t.backward_ms)),
-                significant(median(&t.step.samples)),
-                significant(c.predicted_ms),
-                significant(t.memory.actual_bytes as f64 / 1e6),
-            ]));
+        for t in &outcome.timed {
+            let mut row = vec![t.plan.clone()];
+            row.extend([t.forward_ms, t.backward_ms, t.step_ms, t.predicted_ms, t.peak_bytes as f64 / 1e6].map(significant));
+            rows.row(cells(row));
         }
-        print!("\n{}", rows.text(bench::table::colour()));
-        let measured = |n: &usize| median(&timed[*n].step.samples);
-        let Some(winner) = (0..contenders).min_by(|a, b| measured(a).total_cmp(&measured(b))) else { return Ok(()) };
+        say(String::new());
+        self.measure.table(&rows);
+        let measured = |n: &usize| outcome.timed[*n].step_ms;
+        let Some(winner) = (0..contenders).min_by(|a, b| measured(a).total_cmp(&measured(b))) else { return self.done(&outcome) };
         for n in contenders..timed.len() {
             if let Ok(ratio) = timed[winner].step.speedup_over(&timed[n].step) {
-                println!(
-                    "{} ÷ {}: {:.3} (95% interval {:.3} to {:.3})",
-                    timed[n].name, timed[winner].name, ratio.median, ratio.interval.lower, ratio.interval.upper
-                );
+                let (median, interval) = (ratio.median, ratio.interval);
+                let (other, own) = (&timed[n].name, &timed[winner].name);
+                say(format!("{other} ÷ {own}: {median:.3} (95% interval {:.3} to {:.3})", interval.lower, interval.upper));
             }
         }
         let overrides = self.measure.recipe.sizes.iter().cloned().collect();
@@ -237,7 +196,7 @@ impl OptimizeArgs {
         );
         plan.write(&path)?;
         write_kernels(&session.out.join("kernels"), &plan, &session.toolchain)?;
-        println!("plan: {}", path.display());
+        say(format!("plan: {}", path.display()));
         let finished = Finished {
             analysis: &analyze(&self.measure.recipe.load()?, false)?,
             programs: &session.programs,
@@ -251,9 +210,33 @@ impl OptimizeArgs {
             toolchain: &session.toolchain,
         };
         report::write(&session.out, &report::build(&finished)?, &session.store)?;
-        println!("report: {}", session.out.join("report.html").display());
+        session.ledger.settle(learned)?;
+        let page = session.out.join("report.html");
+        say(format!("report: {}", page.display()));
+        outcome.winner = Some(candidates[winner].name.clone());
+        (outcome.plan, outcome.report) = (Some(path), Some(page));
+        self.done(&outcome)
+    }
+
+    fn done(&self, outcome: &Outcome) -> Result<(), PipelineError> {
+        if self.measure.json {
+            println!("{}", serde_json::to_string(outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
+        }
         Ok(())
     }
+}
+
+/// What is timed as wholes: the best choice for every way of stacking, and the next best for the best way; five at most.
+fn contenders(sweeps: &Sweeps, choices: &[Choices], store: &layouts::Store) -> Result<Vec<Candidate>, PipelineError> {
+    let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
+    let mut candidates: Vec<Candidate> = choices.iter().map(exact).collect();
+    let Some(best) = choices.first().map(|c| &sweeps.variants[c.swept]) else { return Ok(candidates) };
+    for (n, selection) in best.top(store, 3)?.iter().enumerate().skip(1) {
+        let name = format!("{} · exact, choice {}", best.name, n + 1);
+        candidates.push(Candidate { name, ..best.candidate(selection) });
+    }
+    candidates.truncate(5);
+    Ok(candidates)
 }
 
 /// The generated code of a plan, one file for each kernel.

@@ -1,6 +1,7 @@
 //! `memlet run`: a plan on real tensors.
 
 use super::device;
+use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::accuracy::{self, accuracy, oracle};
@@ -10,7 +11,6 @@ use crate::pipeline::plan::Plan;
 use crate::pipeline::tensors;
 use bench::unit::significant;
 use clap::Args;
-use sdfg::interpret::Run;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,21 +18,8 @@ use std::time::Duration;
 pub struct RunArgs {
     /// plan.json of `memlet optimize`
     plan: PathBuf,
-    /// Inputs and parameters, .safetensors or .npz; drawn from the seed otherwise
-    #[arg(long)]
-    inputs: Option<PathBuf>,
-    /// Where outputs and gradients go, .safetensors or .npz
-    #[arg(long)]
-    outputs: Option<PathBuf>,
-    /// Seed of dropout's masks, and of tensors that are drawn
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Number of the step: other steps have other masks
-    #[arg(long, default_value_t = 0)]
-    step: u64,
-    /// Keep every element
-    #[arg(long)]
-    no_dropout: bool,
+    #[command(flatten)]
+    tensors: TensorArgs,
     /// Worker threads; 0 is one for each core
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -55,21 +42,18 @@ impl RunArgs {
         let plan = Plan::read(&self.plan)?;
         let (pool, toolchain) = device(self.threads)?;
         let program = &plan.chosen.program;
-        let given = match &self.inputs {
-            Some(path) => tensors::read(path, program)?,
-            None => tensors::drawn(program, self.seed)?,
-        };
+        let given = self.tensors.given(program)?;
         let mut errors = None;
-        if self.outputs.is_some() || self.accuracy {
+        if self.tensors.outputs.is_some() || self.accuracy {
             let mut execution = Execution::new(program, &plan.chosen.configuration, &toolchain)?;
             execution.load(&given)?;
-            execution.step(&pool, self.seed, self.step, !self.no_dropout)?;
+            let run = self.tensors.run();
+            execution.step(&pool, run.seed, run.step, run.dropout)?;
             let results = execution.results()?;
-            if let Some(path) = &self.outputs {
+            if let Some(path) = &self.tensors.outputs {
                 tensors::write(path, &results, program)?;
             }
             if self.accuracy {
-                let run = Run { seed: self.seed, step: self.step, dropout: !self.no_dropout };
                 errors = Some(accuracy(&results, &oracle(&plan.recipe()?, &given, &run)?));
             }
         }

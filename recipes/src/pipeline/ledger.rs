@@ -13,6 +13,9 @@ pub struct Ledger {
     #[serde(skip)]
     path: PathBuf,
     seconds: BTreeMap<String, f64>,
+    /// What the records had learned when the plan was written.
+    #[serde(default)]
+    settled: Option<usize>,
 }
 
 /// Programs are told apart by the kernels they are made of.
@@ -40,6 +43,21 @@ impl Ledger {
 
     pub fn spend(&mut self, program: &Program, time: Duration) -> Result<(), PipelineError> {
         *self.seconds.entry(entry(program)).or_default() += time.as_secs_f64();
+        self.write()
+    }
+
+    /// Whether the plan of this folder rests on all that is stored: then it was chosen, verified and timed already.
+    pub fn settled(&self, learned: usize) -> bool {
+        self.settled == Some(learned)
+    }
+
+    /// Tells that the plan of this folder was chosen from all that the records have learned.
+    pub fn settle(&mut self, learned: usize) -> Result<(), PipelineError> {
+        self.settled = Some(learned);
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), PipelineError> {
         let text = serde_json::to_string_pretty(self).map_err(|e| PipelineError::Internal(e.to_string()))?;
         bench::atomic::write(&self.path, text.as_bytes())
             .map_err(|e| PipelineError::Plan { file: self.path.display().to_string(), why: e.to_string() })
@@ -61,6 +79,8 @@ mod tests {
         again.spend(&program, Duration::from_secs(50))?;
         assert_eq!(Ledger::open(folder.path()).left(&program, budget), Some(Duration::ZERO));
         assert_eq!(Ledger::open(folder.path()).left(&program, None), None);
+        again.settle(7)?;
+        assert!(Ledger::open(folder.path()).settled(7) && !Ledger::open(folder.path()).settled(8));
         Ok(())
     }
 }

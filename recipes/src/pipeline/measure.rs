@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 const SEED: u64 = 1;
 
+/// Milliseconds after which two samples of a configuration are enough: what is chosen gets fresh ones.
+const LONG_MS: f64 = 500.0;
+
 /// A kernel of the program together with its configurations: what the sweep enumerates.
 pub struct SweptKernel {
     pub spec: KernelSpec,
@@ -308,6 +311,9 @@ impl Bench for CpuBench<'_> {
         let Some(Expected { spec, inputs, outputs, tolerances }) = self.expected.get(name) else {
             return Err(Fault::Configuration(format!("there is no kernel `{name}`")));
         };
+        // Tiles shrink with the sizes, so that there are several of them here as well.
+        let scaled = self.kernels.get(name).map(|kernel| kernels::tiles::scaled(config, &kernel.spec, spec));
+        let config = scaled.as_ref().unwrap_or(config);
         let mut buffers = Vec::new();
         let arguments = spec.arguments();
         for argument in &arguments {
@@ -346,31 +352,32 @@ impl Bench for CpuBench<'_> {
         let pointers = self.memory(name, sizes)?;
         let fault = |e: KernelError| Fault::Configuration(e.to_string());
         let mut samples = Vec::new();
-        // The first run warms caches and pages; it counts only against giving up.
-        let mut warm = false;
+        // The first run warms caches and pages: it is no sample, but two runs beyond the limit in a row end the race.
+        let limit = give_up.as_secs_f64() * 1e3;
+        let mut first = None;
         let mut total = 0.0;
         loop {
-            // Twice the limit: one slow run on a shared machine proves nothing.
-            let context = self.context(Instant::now().checked_add(give_up.saturating_mul(2)));
+            // Half as much again: one slow run on a shared machine proves nothing.
+            let context = self.context(Instant::now().checked_add(give_up.saturating_mul(3) / 2));
             let start = Instant::now();
             // SAFETY: one buffer for each argument, as large as its container in its layout.
             let completion = unsafe { executable.run(&pointers, &context) }.map_err(fault)?;
-            let elapsed = start.elapsed();
-            let ms = elapsed.as_secs_f64() * 1e3;
+            let ms = start.elapsed().as_secs_f64() * 1e3;
             if completion == Completion::DeadlineExceeded {
                 return Ok(Timing::ExceededAfter(ms));
             }
             total += ms;
-            if warm {
+            if first.is_some() {
                 samples.push(ms);
             }
-            warm = true;
+            let warm_up = *first.get_or_insert(ms);
             let fastest = samples.iter().copied().fold(f64::INFINITY, f64::min);
-            if samples.len() >= 2 && fastest > give_up.as_secs_f64() * 1e3 {
-                return Ok(Timing::ExceededAfter(fastest));
+            let slow = if samples.len() == 1 { warm_up.min(fastest) } else { fastest };
+            if !samples.is_empty() && slow > limit {
+                return Ok(Timing::ExceededAfter(slow));
             }
             let enough = samples.len() >= self.samples && total >= self.sample_ms;
-            if enough || samples.len() >= 200 || (samples.len() >= 2 && total > 1000.0) {
+            if enough || samples.len() >= 200 || (samples.len() >= 2 && total > LONG_MS) {
                 return Ok(Timing::Samples(samples));
             }
         }

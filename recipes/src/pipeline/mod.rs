@@ -1,6 +1,7 @@
 //! From a recipe to a measured, verified, reported plan.
 
 pub mod accuracy;
+pub mod counterexample;
 pub mod execute;
 pub mod ledger;
 pub mod measure;

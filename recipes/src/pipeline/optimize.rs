@@ -2,12 +2,12 @@
 
 use super::execute::{Execution, PeakMemory};
 use super::plan::{Candidate, FORMAT, Plan};
-use super::programs::{Programs, shrunken};
+use super::programs::{Programs, Variant, shrunken};
 use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
 use super::{PipelineError, accuracy, tensors};
 use bench::protocol::{Contender, Protocol, Timing};
-use kernels::Toolchain;
 use kernels::device::cpu::Pool;
+use kernels::{KernelSpec, Toolchain};
 use layouts::{Finish, Method, Selection, Store};
 use ndarray::ArrayD;
 use sdfg::interpret::{Run, Tensors, interpret};
@@ -27,15 +27,20 @@ pub struct Sweeps {
     pub finish: Finish,
 }
 
-/// Sweeps all programs. The first variant has the most to measure; later ones find the kernels they share in the store.
+/// Sweeps all programs. Later ones find the kernels that they share with earlier ones in the store.
 pub fn sweep_all(programs: &Programs, budget: Option<Duration>, with: &mut Sweeping) -> Result<Sweeps, PipelineError> {
-    let others = programs.variants.len().saturating_sub(1) as f64;
-    let share = |first: bool| if first { 0.5 } else { 0.3 / others.max(1.0) };
+    // Composed programs win most often, and have kernels of their own; stacked ones share most with the separate one.
+    let kind = |variant: &Variant, n: usize| match () {
+        () if !variant.compositions.is_empty() => 0.45,
+        () if n == 0 => 0.2,
+        () => 0.15,
+    };
+    let kinds: Vec<f64> = programs.variants.iter().enumerate().map(|(n, v)| kind(v, n)).collect();
     let mut variants = Vec::new();
     let mut finish = Finish::Exhausted;
-    // The variant with everything stacked comes first in the budget: it wins most often.
-    for (n, variant) in programs.variants.iter().enumerate() {
-        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share(n == 0))), with)?;
+    for (variant, share) in programs.variants.iter().zip(&kinds) {
+        let alike = kinds.iter().filter(|k| *k == share).count() as f64;
+        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share / alike)), with)?;
         finish = worse(finish, swept.report.finish);
         variants.push(swept);
     }
@@ -122,7 +127,8 @@ pub fn time_whole(
         execution.load(tensors)?;
         lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
     }
-    let protocol = Protocol { budget: limit, ..Protocol::default() };
+    // A step of a large program takes a second: few rounds of all candidates fill the limit already.
+    let protocol = Protocol { warmup: 1, least: 3, budget: limit, ..Protocol::default() };
     let timings = {
         let mut contenders: Vec<Contender<PipelineError>> = candidates
             .iter()
@@ -178,7 +184,14 @@ impl Verification {
 pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, toolchain: &Toolchain) -> Result<Verification, PipelineError> {
     let (program, reference) = (shrunken(&candidate.program), shrunken(operators));
     let tensors = tensors::drawn(&reference, 1)?;
-    let mut execution = Execution::new(&program, &candidate.configuration, toolchain)?;
+    let mut configuration = candidate.configuration.clone();
+    for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {
+        if let Some(config) = configuration.kernels.get_mut(whole.name()) {
+            let (whole, small) = (KernelSpec::new(&candidate.program, whole)?, KernelSpec::new(&program, small)?);
+            *config = kernels::tiles::scaled(config, &whole, &small);
+        }
+    }
+    let mut execution = Execution::new(&program, &configuration, toolchain)?;
     execution.load(&tensors)?;
     execution.step(pool, 1, 0, true)?;
     let got = execution.results()?;
@@ -243,44 +256,36 @@ fn norm_bound(dtype: Dtype, steps: u64) -> f64 {
     dtype.roundoff() * (2.0 * steps as f64).sqrt()
 }
 
-/// Every result against its reference. The tolerance is that of a chain of operators, each reducing over at most the
-/// largest reduction of the program and each stored in the program's coarsest type: errors of one operator are inputs of
-/// the next, so they add up over the depth.
-/// Programs that decide by comparing values are held to [`kink_bound`] where single elements jumped; those that store in
-/// less than they sum in are held to [`norm_bound`] besides, at sizes that are large enough for it.
+/// Every result against its reference, within the tolerance of the chain of units that it depends on
+/// ([`tolerance::program_tolerances`]). Programs that decide by comparing values are held to [`kink_bound`] where single
+/// elements jumped; those that store in less than they sum in are held to [`norm_bound`] besides, at sizes that are large
+/// enough for it.
 fn compare(against: &str, large: bool, program: &Sdfg, got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
-    let mut length = 1u64;
-    let mut depth = 1u64;
+    let fault = |e: tolerance::ToleranceError| PipelineError::Measure(e.to_string());
+    let tolerances = tolerance::program_tolerances(program).map_err(fault)?;
+    let mut longest = 1u64;
     for (_, _, unit) in program.units() {
-        let own = tolerance::unit_tolerance(program, &unit).map_err(|e| PipelineError::Measure(e.to_string()))?;
-        length = length.max(own.values().map(|t| t.length).max().unwrap_or(1));
-        depth += own.values().map(|t| t.depth).max().unwrap_or(1);
+        let own = tolerance::unit_tolerance(program, &unit).map_err(fault)?;
+        longest = longest.max(own.values().map(|t| t.length).max().unwrap_or(1));
     }
     let coarsest = coarsest(program);
     let branches = program.units().iter().any(|(_, _, unit)| compares_values(unit));
     // Sums round at every term, in the accumulator; storage rounds what they are.
-    let kinks = f64::max(kink_bound(coarsest.accumulator(), length), kink_bound(coarsest, 1));
+    let kinks = |dtype: Dtype| f64::max(kink_bound(dtype.accumulator(), longest), kink_bound(dtype, 1));
     let mut ratios = BTreeMap::new();
     for (name, got) in got {
         let Some(want) = want.get(name) else { continue };
-        let dtype = program.containers.get(name).map_or(Dtype::F32, |c| c.dtype);
-        // Statistical growth: independent roundings of `depth` operators add up as their square root times the worst one.
-        let steps = program.units().len() as u64;
-        let bound = tolerance::Tolerance {
-            dtype,
-            length: length.saturating_mul(1 + (steps as f64).sqrt() as u64),
-            depth,
-            stored: steps as f64 * coarsest.roundoff(),
-        };
-        let mut ratio = tolerance::compare(got, want, 1.0, &bound).ratio;
+        let missing = || PipelineError::Internal(format!("`{name}` is a result that no kernel writes"));
+        let bound = tolerances.get(name).ok_or_else(missing)?;
+        let mut ratio = tolerance::compare(got, want, 1.0, bound).ratio;
         if ratio > 1.0 && branches {
-            ratio = ratio.min(distance(got, want) / kinks);
+            ratio = ratio.min(distance(got, want) / kinks(bound.dtype));
         }
         ratios.insert(name.clone(), if ratio.is_nan() { f64::INFINITY } else { ratio });
     }
     if coarsest != coarsest.accumulator() && large {
         let bound = norm_bound(coarsest, program.units().len() as u64);
-        let bound = if branches { bound.max(kinks) } else { bound };
+        let bound = if branches { bound.max(kinks(coarsest)) } else { bound };
         for found in accuracy::accuracy(got, want) {
             let ratio = found.norm / bound;
             ratios.entry(found.name).and_modify(|r: &mut f64| *r = f64::max(*r, ratio)).or_insert(ratio);
@@ -324,6 +329,28 @@ pub fn plan(
 mod tests {
     use super::*;
     use ndarray::{ArrayD, IxDyn};
+
+    /// Errors that a mistake in one element makes are refused for every result of a layer without rectifiers, at full size.
+    #[test]
+    fn a_planted_error_is_refused_in_every_result() -> Result<(), Box<dyn std::error::Error>> {
+        let recipe = crate::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;
+        let program = crate::pipeline::programs::programs(&recipe, false)?.variants.remove(0).program;
+        // As many elements as there are results, not as the layer has: only their number of dims and the program matter.
+        let want: Tensors = tensors::results(&program)
+            .iter()
+            .map(|c| (c.name.clone(), ArrayD::from_shape_fn(IxDyn(&vec![5; c.dims.len()]), |i| 1.0 - 0.3 * i[0] as f64)))
+            .collect();
+        assert!(compare("itself", &program, &want, &want)?.worst() == 0.0 && want.len() > 5);
+        for name in want.keys() {
+            for wrong in [1.002, 0.0, -1.0, f64::NAN] {
+                let mut got = want.clone();
+                got.get_mut(name).into_iter().flat_map(|t| t.iter_mut().take(1)).for_each(|v| *v *= wrong);
+                let refused = compare("itself", &program, &got, &want).err().map(|e| e.to_string());
+                assert!(refused.is_some_and(|why| why.contains(&format!("`{name}`"))), "`{name}` times {wrong} passes");
+            }
+        }
+        Ok(())
+    }
 
     /// A flipped element among many passes; a wrong scale, a wrong block or a NaN does not.
     #[test]

@@ -1,25 +1,36 @@
-//! From a recipe to programs: differentiated, unfused, fused, and one program for each way of stacking contractions.
+//! From a recipe to programs: differentiated, unfused, fused, one program for each way of stacking contractions, and the
+//! same with contractions that swallow their neighbours.
 
-use super::PipelineError;
+use super::{PipelineError, counterexample};
 use crate::load::Recipe;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
-use sdfg::{Container, Role};
+use sdfg::{Container, Role, Storage, Unit};
+use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
 use transforms::recompute::Saved;
-use transforms::{Expand, Fusion, Options, Refusal, Step, fixpoint};
+use transforms::{
+    Cluster, Expand, Fusion, Options, Outcome, Reason, Refusal, Step, Transform, compose, fixpoint, moved_bytes, row_statistics,
+};
 
-/// One way of stacking contractions, fused.
+/// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// `separate`, or the weights that are stacked, e.g. `wq+wk+wv`.
+    /// `separate`, or the weights that are stacked, e.g. `wq+wk+wv`; with `composed` if contractions are.
     pub name: String,
     /// The operations before expansion.
     pub operators: Sdfg,
     pub program: Sdfg,
     pub steps: Vec<Step>,
     pub refusals: Vec<Refusal>,
+    /// Names of the kernels that hold contractions with their neighbours.
+    pub compositions: Vec<String>,
+    /// What backward reads from memory and what it computes again.
+    pub saved: Vec<Saved>,
 }
+
+/// Which composed kernels are wanted.
+pub type Accept<'a> = &'a dyn Fn(&Cluster) -> bool;
 
 /// Everything that is derived from a recipe before anything is measured.
 #[derive(Clone, Debug)]
@@ -28,9 +39,9 @@ pub struct Programs {
     pub operators: Sdfg,
     /// The same, one kernel per operator.
     pub unfused: Sdfg,
-    /// Fused; the first is without stacking.
+    /// Fused; the first is without stacking or composition.
     pub variants: Vec<Variant>,
-    /// What backward reads from memory and what it computes again.
+    /// What backward reads from memory and what it computes again, unless the variant composes.
     pub saved: Vec<Saved>,
 }
 
@@ -50,12 +61,34 @@ pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
 pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, PipelineError> {
     let (operators, saved) = operators(recipe)?;
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
-    let mut variants = vec![fused("separate".into(), operators.clone(), verify_each)?];
-    for weights in stackings(&operators) {
-        let program = stacked(&operators, &weights)?;
-        variants.push(fused(weights.join("+"), program, verify_each)?);
+    let mut variants = vec![fused("separate".into(), operators.clone(), saved.clone(), verify_each)?];
+    let stackings = stackings(&operators);
+    for weights in &stackings {
+        let program = stacked(&operators, weights)?;
+        variants.push(fused(weights.join("+"), program, saved.clone(), verify_each)?);
+    }
+    if !stores_narrow(&operators) {
+        variants.extend(compositions(recipe, stackings.first(), verify_each)?);
     }
     Ok(Programs { operators, unfused, variants, saved })
+}
+
+/// Whether memory holds less than sums are made in. Tile kernels take f32 and f64 only: of such a program, what contractions
+/// swallowed would run without matrix products.
+fn stores_narrow(program: &Sdfg) -> bool {
+    program.containers.values().any(|c| c.storage == Storage::Heap && c.dtype != c.dtype.accumulator())
+}
+
+/// The composed program, and the one with the longest stacking if that moves fewer bytes: most of what stacking saves,
+/// composition saves too.
+fn compositions(recipe: &Recipe, stacking: Option<&Vec<String>>, verify_each: bool) -> Result<Vec<Variant>, PipelineError> {
+    let plain = composed(recipe, &[], &|_| true, verify_each)?;
+    if plain.compositions.is_empty() {
+        return Ok(vec![]);
+    }
+    let stacked = stacking.map(|weights| composed(recipe, weights, &|_| true, verify_each)).transpose()?;
+    let bytes = moved_bytes(&plain.program);
+    Ok([Some(plain), stacked.filter(|v| moved_bytes(&v.program) < bytes)].into_iter().flatten().collect())
 }
 
 /// The choices of weights to stack: every run of at least two neighbours in a group, the longest first.
@@ -75,13 +108,82 @@ fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
     found
 }
 
-/// A program of operators, expanded and fused to a fixed point.
-pub fn fused(name: String, operators: Sdfg, verify_each: bool) -> Result<Variant, PipelineError> {
-    let verify = |before: &Sdfg, after: &Sdfg| equal_when_small(before, after);
+/// A program of operators, expanded and fused to a fixed point. A patch that `verify_each` finds wrong is saved, made small,
+/// under `target/memlet`.
+pub fn fused(name: String, operators: Sdfg, saved: Vec<Saved>, verify_each: bool) -> Result<Variant, PipelineError> {
+    let folder = folder(&operators, verify_each);
+    let expanded = rewritten(&operators, &[&Expand], folder.as_deref())?;
+    let outcome = rewritten(&expanded.program, &[&Fusion::default()], folder.as_deref())?;
+    let Outcome { program, steps, refusals, .. } = outcome;
+    Ok(Variant { name, operators, program, steps, refusals, compositions: vec![], saved })
+}
+
+/// Where wrong patches are saved, if they are looked for.
+fn folder(program: &Sdfg, verify_each: bool) -> Option<PathBuf> {
+    verify_each.then(|| Path::new("target").join("memlet").join(&program.name))
+}
+
+/// A recipe's program with these weights stacked, in which contractions swallow their neighbours where that is accepted.
+///
+/// Backward computes rows again from their statistics. Where a contraction that it would run again does not end up inside
+/// a kernel, whether refused or not accepted, that would move more than it saves: the program saves those rows then.
+pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each: bool) -> Result<Variant, PipelineError> {
+    let differentiated = differentiated(recipe)?;
+    let streamed = row_statistics(&differentiated)?;
+    let policy = streamed.saved;
+    let found = composed_under(&streamed.program, policy, weights, accept, verify_each)?;
+    let alone = |(_, _, unit): &(_, _, Unit)| matches!(unit, Unit::Operation(o) if streamed.again.contains(&o.name));
+    if found.program.units().iter().any(alone) { composed_under(&differentiated, vec![], weights, accept, verify_each) } else { Ok(found) }
+}
+
+fn composed_under(
+    program: &Sdfg,
+    mut saved: Vec<Saved>,
+    weights: &[String],
+    accept: Accept,
+    verify_each: bool,
+) -> Result<Variant, PipelineError> {
+    let (operators, others) = transforms::recompute::recompute(program)?;
+    saved.extend(others);
+    let (name, operators) = match weights {
+        [] => ("composed".to_string(), operators),
+        weights => (format!("{}, composed", weights.join("+")), stacked(&operators, weights)?),
+    };
+    let folder = folder(&operators, verify_each);
+    let expanded = rewritten(&operators, &[&Expand], folder.as_deref())?;
+    let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder.as_deref());
     let options = Options { verify: verify_each.then_some(&verify as transforms::driver::Verify), ..Options::default() };
-    let expanded = fixpoint(&operators, &[&Expand], &options)?;
-    let outcome = fixpoint(&expanded.program, &[&Fusion::default()], &options)?;
-    Ok(Variant { name, operators, program: outcome.program, steps: outcome.steps, refusals: outcome.refusals })
+    let composed = compose(&expanded.program, accept, &options)?;
+    let compositions = composed.kernels;
+    let fusion = Fusion { apart: compositions.clone(), ..Fusion::default() };
+    let fused = rewritten(&composed.outcome.program, &[&fusion], folder.as_deref())?;
+    let steps = composed.outcome.steps.into_iter().chain(fused.steps).collect();
+    // Why a contraction stays apart is said by composition.
+    let others = fused.refusals.into_iter().filter(|r| !matches!(r.reason, Reason::Contraction { .. }));
+    let refusals = composed.outcome.refusals.into_iter().chain(others).collect();
+    Ok(Variant { name, operators, program: fused.program, steps, refusals, compositions, saved })
+}
+
+/// Transforms applied to a fixed point. With a folder, a shrunken program is interpreted before and after every patch; one
+/// that goes wrong is saved there.
+///
+/// # Errors
+/// The patch that went wrong, how results differ, and where the smallest program is that shows it.
+pub fn rewritten(program: &Sdfg, transforms: &[&dyn Transform], folder: Option<&Path>) -> Result<Outcome, PipelineError> {
+    let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder);
+    let options = Options { verify: folder.is_some().then_some(&verify as transforms::driver::Verify), ..Options::default() };
+    Ok(fixpoint(program, transforms, &options)?)
+}
+
+/// Whether a patch left the results as they were. One that did not is saved, made small.
+fn verified(before: &Sdfg, after: &Sdfg, folder: Option<&Path>) -> Result<(), String> {
+    match (counterexample::find(before, after), folder) {
+        (Some(found), Some(folder)) => Err(match found.save(folder) {
+            Ok([before, after]) => format!("{}; see {} and {}", found.difference, before.display(), after.display()),
+            Err(why) => format!("{}; the smallest program could not be saved in {}: {why}", found.difference, folder.display()),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The same program with every size bound to a small odd number; sizes that were equal stay equal.
@@ -95,18 +197,34 @@ pub fn shrunken(program: &Sdfg) -> Sdfg {
     small
 }
 
-/// Interprets both at small sizes and compares what a person sees.
-fn equal_when_small(before: &Sdfg, after: &Sdfg) -> Result<(), String> {
-    let (before, after) = (shrunken(before), shrunken(after));
-    let run = Run { seed: 1, step: 0, dropout: true };
-    let tensors = super::tensors::drawn(&before, 1).map_err(|e| e.to_string())?;
-    let want = interpret(&before, &tensors, &run).map_err(|e| e.to_string())?;
-    let got = interpret(&after, &tensors, &run).map_err(|e| e.to_string())?;
+/// How two programs that should compute the same differ.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Difference {
+    #[error("{0}")]
+    Value(String),
+    #[error("it can no longer be interpreted: {0}")]
+    Fails(String),
+    #[error("it could not be interpreted before: {0}")]
+    Failed(String),
+}
+
+/// Interprets both and compares what a person sees; what differs first.
+pub(super) fn difference(before: &Sdfg, after: &Sdfg) -> Option<Difference> {
+    let run = |program: &Sdfg| {
+        let tensors = super::tensors::drawn(before, 1).map_err(|e| e.to_string())?;
+        interpret(program, &tensors, &Run { seed: 1, step: 0, dropout: true }).map_err(|e| e.to_string())
+    };
+    let want = match run(before) {
+        Ok(want) => want,
+        Err(why) => return Some(Difference::Failed(why)),
+    };
+    let got = match run(after) {
+        Ok(got) => got,
+        Err(why) => return Some(Difference::Fails(why)),
+    };
     let seen = |c: &&Container| matches!(c.role, Role::Output | Role::Gradient);
-    for container in before.containers.values().filter(seen) {
-        compare(&container.name, &want, &got)?;
-    }
-    Ok(())
+    let unequal = |c: &Container| compare(&c.name, &want, &got).err();
+    before.containers.values().filter(seen).find_map(unequal).map(Difference::Value)
 }
 
 fn compare(name: &str, want: &Tensors, got: &Tensors) -> Result<(), String> {

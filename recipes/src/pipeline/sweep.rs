@@ -71,6 +71,9 @@ fn ties(program: &Sdfg) -> Vec<(String, String)> {
         .collect()
 }
 
+/// Part of a budget that is kept for what choices are made of: fresh samples, and relayouts.
+const CONFIRMING: f64 = 0.15;
+
 /// Sweeps one program within its share of the budget.
 pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with: &mut Sweeping) -> Result<Swept, PipelineError> {
     let kernels = swept_kernels(program)?;
@@ -87,7 +90,8 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
     let report = {
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);
-        let options = SweepOptions { budget, shard: with.shard, ..SweepOptions::default() };
+        let searching = budget.map(|b| b.mul_f64(1.0 - CONFIRMING));
+        let options = SweepOptions { budget: searching, shard: with.shard, ..SweepOptions::default() };
         let mut sweeper = Sweeper {
             bench: &mut bench,
             clock: &clock,
@@ -99,8 +103,12 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
         };
         let report = sweep(&mut sweeper, &spaces, &relayouts)?;
         if report.finish != Finish::Interrupted {
+            sweeper.options.budget = budget;
             // What a choice is made of gets fresh samples before the choice stands.
             for _ in 0..4 {
+                if budget.is_some_and(|b| clock.elapsed() >= b) {
+                    break;
+                }
                 let chosen: Vec<Selection> =
                     METHODS.iter().filter_map(|m| select(&problem, sweeper.store, *m, Limits::default()).ok()).collect();
                 if sweeper.confirm(&problem, &chosen)? == 0 {
@@ -110,7 +118,9 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
         }
         report
     };
-    with.ledger.spend(&problem, clock.elapsed())?;
+    // A budget that ended a sweep is spent, even where the last measurement would not have fitted into what was left of it.
+    let spent = if report.finish == Finish::Budget { clock.elapsed().max(budget.unwrap_or_default()) } else { clock.elapsed() };
+    with.ledger.spend(&problem, spent)?;
     Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report })
 }
 

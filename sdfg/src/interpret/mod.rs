@@ -16,6 +16,7 @@ mod memory;
 mod nest;
 mod subscript;
 mod tape;
+mod value;
 
 use crate::data::Dtype;
 use crate::graph::Sdfg;
@@ -27,6 +28,7 @@ use ndarray::ArrayD;
 use std::collections::BTreeMap;
 
 pub use machine::STEP_LIMIT;
+pub use value::NotConstant;
 
 /// What a run depends on besides its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

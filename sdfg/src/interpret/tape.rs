@@ -1,7 +1,7 @@
 //! Scalar code as a flat list of instructions over a stack.
 
 use super::subscript::{Integer, Names};
-use super::{InterpretError, Run, erf};
+use super::{InterpretError, Run};
 use crate::philox;
 use crate::scalar::{Binary, Scalar, Unary};
 use crate::symbol::Expr;
@@ -73,10 +73,10 @@ impl Tape {
                 Instruction::Constant(value) => *value,
                 Instruction::Read(n) => reads[*n],
                 Instruction::Index(i) => i.eval(at)? as f64,
-                Instruction::Unary(op) => unary(*op, stack.pop()?),
+                Instruction::Unary(op) => op.of(stack.pop()?),
                 Instruction::Binary(op) => {
                     let (b, a) = (stack.pop()?, stack.pop()?);
-                    binary(*op, a, b)
+                    op.of(a, b)
                 }
                 Instruction::Select => {
                     let (b, a, condition) = (stack.pop()?, stack.pop()?, stack.pop()?);
@@ -87,43 +87,5 @@ impl Tape {
             stack.push(value);
         }
         stack.pop()
-    }
-}
-
-pub fn unary(op: Unary, a: f64) -> f64 {
-    match op {
-        Unary::Neg => -a,
-        Unary::Exp => a.exp(),
-        Unary::Log => a.ln(),
-        Unary::Sqrt => a.sqrt(),
-        Unary::Rsqrt => 1.0 / a.sqrt(),
-        Unary::Tanh => a.tanh(),
-        Unary::Erf => erf::erf(a),
-        Unary::Sigmoid => 1.0 / (1.0 + (-a).exp()),
-        Unary::Abs => a.abs(),
-        Unary::Sin => a.sin(),
-        Unary::Cos => a.cos(),
-        Unary::Floor => a.floor(),
-    }
-}
-
-pub fn binary(op: Binary, a: f64, b: f64) -> f64 {
-    let truth = |t: bool| if t { 1.0 } else { 0.0 };
-    match op {
-        Binary::Add => a + b,
-        Binary::Sub => a - b,
-        Binary::Mul => a * b,
-        Binary::Div => a / b,
-        Binary::Max => a.max(b),
-        Binary::Min => a.min(b),
-        Binary::Pow => a.powf(b),
-        Binary::Lt => truth(a < b),
-        Binary::Le => truth(a <= b),
-        Binary::Gt => truth(a > b),
-        Binary::Ge => truth(a >= b),
-        Binary::Eq => truth(a == b),
-        Binary::Ne => truth(a != b),
-        Binary::And => truth(a != 0.0 && b != 0.0),
-        Binary::Or => truth(a != 0.0 || b != 0.0),
     }
 }

@@ -15,14 +15,14 @@ use crate::data::Storage;
 use crate::graph::Sdfg;
 use crate::library::{Class, arithmetic};
 use crate::memlet::{Combine, Memlet, Range};
-use crate::node::{Index, IndexKind, Operation, Pass};
+use crate::node::{Computation, Index, IndexKind, Operation, Pass};
 use crate::propagate;
-use crate::scalar::Scalar;
+use crate::scalar::{Binary, Scalar};
 use crate::scope::{Item, Scope, Unit};
 use crate::symbol::{Bindings, SymbolError};
 use indexmap::IndexMap;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use definitions::{Definition, definitions};
 pub use groups::{OperatorRow, operators};
@@ -164,13 +164,40 @@ pub fn totals(kernels: &[Movement]) -> BTreeMap<Class, Total> {
 
 /// A contraction if it holds one, a normalization if it reduces, else element-wise.
 pub fn class(scope: &Scope) -> Class {
-    let of = |item: &Item| match item {
-        Item::Scope(inner) => class(inner),
-        Item::Operation(operation) => operation.class(),
-        Item::Tasklet(computation) if computation.writes.iter().any(|(_, m)| m.wcr.is_some()) => Class::Normalization,
-        Item::Tasklet(_) => Class::Elementwise,
+    let outer: Vec<&str> = scope.map.indices.iter().map(|i| i.name.as_str()).collect();
+    let of = |computation: &Computation| match computation.combine() {
+        Some(_) if contracts(computation, &outer) => Class::Contraction,
+        Some(_) => Class::Normalization,
+        None => Class::Elementwise,
     };
-    scope.body.iter().map(of).min().unwrap_or(Class::Elementwise)
+    let tasklets = scope.computations().into_iter().map(|(_, computation)| of(computation)).min();
+    tasklets.into_iter().chain(operations(scope)).min().unwrap_or(Class::Elementwise)
+}
+
+fn operations(scope: &Scope) -> Option<Class> {
+    let of = |item: &Item| match item {
+        Item::Scope(inner) => operations(inner),
+        Item::Operation(operation) => Some(operation.class()),
+        Item::Tasklet(_) => None,
+    };
+    scope.body.iter().filter_map(of).min()
+}
+
+/// Whether a computation is a contraction written out: a plain sum of products of two operands, each with an index that
+/// the other lacks, or that differ in the indices of inner loops (a local operand does not name the outer ones).
+pub fn contracts(computation: &Computation, outer: &[&str]) -> bool {
+    let product = |code: &Scalar| match code {
+        Scalar::Binary(Binary::Mul, a, b) => matches!((&**a, &**b), (Scalar::Input(a), Scalar::Input(b)) if a != b),
+        _ => false,
+    };
+    let [(_, a), (_, b)] = computation.reads.as_slice() else { return false };
+    if computation.combine() != Some(Combine::Sum) || !computation.tasklet.code.iter().all(|(_, code)| product(code)) {
+        return false;
+    }
+    let indices = |m: &Memlet| m.point().into_iter().flatten().flat_map(|e| e.symbols()).collect::<BTreeSet<String>>();
+    let (a, b) = (indices(a), indices(b));
+    let inner = |of: &BTreeSet<String>| of.iter().filter(|i| !outer.contains(&i.as_str())).cloned().collect::<BTreeSet<String>>();
+    (!a.is_subset(&b) && !b.is_subset(&a)) || inner(&a) != inner(&b)
 }
 
 /// Start, end and step in each dimension.

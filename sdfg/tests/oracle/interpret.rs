@@ -155,6 +155,22 @@ fn a_sequential_index_carries_and_a_fill_stands_outside() {
 }
 
 #[test]
+fn a_scope_that_writes_what_it_reads_from_memory_is_refused_and_leaves_no_trace() {
+    let mut p = program(&[("i", 4)], &[("x", &["i"], Role::Input), ("y", &["i"], Role::Output)]);
+    let double = tasklet("double", &[("out", input("x") * Scalar::Const(2.0))], &[("x", at("x", &["i"]))], &[("out", at("x", &["i"]))]);
+    let scope = Scope::new("double", vec![index("i", &p, IndexKind::Independent)], vec![double]);
+    let before = p.clone();
+    let error = p.insert_scope(state(&p), &scope).unwrap_err().to_string();
+    assert!(error.starts_with("`double` reads `x` from memory and writes it too"), "{error}");
+    assert_eq!(p, before);
+    // Handed on within the scope it is no cycle: written first, read by the next item.
+    let half = tasklet("half", &[("out", input("x"))], &[("x", at("x", &["i"]))], &[("out", at("y", &["i"]))]);
+    let again = tasklet("again", &[("out", input("y"))], &[("y", at("y", &["i"]))], &[("out", at("z", &["i"]))]);
+    p.add_container(Container::new("z", &["i"], Dtype::F32, Role::Output));
+    p.insert_scope(state(&p), &Scope::new("pair", vec![index("i", &p, IndexKind::Independent)], vec![half, again])).unwrap();
+}
+
+#[test]
 fn reading_outside_without_a_fill_is_a_located_error() {
     let mut p = program(&[("i", 4)], &[("x", &["i"], Role::Input), ("y", &["i"], Role::Output)]);
     let shift = tasklet("shift", &[("out", input("x"))], &[("x", at("x", &["i+1"]))], &[("out", at("y", &["i"]))]);

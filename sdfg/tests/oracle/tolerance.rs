@@ -2,7 +2,7 @@
 
 use crate::build::*;
 use ndarray::{ArrayD, IxDyn};
-use sdfg::tolerance::{FUNCTION, Tolerance, bound, compare, gamma, unit_tolerance};
+use sdfg::tolerance::{FUNCTION, Tolerance, bound, compare, gamma, program_tolerances, unit_tolerance};
 use sdfg::*;
 
 const U: f64 = 1.0 / 16_777_216.0;
@@ -69,4 +69,29 @@ fn lengths_and_depths_come_from_the_scopes() {
     let found = unit_tolerance(&p, &Unit::Operation(softmax)).unwrap();
     // Two maxima (in numerator and denominator) and a sum; two differences and exponentials, and a quotient.
     assert_eq!((found["s"].length, found["s"].depth), (3 * 60, 2 * (1 + FUNCTION) + FUNCTION));
+}
+
+#[test]
+fn a_program_adds_up_what_a_result_depends_on_and_nothing_else() {
+    let (input, middle, output) = (Role::Input, Role::Transient, Role::Output);
+    let mut p = program(
+        &[("i", 4), ("k", 100), ("l", 30)],
+        &[("x", &["i", "k"], input), ("w", &["i", "l"], input), ("s", &["i"], middle), ("t", &[], output), ("other", &["i"], output)],
+    );
+    let id = state(&p);
+    let all = |p: &Sdfg, inner: &str| vec![index("i", p, IndexKind::Independent), index(inner, p, IndexKind::Reduction)];
+    let sum = |name: &str, from: &str, subscripts: &[&str], to: &str, written: &[&str]| {
+        let wcr = at(to, written).with_wcr(Some(Combine::Sum));
+        tasklet(name, &[("out", input_of(from))], &[(from, at(from, subscripts))], &[("out", wcr)])
+    };
+    fn input_of(name: &str) -> Scalar {
+        Scalar::input(name)
+    }
+    p.insert_scope(id, &Scope::new("s", all(&p, "k"), vec![sum("s", "x", &["i", "k"], "s", &["i"])])).unwrap();
+    p.insert_scope(id, &Scope::new("other", all(&p, "l"), vec![sum("other", "w", &["i", "l"], "other", &["i"])])).unwrap();
+    let rows = vec![index("i", &p, IndexKind::Reduction)];
+    p.insert_scope(id, &Scope::new("t", rows, vec![sum("t", "s", &["i"], "t", &[])])).unwrap();
+    let found = program_tolerances(&p).unwrap();
+    assert_eq!(["s", "t", "other"].map(|name| found[name].length), [100, 104, 30]);
+    assert!(found["t"].stored > found["s"].stored && !found.contains_key("x"));
 }

@@ -1,0 +1,210 @@
+//! CUDA kernels on the CPU: compiled as C++ against a header of ours, run thread by thread, every access checked.
+//!
+//! For tests on machines without a GPU. Nothing here is fast, and nothing is timed.
+
+use crate::buffer::Buffer;
+use crate::emit::cuda::Source;
+use crate::error::KernelError;
+use crate::kernel::{Access, KernelSpec};
+use crate::maps::dropout;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A C++ compiler and a folder for what it makes.
+#[derive(Clone, Debug)]
+pub struct Shim {
+    pub command: String,
+    pub cache: PathBuf,
+}
+
+/// A CUDA kernel that the CPU can run.
+pub struct ShimKernel {
+    source: Source,
+    which: c_int,
+    run: Entry,
+}
+
+/// What a run is given besides its arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct ShimRun {
+    pub seed: u64,
+    pub step: u64,
+    pub dropout: bool,
+    /// Decides about the order of threads and blocks.
+    pub order: u64,
+}
+
+/// Elements of a result that nobody has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwritten {
+    pub data: String,
+    pub elements: usize,
+    pub first: usize,
+}
+
+#[repr(C)]
+struct Region {
+    base: *mut u8,
+    bytes: i64,
+    element: i64,
+    name: *const c_char,
+    writable: i64,
+    given: i64,
+    unwritten: i64,
+    first: i64,
+}
+
+#[repr(C)]
+struct Launch {
+    grid: i64,
+    threads: i64,
+    finish_grid: i64,
+    finish_threads: i64,
+    arguments: *const c_void,
+    regions: *mut Region,
+    count: i64,
+    seed: i64,
+    message: *mut c_char,
+    room: i64,
+}
+
+type Entry = unsafe extern "C" fn(which: c_int, launch: *mut Launch) -> c_int;
+
+/// Quick to compile: what runs here is small.
+const FLAGS: [&str; 7] = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing"];
+
+/// Room for what the shim says about a fault.
+const MESSAGE: usize = 512;
+
+impl Shim {
+    /// The compiler named by `CXX`, else `c++`.
+    pub fn new(cache: PathBuf) -> Self {
+        let set = std::env::var("CXX").ok().filter(|v| !v.is_empty());
+        Shim { command: set.unwrap_or_else(|| "c++".into()), cache }
+    }
+
+    /// Compiles kernels together: most of a compiler's time is spent once for each file.
+    ///
+    /// # Errors
+    /// A compiler that is missing or refuses.
+    pub fn compile(&self, sources: Vec<Source>) -> Result<Vec<ShimKernel>, KernelError> {
+        let mut text = format!("{}\n", include_str!("shim.h"));
+        let mut cases = String::new();
+        for (n, source) in sources.iter().enumerate() {
+            text += &format!("\nnamespace k{n} {{\n{}\n", source.text);
+            text += "static void kernel(const void *a) { memlet_kernel(*(const Arguments *)a); }\n";
+            let finish = if source.finish.is_some() {
+                text += "static void finish(const void *a) { memlet_finish(*(const Arguments *)a); }\n";
+                format!("k{n}::finish")
+            } else {
+                "nullptr".to_string()
+            };
+            text += "}\n";
+            cases += &format!("    case {n}: return shim::launch(k{n}::kernel, {finish}, launch);\n");
+        }
+        text += &format!(
+            "\nextern \"C\" int memlet_shim(int which, shim::Launch *launch) {{\n    switch (which) {{\n{cases}    }}\n    return 2;\n}}\n"
+        );
+        let run = self.load(&text)?;
+        let kernels = sources.into_iter().enumerate();
+        Ok(kernels.map(|(which, source)| ShimKernel { source, which: which as c_int, run }).collect())
+    }
+
+    fn load(&self, text: &str) -> Result<Entry, KernelError> {
+        let hash = blake3::hash(format!("{} {FLAGS:?} {text}", self.command).as_bytes()).to_hex();
+        let library = self.cache.join(format!("{hash}.so"));
+        if !library.exists() {
+            let cache = |path: &PathBuf| {
+                let path = path.clone();
+                move |source| KernelError::Cache { path, source }
+            };
+            std::fs::create_dir_all(&self.cache).map_err(cache(&self.cache))?;
+            let file = library.with_extension("cpp");
+            let aside = library.with_extension(format!("{}.so", std::process::id()));
+            std::fs::write(&file, text).map_err(cache(&file))?;
+            let output = Command::new(&self.command)
+                .args(FLAGS)
+                .arg("-o")
+                .args([&aside, &file])
+                .output()
+                .map_err(|source| KernelError::NoCompiler { command: self.command.clone(), source })?;
+            if !output.status.success() {
+                let message = String::from_utf8_lossy(&output.stderr).lines().take(30).collect::<Vec<_>>().join("\n");
+                return Err(KernelError::Compile { kernel: "shim".into(), source_file: file, message });
+            }
+            std::fs::rename(&aside, &library).map_err(cache(&library))?;
+        }
+        let failed = |e: libloading::Error| KernelError::Load { path: library.clone(), message: e.to_string() };
+        // SAFETY: the library was just made of generated text; it has no initialisers.
+        let loaded = unsafe { libloading::Library::new(&library) }.map_err(failed)?;
+        // SAFETY: the text defines this function with this type.
+        let entry = unsafe { *loaded.get::<Entry>(b"memlet_shim\0").map_err(failed)? };
+        std::mem::forget(loaded);
+        Ok(entry)
+    }
+}
+
+impl ShimKernel {
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Runs the kernel on containers in the order of [`KernelSpec::arguments`], and says which results are incomplete.
+    ///
+    /// # Errors
+    /// What the shim has found wrong: accesses outside a container, missing or diverging barriers, reads of what nobody wrote.
+    pub fn run(&self, spec: &KernelSpec, buffers: &mut [Buffer], run: &ShimRun) -> Result<Vec<Unwritten>, KernelError> {
+        let arguments = spec.arguments();
+        if arguments.len() != buffers.len() {
+            return Err(KernelError::Arguments { kernel: spec.name.clone(), expected: arguments.len(), given: buffers.len() });
+        }
+        let real = if self.source.double { 8 } else { 4 };
+        let mut scratch = Buffer::new((self.source.teams * self.source.scratch * real) as usize)?;
+        let names: Vec<CString> =
+            arguments.iter().map(|a| CString::new(a.data.replace('\0', "")).unwrap_or_default()).chain([c"scratch".into()]).collect();
+        let mut regions = Vec::new();
+        let mut region = |buffer: &mut Buffer, element: u64, name: &CString, writable: bool| {
+            regions.push(Region {
+                base: buffer.as_mut_ptr(),
+                bytes: buffer.len() as i64,
+                element: element as i64,
+                name: name.as_ptr(),
+                writable: i64::from(writable),
+                given: i64::from(!writable),
+                unwritten: 0,
+                first: 0,
+            });
+        };
+        for ((argument, buffer), name) in arguments.iter().zip(buffers.iter_mut()).zip(&names) {
+            region(buffer, argument.dtype.bytes(1), name, argument.access == Access::Write);
+        }
+        region(&mut scratch, real as u64, &names[arguments.len()], true);
+        let pointers: Vec<u64> = buffers.iter_mut().map(|b| b.as_mut_ptr() as u64).collect();
+        let keeps = dropout::keeps(&self.source.masks, run.seed, run.step, run.dropout);
+        let packed = self.source.pack(&pointers, scratch.as_mut_ptr() as u64, &keeps);
+        let mut message = [0u8; MESSAGE];
+        let (finish_grid, finish_threads) = self.source.finish.unwrap_or((0, 0));
+        let mut launch = Launch {
+            grid: self.source.grid,
+            threads: self.source.threads,
+            finish_grid,
+            finish_threads,
+            arguments: packed.as_ptr().cast(),
+            regions: regions.as_mut_ptr(),
+            count: regions.len() as i64,
+            seed: run.order as i64,
+            message: message.as_mut_ptr().cast(),
+            room: MESSAGE as i64,
+        };
+        // SAFETY: regions and arguments are what this source takes; every access is checked against the regions.
+        let failed = unsafe { (self.run)(self.which, &mut launch) };
+        if failed != 0 {
+            let end = message.iter().position(|b| *b == 0).unwrap_or(MESSAGE);
+            let what = String::from_utf8_lossy(&message[..end]).into_owned();
+            return Err(KernelError::Shim { kernel: spec.name.clone(), what });
+        }
+        let results = regions.iter().zip(&arguments).filter(|(r, a)| a.access == Access::Write && r.unwritten > 0);
+        Ok(results.map(|(r, a)| Unwritten { data: a.data.clone(), elements: r.unwritten as usize, first: r.first as usize }).collect())
+    }
+}

@@ -1,0 +1,310 @@
+//! The CUDA of one group of loops: the team shares the innermost one, its threads walk the others together.
+
+use super::register::cuda_type;
+use super::schedule::Place;
+use crate::emit::group::Reduction;
+use crate::emit::printer::Printer;
+use crate::emit::rows::{MaskRow, StreamRow};
+use crate::emit::scalar::{combined, constant, integer};
+use crate::error::KernelError;
+use crate::loopnest::{Element, Group, Loop, LoopNest, Space};
+use indexmap::{IndexMap, IndexSet};
+use sdfg::Combine;
+
+/// Values kept between groups by all containers together.
+const KEPT: i64 = 96;
+
+/// The functor of a combine in the prelude.
+fn functor(combine: Combine) -> &'static str {
+    match combine {
+        Combine::Product => "Product()",
+        Combine::Max => "Max()",
+        Combine::Min => "Min()",
+        Combine::Sum | Combine::OnlineSoftmax | Combine::Moments => "Sum()",
+    }
+}
+
+/// One access to memory that the threads of a team see.
+struct Touch {
+    memory: String,
+    element: Element,
+    /// The loop whose iterations decide which thread it is; `None` for all.
+    owner: Option<(String, i64)>,
+    written: bool,
+}
+
+impl Printer<'_> {
+    /// All groups of a nest, and the barriers between them.
+    pub fn cuda_groups(&mut self, depth: usize) -> Result<(), KernelError> {
+        let nest = self.nest;
+        self.keep_between_groups(nest)?;
+        let (mut open, mut declared): (Vec<Touch>, IndexSet<String>) = (Vec::new(), IndexSet::new());
+        for group in &nest.groups {
+            let touches = self.touches(group)?;
+            let ordered = |a: &Touch, b: &Touch| {
+                a.memory != b.memory
+                    || !(a.written || b.written)
+                    || (a.owner.is_some() && a.owner == b.owner && a.element.subscripts == b.element.subscripts)
+            };
+            if touches.iter().any(|t| open.iter().any(|o| !ordered(o, t))) {
+                self.line(depth, "team_sync();");
+                open.clear();
+            }
+            open.extend(touches);
+            self.cuda_group(group, &mut declared, depth)?;
+        }
+        // The next point uses the same intermediates.
+        let reused = |p: &Place| matches!(p, Place::Shared | Place::Scratch);
+        let locals = nest.tensors.iter().filter(|(_, t)| t.space == Space::Local && t.stored);
+        if locals.filter_map(|(d, _)| self.held_in(d)).any(|p| reused(&p)) {
+            self.line(depth, "team_sync();");
+        }
+        Ok(())
+    }
+
+    /// What the threads of a team do to memory in a group.
+    fn touches(&self, group: &Group) -> Result<Vec<Touch>, KernelError> {
+        let mut touches = Vec::new();
+        for statement in &group.statements {
+            let each = statement.reads.iter().map(|(_, e)| (e, false)).chain([(&statement.write, true)]);
+            for (element, written) in each {
+                let tensor = self.tensor(&element.data)?;
+                if !self.in_memory(&element.data)? || !tensor.stored {
+                    continue;
+                }
+                let memory = match &tensor.space {
+                    Space::Heap { root, .. } => root.clone(),
+                    _ => element.data.clone(),
+                };
+                let last = group.loops.last().filter(|_| self.level(group, element) == group.loops.len());
+                touches.push(Touch { memory, element: element.clone(), owner: last.map(|l| (l.index.clone(), l.count)), written });
+            }
+        }
+        Ok(touches)
+    }
+
+    /// Chooses the elements that several groups read at the same strips.
+    fn keep_between_groups(&mut self, nest: &LoopNest) -> Result<(), KernelError> {
+        let Some(schedule) = self.schedule.clone().filter(|s| s.keeps) else { return Ok(()) };
+        let mut readers: IndexMap<(Element, String, i64), (usize, i64)> = IndexMap::new();
+        for group in nest.groups.iter().filter(|g| g.loops.len() == 1) {
+            let last = &group.loops[0];
+            for element in self.reads_at(group, 1) {
+                let Space::Heap { root, .. } = &self.tensor(&element.data)?.space else { continue };
+                let same = |data: &str| matches!(nest.tensors.get(data).map(|t| &t.space), Some(Space::Heap { root: r, .. }) if r == root);
+                if nest.groups.iter().flat_map(|g| &g.statements).any(|s| same(&s.write.data)) {
+                    continue;
+                }
+                let values = schedule.slots(nest, last) * schedule.width;
+                readers.entry((element, last.index.clone(), last.count)).or_insert((0, values)).0 += 1;
+            }
+        }
+        let (mut kept, mut total) = (IndexMap::new(), 0);
+        let once = |element: &Element| readers.keys().filter(|(e, _, _)| e == element).count() == 1;
+        for ((element, _, _), (readers, values)) in &readers {
+            if *readers > 1 && once(element) && total + values <= KEPT {
+                total += values;
+                kept.insert(element.clone(), format!("kept{}", kept.len() + 1));
+            }
+        }
+        if let Some(schedule) = &mut self.schedule {
+            schedule.kept = kept;
+        }
+        Ok(())
+    }
+
+    fn cuda_group(&mut self, group: &Group, declared: &mut IndexSet<String>, depth: usize) -> Result<(), KernelError> {
+        self.title(group, depth);
+        self.uniform = true;
+        let reductions = self.reductions(group)?;
+        for r in &reductions {
+            let data = &r.statement.write.data;
+            let tensor = self.tensor(data)?;
+            if matches!(tensor.space, Space::Private { .. }) {
+                continue;
+            }
+            let identity = constant(r.combine.identity().first().copied().unwrap_or(0.0), self.double);
+            if self.registers(data)?.is_some() {
+                self.declare_registers(data, Some(&identity).filter(|_| r.again).map(String::as_str), depth)?;
+                declared.insert(data.clone());
+            } else if r.again {
+                let (name, elements) = (self.identifier(data), tensor.shape.iter().product::<i64>());
+                self.pointers.insert(data.clone());
+                self.line(depth, format!("for (index_t e = member; e < {elements}; e += TEAM) {name}[e] = {identity};"));
+                self.line(depth, "team_sync();");
+            }
+        }
+        for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
+            let data = &statement.write.data;
+            let local = self.tensor(data)?.stored && self.registers(data)?.is_some();
+            if local && declared.insert(data.clone()) {
+                self.declare_registers(data, None, depth)?;
+            }
+        }
+        self.walk(group, &reductions, declared, 0, depth)
+    }
+
+    fn walk(
+        &mut self,
+        group: &Group,
+        reductions: &[Reduction],
+        declared: &mut IndexSet<String>,
+        level: usize,
+        depth: usize,
+    ) -> Result<(), KernelError> {
+        self.loads(group, level, depth)?;
+        for r in reductions.iter().filter(|r| r.level == level) {
+            if let Some(variable) = &r.variable {
+                let identity = constant(r.combine.identity().first().copied().unwrap_or(0.0), self.double);
+                self.line(depth, format!("real {variable} = {identity};"));
+            }
+        }
+        match group.loops.get(level) {
+            None => {
+                for statement in &group.statements {
+                    self.statement(statement, reductions, depth)?;
+                }
+            }
+            Some(last) if level + 1 == group.loops.len() => self.strips(group, last, reductions, declared, depth)?,
+            Some(each) => {
+                let (index, count) = (self.index(&each.index), self.count(&each.index, each.count));
+                let map = if each.map.is_empty() { String::new() } else { format!(" /* {} */", each.map.replace("*/", "")) };
+                self.line(depth, format!("for (index_t {index} = 0; {index} < {count}; ++{index}) {{{map}"));
+                self.walk(group, reductions, declared, level + 1, depth + 1)?;
+                self.line(depth, "}");
+            }
+        }
+        for r in reductions.iter().filter(|r| r.level == level) {
+            let Some(variable) = &r.variable else { continue };
+            let slots = if self.schedule.as_ref().is_some_and(|s| s.team() > super::schedule::WARP) { "slots" } else { "nullptr" };
+            self.line(depth, format!("{variable} = team_reduce({variable}, {}, {slots});", functor(r.combine)));
+            let text = if r.again {
+                let held = self.held_value(&r.statement.write)?;
+                format!("({})", combined(r.combine, &held, variable))
+            } else {
+                variable.clone()
+            };
+            let store = self.store(&r.statement.write, &text)?;
+            self.line(depth, store);
+        }
+        Ok(())
+    }
+
+    /// Opens the loop over a thread's strips: `slot`, the first index of the strip, and how many of its lanes there are.
+    pub fn open_strips(&mut self, along: &Loop, unrolled: bool, depth: usize) {
+        let Some((slots, unroll)) = self.schedule.as_ref().map(|s| (s.slots(self.nest, along), s.unroll)) else { return };
+        let count = self.count(&along.index, along.count);
+        let first = if self.is_block(&along.index) { "block * LANES + " } else { "" };
+        self.line(depth, if unrolled { "#pragma unroll".to_string() } else { format!("#pragma unroll {unroll}") });
+        let map = if along.map.is_empty() { String::new() } else { format!(" /* {} */", along.map.replace("*/", "")) };
+        self.line(depth, format!("for (int slot = 0; slot < {slots}; ++slot) {{{map}"));
+        self.line(depth + 1, format!("const index_t first_lane = {first}((index_t)slot * TEAM + member) * W;"));
+        self.line(depth + 1, format!("const int live = live_of({count} - first_lane);"));
+    }
+
+    /// Opens the loop over the lanes of a strip that there are.
+    pub fn open_lanes(&mut self, along: &Loop, depth: usize) {
+        let index = self.index(&along.index);
+        self.line(depth, "#pragma unroll");
+        self.line(depth, "for (int w = 0; w < W; ++w) if (w < live) {");
+        self.line(depth + 1, format!("const index_t {index} = first_lane + w;"));
+    }
+
+    fn strips(
+        &mut self,
+        group: &Group,
+        last: &Loop,
+        reductions: &[Reduction],
+        declared: &mut IndexSet<String>,
+        depth: usize,
+    ) -> Result<(), KernelError> {
+        let reads = self.reads_at(group, group.loops.len());
+        let kept = self.schedule.as_ref().map_or_else(IndexMap::new, |s| s.kept.clone());
+        let slots = self.schedule.as_ref().map_or(1, |s| s.slots(self.nest, last));
+        for element in reads.iter().filter(|_| group.loops.len() == 1) {
+            if let Some(name) = kept.get(element)
+                && !declared.contains(name)
+            {
+                self.line(depth, format!("real {name}[{slots}][W];"));
+            }
+        }
+        let each = group.statements.iter().flat_map(|s| s.reads.iter().map(|(_, e)| e).chain([&s.write]));
+        let owned = |p: Option<Place>| matches!(p, Some(Place::Owned { .. }));
+        let unrolled = each.clone().any(|e| owned(self.held_in(&e.data)) || kept.contains_key(e));
+        self.open_strips(last, unrolled, depth);
+        self.uniform = false;
+        let inside = depth + 1;
+        for element in reads {
+            let keeps = if group.loops.len() == 1 { kept.get(&element).cloned() } else { None };
+            if let Some(name) = &keeps {
+                self.known.insert(element.clone(), format!("{name}[slot][w]"));
+                if !declared.insert(name.clone()) {
+                    continue;
+                }
+            } else if !self.in_memory(&element.data)? {
+                let text = self.load(&element)?;
+                self.known.insert(element, text);
+                continue;
+            }
+            let name = keeps.as_ref().map_or_else(|| self.fresh("x"), |k| format!("{k}[slot]"));
+            if keeps.is_none() {
+                self.line(inside, format!("real {name}[W];"));
+                self.known.insert(element.clone(), format!("{name}[w]"));
+            }
+            let heap = matches!(self.tensor(&element.data)?.space, Space::Heap { .. });
+            if heap && element.fill.is_none() && self.contiguous(&element, last)? {
+                let first = Element { subscripts: element.subscripts.iter().map(|e| self.at_first(e, last)).collect(), ..element.clone() };
+                self.pointers.insert(element.data.clone());
+                let at = self.position(&first)?;
+                let pointer = self.identifier(&element.data);
+                self.line(inside, format!("load_row({name}, {pointer}, {at}, live);"));
+            } else {
+                self.open_lanes(last, inside);
+                let text = self.load(&element)?;
+                self.line(inside + 1, format!("{name}[w] = {text};"));
+                self.line(inside, "}");
+            }
+        }
+        for (mask, element, step) in self.linear_masks(group, last) {
+            let (name, first) = (self.fresh("mask"), self.at_first(&element, last));
+            let (first, step) = (integer(&first, self), integer(&step, self));
+            self.line(inside, format!("uint32_t {name}[W];"));
+            self.line(inside, format!("keep_row({name}, keep{mask}, {first}, {step}, live);"));
+            self.rows.push(MaskRow { mask, element, lane: format!("{name}[w]") });
+        }
+        for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
+            let tensor = self.tensor(&statement.write.data)?;
+            let heap = matches!(tensor.space, Space::Heap { .. }) && cuda_type(tensor.dtype).is_some();
+            if !heap || !self.contiguous(&statement.write, last)? {
+                continue;
+            }
+            let first = Element {
+                subscripts: statement.write.subscripts.iter().map(|e| self.at_first(e, last)).collect(),
+                ..statement.write.clone()
+            };
+            self.pointers.insert(statement.write.data.clone());
+            let (room, to) = (self.fresh("out"), self.position(&first)?);
+            self.line(inside, format!("real {room}[W];"));
+            self.streamed.push(StreamRow {
+                element: statement.write.clone(),
+                place: format!("{room}[w]"),
+                room,
+                to,
+                out: String::new(),
+                kind: "real",
+            });
+        }
+        self.open_lanes(last, inside);
+        for statement in &group.statements {
+            self.statement(statement, reductions, inside + 1)?;
+        }
+        self.line(inside, "}");
+        for row in std::mem::take(&mut self.streamed) {
+            let name = self.identifier(&row.element.data);
+            self.line(inside, format!("store_row({name}, {}, {}, live);", row.to, row.room));
+        }
+        self.line(depth, "}");
+        self.uniform = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! A loop nest as CUDA C: prelude, the kernel, and the kernel that combines partial results.
+//!
+//! The outer maps are one flattened range of points. A block works on `rows` of them at a time, each with a team of threads
+//! that shares the innermost loop: lanes of one warp, a warp, or the whole block. If vectors run along an outer index, the
+//! strips of a team's threads are one block of that index. All blocks lie along x, the only direction without a small limit.
+
+mod group;
+mod partial;
+mod register;
+mod schedule;
+
+pub use schedule::{Place, Schedule, WARP, lanes};
+
+use super::c::Mask;
+use super::c::header;
+use super::printer::Printer;
+use crate::error::KernelError;
+use crate::kernel::{Access, KernelSpec};
+use crate::loopnest::{LoopNest, Space, Tag};
+use crate::maps::dropout::Keep;
+use partial::FINISH_THREADS;
+use register::cuda_type;
+use sdfg::Dtype;
+use sdfg::config::KernelConfig;
+
+/// Blocks of a kernel with partial results: two for each processor of an H200.
+const BLOCKS: i64 = 264;
+/// Largest grid along x.
+const GRID: i64 = i32::MAX as i64;
+/// Memory for all teams' parts.
+const SCRATCH: i64 = 64 << 20;
+
+/// A CUDA file and what is needed to launch it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    pub text: String,
+    pub integers: Vec<i64>,
+    pub masks: Vec<Mask>,
+    /// Blocks and threads of `memlet_kernel`.
+    pub grid: i64,
+    pub threads: i64,
+    /// Teams, each with its part of scratch memory.
+    pub teams: i64,
+    /// Values (`real`) of one team's part.
+    pub scratch: i64,
+    pub double: bool,
+    /// Blocks and threads of `memlet_finish`, if there are partial results.
+    pub finish: Option<(i64, i64)>,
+}
+
+impl Source {
+    /// The argument of both kernels: `struct Arguments` of the text, in words of 8 bytes.
+    pub fn pack(&self, pointers: &[u64], scratch: u64, keeps: &[Keep]) -> Vec<u64> {
+        let mut words = pointers.to_vec();
+        words.resize(pointers.len().max(1), 0);
+        words.push(scratch);
+        words.extend(self.integers.iter().map(|n| *n as u64));
+        words.resize(words.len() + usize::from(self.integers.is_empty()), 0);
+        for keep in keeps {
+            let pair = |a: u32, b: u32| u64::from(a) | u64::from(b) << 32;
+            words.extend([keep.step, keep.factor.to_bits(), pair(keep.key[0], keep.key[1]), pair(keep.threshold, 0)]);
+        }
+        words.resize(words.len() + if keeps.is_empty() { 4 } else { 0 }, 0);
+        words
+    }
+}
+
+/// Prints a loop nest that was lowered with the [`lanes`] of the configuration.
+///
+/// # Errors
+/// Knobs, element types and accesses that kernels do not have; partial results that need too much memory.
+pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<Source, KernelError> {
+    let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
+    let mut printer = Printer::new(spec, nest, config, double);
+    let schedule = Schedule::new(spec, nest, config)?;
+    printer.schedule = Some(schedule.clone());
+    let private = partial::partials(nest).next().is_some();
+
+    if private {
+        printer.begin_partials(1)?;
+    }
+    let begin = std::mem::take(&mut printer.text);
+    printer.cuda_groups(2)?;
+    if private {
+        printer.flush_partials(2)?;
+    }
+    let body = std::mem::take(&mut printer.text);
+    let finish = if private { Some(printer.finish_partials()?) } else { None };
+    let finish_body = std::mem::take(&mut printer.text);
+
+    // Parts of a team in global memory: partial results first.
+    let (mut scratch, mut parts) = (0i64, Vec::new());
+    for (data, tensor) in &nest.tensors {
+        let elements: i64 = tensor.shape.iter().product();
+        if matches!(tensor.space, Space::Private { .. }) || schedule.places.get(data) == Some(&Place::Scratch) {
+            let name = printer.identifier(data);
+            printer.given(format!("at_{name}"), scratch);
+            parts.push((data.clone(), name));
+            scratch += elements;
+        }
+    }
+    let points = nest.points();
+    let blocks = (points + schedule.rows - 1) / schedule.rows;
+    let mut grid = blocks.min(GRID);
+    if scratch > 0 {
+        let part = schedule.rows * scratch * if double { 8 } else { 4 };
+        let wanted = match config.knobs.get("blocks") {
+            None => BLOCKS,
+            Some(text) => text.parse().ok().filter(|n| *n > 0).ok_or_else(|| KernelError::Knob {
+                kernel: spec.name.clone(),
+                key: "blocks".into(),
+                value: text.into(),
+                allowed: "numbers above 0".into(),
+            })?,
+        };
+        grid = grid.min(wanted).min((SCRATCH / part).max(1));
+    }
+    let teams = grid * schedule.rows;
+
+    let head = kernel_head(&mut printer, &schedule, &parts, private)?;
+    let mut text = header(spec, nest);
+    text += &format!(
+        "#undef REAL_IS_DOUBLE\n{}",
+        if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" }
+    );
+    text += if schedule.wide { "typedef long long index_t;\n" } else { "typedef int index_t;\n" };
+    text += &format!("enum {{ THREADS = {}, ROWS = {}, ", schedule.threads, schedule.rows);
+    text += &format!("TEAM = {}, W = {}, LANES = {} }};\n", schedule.team(), schedule.width, nest.lanes);
+    text += include_str!("prelude.cu");
+    let count = |n: usize| n.max(1);
+    text += "\nstruct Arguments {\n";
+    text += &format!("    char *p[{}];\n    char *scratch;\n", count(spec.arguments().len()));
+    text += &format!("    int64_t n[{}];\n    Keep keep[{}];\n}};\n", count(printer.integers.len()), count(printer.masks.len()));
+    text += "\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{\n";
+    text += &head;
+    text += &begin;
+    if private {
+        // Neighbouring points, so that registers hold results for long.
+        text += "    const index_t chunk = (points - 1) / teams + 1, by = 1;\n";
+        text += "    const index_t from = min_of(points, team * chunk), to = min_of(points, from + chunk);\n";
+    } else {
+        text += "    const index_t from = team, to = points, by = teams;\n";
+    }
+    text += "    for (index_t point = from; point < to; point += by) {\n        index_t rest = point;\n";
+    for each in nest.outer.iter().rev() {
+        let (at, steps) = outer_names(&mut printer, nest, each);
+        text += &format!("        const index_t {at} = rest % {steps};\n        rest /= {steps};\n");
+    }
+    text += &body;
+    text += "    }\n}\n";
+    if finish.is_some() {
+        text += &format!("\nMEMLET_KERNEL(memlet_finish, {FINISH_THREADS})(const Arguments a)\n{{\n");
+        text += &integers(&printer);
+        text += "    POINTER(const real) scratch = GLOBAL(const real, a.scratch);\n";
+        text += &finish_body;
+        text += "}\n";
+    }
+    printer.integers.insert("points".into(), points);
+    printer.integers.insert("teams".into(), teams);
+    printer.integers.insert("stride".into(), scratch);
+    Ok(Source {
+        text,
+        integers: printer.integers.values().copied().collect(),
+        masks: printer.masks.clone(),
+        grid,
+        threads: schedule.threads,
+        teams,
+        scratch,
+        double,
+        finish: finish.map(|blocks| (blocks, FINISH_THREADS)),
+    })
+}
+
+fn outer_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop) -> (String, String) {
+    if each.tag == Tag::Block {
+        ("block".into(), printer.given("blocks".into(), nest.steps(each)))
+    } else {
+        (printer.index(&each.index), printer.count(&each.index, each.count))
+    }
+}
+
+fn integers(printer: &Printer) -> String {
+    let each = printer.integers.keys().enumerate();
+    each.map(|(n, name)| format!("    const {} {name} = a.n[{n}];\n", if name == "stride" { "int64_t" } else { "index_t" })).collect()
+}
+
+/// What a kernel begins with: who the thread is, integers, pointers, masks, shared memory.
+fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, String)], private: bool) -> Result<String, KernelError> {
+    let nest = printer.nest;
+    // All integers are known by now but those of the decoding of a point.
+    for each in &nest.outer {
+        outer_names(printer, nest, each);
+    }
+    if private {
+        printer.given("run".into(), printer.integers.get("run").copied().unwrap_or(1));
+    }
+    for name in ["points", "teams", "stride"] {
+        printer.given(name.into(), 0);
+    }
+    let mut text = String::from("    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM;\n");
+    text += &integers(printer);
+    text += "    const index_t team = (index_t)blockIdx.x * ROWS + row;\n";
+    let arguments = printer.spec.arguments();
+    let heap: Vec<(&String, usize, &String)> = nest
+        .tensors
+        .iter()
+        .filter_map(|(data, tensor)| match &tensor.space {
+            Space::Heap { argument, root } if printer.pointers.contains(data) => Some((data, *argument, root)),
+            _ => None,
+        })
+        .collect();
+    for (data, argument, root) in &heap {
+        let kind = arguments
+            .get(*argument)
+            .and_then(|a| cuda_type(a.dtype))
+            .ok_or_else(|| printer.unsupported(format!("`{data}` holds bits, which kernels cannot address")))?;
+        let constant = if arguments.get(*argument).is_some_and(|a| a.access == Access::Read) { "const " } else { "" };
+        let restrict = if heap.iter().filter(|(_, _, r)| r == root).count() == 1 { " RESTRICT" } else { "" };
+        let name = printer.identifier(data);
+        text += &format!("    POINTER({constant}{kind}){restrict} {name} = GLOBAL({constant}{kind}, a.p[{argument}]);\n");
+    }
+    for (data, name) in parts {
+        // Beside the registers of partial results.
+        let suffix = if matches!(printer.tensor(data)?.space, Space::Private { .. }) { "_part" } else { "" };
+        text += &format!("    POINTER(real) {name}{suffix} = GLOBAL(real, a.scratch) + ((int64_t)team * stride + at_{name});\n");
+        if !suffix.is_empty() && schedule.places.get(data) == Some(&Place::Scratch) {
+            text += &format!("    POINTER(real) {name} = {name}_part;\n");
+        }
+    }
+    for n in 0..printer.masks.len() {
+        text += &format!("    const Keep keep{n} = a.keep[{n}];\n");
+        text += &format!("    const uint32_t threshold{n} = keep{n}.threshold;\n    const real factor{n} = (real)keep{n}.factor;\n");
+    }
+    if schedule.team() > WARP {
+        text += &format!("    SHARED(real, slots, {});\n", schedule.threads / WARP);
+    }
+    for (data, place) in schedule.places.iter().filter(|(d, p)| **p == Place::Shared && printer.pointers.contains(*d)) {
+        debug_assert_eq!(*place, Place::Shared);
+        let (name, elements) = (printer.identifier(data), printer.tensor(data)?.shape.iter().product::<i64>());
+        text += &format!("    SHARED(real, {name}_all, {});\n", elements * schedule.rows);
+        text += &format!("    POINTER(real) {name} = {name}_all + row * {elements};\n");
+    }
+    Ok(text)
+}

@@ -1,0 +1,144 @@
+//! Reductions over outer indices: each team's partial results, and the kernel that combines them in a fixed order.
+
+use super::register::cuda_type;
+use super::schedule::{Place, writer};
+use crate::emit::printer::Printer;
+use crate::emit::scalar::{combined, constant};
+use crate::error::KernelError;
+use crate::loopnest::{Element, LoopNest, Space};
+use sdfg::{Combine, Expr};
+
+/// Threads of the kernel that combines: 32 neighbouring results, in eight slices of the teams.
+pub const FINISH_THREADS: i64 = 256;
+const SLICES: i64 = 8;
+
+/// The partial results of a nest.
+pub fn partials(nest: &LoopNest) -> impl Iterator<Item = (&String, Combine, i64)> {
+    nest.tensors.iter().filter_map(|(data, tensor)| match tensor.space {
+        Space::Private { combine } => Some((data, combine, tensor.shape.iter().product())),
+        _ => None,
+    })
+}
+
+fn identity(combine: Combine, double: bool) -> String {
+    constant(combine.identity().first().copied().unwrap_or(0.0), double)
+}
+
+impl Printer<'_> {
+    /// Sets a team's partial results, in memory and in registers, to the identities.
+    pub fn begin_partials(&mut self, depth: usize) -> Result<(), KernelError> {
+        for (data, combine, elements) in partials(self.nest) {
+            let (name, identity) = (self.identifier(data), identity(combine, self.double));
+            self.pointers.insert(data.clone());
+            self.line(depth, format!("for (index_t e = member; e < {elements}; e += TEAM) {name}_part[e] = {identity};"));
+            self.declare_registers(data, Some(&identity), depth)?;
+        }
+        self.line(depth, "team_sync();");
+        Ok(())
+    }
+
+    /// Points after which the registers go to memory: a team's next point has another element.
+    fn run(&self) -> i64 {
+        let nest = self.nest;
+        let named = |index: &str| {
+            partials(nest).filter_map(|(data, _, _)| writer(nest, data)).any(|(_, s)| s.write.subscripts.contains(&Expr::sym(index)))
+        };
+        nest.outer.iter().rev().take_while(|l| !named(&l.index)).map(|l| nest.steps(l)).product()
+    }
+
+    /// Adds the registers to the team's part of memory.
+    pub fn flush_partials(&mut self, depth: usize) -> Result<(), KernelError> {
+        let run = self.run();
+        let run = self.given("run".into(), run);
+        self.line(depth, format!("if (point + by >= to || (point + by) % {run} == 0) {{"));
+        for (data, combine, _) in partials(self.nest) {
+            let Some(place) = self.held_in(data).filter(|p| *p != Place::Scratch) else { continue };
+            let Some((group, statement)) = writer(self.nest, data) else { continue };
+            let element: Element = statement.write.clone();
+            let along = match place {
+                Place::Owned { along } => along,
+                _ => None,
+            };
+            let last = group.loops.last().filter(|_| along.is_some());
+            let uses = |index: &str| element.subscripts.contains(&Expr::sym(index));
+            let mut at = depth + 1;
+            for each in group.loops.iter().filter(|l| uses(&l.index) && last.is_none_or(|k| k.index != l.index)) {
+                let (index, count) = (self.index(&each.index), self.count(&each.index, each.count));
+                self.line(at, format!("for (index_t {index} = 0; {index} < {count}; ++{index}) {{"));
+                at += 1;
+            }
+            if let Some(last) = last {
+                self.open_strips(last, true, at);
+                self.open_lanes(last, at + 1);
+                at += 2;
+            }
+            let (name, position) = (self.identifier(data), self.position(&element)?);
+            let held = self.register(&element)?.unwrap_or_default();
+            let part = format!("{name}_part[{position}]");
+            let once = if last.is_none() { "if (member == 0) " } else { "" };
+            let whole = combined(combine, &format!("to_real({part})"), &held);
+            self.line(at, format!("{once}{part} = {whole};"));
+            while at > depth + 1 {
+                at -= 1;
+                self.line(at, "}");
+            }
+            let identity = identity(combine, self.double);
+            self.fill_registers(data, &identity, depth + 1)?;
+        }
+        self.line(depth, "}");
+        Ok(())
+    }
+
+    /// The body of the kernel that combines the teams' results, and its blocks.
+    pub fn finish_partials(&mut self) -> Result<i64, KernelError> {
+        let nest = self.nest;
+        let mut blocks = 0;
+        self.line(1, format!("SHARED(real, parts, {FINISH_THREADS});"));
+        self.line(1, "const int lane = threadIdx.x % 32, slice = threadIdx.x / 32;");
+        for (data, combine, elements) in partials(nest) {
+            let tensor = self.tensor(data)?;
+            let target = data.trim_end_matches(".partial");
+            let container = self
+                .spec
+                .containers
+                .get(target)
+                .ok_or_else(|| KernelError::UnknownContainer { kernel: self.spec.name.clone(), data: target.to_string() })?;
+            let root = self.spec.root(target).to_string();
+            let argument = self.spec.arguments().iter().position(|a| a.data == root).unwrap_or(0);
+            let kind = cuda_type(container.dtype)
+                .ok_or_else(|| self.unsupported(format!("`{target}` holds bits, which kernels cannot address")))?;
+            let (from, _, _) = self.strides(data)?;
+            let (to, first) = self.heap_strides(target, &root)?;
+            let name = self.identifier(data);
+            let more = (elements + 31) / 32;
+            self.line(1, format!("if (blockIdx.x >= {blocks} && blockIdx.x < {}) {{", blocks + more));
+            self.line(2, format!("const index_t e = (index_t)(blockIdx.x - {blocks}) * 32 + lane;"));
+            self.line(2, format!("real whole = {};", identity(combine, self.double)));
+            self.line(2, format!("if (e < {elements}) {{"));
+            self.line(3, format!("for (int64_t team = slice; team < teams; team += {SLICES}) {{"));
+            let at = self.given(format!("at_{name}"), 0);
+            self.line(4, format!("const real one = to_real(scratch[team * stride + {at} + e]);"));
+            self.line(4, format!("whole = {};", combined(combine, "whole", "one")));
+            self.line(3, "}");
+            self.line(2, "}");
+            self.line(2, "parts[threadIdx.x] = whole;");
+            self.line(2, "__syncthreads();");
+            self.line(2, format!("if (slice == 0 && e < {elements}) {{"));
+            self.line(3, format!("for (int s = 1; s < {SLICES}; ++s) {{"));
+            self.line(4, "const real one = to_real(parts[s * 32 + lane]);");
+            self.line(4, format!("whole = {};", combined(combine, "whole", "one")));
+            self.line(3, "}");
+            let mut place = vec![self.given(format!("first_{name}_out"), first)];
+            for (n, extent) in tensor.shape.iter().enumerate() {
+                let (s, t) = (self.given(format!("s_{name}_{n}"), from[n]), self.given(format!("out_{name}_{n}"), to[n]));
+                let extent = self.given(format!("d_{name}_{n}"), *extent);
+                place.push(format!("e / {s} % {extent} * {t}"));
+            }
+            self.line(3, format!("GLOBAL({kind}, a.p[{argument}])[{}] = From<{kind}>::real_(whole);", place.join(" + ")));
+            self.line(2, "}");
+            self.line(1, "}");
+            blocks += more;
+        }
+        Ok(blocks)
+    }
+}

@@ -1,0 +1,197 @@
+/* What every kernel starts with. `real` is what it computes in; a team of TEAM threads works on one point of the outer maps;
+   each of its threads holds W neighbours along the innermost loop. */
+#ifndef MEMLET_SHIM
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+
+#define DEVICE static __device__ __forceinline__
+#define DEVICE_MEMBER __device__ __forceinline__
+#define MEMLET_KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name
+#define POINTER(T) T *
+#define RESTRICT __restrict__
+#define GLOBAL(T, address) ((T *)(address))
+#define SHARED(T, name, count) __shared__ T name[count]
+
+struct bf16_t { uint16_t bits; };
+struct f16_t { uint16_t bits; };
+DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
+DEVICE float of_bits(uint32_t u) { return __uint_as_float(u); }
+DEVICE float load_f16(uint16_t u) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(u)); return x; }
+DEVICE uint16_t store_f16(float x) { uint16_t u; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(u) : "f"(x)); return u; }
+DEVICE uint32_t high_product(uint32_t a, uint32_t b) { return __umulhi(a, b); }
+
+/* P neighbours as one access of at most 16 bytes. */
+template <class T, int P> struct alignas(sizeof(T) * P) Pack { T v[P]; };
+template <int P, class T> DEVICE bool aligned(T *p, long long at) { return ((uint64_t)(p + at) & (sizeof(T) * P - 1)) == 0; }
+template <int P, class T> DEVICE Pack<T, P> read_pack(T *p, long long at) { return *(const Pack<T, P> *)(p + at); }
+template <int P, class T> DEVICE void write_pack(T *p, long long at, const Pack<T, P> &pack) { *(Pack<T, P> *)(p + at) = pack; }
+#endif
+
+#define INF ((real)of_bits(0x7f800000u))
+#undef __builtin_nan
+#define __builtin_nan(text) of_bits(0x7fc00000u)
+
+/* Storage and value. */
+DEVICE real to_real(float x) { return x; }
+DEVICE real to_real(double x) { return x; }
+DEVICE real to_real(bf16_t x) { return of_bits((uint32_t)x.bits << 16); }
+DEVICE real to_real(f16_t x) { return load_f16(x.bits); }
+DEVICE real to_real(int64_t x) { return (real)x; }
+DEVICE real to_real(int32_t x) { return (real)x; }
+DEVICE real to_real(int16_t x) { return (real)x; }
+DEVICE real to_real(uint8_t x) { return (real)x; }
+template <class T> struct From { static DEVICE_MEMBER T real_(real x) { return (T)x; } };
+template <> struct From<bf16_t> {
+    static DEVICE_MEMBER bf16_t real_(real x) {
+        uint32_t u = bits_of((float)x);
+        bf16_t y = {(uint16_t)(x != x ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16)};
+        return y;
+    }
+};
+template <> struct From<f16_t> { static DEVICE_MEMBER f16_t real_(real x) { f16_t y = {store_f16((float)x)}; return y; } };
+
+/* W neighbours: in accesses of up to 16 bytes where the address allows it, word by word elsewhere. */
+template <class T> DEVICE void load_row(real (&x)[W], POINTER(T) p, index_t at, int live) {
+    constexpr int P = W * sizeof(T) > 16 ? 16 / sizeof(T) : W;
+    if (live == W && aligned<P>(p, at)) {
+#pragma unroll
+        for (int n = 0; n < W; n += P) {
+            const Pack<T, P> pack = read_pack<P>(p, at + n);
+#pragma unroll
+            for (int k = 0; k < P; ++k) x[n + k] = to_real(pack.v[k]);
+        }
+    } else {
+#pragma unroll
+        for (int n = 0; n < W; ++n) x[n] = n < live ? to_real(p[at + n]) : (real)0;
+    }
+}
+template <class T> DEVICE void store_row(POINTER(T) p, index_t at, const real (&x)[W], int live) {
+    constexpr int P = W * sizeof(T) > 16 ? 16 / sizeof(T) : W;
+    if (live == W && aligned<P>(p, at)) {
+#pragma unroll
+        for (int n = 0; n < W; n += P) {
+            Pack<T, P> pack;
+#pragma unroll
+            for (int k = 0; k < P; ++k) pack.v[k] = From<T>::real_(x[n + k]);
+            write_pack<P>(p, at + n, pack);
+        }
+    } else {
+#pragma unroll
+        for (int n = 0; n < W; ++n)
+            if (n < live) p[at + n] = From<T>::real_(x[n]);
+    }
+}
+
+/* Floor division and remainder with the sign of the divisor. */
+DEVICE index_t div_floor(index_t a, index_t b) { index_t q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }
+DEVICE index_t mod_floor(index_t a, index_t b) { return a - div_floor(a, b) * b; }
+DEVICE index_t min_of(index_t a, index_t b) { return a < b ? a : b; }
+DEVICE index_t max_of(index_t a, index_t b) { return a > b ? a : b; }
+DEVICE int live_of(index_t rest) { return rest < 0 ? 0 : rest < W ? (int)rest : W; }
+
+/* The greater and the lesser of two values; of a number and NaN the number. */
+DEVICE real r_max(real a, real b) { return a > b || b != b ? a : b; }
+DEVICE real r_min(real a, real b) { return a < b || b != b ? a : b; }
+#ifdef REAL_IS_DOUBLE
+DEVICE real r_exp(real x) { return exp(x); }
+DEVICE real r_log(real x) { return log(x); }
+DEVICE real r_tanh(real x) { return tanh(x); }
+DEVICE real r_erf(real x) { return erf(x); }
+DEVICE real r_sqrt(real x) { return sqrt(x); }
+DEVICE real r_sin(real x) { return sin(x); }
+DEVICE real r_cos(real x) { return cos(x); }
+DEVICE real r_floor(real x) { return floor(x); }
+DEVICE real r_pow(real x, real y) { return pow(x, y); }
+DEVICE real r_abs(real x) { return fabs(x); }
+#else
+DEVICE real r_exp(real x) { return expf(x); }
+DEVICE real r_log(real x) { return logf(x); }
+DEVICE real r_tanh(real x) { return tanhf(x); }
+DEVICE real r_erf(real x) { return erff(x); }
+DEVICE real r_sqrt(real x) { return sqrtf(x); }
+DEVICE real r_sin(real x) { return sinf(x); }
+DEVICE real r_cos(real x) { return cosf(x); }
+DEVICE real r_floor(real x) { return floorf(x); }
+DEVICE real r_pow(real x, real y) { return powf(x, y); }
+DEVICE real r_abs(real x) { return fabsf(x); }
+#endif
+DEVICE real r_sigmoid(real x) { return (real)1 / ((real)1 + r_exp(-x)); }
+
+/* Dropout: what decides about one mask; an element is dropped if its lane, 16 random bits, is below the threshold. */
+struct Keep {
+    uint64_t step;
+    double factor;
+    uint32_t key[2];
+    uint32_t threshold;
+    uint32_t unused;
+};
+
+/* Philox 4x32-10 of the eight elements of one block. */
+DEVICE void philox(uint32_t (&c)[4], const Keep &keep, uint64_t block) {
+    uint32_t k0 = keep.key[0], k1 = keep.key[1];
+    c[0] = (uint32_t)block; c[1] = (uint32_t)(block >> 32); c[2] = (uint32_t)keep.step; c[3] = (uint32_t)(keep.step >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        const uint32_t a = 0xd2511f53u * c[0], b = 0xcd9e8d57u * c[2];
+        const uint32_t ah = high_product(0xd2511f53u, c[0]), bh = high_product(0xcd9e8d57u, c[2]);
+        c[0] = bh ^ c[1] ^ k0; c[1] = b; c[2] = ah ^ c[3] ^ k1; c[3] = a;
+        k0 += 0x9e3779b9u; k1 += 0xbb67ae85u;
+    }
+}
+DEVICE uint32_t lane_of(const uint32_t (&c)[4], uint64_t element) {
+    const uint32_t two = element & 4 ? (element & 2 ? c[3] : c[2]) : (element & 2 ? c[1] : c[0]);
+    return element & 1 ? two >> 16 : two & 0xffffu;
+}
+DEVICE uint32_t lane_of(const Keep &keep, uint64_t element) {
+    uint32_t c[4];
+    philox(c, keep, element >> 3);
+    return lane_of(c, element);
+}
+/* The lanes of the elements first + n step, n < live. */
+DEVICE void keep_row(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, uint64_t step, int live) {
+    if (keep.threshold == 0) {
+#pragma unroll
+        for (int n = 0; n < W; ++n) lanes[n] = 0;
+        return;
+    }
+    uint32_t c[4];
+    uint64_t held = ~(uint64_t)0;
+#pragma unroll
+    for (int n = 0; n < W; ++n) {
+        if (n < live) {
+            const uint64_t element = first + n * step;
+            if (element >> 3 != held) { held = element >> 3; philox(c, keep, held); }
+            lanes[n] = lane_of(c, element);
+        }
+    }
+}
+
+/* Teams: lanes of one warp, a warp, or a whole block. */
+DEVICE uint32_t team_mask() { return TEAM >= 32 ? 0xffffffffu : ((1u << (TEAM & 31)) - 1u) << (threadIdx.x & 31 & ~(TEAM - 1)); }
+DEVICE void team_sync() {
+    if (TEAM > 32) __syncthreads();
+    else if (TEAM > 1) __syncwarp(team_mask());
+}
+struct Sum { DEVICE_MEMBER real operator()(real a, real b) const { return a + b; } };
+struct Product { DEVICE_MEMBER real operator()(real a, real b) const { return a * b; } };
+struct Max { DEVICE_MEMBER real operator()(real a, real b) const { return r_max(a, b); } };
+struct Min { DEVICE_MEMBER real operator()(real a, real b) const { return r_min(a, b); } };
+/* The combined value of all threads of a team, the same in each of them. `slots` holds one value for each warp. */
+template <class F> DEVICE real team_reduce(real x, F f, POINTER(real) slots) {
+#pragma unroll
+    for (int step = (TEAM < 32 ? TEAM : 32) / 2; step > 0; step /= 2) x = f(x, __shfl_xor_sync(team_mask(), x, step, 32));
+    if (TEAM > 32) {
+        if (threadIdx.x % 32 == 0) slots[threadIdx.x / 32] = x;
+        __syncthreads();
+        x = slots[0];
+        for (int warp = 1; warp < TEAM / 32; ++warp) x = f(x, slots[warp]);
+        __syncthreads();
+    }
+    return x;
+}

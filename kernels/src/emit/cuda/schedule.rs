@@ -1,0 +1,213 @@
+//! How the threads of a GPU share a loop nest, and where intermediates are held.
+
+use crate::error::KernelError;
+use crate::kernel::KernelSpec;
+use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement, Tensor};
+use indexmap::IndexMap;
+use sdfg::config::KernelConfig;
+use sdfg::{Dtype, Expr};
+
+/// Threads of a warp.
+pub const WARP: i64 = 32;
+/// Values that one thread may hold of one container: more of them spill.
+const REGISTERS: i64 = 64;
+/// Values of a container of which every thread of a team may hold its own copy.
+const COPIES: i64 = 16;
+/// Shared memory that every block may have without asking for more, in bytes.
+const SHARED: i64 = 48 << 10;
+/// Above this many elements or points, indices take 64 bits; half of what 32 bits hold, because loops step beyond their ends.
+const NARROW: i64 = 1 << 30;
+
+/// Where the elements of an intermediate are while a point is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Registers: every thread of the team has all elements.
+    Replicated,
+    /// Registers: each thread has the elements that it computes; `along` is the dim that the team shares, if it is a dim of
+    /// the container.
+    Owned { along: Option<usize> },
+    /// Shared memory of the block, a part for each team.
+    Shared,
+    /// Global memory, a part for each team.
+    Scratch,
+}
+
+/// Knobs of a CUDA kernel and what follows from them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// Threads of a block.
+    pub threads: i64,
+    /// Points that a block works on at a time; each has a team of `threads / rows` threads.
+    pub rows: i64,
+    /// Neighbours along the innermost loop that one thread takes.
+    pub width: i64,
+    /// Unrolling of loops over a team's rows where registers do not ask for more.
+    pub unroll: i64,
+    /// Whether values read by several groups are kept in registers between them: one loop instead of two.
+    pub keeps: bool,
+    /// Whether indices take 64 bits.
+    pub wide: bool,
+    pub places: IndexMap<String, Place>,
+    /// Values that are kept in registers from one group to the next, and their names.
+    pub kept: IndexMap<Element, String>,
+}
+
+/// Threads of a block and points at a time, by knob.
+fn shape(spec: &KernelSpec, config: &KernelConfig) -> Result<(i64, i64, i64), KernelError> {
+    let number = |key: &str, default: i64, allowed: &str, fits: &dyn Fn(i64) -> bool| match config.knobs.get(key) {
+        None => Ok(default),
+        Some(text) => text.parse().ok().filter(|n| fits(*n)).ok_or_else(|| KernelError::Knob {
+            kernel: spec.name.clone(),
+            key: key.into(),
+            value: text.into(),
+            allowed: allowed.into(),
+        }),
+    };
+    let power = |least: i64, most: i64| move |n: i64| (least..=most).contains(&n) && n & (n - 1) == 0;
+    let threads = number("threads", 256, "32, 64, 128, 256, 512, 1024", &power(WARP, 1024))?;
+    let team = |rows: i64| rows == 1 || threads / rows <= WARP;
+    let rows = number("rows", threads / WARP, "1, or a power of two that leaves each row at most 32 threads", &|n| {
+        power(1, threads)(n) && team(n)
+    })?;
+    Ok((threads, rows, number("width", 4, "1, 2, 4, 8", &power(1, 8))?))
+}
+
+/// Iterations of a block of an outer vector index: one strip of each thread of a team.
+///
+/// # Errors
+/// Knobs that kernels do not have.
+pub fn lanes(spec: &KernelSpec, config: &KernelConfig) -> Result<i64, KernelError> {
+    let (threads, rows, width) = shape(spec, config)?;
+    Ok(threads / rows * width)
+}
+
+impl Schedule {
+    /// The schedule of a nest under the knobs `threads`, `rows`, `width`, `unroll`, `loops` (`one` or `two`), `hold` (`registers` or
+    /// `shared`). Absent knobs: 256, a warp for each row, 4, 4, `one`, `registers`.
+    ///
+    /// # Errors
+    /// Knobs that kernels do not have.
+    pub fn new(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<Self, KernelError> {
+        let (threads, rows, width) = shape(spec, config)?;
+        let choice = |key: &str, options: [&str; 2]| match config.knobs.get(key) {
+            None => Ok(true),
+            Some(text) if options.contains(&text) => Ok(text == options[0]),
+            Some(text) => {
+                Err(KernelError::Knob { kernel: spec.name.clone(), key: key.into(), value: text.into(), allowed: options.join(", ") })
+            }
+        };
+        let unroll = match config.knobs.get("unroll") {
+            None => 4,
+            Some(text) => text.parse().ok().filter(|n| (1..=16).contains(n)).ok_or_else(|| KernelError::Knob {
+                kernel: spec.name.clone(),
+                key: "unroll".into(),
+                value: text.into(),
+                allowed: "1 to 16".into(),
+            })?,
+        };
+        let (keeps, registers) = (choice("loops", ["one", "two"])?, choice("hold", ["registers", "shared"])?);
+        let elements = |t: &Tensor| t.shape.iter().fold(1i64, |a, b| a.saturating_mul(*b));
+        let points = nest.outer.iter().fold(1i64, |n, l| n.saturating_mul(l.count));
+        let blocked = |l: &&Loop| nest.block().is_none_or(|b| b.index != l.index);
+        let inner = nest.groups.iter().map(|g| g.loops.iter().filter(blocked).fold(1i64, |n, l| n.saturating_mul(l.count)));
+        let inner = inner.max().unwrap_or(1);
+        let wide = points.saturating_mul(inner) >= NARROW || nest.tensors.values().any(|t| elements(t) >= NARROW);
+        let mut schedule = Schedule { threads, rows, width, unroll, keeps, wide, places: IndexMap::new(), kept: IndexMap::new() };
+        let mut shared = WARP * 8;
+        let real = if nest.tensors.values().any(|t| t.dtype == Dtype::F64) { 8 } else { 4 };
+        for (data, tensor) in &nest.tensors {
+            let bytes = elements(tensor).saturating_mul(rows * real);
+            let fits = shared + bytes <= SHARED;
+            let place = match tensor.space {
+                Space::Heap { .. } => continue,
+                Space::Local => schedule.local(nest, data, tensor, fits && !registers, fits),
+                Space::Private { .. } => schedule.private(nest, data, tensor),
+            };
+            if place == Place::Shared {
+                shared += bytes;
+            }
+            schedule.places.insert(data.clone(), place);
+        }
+        Ok(schedule)
+    }
+
+    /// Threads that share a point.
+    pub fn team(&self) -> i64 {
+        self.threads / self.rows
+    }
+
+    /// Strips of each thread along a loop.
+    pub fn slots(&self, nest: &LoopNest, along: &Loop) -> i64 {
+        let lanes = self.team() * self.width;
+        if nest.block().is_some_and(|b| b.index == along.index) { 1 } else { (along.count + lanes - 1) / lanes }
+    }
+
+    fn local(&self, nest: &LoopNest, data: &str, tensor: &Tensor, shared: bool, fits: bool) -> Place {
+        if nest.per_lane(tensor) {
+            return Place::Owned { along: None };
+        }
+        let elements: i64 = tensor.shape.iter().product();
+        let uses_last = |(group, element, _): &(&Group, &Element, bool)| {
+            group.loops.last().is_some_and(|l| element.subscripts.iter().any(|s| s.symbols().contains(&l.index)))
+        };
+        let uses: Vec<(&Group, &Element, bool)> = uses(nest, data).collect();
+        if elements <= COPIES && !uses.iter().any(|u| u.2 && uses_last(u)) {
+            return Place::Replicated;
+        }
+        let along = (0..tensor.shape.len()).find(|n| {
+            uses.iter().all(|(group, element, _)| {
+                group.loops.last().is_some_and(|l| {
+                    element.subscripts[*n] == Expr::sym(l.index.as_str())
+                        && l.count == tensor.shape[*n]
+                        && element.subscripts.iter().filter(|s| s.symbols().contains(&l.index)).count() == 1
+                })
+            })
+        });
+        match along {
+            Some(n) if !shared => {
+                let lanes = self.team() * self.width;
+                let held = elements / tensor.shape[n] * ((tensor.shape[n] + lanes - 1) / lanes) * self.width;
+                if held <= REGISTERS || !fits { Place::Owned { along } } else { Place::Shared }
+            }
+            _ if fits => Place::Shared,
+            _ => Place::Scratch,
+        }
+    }
+
+    fn private(&self, nest: &LoopNest, data: &str, tensor: &Tensor) -> Place {
+        let Some((group, statement)) = writer(nest, data) else { return Place::Scratch };
+        let last = group.loops.last();
+        let along = last.and_then(|l| statement.write.subscripts.iter().position(|s| *s == Expr::sym(l.index.as_str())));
+        let inner: i64 = self.dims(nest, data, tensor).iter().filter(|n| Some(**n) != along).map(|n| tensor.shape[*n]).product();
+        let strips = last.filter(|_| along.is_some()).map_or(1, |l| self.slots(nest, l) * self.width);
+        match along {
+            _ if inner * strips > REGISTERS => Place::Scratch,
+            None => Place::Replicated,
+            Some(_) => Place::Owned { along },
+        }
+    }
+
+    /// Dims of a container that its registers have: all of an intermediate, those of inner loops of a partial result.
+    pub fn dims(&self, nest: &LoopNest, data: &str, tensor: &Tensor) -> Vec<usize> {
+        let all = 0..tensor.shape.len();
+        if tensor.space == Space::Local {
+            return all.collect();
+        }
+        let Some((_, statement)) = writer(nest, data) else { return vec![] };
+        let outer = |n: &usize| nest.outer.iter().any(|l| statement.write.subscripts[*n] == Expr::sym(l.index.as_str()));
+        all.filter(|n| !outer(n)).collect()
+    }
+}
+
+/// Every access to a container: its group, the element, whether it is written.
+fn uses<'a>(nest: &'a LoopNest, data: &'a str) -> impl Iterator<Item = (&'a Group, &'a Element, bool)> {
+    nest.groups.iter().flat_map(move |g| {
+        let each = g.statements.iter().flat_map(|s| s.reads.iter().map(|(_, e)| (e, false)).chain([(&s.write, true)]));
+        each.filter(move |(e, _)| e.data == data).map(move |(e, written)| (g, e, written))
+    })
+}
+
+/// The statement that makes a partial result, and its group.
+pub fn writer<'a>(nest: &'a LoopNest, data: &str) -> Option<(&'a Group, &'a Statement)> {
+    nest.groups.iter().find_map(|g| g.statements.iter().find(|s| s.write.data == data).map(|s| (g, s)))
+}

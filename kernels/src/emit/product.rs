@@ -1,0 +1,327 @@
+//! The C of one product: how its indices become rows, columns and depth of matrices, and where they are packed.
+
+use super::printer::Printer;
+use super::scalar::value;
+use crate::error::KernelError;
+use crate::loopnest::{Element, Group, Space};
+use crate::maps::slope;
+use crate::tiles::factors;
+use sdfg::Expr;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Elements of an operand that a worker may keep packed between points.
+const KEPT: i64 = 1 << 20;
+/// Panels that are packed as one step before the first point.
+const PORTION: i64 = 4;
+
+/// An operand that is packed once for all points.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepared {
+    /// First element within the shared memory.
+    at: i64,
+    elements: i64,
+    steps: i64,
+    /// C that packs step `at`.
+    code: String,
+}
+
+/// One index, or several that are walked as one.
+#[derive(Clone, Debug)]
+struct Axis {
+    /// From inner to outer.
+    indices: Vec<String>,
+    /// Most iterations.
+    most: i64,
+    /// C text of the iterations.
+    count: String,
+    /// Whether it may have fewer iterations than `most`.
+    ragged: bool,
+    /// Elements between neighbours in a, b and out; `None` where it does not occur.
+    strides: [Option<i64>; 3],
+}
+
+impl Axis {
+    /// `self` around `inner`, if it continues where `inner` ends wherever they occur.
+    fn around(&self, inner: &Axis) -> Option<Axis> {
+        let continues = |t: usize| match (self.strides[t], inner.strides[t]) {
+            (None, None) => true,
+            (Some(outer), Some(step)) => outer == step * inner.most,
+            _ => false,
+        };
+        let joined = || Axis {
+            indices: inner.indices.iter().chain(&self.indices).cloned().collect(),
+            most: self.most * inner.most,
+            count: format!("{} * {}", self.count, inner.count),
+            ragged: self.ragged,
+            strides: inner.strides,
+        };
+        (!inner.ragged && (0..3).all(continues)).then(joined)
+    }
+}
+
+/// The axis that a matrix takes from a group, and what is left for loops around. `by` is the tensor whose neighbours should
+/// be neighbours.
+fn take(mut axes: Vec<Axis>, by: usize, wanted: Option<i64>) -> (Option<Axis>, Vec<Axis>) {
+    axes.sort_by_key(|a| a.strides[by]);
+    let mut chains: Vec<Axis> = Vec::new();
+    for axis in &axes {
+        match chains.last().and_then(|inner| axis.around(inner)) {
+            Some(joined) => {
+                chains.pop();
+                chains.push(joined);
+            }
+            None => chains.push(axis.clone()),
+        }
+    }
+    let taken = chains.into_iter().min_by_key(|a| (wanted.is_some() && a.strides[by] != wanted, Reverse(a.most)));
+    axes.retain(|a| taken.as_ref().is_none_or(|t| !t.indices.contains(&a.indices[0])));
+    (taken, axes)
+}
+
+impl Printer<'_> {
+    /// Elements between neighbours along an index; `None` if the element does not depend on it.
+    fn stride(&self, element: &Element, index: &str) -> Result<Option<i64>, KernelError> {
+        let (strides, _, _) = self.strides(&element.data)?;
+        let (mut total, mut found) = (0, false);
+        for (subscript, stride) in element.subscripts.iter().zip(strides) {
+            let step = slope(subscript, index).and_then(|s| s.eval(&self.symbols()).ok());
+            let step = step.ok_or_else(|| self.unsupported(format!("`{}` is subscripted by `{subscript}` in a product", element.data)))?;
+            found |= subscript.symbols().contains(index);
+            total += step * stride;
+        }
+        Ok(found.then_some(total))
+    }
+
+    /// C text of a pointer to an element with some indices at their first iteration.
+    fn pointer(&mut self, element: &Element, first: &BTreeMap<String, Expr>) -> Result<String, KernelError> {
+        let subscripts = element.subscripts.iter().map(|e| e.substitute(first)).collect();
+        Ok(format!("&{}", self.place(&Element { subscripts, ..element.clone() })?))
+    }
+
+    pub fn product(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+        let (Some(statement), Some(products)) = (group.statements.first(), self.nest.products) else {
+            return Err(self.unsupported("a group of products is empty".into()));
+        };
+        let factors = factors(&statement.code).ok_or_else(|| self.unsupported(format!("`{}` is no product", statement.name)))?;
+        let read = |connector: &str| statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e.clone());
+        let (Some(mut a), Some(mut b)) = (read(&factors.a), read(&factors.b)) else {
+            return Err(self.unsupported(format!("`{}` reads fewer values than it multiplies", statement.name)));
+        };
+        let out = statement.write.clone();
+        let mut axes = Vec::new();
+        for each in &group.loops {
+            let strides = [self.stride(&a, &each.index)?, self.stride(&b, &each.index)?, self.stride(&out, &each.index)?];
+            let ragged = self.nest.tiles.iter().any(|t| t.index == each.index && t.is_ragged());
+            let count = self.count(&each.index, each.count);
+            axes.push(Axis { indices: vec![each.index.clone()], most: each.count, count, ragged, strides });
+        }
+        // Columns are what neighbours in the result share with the second factor.
+        let unit = axes.iter().find(|x| x.strides[2] == Some(1) && x.most > 1);
+        if unit.is_some_and(|x| x.strides[0].is_some() && x.strides[1].is_none()) {
+            std::mem::swap(&mut a, &mut b);
+            axes.iter_mut().for_each(|x| x.strides.swap(0, 1));
+        }
+        let (mut rows, mut columns, mut steps, mut loops) = (vec![], vec![], vec![], vec![]);
+        for axis in axes {
+            match axis.strides.map(|s| s.is_some()) {
+                [true, false, true] => rows.push(axis),
+                [false, true, true] => columns.push(axis),
+                [true, true, false] => steps.push(axis),
+                [_, _, true] => loops.push(axis),
+                _ => return Err(self.unsupported(format!("`{}` sums an index of one factor only", statement.name))),
+            }
+        }
+        let (rows, left) = take(rows, 2, None);
+        loops.extend(left);
+        let (columns, left) = take(columns, 2, Some(1));
+        loops.extend(left);
+        let (steps, again) = take(steps, 0, None);
+
+        self.line(depth, format!("/* {} */", statement.name.replace("*/", "")));
+        self.line(depth, "{");
+        let mut level = depth + 1;
+        for axis in loops.iter().chain(&again) {
+            let at = self.index(&axis.indices[0]);
+            self.line(level, format!("for (int64_t {at} = 0; {at} < {}; ++{at})", axis.count));
+            level += 1;
+        }
+        if level > depth + 1 {
+            self.line(level - 1, "{");
+        }
+        let first: BTreeMap<String, Expr> =
+            [&rows, &columns, &steps].into_iter().flatten().flat_map(|x| &x.indices).map(|i| (i.clone(), Expr::Int(0))).collect();
+        let (left, right, to) = (self.pointer(&a, &first)?, self.pointer(&b, &first)?, self.pointer(&out, &first)?);
+        let count = |axis: &Option<Axis>| axis.as_ref().map_or_else(|| "1".to_string(), |x| x.count.clone());
+        let most = |axis: &Option<Axis>| axis.as_ref().map_or(1, |x| x.most);
+        let (m, n, k) = (count(&rows), count(&columns), count(&steps));
+        let step = |axis: &Option<Axis>, t: usize| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
+        self.given("most".into(), products.depth);
+        let number = self.fresh("");
+        let mut stride = |name: &str, axis: &Option<Axis>, t: usize| self.given(format!("{name}{number}"), step(axis, t));
+        let (a_row, a_step) = (stride("a_row", &rows, 0), stride("a_step", &steps, 0));
+        let (b_step, b_column) = (stride("b_step", &steps, 1), stride("b_column", &columns, 1));
+        let (c_row, c_column) = (stride("c_row", &rows, 2), stride("c_column", &columns, 2));
+
+        let bytes = if self.double { 8 } else { 4 };
+        let width = products.block.width(bytes) as i64;
+        let chunk = most(&steps).min(products.depth);
+        let slack = 2 * products.block.vector;
+        self.room("rows", (most(&rows) * chunk) as usize * bytes + slack);
+        let padded = (most(&columns) + width - 1) / width * width;
+        let mut ready = ("0".to_string(), "0".to_string(), "0".to_string());
+        if let Some((whole, from)) = self.prepare(&b, &columns, &steps, width, [&b_step, &b_column, &k], bytes)? {
+            ready = whole;
+            ready.2 = from;
+        } else if let Some(tag) = self.tag(&b, &loops, &again).filter(|_| padded * most(&steps) <= KEPT) {
+            let (slot, panel) = (self.held, format!("panel{}", self.held));
+            self.held += 1;
+            self.room(&panel, (padded * most(&steps)) as usize * bytes + slack);
+            self.line(level, format!("if (held[{slot}] != {tag}) {{"));
+            self.line(level + 1, format!("pack_chunks({right}, {b_step}, {b_column}, {n}, {k}, most, whole_panels({n}), 0, {panel});"));
+            self.line(level + 1, format!("held[{slot}] = {tag};"));
+            self.line(level, "}");
+            ready = (panel, format!("whole_panels({n})"), "0".into());
+        }
+        if ready.0 == "0" {
+            self.room("columns", (padded * chunk) as usize * bytes + slack);
+        }
+        let columns_room = if ready.0 == "0" { "columns" } else { "0" };
+        let scale = value(&factors.scale, self);
+        let add = self.adds(&out, &again)?;
+        self.line(level, format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column},"));
+        self.line(level + 1, format!("{to}, {c_row}, {c_column}, {add}, rows, {columns_room}, {}, {}, {});", ready.0, ready.1, ready.2));
+        if level > depth + 1 {
+            self.line(level - 1, "}");
+        }
+        self.line(depth, "}");
+        Ok(())
+    }
+
+    /// Scratch memory of at least so many bytes.
+    fn room(&mut self, name: &str, bytes: usize) {
+        let held = self.scratch.get(name).map_or(0, |(_, held)| *held);
+        self.scratch.insert(name.to_string(), ("real", held.max(bytes)));
+    }
+
+    /// C text of whether the result is added to what is there: partial results always, others from the second time on.
+    fn adds(&mut self, out: &Element, again: &[Axis]) -> Result<String, KernelError> {
+        if matches!(self.tensor(&out.data)?.space, Space::Private { .. }) {
+            return Ok("1".into());
+        }
+        let heap = matches!(self.tensor(&out.data)?.space, Space::Heap { .. });
+        let nest = self.nest;
+        let mut later: Vec<String> = again.iter().map(|x| self.index(&x.indices[0])).collect();
+        if heap {
+            later.extend(
+                nest.sequential().filter(|l| !out.subscripts.iter().any(|e| e.symbols().contains(&l.index))).map(|l| self.index(&l.index)),
+            );
+        }
+        Ok(if later.is_empty() { "0".into() } else { format!("({}) != 0", later.join(" | ")) })
+    }
+
+    /// Packs the second factor once for all points, if it depends on its columns and the depth only and is used more than once.
+    /// C texts of the packed operand, of its columns, and of the first column of the tile.
+    fn prepare(
+        &mut self,
+        b: &Element,
+        columns: &Option<Axis>,
+        steps: &Option<Axis>,
+        width: i64,
+        [b_step, b_column, k]: [&str; 3],
+        bytes: usize,
+    ) -> Result<Option<((String, String, String), String)>, KernelError> {
+        let (Some(columns), Some(steps)) = (columns, steps) else { return Ok(None) };
+        if !self.is_given(&b.data) || steps.ragged {
+            return Ok(None);
+        }
+        let mine = |index: &str| columns.indices.iter().chain(&steps.indices).any(|i| i == index);
+        let tile = self.nest.tiles.iter().find(|t| columns.indices.last() == Some(&t.index)).cloned();
+        let depends = |index: &str| b.subscripts.iter().any(|e| e.symbols().contains(index));
+        let all_loops = self.nest.outer.iter().chain(self.nest.groups.iter().flat_map(|g| &g.loops));
+        let other = all_loops.clone().any(|l| depends(&l.index) && !mine(&l.index) && tile.as_ref().is_none_or(|t| t.outer != l.index));
+        let used_again = self.nest.outer.iter().any(|l| l.count > 1 && !depends(&l.index));
+        if other || !used_again {
+            return Ok(None);
+        }
+        let (whole, first) = match &tile {
+            None => (columns.most, "0".to_string()),
+            Some(tile) => {
+                let inner = columns.most / tile.size;
+                if (tile.size * inner) % width != 0 {
+                    return Ok(None);
+                }
+                let step = self.given(format!("columns_{}", self.index(&tile.index)), tile.size * inner);
+                (tile.count * inner, format!("{} * {step}", self.index(&tile.outer)))
+            }
+        };
+        let zero: BTreeMap<String, Expr> = self
+            .nest
+            .outer
+            .iter()
+            .map(|l| &l.index)
+            .chain(columns.indices.iter().chain(&steps.indices))
+            .map(|i| (i.clone(), Expr::Int(0)))
+            .collect();
+        let from = self.pointer(b, &zero)?;
+        let padded = (whole + width - 1) / width * width;
+        let at: i64 = self.prepared.iter().map(|p| p.elements).sum();
+        let elements = padded * steps.most + 2 * 64 / bytes as i64;
+        let elements = (elements + 63) / 64 * 64;
+        let number = self.prepared.len();
+        let portion = PORTION * width;
+        let (whole_name, at_name) = (self.given(format!("whole{number}"), whole), self.given(format!("prepared{number}"), at));
+        let code = format!(
+            "pack_chunks({from} + at * {portion} * {b_column}, {b_step}, {b_column}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, whole_panels({whole_name}), at * {portion}, prepared + {at_name});"
+        );
+        self.prepared.push(Prepared { at, elements, steps: (whole + portion - 1) / portion, code });
+        let ready = (format!("prepared + {at_name}"), format!("whole_panels({whole_name})"), String::new());
+        Ok(Some((ready, first)))
+    }
+
+    /// C text of a number that tells for which outer iterations an operand was packed; `None` if each point has its own.
+    fn tag(&mut self, b: &Element, loops: &[Axis], again: &[Axis]) -> Option<String> {
+        let depends = |index: &str| b.subscripts.iter().any(|e| e.symbols().contains(index));
+        let inside = loops.iter().chain(again).any(|x| x.indices.iter().any(|i| depends(i)));
+        let nest = self.nest;
+        let used_again = nest.outer.iter().any(|l| l.count > 1 && !depends(&l.index));
+        if inside || !used_again || !self.is_given(&b.data) {
+            return None;
+        }
+        let mut text = "0".to_string();
+        for each in nest.outer.iter().filter(|l| depends(&l.index)) {
+            let (count, at) = (self.count(&each.index, each.count), self.index(&each.index));
+            text = format!("({text} * {count} + {at})");
+        }
+        Some(text)
+    }
+
+    /// Whether nothing in this kernel writes a heap container.
+    fn is_given(&self, data: &str) -> bool {
+        let root = |data: &str| match self.nest.tensors.get(data).map(|t| &t.space) {
+            Some(Space::Heap { root, .. }) => Some(root.clone()),
+            _ => None,
+        };
+        let mine = root(data);
+        let written = || self.nest.groups.iter().flat_map(|g| &g.statements).any(|s| root(&s.write.data) == mine);
+        mine.is_some() && !written()
+    }
+
+    pub fn prepared_bytes(&self) -> usize {
+        self.prepared.iter().map(|p| p.elements as usize * if self.double { 8 } else { 4 }).sum()
+    }
+
+    pub fn preparations(&self) -> i64 {
+        self.prepared.iter().map(|p| p.steps).sum()
+    }
+
+    /// C of the steps `from` to `to` of all packing.
+    pub fn preparing(&self) -> String {
+        let mut text = "    for (int64_t step = from; step < to; ++step) {\n        int64_t at = step;\n".to_string();
+        for prepared in &self.prepared {
+            text += &format!("        if (at < {}) {{\n            {}\n            continue;\n        }}\n", prepared.steps, prepared.code);
+            text += &format!("        at -= {};\n", prepared.steps);
+        }
+        text + "    }\n"
+    }
+}

@@ -1,0 +1,130 @@
+//! Scopes as CUDA kernels: the text of a configuration, and every configuration.
+
+use super::MapSpace;
+use crate::emit::cuda::{self, Source};
+use crate::error::KernelError;
+use crate::kernel::{KernelSpec, Space, TensorChoice};
+use sdfg::config::{KernelConfig, Knobs};
+
+/// The CUDA of a scope under a configuration.
+///
+/// # Errors
+/// Knobs that kernels do not have; scopes that cannot be generated.
+pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+    let knobs = config.knobs.clone().with("lanes", cuda::lanes(spec, config)?);
+    let config = KernelConfig { layouts: config.layouts.clone(), knobs };
+    cuda::emit(spec, &super::lower(spec, &config)?, &config)
+}
+
+/// Threads of a block.
+const THREADS: [i64; 3] = [256, 128, 512];
+/// Threads that share a point; 0 stands for the whole block.
+const TEAMS: [i64; 3] = [32, 8, 0];
+/// Neighbours that a thread takes: 4 is 16 bytes of f32, 8 of half precision.
+const WIDTHS: [i64; 4] = [4, 1, 2, 8];
+/// What happens between groups: values kept in registers, read again, or rows held in shared memory.
+const BETWEEN: [(&str, &str); 3] = [("one", "registers"), ("two", "registers"), ("two", "shared")];
+const UNROLL: [i64; 2] = [4, 1];
+/// Bytes that the memory of a GPU moves at least.
+const SECTOR: f64 = 32.0;
+
+/// All layouts of the tensors and all knobs of one CUDA kernel: what [`MapSpace`] has, with threads, rows, width and unrolling in
+/// the place of lanes.
+pub struct CudaSpace {
+    maps: MapSpace,
+}
+
+impl CudaSpace {
+    const KNOBS: u64 = (THREADS.len() * TEAMS.len() * WIDTHS.len() * BETWEEN.len() * UNROLL.len()) as u64;
+
+    /// # Errors
+    /// Scopes that cannot be generated.
+    pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
+        Ok(CudaSpace { maps: MapSpace::new(spec)?.without_lanes() })
+    }
+
+    fn number(config: &KernelConfig, key: &str) -> f64 {
+        config.knobs.get(key).and_then(|t| t.parse().ok()).unwrap_or(1.0)
+    }
+
+    /// Bytes moved, those that nobody asked for included, times the threads that have nothing to do.
+    fn cost(&self, config: &KernelConfig) -> f64 {
+        let spec = self.maps.spec();
+        let vector = self.maps.dim(config.knobs.get("vector").unwrap_or_default());
+        let (threads, rows, width) = (Self::number(config, "threads"), Self::number(config, "rows"), Self::number(config, "width"));
+        let mut total = 0.0;
+        for argument in spec.arguments() {
+            let elements = spec.shape(&argument.data).unwrap_or_default().iter().product::<usize>() as f64;
+            let size = argument.dtype.bytes(1) as f64;
+            let layout = self.maps.layout(config, &argument.data);
+            let has = layout.pieces.iter().any(|p| p.dim == vector);
+            total += elements
+                * match (has, layout.innermost() == Some(vector)) {
+                    // An access of less than 16 bytes keeps the memory less busy.
+                    (true, true) => size * (1.0 + 0.1 * (16.0 / (width * size)).log2().abs()),
+                    (true, false) => (width * SECTOR).min(8.0 * SECTOR),
+                    (false, _) => size,
+                };
+        }
+        let along = spec.size(vector).unwrap_or(1) as f64;
+        let lanes = threads / rows * width;
+        let strips = (along / lanes).ceil();
+        let idle = strips * lanes / along;
+        // Rows longer than what registers hold are read again.
+        let again = match (config.knobs.get("loops"), self.maps.blocked(config)) {
+            (Some("one"), false) if strips * width <= 64.0 => 1.0,
+            _ => 1.2,
+        };
+        total * idle * again
+    }
+}
+
+impl Space for CudaSpace {
+    fn tensors(&self) -> &[TensorChoice] {
+        self.maps.tensors()
+    }
+
+    fn count(&self) -> u64 {
+        self.maps.count().saturating_mul(Self::KNOBS)
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        let KernelConfig { layouts, knobs } = self.maps.config(n / Self::KNOBS);
+        let mut rest = (n % Self::KNOBS) as usize;
+        let mut digit = |radix: usize| {
+            let digit = rest % radix;
+            rest /= radix;
+            digit
+        };
+        let (unroll, between) = (UNROLL[digit(UNROLL.len())], BETWEEN[digit(BETWEEN.len())]);
+        let (width, team) = (WIDTHS[digit(WIDTHS.len())], TEAMS[digit(TEAMS.len())]);
+        let threads = THREADS[digit(THREADS.len())];
+        let rows = if team == 0 { 1 } else { threads / team };
+        let knobs: Knobs = knobs.with("threads", threads).with("rows", rows).with("width", width).with("loops", between.0);
+        let config = KernelConfig { layouts, knobs };
+        // What a lane of a block holds is in its registers, and it has one strip.
+        if self.maps.blocked(&config) {
+            return config;
+        }
+        KernelConfig { knobs: config.knobs.with("unroll", unroll).with("hold", between.1), ..config }
+    }
+
+    fn identity(&self, n: u64) -> String {
+        format!("{} {}", self.config(n).knobs, self.maps.identity(n / Self::KNOBS))
+    }
+
+    fn promise(&self, n: u64) -> f64 {
+        self.cost(&self.config(n))
+    }
+
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        let has = |key: &str, value: &str| config.knobs.get(key).is_none_or(|v| v == value);
+        let widest = self.maps.spec().arguments().iter().map(|a| a.dtype.bytes(1)).max().unwrap_or(4);
+        self.maps.intuitive(config)
+            && has("threads", "256")
+            && has("rows", "8")
+            && has("width", if widest == 2 { "8" } else { "4" })
+            && has("unroll", "4")
+            && has("loops", "one")
+    }
+}

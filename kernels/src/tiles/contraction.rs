@@ -1,0 +1,90 @@
+//! A contraction on its own as a tile kernel: the generated products beside the libraries.
+
+use super::TileSpace;
+use crate::contraction::ContractionSpace;
+use crate::error::KernelError;
+use crate::kernel::{KernelSpec, Space, TensorChoice};
+use sdfg::config::KernelConfig;
+use sdfg::{Sdfg, Unit};
+
+/// The scope that a contraction means.
+///
+/// # Errors
+/// Anything but an operation that expands into one scope.
+pub fn expanded(spec: &KernelSpec) -> Result<KernelSpec, KernelError> {
+    let unsupported = |what: String| KernelError::Unsupported { kernel: spec.name.clone(), what };
+    let Unit::Operation(operation) = &spec.unit else { return Err(unsupported("it is no operation".into())) };
+    let mut program = Sdfg::new("contraction");
+    program.dims = spec.extents.clone();
+    program.sizes = spec.sizes.clone();
+    program.containers = spec.containers.clone();
+    let expansion = operation.expand(&program).map_err(|e| unsupported(e.to_string()))?;
+    let [scope] = <[_; 1]>::try_from(expansion.scopes).map_err(|_| unsupported("it means more than one scope".into()))?;
+    Ok(KernelSpec { unit: Unit::Scope(scope), ..spec.clone() })
+}
+
+/// Libraries and generated products: for each combination of layouts first the knobs of the former, then of the latter.
+pub struct ProductSpace {
+    libraries: ContractionSpace,
+    generated: TileSpace,
+    /// Configurations for one combination of layouts.
+    knobs: [u64; 2],
+    /// Predicted bytes of the generated product at its best.
+    least: f64,
+}
+
+impl ProductSpace {
+    /// `None` if the two do not take the same tensors.
+    pub fn new(libraries: ContractionSpace, generated: TileSpace) -> Option<Self> {
+        if libraries.tensors() != generated.tensors() {
+            return None;
+        }
+        let layouts: u64 = libraries.tensors().iter().map(|t| t.layouts.len() as u64).product();
+        let knobs = [libraries.count() / layouts, generated.count() / layouts];
+        let least = generated.bytes();
+        Some(ProductSpace { libraries, generated, knobs, least })
+    }
+
+    /// Which space, and the number in it.
+    fn place(&self, n: u64) -> (usize, u64) {
+        let all = self.knobs[0] + self.knobs[1];
+        let (layouts, knob) = (n % self.count() / all, n % all);
+        if knob < self.knobs[0] { (0, layouts * self.knobs[0] + knob) } else { (1, layouts * self.knobs[1] + knob - self.knobs[0]) }
+    }
+}
+
+impl Space for ProductSpace {
+    fn tensors(&self) -> &[TensorChoice] {
+        self.libraries.tensors()
+    }
+
+    fn count(&self) -> u64 {
+        self.libraries.count() + self.generated.count()
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        match self.place(n) {
+            (0, n) => self.libraries.config(n),
+            (_, n) => self.generated.config(n),
+        }
+    }
+
+    fn identity(&self, n: u64) -> String {
+        match self.place(n) {
+            (0, n) => self.libraries.identity(n),
+            (_, n) => self.generated.identity(n),
+        }
+    }
+
+    fn promise(&self, n: u64) -> f64 {
+        match self.place(n) {
+            (0, n) => self.libraries.promise(n),
+            // What is badly walked costs packing, of which there is little beside the multiplications.
+            (_, n) => self.libraries.best() * (0.9 + 0.1 * self.generated.promise(n) / self.least),
+        }
+    }
+
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        if super::takes(config) { self.generated.intuitive(config) } else { self.libraries.intuitive(config) }
+    }
+}

@@ -1,0 +1,238 @@
+//! From a scope with matrix products and a configuration to a loop nest over tiles.
+//!
+//! Outer indices are cut into tiles. Within a tile every statement runs over the whole tile before the next one starts:
+//! products as matrix products, everything else as loops. A local container, of which the scope has one for each outer
+//! point, thus becomes one for each tile, in the scratch memory of the worker. What a product adds up over outer indices
+//! is either accumulated in place, those indices walked in order by one worker, or kept once for each worker.
+
+use super::Block;
+use super::product::is_product;
+use crate::error::KernelError;
+use crate::kernel::KernelSpec;
+use crate::loopnest::{Element, Group, Loop, LoopNest, Products, Space, Statement, Tag, Tensor, Tile};
+use crate::maps::flatten::{Flat, Flattened, Range, reductions, statements, unsupported};
+use crate::maps::lower::{ROW_LANES, after, hold};
+use indexmap::IndexMap;
+use sdfg::config::KernelConfig;
+use sdfg::{Dtype, Expr, Layout, Scalar};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most steps of the depth that are packed at once, where the configuration says nothing.
+const DEPTH: i64 = 384;
+/// Iterations of the last outer index within a tile, where the configuration says nothing.
+const TILE: i64 = 64;
+/// Most elements of a worker's scratch tile in all; beyond that the configuration is refused.
+pub const SCRATCH: i64 = 6 << 20;
+
+/// Lowers a scope.
+///
+/// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
+/// packed at once), `vector` (indices, the first of which that a
+/// group has is its innermost), `reduce` (`sequential` or `private`).
+///
+/// # Errors
+/// Scopes without a matrix product; knobs that the scope does not have; scopes that cannot be generated.
+pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, KernelError> {
+    let knob_error = |key: &str, value: &str, allowed: &str| KernelError::Knob {
+        kernel: spec.name.clone(),
+        key: key.into(),
+        value: value.into(),
+        allowed: allowed.into(),
+    };
+    if let Some(narrow) = spec.arguments().into_iter().find(|a| a.dtype != a.dtype.accumulator()) {
+        return Err(unsupported(spec, format!("tiles hold f32 and f64 only, and `{}` is {}", narrow.data, narrow.dtype)));
+    }
+    let mut flattened = statements(spec, true)?;
+    let private = match config.knobs.get("reduce") {
+        None | Some("sequential") => false,
+        Some("private") => true,
+        Some(other) => return Err(knob_error("reduce", other, "sequential, private")),
+    };
+    let depth = match config.knobs.get("depth") {
+        None => DEPTH,
+        Some(text) => text.parse().ok().filter(|d| (1..=65536).contains(d)).ok_or_else(|| knob_error("depth", text, "1 to 65536"))?,
+    };
+    let sequential = mark(spec, config, &mut flattened, private)?;
+    let sizes = sizes(&flattened.outer, config.knobs.get("tile"))
+        .map_err(|value| knob_error("tile", &value, "index:iterations, separated by commas, for outer indices"))?;
+    let Flattened { outer, mut statements, mut tensors, about } = flattened;
+
+    let names = || outer.iter().chain(statements.iter().flat_map(|f| &f.inner)).map(|r| r.index.as_str());
+    let vectors: Vec<String> = match config.knobs.get("vector") {
+        Some(list) => list.split(',').filter(|n| !n.is_empty()).map(String::from).collect(),
+        None => statements.iter().flat_map(|f| &f.inner).last().or(outer.last()).map(|r| r.index.clone()).into_iter().collect(),
+    };
+
+    if let Some(unknown) = vectors.iter().find(|v| !names().any(|n| n == **v)) {
+        let all: BTreeSet<&str> = names().collect();
+        return Err(knob_error("vector", unknown, &all.into_iter().collect::<Vec<_>>().join(", ")));
+    }
+
+    // Loops over tiles and over single points outside; what is walked within a tile joins the inner loops.
+    let (mut shared, mut ordered, mut tiles, mut within) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut with: BTreeMap<String, Expr> = BTreeMap::new();
+    for (range, size) in outer.iter().zip(&sizes) {
+        let in_order = sequential.contains(&range.index);
+        let tag = if in_order { Tag::Sequential } else { Tag::Core };
+        let loops = if in_order { &mut ordered } else { &mut shared };
+        if *size < range.count {
+            let steps = (range.count + size - 1) / size;
+            let name = if *size == 1 { range.index.clone() } else { format!("{}.tile", range.index) };
+            loops.push(Loop { index: name.clone(), tag, count: steps, map: range.map.clone() });
+            if *size > 1 {
+                let start = Expr::sym(name.as_str()) * Expr::sym(Tile::symbol(&range.index));
+                with.insert(range.index.clone(), start + Expr::sym(range.index.as_str()));
+                tiles.push(Tile { index: range.index.clone(), outer: name, size: *size, count: range.count });
+            }
+        }
+        if *size > 1 || range.count == 1 {
+            within.push(Range { count: *size, ..range.clone() });
+        }
+    }
+    shared.extend(ordered);
+    widen(&mut statements, &mut tensors, &within);
+    for Flat { statement, .. } in &mut statements {
+        place(statement, &tensors, &with);
+    }
+    let scratch: i64 = tensors.values().filter(|t| t.space == Space::Local).map(|t| t.shape.iter().product::<i64>()).sum();
+    if scratch > SCRATCH {
+        return Err(unsupported(spec, format!("its tiles have {scratch} elements in all, more than {SCRATCH}; choose smaller ones")));
+    }
+
+    let mut groups: Vec<Group> = Vec::new();
+    for Flat { inner, statement, product } in statements {
+        let to_loop = |r: &Range| Loop { index: r.index.clone(), tag: Tag::Sequential, count: r.count, map: r.map.clone() };
+        let mut loops: Vec<Loop> = within.iter().chain(&inner).map(to_loop).collect();
+        let innermost = vectors.iter().find(|v| loops.iter().any(|l| l.index == **v));
+        loops.sort_by_key(|l| innermost == Some(&l.index));
+        if let Some(last) = loops.last_mut() {
+            last.tag = Tag::Vector;
+        }
+        let earliest = groups.iter().enumerate().map(|(n, g)| after(n, g, &statement, &tensors).max(stage(n, g, &statement, product)));
+        let earliest = earliest.max().unwrap_or(0);
+        let same = |g: &Group| {
+            !g.product
+                && g.loops.len() == loops.len()
+                && loops.iter().all(|l| g.loops.iter().any(|k| k.index == l.index && k.count == l.count))
+        };
+        match (earliest..groups.len()).find(|n| !product && same(&groups[*n])) {
+            Some(n) => groups[n].statements.push(statement),
+            None => groups.push(Group { loops, statements: vec![statement], product }),
+        }
+    }
+    hold(&groups, &mut tensors);
+    let products = Some(Products { block: Block::native(), depth });
+    Ok(LoopNest { name: spec.name.clone(), outer: shared, tiles, products, vectors, lanes: ROW_LANES, groups, tensors, about })
+}
+
+/// The first group after those that a statement must wait for because one of them is a product: it has all of its results at
+/// once, and takes all of its factors at once.
+fn stage(n: usize, group: &Group, statement: &Statement, product: bool) -> usize {
+    let hands_on = group.statements.iter().any(|s| statement.reads.iter().any(|(_, e)| e.data == s.write.data));
+    if hands_on && (product || group.product) { n + 1 } else { 0 }
+}
+
+/// Finds the products and gives every other reduction a place of its own. Returns the indices that must be walked in order.
+fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, private: bool) -> Result<BTreeSet<String>, KernelError> {
+    let Flattened { outer, statements, tensors, .. } = flattened;
+    let everywhere: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
+    let is_local = |data: &str| tensors.get(data).is_some_and(|t| t.space == Space::Local);
+    let is_real = |data: &str| tensors.get(data).is_some_and(|t| matches!(t.dtype, Dtype::F32 | Dtype::F64));
+    let mut any = false;
+    for Flat { inner, statement, product } in statements.iter_mut() {
+        let is_index = |name: &str| everywhere.contains(&name) || inner.iter().any(|r| r.index == name);
+        let real = statement.reads.iter().map(|(_, e)| e).chain([&statement.write]).all(|e| is_real(&e.data));
+        *product = real && is_product(statement, &is_index, &is_local, &everywhere);
+        any |= *product;
+    }
+    if !any {
+        return Err(unsupported(spec, "it has no matrix product"));
+    }
+    let (mut direct, mut sequential) = (BTreeSet::new(), BTreeSet::new());
+    for flat in statements.iter().filter(|f| f.product && !is_local(&f.statement.write.data)) {
+        let target = &flat.statement.write;
+        let named = |index: &str| target.subscripts.iter().any(|e| e.symbols().contains(index));
+        let lacking: Vec<String> = outer.iter().filter(|r| r.count > 1 && !named(&r.index)).map(|r| r.index.clone()).collect();
+        let read = statements.iter().any(|f| f.statement.reads.iter().any(|(_, e)| e.data == target.data));
+        if !lacking.is_empty() {
+            if !private {
+                direct.insert(target.data.clone());
+                sequential.extend(lacking);
+            }
+        } else if !read && is_reachable(spec, config, flat)? {
+            direct.insert(target.data.clone());
+        }
+    }
+    reductions(spec, flattened, &|data| !direct.contains(data))?;
+    Ok(sequential)
+}
+
+/// Whether neighbours in the target's memory are neighbours along an index that only one factor has: then products write it
+/// in whole vectors.
+fn is_reachable(spec: &KernelSpec, config: &KernelConfig, flat: &Flat) -> Result<bool, KernelError> {
+    let target = &flat.statement.write;
+    let root = spec.root(&target.data);
+    let Some(container) = spec.containers.get(root) else { return Ok(false) };
+    let layout = config.layouts.get(root).cloned().unwrap_or_else(|| Layout::natural(container));
+    let inner = layout.innermost().and_then(|inner| container.dims.iter().position(|d| d == inner));
+    let Some(subscript) = inner.and_then(|n| target.subscripts.get(n)) else { return Ok(false) };
+    let holders = flat
+        .statement
+        .reads
+        .iter()
+        .filter(|(_, e)| e.subscripts.iter().any(|s| s.symbols().iter().any(|i| subscript.symbols().contains(i))));
+    Ok(holders.count() == 1)
+}
+
+/// Iterations of a tile for each outer index, from the knob.
+fn sizes(outer: &[Range], knob: Option<&str>) -> Result<Vec<i64>, String> {
+    let mut sizes = vec![1; outer.len()];
+    if let (None, Some(last)) = (knob, outer.last()) {
+        sizes[outer.len() - 1] = last.count.min(TILE);
+    }
+    for part in knob.into_iter().flat_map(|k| k.split(',')).filter(|p| !p.is_empty()) {
+        let wrong = || part.to_string();
+        let (index, size) = part.split_once(':').ok_or_else(wrong)?;
+        let at = outer.iter().position(|r| r.index == index).ok_or_else(wrong)?;
+        let size: i64 = size.parse().ok().filter(|s| *s > 0).ok_or_else(wrong)?;
+        sizes[at] = size.min(outer[at].count);
+    }
+    Ok(sizes)
+}
+
+/// Locals are held for a whole tile: its indices become their first dims.
+fn widen(statements: &mut [Flat], tensors: &mut IndexMap<String, Tensor>, within: &[Range]) {
+    let locals: BTreeSet<String> = tensors.iter().filter(|(_, t)| t.space == Space::Local).map(|(data, _)| data.clone()).collect();
+    let targets: BTreeSet<String> = statements.iter().filter(|f| f.product).map(|f| f.statement.write.data.clone()).collect();
+    // A product writes to memory, even a single value.
+    let single = |data: &str| within.is_empty() && targets.contains(data);
+    for data in &locals {
+        let Some(tensor) = tensors.get_mut(data) else { continue };
+        tensor.shape.splice(0..0, within.iter().map(|r| r.count));
+        if single(data) && tensor.shape.is_empty() {
+            tensor.shape.push(1);
+        }
+    }
+    for Flat { statement, .. } in statements {
+        let elements = statement.reads.iter_mut().map(|(_, e)| e).chain([&mut statement.write]);
+        for element in elements.filter(|e| locals.contains(&e.data)) {
+            element.subscripts.splice(0..0, within.iter().map(|r| Expr::sym(r.index.as_str())));
+            if single(&element.data) && element.subscripts.is_empty() {
+                element.subscripts.push(Expr::Int(0));
+            }
+        }
+    }
+}
+
+/// Indices within a tile in the place of whole ones, except where a local is meant.
+fn place(statement: &mut Statement, tensors: &IndexMap<String, Tensor>, with: &BTreeMap<String, Expr>) {
+    let is_local = |data: &str| tensors.get(data).is_some_and(|t| t.space == Space::Local);
+    let elements = statement.reads.iter_mut().map(|(_, e)| e).chain([&mut statement.write]);
+    for element in elements.filter(|e| !is_local(&e.data)) {
+        let Element { subscripts, .. } = element;
+        for subscript in subscripts {
+            *subscript = subscript.substitute(with);
+        }
+    }
+    statement.code = Scalar::substitute(&statement.code, with);
+}

@@ -1,0 +1,85 @@
+//! Tile kernels: scopes with matrix products inside, walked tile by tile, with what surrounds the products done while the tile
+//! is in a core's cache. "FusionStitching", block composition, is where the shape comes from.
+
+mod contraction;
+mod lower;
+mod micro;
+mod product;
+mod space;
+
+pub use contraction::{ProductSpace, expanded};
+pub use lower::lower;
+pub use micro::Block;
+pub use product::{Factors, factors};
+pub use space::TileSpace;
+
+use crate::compile::Toolchain;
+use crate::error::KernelError;
+use crate::kernel::KernelSpec;
+use crate::loopnest::Products;
+use crate::maps::{self, MapKernel};
+use sdfg::config::KernelConfig;
+use sdfg::{Index, Unit};
+
+impl Products {
+    /// C of packing, micro-kernels and products: a library of its own, so that every kernel that uses it compiles in no time.
+    pub fn code(&self, double: bool) -> String {
+        let real = if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
+        let start = "#include <stdint.h>\n#define ALWAYS static inline __attribute__((always_inline))\n";
+        let least = "ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }\n";
+        let body = include_str!("product.c").replace("MICRO_KERNELS\n", &self.block.code());
+        format!("{start}{real}{least}{}{body}", self.block.defines())
+    }
+
+    /// C that a kernel needs to call the library that its host has loaded.
+    pub fn calls(&self, double: bool) -> String {
+        let width = self.block.width(if double { 8 } else { 4 });
+        format!(
+            "\n/* Matrix products, by the library that the host has loaded. */
+ALWAYS int64_t whole_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; }}
+#define pack_chunks ((void (*)(const real *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *))host->pack)
+#define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const real *, int64_t, int64_t, real, const real *, int64_t, int64_t, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t))host->product)
+",
+            last = width - 1
+        )
+    }
+}
+
+/// Generates, compiles and loads a scope under a configuration.
+///
+/// # Errors
+/// Scopes without a matrix product, or that cannot be generated; a compiler that is missing or refuses.
+pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
+    // Results stay in the cache for the next kernel where they fit: a tile is written line by line anyway.
+    Ok(maps::load(spec, &lower(spec, config)?, config, toolchain)?.streaming(false))
+}
+
+/// Whether a configuration is one of tile kernels.
+pub fn takes(config: &KernelConfig) -> bool {
+    config.knobs.get("tile").is_some()
+}
+
+/// The configuration with its tiles in the same proportion to other sizes, so that a check at small sizes walks as many kinds
+/// of tiles as the kernel does at its own.
+pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
+    let Some(knob) = config.knobs.get("tile") else { return config.clone() };
+    let count = |spec: &KernelSpec, index: &str| -> Option<i64> {
+        let of = |i: &Index| i.count().eval(&spec.sizes).ok();
+        match &spec.unit {
+            Unit::Scope(scope) => scope.map.indices.iter().find(|i| i.name == index).and_then(of),
+            Unit::Operation(operation) => spec.size(operation.indices.get(index)?).ok().map(|s| s as i64),
+            _ => None,
+        }
+    };
+    let scale = |part: &str| -> Option<String> {
+        let (index, size) = part.split_once(':')?;
+        let (size, whole, small) = (size.parse::<i64>().ok()?, count(from, index)?, count(to, index)?);
+        let scaled = if size >= whole { small } else { ((size * small + whole - 1) / whole).clamp(2, (small - 1).max(2)) };
+        Some(format!("{index}:{scaled}"))
+    };
+    let tile: Option<Vec<String>> = knob.split(',').filter(|p| !p.is_empty()).map(scale).collect();
+    match tile {
+        Some(tile) => KernelConfig { knobs: config.knobs.clone().with("tile", tile.join(",")), ..config.clone() },
+        None => config.clone(),
+    }
+}

@@ -1,0 +1,307 @@
+//! Every configuration of a tile kernel: layouts of its tensors × sizes of tiles × depth × vector index × place of reductions.
+
+use super::lower::SCRATCH;
+use super::product::{Factors, factors};
+use crate::error::KernelError;
+use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::loopnest::{self, Statement};
+use crate::maps::flatten::{Flat, Flattened, Range, statements};
+use sdfg::Layout;
+use sdfg::config::{KernelConfig, Knobs};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Iterations of a tile, by the side of the product that its indices belong to: the larger side streams past the smaller.
+const SHORT: [i64; 4] = [128, 256, 64, 32];
+const LONG: [i64; 4] = [1024, 512, 256, 4096];
+/// Steps of the depth packed at once.
+const DEPTHS: [i64; 4] = [384, 512, 768, 256];
+/// Tiles along the last index are whole panels of columns on every processor.
+const PANEL: i64 = 32;
+
+/// An outer index, and how products use it.
+struct Outer {
+    range: Range,
+    dim: String,
+    side: Side,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// In one factor of the first product that has it and in its result.
+    Left,
+    /// In the other factor and in the result.
+    Right,
+    /// In no product, or in all three tensors: walked one by one.
+    Point,
+}
+
+/// All plain permutations of the tensors and all knobs of one tile kernel.
+pub struct TileSpace {
+    spec: KernelSpec,
+    tensors: Vec<TensorChoice>,
+    outer: Vec<Outer>,
+    /// Index → dim of everything walked.
+    dims: Vec<(String, String)>,
+    /// Positions in `tensors` of what is written, largest first.
+    written: Vec<usize>,
+    products: Vec<Statement>,
+    reduces: &'static [&'static str],
+    flop: f64,
+    /// Elements that are local to one outer point.
+    local: i64,
+}
+
+impl TileSpace {
+    /// # Errors
+    /// Scopes without a matrix product, or that cannot be generated.
+    pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
+        // What can be lowered at all can be lowered as it stands.
+        super::lower(spec, &KernelConfig::default())?;
+        let Flattened { outer, statements, tensors: seen, .. } = statements(spec, true)?;
+        let mut tensors = Vec::new();
+        let mut written = Vec::new();
+        for argument in spec.arguments() {
+            if argument.access == crate::kernel::Access::Write {
+                written.push((spec.shape(&argument.data)?.iter().product::<usize>(), tensors.len()));
+            }
+            tensors.push(TensorChoice { data: argument.data, layouts: Layout::permutations(&argument.dims) });
+        }
+        written.sort_by_key(|(elements, _)| std::cmp::Reverse(*elements));
+        let everywhere: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
+        let is_local = |data: &str| seen.get(data).is_some_and(|t| t.space == loopnest::Space::Local);
+        let product = |flat: &&Flat| {
+            let is_index = |name: &str| everywhere.contains(&name) || flat.inner.iter().any(|r| r.index == name);
+            super::product::is_product(&flat.statement, &is_index, &is_local, &everywhere)
+        };
+        let found: Vec<&Flat> = statements.iter().filter(product).collect();
+        let flop = found.iter().map(|f| 2.0 * f.inner.iter().chain(&outer).map(|r| r.count as f64).product::<f64>()).sum();
+        let locals = seen.values().filter(|t| t.space == loopnest::Space::Local);
+        let local = locals.map(|t| t.shape.iter().product::<i64>()).sum();
+        let products: Vec<Statement> = found.iter().map(|f| f.statement.clone()).collect();
+        let mut dims = Vec::new();
+        if let sdfg::Unit::Scope(scope) = &spec.unit {
+            for (around, _) in scope.computations() {
+                for index in around.iter().filter(|i| !dims.iter().any(|(n, _)| *n == i.name)).collect::<Vec<_>>() {
+                    dims.push((index.name.clone(), index.dim.clone()));
+                }
+            }
+        }
+        let lacks = |s: &Statement| {
+            let named = |index: &str| s.write.subscripts.iter().any(|e| e.symbols().contains(index));
+            !is_local(&s.write.data) && outer.iter().any(|r| r.count > 1 && !named(&r.index))
+        };
+        let reduces: &[&str] = if products.iter().any(lacks) { &["sequential", "private"] } else { &["sequential"] };
+        let outer = outer
+            .iter()
+            .map(|range| Outer {
+                side: side(&products, &range.index, &is_local),
+                dim: dims.iter().find(|(i, _)| *i == range.index).map_or_else(String::new, |(_, d)| d.clone()),
+                range: range.clone(),
+            })
+            .collect();
+        Ok(TileSpace {
+            spec: spec.clone(),
+            tensors,
+            outer,
+            dims,
+            written: written.into_iter().map(|(_, n)| n).collect(),
+            products,
+            reduces,
+            flop,
+            local,
+        })
+    }
+
+    /// Multiplications and additions of the products.
+    pub fn flop(&self) -> f64 {
+        self.flop
+    }
+
+    /// Bytes of all tensors, in f32.
+    pub fn bytes(&self) -> f64 {
+        let elements = |t: &TensorChoice| self.spec.shape(&t.data).unwrap_or_default().iter().product::<usize>() as f64;
+        self.tensors.iter().map(|t| 4.0 * elements(t)).sum()
+    }
+
+    fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
+        config.layouts.get(data).cloned().unwrap_or_default()
+    }
+
+    /// The indices along which tensors lie in memory, those of a layout first, then of what is written, then of what is read.
+    fn vectors(&self, config: &KernelConfig, first: &Layout) -> Vec<String> {
+        let others = (0..self.tensors.len()).filter(|n| !self.written.contains(n));
+        let layouts = self.written.iter().copied().chain(others).map(|n| self.layout(config, &self.tensors[n].data));
+        let mut found: Vec<String> = Vec::new();
+        for dim in [first.clone()].into_iter().chain(layouts).filter_map(|l| l.innermost().map(String::from)) {
+            let new = self.dims.iter().filter(|(i, d)| *d == dim && !found.contains(i)).map(|(i, _)| i.clone());
+            found.extend(new.collect::<Vec<_>>());
+        }
+        found
+    }
+
+    /// Sizes of tiles of one side, filled from the innermost dim of a layout outwards.
+    fn fill(&self, side: Side, mut room: i64, layout: &Layout, into: &mut Vec<(String, i64)>) {
+        let mut indices: Vec<&Outer> = self.outer.iter().filter(|o| o.side == side).collect();
+        indices.sort_by_key(|o| std::cmp::Reverse(layout.pieces.iter().position(|p| p.dim == o.dim)));
+        for (n, outer) in indices.into_iter().enumerate() {
+            let count = outer.range.count;
+            let size = match room {
+                room if room >= count => count,
+                room if n == 0 => {
+                    // Tiles of equal size, made of whole panels.
+                    let tiles = (count + room - 1) / room;
+                    ((count + tiles - 1) / tiles + PANEL - 1) / PANEL * PANEL
+                }
+                room => room,
+            };
+            let size = size.clamp(1, count);
+            if size > 1 {
+                into.push((outer.range.index.clone(), size));
+            }
+            room = if size == count { (room / count).max(1) } else { 1 };
+        }
+    }
+
+    /// Predicted bytes, weighted by how badly each tensor is walked, and by how far tiles are from the usual size.
+    fn cost(&self, config: &KernelConfig) -> f64 {
+        let vector = config.knobs.get("vector").unwrap_or_default().split(',').next().unwrap_or_default();
+        let vector_dim = self.dims.iter().find(|(i, _)| i == vector).map_or("", |(_, d)| d.as_str());
+        let root = |data: &str| self.spec.root(data).to_string();
+        let mut total = 0.0;
+        for tensor in &self.tensors {
+            let bytes = 4.0 * self.spec.shape(&tensor.data).unwrap_or_default().iter().product::<usize>() as f64;
+            let layout = self.layout(config, &tensor.data);
+            let inner = layout.innermost().unwrap_or_default();
+            let in_products: Vec<&Statement> = self
+                .products
+                .iter()
+                .filter(|s| root(&s.write.data) == tensor.data || s.reads.iter().any(|(_, e)| root(&e.data) == tensor.data))
+                .collect();
+            let weight = if inner == vector_dim || layout.pieces.len() < 2 {
+                1.0
+            } else if !in_products.is_empty() {
+                // Packing turns what lies the other way.
+                if layout.pieces.iter().any(|p| p.dim == vector_dim) { 3.0 } else { 1.5 }
+            } else {
+                8.0
+            };
+            // Indices of one side that are neighbours in memory are one long row or column.
+            let outer_dims: Vec<usize> = self
+                .outer
+                .iter()
+                .filter(|o| o.side != Side::Point)
+                .filter_map(|o| layout.pieces.iter().position(|p| p.dim == o.dim))
+                .collect();
+            let apart = outer_dims.iter().max().zip(outer_dims.iter().min()).map_or(0, |(high, low)| (high - low + 1) - outer_dims.len());
+            total += bytes * (weight + 0.3 * apart as f64);
+        }
+        let knob = |name: &str| config.knobs.get(name).unwrap_or_default();
+        let size = |side: Side| -> f64 {
+            let of = |part: &str| part.split_once(':').map(|(i, n)| (i.to_string(), n.parse::<f64>().unwrap_or(1.0)));
+            let mine =
+                knob("tile").split(',').filter_map(of).filter(|(i, _)| self.outer.iter().any(|o| o.side == side && o.range.index == *i));
+            mine.map(|(_, n)| n).product()
+        };
+        let (left, right) = (size(Side::Left), size(Side::Right));
+        let (short, long) = if left < right { (left, right) } else { (right, left) };
+        let far = (short.max(1.0) / 128.0).log2().abs() * 0.05 + (long.max(1.0) / 1024.0).log2().abs() * 0.02;
+        let depth = if knob("depth") == "384" { 0.0 } else { 0.02 };
+        let reduce = if knob("reduce") == "private" { 0.3 } else { 0.0 };
+        total * (1.0 + far + depth + reduce)
+    }
+}
+
+/// How the first product that has an outer index uses it.
+fn side(products: &[Statement], index: &str, is_local: &dyn Fn(&str) -> bool) -> Side {
+    for statement in products {
+        let Some(Factors { a, b, .. }) = factors(&statement.code) else { continue };
+        let has = |element: &loopnest::Element| is_local(&element.data) || element.subscripts.iter().any(|e| e.symbols().contains(index));
+        let read = |connector: &str| statement.reads.iter().find(|(c, _)| *c == connector).is_some_and(|(_, e)| has(e));
+        match (read(&a), read(&b)) {
+            (true, false) => return Side::Left,
+            (false, true) => return Side::Right,
+            _ => {}
+        }
+    }
+    Side::Point
+}
+
+impl Space for TileSpace {
+    fn tensors(&self) -> &[TensorChoice] {
+        &self.tensors
+    }
+
+    fn count(&self) -> u64 {
+        let knobs = (SHORT.len() * LONG.len() * 2 * DEPTHS.len() * 2 * self.reduces.len()) as u64;
+        self.tensors.iter().map(|t| t.layouts.len() as u64).fold(knobs, u64::saturating_mul)
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        let mut rest = n % self.count().max(1);
+        let mut digit = |radix: usize| {
+            let digit = (rest % radix.max(1) as u64) as usize;
+            rest /= radix.max(1) as u64;
+            digit
+        };
+        let (depth, reduce) = (DEPTHS[digit(DEPTHS.len())], self.reduces[digit(self.reduces.len())]);
+        let (short, long, turned, along) = (SHORT[digit(SHORT.len())], LONG[digit(LONG.len())], digit(2) == 1, digit(2));
+        // The first tensor is the slowest digit.
+        let layouts = self.tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
+        let config = KernelConfig { layouts, knobs: Knobs::default() };
+        let target = self.written.get(along.min(self.written.len().saturating_sub(1))).map(|n| self.tensors[*n].data.clone());
+        let layout = self.layout(&config, &target.unwrap_or_default());
+        let (left, right) = if turned { (long, short) } else { (short, long) };
+        let mut sizes = Vec::new();
+        self.fill(Side::Left, left, &layout, &mut sizes);
+        self.fill(Side::Right, right, &layout, &mut sizes);
+        // Tiles whose locals would not fit are cut until half of the memory is theirs: the rest is for what reductions need.
+        let elements: i64 = sizes.iter().map(|(_, size)| size).product::<i64>() * self.local;
+        if elements > SCRATCH / 2
+            && let Some((_, size)) = sizes.iter_mut().max_by_key(|(_, size)| *size)
+        {
+            *size = (*size * (SCRATCH / 2) / elements).max(1);
+        }
+        let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
+        let mut knobs = Knobs::default().with("tile", tile.join(",")).with("depth", depth);
+        let vectors = self.vectors(&config, &layout);
+        if !vectors.is_empty() {
+            knobs = knobs.with("vector", vectors.join(","));
+        }
+        if self.reduces.len() > 1 {
+            knobs = knobs.with("reduce", reduce);
+        }
+        KernelConfig { knobs, ..config }
+    }
+
+    fn identity(&self, n: u64) -> String {
+        let config = self.config(n);
+        let mut text = config.knobs.to_string();
+        for tensor in &self.tensors {
+            let Some(container) = self.spec.containers.get(&tensor.data) else { continue };
+            let shape = self.spec.shape(&tensor.data).unwrap_or_default();
+            let strides = self.layout(&config, &tensor.data).strides(&container.dims, &shape).unwrap_or_default();
+            // Along a dim of size 1 nobody steps.
+            let steps: Vec<usize> = strides.iter().zip(&shape).map(|(s, n)| if *n == 1 { 0 } else { *s }).collect();
+            let _ = write!(text, " {}{steps:?}", tensor.data);
+        }
+        text
+    }
+
+    fn promise(&self, n: u64) -> f64 {
+        self.cost(&self.config(n))
+    }
+
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        let inner: BTreeSet<String> = self
+            .written
+            .first()
+            .map(|n| self.layout(config, &self.tensors[*n].data))
+            .iter()
+            .filter_map(|l| l.innermost().map(String::from))
+            .collect();
+        let first = config.knobs.get("vector").and_then(|v| v.split(',').next());
+        let vector = first.and_then(|v| self.dims.iter().find(|(i, _)| i == v)).map(|(_, d)| d.clone());
+        vector.is_none_or(|v| inner.contains(&v)) && config.knobs.get("depth") == Some("384")
+    }
+}

@@ -1,0 +1,179 @@
+//! Faults planted into generated CUDA: the shim, or the comparison with the interpreter, must find each of them.
+
+// Each file of tests uses a part of these.
+#[allow(dead_code)]
+mod common;
+#[allow(dead_code)]
+mod harness;
+
+use common::{Case, Make};
+use harness::{Failure, Reference, shim};
+use kernels::maps;
+use sdfg::config::{KernelConfig, Knobs};
+
+const SIZES: common::Sizes = &[("b", 2), ("h", 2), ("j", 7), ("k", 37), ("i", 21), ("u", 70)];
+
+struct Mutation {
+    fault: &'static str,
+    case: Make,
+    /// Knobs as `key=value`.
+    knobs: &'static [(&'static str, &'static str)],
+    from: &'static str,
+    to: &'static str,
+    /// Part of what the shim says; `None` if the results are wrong instead.
+    says: Option<&'static str>,
+}
+
+const WARP: &[(&str, &str)] = &[("threads", "64"), ("rows", "2"), ("width", "2")];
+const BLOCK: &[(&str, &str)] = &[("threads", "64"), ("rows", "1"), ("width", "1"), ("hold", "shared")];
+const EIGHT: &[(&str, &str)] = &[("threads", "32"), ("rows", "4"), ("width", "2")];
+
+const MUTATIONS: [Mutation; 14] = [
+    Mutation {
+        fault: "no barrier before the warps' results are read",
+        case: common::softmax_dropout,
+        knobs: BLOCK,
+        from: "slots[threadIdx.x / 32] = x;\n        __syncthreads();",
+        to: "slots[threadIdx.x / 32] = x;",
+        says: Some("nobody has written"),
+    },
+    Mutation {
+        fault: "no barrier before the next reduction",
+        case: common::softmax_dropout,
+        knobs: BLOCK,
+        from: "x = f(x, slots[warp]);\n        __syncthreads();",
+        to: "x = f(x, slots[warp]);",
+        says: Some("no barrier between them"),
+    },
+    Mutation {
+        fault: "no barrier before partial sums are added to",
+        case: common::layernorm_weights,
+        knobs: WARP,
+        from: "    team_sync();\n    const index_t chunk",
+        to: "    const index_t chunk",
+        says: Some("nobody has written"),
+    },
+    Mutation {
+        fault: "a barrier for one thread alone",
+        case: common::softmax_dropout,
+        knobs: BLOCK,
+        from: "        team_sync();",
+        to: "        if (member == 0) team_sync();",
+        says: Some("barriers diverge"),
+    },
+    Mutation {
+        fault: "a shuffle without its own lane",
+        case: common::layernorm,
+        knobs: EIGHT,
+        from: "__shfl_xor_sync(team_mask(), ",
+        to: "__shfl_xor_sync(0xffu, ",
+        says: Some("is not in the mask"),
+    },
+    Mutation {
+        fault: "a shuffle with lanes that are elsewhere",
+        case: common::softmax_dropout,
+        knobs: EIGHT,
+        from: "__shfl_xor_sync(team_mask(), ",
+        to: "__shfl_xor_sync(threadIdx.x < 8 ? 0xffffu : team_mask(), ",
+        says: Some("barriers diverge"),
+    },
+    Mutation {
+        fault: "one element too many is read and written",
+        case: common::gelu,
+        knobs: WARP,
+        from: "live_of(n_u - first_lane)",
+        to: "live_of(n_u + 1 - first_lane)",
+        says: Some("which has 980"),
+    },
+    Mutation {
+        fault: "the last element is not written",
+        case: common::gelu,
+        knobs: WARP,
+        from: "live_of(n_u - first_lane)",
+        to: "live_of(n_u - 1 - first_lane)",
+        says: Some("are not written"),
+    },
+    Mutation {
+        fault: "one team's points left out",
+        case: common::bias_relu_dropout,
+        knobs: WARP,
+        from: "from = team, to = points",
+        to: "from = team, to = points - 1",
+        says: Some("are not written"),
+    },
+    Mutation {
+        fault: "all threads of a team write one result",
+        case: common::layernorm,
+        knobs: WARP,
+        from: "if (member == 0) t_mean",
+        to: "t_mean",
+        says: Some("no barrier between them"),
+    },
+    Mutation {
+        fault: "partial sums begin with nothing",
+        case: common::layernorm_weights,
+        knobs: WARP,
+        from: "for (index_t e = member;",
+        to: "for (index_t e = member + 1;",
+        says: Some("nobody has written"),
+    },
+    Mutation {
+        fault: "one slice of the teams forgotten",
+        case: common::bias_gradient,
+        knobs: &[("vector", "i"), ("reduce", "private"), ("threads", "64")],
+        from: "for (int s = 1; s < 8; ++s)",
+        to: "for (int s = 2; s < 8; ++s)",
+        says: None,
+    },
+    Mutation {
+        fault: "mask of the next element",
+        case: common::softmax_dropout,
+        knobs: WARP,
+        from: "first + n * step",
+        to: "first + n * step + 1",
+        says: None,
+    },
+    Mutation {
+        fault: "another round of the generator",
+        case: common::bias_relu_dropout,
+        knobs: WARP,
+        from: "round < 10",
+        to: "round < 9",
+        says: None,
+    },
+];
+
+#[test]
+fn every_planted_fault_is_caught() -> Result<(), Failure> {
+    let (mut sources, mut references) = (Vec::new(), Vec::new());
+    for mutation in &MUTATIONS {
+        let Case { program, unit } = (mutation.case)(SIZES);
+        let reference = Reference::new(&program, &unit)?;
+        let knobs = mutation.knobs.iter().fold(Knobs::default(), |k, (key, value)| k.with(key, value));
+        let config = KernelConfig { knobs, ..KernelConfig::default() };
+        let source = maps::cuda_source(&reference.spec, &config)?;
+        let mut planted = source.clone();
+        planted.text = source.text.replace(mutation.from, mutation.to);
+        assert_ne!(planted.text, source.text, "`{}` does not stand in the text that \"{}\" changes", mutation.from, mutation.fault);
+        sources.extend([source, planted]);
+        references.push((reference, config));
+    }
+    let kernels = shim().compile(sources)?;
+    let mut missed = Vec::new();
+    for ((mutation, pair), (reference, config)) in MUTATIONS.iter().zip(kernels.chunks(2)).zip(&references) {
+        let (ratio, place) = reference.ratio(&reference.emulate(&pair[0], config, 1)?);
+        assert!(ratio <= 1.0, "{place} before anything is planted");
+        let outcome = reference.emulate(&pair[1], config, 1).map_err(|e| e.to_string());
+        println!("{:45} {}", mutation.fault, outcome.as_ref().err().map_or("", String::as_str));
+        let caught = match (&outcome, mutation.says) {
+            (Err(message), Some(says)) => message.contains(says),
+            (Ok(results), None) => reference.ratio(results).0 > 1.0,
+            _ => false,
+        };
+        if !caught {
+            missed.push(mutation.fault);
+        }
+    }
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Generated CUDA compiles for real GPUs: NVRTC needs no GPU. Skipped, and saying so, where the library is not found.
+
+// Each file of tests uses a part of these.
+#[allow(dead_code)]
+mod common;
+
+use common::{CASES, Case};
+use kernels::device::cuda::{Library, Nvrtc};
+use kernels::maps::{self, CudaSpace};
+use kernels::{KernelSpec, Space};
+use sdfg::config::KernelConfig;
+use sdfg::{Dtype, Unit};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// The BERT-large layer.
+const SIZES: common::Sizes = &[("b", 8), ("h", 16), ("j", 512), ("k", 512), ("i", 1024), ("u", 4096)];
+/// Volta, Turing (where Volta is no longer known), Ampere, Hopper.
+const CAPABILITIES: [u32; 4] = [70, 75, 80, 90];
+const HOPPER: u32 = 90;
+
+fn nvrtc() -> Option<Nvrtc> {
+    let found = Nvrtc::find();
+    if let Err(e) = &found {
+        println!("skipped: NVRTC not found, {} ({e})", Library::Nvrtc.advice());
+    }
+    found.ok()
+}
+
+#[test]
+fn every_family_compiles_for_every_generation() -> Result<(), Failure> {
+    let Some(nvrtc) = nvrtc() else { return Ok(()) };
+    let known: Vec<u32> = CAPABILITIES.into_iter().filter(|c| nvrtc.capabilities.contains(c)).collect();
+    println!("NVRTC {}.{} for {known:?} of {CAPABILITIES:?}", nvrtc.version.0, nvrtc.version.1);
+    assert!(known.contains(&80) && known.contains(&HOPPER), "{:?}", nvrtc.capabilities);
+    println!(
+        "{:18} {:5} {:4} {:>14} {:>9} {:>6} {:>6} {:>6}  knobs",
+        "kernel", "type", "cc", "function", "registers", "spills", "stack", "shared"
+    );
+    for (n, (name, make)) in CASES.into_iter().enumerate() {
+        let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][n % 3];
+        let Case { mut program, unit } = make(SIZES);
+        for container in program.containers.values_mut() {
+            container.dtype = dtype;
+        }
+        let spec = KernelSpec::new(&program, &unit)?;
+        let space = CudaSpace::new(&spec)?;
+        assert!(matches!(spec.unit, Unit::Scope(_)));
+        let configs = [KernelConfig::default(), space.config(space.count() / 3)];
+        for (n, config) in configs.iter().enumerate() {
+            let source = maps::cuda_source(&spec, config)?;
+            // Every generation for the first configuration, the newest for the other.
+            for capability in known.iter().filter(|c| n == 0 || **c == HOPPER) {
+                let compiled = nvrtc.compile(name, &source.text, *capability)?;
+                assert!(!compiled.code.is_empty() && !compiled.resources.is_empty(), "{name} for {capability}");
+                for r in &compiled.resources {
+                    let (registers, spills, stack, shared) = (r.registers, r.spill_stores + r.spill_loads, r.stack, r.shared);
+                    println!(
+                        "{name:18} {dtype:5} {capability:4} {:>14} {registers:9} {spills:6} {stack:6} {shared:6}  {}",
+                        r.function, config.knobs
+                    );
+                    assert!(registers > 0 && i64::from(registers) * source.threads <= 65536, "{name} cannot be launched");
+                    assert!(n > 0 || spills == 0, "{name} spills in its first configuration");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_not_cuda_is_refused_with_its_line() -> Result<(), Failure> {
+    let Some(nvrtc) = nvrtc() else { return Ok(()) };
+    let error = nvrtc.compile("broken", "extern \"C\" __global__ void k() {\n    no_such_name = 1;\n}\n", HOPPER).expect_err("refused");
+    let text = error.to_string();
+    assert!(
+        text.contains("`broken` for compute capability 9.0") && text.contains("memlet.cu(2)") && text.contains("no_such_name"),
+        "{text}"
+    );
+    Ok(())
+}

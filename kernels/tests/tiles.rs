@@ -1,0 +1,259 @@
+//! Tile kernels against the interpreter, over layouts and knobs.
+
+// Each file of tests uses a part of these.
+#[allow(dead_code)]
+mod common;
+#[allow(dead_code)]
+mod harness;
+
+use common::*;
+use harness::{Failure, Reference, toolchain};
+use kernels::Space;
+use kernels::device::cpu::Pool;
+use kernels::tiles::{self, TileSpace};
+use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Binary, Combine, Dtype, IndexKind, Layout, Role, Scalar, Scope, Unary, Unit};
+
+const SIZES: Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70), ("p", 9)];
+/// Several panels of columns and chunks of the depth.
+const LARGER: Sizes = &[("b", 2), ("h", 2), ("j", 45), ("k", 150), ("i", 300), ("u", 140), ("p", 40)];
+
+fn case(program: sdfg::Sdfg, label: &str, dims: &[&str], body: Vec<sdfg::Item>) -> Case {
+    Case { program, unit: Unit::Scope(Scope::new(label, over(dims, IndexKind::Independent), body)) }
+}
+
+/// y[b,j,u] = Σi w[u,i] x[b,j,i]
+fn plain(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    heap(&mut p, "w", &["u", "i"], Role::Parameter);
+    heap(&mut p, "x", &["b", "j", "i"], Role::Input);
+    heap(&mut p, "y", &["b", "j", "u"], Role::Output);
+    let term = v("w") * v("x") * c(0.25);
+    let sum = tasklet(wcr(at("y", &["b", "j", "u"]), Combine::Sum), term, vec![at("w", &["u", "i"]), at("x", &["b", "j", "i"])]);
+    let mut indices = over(&["b", "j", "u"], IndexKind::Independent);
+    indices.extend(over(&["i"], IndexKind::Reduction));
+    Case { program: p, unit: Unit::Scope(Scope::new("plain", indices, vec![sum])) }
+}
+
+/// Bias, gelu, dropout on the tile of a product; the pre-activation is kept, and its column sums.
+fn epilogue(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    let full = ["b", "j", "u"];
+    heap(&mut p, "w", &["u", "i"], Role::Parameter);
+    heap(&mut p, "x", &["b", "j", "i"], Role::Input);
+    heap(&mut p, "bias", &["u"], Role::Parameter);
+    heap(&mut p, "a", &full, Role::Output);
+    heap(&mut p, "y", &full, Role::Output);
+    heap(&mut p, "sums", &["u"], Role::Gradient);
+    local(&mut p, "t", &[]);
+    let gelu = c(0.5) * v("a") * (c(1.0) + Scalar::unary(Unary::Erf, v("a") * c(std::f64::consts::FRAC_1_SQRT_2)));
+    let body = vec![
+        map(
+            "dot",
+            &["i"],
+            vec![tasklet(wcr(at("t", &[]), Combine::Sum), v("w") * v("x"), vec![at("w", &["u", "i"]), at("x", &["b", "j", "i"])])],
+        ),
+        tasklet(at("a", &full), v("t") + v("bias"), vec![at("t", &[]), at("bias", &["u"])]),
+        tasklet(at("y", &full), gelu * keep("y", &full, 0.1), vec![at("a", &full)]),
+        tasklet(wcr(at("sums", &["u"]), Combine::Sum), v("a"), vec![at("a", &full)]),
+    ];
+    case(p, "epilogue", &full, body)
+}
+
+/// Residual and layernorm on the rows of a product.
+fn rows(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    let (full, row) = (["b", "j", "u"], ["b", "j"]);
+    heap(&mut p, "w", &["u", "i"], Role::Parameter);
+    heap(&mut p, "x", &["b", "j", "i"], Role::Input);
+    heap(&mut p, "r", &full, Role::Input);
+    heap(&mut p, "y", &full, Role::Output);
+    heap(&mut p, "mean", &row, Role::Output);
+    local(&mut p, "t", &["u"]);
+    local(&mut p, "s", &["u"]);
+    local(&mut p, "var", &[]);
+    let share = c(1.0) / Scalar::Index(sdfg::Expr::sym("size_u"));
+    let deviation = v("s") - v("mean");
+    let body = vec![
+        map(
+            "dot",
+            &["u", "i"],
+            vec![tasklet(wcr(at("t", &["u"]), Combine::Sum), v("w") * v("x"), vec![at("w", &["u", "i"]), at("x", &["b", "j", "i"])])],
+        ),
+        map("add", &["u"], vec![tasklet(at("s", &["u"]), v("t") + v("r"), vec![at("t", &["u"]), at("r", &full)])]),
+        map("mean", &["u"], vec![tasklet(wcr(at("mean", &row), Combine::Sum), v("s") * share.clone(), vec![at("s", &["u"])])]),
+        map(
+            "var",
+            &["u"],
+            vec![tasklet(
+                wcr(at("var", &[]), Combine::Sum),
+                deviation.clone() * deviation.clone() * share,
+                vec![at("s", &["u"]), at("mean", &row)],
+            )],
+        ),
+        map(
+            "apply",
+            &["u"],
+            vec![tasklet(
+                at("y", &full),
+                deviation * Scalar::unary(Unary::Rsqrt, v("var") + c(1e-5)),
+                vec![at("s", &["u"]), at("mean", &row), at("var", &[])],
+            )],
+        ),
+    ];
+    case(p, "rows", &row, body)
+}
+
+/// Attention over rows of scores that stay on chip.
+fn attention(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    let (q, k, row, all) = (["p", "h", "b", "j"], ["p", "h", "b", "k"], ["h", "b", "j"], ["h", "b", "j", "k"]);
+    heap(&mut p, "q", &q, Role::Input);
+    heap(&mut p, "kk", &k, Role::Input);
+    heap(&mut p, "vv", &k, Role::Input);
+    heap(&mut p, "o", &q, Role::Output);
+    heap(&mut p, "top", &row, Role::Output);
+    heap(&mut p, "sum", &row, Role::Output);
+    for name in ["s", "e", "a"] {
+        local(&mut p, name, &["k"]);
+    }
+    let body = vec![
+        map(
+            "score",
+            &["k", "p"],
+            vec![tasklet(wcr(at("s", &["k"]), Combine::Sum), v("q") * v("kk") * c(0.3), vec![at("q", &q), at("kk", &k)])],
+        ),
+        map("max", &["k"], vec![tasklet(wcr(at("top", &row), Combine::Max), v("s"), vec![at("s", &["k"])])]),
+        map("exp", &["k"], vec![tasklet(at("e", &["k"]), exp(v("s") - v("top")), vec![at("s", &["k"]), at("top", &row)])]),
+        map("sum", &["k"], vec![tasklet(wcr(at("sum", &row), Combine::Sum), v("e"), vec![at("e", &["k"])])]),
+        map(
+            "div",
+            &["k"],
+            vec![tasklet(at("a", &["k"]), v("e") / v("sum") * keep("a", &all, 0.2), vec![at("e", &["k"]), at("sum", &row)])],
+        ),
+        map("mix", &["p", "k"], vec![tasklet(wcr(at("o", &q), Combine::Sum), v("vv") * v("a"), vec![at("vv", &k), at("a", &["k"])])]),
+    ];
+    case(p, "attention", &row, body)
+}
+
+/// What attention's backward pass adds up over rows: gradients of keys.
+fn keys(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    let (q, k, row) = (["p", "h", "b", "j"], ["p", "h", "b", "k"], ["h", "b", "j"]);
+    heap(&mut p, "q", &q, Role::Input);
+    heap(&mut p, "kk", &k, Role::Input);
+    heap(&mut p, "dk", &k, Role::Gradient);
+    heap(&mut p, "dq", &q, Role::Gradient);
+    for name in ["s", "d"] {
+        local(&mut p, name, &["k"]);
+    }
+    let relu = Scalar::binary(Binary::Max, v("s"), c(0.0));
+    let body = vec![
+        map("score", &["k", "p"], vec![tasklet(wcr(at("s", &["k"]), Combine::Sum), v("q") * v("kk"), vec![at("q", &q), at("kk", &k)])]),
+        map("relu", &["k"], vec![tasklet(at("d", &["k"]), relu, vec![at("s", &["k"])])]),
+        map("dq", &["p", "k"], vec![tasklet(wcr(at("dq", &q), Combine::Sum), v("kk") * v("d"), vec![at("kk", &k), at("d", &["k"])])]),
+        map("dk", &["p", "k"], vec![tasklet(wcr(at("dk", &k), Combine::Sum), v("q") * v("d"), vec![at("q", &q), at("d", &["k"])])]),
+    ];
+    case(p, "keys", &row, body)
+}
+
+/// A value made for a product's factor, used nowhere else; the product is summed over outer indices.
+fn prologue(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    heap(&mut p, "g", &["b", "j", "u"], Role::Input);
+    heap(&mut p, "x", &["b", "j", "i"], Role::Input);
+    heap(&mut p, "dw", &["u", "i"], Role::Gradient);
+    local(&mut p, "t", &[]);
+    let body = vec![
+        tasklet(at("t", &[]), Scalar::binary(Binary::Max, v("g"), c(0.0)), vec![at("g", &["b", "j", "u"])]),
+        map(
+            "dw",
+            &["i"],
+            vec![tasklet(wcr(at("dw", &["u", "i"]), Combine::Sum), v("t") * v("x"), vec![at("t", &[]), at("x", &["b", "j", "i"])])],
+        ),
+    ];
+    let mut indices = over(&["b", "j"], IndexKind::Reduction);
+    indices.extend(over(&["u"], IndexKind::Independent));
+    Case { program: p, unit: Unit::Scope(Scope::new("prologue", indices, body)) }
+}
+
+const TILES: [(&str, Make); 6] =
+    [("plain", plain), ("epilogue", epilogue), ("rows", rows), ("attention", attention), ("keys", keys), ("prologue", prologue)];
+
+/// A fixed spread of configurations of each space.
+fn spread(space: &dyn Space, wanted: u64) -> impl Iterator<Item = KernelConfig> {
+    let count = space.count();
+    (0..wanted).map(move |n| space.config((n * 1_000_003 + n * n * 7919) % count))
+}
+
+fn each_case(sizes: Sizes, wanted: u64, dtype: Dtype, tile: Option<&str>) -> Result<(), Failure> {
+    let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
+    for (name, make) in TILES {
+        let Case { mut program, unit } = make(sizes);
+        for container in program.containers.values_mut() {
+            container.dtype = dtype;
+        }
+        let reference = Reference::new(&program, &unit)?;
+        let space = TileSpace::new(&reference.spec)?;
+        for (n, mut config) in spread(&space, wanted).enumerate() {
+            if let Some(tile) = tile {
+                let outer = |part: &&str| match &unit {
+                    Unit::Scope(scope) => scope.map.indices.iter().any(|i| part.starts_with(&format!("{}:", i.name)) && i.name != "i"),
+                    _ => false,
+                };
+                let parts: Vec<&str> = tile.split(',').filter(outer).collect();
+                config.knobs = config.knobs.with("tile", parts.join(",")).with("depth", 64);
+            }
+            let kernel = tiles::compile(&reference.spec, &config, &toolchain)?;
+            let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pools[n % 2])?);
+            assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_case_equals_the_interpreter_over_its_space() -> Result<(), Failure> {
+    each_case(SIZES, 8, Dtype::F32, None)
+}
+
+#[test]
+fn several_panels_and_chunks() -> Result<(), Failure> {
+    each_case(LARGER, 3, Dtype::F32, Some("j:20,u:64,b:2"))
+}
+
+#[test]
+fn ragged_tiles() -> Result<(), Failure> {
+    each_case(SIZES, 3, Dtype::F32, Some("j:8,u:32,b:2,h:2"))
+}
+
+#[test]
+fn double_precision() -> Result<(), Failure> {
+    each_case(SIZES, 2, Dtype::F64, None)
+}
+
+#[test]
+fn dims_of_size_one() -> Result<(), Failure> {
+    each_case(&[("b", 1), ("h", 1), ("j", 5), ("k", 3), ("i", 1), ("u", 3), ("p", 2)], 3, Dtype::F32, None)
+}
+
+#[test]
+fn scopes_without_products_are_refused() -> Result<(), Failure> {
+    let Case { program, unit } = common::layernorm(SIZES);
+    let spec = kernels::KernelSpec::new(&program, &unit)?;
+    let refused = TileSpace::new(&spec).err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(refused.contains("no matrix product"), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn knobs_are_checked() -> Result<(), Failure> {
+    let Case { program, unit } = plain(SIZES);
+    let spec = kernels::KernelSpec::new(&program, &unit)?;
+    for (knob, value) in [("tile", "x:3"), ("tile", "u"), ("tile", "u:0"), ("depth", "0"), ("vector", "q"), ("reduce", "maybe")] {
+        let config =
+            KernelConfig { layouts: [("y".to_string(), Layout::of(&["b", "j", "u"]))].into(), knobs: Knobs::default().with(knob, value) };
+        assert!(tiles::lower(&spec, &config).is_err(), "{knob}={value}");
+    }
+    Ok(())
+}

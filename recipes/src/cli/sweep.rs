@@ -1,0 +1,180 @@
+//! `memlet sweep`: measure only. What it takes to measure is also how `memlet optimize` begins.
+
+use super::progress::SweepProgress;
+use super::{INTERRUPT, RecipeArgs, default_out, device, duration};
+use super::{cells, table};
+use crate::pipeline::PipelineError;
+use crate::pipeline::ledger::Ledger;
+use crate::pipeline::optimize::{Sweeps, sweep_all};
+use crate::pipeline::programs::{Programs, programs};
+use crate::pipeline::sweep::Sweeping;
+use bench::table::Table;
+use clap::Args;
+use kernels::Toolchain;
+use kernels::device::cpu::Pool;
+use layouts::candidates::Shard;
+use layouts::{Finish, Store, Tally};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct MeasureArgs {
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    /// Time for measuring; the most promising configurations come first
+    #[arg(long, value_parser = duration, default_value = "3m")]
+    pub budget: Duration,
+    /// Measure the whole space, however long that takes; resumable
+    #[arg(long, conflicts_with = "budget")]
+    pub exhaustive: bool,
+    /// Measure only a part of the space, e.g. 2/8; merge the records afterwards
+    #[arg(long, value_parser = shard, default_value = "1/1")]
+    pub shard: Shard,
+    /// Worker threads; 0 is one for each core
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
+    /// Folder for everything that is written [default: target/memlet/MODEL]
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Records of measurements [default: OUT/records.jsonl]
+    #[arg(long)]
+    pub records: Option<PathBuf>,
+    /// Interpret a shrunken program before and after every patch; one that goes wrong is saved under target/memlet
+    #[arg(long)]
+    pub verify_each: bool,
+    /// Print JSON when done; what happens meanwhile goes to standard error
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct SweepArgs {
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+}
+
+fn shard(text: &str) -> Result<Shard, String> {
+    let wrong = || "write PART/PARTS, e.g. 2/8".to_string();
+    let (part, parts) = text.split_once('/').ok_or_else(wrong)?;
+    let (part, parts): (u64, u64) = (part.parse().map_err(|_| wrong())?, parts.parse().map_err(|_| wrong())?);
+    if part < 1 || part > parts {
+        return Err(wrong());
+    }
+    Ok(Shard { index: part - 1, of: parts })
+}
+
+/// A recipe that was swept, and what for.
+pub struct Session {
+    pub programs: Programs,
+    pub pool: Pool,
+    pub toolchain: Toolchain,
+    pub store: Store,
+    pub records: PathBuf,
+    pub ledger: Ledger,
+    pub out: PathBuf,
+}
+
+impl MeasureArgs {
+    fn budget(&self) -> Option<Duration> {
+        (!self.exhaustive).then_some(self.budget)
+    }
+
+    pub fn open(&self) -> Result<Session, PipelineError> {
+        let recipe = self.recipe.load()?;
+        let programs = programs(&recipe, self.verify_each)?;
+        let (pool, toolchain) = device(self.threads)?;
+        let out = self.out.clone().unwrap_or_else(|| default_out(&recipe, &self.recipe));
+        std::fs::create_dir_all(&out).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })?;
+        let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
+        let store = Store::open(&records)?;
+        let ledger = Ledger::open(&out);
+        Ok(Session { programs, pool, toolchain, store, records, ledger, out })
+    }
+
+    pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
+        let mut bar = SweepProgress::new(self.budget());
+        let sweeps = {
+            let mut progress = |program: &str, p: &layouts::Progress| bar.told(program, p);
+            let mut with = Sweeping {
+                pool: &session.pool,
+                toolchain: &session.toolchain,
+                store: &mut session.store,
+                interrupt: &INTERRUPT,
+                shard: self.shard,
+                ledger: &mut session.ledger,
+                progress: &mut progress,
+            };
+            sweep_all(&session.programs, self.budget(), &mut with)?
+        };
+        bar.finish();
+        Ok(sweeps)
+    }
+
+    /// What a person reads: on standard output, unless JSON is printed there.
+    pub fn say(&self, text: &str) {
+        if self.json { eprint!("{text}") } else { print!("{text}") }
+    }
+
+    pub fn table(&self, table: &Table) {
+        if self.json { eprint!("{}", table.text(false)) } else { print!("{}", table.text(bench::table::colour())) }
+    }
+}
+
+/// What became of the configurations of one program.
+#[derive(Serialize)]
+pub struct Coverage<'a> {
+    program: &'a str,
+    kernels: usize,
+    #[serde(flatten)]
+    tally: Tally,
+}
+
+/// The same for every program; the unfused one is last.
+pub fn coverages(sweeps: &Sweeps) -> Vec<Coverage<'_>> {
+    let all = sweeps.variants.iter().chain([&sweeps.unfused]);
+    all.map(|s| Coverage { program: &s.name, kernels: s.kernels.len(), tally: s.report.total() }).collect()
+}
+
+/// What `memlet sweep --json` prints.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    finish: Finish,
+    coverage: Vec<Coverage<'a>>,
+    /// Configurations that the records know something of.
+    stored: usize,
+    records: PathBuf,
+}
+
+/// What came of every configuration, by program.
+pub fn coverage(sweeps: &Sweeps) -> Table {
+    let mut rows =
+        table(&["program", "kernels", "enumerated", "identical", "bounded out", "raced", "full", "wrong", "failed", "not reached"]);
+    for swept in sweeps.variants.iter().chain([&sweeps.unfused]) {
+        let t = swept.report.total();
+        let counts = [t.enumerated, t.identical, t.bounded, t.raced, t.full, t.mismatch, t.failed, t.not_reached];
+        let mut row = vec![swept.name.clone(), swept.kernels.len().to_string()];
+        row.extend(counts.iter().map(u64::to_string));
+        rows.row(cells(row));
+    }
+    rows
+}
+
+impl SweepArgs {
+    pub fn run(&self) -> Result<(), PipelineError> {
+        let mut session = self.measure.open()?;
+        let sweeps = self.measure.sweep(&mut session)?;
+        self.measure.table(&coverage(&sweeps));
+        self.measure.say(&format!("{} measurements in {}\n", session.store.all().count(), session.records.display()));
+        if self.measure.json {
+            let outcome = Outcome {
+                finish: sweeps.finish,
+                coverage: coverages(&sweeps),
+                stored: session.store.all().count(),
+                records: session.records.clone(),
+            };
+            println!("{}", serde_json::to_string(&outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
+        }
+        Ok(())
+    }
+}

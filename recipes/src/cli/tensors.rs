@@ -1,0 +1,40 @@
+//! Tensors in and out of a command, and which step they are run as.
+
+use crate::pipeline::{PipelineError, tensors};
+use clap::Args;
+use sdfg::Sdfg;
+use sdfg::interpret::{Run, Tensors};
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct TensorArgs {
+    /// Inputs and parameters, .safetensors or .npz; drawn from the seed otherwise
+    #[arg(long)]
+    pub inputs: Option<PathBuf>,
+    /// Where outputs and gradients go, .safetensors or .npz
+    #[arg(long)]
+    pub outputs: Option<PathBuf>,
+    /// Seed of dropout's masks, and of tensors that are drawn
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Number of the step: other steps have other masks
+    #[arg(long, default_value_t = 0)]
+    pub step: u64,
+    /// Keep every element
+    #[arg(long)]
+    pub no_dropout: bool,
+}
+
+impl TensorArgs {
+    /// What the program is given.
+    pub fn given(&self, program: &Sdfg) -> Result<Tensors, PipelineError> {
+        match &self.inputs {
+            Some(path) => tensors::read(path, program),
+            None => tensors::drawn(program, self.seed),
+        }
+    }
+
+    pub fn run(&self) -> Run {
+        Run { seed: self.seed, step: self.step, dropout: !self.no_dropout }
+    }
+}

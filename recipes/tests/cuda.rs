@@ -1,0 +1,146 @@
+//! Every CUDA kernel that the pipeline makes of a shipped recipe, run on the CPU by the shim at small odd sizes, against the
+//! oracle.
+
+use kernels::device::shim::{Shim, ShimRun};
+use kernels::maps::{CudaSpace, cuda_source};
+use kernels::{Access, Buffer, KernelSpec, Space};
+use ndarray::ArrayD;
+use recipes::pipeline::programs::{programs, shrunken};
+use sdfg::config::KernelConfig;
+use sdfg::interpret::{Run, Tensors, interpret_unit};
+use sdfg::tolerance::{Tolerance, compare, unit_tolerance};
+use sdfg::{Dtype, Layout, Unit, random};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+type Failure = Box<dyn std::error::Error>;
+
+const RUN: Run = Run { seed: 3, step: 2, dropout: true };
+/// Configurations of each kernel: the most promising of a spread, and some of the others.
+const PROMISING: usize = 1;
+const OTHERS: u64 = 2;
+
+fn configurations(space: &CudaSpace) -> Vec<KernelConfig> {
+    let all = space.count();
+    let spread = |count: u64| (0..count).map(move |n| ((n + 1) * 1_000_003 + n * n * 7919) % all);
+    let mut promising: Vec<u64> = spread(100).collect();
+    promising.sort_by(|a, b| space.promise(*a).total_cmp(&space.promise(*b)));
+    promising.truncate(PROMISING);
+    promising.into_iter().chain(spread(OTHERS)).map(|n| space.config(n)).collect()
+}
+
+/// A kernel with its inputs and what the interpreter makes of them.
+struct Reference {
+    spec: KernelSpec,
+    given: Tensors,
+    want: Tensors,
+    tolerances: BTreeMap<String, Tolerance>,
+}
+
+impl Reference {
+    fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
+        config.layouts.get(data).cloned().unwrap_or_else(|| Layout::natural(&self.spec.containers[data]))
+    }
+
+    fn buffers(&self, config: &KernelConfig) -> Result<Vec<Buffer>, Failure> {
+        let mut buffers = Vec::new();
+        for argument in self.spec.arguments() {
+            let (container, layout) = (&self.spec.containers[&argument.data], self.layout(config, &argument.data));
+            let mut buffer = Buffer::of(container, &self.spec.shape(&argument.data)?, &layout)?;
+            match self.given.get(&argument.data) {
+                Some(array) => buffer.pack(container, &layout, array)?,
+                None => buffer.as_mut_slice().fill(0xff),
+            }
+            buffers.push(buffer);
+        }
+        Ok(buffers)
+    }
+
+    /// The worst error of all results in units of what is allowed.
+    fn ratio(&self, config: &KernelConfig, buffers: &[Buffer]) -> Result<f64, Failure> {
+        let mut worst = 0.0f64;
+        for (argument, buffer) in self.spec.arguments().iter().zip(buffers).filter(|(a, _)| a.access == Access::Write) {
+            let (container, layout) = (&self.spec.containers[&argument.data], self.layout(config, &argument.data));
+            let got = buffer.unpack(container, &layout, &self.spec.shape(&argument.data)?)?;
+            let found = compare(&got, &self.want[&argument.data], 1.0, &self.tolerances[&argument.data]).ratio;
+            worst = if found.is_nan() { f64::INFINITY } else { worst.max(found) };
+        }
+        Ok(worst)
+    }
+}
+
+/// Checks every map kernel of a recipe with tensors of this type, and counts configurations.
+fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
+    let programs = programs(&recipes::load::load(&path, &[])?, false)?;
+    let (mut seen, mut sources, mut cases) = (BTreeSet::new(), Vec::new(), Vec::new());
+    for variant in &programs.variants {
+        let mut small = shrunken(&variant.program);
+        for container in small.containers.values_mut().filter(|c| c.dtype == Dtype::F32) {
+            container.dtype = dtype;
+        }
+        for (_, _, unit) in small.units() {
+            let spec = KernelSpec::new(&small, &unit)?;
+            if !matches!(unit, Unit::Scope(_)) || !seen.insert(spec.key()) {
+                continue;
+            }
+            let mut given = Tensors::new();
+            for argument in spec.arguments().iter().filter(|a| a.access == Access::Read) {
+                let shape = spec.shape(&argument.data)?;
+                let values = random::tensor(5, &argument.data, shape.iter().product());
+                // What the interpreter is given can be stored exactly.
+                let mut buffer = Buffer::of(&spec.containers[&argument.data], &shape, &Layout::of(&argument.dims))?;
+                let array = ArrayD::from_shape_vec(shape.clone(), values)?;
+                buffer.pack(&spec.containers[&argument.data], &Layout::of(&argument.dims), &array)?;
+                let stored = buffer.unpack(&spec.containers[&argument.data], &Layout::of(&argument.dims), &shape)?;
+                given.insert(argument.data.clone(), stored);
+            }
+            let mut want = given.clone();
+            interpret_unit(&small, &unit, &mut want, &RUN)?;
+            let reference = Reference { tolerances: unit_tolerance(&small, &unit)?, spec, given, want };
+            let configs = configurations(&CudaSpace::new(&reference.spec)?);
+            for config in &configs {
+                sources.push(cuda_source(&reference.spec, config).map_err(|e| format!("{recipe}, {}: {e}", reference.spec.name))?);
+            }
+            cases.push((reference, configs));
+        }
+    }
+    let shim = Shim::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+    let mut kernels = shim.compile(sources)?.into_iter();
+    let mut count = 0;
+    for (reference, configs) in &cases {
+        for (config, kernel) in configs.iter().zip(kernels.by_ref()) {
+            let name = format!("{recipe}, {} under {config}", reference.spec.name);
+            let mut buffers = reference.buffers(config)?;
+            let run = ShimRun { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, order: count as u64 };
+            let unwritten = kernel.run(&reference.spec, &mut buffers, &run).map_err(|e| format!("{name}: {e}"))?;
+            assert!(unwritten.is_empty(), "{name}: {unwritten:?}");
+            let ratio = reference.ratio(config, &buffers)?;
+            assert!(ratio <= 1.0, "{name}: {ratio} times the tolerance");
+            count += 1;
+        }
+    }
+    println!("{recipe}: {count} configurations of {} CUDA kernels in {dtype} equal the oracle", cases.len());
+    assert!(count > 0, "{recipe} has map kernels");
+    Ok(count)
+}
+
+macro_rules! recipes {
+    ($($name:ident: $file:literal in $dtype:ident),* $(,)?) => {$(
+        #[test]
+        fn $name() -> Result<(), Failure> {
+            checked($file, Dtype::$dtype).map(|_| ())
+        }
+    )*};
+}
+
+recipes! {
+    bert_base_encoder: "bert-base-encoder.yaml" in F32,
+    bert_large_encoder: "bert-large-encoder.yaml" in Bf16,
+    gpt2_decoder: "gpt2-decoder.yaml" in F32,
+    mha_cross: "mha-cross.yaml" in F16,
+    mha_general: "mha-general.yaml" in Bf16,
+    mha: "mha.yaml" in F32,
+    mlp: "mlp.yaml" in F32,
+    softmax: "softmax.yaml" in Bf16,
+}

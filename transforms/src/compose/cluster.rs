@@ -1,0 +1,230 @@
+//! Which units belong together: clusters grown around contractions, always by what saves most bytes.
+
+use super::build::build;
+use crate::boundary::{Boundary, Kind, boundaries};
+use crate::transform::Reason;
+use sdfg::{NodeId, Role, Sdfg, State, StateId, Storage};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Positions of units in their state's execution order.
+pub(super) type Members = BTreeSet<usize>;
+
+/// How a candidate was found, best first among those that save equally.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Relation {
+    /// One reads what the other writes.
+    Neighbour,
+    /// Both read a container.
+    Sibling,
+}
+
+/// The clusters of one state while they grow.
+pub(super) struct Growth<'a> {
+    program: &'a Sdfg,
+    id: StateId,
+    state: &'a State,
+    pub units: Vec<Boundary>,
+    /// Bytes that a unit moves of a container.
+    moved: Vec<BTreeMap<String, u64>>,
+    /// Containers that someone outside the state needs.
+    leaving: BTreeSet<String>,
+    /// Candidates that were refused, and why.
+    refused: BTreeMap<Members, Reason>,
+}
+
+impl<'a> Growth<'a> {
+    pub fn new(program: &'a Sdfg, id: StateId, state: &'a State) -> Self {
+        let units = boundaries(state);
+        let moved = units.iter().map(|u| moved(program, state, u.node)).collect();
+        let mut leaving: BTreeSet<String> =
+            program.containers.values().filter(|c| c.role != Role::Transient).map(|c| c.name.clone()).collect();
+        for (other, s) in program.states().filter(|(other, _)| *other != id) {
+            debug_assert_ne!(other, id);
+            leaving.extend(s.units().into_iter().flat_map(|(node, _)| s.boundary(node).0).map(|m| m.data.clone()));
+        }
+        Growth { program, id, state, units, moved, leaving, refused: BTreeMap::new() }
+    }
+
+    /// The nodes of members, in execution order.
+    pub fn nodes(&self, members: &Members) -> Vec<NodeId> {
+        members.iter().map(|m| self.units[*m].node).collect()
+    }
+
+    /// Clusters of at least two units that hold a contraction, in the order of their last units.
+    pub fn clusters(&mut self) -> Vec<Members> {
+        let mut clusters: Vec<Members> = (0..self.units.len()).map(|n| Members::from([n])).collect();
+        for relation in [Relation::Neighbour, Relation::Sibling] {
+            while let Some(merged) = self.best(&clusters, relation) {
+                clusters.retain(|c| !c.is_subset(&merged));
+                clusters.push(merged);
+            }
+        }
+        clusters.retain(|c| c.len() > 1);
+        clusters.sort_by_key(|c| c.last().copied());
+        clusters
+    }
+
+    fn best(&mut self, clusters: &[Members], relation: Relation) -> Option<Members> {
+        let mut candidates: Vec<(Reverse<u64>, Members)> = Vec::new();
+        for cluster in clusters.iter().filter(|c| self.contractions(c).next().is_some()) {
+            for merged in self.candidates(cluster, clusters, relation) {
+                let parts: u64 = clusters.iter().filter(|c| c.is_subset(&merged)).map(|c| self.bytes(c)).sum();
+                let saved = parts.saturating_sub(self.bytes(&merged));
+                if saved > 0 && !self.refused.contains_key(&merged) {
+                    candidates.push((Reverse(saved), merged));
+                }
+            }
+        }
+        candidates.sort();
+        candidates.dedup();
+        for (_, merged) in candidates {
+            match self.fits(&merged) {
+                Ok(()) => return Some(merged),
+                Err(reason) => self.refused.insert(merged, reason),
+            };
+        }
+        None
+    }
+
+    /// What a cluster could grow into.
+    fn candidates(&self, cluster: &Members, clusters: &[Members], relation: Relation) -> Vec<Members> {
+        let holds = |c: &Members| self.contractions(c).next().is_some();
+        let others = || clusters.iter().filter(|c| *c != cluster);
+        let union = |c: &Members| -> Members { cluster.union(c).copied().collect() };
+        match relation {
+            Relation::Neighbour => {
+                let mut found: Vec<Members> =
+                    others().filter(|c| !holds(c) && (self.hands(cluster, c) || self.hands(c, cluster))).map(union).collect();
+                // A contraction comes with all that read the same intermediate, so that nothing of it is left to store.
+                let written: BTreeSet<&String> = cluster.iter().flat_map(|m| &self.units[*m].writes).collect();
+                for data in written.into_iter().filter(|d| !self.leaving.contains(*d)) {
+                    let readers = clusters.iter().filter(|c| c.iter().any(|m| self.units[*m].reads.contains(data)));
+                    let merged = readers.fold(cluster.clone(), |all, c| all.union(c).copied().collect());
+                    if merged.len() > cluster.len() {
+                        found.push(merged);
+                    }
+                }
+                found
+            }
+            // What could still join a kernel without contractions is left to fusion.
+            Relation::Sibling if cluster.len() > 1 => {
+                let free = |c: &Members| !holds(c) && !others().any(|o| !holds(o) && o != c && (self.hands(o, c) || self.hands(c, o)));
+                let reads = |c: &Members| -> BTreeSet<&String> { c.iter().flat_map(|m| &self.units[*m].reads).collect() };
+                let ours = reads(cluster);
+                others().filter(|c| free(c) && reads(c).intersection(&ours).next().is_some()).map(union).collect()
+            }
+            Relation::Sibling => vec![],
+        }
+    }
+
+    /// Whether these units may become one scope.
+    pub fn fits(&self, members: &Members) -> Result<(), Reason> {
+        if let Some(other) = members.iter().map(|m| &self.units[*m]).find(|u| u.kind == Kind::Other) {
+            return Err(Reason::Unsupported(format!("`{}` has not been expanded into a map", other.name)));
+        }
+        for (n, between) in self.units.iter().enumerate().filter(|(n, _)| !members.contains(n)) {
+            if between.before.iter().any(|b| members.contains(b)) && members.iter().any(|m| self.units[*m].before.contains(&n)) {
+                return Err(Reason::Cycle { between: between.name.clone() });
+            }
+        }
+        self.chained(members)?;
+        build(self.program, (self.id, self.state), &self.nodes(members)).map(|_| ())
+    }
+
+    /// Why two clusters stayed apart. Where one more reader was missing, why all of them could not join.
+    pub fn apart(&self, first: &Members, second: &Members) -> Reason {
+        let merged: Members = first.union(second).copied().collect();
+        let reason = match self.refused.get(&merged).cloned().map_or_else(|| self.fits(&merged), Err) {
+            Err(reason) => reason,
+            Ok(()) if (self.bytes(first) + self.bytes(second)) <= self.bytes(&merged) => Reason::SavesNothing,
+            Ok(()) => Reason::Unsupported("another composition had taken what would have joined them".into()),
+        };
+        let with_more = || self.refused.iter().filter(|(members, _)| merged.is_subset(members)).min_by_key(|(members, _)| members.len());
+        match (&reason, with_more()) {
+            (Reason::Stored { .. }, Some((_, more))) => more.clone(),
+            _ => reason,
+        }
+    }
+
+    /// Whether a unit of `second` reads what a unit of `first` writes.
+    pub fn hands(&self, first: &Members, second: &Members) -> bool {
+        first.iter().any(|w| second.iter().any(|r| self.units[*w].writes.iter().any(|d| self.units[*r].reads.contains(d))))
+    }
+
+    /// An operand made inside must not reach memory, and where a contraction makes it for another one it must outweigh
+    /// what it is made of: otherwise two ordinary products are better off with tiles of their own.
+    fn chained(&self, members: &Members) -> Result<(), Reason> {
+        for consumer in self.contractions(members) {
+            for data in &self.units[consumer].reads {
+                let Some(maker) = members.iter().copied().find(|m| self.units[*m].writes.contains(data)) else { continue };
+                if let Some(reader) = self.reader_outside(data, members) {
+                    return Err(Reason::Stored { data: data.clone(), contraction: self.units[consumer].name.clone(), reader });
+                }
+                let makers = members.iter().copied().filter(|m| *m == maker || self.units[maker].before.contains(m));
+                for producer in makers.filter(|m| self.units[*m].kind == Kind::Contraction) {
+                    let operand = |d: &String| self.moved[producer].get(d).copied().unwrap_or(0);
+                    let operands = self.units[producer].reads.iter().map(operand).max().unwrap_or(0);
+                    let bytes = self.moved[consumer].get(data).copied().unwrap_or(0);
+                    if bytes <= operands {
+                        return Err(Reason::Outweighed {
+                            data: data.clone(),
+                            bytes,
+                            contraction: self.units[producer].name.clone(),
+                            operands,
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reader_outside(&self, data: &str, members: &Members) -> Option<String> {
+        let reads = |n: &usize| !members.contains(n) && self.units[*n].reads.contains(data);
+        match (0..self.units.len()).find(reads) {
+            Some(n) => Some(format!("`{}`", self.units[n].name)),
+            None => self.leaving.contains(data).then(|| {
+                let handed_back = self.program.containers.get(data).is_some_and(|c| c.role != Role::Transient);
+                if handed_back { "the caller".into() } else { "another state".into() }
+            }),
+        }
+    }
+
+    pub fn contractions(&self, members: &Members) -> impl Iterator<Item = usize> {
+        members.iter().copied().filter(|m| self.units[*m].kind == Kind::Contraction)
+    }
+
+    /// Bytes that cross the boundary of a cluster.
+    fn bytes(&self, members: &Members) -> u64 {
+        let mut crossing: BTreeMap<(&String, bool), u64> = BTreeMap::new();
+        for m in members {
+            let unit = &self.units[*m];
+            let bytes = |d: &String| self.moved[*m].get(d).copied().unwrap_or(0);
+            let made = |d: &String| members.iter().any(|w| self.units[*w].writes.contains(d));
+            for data in unit.reads.iter().filter(|d| !made(d)) {
+                let known = crossing.entry((data, false)).or_default();
+                *known = (*known).max(bytes(data));
+            }
+            for data in unit.writes.iter().filter(|d| self.reader_outside(d, members).is_some()) {
+                let known = crossing.entry((data, true)).or_default();
+                *known = (*known).max(bytes(data));
+            }
+        }
+        crossing.values().sum()
+    }
+}
+
+/// Bytes of each heap container that a unit moves.
+fn moved(program: &Sdfg, state: &State, node: NodeId) -> BTreeMap<String, u64> {
+    let mut found: BTreeMap<String, u64> = BTreeMap::new();
+    let (reads, writes) = state.boundary(node);
+    for memlet in reads.into_iter().chain(writes) {
+        let Some(container) = program.containers.get(&memlet.data).filter(|c| c.storage == Storage::Heap) else { continue };
+        let count = |r: &sdfg::Range| r.count().eval(&program.sizes).ok().map(|c| c.max(0) as u64);
+        let elements = memlet.subset.iter().try_fold(1u64, |n, r| count(r).map(|c| n.saturating_mul(c))).unwrap_or(0);
+        let known = found.entry(memlet.data.clone()).or_default();
+        *known = (*known).max(container.dtype.bytes(elements));
+    }
+    found
+}

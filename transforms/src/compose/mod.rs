@@ -1,0 +1,138 @@
+//! Composition: a contraction and its neighbours become one kernel.
+//!
+//! ```text
+//! t[i,j] = Σ w[i,k]·x[k,j]                    map i=0:n, j=0:m {
+//! map i=0:n, j=0:m { y[i,j] = exp(t[i,j]) }  →  map k: t += w[i,k]·x[k,j]
+//!                                               y[i,j] = exp(t)
+//!                                             }
+//! ```
+//!
+//! The contraction is written as its sum of products; the outer map holds the indices that all statements share, and what
+//! they hand on is local to one outer iteration. A kernel template tiles the outer map and turns the sums into matrix
+//! products on tiles. Found by structure alone:
+//! - **epilogue**: an element-wise scope over the result; sums over its rows and columns leave by conflict resolution;
+//! - **row epilogue**: the scope also reduces over an index of the result (softmax, normalization): rows are local;
+//! - **prologue**: a scope makes an operand;
+//! - **chain**: a contraction makes an operand of another (attention), or several contractions are added up.
+//!
+//! *Legal when* nothing between depends on one and is needed by another; all statements share an index; an operand made
+//! inside is needed nowhere else, and where a contraction makes it, is larger than what it is made of; rows fit a core's
+//! cache; a contraction that sums over outer indices leaves others to work on at once.
+//! *Moves less because* intermediates never leave the core, and what several parts read is read once.
+//! *Not handled*: operands of contractions other than plain subscripts when scaled, sequential indices.
+//! *Source*: block composition of "FusionStitching" (Zheng et al.), §3 (kernel composition schemes), with contractions
+//! as members; attention on chip from saved row statistics.
+
+mod build;
+mod cluster;
+
+use crate::driver::{DriverError, Options, Outcome, apply};
+use crate::patch::Patch;
+use crate::transform::{Reason, Refusal, Site, Transform};
+use cluster::Growth;
+use sdfg::{Sdfg, Unit};
+
+/// Composes contractions with their neighbours. A site is a whole kernel to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Composition;
+
+/// A kernel to be: its units, and the name that it will have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    pub site: Site,
+    pub name: String,
+    /// Names of the units.
+    pub members: Vec<String>,
+}
+
+/// Every cluster of a program whose operations are expanded but for contractions, and why neighbours stay apart.
+pub fn clusters(program: &Sdfg) -> (Vec<Cluster>, Vec<Refusal>) {
+    let (mut found, mut refusals) = (Vec::new(), Vec::new());
+    for (id, state) in program.states() {
+        let mut growth = Growth::new(program, id, state);
+        let clusters = growth.clusters();
+        let name = |m: usize| growth.units[m].name.clone();
+        for members in &clusters {
+            found.push(Cluster {
+                site: Site { state: id, units: growth.nodes(members) },
+                name: members.last().map(|m| name(*m)).unwrap_or_default(),
+                members: members.iter().map(|m| name(*m)).collect(),
+            });
+        }
+        let alone = (0..growth.units.len()).filter(|n| !clusters.iter().any(|c| c.contains(n))).map(|n| cluster::Members::from([n]));
+        let all: Vec<cluster::Members> = clusters.iter().cloned().chain(alone).collect();
+        for first in &all {
+            for second in all.iter().filter(|second| *second != first && growth.hands(first, second)) {
+                if growth.contractions(first).chain(growth.contractions(second)).next().is_none() {
+                    continue;
+                }
+                let last = |c: &cluster::Members| c.last().copied().unwrap_or_default();
+                let site = Site { state: id, units: vec![growth.units[last(first)].node, growth.units[last(second)].node] };
+                let names = vec![name(last(first)), name(last(second))];
+                refusals.push(refusal(program, site, names, growth.apart(first, second)));
+            }
+        }
+    }
+    (found, refusals)
+}
+
+/// A program after composition.
+#[derive(Clone, Debug)]
+pub struct Composed {
+    pub outcome: Outcome,
+    /// Names of the composed kernels.
+    pub kernels: Vec<String>,
+}
+
+/// Applies every cluster that is accepted. The refusals name neighbours that stay apart, and clusters that are not wanted.
+pub fn compose(program: &Sdfg, accept: &dyn Fn(&Cluster) -> bool, options: &Options) -> Result<Composed, DriverError> {
+    let (found, refusals) = clusters(program);
+    let (accepted, left): (Vec<Cluster>, Vec<Cluster>) = found.into_iter().partition(accept);
+    let sites: Vec<Site> = accepted.iter().map(|c| c.site.clone()).collect();
+    let mut outcome = apply(program, &Composition, &sites, options)?;
+    let applied = |c: &&Cluster| !outcome.refusals.iter().any(|r| r.site == c.site);
+    let kernels = accepted.iter().filter(applied).map(|c| c.name.clone()).collect();
+    outcome.refusals.extend(refusals);
+    let unwanted = left.into_iter().map(|c| refusal(program, c.site, c.members, Reason::NotWanted { kernel: c.name }));
+    outcome.refusals.extend(unwanted);
+    Ok(Composed { outcome, kernels })
+}
+
+fn refusal(program: &Sdfg, site: Site, units: Vec<String>, reason: Reason) -> Refusal {
+    let last = site.units.last().zip(program.state(site.state));
+    let origin = last.and_then(|(node, state)| match state.operation(*node) {
+        Some(operation) => operation.origin,
+        None => state.scope(*node).and_then(|s| s.computations().first().and_then(|(_, c)| c.tasklet.origin.clone())),
+    });
+    Refusal { transform: "composition", site, units, reason, origin }
+}
+
+impl Transform for Composition {
+    fn name(&self) -> &'static str {
+        "composition"
+    }
+
+    fn sites(&self, program: &Sdfg) -> Vec<Site> {
+        clusters(program).0.into_iter().map(|c| c.site).collect()
+    }
+
+    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
+        let names = |units: &[sdfg::NodeId]| -> Vec<String> {
+            let state = program.state(site.state);
+            let name = |n: &sdfg::NodeId| {
+                let state = state?;
+                state.operation(*n).map(Unit::Operation).or_else(|| state.scope(*n).map(Unit::Scope)).map(|u| u.name().to_string())
+            };
+            units.iter().filter_map(name).collect()
+        };
+        let refuse = |reason: Reason| Box::new(refusal(program, site.clone(), names(&site.units), reason));
+        let state = program.state(site.state).ok_or_else(|| refuse(Reason::Unsupported("the state does not exist".into())))?;
+        let growth = Growth::new(program, site.state, state);
+        let at = |node: &sdfg::NodeId| {
+            growth.units.iter().position(|u| u.node == *node).ok_or_else(|| refuse(Reason::Unsupported(format!("there is no unit {node}"))))
+        };
+        let members = site.units.iter().map(at).collect::<Result<cluster::Members, _>>()?;
+        growth.fits(&members).map_err(refuse)?;
+        build::build(program, (site.state, state), &growth.nodes(&members)).map_err(refuse)
+    }
+}

@@ -1,0 +1,299 @@
+//! Recomputed from row statistics: backward makes a large intermediate again from what it was contracted from, instead of
+//! reading it.
+//!
+//! ```text
+//! forward:   s = Σ q·k;  a = softmax s                   s.max, s.sum are rows
+//! backward:  d_s = a · (d_a − Σ d_a·a)                   (reads a)
+//! becomes:   s.again = Σ q·k;  a.again = exp(s.again − max) / sum;  d_s = a.again · (…)
+//! ```
+//!
+//! A softmax becomes the operations that it means: maximum, exponential, sum, quotient. So its maximum and its sum, one
+//! number for each row, are what forward hands to backward.
+//!
+//! *Rule.* A *stream* starts at a forward contraction whose result is larger than each of its operands, and that costs at
+//! most [`INTENSITY`] flop for each byte that is neither written nor read if it is computed twice. It goes on through
+//! element-wise operations over as many elements. If a reduction of a stream (a row's maximum or sum) is used further down
+//! the same stream, then everything of the stream that backward reads is computed again there: by one clone of each
+//! operation, `<name>.again`, that all readers share.
+//!
+//! It pays only where the clones and their readers become one kernel: [`crate::compose`]. Callers build programs with and
+//! without this policy and compare. Afterwards [`crate::recompute`] decides on everything else.
+//! *Source*: the online normalizer's statistics, as in memory-efficient attention: rows are recomputed from their maximum
+//! and sum.
+
+use crate::recompute::{Policy, RecomputeError, Saved};
+use sdfg::{
+    Combine, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, StateId, Unit, library::Class, scalar::Unary,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Flop that one byte less through memory may cost. Two cores with wide vectors do about 20 in the time of one byte, many
+/// cores that share a memory channel several times as many.
+const INTENSITY: u64 = 64;
+
+/// A program under the policy.
+#[derive(Clone, Debug)]
+pub struct Streamed {
+    pub program: Sdfg,
+    /// The decisions, in forward order.
+    pub saved: Vec<Saved>,
+    /// Names of the operations that backward runs again.
+    pub again: Vec<String>,
+}
+
+/// Applies the rule to a differentiated program. A program without a state `backward`, or without a stream, is returned
+/// unchanged.
+pub fn row_statistics(program: &Sdfg) -> Result<Streamed, RecomputeError> {
+    let unchanged = || Streamed { program: program.clone(), saved: vec![], again: vec![] };
+    let Some(backward) = program.state_named("backward") else { return Ok(unchanged()) };
+    let split = split_softmax(program, backward)?;
+    let (mut forward, mut readers) = (Vec::new(), Vec::new());
+    for (state, _, unit) in split.units() {
+        match unit {
+            Unit::Operation(operation) if state == backward => readers.push(operation),
+            Unit::Operation(operation) => forward.push(operation),
+            other => return Err(RecomputeError::Expanded { unit: other.name().to_string() }),
+        }
+    }
+    let streams = streams(&split, &forward)?;
+    let read = |data: &str| readers.iter().any(|r| r.inputs.iter().any(|i| i.data == data));
+    let wanted: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| streams.contains(d) && read(d))).collect();
+    if wanted.is_empty() {
+        return Ok(unchanged());
+    }
+    // What it takes to make the wanted ones again.
+    let mut needed: BTreeSet<&str> = wanted.iter().filter_map(|o| out(o)).collect();
+    for operation in forward.iter().rev().filter(|o| out(o).is_some_and(|d| streams.contains(d))) {
+        if out(operation).is_some_and(|d| needed.contains(d)) {
+            needed.extend(operation.inputs.iter().map(|i| i.data.as_str()).filter(|d| streams.contains(*d)));
+        }
+    }
+    let chain: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| needed.contains(d))).collect();
+    let sources: BTreeSet<&str> = chain.iter().flat_map(|o| &o.inputs).map(|i| i.data.as_str()).filter(|d| !needed.contains(d)).collect();
+    let from = sources.iter().map(|s| format!("`{s}`")).collect::<Vec<_>>().join(", ");
+    let mut decisions = Vec::new();
+    for operation in &wanted {
+        let Some(data) = out(operation) else { continue };
+        let why = format!("from {from}, in the kernel that reads it; rows are normalized by their saved statistics");
+        decisions.push(Saved { container: data.to_string(), bytes: bytes(&split, data)?, policy: Policy::Recomputed, why });
+    }
+    with_clones(&split, backward, &readers, &chain).map(|(program, again)| Streamed { program, saved: decisions, again })
+}
+
+fn out(operation: &Operation) -> Option<&str> {
+    operation.outputs.first().map(|o| o.data.as_str())
+}
+
+fn bytes(program: &Sdfg, data: &str) -> Result<u64, RecomputeError> {
+    program.bytes(data).map_err(|source| RecomputeError::Size { container: data.to_string(), source })
+}
+
+fn transient(program: &Sdfg, data: &str) -> bool {
+    program.containers.get(data).is_some_and(|c| c.role == Role::Transient && c.view.is_none())
+}
+
+/// The containers of all streams that are normalized along the way.
+fn streams(program: &Sdfg, forward: &[Operation]) -> Result<BTreeSet<String>, RecomputeError> {
+    let mut found = BTreeSet::new();
+    for root in forward {
+        if let Some(stream) = stream(program, forward, root)? {
+            found.extend(stream);
+        }
+    }
+    Ok(found)
+}
+
+/// The stream that starts at a contraction, if it is one and is normalized.
+fn stream(program: &Sdfg, forward: &[Operation], root: &Operation) -> Result<Option<BTreeSet<String>>, RecomputeError> {
+    let Some(start) = out(root).filter(|d| root.class() == Class::Contraction && transient(program, d)) else { return Ok(None) };
+    let size = bytes(program, start)?;
+    for operand in &root.inputs {
+        if bytes(program, &operand.data)? >= size {
+            return Ok(None);
+        }
+    }
+    let flop = root.flop(program).eval(&program.sizes).map_err(|source| RecomputeError::Size { container: start.to_string(), source })?;
+    if flop.max(0) as u64 > INTENSITY.saturating_mul(2 * size) {
+        return Ok(None);
+    }
+    let elements = |data: &str| program.elements(data).map_err(|source| RecomputeError::Size { container: data.to_string(), source });
+    let count = elements(start)?;
+    let mut stream = BTreeSet::from([start.to_string()]);
+    // What follows from a reduction of the stream without belonging to it.
+    let mut rows: BTreeSet<&str> = BTreeSet::new();
+    let mut normalized = false;
+    for operation in forward {
+        let Some(data) = out(operation) else { continue };
+        let reads = |set: &dyn Fn(&str) -> bool| operation.inputs.iter().any(|i| set(&i.data));
+        let (of_stream, of_rows) = (reads(&|d| stream.contains(d)), reads(&|d| rows.contains(d)));
+        match operation.op {
+            Op::Elementwise { .. } if of_stream && transient(program, data) && elements(data)? == count => {
+                normalized |= of_rows;
+                stream.insert(data.to_string());
+            }
+            Op::Reduce { .. } if of_stream => {
+                rows.insert(data);
+            }
+            Op::Elementwise { .. } if of_rows => {
+                rows.insert(data);
+            }
+            _ => {}
+        }
+    }
+    Ok(normalized.then_some(stream))
+}
+
+/// The program with each forward softmax that backward reads as four operations.
+fn split_softmax(program: &Sdfg, backward: StateId) -> Result<Sdfg, RecomputeError> {
+    let mut result = program.clone();
+    for (id, state) in program.states().filter(|(id, _)| *id != backward) {
+        let units = state.units();
+        if !units.iter().any(|(_, u)| matches!(u, Unit::Operation(o) if matches!(o.op, Op::Softmax { .. }))) {
+            continue;
+        }
+        if let Some(emptied) = result.state_mut(id) {
+            *emptied = State::new(state.name.clone());
+        }
+        for (_, unit) in units {
+            let Unit::Operation(operation) = unit else { return Err(RecomputeError::Expanded { unit: unit.name().to_string() }) };
+            match &operation.op {
+                Op::Softmax { over } => insert_split(&mut result, id, &operation, over)?,
+                _ => {
+                    result.insert_operation(id, &operation)?;
+                }
+            }
+        }
+    }
+    Ok(result)
+}
+
+/// Inserts a softmax as maximum, exponential, sum and quotient.
+fn insert_split(program: &mut Sdfg, state: StateId, softmax: &Operation, over: &[String]) -> Result<(), RecomputeError> {
+    let (Some(x), Some(y)) = (softmax.inputs.first(), softmax.outputs.first()) else { return Ok(()) };
+    let Some(like) = program.containers.get(&y.data).cloned() else { return Ok(()) };
+    let kept: Vec<(&String, &String)> = softmax.indices.iter().filter(|(name, _)| !over.contains(name)).collect();
+    let row: Vec<Expr> = kept.iter().map(|(name, _)| Expr::sym(name.as_str())).collect();
+    let mut declare = |suffix: &str, dims: Vec<String>, dtype: Dtype| {
+        let name = program.fresh_name(&format!("{}.{suffix}", softmax.name));
+        program.add_container(Container {
+            name: name.clone(),
+            dims,
+            dtype,
+            role: Role::Transient,
+            grad: false,
+            view: None,
+            ..like.clone()
+        });
+        name
+    };
+    let dims: Vec<String> = kept.iter().map(|(_, dim)| (*dim).clone()).collect();
+    // A statistic scales a whole row: it is kept in single precision at least.
+    let fine = if like.dtype.roundoff() > Dtype::F32.roundoff() { Dtype::F32 } else { like.dtype };
+    let (top, powers, sum) =
+        (declare("max", dims.clone(), fine), declare("exp", like.dims.clone(), like.dtype), declare("sum", dims, fine));
+    let operand = |connector: &str, data: &str, subscripts: &[Expr]| Operand {
+        connector: connector.into(),
+        data: data.into(),
+        subscripts: subscripts.to_vec(),
+    };
+    let operation = |name: &str, op: Op, inputs: Vec<Operand>, output: Operand| Operation {
+        name: name.to_string(),
+        op,
+        inputs,
+        outputs: vec![output],
+        ..softmax.clone()
+    };
+    let reduce = |label: &str, combine: Combine, of: &str| Op::Reduce {
+        label: label.into(),
+        combine,
+        code: Scalar::input(of),
+        scale: Scalar::Const(1.0),
+    };
+    let each = |label: &str, code: Scalar| Op::Elementwise { label: label.into(), code };
+    let value = operand("x", &x.data, &x.subscripts);
+    let power = |connector: &str| operand(connector, &powers, &y.subscripts);
+    let all = [
+        operation(&top, reduce("row maximum", Combine::Max, "x"), vec![value.clone()], operand("out", &top, &row)),
+        operation(
+            &powers,
+            each("exponential", Scalar::unary(Unary::Exp, Scalar::input("x") - Scalar::input("max"))),
+            vec![value, operand("max", &top, &row)],
+            power("out"),
+        ),
+        operation(&sum, reduce("row sum", Combine::Sum, "exp"), vec![power("exp")], operand("out", &sum, &row)),
+        operation(
+            &softmax.name,
+            each("softmax", Scalar::input("exp") / Scalar::input("sum")),
+            vec![power("exp"), operand("sum", &sum, &row)],
+            operand("out", &y.data, &y.subscripts),
+        ),
+    ];
+    for operation in &all {
+        program.insert_operation(state, operation)?;
+    }
+    Ok(())
+}
+
+/// The program with its backward state written anew: the clones before their first reader, and readers that read them.
+fn with_clones(
+    program: &Sdfg,
+    backward: StateId,
+    readers: &[Operation],
+    chain: &[&Operation],
+) -> Result<(Sdfg, Vec<String>), RecomputeError> {
+    let mut result = program.clone();
+    if let Some(state) = result.state_mut(backward) {
+        *state = State::new(state.name.clone());
+    }
+    let mut again: BTreeMap<String, String> = BTreeMap::new();
+    for data in chain.iter().filter_map(|o| out(o)) {
+        let name = result.fresh_name(&format!("{data}.again"));
+        if let Some(like) = program.containers.get(data) {
+            result.add_container(Container { name: name.clone(), ..like.clone() });
+        }
+        again.insert(data.to_string(), name);
+    }
+    let renamed = |operands: &[Operand]| -> Vec<Operand> {
+        operands.iter().map(|o| Operand { data: again.get(&o.data).unwrap_or(&o.data).clone(), ..o.clone() }).collect()
+    };
+    let mut made: BTreeSet<&str> = BTreeSet::new();
+    for reader in readers {
+        for input in &reader.inputs {
+            if again.contains_key(&input.data) {
+                insert_clones(&mut result, backward, (&input.data, chain), &again, &renamed, &mut made)?;
+            }
+        }
+        result.insert_operation(backward, &Operation { inputs: renamed(&reader.inputs), ..reader.clone() })?;
+    }
+    Ok((result, again.into_values().collect()))
+}
+
+/// Inserts the clones that make `data` and are not there yet.
+fn insert_clones<'a>(
+    program: &mut Sdfg,
+    backward: StateId,
+    (data, chain): (&str, &[&'a Operation]),
+    again: &BTreeMap<String, String>,
+    renamed: &dyn Fn(&[Operand]) -> Vec<Operand>,
+    made: &mut BTreeSet<&'a str>,
+) -> Result<(), RecomputeError> {
+    let Some(link) = chain.iter().find(|o| out(o) == Some(data)) else { return Ok(()) };
+    if !out(link).is_some_and(|d| made.insert(d)) {
+        return Ok(());
+    }
+    for input in link.inputs.iter().filter(|i| again.contains_key(&i.data)) {
+        insert_clones(program, backward, (&input.data, chain), again, renamed, made)?;
+    }
+    let name = again.get(data).cloned().unwrap_or_default();
+    let clone = Operation {
+        name,
+        inputs: renamed(&link.inputs),
+        outputs: renamed(&link.outputs),
+        pass: Pass::Backward,
+        op: link.op.clone(),
+        indices: link.indices.clone(),
+        origin: link.origin.clone(),
+    };
+    program.insert_operation(backward, &clone)?;
+    Ok(())
+}
