@@ -1,12 +1,16 @@
 //! Recipes stored in bf16: which tensors are, and the commands on one from the sweep to the files.
 
 use recipes::load::{Recipe, load_str, load_str_as};
+use recipes::pipeline::accuracy::{accuracy, oracle};
 use recipes::pipeline::programs::{programs, shrunken};
-use recipes::pipeline::tensors::{drawn, results};
-use sdfg::Dtype;
+use recipes::pipeline::tensors::{drawn, read, results};
+use safetensors::{Dtype as Stored, SafeTensors};
 use sdfg::interpret::{Run, interpret};
+use sdfg::{Dtype, Role};
+use std::path::Path;
 use std::process::{Command, Output};
 
+const MLP: &str = include_str!("../mlp.yaml");
 const ENCODER: &str = include_str!("../bert-base-encoder.yaml");
 
 fn stored_as(text: &str, dtype: Dtype) -> Recipe {
@@ -54,7 +58,9 @@ fn casts_change_no_meaning_and_hide_no_stacking() {
     let made = programs(&narrow, false).unwrap();
     let plain = programs(&wide, false).unwrap();
     let names = |variants: &[recipes::pipeline::programs::Variant]| variants.iter().map(|v| v.name.clone()).collect::<Vec<_>>();
-    assert_eq!(names(&made.variants), names(&plain.variants));
+    // Composed kernels hold no bf16; everything else is the same.
+    let apart: Vec<_> = plain.variants.iter().filter(|v| v.compositions.is_empty()).cloned().collect();
+    assert!(apart.len() < plain.variants.len() && names(&made.variants) == names(&apart));
     let run = Run { seed: 3, step: 1, dropout: true };
     let given = drawn(&shrunken(&made.operators), 3).unwrap();
     assert!(given["x"].iter().all(|v| Dtype::Bf16.rounded(*v) == *v) && given["wq"].iter().any(|v| Dtype::Bf16.rounded(*v) != *v));
@@ -75,6 +81,61 @@ fn casts_change_no_meaning_and_hide_no_stacking() {
 
 fn memlet(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_memlet")).args(arguments).output().expect("the command starts")
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// Optimized, run on tensors from a file and compared with the oracle: the plan holds a sweep checked kernel by kernel.
+#[test]
+fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let recipe = path("mlp.yaml");
+    std::fs::write(&recipe, MLP).expect("a recipe");
+    let sizes = ["--set", "b=24", "--set", "i=40", "--set", "u=56"];
+    let mut optimize = vec!["optimize", &recipe, "--dtype", "bf16", "--budget", "2s", "--timing", "1s"];
+    let out = path("out");
+    optimize.extend(["--out", &out]);
+    optimize.extend(sizes);
+    text(&memlet(&optimize));
+    let plan = path("out/plan.json");
+
+    // The program's own inputs, through the oracle and back as a file: f32, which every type here fits into.
+    let overrides: Vec<(String, i64)> = [("b", 24), ("i", 40), ("u", 56)].map(|(d, n)| (d.to_string(), n)).into();
+    let narrow = load_str_as("mlp.yaml", MLP, &overrides, Some(Dtype::Bf16)).unwrap();
+    let operators = programs(&narrow, false).unwrap().operators;
+    let given = drawn(&operators, 7).unwrap();
+    for inputs in ["given.safetensors", "given.npz"] {
+        let (inputs, outputs) = (path(inputs), path("results.safetensors"));
+        recipes::pipeline::tensors::write(Path::new(&inputs), &given, &operators).unwrap();
+        assert_eq!(read(Path::new(&inputs), &operators).unwrap(), given, "{inputs}");
+        let arguments =
+            ["run", &plan, "--inputs", &inputs, "--outputs", &outputs, "--no-dropout", "--timing", "100ms", "--accuracy", "--json"];
+        let arguments: Vec<&str> = arguments.iter().map(|a| if *a == "100ms" { "0.1s" } else { a }).collect();
+        let printed: serde_json::Value = serde_json::from_str(&text(&memlet(&arguments))).expect("JSON");
+        let bytes = std::fs::read(&outputs).expect("results");
+        let file = SafeTensors::deserialize(&bytes).expect("safetensors");
+        for container in results(&operators) {
+            let stored = file.tensor(&container.name).expect("a result").dtype();
+            let want = if container.dtype == Dtype::Bf16 { Stored::BF16 } else { Stored::F32 };
+            assert_eq!(stored, want, "{}", container.name);
+        }
+        assert!(results(&operators).iter().any(|c| c.dtype == Dtype::Bf16 && c.role == Role::Gradient), "d_x is narrow");
+        let errors = printed["accuracy"].as_array().expect("errors");
+        assert_eq!(errors.len(), results(&operators).len());
+        for error in errors {
+            let norm = error["norm"].as_f64().expect("a number");
+            assert!(norm < 0.02, "{error}");
+        }
+        // It is narrow indeed: f32 would be a thousand times as near.
+        assert!(errors.iter().any(|e| e["norm"].as_f64().is_some_and(|n| n > 1e-4)));
+    }
+    // The figures are those of the files.
+    let truth = oracle(&narrow, &given, &Run { seed: 1, step: 0, dropout: false }).unwrap();
+    assert!(accuracy(&truth, &truth).iter().all(|a| a.norm == 0.0));
 }
 
 #[test]

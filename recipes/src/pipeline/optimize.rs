@@ -340,12 +340,12 @@ mod tests {
             .iter()
             .map(|c| (c.name.clone(), ArrayD::from_shape_fn(IxDyn(&vec![5; c.dims.len()]), |i| 1.0 - 0.3 * i[0] as f64)))
             .collect();
-        assert!(compare("itself", &program, &want, &want)?.worst() == 0.0 && want.len() > 5);
+        assert!(compare("itself", true, &program, &want, &want)?.worst() == 0.0 && want.len() > 5);
         for name in want.keys() {
             for wrong in [1.002, 0.0, -1.0, f64::NAN] {
                 let mut got = want.clone();
                 got.get_mut(name).into_iter().flat_map(|t| t.iter_mut().take(1)).for_each(|v| *v *= wrong);
-                let refused = compare("itself", &program, &got, &want).err().map(|e| e.to_string());
+                let refused = compare("itself", true, &program, &got, &want).err().map(|e| e.to_string());
                 assert!(refused.is_some_and(|why| why.contains(&format!("`{name}`"))), "`{name}` times {wrong} passes");
             }
         }
