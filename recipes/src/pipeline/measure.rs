@@ -151,6 +151,9 @@ struct Expected {
     tolerances: BTreeMap<String, Tolerance>,
 }
 
+/// Element type and bytes of one argument.
+type Room = (Dtype, usize);
+
 /// This machine's cores as the sweep's device.
 pub struct CpuBench<'a> {
     program: &'a Sdfg,
@@ -224,7 +227,7 @@ impl<'a> CpuBench<'a> {
     }
 
     /// Memory for a kernel at full size, filled with signed numbers.
-    fn memory(&mut self, name: &str, sizes: Vec<(Dtype, usize)>) -> Result<Vec<*mut u8>, Fault> {
+    fn memory(&mut self, name: &str, sizes: Vec<Room>) -> Result<Vec<*mut u8>, Fault> {
         let fits = self.arena.as_ref().is_some_and(|(owner, buffers)| {
             owner == name && buffers.iter().zip(&sizes).all(|(b, (_, s))| b.len() >= *s) && buffers.len() == sizes.len()
         });
@@ -251,7 +254,7 @@ impl<'a> CpuBench<'a> {
         Ok(self.arena.iter_mut().flat_map(|(_, buffers)| buffers.iter_mut().map(Buffer::as_mut_ptr)).collect())
     }
 
-    fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<(Dtype, usize)>), Fault> {
+    fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<Room>), Fault> {
         let fault = |e: KernelError| Fault::Configuration(e.to_string());
         if let Some(container) = self.relayouted(name) {
             let shape = self.program.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
