@@ -360,7 +360,7 @@ fn what_is_no_matrix_product_is_refused_by_name() {
     let mixed = Einsum::new("mk,kn->mn", &[('m', 2), ('k', 2), ('n', 2)], Dtype::F32, number(1.0)).into(Dtype::Bf16);
     assert!(mixed.problem().unwrap_err().to_string().contains("types f32, f32, bf16"));
     let scaled = Einsum::new("mk,kn->mn", &sizes, Dtype::F32, Scalar::input("x"));
-    assert!(scaled.problem().unwrap_err().to_string().contains("it reads the connector `x`"));
+    assert!(scaled.problem().unwrap_err().to_string().contains("the connector `x`"));
 }
 
 /// Triples of layouts that one cuBLAS call accepts, as the reference implementation of the paper enumerates them: rows and

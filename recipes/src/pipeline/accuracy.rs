@@ -39,7 +39,7 @@ fn norm(tensor: &ArrayD<f64>) -> f64 {
 }
 
 fn largest(tensor: &ArrayD<f64>) -> f64 {
-    tensor.iter().fold(0.0, |m, v| if v.is_nan() { f64::NAN } else { f64::max(m, v.abs()) })
+    tensor.iter().fold(0.0, |m, v| if m.is_nan() || v.is_nan() { f64::NAN } else { f64::max(m, v.abs()) })
 }
 
 /// Every result of `want` held against that of `got`; one that is missing, of another shape or NaN is infinitely wrong.
