@@ -276,6 +276,9 @@ pub struct ConfigEdge {
     pub label: String,
     pub time: Measured<Milliseconds>,
     pub chosen: bool,
+    /// On the shortest path, which the paper's method takes.
+    #[serde(default)]
+    pub shortest: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

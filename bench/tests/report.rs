@@ -75,7 +75,7 @@ fn full(name: &str) -> Report {
         config_graph: ConfigGraph {
             layers: vec![text(), text()],
             nodes: vec![config(0), config(1)],
-            edges: vec![ConfigEdge { from: 0, to: 1, label: text(), time: Measured(Milliseconds(1.0)), chosen: true }],
+            edges: vec![ConfigEdge { from: 0, to: 1, label: text(), time: Measured(Milliseconds(1.0)), chosen: true, shortest: true }],
             omitted_nodes: 1,
             omitted_edges: 0,
         },

@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 
 /// Widest vector and cache line.
 const LINE: usize = 64;
+/// What the spare line holds: what was written there is found when the buffer is let go.
+const SPARE: u8 = 0xa5;
 /// Huge page: large buffers start on one, so that the system can back them with huge pages.
 const HUGE: usize = 2 << 20;
 
@@ -54,6 +56,8 @@ impl Buffer {
         // Zeroed only now: the first touch decides how a page is backed.
         // SAFETY: just allocated with this size.
         unsafe { start.as_ptr().write_bytes(0, size) };
+        // SAFETY: the spare line at the end.
+        unsafe { start.as_ptr().add(bytes).write_bytes(SPARE, LINE) };
         Ok(Buffer { start, memory, bytes })
     }
 
@@ -182,6 +186,9 @@ fn load(dtype: Dtype, bytes: &[u8], at: usize) -> f64 {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        // SAFETY: the spare line, initialised by `new`.
+        let spare = unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(self.bytes), LINE) };
+        assert!(std::thread::panicking() || spare.iter().all(|b| *b == SPARE), "generated code wrote beyond the end of a buffer");
         // SAFETY: allocated by `new` with this very size and alignment.
         unsafe { dealloc(self.start.as_ptr(), self.memory) };
     }

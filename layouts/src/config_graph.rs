@@ -10,6 +10,7 @@
 //!
 //! Complexity: nodes = layouts summed over the chain, edges ≤ layouts² per operator and per relayout layer.
 
+use crate::cost::milliseconds;
 use crate::model::Model;
 use crate::problem::Access;
 use sdfg::{Layout, Pass};
@@ -58,20 +59,38 @@ pub struct ConfigGraph {
     pub targets: Vec<usize>,
 }
 
+/// Whose kernels a graph is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One pass, as in the paper.
+    Pass(Pass),
+    /// Both, as one graph.
+    Both,
+}
+
+impl Scope {
+    pub fn holds(self, pass: Pass) -> bool {
+        match self {
+            Scope::Pass(own) => own == pass,
+            Scope::Both => true,
+        }
+    }
+}
+
 /// Kernel, the container through which the chain enters it, and the one through which it leaves.
 type Link = (usize, usize, usize);
 
-/// Use that is written, forward kernel that reads it, its use.
+/// Use that is written, kernel that reads it, its use.
 type Successor = (usize, usize, usize);
 
-/// Forward kernels in depth-first pre-order from those that read what no kernel writes.
-pub fn pre_order(model: &Model) -> Vec<usize> {
-    let successors = successors(model);
+/// Kernels in depth-first pre-order from those that read what no kernel of the scope writes.
+pub fn pre_order(model: &Model, scope: Scope) -> Vec<usize> {
+    let successors = successors(model, scope);
     let mut order = Vec::new();
     let mut seen = BTreeSet::new();
     let reached: BTreeSet<usize> = successors.iter().flatten().map(|(_, next, _)| *next).collect();
-    let forward = |n: &usize| model.factors[*n].pass == Pass::Forward;
-    let mut stack: Vec<usize> = (0..model.factors.len()).filter(|n| forward(n) && !reached.contains(n)).rev().collect();
+    let within = |n: &usize| scope.holds(model.factors[*n].pass);
+    let mut stack: Vec<usize> = (0..model.factors.len()).filter(|n| within(n) && !reached.contains(n)).rev().collect();
     while let Some(n) = stack.pop() {
         if seen.insert(n) {
             order.push(n);
@@ -82,15 +101,15 @@ pub fn pre_order(model: &Model) -> Vec<usize> {
 }
 
 /// For each kernel, in execution order.
-fn successors(model: &Model) -> Vec<Vec<Successor>> {
+fn successors(model: &Model, scope: Scope) -> Vec<Vec<Successor>> {
     let mut readers: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
-    for (n, factor) in model.factors.iter().enumerate().filter(|(_, f)| f.pass == Pass::Forward) {
+    for (n, factor) in model.factors.iter().enumerate().filter(|(_, f)| scope.holds(f.pass)) {
         for (u, used) in factor.uses.iter().enumerate().filter(|(_, u)| u.access == Access::Read) {
             readers.entry(&used.data).or_default().push((n, u));
         }
     }
     let of = |factor: &crate::model::Factor| {
-        let writes = factor.uses.iter().enumerate().filter(|(_, u)| u.access == Access::Write && factor.pass == Pass::Forward);
+        let writes = factor.uses.iter().enumerate().filter(|(_, u)| u.access != Access::Read && scope.holds(factor.pass));
         let mut next: Vec<Successor> =
             writes.flat_map(|(w, used)| readers.get(used.data.as_str()).into_iter().flatten().map(move |(n, u)| (w, *n, *u))).collect();
         next.sort_by_key(|(w, n, u)| (*n, *w, *u));
@@ -99,9 +118,9 @@ fn successors(model: &Model) -> Vec<Vec<Successor>> {
     model.factors.iter().map(of).collect()
 }
 
-/// The chain: longest path over the dataflow of the forward kernels (execution order is topological).
-fn chain(model: &Model) -> Vec<Link> {
-    let successors = successors(model);
+/// The chain: longest path over the dataflow of the kernels (execution order is topological).
+fn chain(model: &Model, scope: Scope) -> Vec<Link> {
+    let successors = successors(model, scope);
     // (operators from here on, use left by, next kernel, use entered by)
     let mut longest: Vec<(usize, Option<Successor>)> = vec![(1, None); model.factors.len()];
     for n in (0..model.factors.len()).rev() {
@@ -111,12 +130,18 @@ fn chain(model: &Model) -> Vec<Link> {
             }
         }
     }
-    let order = pre_order(model);
+    let order = pre_order(model, scope);
     let most = order.iter().map(|n| longest[*n].0).max().unwrap_or(0);
     let Some(mut at) = order.into_iter().find(|n| longest[*n].0 == most) else { return Vec::new() };
-    // It enters through the first container read that no forward kernel writes, and leaves through the last one written.
-    let written: BTreeSet<&str> =
-        model.factors.iter().flat_map(|f| &f.uses).filter(|u| u.access == Access::Write).map(|u| u.data.as_str()).collect();
+    // It enters through the first container read that no kernel of the scope writes, and leaves through the last one written.
+    let written: BTreeSet<&str> = model
+        .factors
+        .iter()
+        .filter(|f| scope.holds(f.pass))
+        .flat_map(|f| &f.uses)
+        .filter(|u| u.access != Access::Read)
+        .map(|u| u.data.as_str())
+        .collect();
     let uses = &model.factors[at].uses;
     let given = uses.iter().position(|u| u.access == Access::Read && !written.contains(u.data.as_str()));
     let mut entered = given.or_else(|| uses.iter().position(|u| u.access == Access::Read)).unwrap_or(0);
@@ -128,7 +153,7 @@ fn chain(model: &Model) -> Vec<Link> {
                 (at, entered) = (next, enter);
             }
             None => {
-                let leave = model.factors[at].uses.iter().rposition(|u| u.access == Access::Write).unwrap_or(entered);
+                let leave = model.factors[at].uses.iter().rposition(|u| u.access != Access::Read).unwrap_or(entered);
                 links.push((at, entered, leave));
                 return links;
             }
@@ -137,8 +162,15 @@ fn chain(model: &Model) -> Vec<Link> {
 }
 
 impl ConfigGraph {
+    /// The graph of the paper: the forward pass, nothing decided before.
     pub fn new(model: &Model) -> Self {
-        let links = chain(model);
+        Self::of(model, Scope::Pass(Pass::Forward), &vec![None; model.classes.len()])
+    }
+
+    /// The graph of a scope, where some classes are held in a layout already: a container among them is brought to it
+    /// after it was written and from it before it is read.
+    pub fn of(model: &Model, scope: Scope, decided: &[Option<u16>]) -> Self {
+        let links = chain(model, scope);
         let mut graph = ConfigGraph { chain: links.iter().map(|(n, _, _)| *n).collect(), ..ConfigGraph::default() };
         // Nodes of the layer that the chain has reached, by layout.
         let mut frontier: BTreeMap<u16, usize> = BTreeMap::new();
@@ -146,7 +178,8 @@ impl ConfigGraph {
             let factor = &model.factors[*n];
             if layer == 0 {
                 let class = factor.uses[*enter].class;
-                for position in &model.classes[class].domain {
+                let domain = decided[class].map_or_else(|| model.classes[class].domain.clone(), |held| vec![held]);
+                for position in &domain {
                     let node = graph.add(model, *n, *enter, *position, false, 0);
                     frontier.insert(*position, node);
                     graph.sources.push(node);
@@ -162,24 +195,34 @@ impl ConfigGraph {
                 wanted.into_iter().map(|position| (position, graph.add(model, *n, *enter, position, true, layer))).collect();
             for (held, from) in &frontier {
                 for (position, to) in &settled {
-                    let ms = factor.uses[*enter].cost[*held as usize][*position as usize];
+                    let used = &factor.uses[*enter];
+                    let ps = match (decided[used.class], layer) {
+                        (Some(between), 1..) => {
+                            let (writer, _, left) = links[layer - 1];
+                            let written = &model.factors[writer].uses[left];
+                            written.cost[between as usize][*held as usize] + used.cost[between as usize][*position as usize]
+                        }
+                        _ => used.cost[*held as usize][*position as usize],
+                    };
+                    let ms = milliseconds(ps);
                     graph.edges.push(ConfigEdge { from: *from, to: *to, ms, step: Step::Relayout });
                 }
             }
             let produced: BTreeSet<u16> = fastest.keys().map(|(_, o)| *o).collect();
             frontier = produced.into_iter().map(|position| (position, graph.add(model, *n, *leave, position, false, layer + 1))).collect();
             for ((i, o), choice) in fastest {
-                let ms = factor.choices[choice].ms;
+                let ms = milliseconds(factor.choices[choice].ps);
                 graph.edges.push(ConfigEdge { from: settled[&i], to: frontier[&o], ms, step: Step::Kernel { factor: *n, choice } });
             }
         }
         if let Some((n, _, leave)) = links.last() {
             // The last container must end as it is wanted.
             let used = &model.factors[*n].uses[*leave];
-            for position in &model.classes[used.class].domain {
+            let domain = decided[used.class].map_or_else(|| model.classes[used.class].domain.clone(), |held| vec![held]);
+            for position in &domain {
                 let target = graph.add(model, *n, *leave, *position, true, links.len());
                 for (held, from) in &frontier {
-                    let ms = used.cost[*position as usize][*held as usize];
+                    let ms = milliseconds(used.cost[*position as usize][*held as usize]);
                     graph.edges.push(ConfigEdge { from: *from, to: target, ms, step: Step::Relayout });
                 }
                 graph.targets.push(target);

@@ -1,184 +1,372 @@
-//! The exact choice: the cheapest held layouts and configurations of the whole program, with proof.
+//! The exact choice: the cheapest variants, held layouts and configurations of the whole program, with proof.
 //!
-//! Pruning ([`crate::prune`]) shrinks layouts and choices without losing the optimum; variable elimination
-//! ([`crate::eliminate`]) finds it. Where the tables would outgrow the memory limit, a good choice is found first, by
-//! elimination over the few least dear layouts of every class and over a few kernels at a time; its cost prunes further. Then one
-//! class after the other is fixed to each of its layouts in turn (branch and bound), which makes tables smaller. If the
-//! limit of work is reached first, the best choice found is returned with the gap to the least bound of what was left
-//! open.
+//! 1. A good choice is found by descent; its cost is the target. Values that another one replaces are dropped.
+//! 2. A part of all choices is bounded from below by reparametrisation ([`crate::dual`]), and whatever cannot be part of
+//!    a choice cheaper than the target is dropped. Often nothing is left, and that is the proof.
+//! 3. Otherwise what is left is eliminated ([`crate::eliminate`]) if its tables fit.
+//! 4. Otherwise it is split: one part for each value of a group of alternatives or of a container in the widest table.
 //!
-//! Residual edges, ties, forward and backward are all in: none of the two simplifications of the paper's VI-A is made.
+//! The part with the least bound comes first, so the least bound of the open parts is a bound of everything: stopped at
+//! any time, the gap to it is known. Residual edges, ties, forward and backward are all in: none of the two
+//! simplifications of the paper's VI-A is made. What was done is kept as a [`Proof`], which can be checked without
+//! searching.
 
+use crate::cost::Cost;
+use crate::dual::Dual;
 use crate::eliminate::{eliminate, order};
 use crate::model::Model;
-use crate::prune::{RIVALS, Rest};
+use crate::network::{Network, Part};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// How much the solver may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Entries of the largest table (10 bytes each, with its decisions).
-    pub table: usize,
-    /// Table entries computed and choices compared in all. A count and not a time, so that results are deterministic.
-    pub work: usize,
+    pub table: u64,
+    /// Additions in all. A count and not a time, so that results are deterministic.
+    pub work: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        // Seconds, and some megabytes.
-        Limits { table: 1 << 18, work: 1 << 22 }
+        // Seconds, and some dozens of megabytes.
+        Limits { table: 1 << 21, work: 1 << 31 }
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct Solution {
+/// Why nothing in a part is cheaper than the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Its bound says so.
+    Bounded,
+    /// What its bounds leave was eliminated, in this order of variables.
+    Eliminated(Vec<usize>),
+    /// Each value of a variable is a part of its own: value and node.
+    Split(usize, Vec<(u16, usize)>),
+    /// Not proven; the bound holds.
+    Open,
+}
+
+/// One part: shares that are applied one after the other, each dropping what is too dear; then the step.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub duals: Vec<Rc<Dual>>,
+    pub step: Step,
+}
+
+/// How the optimum was proven.
+#[derive(Clone, Debug, Default)]
+pub struct Proof {
+    /// Variable, value, and the value that replaces it.
+    pub dominated: Vec<(usize, u16, u16)>,
+    /// The first is the whole.
+    pub nodes: Vec<Node>,
+}
+
+/// The best choice found, and how good any could be, in picoseconds.
+#[derive(Clone, Debug)]
+pub struct Optimum {
     /// Position of the held layout of every class.
     pub held: Vec<u16>,
-    /// Position of the choice of every kernel.
-    pub choices: Vec<usize>,
-    pub total_ms: f64,
-    /// No choice costs less. Equal to `total_ms` if proven.
-    pub bound_ms: f64,
-    pub proven: bool,
+    /// Position of the variant of every group.
+    pub variants: Vec<u16>,
+    pub total: Cost,
+    /// No choice costs less.
+    pub bound: Cost,
+    pub proof: Proof,
 }
 
-impl Solution {
-    /// The best configurations for these held layouts; nothing is proven of it.
-    pub fn of(model: &Model, held: Vec<u16>) -> Self {
-        let best: Vec<(usize, f64)> = model.factors.iter().map(|f| f.best(&held)).collect();
-        let total_ms = best.iter().map(|(_, ms)| ms).sum();
-        let choices = best.into_iter().map(|(n, _)| n).collect();
-        Solution { held, choices, total_ms, bound_ms: model.sum_of_minima(), proven: false }
-    }
-
-    /// (total − bound) ÷ total: 0 if proven.
-    pub fn gap(&self) -> f64 {
-        if self.proven || self.total_ms <= 0.0 { 0.0 } else { ((self.total_ms - self.bound_ms) / self.total_ms).max(0.0) }
+impl Optimum {
+    pub fn proven(&self) -> bool {
+        self.bound >= self.total
     }
 }
 
-/// Improves held layouts one class at a time until nothing changes: a first choice, whose cost prunes.
-pub fn descend(model: &Model, mut held: Vec<u16>) -> Vec<u16> {
-    let mut touching: Vec<Vec<usize>> = vec![Vec::new(); model.classes.len()];
-    for (n, factor) in model.factors.iter().enumerate() {
-        for u in &factor.uses {
-            if touching[u.class].last() != Some(&n) {
-                touching[u.class].push(n);
-            }
-        }
-    }
-    loop {
-        let mut changed = false;
-        for class in 0..model.classes.len() {
-            let around = |held: &[u16]| -> f64 { touching[class].iter().map(|n| model.factors[*n].best(held).1).sum() };
-            let mut best = (around(&held), held[class]);
-            let before = best.1;
-            for layout in &model.classes[class].domain {
-                held[class] = *layout;
-                let cost = around(&held);
-                if cost < best.0 {
-                    best = (cost, *layout);
-                }
-            }
-            held[class] = best.1;
-            changed |= best.1 != before;
-        }
-        if !changed {
-            return held;
-        }
-    }
+/// Where a search stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    pub total: Cost,
+    pub bound: Cost,
+    pub work: u64,
 }
 
+/// Told now and then; false stops the search.
+pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
+
+/// What is known before the search begins.
+#[derive(Clone, Default)]
+pub struct Start {
+    /// Assignments to begin with: held layouts, then variants.
+    pub assignments: Vec<Vec<u16>>,
+    /// Shares of a similar problem.
+    pub dual: Option<Rc<Dual>>,
+    /// Only what costs less is looked for; a total equal to it means that there is nothing.
+    pub cutoff: Option<Cost>,
+}
+
+/// Two passes, forwards and backwards, between looks at the bound.
+const PASSES: usize = 4;
+/// Looks without a gain of a [`STALL`]th of the gap end the ascent.
+const STALL: Cost = 24;
+const ROUNDS: usize = 40;
 /// Kernels whose containers are freed together when a first choice is improved.
 const WINDOW: usize = 2;
 
+struct Open {
+    bound: Cost,
+    part: Part,
+    dual: Rc<Dual>,
+    /// Its node in the proof.
+    node: usize,
+}
+
 struct Search<'a> {
-    model: &'a Model,
+    network: &'a Network,
     limits: Limits,
-    work: usize,
-    best: (f64, Vec<u16>),
-    /// Least bound of the branches that were not followed.
-    open: f64,
+    work: u64,
+    best: (Cost, Vec<u16>),
+    proof: Proof,
+    queue: BTreeMap<(Cost, usize), Open>,
+}
+
+/// Improves an assignment one variable at a time, within a part, until nothing changes.
+pub fn descend(network: &Network, part: &Part, mut assignment: Vec<u16>) -> Vec<u16> {
+    let mut stale = vec![true; network.sizes.len()];
+    while stale.contains(&true) {
+        for variable in 0..network.sizes.len() {
+            if !std::mem::take(&mut stale[variable]) || part.domains[variable].len() < 2 {
+                continue;
+            }
+            let around =
+                |assignment: &[u16]| -> Cost { network.touching[variable].iter().map(|n| network.functions[*n].at(assignment)).sum() };
+            let before = assignment[variable];
+            let mut best = (around(&assignment), before);
+            for value in &part.domains[variable] {
+                assignment[variable] = *value;
+                let cost = around(&assignment);
+                if cost < best.0 {
+                    best = (cost, *value);
+                }
+            }
+            assignment[variable] = best.1;
+            if best.1 != before {
+                let near = network.touching[variable].iter().flat_map(|n| &network.functions[*n].legs);
+                near.for_each(|leg| stale[leg.variable] |= leg.variable != variable);
+            }
+        }
+    }
+    assignment
 }
 
 impl Search<'_> {
-    fn offer(&mut self, held: Vec<u16>) {
-        let total = self.model.total(&held);
+    fn offer(&mut self, part: &Part, assignment: Vec<u16>) {
+        let assignment = descend(self.network, part, assignment);
+        let total = self.network.total(&assignment);
+        self.work = self.work.saturating_add(self.network.weight(part));
         if total < self.best.0 {
-            self.best = (total, held);
+            self.best = (total, assignment);
         }
     }
 
-    /// Eliminates if the tables fit; false if they do not.
-    fn fits(&mut self, rest: &Rest) -> bool {
-        let order = order(self.model, rest);
-        if order.largest > self.limits.table {
-            return false;
+    /// Eliminates if the tables fit; the order in which that was done.
+    fn fits(&mut self, part: &Part, table: u64) -> Option<Vec<usize>> {
+        let order = order(self.network, part);
+        if order.largest > table || self.work.saturating_add(order.work) > self.limits.work.saturating_mul(2) {
+            return None;
         }
-        let choices: usize = rest.choices.iter().map(Vec::len).sum();
-        self.work = self.work.saturating_add(order.work).saturating_add(choices);
-        self.offer(eliminate(self.model, rest, &order));
-        true
+        self.work = self.work.saturating_add(order.work).saturating_add(self.network.weight(part));
+        let (assignment, total) = eliminate(self.network, part, &order.variables);
+        if total < self.best.0 {
+            self.best = (total, assignment);
+        }
+        Some(order.variables)
     }
 
-    fn prune(&mut self, rest: &mut Rest) -> bool {
-        self.work = self.work.saturating_add(rest.choices.iter().map(|c| c.len() * RIVALS).sum());
-        rest.prune(self.model, self.best.0)
-    }
-
-    /// Elimination over the least dear layouts around the best choice, as many as fit.
-    fn widen(&mut self, rest: &Rest) {
-        let longest = rest.domains.iter().map(Vec::len).max().unwrap_or(0);
-        for most in 2..longest {
-            let near = rest.near(&self.best.1, most);
-            if !self.fits(&near) || self.work >= self.limits.work {
+    /// Elimination over the least dear values around the best choice, as many as fit, and around every few kernels.
+    fn widen(&mut self, part: &Part, values: &[Vec<Cost>]) {
+        let longest = part.domains.iter().map(Vec::len).max().unwrap_or(0);
+        for most in [2, 3, 4, 6, 8, 12, 16].into_iter().filter(|n| *n < longest) {
+            let mut near = part.clone();
+            for (v, domain) in near.domains.iter_mut().enumerate() {
+                let mut by_cost = domain.clone();
+                by_cost.sort_by_key(|x| (*x != self.best.1[v], values[v][*x as usize], *x));
+                by_cost.truncate(most);
+                domain.retain(|x| by_cost.contains(x));
+            }
+            if self.work >= self.limits.work / 4 || self.fits(&near, self.limits.table / 4).is_none() {
                 break;
             }
         }
-        // Then every layout of the containers of a few neighbouring kernels at once, until nothing improves.
         let mut improving = true;
-        while improving && self.work < self.limits.work / 2 {
+        while improving && self.work < self.limits.work / 4 {
             let before = self.best.0;
-            for window in self.model.factors.windows(WINDOW) {
-                let free: Vec<usize> = window.iter().flat_map(|f| f.uses.iter().map(|u| u.class)).collect();
-                self.fits(&rest.around(&self.best.1, &free));
+            for n in 0..self.network.functions.len().saturating_sub(WINDOW - 1) {
+                let functions = &self.network.functions[n..n + WINDOW];
+                let free: Vec<usize> = functions.iter().flat_map(|f| f.legs.iter().map(|leg| leg.variable)).collect();
+                self.improve(part, &free);
             }
             improving = self.best.0 < before;
         }
     }
 
-    fn node(&mut self, mut rest: Rest) {
-        if !self.prune(&mut rest) || self.fits(&rest) {
+    /// The best values of a few variables, the others as they are.
+    fn improve(&mut self, part: &Part, free: &[usize]) {
+        let (network, rows) = self.network.around(part, free);
+        let mut domains: Vec<Vec<u16>> = self.best.1.iter().map(|v| vec![*v]).collect();
+        for v in free {
+            domains[*v].clone_from(&part.domains[*v]);
+        }
+        let around = Part { domains, rows };
+        let order = order(&network, &around);
+        if order.largest > self.limits.table / 16 {
+            return;
+        }
+        self.work = self.work.saturating_add(order.work).saturating_add(network.weight(&around));
+        let (assignment, _) = eliminate(&network, &around, &order.variables);
+        let total = self.network.total(&assignment);
+        if total < self.best.0 {
+            self.best = (total, assignment);
+        }
+    }
+
+    /// Bounds a part, shrinks it, and eliminates or splits what is left.
+    fn advance(&mut self, open: Open) {
+        let Open { mut part, dual, node, .. } = open;
+        let mut dual = (*dual).clone();
+        let mut duals = Vec::new();
+        let mut bounds = dual.bounds(self.network, &part);
+        let root = node == 0;
+        let (mut eliminated, mut looked) = (None, 0);
+        loop {
+            let weight = self.network.weight(&part);
+            let mut last = bounds.least;
+            while looked < ROUNDS && bounds.least < self.best.0 && self.work < self.limits.work {
+                looked += 1;
+                for pass in 0..PASSES {
+                    dual.pass(self.network, &part, pass % 2 == 1, self.best.0.saturating_mul(2));
+                }
+                self.work = self.work.saturating_add(weight * (PASSES as u64 + 1));
+                bounds = dual.bounds(self.network, &part);
+                let cheapest = |(v, domain): (usize, &Vec<u16>)| {
+                    domain.iter().copied().min_by_key(|x| (bounds.values[v][*x as usize], *x)).unwrap_or(0)
+                };
+                let decoded: Vec<u16> = part.domains.iter().enumerate().map(cheapest).collect();
+                if self.best.1 != decoded {
+                    self.offer(&part, decoded);
+                }
+                if bounds.least.saturating_sub(last) < (self.best.0 - bounds.least) / STALL {
+                    break;
+                }
+                last = bounds.least;
+            }
+            duals.push(Rc::new(dual.clone()));
+            let before: usize = part.domains.iter().map(Vec::len).sum();
+            if bounds.least >= self.best.0 {
+                self.proof.nodes[node] = Node { duals, step: Step::Bounded };
+                return;
+            }
+            let Some(dropped) = part.drop_dear(&bounds, self.best.0) else {
+                self.proof.nodes[node] = Node { duals, step: Step::Bounded };
+                return;
+            };
+            part.drop_dominated(self.network);
+            eliminated = eliminated.or_else(|| self.fits(&part, self.limits.table));
+            if eliminated.is_some() || looked >= ROUNDS || dropped * 12 < before || self.work >= self.limits.work {
+                break;
+            }
+            bounds = dual.bounds(self.network, &part);
+        }
+        if let Some(order) = eliminated {
+            self.proof.nodes[node] = Node { duals, step: Step::Eliminated(order) };
             return;
         }
         if self.work >= self.limits.work {
-            self.open = self.open.min(rest.bound);
+            self.proof.nodes[node] = Node { duals: duals.clone(), step: Step::Open };
+            let dual = Rc::new(dual);
+            self.queue.insert((bounds.least, node), Open { bound: bounds.least, part, dual, node });
             return;
         }
-        let order = order(self.model, &rest);
-        let widest = order.widest.iter().copied().max_by_key(|c| (rest.domains[*c].len(), std::cmp::Reverse(*c)));
-        let Some(class) = widest else { return };
-        let mut branches: Vec<Rest> = Vec::new();
-        for layout in &rest.domains[class] {
-            let mut branch = rest.clone();
-            branch.domains[class] = vec![*layout];
-            if self.prune(&mut branch) {
-                branches.push(branch);
-            }
+        if root {
+            self.widen(&part, &bounds.values);
         }
-        branches.sort_by(|a, b| a.bound.total_cmp(&b.bound));
-        for branch in branches {
-            self.node(branch);
+        let group = (self.network.groups..self.network.sizes.len()).find(|v| part.domains[*v].len() > 1);
+        // Of the widest table, the variable whose values are told apart best: most of its parts are closed at once.
+        let apart =
+            |v: &usize| part.domains[*v].iter().map(|x| bounds.values[*v][*x as usize].min(self.best.0) - bounds.least).sum::<Cost>();
+        let widest = || order(self.network, &part).widest.into_iter().max_by_key(|v| (apart(v), std::cmp::Reverse(*v)));
+        let Some(variable) = group.or_else(widest) else { return };
+        let dual = duals.last().cloned().unwrap_or_else(|| Rc::new(dual));
+        let mut parts = Vec::new();
+        for value in part.domains[variable].clone() {
+            let child = self.proof.nodes.len();
+            self.proof.nodes.push(Node { duals: Vec::new(), step: Step::Open });
+            parts.push((value, child));
+            let bound = bounds.values[variable][value as usize].max(bounds.least);
+            let part = part.with(variable, value);
+            self.queue.insert((bound, child), Open { bound, part, dual: dual.clone(), node: child });
         }
+        self.proof.nodes[node] = Node { duals, step: Step::Split(variable, parts) };
     }
 }
 
-/// The cheapest choice. Deterministic: the same model gives the same solution.
-pub fn solve(model: &Model, limits: Limits) -> Solution {
+/// The cheapest choice within the limits. Deterministic: the same model gives the same answer.
+pub fn solve(model: &Model, limits: Limits) -> Optimum {
+    solve_from(model, &Network::new(model), limits, Start::default(), &mut |_| true)
+}
+
+/// The same, from what is known already, and watched.
+pub fn solve_from(model: &Model, network: &Network, limits: Limits, mut start: Start, watch: Watch) -> Optimum {
+    let part = Part::whole(model, network);
+    start.assignments.extend(starts(model, &part));
+    solve_within(network, part, limits, start, watch)
+}
+
+/// The cheapest choice within a part. Assignments to start from may lie outside it: they are brought inside.
+pub fn solve_within(network: &Network, mut part: Part, limits: Limits, start: Start, watch: Watch) -> Optimum {
+    let first: Vec<u16> = part.domains.iter().map(|d| d.first().copied().unwrap_or(0)).collect();
+    let proof = Proof { dominated: Vec::new(), nodes: vec![Node { duals: Vec::new(), step: Step::Open }] };
+    let mut search = Search { network, limits, work: 0, best: (start.cutoff.unwrap_or(Cost::MAX), first), proof, queue: BTreeMap::new() };
+    for mut assignment in start.assignments.into_iter().chain([search.best.1.clone()]) {
+        for (value, domain) in assignment.iter_mut().zip(&part.domains) {
+            if !domain.contains(value) {
+                *value = domain.first().copied().unwrap_or(0);
+            }
+        }
+        search.offer(&part, assignment);
+    }
+    search.proof.dominated = part.drop_dominated_values(network);
+    part.drop_dominated(network);
+    let dual = start.dual.unwrap_or_else(|| Rc::new(Dual::new(network)));
+    let bound = dual.bounds(network, &part).least;
+    search.queue.insert((bound, 0), Open { bound, part, dual, node: 0 });
+    while let Some(entry) = search.queue.first_entry() {
+        let (bound, total) = (entry.get().bound, search.best.0);
+        if bound >= total {
+            // So are all others. Their parents' shares say so.
+            for (_, open) in std::mem::take(&mut search.queue) {
+                search.proof.nodes[open.node].step = Step::Bounded;
+            }
+            break;
+        }
+        if search.work >= limits.work || !watch(Progress { total, bound, work: search.work }) {
+            break;
+        }
+        let open = entry.remove();
+        search.advance(open);
+    }
+    let total = search.best.0;
+    let bound = search.queue.first_key_value().map_or(total, |((bound, _), _)| (*bound).min(total));
+    let variants = search.best.1.split_off(network.groups);
+    Optimum { held: search.best.1, variants, total, bound, proof: search.proof }
+}
+
+/// First assignments: row-major, and every class as the slowest kernel that touches it likes it best; for each variant.
+fn starts(model: &Model, part: &Part) -> Vec<Vec<u16>> {
     let natural = model.natural();
-    // A second start: every class as the slowest kernel that touches it likes it best.
     let mut liked = natural.clone();
     let mut by_time: Vec<_> = model.factors.iter().filter_map(|f| Some((f, f.choices.first()?))).collect();
-    by_time.sort_by(|a, b| a.1.ms.total_cmp(&b.1.ms));
+    by_time.sort_by_key(|(_, choice)| choice.ps);
     for (factor, choice) in by_time {
         for (u, layout) in factor.uses.iter().zip(&choice.layouts) {
             if model.classes[u.class].domain.contains(layout) {
@@ -186,19 +374,7 @@ pub fn solve(model: &Model, limits: Limits) -> Solution {
             }
         }
     }
-    let mut search = Search { model, limits, work: 0, best: (f64::INFINITY, natural.clone()), open: f64::INFINITY };
-    for start in [natural, liked] {
-        let held = descend(model, start);
-        search.offer(held);
-    }
-    let mut rest = Rest::whole(model);
-    if search.prune(&mut rest) && !search.fits(&rest) {
-        search.widen(&rest);
-        search.node(rest);
-    }
-    let (open, held) = (search.open, search.best.1);
-    let mut solution = Solution::of(model, held);
-    solution.proven = open >= solution.total_ms;
-    solution.bound_ms = if solution.proven { solution.total_ms } else { open };
-    solution
+    let first = part.domains[model.classes.len()..].iter().map(|d| d.first().copied().unwrap_or(0)).collect();
+    let variants = model.combinations(16).unwrap_or_else(|| vec![first]);
+    variants.iter().flat_map(|v| [&natural, &liked].map(|held| [held.as_slice(), v].concat())).collect()
 }

@@ -3,12 +3,15 @@
 //! The runner-up is the exact optimum of the same program with the chosen layout (or configuration) forbidden; so all
 //! other choices may adapt to it, and the difference is what the choice is worth.
 
-use crate::exact::{self, Limits, Solution};
-use crate::model::{Model, SelectError};
+use crate::cost::milliseconds;
+use crate::exact::{self, Limits, Optimum};
+use crate::model::{Factor, Model, SelectError};
 use crate::problem::Program;
 use crate::relayout::RelayoutCosts;
 use crate::store::Store;
+use sdfg::config::KernelConfig;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,54 +52,77 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Explains the choice for a kernel or a container.
-pub fn explain(program: &Program, store: &Store, name: &str, limits: Limits) -> Result<Explanation, SelectError> {
-    let model = Model::new(program, store, &RelayoutCosts::new(program, store))?;
-    let best = exact::solve(&model, limits);
-    if let Some(kernel) = model.factors.iter().position(|f| f.name == name) {
-        let config = &model.factors[kernel].choices[best.choices[kernel]].config;
-        let other = model.without_config(name, config);
-        let show = |model: &Model, s: &Solution| model.factors[kernel].choices[s.choices[kernel]].config.to_string();
-        return finish(&model, &best, name, other, &show, limits);
-    }
-    let class = *model.class_of.get(name).ok_or_else(|| SelectError::UnknownTensor(name.to_string()))?;
-    let held = |model: &Model, s: &Solution| model.classes[class].layouts[s.held[class] as usize].clone();
-    let other = model.without_layout(name, &held(&model, &best));
-    finish(&model, &best, name, other, &|model, s| format!("held in [{}]", held(model, s)), limits)
+/// A model with its optimum and the solution that it stands for.
+struct Chosen {
+    model: Model,
+    optimum: Optimum,
+    /// Configuration by kernel that runs.
+    configs: BTreeMap<String, KernelConfig>,
 }
 
-fn finish(
-    model: &Model,
-    best: &Solution,
-    name: &str,
-    other: Result<Model, SelectError>,
-    show: &dyn Fn(&Model, &Solution) -> String,
-    limits: Limits,
-) -> Result<Explanation, SelectError> {
+impl Chosen {
+    fn new(model: Model, limits: Limits) -> Self {
+        let optimum = exact::solve(&model, limits);
+        let active = model.variant(&optimum.variants);
+        let best = |f: &Factor| (f.name.clone(), f.choices[f.best(&optimum.held).0].config.clone());
+        let configs = active.factors.iter().map(best).collect();
+        Chosen { model, optimum, configs }
+    }
+
+    fn show(&self, name: &str) -> String {
+        if let Some(group) = self.model.groups.iter().position(|g| g.name == name) {
+            return self.model.groups[group].variants[self.optimum.variants[group] as usize].clone();
+        }
+        match (self.configs.get(name), self.model.class_of.get(name)) {
+            (Some(config), _) => config.to_string(),
+            (None, Some(class)) => format!("held in [{}]", self.held(*class)),
+            (None, None) => "does not run".into(),
+        }
+    }
+
+    fn held(&self, class: usize) -> &sdfg::Layout {
+        &self.model.classes[class].layouts[self.optimum.held[class] as usize]
+    }
+}
+
+/// Explains the choice for a kernel, a container or a group of alternatives.
+pub fn explain(program: &Program, store: &Store, name: &str, limits: Limits) -> Result<Explanation, SelectError> {
+    let best = Chosen::new(Model::new(program, store, &RelayoutCosts::new(program, store))?, limits);
+    let model = &best.model;
+    let other = if let Some(group) = model.groups.iter().position(|g| g.name == name) {
+        model.without_variant(group, best.optimum.variants[group])
+    } else if let Some(config) = best.configs.get(name) {
+        model.without_config(name, config)
+    } else if model.factors.iter().any(|f| f.name == name) {
+        Err(SelectError::Exhausted(name.to_string()))
+    } else {
+        let class = *model.class_of.get(name).ok_or_else(|| SelectError::UnknownTensor(name.to_string()))?;
+        model.without_layout(name, best.held(class))
+    };
     let mut explanation = Explanation {
         name: name.to_string(),
-        chosen: show(model, best),
-        total_ms: best.total_ms,
-        proven: best.proven,
+        chosen: best.show(name),
+        total_ms: milliseconds(best.optimum.total),
+        proven: best.optimum.proven(),
         runner_up: None,
         reason: String::new(),
     };
     match other {
         Ok(other) => {
-            let second = exact::solve(&other, limits);
-            let classes = model.classes.iter().zip(best.held.iter().zip(&second.held)).filter(|(_, (a, b))| a != b);
-            let mut changes: Vec<String> = classes.flat_map(|(c, _)| c.members.clone()).collect();
-            for (n, factor) in model.factors.iter().enumerate() {
-                if factor.choices[best.choices[n]].config != other.factors[n].choices[second.choices[n]].config {
-                    changes.push(factor.name.clone());
-                }
-            }
+            let second = Chosen::new(other, limits);
+            let (a, b) = (&best.optimum, &second.optimum);
+            let groups = model.groups.iter().zip(a.variants.iter().zip(&b.variants)).filter(|(_, (a, b))| a != b);
+            let mut changes: Vec<String> = groups.map(|(g, _)| g.name.clone()).collect();
+            let classes = model.classes.iter().zip(a.held.iter().zip(&b.held)).filter(|(_, (a, b))| a != b);
+            changes.extend(classes.flat_map(|(c, _)| c.members.clone()));
+            let kernels = model.factors.iter().map(|f| &f.name).filter(|k| best.configs.get(*k) != second.configs.get(*k));
+            changes.extend(kernels.cloned());
             changes.retain(|c| c != name);
-            explanation.proven &= second.proven;
+            explanation.proven &= b.proven();
             explanation.runner_up = Some(RunnerUp {
-                what: show(&other, &second),
-                total_ms: second.total_ms,
-                more_ms: second.total_ms - best.total_ms,
+                what: second.show(name),
+                total_ms: milliseconds(b.total),
+                more_ms: milliseconds(b.total - a.total),
                 changes,
             });
         }

@@ -11,26 +11,35 @@
 //!
 //! Source: "Data Movement Is All You Need", V-B (sweep) and VI-A (selection).
 
+pub mod alternatives;
 pub mod candidates;
+pub mod certificate;
 pub mod config_graph;
+pub mod cost;
+pub mod count;
+pub mod dual;
 pub mod eliminate;
 pub mod exact;
 pub mod explain;
 pub mod model;
+pub mod network;
 pub mod problem;
-pub mod prune;
 pub mod race;
 pub mod record;
 pub mod relayout;
+pub mod robust;
 pub mod selection;
 pub mod shortest_path;
 pub mod sssp;
+pub mod stack;
 pub mod store;
 pub mod sweep;
 pub mod tally;
 pub mod uniform;
+pub mod verify;
 
 pub use model::{Model, SelectError};
+pub use network::Network;
 pub use problem::{Access, Bench, Check, Clock, Fault, KernelSpace, Program, RelayoutSpace, TensorSpace, Timing};
 pub use record::{Measurement, Outcome, Session};
 pub use selection::{Method, Selection, select};

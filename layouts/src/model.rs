@@ -7,8 +7,12 @@
 //!
 //! Options of one kernel with the same layouts differ by knobs only; the fastest two are kept (the second one answers
 //! "what if not this configuration").
+//!
+//! Alternatives are variables too: a kernel is guarded by the variants in which it runs. A variant that was not swept to
+//! the point where each of its kernels has a time cannot be chosen yet and is left out, by name.
 
-use crate::problem::{Access, Program};
+use crate::cost::{Cost, FORBIDDEN, picoseconds};
+use crate::problem::{Access, Kernel, Program};
 use crate::relayout::RelayoutCosts;
 use crate::store::Store;
 use sdfg::config::KernelConfig;
@@ -19,6 +23,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum SelectError {
     #[error("the kernel `{0}` has no measured configuration; sweep it first (or longer)")]
     Unmeasured(String),
+    #[error("`{what}` has a time of {ms} ms; a time is a number from 0 to about a million milliseconds: delete that record")]
+    Time { what: String, ms: String },
+    #[error("the times of this program add up to more than 20 hours, which is beyond exact arithmetic")]
+    TooLong,
+    #[error("the kernel `{kernel}` runs only in `{variant}` of `{group}`, which is no alternative of the program")]
+    UnknownVariant { kernel: String, group: String, variant: String },
     #[error("the program names the container `{0}` in a tie, a boundary or a kernel, but does not describe it")]
     UnknownTensor(String),
     #[error("`{a}` and `{b}` are tied but have different dims (`{left}` and `{right}`); tie only containers of equal dims")]
@@ -46,13 +56,14 @@ pub struct Use {
     pub data: String,
     pub class: usize,
     pub access: Access,
-    /// `cost[held][wanted]` in milliseconds: before the kernel for a read, after it for a write.
-    pub cost: Vec<Vec<f64>>,
+    /// `cost[held][wanted]` in picoseconds: before the kernel for a read, after it for a write, both for an update.
+    pub cost: Vec<Vec<Cost>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    pub ms: f64,
+    /// Picoseconds.
+    pub ps: Cost,
     /// One layout per use, as a position in the class's layouts.
     pub layouts: Vec<u16>,
     pub config: KernelConfig,
@@ -61,25 +72,29 @@ pub struct Choice {
 #[derive(Clone, Debug)]
 pub struct Factor {
     pub name: String,
+    /// Its name in its own variant.
+    pub plain: String,
     pub pass: Pass,
     pub uses: Vec<Use>,
+    /// Group and the variants in which it runs; it runs if all agree.
+    pub guards: Vec<(usize, Vec<u16>)>,
     /// Fastest first; equal times in order of the configurations.
     pub choices: Vec<Choice>,
 }
 
 impl Factor {
     /// Time of a choice and of the relayouts it needs.
-    pub fn cost(&self, choice: &Choice, held: &[u16]) -> f64 {
-        let relayouts: f64 = self.uses.iter().zip(&choice.layouts).map(|(u, l)| u.cost[held[u.class] as usize][*l as usize]).sum();
-        choice.ms + relayouts
+    pub fn cost(&self, choice: &Choice, held: &[u16]) -> Cost {
+        let relayouts: Cost = self.uses.iter().zip(&choice.layouts).map(|(u, l)| u.cost[held[u.class] as usize][*l as usize]).sum();
+        choice.ps + relayouts
     }
 
     /// The cheapest choice under these held layouts; the first one among equals.
-    pub fn best(&self, held: &[u16]) -> (usize, f64) {
-        let mut best = (0, f64::INFINITY);
+    pub fn best(&self, held: &[u16]) -> (usize, Cost) {
+        let mut best = (0, FORBIDDEN);
         for (n, choice) in self.choices.iter().enumerate() {
             // Choices are sorted by time: none of the rest can be cheaper.
-            if choice.ms >= best.1 {
+            if choice.ps >= best.1 {
                 break;
             }
             let cost = self.cost(choice, held);
@@ -91,12 +106,51 @@ impl Factor {
     }
 }
 
+/// Alternatives of which one runs.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub name: String,
+    pub variants: Vec<String>,
+    /// Variants that can be chosen; ascending.
+    pub domain: Vec<u16>,
+    /// Variants that cannot, each with a kernel that was not measured.
+    pub left_out: Vec<(String, String)>,
+}
+
 #[derive(Clone, Debug)]
 pub struct Model {
     pub classes: Vec<Class>,
+    /// In order of their names.
+    pub groups: Vec<Group>,
     pub factors: Vec<Factor>,
     /// Container → class.
     pub class_of: BTreeMap<String, usize>,
+    /// Container → its name in its own variant.
+    pub plain: BTreeMap<String, String>,
+}
+
+/// Group, and the variants in which a kernel runs.
+type Guards = Vec<(usize, Vec<u16>)>;
+
+/// Configurations with their times in milliseconds.
+type Timed<'a> = Vec<(f64, &'a KernelConfig)>;
+
+/// The groups on which a kernel depends, by position, with the variants in which it runs.
+fn guards(kernel: &Kernel, groups: &[Group]) -> Result<Guards, SelectError> {
+    let mut found = Vec::new();
+    for (group, wanted) in &kernel.only {
+        let unknown =
+            |variant: &String| SelectError::UnknownVariant { kernel: kernel.name.clone(), group: group.clone(), variant: variant.clone() };
+        let at =
+            groups.iter().position(|g| g.name == *group).ok_or_else(|| unknown(&wanted.iter().cloned().collect::<Vec<_>>().join(", ")))?;
+        let position = |v: &String| groups[at].variants.iter().position(|known| known == v).map(|p| p as u16).ok_or_else(|| unknown(v));
+        let mut variants = wanted.iter().map(position).collect::<Result<Vec<u16>, _>>()?;
+        variants.sort_unstable();
+        if variants.len() < groups[at].variants.len() {
+            found.push((at, variants));
+        }
+    }
+    Ok(found)
 }
 
 fn sorted_dims(layout: &Layout) -> Vec<&str> {
@@ -107,67 +161,123 @@ fn sorted_dims(layout: &Layout) -> Vec<&str> {
 impl Model {
     pub fn new(program: &Program, store: &Store, costs: &RelayoutCosts) -> Result<Self, SelectError> {
         let (mut classes, class_of) = classes(program)?;
-        let mut measured: Vec<Vec<(f64, &KernelConfig)>> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
+        for (name, variants) in &program.alternatives {
+            let domain = (0..variants.len() as u16).collect();
+            groups.push(Group { name: name.clone(), variants: variants.clone(), domain, left_out: Vec::new() });
+        }
+        let mut measured: Vec<(&Kernel, Guards, Timed)> = Vec::new();
         let mut found: Vec<BTreeSet<Layout>> = vec![BTreeSet::new(); classes.len()];
+        let plain: BTreeMap<&str, &str> = program.tensors.iter().map(|t| (t.data.as_str(), t.plain())).collect();
         for kernel in &program.kernels {
-            let timed: Vec<_> = store.of(&kernel.key).filter_map(|m| Some((store.ms(m)?, &m.config))).collect();
-            if timed.is_empty() {
-                return Err(SelectError::Unmeasured(kernel.name.clone()));
-            }
+            let guards = guards(kernel, &groups)?;
+            let timed: Timed = store.of(&kernel.key).filter_map(|m| Some((store.ms(m)?, &m.config))).collect();
             for (data, _) in &kernel.tensors {
                 let class = *class_of.get(data).ok_or_else(|| SelectError::UnknownTensor(data.clone()))?;
-                found[class].extend(timed.iter().filter_map(|(_, config)| config.layouts.get(data)).cloned());
+                found[class].extend(timed.iter().filter_map(|(_, config)| config.layouts.get(plain[data.as_str()])).cloned());
             }
-            measured.push(timed);
+            if timed.is_empty() {
+                // With one guard, its variants can go; with several, no single variant is to blame.
+                let [(group, variants)] = guards.as_slice() else { return Err(SelectError::Unmeasured(kernel.name.clone())) };
+                let Group { variants: names, domain, left_out, .. } = &mut groups[*group];
+                domain.retain(|v| !variants.contains(v));
+                left_out.extend(variants.iter().map(|v| (names[*v as usize].clone(), kernel.plain().to_string())));
+                if domain.is_empty() {
+                    return Err(SelectError::Unmeasured(kernel.name.clone()));
+                }
+            }
+            measured.push((kernel, guards, timed));
         }
+        measured.retain(|(_, guards, timed)| {
+            !timed.is_empty() && guards.iter().all(|(g, variants)| groups[*g].domain.iter().any(|v| variants.contains(v)))
+        });
         for (class, found) in classes.iter_mut().zip(found) {
             class.layouts.extend(found.into_iter().filter(|l| !class.layouts.contains(l)).collect::<Vec<_>>());
             if !class.fixed {
                 class.domain = (0..class.layouts.len() as u16).collect();
             }
         }
+        let time = |what: &str, ms: f64| picoseconds(ms).ok_or_else(|| SelectError::Time { what: what.to_string(), ms: ms.to_string() });
         let mut factors = Vec::new();
-        for (kernel, timed) in program.kernels.iter().zip(measured) {
+        let mut most: Cost = 0;
+        for (kernel, guards, timed) in measured {
             let mut uses = Vec::new();
             for (data, access) in &kernel.tensors {
                 let class = class_of[data];
                 let layouts = &classes[class].layouts;
-                let cost = |held: &Layout, wanted: &Layout| match access {
-                    Access::Read => costs.cost(data, held, wanted).ms,
-                    Access::Write => costs.cost(data, wanted, held).ms,
-                };
-                let cost = layouts.iter().map(|held| layouts.iter().map(|wanted| cost(held, wanted)).collect()).collect();
+                let mut cost = vec![vec![0; layouts.len()]; layouts.len()];
+                for (h, held) in layouts.iter().enumerate() {
+                    for (w, wanted) in layouts.iter().enumerate() {
+                        let before = || time(data, costs.cost(data, held, wanted).ms);
+                        let after = || time(data, costs.cost(data, wanted, held).ms);
+                        cost[h][w] = match access {
+                            Access::Read => before()?,
+                            Access::Write => after()?,
+                            Access::Update => before()? + after()?,
+                        };
+                    }
+                }
                 uses.push(Use { data: data.clone(), class, access: *access, cost });
             }
             let mut choices: Vec<Choice> = Vec::new();
             for (ms, config) in timed {
                 // A container without an entry (it has one layout only) is natural: position 0.
                 let position = |u: &Use| {
-                    let wanted = config.layouts.get(&u.data)?;
+                    let wanted = config.layouts.get(plain[u.data.as_str()])?;
                     classes[u.class].layouts.iter().position(|l| l == wanted).map(|p| p as u16)
                 };
-                choices.push(Choice { ms, layouts: uses.iter().map(|u| position(u).unwrap_or(0)).collect(), config: config.clone() });
+                let layouts = uses.iter().map(|u| position(u).unwrap_or(0)).collect();
+                choices.push(Choice { ps: time(&kernel.name, ms)?, layouts, config: config.clone() });
             }
-            choices.sort_by(|a, b| a.ms.total_cmp(&b.ms).then_with(|| a.config.cmp(&b.config)));
+            choices.sort_by(|a, b| a.ps.cmp(&b.ps).then_with(|| a.config.cmp(&b.config)));
             let mut kept: BTreeMap<Vec<u16>, u8> = BTreeMap::new();
             choices.retain(|c| {
                 let n = kept.entry(c.layouts.clone()).or_default();
                 *n += 1;
                 *n <= 2
             });
-            factors.push(Factor { name: kernel.name.clone(), pass: kernel.pass, uses, choices });
+            let slowest = choices.last().map_or(0, |c| c.ps);
+            let dearest = |u: &Use| u.cost.iter().flatten().max().copied().unwrap_or(0);
+            most = uses.iter().fold(most.saturating_add(slowest), |most, u| most.saturating_add(dearest(u)));
+            let (name, plain) = (kernel.name.clone(), kernel.plain().to_string());
+            factors.push(Factor { name, plain, pass: kernel.pass, uses, guards, choices });
         }
-        Ok(Model { classes, factors, class_of })
+        if most >= FORBIDDEN {
+            return Err(SelectError::TooLong);
+        }
+        let plain = program.tensors.iter().map(|t| (t.data.clone(), t.plain().to_string())).collect();
+        Ok(Model { classes, groups, factors, class_of, plain })
     }
 
-    /// Cost of holding the classes so, with the best choice of every kernel.
-    pub fn total(&self, held: &[u16]) -> f64 {
+    /// The program in which these variants run: without groups, with the same classes.
+    pub fn variant(&self, variants: &[u16]) -> Model {
+        let runs = |f: &&Factor| f.guards.iter().all(|(g, allowed)| allowed.contains(&variants[*g]));
+        let unguarded = |f: &Factor| Factor { guards: Vec::new(), ..f.clone() };
+        let factors = self.factors.iter().filter(runs).map(unguarded).collect();
+        let (classes, class_of, plain) = (self.classes.clone(), self.class_of.clone(), self.plain.clone());
+        Model { classes, groups: Vec::new(), factors, class_of, plain }
+    }
+
+    /// Every combination of variants, the last group fastest; `None` if there are more than `most`.
+    pub fn combinations(&self, most: usize) -> Option<Vec<Vec<u16>>> {
+        let count = self.groups.iter().try_fold(1usize, |n, g| n.checked_mul(g.domain.len()))?;
+        if count > most {
+            return None;
+        }
+        let extend = |found: Vec<Vec<u16>>, group: &Group| {
+            found.iter().flat_map(|c| group.domain.iter().map(move |v| [c.as_slice(), &[*v]].concat())).collect()
+        };
+        Some(self.groups.iter().fold(vec![Vec::new()], extend))
+    }
+
+    /// Cost in picoseconds of holding the classes so, with the best choice of every kernel.
+    pub fn total(&self, held: &[u16]) -> Cost {
         self.factors.iter().map(|f| f.best(held).1).sum()
     }
 
     /// Sum over kernels of their fastest measured configuration, whatever its layouts: no choice costs less.
-    pub fn sum_of_minima(&self) -> f64 {
-        self.factors.iter().filter_map(|f| f.choices.first()).map(|c| c.ms).sum()
+    pub fn sum_of_minima(&self) -> Cost {
+        self.factors.iter().filter_map(|f| f.choices.first()).map(|c| c.ps).sum()
     }
 
     /// Row-major, except where the boundary asks for something else.
@@ -182,6 +292,14 @@ impl Model {
         let Class { domain, layouts, .. } = &mut model.classes[class];
         domain.retain(|l| layouts[*l as usize] != *layout);
         if domain.is_empty() { Err(SelectError::Exhausted(format!("{data}[{layout}]"))) } else { Ok(model) }
+    }
+
+    /// The model in which a variant may not run.
+    pub fn without_variant(&self, group: usize, variant: u16) -> Result<Model, SelectError> {
+        let mut model = self.clone();
+        let Group { name, variants, domain, .. } = &mut model.groups[group];
+        domain.retain(|v| *v != variant);
+        if domain.is_empty() { Err(SelectError::Exhausted(format!("{name}: {}", variants[variant as usize]))) } else { Ok(model) }
     }
 
     /// The model in which a kernel may not use a configuration.

@@ -3,7 +3,7 @@
 use sdfg::config::KernelConfig;
 use sdfg::{Layout, Pass};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How a kernel touches a container.
@@ -12,6 +12,9 @@ use std::time::Duration;
 pub enum Access {
     Read,
     Write,
+    /// Writes a part and must find the rest where it leaves it: held in another layout, it pays a relayout before and
+    /// one after.
+    Update,
 }
 
 /// The layouts in which a kernel can touch one container.
@@ -185,13 +188,23 @@ pub trait Clock {
 }
 
 /// A container as selection sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
     pub data: String,
     pub natural: Layout,
     pub bytes: u64,
     /// Key of its relayouts in the store; empty if none were measured.
     pub relayout_key: String,
+    /// Its name in its own variant, where another variant has something else of that name; empty if it is `data`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub original: String,
+}
+
+impl Tensor {
+    /// The name under which configurations know it.
+    pub fn plain(&self) -> &str {
+        if self.original.is_empty() { &self.data } else { &self.original }
+    }
 }
 
 /// A kernel as selection sees it.
@@ -201,6 +214,23 @@ pub struct Kernel {
     pub key: String,
     pub pass: Pass,
     pub tensors: Vec<(String, Access)>,
+    /// Group of alternatives → the variants in which it runs. It runs if all groups named here agree.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub only: BTreeMap<String, BTreeSet<String>>,
+    /// As with [`Tensor::original`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub original: String,
+}
+
+impl Kernel {
+    /// A kernel that always runs.
+    pub fn new(name: &str, key: &str, pass: Pass, tensors: Vec<(String, Access)>) -> Self {
+        Kernel { name: name.into(), key: key.into(), pass, tensors, only: BTreeMap::new(), original: String::new() }
+    }
+
+    pub fn plain(&self) -> &str {
+        if self.original.is_empty() { &self.name } else { &self.original }
+    }
 }
 
 /// The program as selection sees it: kernels in execution order, what binds their layouts. Kept in the records, so that
@@ -213,6 +243,9 @@ pub struct Program {
     pub boundary: BTreeMap<String, Layout>,
     /// Containers that must be held in the same layout (weight and gradient, x and y). Their dims have equal names.
     pub ties: Vec<(String, String)>,
+    /// Groups of alternatives: of each, one variant runs. The first is taken where all cost the same.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub alternatives: BTreeMap<String, Vec<String>>,
 }
 
 impl Program {
@@ -226,12 +259,13 @@ impl Program {
         let mut program = Program { boundary, ties, ..Program::default() };
         for space in spaces {
             let tensors = space.tensors().iter().map(|t| (t.data.clone(), t.access)).collect();
-            program.kernels.push(Kernel { name: space.name().into(), key: space.key().into(), pass: space.pass(), tensors });
+            program.kernels.push(Kernel::new(space.name(), space.key(), space.pass(), tensors));
             for tensor in space.tensors() {
                 if program.tensors.iter().all(|t| t.data != tensor.data) {
                     let relayout_key = relayouts.iter().find(|r| r.data == tensor.data).map(|r| r.key.clone()).unwrap_or_default();
                     let natural = tensor.layouts.first().cloned().unwrap_or_default();
-                    program.tensors.push(Tensor { data: tensor.data.clone(), natural, bytes: tensor.bytes, relayout_key });
+                    let (data, original) = (tensor.data.clone(), String::new());
+                    program.tensors.push(Tensor { data, natural, bytes: tensor.bytes, relayout_key, original });
                 }
             }
         }

@@ -64,12 +64,14 @@ impl Race {
             let mut total = *ms;
             for tensor in space.tensors() {
                 let (Some(mine), Some(its)) = (config.layouts.get(&tensor.data), best.layouts.get(&tensor.data)) else { continue };
-                let cost = match tensor.access {
-                    Access::Read => costs.cost(&tensor.data, mine, its),
-                    Access::Write => costs.cost(&tensor.data, its, mine),
+                let (before, after) = (costs.cost(&tensor.data, mine, its), costs.cost(&tensor.data, its, mine));
+                let paid = match tensor.access {
+                    Access::Read => vec![before],
+                    Access::Write => vec![after],
+                    Access::Update => vec![before, after],
                 };
-                total += cost.ms;
-                estimated |= !cost.measured;
+                total += paid.iter().map(|c| c.ms).sum::<f64>();
+                estimated |= paid.iter().any(|c| !c.measured);
             }
             (total, estimated)
         });

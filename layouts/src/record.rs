@@ -32,6 +32,17 @@ pub struct Session {
     pub clock: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
+    /// If the program is one of several that compute the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<Variant>,
+}
+
+/// A program among others that compute the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Variant {
+    /// The recipe's name.
+    pub of: String,
+    pub name: String,
 }
 
 impl Session {

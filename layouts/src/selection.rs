@@ -3,13 +3,16 @@
 //! Everything here is a function of program and store: the same measurements give the same bytes. Ties fall to the
 //! earlier layout (natural first) and the earlier configuration in their order.
 
-use crate::config_graph::ConfigGraph;
-use crate::exact::{self, Limits, Solution};
+use crate::config_graph::Scope;
+use crate::cost::{Cost, milliseconds};
+use crate::exact::{self, Limits, Optimum, Start};
 use crate::model::{Factor, Model, SelectError};
+use crate::network::{Network, Part};
 use crate::problem::{Access, Program};
 use crate::relayout::RelayoutCosts;
 use crate::store::Store;
 use crate::{sssp, uniform};
+use sdfg::Pass;
 use sdfg::config::{Configuration, KernelConfig, Relayout};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -17,16 +20,24 @@ use std::fmt;
 
 /// How a choice is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// The optimum, with proof.
     Exact,
     /// Shortest path over the forward pass, the rest inferred (the paper's VI-A).
     Sssp,
+    /// Shortest path over the backward pass first, then over the forward pass under what that decided.
+    BackwardFirst,
+    /// One shortest path through both passes.
+    Joint,
     /// One order of dims for every container, the best one; knobs free.
     Uniform,
     /// Row-major in the recipe's dim order; knobs free.
     Natural,
+}
+
+impl Method {
+    pub const ALL: [Method; 6] = [Method::Exact, Method::Sssp, Method::BackwardFirst, Method::Joint, Method::Uniform, Method::Natural];
 }
 
 impl fmt::Display for Method {
@@ -34,9 +45,33 @@ impl fmt::Display for Method {
         f.write_str(match self {
             Method::Exact => "exact",
             Method::Sssp => "shortest path",
+            Method::BackwardFirst => "shortest path, backward first",
+            Method::Joint => "shortest path, both passes",
             Method::Uniform => "best uniform layout",
             Method::Natural => "row-major",
         })
+    }
+}
+
+/// A choice for one combination of variants; costs in picoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Solution {
+    /// Position of the held layout of every class.
+    pub held: Vec<u16>,
+    /// Position of the choice of every kernel.
+    pub choices: Vec<usize>,
+    pub total: Cost,
+    /// No choice costs less.
+    pub bound: Cost,
+}
+
+impl Solution {
+    /// The best configurations for these held layouts; nothing is proven of it.
+    pub fn of(model: &Model, held: Vec<u16>) -> Self {
+        let best: Vec<(usize, Cost)> = model.factors.iter().map(|f| f.best(&held)).collect();
+        let total = best.iter().map(|(_, ps)| ps).sum();
+        let choices = best.into_iter().map(|(n, _)| n).collect();
+        Solution { held, choices, total, bound: model.sum_of_minima().min(total) }
     }
 }
 
@@ -95,85 +130,158 @@ impl Selection {
     }
 }
 
-/// Chooses with one method.
+/// Combinations of variants that methods without a solver of their own are tried on, one by one.
+const COMBINATIONS: usize = 64;
+
+/// Chooses with one method. Where a program has alternatives, every method gets the variants that suit it best.
 pub fn select(program: &Program, store: &Store, method: Method, limits: Limits) -> Result<Selection, SelectError> {
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs)?;
-    let mut path_ms = None;
-    let solution = match method {
-        Method::Exact => exact::solve(&model, limits),
-        Method::Sssp => {
-            let (solution, length) = sssp::solve(&model, &ConfigGraph::new(&model));
-            path_ms = Some(length);
-            solution
-        }
-        Method::Uniform => uniform::solve(&model),
-        Method::Natural => uniform::strict(&model, model.natural()),
-    };
-    let mut selection = write_out(&model, &costs, method, &solution);
-    selection.path_ms = path_ms;
-    Ok(selection)
+    Ok(choose(&model, &costs, method, limits))
 }
 
-/// The `count` best choices that differ in how some container is held, best first; fewer if there are fewer.
+/// The same for a model that stands already.
+pub fn choose(model: &Model, costs: &RelayoutCosts, method: Method, limits: Limits) -> Selection {
+    if method == Method::Exact {
+        return exactly(model, costs, &optimum(model, limits, &mut |_| true));
+    }
+    let combinations = model.combinations(COMBINATIONS).unwrap_or_else(|| vec![exact::solve(model, limits).variants]);
+    let mut best: Option<(Vec<u16>, Solution, Option<f64>)> = None;
+    for variants in combinations {
+        let (solution, length) = heuristic(&model.variant(&variants), method);
+        if best.as_ref().is_none_or(|(_, known, _)| solution.total < known.total) {
+            best = Some((variants, solution, length));
+        }
+    }
+    let (variants, solution, path_ms) = best.unwrap_or_else(|| (Vec::new(), Solution::of(model, model.natural()), None));
+    let mut selection = write_out(model, &variants, costs, method, &solution);
+    selection.path_ms = path_ms;
+    selection
+}
+
+fn heuristic(model: &Model, method: Method) -> (Solution, Option<f64>) {
+    let (forward, backward) = (Scope::Pass(Pass::Forward), Scope::Pass(Pass::Backward));
+    let path = |scopes: &[Scope]| {
+        let (solution, length) = sssp::solve(model, scopes);
+        (solution, Some(length))
+    };
+    match method {
+        Method::Sssp => path(&[forward]),
+        Method::BackwardFirst => path(&[backward, forward]),
+        Method::Joint => path(&[Scope::Both]),
+        Method::Uniform => (uniform::solve(model), None),
+        Method::Natural | Method::Exact => (uniform::strict(model, model.natural()), None),
+    }
+}
+
+/// The exact method, begun from what the shortest path finds, so that it is never worse even if it is cut short.
+pub fn optimum(model: &Model, limits: Limits, watch: exact::Watch) -> Optimum {
+    let network = Network::new(model);
+    let mut assignments = Vec::new();
+    for variants in model.combinations(COMBINATIONS).unwrap_or_default() {
+        let chosen = model.variant(&variants);
+        for method in [Method::Sssp, Method::BackwardFirst, Method::Joint] {
+            assignments.push([heuristic(&chosen, method).0.held, variants.clone()].concat());
+        }
+    }
+    let mut optimum = exact::solve_from(model, &network, limits, Start { assignments, ..Start::default() }, watch);
+    if !optimum.proven() {
+        for variants in model.combinations(COMBINATIONS).unwrap_or_default() {
+            let uniform = uniform::solve(&model.variant(&variants));
+            if uniform.total < optimum.total {
+                (optimum.held, optimum.variants, optimum.total) = (uniform.held, variants, uniform.total);
+            }
+        }
+        optimum.bound = optimum.bound.min(optimum.total);
+    }
+    optimum
+}
+
+/// Spells an optimum out.
+pub fn exactly(model: &Model, costs: &RelayoutCosts, optimum: &Optimum) -> Selection {
+    let chosen = model.variant(&optimum.variants);
+    let solution = Solution { bound: optimum.bound, ..Solution::of(&chosen, optimum.held.clone()) };
+    write_out(model, &optimum.variants, costs, Method::Exact, &solution)
+}
+
+/// The `count` best choices that differ in a variant or in how some container is held, best first; fewer if there are
+/// fewer. Where the limits did not suffice for a proof, a selection says so.
 ///
-/// Lawler's partition: what remains after a best choice splits into disjoint parts, in each of which one class must
-/// differ and those before it stay. Exact if the best choice is proven; otherwise (the program is too wide for a proof
-/// within the limits) the parts are only improved one class at a time, from the choice they exclude.
+/// Lawler's partition: what remains after a best choice splits into disjoint parts, in each of which one variable must
+/// differ and those before it stay. A part is searched only when no other one has a lower bound.
 pub fn select_top(program: &Program, store: &Store, count: usize, limits: Limits) -> Result<Vec<Selection>, SelectError> {
     let costs = RelayoutCosts::new(program, store);
-    let whole = Model::new(program, store, &costs)?;
-    let first = exact::solve(&whole, limits);
-    let proven = first.proven;
-    let mut open = vec![(first, whole.clone())];
-    let mut chosen: Vec<Selection> = Vec::new();
+    let model = Model::new(program, store, &costs)?;
+    let first = optimum(&model, limits, &mut |_| true);
+    Ok(top(&model, first, count, limits).iter().map(|o| exactly(&model, &costs, o)).collect())
+}
+
+/// The best choices, from the best one.
+pub fn top(model: &Model, first: Optimum, count: usize, limits: Limits) -> Vec<Optimum> {
+    let network = Network::new(model);
+    let dual = first.proof.nodes.first().and_then(|n| n.duals.last().cloned());
+    let bound = |part: &Part| dual.as_ref().map_or(0, |d| d.bounds(&network, part).least);
+    let mut open: Vec<(Cost, Part, Option<Optimum>)> = vec![(first.total, Part::whole(model, &network), Some(first))];
+    let mut chosen: Vec<Optimum> = Vec::new();
     while chosen.len() < count {
-        let best = open.iter().enumerate().min_by(|a, b| a.1.0.total_ms.total_cmp(&b.1.0.total_ms).then(a.0.cmp(&b.0)));
-        let Some(best) = best.map(|(n, _)| n) else { break };
-        let (solution, mut part) = open.remove(best);
-        for class in 0..part.classes.len() {
-            let held = solution.held[class];
-            if part.classes[class].domain.len() > 1 {
+        let least = open.iter().enumerate().min_by_key(|(n, (cost, _, found))| (*cost, found.is_none(), *n)).map(|(n, _)| n);
+        let Some((_, mut part, found)) = least.map(|n| open.remove(n)) else { break };
+        let Some(found) = found else {
+            let start = Start {
+                assignments: chosen.iter().map(|o| [o.held.as_slice(), &o.variants].concat()).collect(),
+                dual: dual.clone(),
+                cutoff: None,
+            };
+            let found = exact::solve_within(&network, part.clone(), limits, start, &mut |_| true);
+            open.push((found.total, part, Some(found)));
+            continue;
+        };
+        // What no running kernel touches makes no difference: groups first, then the containers of the variant.
+        let active = model.variant(&found.variants);
+        let touched: BTreeSet<usize> = active.factors.iter().flat_map(|f| f.uses.iter().map(|u| u.class)).collect();
+        let taken = [found.held.as_slice(), &found.variants].concat();
+        for variable in (network.groups..network.sizes.len()).chain(touched) {
+            let value = taken[variable];
+            if part.domains[variable].len() > 1 {
                 let mut other = part.clone();
-                other.classes[class].domain.retain(|l| *l != held);
-                let found = if proven {
-                    exact::solve(&other, limits)
-                } else {
-                    let mut start = solution.held.clone();
-                    start[class] = other.classes[class].domain[0];
-                    Solution::of(&other, exact::descend(&other, start))
-                };
-                open.push((found, other));
+                other.domains[variable].retain(|v| *v != value);
+                open.push((bound(&other), other, None));
             }
-            part.classes[class].domain = vec![held];
+            part.domains[variable] = vec![value];
         }
-        chosen.push(write_out(&whole, &costs, Method::Exact, &solution));
+        chosen.push(found);
     }
     // Without a proof a part can turn out cheaper than the choice it was split from.
-    chosen.sort_by(|a, b| a.total_ms.total_cmp(&b.total_ms));
-    Ok(chosen)
+    chosen.sort_by_key(|o| o.total);
+    chosen
 }
 
 /// The fastest measured configuration of every kernel, whatever its layouts: (kernel, configuration, ms).
 pub fn minima(program: &Program, store: &Store) -> Result<Vec<(String, KernelConfig, f64)>, SelectError> {
     let model = Model::new(program, store, &RelayoutCosts::new(program, store))?;
-    let first = |f: &Factor| f.choices.first().map(|c| (f.name.clone(), c.config.clone(), c.ms));
+    let first = |f: &Factor| f.choices.first().map(|c| (f.name.clone(), c.config.clone(), milliseconds(c.ps)));
     Ok(model.factors.iter().filter_map(first).collect())
 }
 
-/// Spells a solution out.
-pub fn write_out(model: &Model, costs: &RelayoutCosts, method: Method, solution: &Solution) -> Selection {
+/// Spells out a solution for some variants of a model.
+pub fn write_out(whole: &Model, variants: &[u16], costs: &RelayoutCosts, method: Method, solution: &Solution) -> Selection {
+    let model = whole.variant(variants);
     let mut configuration = Configuration::default();
+    for (group, variant) in whole.groups.iter().zip(variants) {
+        configuration.variants.insert(group.name.clone(), group.variants[*variant as usize].clone());
+    }
+    let plain = |data: &String| whole.plain.get(data).unwrap_or(data).clone();
+    // Containers of other variants are nowhere in the plan.
+    let touched: BTreeSet<&String> = model.factors.iter().flat_map(|f| f.uses.iter().map(|u| &u.data)).collect();
     for (class, held) in model.classes.iter().zip(&solution.held) {
-        for data in &class.members {
-            configuration.layouts.insert(data.clone(), class.layouts[*held as usize].clone());
+        for data in class.members.iter().filter(|d| whole.groups.is_empty() || touched.contains(d)) {
+            configuration.layouts.insert(plain(data), class.layouts[*held as usize].clone());
         }
     }
     let mut relayouts = Vec::new();
     let mut kernels = Vec::new();
     for (factor, choice) in model.factors.iter().zip(&solution.choices) {
         let choice = &factor.choices[*choice];
-        let mut relayout_ms = 0.0;
         for (used, wanted) in factor.uses.iter().zip(&choice.layouts) {
             let held = solution.held[used.class];
             if held == *wanted {
@@ -181,34 +289,54 @@ pub fn write_out(model: &Model, costs: &RelayoutCosts, method: Method, solution:
             }
             let layouts = &model.classes[used.class].layouts;
             let (held, wanted) = (layouts[held as usize].clone(), layouts[*wanted as usize].clone());
-            let (from, to) = if used.access == Access::Read { (held, wanted) } else { (wanted, held) };
-            let cost = costs.cost(&used.data, &from, &to);
-            relayout_ms += cost.ms;
-            let relayout = Relayout { data: used.data.clone(), from, to };
-            let kernel = factor.name.clone();
-            relayouts.push(PlannedRelayout { kernel, access: used.access, relayout, ms: cost.ms, measured: cost.measured });
+            let (before, after) = ((Access::Read, &held, &wanted), (Access::Write, &wanted, &held));
+            let paid = match used.access {
+                Access::Read => vec![before],
+                Access::Write => vec![after],
+                Access::Update => vec![before, after],
+            };
+            for (access, from, to) in paid {
+                let cost = costs.cost(&used.data, from, to);
+                let relayout = Relayout { data: plain(&used.data), from: from.clone(), to: to.clone() };
+                let kernel = factor.plain.clone();
+                relayouts.push(PlannedRelayout { kernel, access, relayout, ms: cost.ms, measured: cost.measured });
+            }
         }
-        configuration.kernels.insert(factor.name.clone(), choice.config.clone());
-        let least_ms = factor.choices.first().map_or(choice.ms, |c| c.ms);
-        kernels.push(KernelCost { kernel: factor.name.clone(), ms: choice.ms, relayout_ms, least_ms });
+        configuration.kernels.insert(factor.plain.clone(), choice.config.clone());
+        let least_ms = milliseconds(factor.choices.first().map_or(choice.ps, |c| c.ps));
+        let relayout_ms = milliseconds(factor.cost(choice, &solution.held) - choice.ps);
+        kernels.push(KernelCost { kernel: factor.plain.clone(), ms: milliseconds(choice.ps), relayout_ms, least_ms });
     }
+    let (total, bound) = (solution.total, solution.bound.min(solution.total));
+    let minima = || whole.combinations(COMBINATIONS)?.iter().map(|v| whole.variant(v).sum_of_minima()).min();
     Selection {
         method,
-        total_ms: solution.total_ms,
+        total_ms: milliseconds(total),
         configuration,
         relayouts,
         kernels,
-        bound_ms: solution.bound_ms,
-        proven: solution.proven,
-        gap: solution.gap(),
-        sum_of_minima_ms: model.sum_of_minima(),
+        bound_ms: milliseconds(bound),
+        proven: bound >= total,
+        gap: if total > 0 { (total - bound) as f64 / total as f64 } else { 0.0 },
+        sum_of_minima_ms: milliseconds(minima().unwrap_or_else(|| model.sum_of_minima())),
         path_ms: None,
     }
 }
 
-/// Configurations and relayouts of some selections, each once: what to measure again before they are compared.
+/// Configurations and relayouts of some selections, each once: what to measure again before they are compared. Where a
+/// container is brought from one layout to a third by way of the one it is held in, the direct way is among them: if it
+/// is cheaper, the next selection takes it.
 pub fn ingredients(selections: &[Selection]) -> (Vec<(String, KernelConfig)>, Vec<Relayout>) {
     let kernels: BTreeSet<_> = selections.iter().flat_map(|s| s.configuration.kernels.clone()).collect();
-    let relayouts: BTreeSet<_> = selections.iter().flat_map(|s| s.relayouts.iter().map(|r| r.relayout.clone())).collect();
+    let mut relayouts: BTreeSet<Relayout> = BTreeSet::new();
+    for selection in selections {
+        relayouts.extend(selection.relayouts.iter().map(|r| r.relayout.clone()));
+        for into in selection.relayouts.iter().filter(|r| r.access == Access::Write) {
+            let data = &into.relayout.data;
+            let out_of = selection.relayouts.iter().filter(|r| r.access == Access::Read && r.relayout.data == *data);
+            let direct = out_of.map(|o| Relayout { data: data.clone(), from: into.relayout.from.clone(), to: o.relayout.to.clone() });
+            relayouts.extend(direct.filter(|d| d.from != d.to));
+        }
+    }
     (kernels.into_iter().collect(), relayouts.into_iter().collect())
 }

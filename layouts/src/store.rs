@@ -101,6 +101,10 @@ impl Store {
                 Line::Measurement(m) if matches!(&m.outcome, Outcome::Measured { samples } if samples.is_empty()) => {
                     return Err(damaged("measured, but without samples".into()));
                 }
+                Line::Measurement(m) if matches!(&m.outcome, Outcome::Measured { samples } if samples.iter().any(|s| s.is_nan() || s.is_infinite() || *s < 0.0)) =>
+                {
+                    return Err(damaged("a sample is no time: it is negative or not finite".into()));
+                }
                 Line::Measurement(m) if !self.sessions.contains_key(&m.session) => {
                     return Err(damaged(format!("no session `{}` before it", m.session)));
                 }
@@ -200,6 +204,26 @@ impl Store {
             Outcome::Identical => self.twin(&measurement.key, &measurement.identity)?.ms(),
             _ => measurement.ms(),
         }
+    }
+
+    /// The same measurements, each with as many samples as it has, drawn from its own with replacement.
+    pub fn resampled(&self, seed: u64) -> Store {
+        // SplitMix64.
+        let mut state = seed;
+        let mut below = |n: usize| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+        };
+        let mut records = self.records.clone();
+        for record in records.values_mut().flat_map(BTreeMap::values_mut) {
+            if let Outcome::Measured { samples } = &mut record.outcome {
+                *samples = (0..samples.len()).map(|_| samples[below(samples.len())]).collect();
+            }
+        }
+        Store { sessions: self.sessions.clone(), records, timed: self.timed.clone(), ..Store::default() }
     }
 
     /// Writes one row per record: `records.csv`.

@@ -3,8 +3,8 @@
 //! Every kernel runs in exactly the layouts in which its containers are held, with its best knobs; only a kernel for
 //! which that was not measured falls back to another configuration and relayouts.
 
-use crate::exact::Solution;
 use crate::model::Model;
+use crate::selection::Solution;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All orders are tried up to so many dims (40,320 orders); beyond, single moves improve the recipe's order.
@@ -20,7 +20,7 @@ pub fn strict(model: &Model, held: Vec<u16>) -> Solution {
         }
     }
     let chosen = model.factors.iter().zip(&solution.choices);
-    solution.total_ms = chosen.map(|(f, n)| f.cost(&f.choices[*n], &solution.held)).sum();
+    solution.total = chosen.map(|(f, n)| f.cost(&f.choices[*n], &solution.held)).sum();
     solution
 }
 
@@ -53,7 +53,7 @@ impl Orders<'_> {
             return None;
         }
         let found = strict(self.model, held);
-        let better = found.total_ms < best.total_ms;
+        let better = found.total < best.total;
         if better {
             *best = found;
         }

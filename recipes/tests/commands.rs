@@ -86,9 +86,63 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let (first, second) = (refused["first"].as_str().expect("a kernel"), refused["second"].as_str().expect("a kernel"));
     let answer = json(&memlet(&["explain", &plan, first, second, "--json"]));
     assert_eq!(answer["apart"][0]["reason"], refused["reason"]);
+    selection_can_be_checked(folder.path());
     let unknown = memlet(&["explain", &plan, "no-such-kernel"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains(kernel), "known names are listed");
+}
+
+/// From the records alone: the choice, its certificate, and everything that makes them worthless.
+fn selection_can_be_checked(folder: &Path) {
+    let (records, certificate) = (path(folder, "records.jsonl"), path(folder, "certificate.json"));
+    // The one that `optimize` wrote.
+    let confirmed = json(&memlet(&["verify-selection", &certificate, "--json"]));
+    assert_eq!(confirmed["proven"], true);
+    // Solved again, the same: byte for byte.
+    let solve = ["solve", &records, "--resamples", "5", "--json"];
+    let first = text(&memlet(&solve));
+    assert_eq!(text(&memlet(&solve)), first);
+    let decisions: Value = serde_json::from_str(&first).expect("JSON");
+    let recipe = decisions.as_array().expect("programs").iter().find(|d| !d["name"].as_str().unwrap_or_default().contains("unfused"));
+    let selections = recipe.expect("the recipe")["selections"].as_array().expect("methods");
+    assert_eq!(selections.len(), 6);
+    let total = |s: &Value| s["total_ms"].as_f64().expect("a time");
+    assert!(selections[0]["method"] == "exact" && selections[0]["proven"] == true);
+    assert!(selections.iter().all(|s| total(s) >= total(&selections[0])));
+    assert_eq!((total(&selections[0]) * 1e9).round() as i64, confirmed["total_ps"].as_i64().expect("a time"));
+
+    let refused = |arguments: &[&str], why: &str| {
+        let output = memlet(arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(why), "{error}");
+    };
+    let changed = path(folder, "changed.json");
+    let whole = std::fs::read_to_string(&certificate).expect("a certificate");
+    std::fs::write(&changed, &whole[..whole.len() / 2]).expect("written");
+    refused(&["verify-selection", &changed], "no whole certificate");
+    let ps = confirmed["total_ps"].as_i64().expect("a time");
+    std::fs::write(&changed, whole.replace(&format!("\"bound_ps\":{ps}"), &format!("\"bound_ps\":{}", ps - 1))).expect("written");
+    refused(&["verify-selection", &changed], "was changed");
+    refused(&["verify-selection", &path(folder, "no-such-file.json")], "no-such-file");
+
+    let lines = std::fs::read_to_string(&records).expect("records");
+    let fewer = path(folder, "fewer.jsonl");
+    let sessions: String = lines.lines().filter(|l| l.contains("\"line\":\"session\"")).map(|l| format!("{l}\n")).collect();
+    std::fs::write(&fewer, &sessions).expect("written");
+    refused(&["solve", &fewer], "has no measured configuration");
+    refused(&["verify-selection", &certificate, "--records", &fewer], "other measurements");
+    let negative = lines.replacen("\"samples\":[", "\"samples\":[-1.0,", 1);
+    std::fs::write(&fewer, &negative).expect("written");
+    refused(&["solve", &fewer], "no time");
+    let torn = lines.replacen("\"samples\":[", "\"samples\":[NaN,", 1);
+    std::fs::write(&fewer, &torn).expect("written");
+    refused(&["solve", &fewer], "damaged");
+    let mut session: Value = serde_json::from_str(lines.lines().next().expect("a session")).expect("JSON");
+    let names = session["program"]["tensors"].as_array().expect("containers").iter().map(|t| t["data"].clone()).collect::<Vec<_>>();
+    session["program"]["ties"] = serde_json::json!([["no such container", names[0]]]);
+    std::fs::write(&fewer, format!("{session}\n")).expect("written");
+    refused(&["solve", &fewer], "does not describe it");
 }
 
 #[test]

@@ -40,18 +40,15 @@ fn contractions(program: &sdfg::Sdfg) -> usize {
 
 #[test]
 fn self_attention_stacks_three_or_two_projections() {
-    assert_eq!(variants("mha.yaml"), ["separate 18", "wq+wk+wv 12", "wq+wk 15", "wk+wv 15", "composed 5", "wq+wk+wv, composed 3"]);
+    assert_eq!(variants("mha.yaml"), ["separate 18", "wq+wk+wv 12", "wq+wk 15", "wk+wv 15", "composed 5"]);
 }
 
 #[test]
 fn cross_attention_stacks_keys_and_values() {
-    assert_eq!(variants("mha-cross.yaml"), ["separate 18", "wk+wv 15", "composed 6", "wk+wv, composed 5"]);
+    assert_eq!(variants("mha-cross.yaml"), ["separate 18", "wk+wv 15", "composed 6"]);
 }
 
 #[test]
 fn an_encoder_layer_stacks_its_projections() {
-    assert_eq!(
-        variants("bert-large-encoder.yaml"),
-        ["separate 24", "wq+wk+wv 18", "wq+wk 21", "wk+wv 21", "composed 7", "wq+wk+wv, composed 5"]
-    );
+    assert_eq!(variants("bert-large-encoder.yaml"), ["separate 24", "wq+wk+wv 18", "wq+wk 21", "wk+wv 21", "composed 7"]);
 }

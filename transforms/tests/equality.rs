@@ -4,7 +4,7 @@
 use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Role, Sdfg};
-use transforms::{Expand, Fusion, Options, differentiate, fixpoint};
+use transforms::{Expand, Fusion, Options, compose, differentiate, fixpoint, moved_bytes, row_statistics};
 
 fn inputs(seed: u64, program: &Sdfg) -> Tensors {
     let given = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
@@ -54,4 +54,28 @@ fn expansion_and_fusion_keep_the_meaning() {
         assert_equal(seed, "fusion", &program, &fused);
     }
     assert!(differentiated > 40, "most random programs are differentiable: {differentiated}");
+}
+
+/// Contractions with their neighbours, backward both saving rows and computing them again.
+#[test]
+fn composition_keeps_the_meaning_and_moves_less() {
+    let mut kernels = 0;
+    for seed in 0..120 {
+        let forward = sdfg::random::program(seed);
+        let program = with_gradients(&forward).unwrap_or(forward);
+        let again = row_statistics(&program).expect("a policy");
+        assert_equal(seed, "row statistics", &program, &again.program);
+        for operators in [&program, &again.program] {
+            let expanded = fixpoint(operators, &[&Expand], &Options::default()).expect("expansion").program;
+            let composed = compose(&expanded, &|_| true, &Options::default()).expect("composition");
+            assert_eq!(sdfg::validate::validate(&composed.outcome.program), vec![], "seed {seed}");
+            assert_equal(seed, "composition", &program, &composed.outcome.program);
+            assert!(moved_bytes(&composed.outcome.program) <= moved_bytes(&expanded), "seed {seed}");
+            kernels += composed.kernels.len();
+            let fusion = Fusion { apart: composed.kernels, ..Fusion::default() };
+            let fused = fixpoint(&composed.outcome.program, &[&fusion], &Options::default()).expect("fusion").program;
+            assert_equal(seed, "fusion after composition", &program, &fused);
+        }
+    }
+    assert!(kernels > 60, "random programs have contractions with neighbours: {kernels}");
 }

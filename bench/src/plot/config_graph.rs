@@ -2,7 +2,7 @@
 
 use super::PlotError;
 use super::axis::Axis;
-use super::canvas::{Anchor, CHOSEN, GRID, INK, MUTED, figure, fitted, text_width};
+use super::canvas::{Anchor, BEST, CHOSEN, GRID, INK, MUTED, figure, fitted, text_width};
 use crate::model::{ConfigEdge, ConfigGraph};
 use crate::unit::Milliseconds;
 use plotters::style::Color;
@@ -13,7 +13,7 @@ const TOP: i32 = 92;
 const RIGHT: i32 = 660;
 
 /// Layers from top to bottom, a dot for each layout in its layer, a line for each measured configuration; the stronger
-/// a line, the faster it is among those of its layer. References that lead nowhere are not drawn.
+/// a line, the faster it is among those of its layer. The shortest path is drawn beside the chosen one where they differ. References that lead nowhere are not drawn.
 ///
 /// # Errors
 /// [`PlotError::Empty`] without nodes; [`PlotError::OffScale`] for a time that is negative or not a finite number.
@@ -32,6 +32,10 @@ pub fn config_graph(program: &str, graph: &ConfigGraph) -> Result<String, PlotEr
         canvas.text(56, 48, 12, MUTED, Anchor::Left, "chosen path, measured time of each kernel [ms]")?;
         canvas.line(&[(370, 48), (394, 48)], MUTED.mix(0.6), 1)?;
         canvas.text(402, 48, 12, MUTED, Anchor::Left, "other configurations, stronger is faster")?;
+        if graph.edges.iter().any(|e| e.shortest) {
+            canvas.line(&[(640, 48), (664, 48)], BEST, 2)?;
+            canvas.text(672, 48, 12, MUTED, Anchor::Left, "shortest path, where it differs")?;
+        }
         for (n, layer) in graph.layers.iter().enumerate() {
             canvas.line(&[(left, y(n)), (RIGHT, y(n))], GRID, 1)?;
             canvas.text(left - 20, y(n), 13, INK, Anchor::Right, &fitted(layer, 13, 200))?;
@@ -43,6 +47,10 @@ pub fn config_graph(program: &str, graph: &ConfigGraph) -> Result<String, PlotEr
             let best = graph.nodes.get(edge.from).and_then(|n| best.get(n.layer)).copied().unwrap_or(edge.time.0.0);
             let shade = if edge.time.0.0 > 0.0 { (best / edge.time.0.0).powi(2) } else { 1.0 };
             canvas.line(&[from, to], MUTED.mix(0.12 + 0.5 * shade), 1)?;
+        }
+        for edge in graph.edges.iter().filter(|e| e.shortest && !e.chosen) {
+            let Some((from, to)) = ends(edge) else { continue };
+            canvas.line(&[from, to], BEST, 2)?;
         }
         for edge in graph.edges.iter().filter(|e| e.chosen) {
             let Some((from, to)) = ends(edge) else { continue };

@@ -1,114 +1,62 @@
 //! The exact choice against every choice there is.
 
-use layouts::exact::Limits;
+use super::brute::{brute_force, price, running};
+use layouts::certificate::Certificate;
+use layouts::exact::{self, Limits};
 use layouts::problem::{Access, Program};
 use layouts::relayout::RelayoutCosts;
-use layouts::selection::{Method, Selection, select, select_top};
+use layouts::selection::{Method, Selection, exactly, select, select_top};
 use layouts::store::Store;
-use sdfg::Layout;
-use std::collections::{BTreeMap, BTreeSet};
-
-type Held = BTreeMap<String, Layout>;
-
-/// Cost of a choice, worked out from the program and the records alone.
-fn price(program: &Program, store: &Store, held: &Held) -> f64 {
-    let costs = RelayoutCosts::new(program, store);
-    let mut total = 0.0;
-    for kernel in &program.kernels {
-        let price = |record: &layouts::Measurement| {
-            let mut ms = record.ms().unwrap();
-            for (data, access) in &kernel.tensors {
-                let (held, wanted) = (&held[data], &record.config.layouts[data]);
-                ms += match access {
-                    Access::Read => costs.cost(data, held, wanted).ms,
-                    Access::Write => costs.cost(data, wanted, held).ms,
-                };
-            }
-            ms
-        };
-        total += store.of(&kernel.key).map(price).fold(f64::INFINITY, f64::min);
-    }
-    total
-}
-
-/// All ways to hold the containers, with their costs, cheapest first.
-fn brute_force(program: &Program, store: &Store) -> Vec<f64> {
-    // Classes by repeated merging: slow and simple.
-    let mut classes: Vec<BTreeSet<String>> = program.tensors.iter().map(|t| BTreeSet::from([t.data.clone()])).collect();
-    for (a, b) in &program.ties {
-        let (with, mut without): (Vec<_>, Vec<_>) = classes.into_iter().partition(|c| c.contains(a) || c.contains(b));
-        without.push(with.into_iter().flatten().collect());
-        classes = without;
-    }
-    let mut assignments: Vec<Held> = vec![Held::new()];
-    for class in classes {
-        let mut domain: BTreeSet<Layout> = class.iter().take(1).map(|_| first_natural(program, &class)).collect();
-        for kernel in &program.kernels {
-            for record in store.of(&kernel.key) {
-                domain.extend(record.config.layouts.iter().filter(|(t, _)| class.contains(*t)).map(|(_, l)| l.clone()));
-            }
-        }
-        if let Some((_, fixed)) = program.boundary.iter().find(|(t, _)| class.contains(*t)) {
-            domain = BTreeSet::from([fixed.clone()]);
-        }
-        let mut next = Vec::new();
-        for held in &assignments {
-            for layout in &domain {
-                let mut held = held.clone();
-                held.extend(class.iter().map(|t| (t.clone(), layout.clone())));
-                next.push(held);
-            }
-        }
-        assignments = next;
-    }
-    let mut prices: Vec<f64> = assignments.iter().map(|held| price(program, store, held)).collect();
-    prices.sort_by(f64::total_cmp);
-    prices
-}
-
-fn first_natural(program: &Program, class: &BTreeSet<String>) -> Layout {
-    program.tensors.iter().find(|t| class.contains(&t.data)).unwrap().natural.clone()
-}
+use layouts::verify::verify;
+use layouts::{Model, Network};
 
 /// What the selection says of itself is true: its parts add up to its total, and its configuration has that price.
 fn consistent(program: &Program, store: &Store, selection: &Selection) {
     let parts: f64 = selection.kernels.iter().map(|k| k.ms + k.relayout_ms).sum();
     assert_eq!(parts, selection.total_ms);
     assert_eq!(selection.relayouts.iter().map(|r| r.ms).sum::<f64>(), selection.kernels.iter().map(|k| k.relayout_ms).sum::<f64>());
-    assert!(selection.total_ms >= price(program, store, &selection.configuration.layouts));
-    for (a, b) in &program.ties {
+    let configuration = &selection.configuration;
+    assert!(selection.total_ms >= price(program, store, &configuration.layouts, &configuration.variants));
+    let there = |data: &String| selection.configuration.layouts.contains_key(data);
+    for (a, b) in program.ties.iter().filter(|(a, b)| there(a) && there(b)) {
         assert_eq!(selection.configuration.layouts[a], selection.configuration.layouts[b]);
     }
-    for (data, layout) in &program.boundary {
+    for (data, layout) in program.boundary.iter().filter(|(data, _)| there(data)) {
         assert_eq!(selection.configuration.layouts[data], *layout);
     }
-    for kernel in &program.kernels {
+    for kernel in running(program, &selection.configuration.variants) {
         let config = &selection.configuration.kernels[&kernel.name];
         for (data, access) in &kernel.tensors {
             let (held, wanted) = (&selection.configuration.layouts[data], &config.layouts[data]);
             let planned = selection.relayouts.iter().filter(|r| r.kernel == kernel.name && r.relayout.data == *data);
-            let (from, to) = if *access == Access::Read { (held, wanted) } else { (wanted, held) };
             let planned: Vec<_> = planned.map(|r| (&r.relayout.from, &r.relayout.to)).collect();
-            assert_eq!(planned, if held == wanted { vec![] } else { vec![(from, to)] });
+            let expected = match access {
+                _ if held == wanted => vec![],
+                Access::Read => vec![(held, wanted)],
+                Access::Write => vec![(wanted, held)],
+                Access::Update => vec![(held, wanted), (wanted, held)],
+            };
+            assert_eq!(planned, expected);
         }
     }
 }
 
 #[test]
-fn the_exact_choice_is_the_cheapest_of_all_on_two_thousand_programs() {
-    let mut with_relayouts = 0;
-    for seed in 0..2000 {
-        let (program, store) = super::synthetic::program(seed);
+fn the_exact_choice_is_the_cheapest_of_all() {
+    let (mut with_relayouts, mut with_variants) = (0, 0);
+    for seed in 0..500 {
+        let (program, store) = super::synthetic::any(seed);
         let all = brute_force(&program, &store);
         // With room for tables, and without any: then it is branch and bound alone.
-        for limits in [Limits::default(), Limits { table: 2, work: usize::MAX }] {
+        for limits in [Limits::default(), Limits { table: 2, work: u64::MAX }] {
             let exact = select(&program, &store, Method::Exact, limits).unwrap();
             assert_eq!(exact.total_ms, all[0], "seed {seed}");
             assert!(exact.proven && exact.gap == 0.0);
             consistent(&program, &store, &exact);
             with_relayouts += usize::from(!exact.relayouts.is_empty());
+            with_variants += usize::from(!exact.configuration.variants.is_empty());
         }
-        for method in [Method::Sssp, Method::Uniform, Method::Natural] {
+        for method in Method::ALL {
             let other = select(&program, &store, method, Limits::default()).unwrap();
             consistent(&program, &store, &other);
             assert!(other.total_ms >= all[0] && all[0] >= other.sum_of_minima_ms, "seed {seed}");
@@ -117,14 +65,59 @@ fn the_exact_choice_is_the_cheapest_of_all_on_two_thousand_programs() {
         let totals: Vec<f64> = top.iter().map(|s| s.total_ms).collect();
         assert_eq!(totals, all[..all.len().min(5)], "seed {seed}");
     }
-    assert!(with_relayouts > 100, "the programs must need relayouts to show anything: {with_relayouts}");
+    assert!(with_relayouts > 100 && with_variants > 100, "the programs must show something: {with_relayouts}, {with_variants}");
+}
+
+/// Every way of proving: tables, splits, and bounds alone.
+#[test]
+fn certificates_are_confirmed_and_worse_claims_are_not() {
+    let mut splits = 0;
+    for seed in 0..300 {
+        let (program, store) = super::synthetic::any(seed);
+        let costs = RelayoutCosts::new(&program, &store);
+        let model = Model::new(&program, &store, &costs).unwrap();
+        for limits in [Limits::default(), Limits { table: 2, work: u64::MAX }, Limits { table: 2, work: 2000 }] {
+            let optimum = exact::solve(&model, limits);
+            let selection = exactly(&model, &costs, &optimum);
+            let certificate = Certificate::new(&program, &store, &model, &optimum, &selection);
+            let confirmed = verify(&certificate, &store).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            assert_eq!((confirmed.total_ps, confirmed.bound_ps), (optimum.total, optimum.bound));
+            splits += usize::from(certificate.parts.len() > 1);
+            // No proof shows more than the truth.
+            let over = Certificate { bound_ps: certificate.total_ps + 1, ..certificate.clone() };
+            assert!(verify(&over, &store).is_err());
+            if !optimum.proven() {
+                let proven = Certificate { bound_ps: certificate.total_ps, ..certificate.clone() };
+                assert!(verify(&proven, &store).is_err() || optimum.total == exact::solve(&model, Limits::default()).total);
+            }
+            // A dearer choice under the same proof, and a cheaper price of the same choice.
+            let cheaper = Certificate { total_ps: certificate.total_ps - 1, ..certificate.clone() };
+            assert!(verify(&cheaper, &store).is_err());
+        }
+    }
+    assert!(splits > 20, "{splits}");
+}
+
+/// The network is the model: every assignment costs the same in both.
+#[test]
+fn a_network_prices_like_its_model() {
+    for seed in 0..100 {
+        let (program, store) = super::synthetic::any(seed);
+        let model = Model::new(&program, &store, &RelayoutCosts::new(&program, &store)).unwrap();
+        let network = Network::new(&model);
+        for variants in model.combinations(64).unwrap() {
+            let held = model.natural();
+            let assignment = [held.as_slice(), &variants].concat();
+            assert_eq!(network.total(&assignment), model.variant(&variants).total(&held), "seed {seed}");
+        }
+    }
 }
 
 #[test]
 fn a_search_cut_short_says_so_and_its_bound_holds() {
     let mut cut = 0;
     for seed in 0..300 {
-        let (program, store) = super::synthetic::program(seed);
+        let (program, store) = super::synthetic::any(seed);
         let least = brute_force(&program, &store)[0];
         let choice = select(&program, &store, Method::Exact, Limits { table: 0, work: 0 }).unwrap();
         assert!(choice.bound_ms <= least && least <= choice.total_ms, "seed {seed}");
@@ -137,7 +130,7 @@ fn a_search_cut_short_says_so_and_its_bound_holds() {
 #[test]
 fn the_same_measurements_give_the_same_bytes_in_any_order() {
     for seed in 0..50 {
-        let (program, store) = super::synthetic::program(seed);
+        let (program, store) = super::synthetic::any(seed);
         let mut backwards = Store::in_memory();
         backwards.begin(super::synthetic::session("0")).unwrap();
         let mut records: Vec<_> = store.all().cloned().collect();
@@ -145,7 +138,7 @@ fn the_same_measurements_give_the_same_bytes_in_any_order() {
         for record in records {
             backwards.append(record).unwrap();
         }
-        for method in [Method::Exact, Method::Sssp, Method::Uniform, Method::Natural] {
+        for method in Method::ALL {
             let bytes = |store: &Store| serde_json::to_string(&select(&program, store, method, Limits::default()).unwrap()).unwrap();
             assert_eq!(bytes(&store), bytes(&backwards));
         }

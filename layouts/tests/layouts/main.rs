@@ -1,7 +1,11 @@
 //! The crate as its users see it, on invented programs and an invented device.
 
+mod brute;
+mod certificate;
 mod encoder;
 mod exact;
+mod scale;
+mod stack;
 mod store;
 mod sweep;
 mod synthetic;

@@ -5,7 +5,7 @@ use layouts::record::{Measurement, Outcome, Session};
 use layouts::store::Store;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, Pass};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// SplitMix64.
 pub struct Random(pub u64);
@@ -57,7 +57,7 @@ pub fn program(seed: u64) -> (Program, Store) {
             }
         }
         let relayout_key = format!("r:{name}");
-        program.tensors.push(Tensor { data: name.clone(), natural: of[0].clone(), bytes: 1, relayout_key });
+        program.tensors.push(Tensor { data: name.clone(), natural: of[0].clone(), bytes: 1, relayout_key, ..Tensor::default() });
         all.insert(name.clone(), of);
         name
     };
@@ -78,7 +78,7 @@ pub fn program(seed: u64) -> (Program, Store) {
         available.push(out);
         let name = format!("k{n}");
         let pass = if n + 1 < kernels || random.below(2) == 0 { Pass::Forward } else { Pass::Backward };
-        program.kernels.push(Kernel { name: name.clone(), key: name, pass, tensors });
+        program.kernels.push(Kernel::new(&name, &name, pass, tensors));
     }
     for kernel in &program.kernels {
         for _ in 0..1 + random.below(7) {
@@ -98,6 +98,49 @@ pub fn program(seed: u64) -> (Program, Store) {
     if random.below(2) == 0 {
         let layout = random.pick(&all["x"]).clone();
         program.boundary.insert("x".into(), layout);
+    }
+    (program, store)
+}
+
+/// A program, in every other case one with alternatives, and now and then a kernel that writes a part.
+pub fn any(seed: u64) -> (Program, Store) {
+    let (mut program, mut store) = program(seed);
+    let mut random = Random(seed ^ 0x5eed);
+    for kernel in &mut program.kernels {
+        for (_, access) in kernel.tensors.iter_mut().filter(|(_, access)| *access == Access::Write) {
+            if random.below(6) == 0 {
+                *access = Access::Update;
+            }
+        }
+    }
+    for group in 0..seed % 2 * (1 + random.below(2)) {
+        let name = format!("g{group}");
+        let variants: Vec<String> = (0..2 + random.below(2)).map(|v| format!("v{v}")).collect();
+        let only = |v: usize| (name.clone(), BTreeSet::from([variants[v].clone()]));
+        // The kernel that there was, in one variant; in the others one or two that take its place.
+        let at = random.below(program.kernels.len() as u64) as usize;
+        let original = program.kernels[at].clone();
+        program.kernels[at].only.extend([only(0)]);
+        for v in 1..variants.len() {
+            for part in 0..1 + random.below(2) {
+                let mut kernel = original.clone();
+                let own = format!("{}{name}{v}{part}", original.name);
+                (kernel.name, kernel.key) = (own.clone(), own.clone());
+                kernel.only.extend([only(v)]);
+                if part == 1 && kernel.tensors.len() > 1 {
+                    let dropped = random.below(kernel.tensors.len() as u64) as usize;
+                    kernel.tensors.remove(dropped);
+                }
+                let of: Vec<_> = store.of(&original.key).map(|m| m.config.clone()).collect();
+                for config in of {
+                    let layouts = config.layouts.into_iter().filter(|(t, _)| kernel.tensors.iter().any(|(k, _)| k == t)).collect();
+                    let record = measured(&own, KernelConfig { layouts, knobs: config.knobs }, 1.0 + random.below(20) as f64);
+                    store.append(record).unwrap();
+                }
+                program.kernels.insert(at + 1, kernel);
+            }
+        }
+        program.alternatives.insert(name, variants);
     }
     (program, store)
 }

@@ -7,6 +7,7 @@ use bench::table::{Align, Cell, Table};
 use bench::unit::Bytes;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use transforms::recompute::{Policy, Saved};
 
 const GIBI: f64 = (1u64 << 30) as f64;
 
@@ -27,6 +28,7 @@ pub fn text(analysis: &Analysis, refusals: bool, colour: bool) -> String {
     section("Compositions: contractions with their neighbours, rows computed again from their statistics", kernels(&analysis.compositions));
     section("Fused kernels of \"Data Movement Is All You Need\"", found(analysis));
     section("Bytes moved in a step, under each definition of the unfused program", movement(analysis));
+    section("What backward of the composed program reads, and what it computes again", saved(&analysis.saved));
     section("Neighbours of contractions that were not composed", refused(&analysis.composition_refusals, true, refusals));
     section(
         if refusals { "Pairs that were not fused" } else { "Neighbours that were not fused" },
@@ -146,6 +148,17 @@ fn movement(analysis: &Analysis) -> Table {
             Cell::maybe(row.composed_bytes.map(|b| b as f64), 0),
             Cell::maybe(row.composed_reduction.map(|r| 100.0 * r), 2),
         ]);
+    }
+    table
+}
+
+fn saved(rows: &[Saved]) -> Table {
+    let mut table =
+        Table::new(&[("container", "", Align::Left), ("bytes", "", Align::Right), ("policy", "", Align::Left), ("why", "", Align::Left)]);
+    for row in rows {
+        let policy = if row.policy == Policy::Saved { "saved" } else { "computed again" };
+        let bytes = Cell::text(Bytes(row.bytes).to_string()).sorted_by(row.bytes as f64);
+        table.row(vec![Cell::text(&row.container), bytes, Cell::text(policy), Cell::text(&row.why)]);
     }
     table
 }

@@ -16,7 +16,7 @@ use transforms::Refusal;
 pub struct ExplainArgs {
     /// plan.json of `memlet optimize`, or records of `memlet sweep`
     file: PathBuf,
-    /// A kernel or a tensor
+    /// A kernel, a tensor, or `program` for the choice among programs
     name: String,
     /// A second kernel: why the two are not one
     other: Option<String>,
@@ -98,13 +98,20 @@ impl ExplainArgs {
                 program.kernels.len() == chosen.len() && program.kernels.iter().all(|k| chosen.contains_key(&k.name))
             })
         };
+        // From records alone the whole decision is asked about, program included.
+        let programs: Vec<layouts::Program> = match plan {
+            Some(_) => store.sessions().filter_map(|s| s.program.clone()).filter(of_plan).collect(),
+            None => layouts::Program::of_records(&store).into_iter().map(|(_, program)| program).collect(),
+        };
         let mut found: Vec<(f64, &layouts::Program)> = Vec::new();
         let mut known: Vec<&str> = Vec::new();
-        for program in store.sessions().filter_map(|s| s.program.as_ref()).filter(|p| of_plan(p)) {
-            if program.kernel(&self.name).is_some() || program.tensor(&self.name).is_some() {
+        for program in &programs {
+            if program.kernel(&self.name).is_some() || program.tensor(&self.name).is_some() || program.alternatives.contains_key(&self.name)
+            {
                 found.push((select(program, &store, Method::Exact, Limits::default())?.total_ms, program));
             }
             known.extend(program.kernels.iter().map(|k| k.name.as_str()).chain(program.tensors.iter().map(|t| t.data.as_str())));
+            known.extend(program.alternatives.keys().map(String::as_str));
         }
         let best = found.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
         let Some((_, program)) = best else {

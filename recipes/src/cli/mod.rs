@@ -12,6 +12,7 @@ mod run;
 mod solve;
 mod sweep;
 mod tensors;
+mod verify_selection;
 
 use crate::load::{Recipe, load_as};
 use crate::pipeline::PipelineError;
@@ -46,6 +47,8 @@ enum Command {
     Sweep(sweep::SweepArgs),
     /// Choose again from stored measurements
     Solve(solve::SolveArgs),
+    /// Check the certificate of a choice against the stored measurements
+    VerifySelection(verify_selection::VerifySelectionArgs),
     /// Run and time a plan against its baselines; tensors in and out
     Run(run::RunArgs),
     /// Time a plan beside PyTorch and JAX on the same recipe and data, after checking that all agree
@@ -142,6 +145,7 @@ pub fn main() -> ExitCode {
         Command::Optimize(args) => args.run(),
         Command::Sweep(args) => args.run(),
         Command::Solve(args) => args.run(),
+        Command::VerifySelection(args) => args.run(),
         Command::Run(args) => args.run(),
         Command::Compare(args) => return args.run(),
         Command::Report(args) => args.run(),

@@ -1,9 +1,10 @@
 //! `memlet optimize`: the whole way from a recipe to a plan and its report.
 
-use super::sweep::{Coverage, MeasureArgs, coverage, coverages};
+use super::sweep::{Coverage, MeasureArgs, Session, coverage, coverages};
 use super::{cells, command_line, duration, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
+use crate::pipeline::decide::decide;
 use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small};
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::report::{self, Finished};
@@ -11,6 +12,7 @@ use crate::pipeline::tensors::drawn;
 use bench::unit::significant;
 use clap::Args;
 use kernels::Toolchain;
+use layouts::exact::Limits;
 use layouts::{Finish, Method, Selection};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -151,6 +153,7 @@ impl OptimizeArgs {
         }
         say(String::new());
         self.measure.table(&rows);
+        say(certify(&sweeps, &session)?);
 
         let mut candidates = contenders(&sweeps, &choices, &session.store)?;
         let contenders = candidates.len();
@@ -178,6 +181,7 @@ impl OptimizeArgs {
         self.measure.table(&rows);
         let measured = |n: &usize| outcome.timed[*n].step_ms;
         let Some(winner) = (0..contenders).min_by(|a, b| measured(a).total_cmp(&measured(b))) else { return self.done(&outcome) };
+        self.measure.say(&agreement(&candidates[..contenders], &timed[..contenders]));
         for n in contenders..timed.len() {
             if let Ok(ratio) = timed[winner].step.speedup_over(&timed[n].step) {
                 let (median, interval) = (ratio.median, ratio.interval);
@@ -226,17 +230,70 @@ impl OptimizeArgs {
     }
 }
 
-/// What is timed as wholes: the best choice for every way of stacking, and the next best for the best way; five at most.
+/// What is timed as wholes: the three best choices for the best program, and the best for the next two programs.
 fn contenders(sweeps: &Sweeps, choices: &[Choices], store: &layouts::Store) -> Result<Vec<Candidate>, PipelineError> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
-    let mut candidates: Vec<Candidate> = choices.iter().map(exact).collect();
+    let mut candidates: Vec<Candidate> = choices.iter().take(3).map(exact).collect();
     let Some(best) = choices.first().map(|c| &sweeps.variants[c.swept]) else { return Ok(candidates) };
     for (n, selection) in best.top(store, 3)?.iter().enumerate().skip(1) {
         let name = format!("{} · exact, choice {}", best.name, n + 1);
         candidates.push(Candidate { name, ..best.candidate(selection) });
     }
-    candidates.truncate(5);
     Ok(candidates)
+}
+
+/// Whether the order that sums of kernel times predict is the order that whole plans have, and by how much totals differ.
+/// Kernels are timed with warm caches, each over and over; in a plan each finds what its neighbours left.
+fn agreement(candidates: &[Candidate], timed: &[Timed]) -> String {
+    let measured: Vec<f64> = timed.iter().map(|t| layouts::record::median(&t.step.samples).unwrap_or(f64::NAN)).collect();
+    let order = |times: &dyn Fn(usize) -> f64| {
+        let mut places: Vec<usize> = (0..candidates.len()).collect();
+        places.sort_by(|a, b| times(*a).total_cmp(&times(*b)));
+        places
+    };
+    let (expected, found) = (order(&|n| candidates[n].predicted_ms), order(&|n| measured[n]));
+    let (Some(best), Some(first)) = (found.first().copied(), expected.first().copied()) else { return String::new() };
+    let mut text = String::new();
+    let off = 100.0 * (measured[first] / candidates[first].predicted_ms - 1.0);
+    let samples = &timed[first].step.samples;
+    let extreme = |pick: fn(f64, f64) -> f64| samples.iter().copied().reduce(pick).unwrap_or(f64::NAN);
+    let predicted = candidates[first].predicted_ms;
+    if !(extreme(f64::min)..=extreme(f64::max)).contains(&predicted) {
+        text += &format!(
+            "predicted and measured total differ by {off:+.1}%, more than the spread: kernels were timed alone, with warm caches\n"
+        );
+    }
+    if best != first {
+        let gain = 100.0 * (1.0 - measured[best] / measured[first]);
+        text +=
+            &format!("timed as wholes the order changes: {} is {gain:.1}% faster than {}\n", candidates[best].name, candidates[first].name);
+    }
+    text
+}
+
+/// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records.
+fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> {
+    let variants: Vec<(String, layouts::Program)> = sweeps.variants.iter().map(|s| (s.name.clone(), s.problem.clone())).collect();
+    let program = layouts::Program::among(layouts::alternatives::GROUP, &variants);
+    let decision = decide(&session.programs.operators.name, &program, &session.store, 0, 0, Limits::default(), &mut |_| true)?;
+    let records = session.out.join("records.jsonl");
+    let path = session.out.join("certificate.json");
+    if records.exists() {
+        let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
+        let text = decision.certificate.about(vec!["records.jsonl".into()]).text().map_err(|e| fault(e.to_string()))?;
+        bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
+    }
+    let Some(exact) = decision.selections.first() else { return Ok(String::new()) };
+    let program = exact.configuration.variants.values().next().map_or(String::new(), |v| format!(", program {v}"));
+    Ok(format!(
+        "chosen of all programs: {} ms{program}; {}",
+        significant(exact.total_ms),
+        if exact.proven {
+            "proven: nothing measured is cheaper".into()
+        } else {
+            format!("at most {:.2}% above the best", 100.0 * exact.gap)
+        }
+    ))
 }
 
 /// The generated code of a plan, one file for each kernel.

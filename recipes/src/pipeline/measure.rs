@@ -44,7 +44,11 @@ impl SweptKernel {
                 let written = arguments.iter().any(|a| a.data == t.data && a.access == kernels::Access::Write);
                 TensorSpace {
                     data: t.data.clone(),
-                    access: if written { Access::Write } else { Access::Read },
+                    access: match written {
+                        true if writes_part(program, unit, &t.data) => Access::Update,
+                        true => Access::Write,
+                        false => Access::Read,
+                    },
                     layouts: t.layouts.clone(),
                     bytes: program.bytes(&t.data).unwrap_or(0),
                 }

@@ -2,6 +2,7 @@
 
 pub mod accuracy;
 pub mod counterexample;
+pub mod decide;
 pub mod execute;
 pub mod ledger;
 pub mod measure;
@@ -42,6 +43,10 @@ pub enum PipelineError {
     #[error(transparent)]
     Select(#[from] layouts::SelectError),
     #[error(transparent)]
+    Certificate(#[from] layouts::certificate::CertificateError),
+    #[error("{file}: {error}")]
+    Refused { file: String, error: Box<layouts::verify::VerifyError> },
+    #[error(transparent)]
     Interpret(#[from] sdfg::interpret::InterpretError),
     #[error("{0}")]
     Measure(String),
@@ -59,6 +64,10 @@ impl PipelineError {
             | PipelineError::Differentiate(_)
             | PipelineError::Size(_)
             | PipelineError::Tensors { .. }
+            | PipelineError::Store(_)
+            | PipelineError::Select(_)
+            | PipelineError::Certificate(_)
+            | PipelineError::Refused { .. }
             | PipelineError::Plan { .. } => 2,
             // No kernel takes these types: the recipe asks for what there is not.
             PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. })) => 2,

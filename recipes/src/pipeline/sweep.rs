@@ -3,6 +3,7 @@
 use super::PipelineError;
 use super::ledger::Ledger;
 use super::measure::{CpuBench, SweptKernel, follows, relayout_spaces, swept_kernels};
+use super::optimize::UNFUSED;
 use super::plan::Candidate;
 use kernels::Toolchain;
 use kernels::device::cpu::Pool;
@@ -83,7 +84,7 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
     let problem = Program::of(&spaces, &relayouts, boundary, ties);
-    with.store.begin(session(program, &problem, with.pool.workers(), with.toolchain))?;
+    with.store.begin(session(name, program, &problem, with.pool.workers(), with.toolchain))?;
     let mut bench = CpuBench::new(program, &kernels, with.toolchain, with.pool);
     let clock = Stopwatch(Instant::now());
     let budget = with.ledger.left(&problem, budget);
@@ -109,8 +110,7 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
                 if budget.is_some_and(|b| clock.elapsed() >= b) {
                     break;
                 }
-                let chosen: Vec<Selection> =
-                    METHODS.iter().filter_map(|m| select(&problem, sweeper.store, *m, Limits::default()).ok()).collect();
+                let chosen: Vec<Selection> = METHODS.iter().filter_map(|m| select(&problem, sweeper.store, *m, QUICK).ok()).collect();
                 if sweeper.confirm(&problem, &chosen)? == 0 {
                     break;
                 }
@@ -124,9 +124,18 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
     Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report })
 }
 
-pub const METHODS: [Method; 4] = [Method::Exact, Method::Sssp, Method::Uniform, Method::Natural];
+pub const METHODS: [Method; 6] = Method::ALL;
 
-fn session(program: &Sdfg, problem: &Program, threads: usize, toolchain: &Toolchain) -> Session {
+/// Ways of stacking and fusing are alternatives of one another; the unfused program is what they are compared with.
+fn variant(name: &str, program: &Sdfg) -> layouts::record::Variant {
+    let of = if name == UNFUSED { format!("{}, unfused", program.name) } else { program.name.clone() };
+    layouts::record::Variant { of, name: name.to_string() }
+}
+
+/// For choosing what to measure next: seconds would be too long, and a good choice will do.
+const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
+
+fn session(name: &str, program: &Sdfg, problem: &Program, threads: usize, toolchain: &Toolchain) -> Session {
     let provenance = bench::record::Machine::here();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);
     Session {
@@ -139,6 +148,7 @@ fn session(program: &Sdfg, problem: &Program, threads: usize, toolchain: &Toolch
         commit: option_env!("MEMLET_COMMIT").unwrap_or("").to_string(),
         clock: "wall, monotonic; warm cache".into(),
         program: Some(problem.clone()),
+        variant: Some(variant(name, program)),
     }
 }
 
@@ -169,6 +179,6 @@ impl Swept {
             .map(|(class, natural)| class.domain.iter().copied().find(|l| follows(&class.layouts[*l as usize], order)).unwrap_or(natural))
             .collect();
         let solution = layouts::uniform::strict(&model, held);
-        Ok(write_out(&model, &costs, Method::Uniform, &solution))
+        Ok(write_out(&model, &[], &costs, Method::Uniform, &solution))
     }
 }

@@ -7,6 +7,7 @@ use bench::unit::{Measured, Milliseconds};
 use layouts::config_graph::{self, Step};
 use layouts::problem::{Kernel, KernelSpace};
 use layouts::relayout::RelayoutCosts;
+use layouts::shortest_path::shortest_path;
 use layouts::{Model, Tally};
 use sdfg::{Class, Layout, Pass};
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,6 +122,8 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
         let used = factor.and_then(|f| configuration.kernels.get(&f.name)).and_then(|c| c.layouts.get(&node.data));
         used.or_else(|| configuration.layouts.get(&node.data)) == Some(&node.layout)
     };
+    let shortest: BTreeSet<usize> = shortest_path(&graph).map(|p| p.edges.into_iter().collect()).unwrap_or_default();
+    let on_path: BTreeSet<usize> = shortest.iter().filter_map(|e| graph.edges.get(*e)).flat_map(|edge| [edge.from, edge.to]).collect();
     let mut least = vec![f64::INFINITY; graph.nodes.len()];
     for edge in &graph.edges {
         for end in [edge.from, edge.to] {
@@ -138,9 +141,12 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
     let mut place: BTreeMap<usize, usize> = BTreeMap::new();
     for members in layers.values_mut() {
         let node = |n: &usize| graph.nodes.get(*n).ok_or_else(|| missing("every node of the configuration graph"));
-        let mut ranked = members.iter().map(|n| Ok((!in_plan(node(n)?), least[*n], *n))).collect::<Result<Vec<_>, PipelineError>>()?;
-        ranked.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
-        for (other, _, n) in ranked.into_iter().take(DRAWN) {
+        let mut ranked = members
+            .iter()
+            .map(|n| Ok((!in_plan(node(n)?), !on_path.contains(n), least[*n], *n)))
+            .collect::<Result<Vec<_>, PipelineError>>()?;
+        ranked.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then(a.2.total_cmp(&b.2)).then(a.3.cmp(&b.3)));
+        for (other, _, _, n) in ranked.into_iter().take(DRAWN) {
             let at = node(&n)?;
             place.insert(n, shown.nodes.len());
             shown.nodes.push(ConfigNode { layer: shown.layers.len(), label: at.layout.to_string(), chosen: !other });
@@ -152,7 +158,7 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
             false => first.data.clone(),
         });
     }
-    for edge in &graph.edges {
+    for (n, edge) in graph.edges.iter().enumerate() {
         let (Some(from), Some(to)) = (place.get(&edge.from), place.get(&edge.to)) else { continue };
         let chosen = [from, to].iter().all(|n| shown.nodes.get(**n).is_some_and(|n| n.chosen));
         let (label, ms) = match &edge.step {
@@ -165,7 +171,14 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
                 relayout(&costs, &from.data, &[&from.layout, held, &to.layout])
             }
         };
-        shown.edges.push(ConfigEdge { from: *from, to: *to, label, time: Measured(Milliseconds(ms)), chosen });
+        shown.edges.push(ConfigEdge {
+            from: *from,
+            to: *to,
+            label,
+            time: Measured(Milliseconds(ms)),
+            chosen,
+            shortest: shortest.contains(&n),
+        });
     }
     shown.omitted_nodes = (graph.nodes.len() - shown.nodes.len()) as u64;
     shown.omitted_edges = (graph.edges.len() - shown.edges.len()) as u64;

@@ -1,0 +1,53 @@
+//! `memlet verify-selection`: whether a certificate holds against the stored measurements.
+
+use crate::pipeline::PipelineError;
+use bench::unit::significant;
+use clap::Args;
+use layouts::Store;
+use layouts::certificate::Certificate;
+use layouts::verify::verify;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct VerifySelectionArgs {
+    /// A certificate of `memlet solve` or `memlet optimize`
+    file: PathBuf,
+    /// The records that it is about [default: those that it names]
+    #[arg(long)]
+    records: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl VerifySelectionArgs {
+    pub fn run(&self) -> Result<(), PipelineError> {
+        let certificate = Certificate::read(&self.file)?;
+        let folder = self.file.parent().unwrap_or(Path::new("."));
+        let named = || certificate.records.iter().map(|r| folder.join(r)).collect();
+        let records: Vec<PathBuf> = if self.records.is_empty() { named() } else { self.records.clone() };
+        let store = Store::merge(&records)?;
+        let refused = |error| PipelineError::Refused { file: self.file.display().to_string(), error: Box::new(error) };
+        let confirmed = verify(&certificate, &store).map_err(refused)?;
+        let ms = |ps: i64| significant(layouts::cost::milliseconds(ps));
+        if self.json {
+            let proven = confirmed.bound_ps >= confirmed.total_ps;
+            let value = serde_json::json!({"total_ps": confirmed.total_ps, "bound_ps": confirmed.bound_ps, "proven": proven});
+            println!("{value}");
+            return Ok(());
+        }
+        println!("confirmed: the choice costs {} ms ({} ps)", ms(confirmed.total_ps), confirmed.total_ps);
+        if confirmed.bound_ps >= confirmed.total_ps {
+            println!("confirmed: no choice in the stored measurements costs less");
+        } else {
+            println!(
+                "confirmed: no choice in the stored measurements costs less than {} ms ({} ps)",
+                ms(confirmed.bound_ps),
+                confirmed.bound_ps
+            );
+        }
+        let timed: usize = certificate.scope.timed.values().sum();
+        println!("relative to {timed} timed configurations of {} kernels", certificate.scope.timed.len());
+        Ok(())
+    }
+}

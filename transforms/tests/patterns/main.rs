@@ -1,0 +1,5 @@
+//! What fusion and composition make of small programs, as text.
+
+mod builder;
+mod composition;
+mod fusion;
