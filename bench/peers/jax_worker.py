@@ -1,8 +1,9 @@
 """JAX as a peer: the step under jax.jit.
 
-    jax_worker.py THREADS VARIANT
+    jax_worker.py THREADS VARIANT PRECISION
 
-VARIANT is jax, with the default random numbers (threefry), or jax-rbg, with those that are cheapest.
+VARIANT is jax, with the default random numbers (threefry), or jax-rbg, with those that are cheapest. PRECISION is highest,
+or bf16: x and the f32 weights are cast to bf16 in every step, softmax and normalization compute in f32.
 
 The step is one compiled function. Forward and backward alone are two further functions, timed after it: their sum is not
 the step, because what passes between them must be stored.
@@ -11,7 +12,7 @@ import os
 import sys
 import time
 
-THREADS, VARIANT = int(sys.argv[1]), sys.argv[2]
+THREADS, VARIANT, NARROW = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "bf16"
 # XLA takes as many threads as the process may use processors; this must come before JAX is imported.
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
@@ -29,26 +30,31 @@ def layer(model, dropout):
     h, p = model["heads"], model["size"]
     rates = model["rates"] if dropout else {name: 0.0 for name in model["rates"]}
 
+    cast = (lambda t: t.astype(jnp.bfloat16)) if NARROW else (lambda t: t)
+    wide = (lambda t: t.astype(jnp.float32)) if NARROW else (lambda t: t)
+
     def drop(t, key, rate):
         return jnp.where(jax.random.bernoulli(key, 1 - rate, t.shape), t / (1 - rate), 0) if rate else t
 
     def attention(x, key, wqkv, bqkv, wo, bo):
         b, j, _ = x.shape
         q, k, v = (t.reshape(b, j, h, p) for t in jnp.split(x @ wqkv.T + bqkv, 3, -1))
-        a = jax.nn.softmax(jnp.einsum("bjhp,bkhp->bhjk", q, k) * p ** -0.5, -1)
+        a = cast(jax.nn.softmax(wide(jnp.einsum("bjhp,bkhp->bhjk", q, k)) * p ** -0.5, -1))
         o = jnp.einsum("bhjk,bkhp->bjhp", drop(a, key, rates["attention"]), v)
         return o.reshape(b, j, h * p) @ wo.T + bo
 
     def norm(t, scale, shift, eps):
+        t, scale, shift = wide(t), wide(scale), wide(shift)
         centred = t - t.mean(-1, keepdims=True)
-        return centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + eps) * scale + shift
+        return cast(centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + eps) * scale + shift)
 
     if model["family"] == "attention":
-        return lambda key, x, parameters: attention(x, key, *parameters)
+        return lambda key, x, parameters: attention(cast(x), key, *map(cast, parameters))
     act = {"relu": jax.nn.relu, "gelu": lambda t: jax.nn.gelu(t, approximate=False)}[model["activation"]]
     first, second = model["eps"]
 
     def encoder(key, x, parameters):
+        x, parameters = cast(x), tuple(map(cast, parameters))
         g1, s1, w1, b1, w2, b2, g2, s2 = parameters[4:]
         keys = jax.random.split(key, 4)
         n = norm(x + drop(attention(x, keys[0], *parameters[:4]), keys[1], rates["attended"]), g1, s1, first)
@@ -80,7 +86,7 @@ class Peer:
     def __init__(self, variant, model, tensors):
         self.variant, self.model = variant, model
         self.names = session.parameters(model)
-        self.x, self.upstream = jnp.asarray(tensors["x"]), jnp.asarray(tensors["dy"])
+        self.x, self.upstream = jnp.asarray(tensors["x"]), jnp.asarray(tensors["dy"], jnp.bfloat16 if NARROW else jnp.float32)
         self.parameters = tuple(jnp.asarray(tensors[n]) for n in self.names)
         self.versions = {"jax": jax.__version__, "threads": THREADS}
 

@@ -2,7 +2,8 @@
 
     torch_worker.py THREADS VARIANT PRECISION
 
-VARIANT is eager, sdpa, compile or compile-sdpa; PRECISION is for torch.set_float32_matmul_precision.
+VARIANT is eager, sdpa, compile or compile-sdpa; PRECISION is for torch.set_float32_matmul_precision, or bf16 for autocast:
+weights and x stay f32, and PyTorch decides what runs in bf16.
 """
 import sys
 import time
@@ -43,16 +44,24 @@ def layer(model, dropout, sdpa):
 
 
 class Peer:
-    def __init__(self, variant, model, tensors):
-        self.variant, self.model = variant, model
+    def __init__(self, variant, precision, model, tensors):
+        self.variant, self.precision, self.model = variant, precision, model
         self.names = ["x"] + session.parameters(model)
         # A copy is aligned as PyTorch likes it, which a tensor inside a file's bytes need not be.
         self.leaves = [torch.tensor(tensors[n], requires_grad=True) for n in self.names]
-        self.upstream = torch.tensor(tensors["dy"])
+        # Attention alone ends in a product, which autocast leaves in bf16; a layer ends in a normalization, in f32.
+        narrow = precision == "bf16" and model["family"] == "attention"
+        self.upstream = torch.tensor(tensors["dy"], dtype=torch.bfloat16 if narrow else torch.float32)
         self.versions = {"torch": torch.__version__, "threads": torch.get_num_threads(), "cpu": torch.backends.cpu.get_cpu_capability()}
 
     def prepare(self, dropout):
-        function = layer(self.model, dropout, self.variant.endswith("sdpa"))
+        plain = layer(self.model, dropout, self.variant.endswith("sdpa"))
+
+        def autocast(*leaves):
+            with torch.autocast("cpu", torch.bfloat16):
+                return plain(*leaves)
+
+        function = autocast if self.precision == "bf16" else plain
         if not self.variant.startswith("compile"):
             return function
         # Forget what was compiled for other rates: the second compilation would take them for variables.
@@ -62,7 +71,7 @@ class Peer:
     def results(self, function):
         y = function(*self.leaves)
         gradients = torch.autograd.grad(y, self.leaves, self.upstream)
-        return y.detach().numpy(), {n: g.numpy() for n, g in zip(self.names, gradients)}
+        return y.detach().float().numpy(), {n: g.numpy() for n, g in zip(self.names, gradients)}
 
     def step(self, function):
         begin = time.perf_counter()
@@ -78,6 +87,7 @@ if __name__ == "__main__":
     threads, variant, precision = sys.argv[1:]
     torch.set_num_threads(int(threads))
     torch.set_num_interop_threads(1)
-    torch.set_float32_matmul_precision(precision)
+    if precision != "bf16":
+        torch.set_float32_matmul_precision(precision)
     torch.manual_seed(1)
-    session.serve(lambda model, tensors: Peer(variant, model, tensors))
+    session.serve(lambda model, tensors: Peer(variant, precision, model, tensors))

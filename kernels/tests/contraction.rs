@@ -1,7 +1,8 @@
 //! Contractions against a plain sum in f64: every mapping, library and way to use the cores.
 
+use half::bf16;
 use indexmap::IndexMap;
-use kernels::contraction::{Choice, ContractionError, ContractionKernel, ContractionSpace, Element, Group, Problem};
+use kernels::contraction::{Choice, ContractionError, ContractionKernel, ContractionSpace, Group, Problem};
 use kernels::device::cpu::Pool;
 use kernels::{Buffer, Completion, Executable, KernelError, KernelSpec, RunContext, Space};
 use ndarray::ArrayD;
@@ -40,6 +41,12 @@ impl Einsum {
         Einsum { operation, containers, dims, sizes }
     }
 
+    /// The same with an output of another type.
+    fn into(mut self, out: Dtype) -> Self {
+        self.containers["C"].dtype = out;
+        self
+    }
+
     fn problem(&self) -> Result<Problem, ContractionError> {
         Problem::new(&self.operation, &self.containers, &self.dims, &self.sizes)
     }
@@ -75,7 +82,8 @@ fn points(shape: &[usize]) -> Vec<Vec<usize>> {
     found
 }
 
-/// What the contraction means, in f64 and in the containers' own order: values and sums of magnitudes, for the error bound.
+/// What the contraction of such values, rounded to what the factors store, means in f64 and in the containers' own order:
+/// values and sums of magnitudes, for the error bound.
 fn naive(problem: &Problem) -> (Vec<f64>, Vec<f64>) {
     let extents: Vec<usize> = problem.indices.iter().map(|(_, _, e)| *e).collect();
     let place = |t: usize, point: &[usize]| -> usize {
@@ -86,7 +94,8 @@ fn naive(problem: &Problem) -> (Vec<f64>, Vec<f64>) {
     let size = problem.tensors[2].shape.iter().product();
     let (mut values, mut magnitudes) = (vec![0.0; size], vec![0.0; size]);
     for point in points(&extents) {
-        let term = problem.scale * value(1, place(0, &point)) * value(2, place(1, &point));
+        let given = |seed: u64, at: usize| problem.types.factor.rounded(value(seed, at));
+        let term = problem.scale * given(1, place(0, &point)) * given(2, place(1, &point));
         values[place(2, &point)] += term;
         magnitudes[place(2, &point)] += term.abs();
     }
@@ -101,19 +110,38 @@ fn positions(problem: &Problem, t: usize, layout: &Layout) -> Vec<usize> {
     points(&tensor.shape).iter().map(position).collect()
 }
 
-trait Number: Element {
+trait Number: Copy {
+    fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
 }
 
 impl Number for f32 {
+    fn from_f64(value: f64) -> f32 {
+        value as f32
+    }
+
     fn to_f64(self) -> f64 {
         self.into()
     }
 }
 
 impl Number for f64 {
+    fn from_f64(value: f64) -> f64 {
+        value
+    }
+
     fn to_f64(self) -> f64 {
         self
+    }
+}
+
+impl Number for bf16 {
+    fn from_f64(value: f64) -> bf16 {
+        bf16::from_f64(value)
+    }
+
+    fn to_f64(self) -> f64 {
+        self.into()
     }
 }
 
@@ -137,8 +165,9 @@ impl Bench {
     ///
     /// Bound: each of the K products of an element and of the K − 1 sums is rounded once, however they are grouped; the
     /// scale and its multiplication are two more, and the sums over products of several steps multiply it in each step.
-    /// So |error| ≤ γ(K + 3) · Σ|terms|, γ(n) = n·u / (1 − n·u), for any order of the sum.
-    fn check<T: Number>(&self, choice: &Choice) {
+    /// So |error| ≤ γ(K + 3) · Σ|terms|, γ(n) = n·u / (1 − n·u), for any order of the sum, with the u of what is summed in;
+    /// an output that stores less rounds the sum, which may be off by so much, once more.
+    fn check<T: Number, O: Number>(&self, choice: &Choice) {
         let plan = self.space.plan(choice).unwrap();
         let layouts: Vec<&Layout> = self
             .problem
@@ -146,40 +175,41 @@ impl Bench {
             .iter()
             .map(|t| &choice.layouts[self.space.tensors().iter().position(|c| c.data == t.data).unwrap()])
             .collect();
-        let mut buffers: Vec<Vec<T>> = (0..3)
+        let length = |t: usize| self.problem.tensors[t].storage.iter().product();
+        let mut factors: Vec<Vec<T>> = (0..2)
             .map(|t| {
-                let length = self.problem.tensors[t].storage.iter().product();
-                let mut buffer = vec![T::from_f64(f64::NAN); length];
-                if t < 2 {
-                    for (n, position) in positions(&self.problem, t, layouts[t]).into_iter().enumerate() {
-                        buffer[position] = T::from_f64(value(t as u64 + 1, n));
-                    }
+                let mut buffer = vec![T::from_f64(f64::NAN); length(t)];
+                for (n, position) in positions(&self.problem, t, layouts[t]).into_iter().enumerate() {
+                    buffer[position] = T::from_f64(value(t as u64 + 1, n));
                 }
                 buffer
             })
             .collect();
-        let tensors = [buffers[0].as_mut_ptr(), buffers[1].as_mut_ptr(), buffers[2].as_mut_ptr()];
+        let mut out = vec![O::from_f64(f64::NAN); length(2)];
+        let tensors = [factors[0].as_mut_ptr().cast(), factors[1].as_mut_ptr().cast(), out.as_mut_ptr().cast()];
         // SAFETY: three separate buffers of the sizes that the problem states.
         assert!(unsafe { plan.run(tensors, &self.pool, &|| false) });
-        let steps = (self.problem.reduction() + 3) as f64 * self.problem.dtype.roundoff();
+        let steps = (self.problem.reduction() + 3) as f64 * self.problem.types.factor.accumulator().roundoff();
         let gamma = steps / (1.0 - steps);
         let places = positions(&self.problem, 2, layouts[2]);
         for (n, position) in places.iter().enumerate() {
-            let error = (buffers[2][*position].to_f64() - self.values[n]).abs();
-            let bound = gamma * self.magnitudes[n];
+            let error = (out[*position].to_f64() - self.values[n]).abs();
+            let sums = gamma * self.magnitudes[n];
+            let stored = if self.problem.types.narrows() { self.problem.types.out.roundoff() } else { 0.0 };
+            let bound = sums + stored * (self.values[n].abs() + sums);
             assert!(error <= bound, "{choice:?}: element {n} is off by {error:e}, allowed are {bound:e}");
         }
-        let untouched = buffers[2].iter().enumerate().filter(|(p, _)| !places.contains(p));
+        let untouched = out.iter().enumerate().filter(|(p, _)| !places.contains(p));
         assert!(untouched.into_iter().all(|(_, v)| v.to_f64().is_nan()), "{choice:?} wrote outside its part");
     }
 
     /// All choices under the first combination of layouts, and every `stride`th of all.
-    fn check_many<T: Number>(&self, stride: usize) {
+    fn check_many<T: Number, O: Number>(&self, stride: usize) {
         let natural: Vec<Layout> = self.space.choice(0).unwrap().layouts;
         let first = (0..self.space.count()).map_while(|n| self.space.choice(n).ok().filter(|c| c.layouts == natural));
         let spread = (0..self.space.count()).step_by(stride).map(|n| self.space.choice(n).unwrap());
         for choice in first.chain(spread) {
-            self.check::<T>(&choice);
+            self.check::<T, O>(&choice);
         }
     }
 }
@@ -206,7 +236,7 @@ fn every_contraction_of_a_layer_agrees_in_every_mapping() {
         let bench = Bench::new(&Einsum::new(&text, &SMALL, Dtype::F32, number(0.375)));
         // Prime, so that the samples do not fall in step with any radix.
         let stride = bench.space.count() as usize / 1000 + 1;
-        bench.check_many::<f32>(stride | 1);
+        bench.check_many::<f32, f32>(stride | 1);
     }
 }
 
@@ -215,9 +245,40 @@ fn sizes_beyond_the_small_paths_of_the_libraries_agree() {
     let sizes = [('p', 33), ('w', 33), ('h', 2), ('i', 70), ('b', 3), ('j', 37), ('k', 41), ('u', 67)];
     for text in layer() {
         let bench = Bench::new(&Einsum::new(&text, &sizes, Dtype::F32, number(1.0)));
-        bench.check_many::<f32>(bench.space.count() as usize / 5 + 1);
+        bench.check_many::<f32, f32>(bench.space.count() as usize / 5 + 1);
         let bench = Bench::new(&Einsum::new(&text, &sizes, Dtype::F64, number(-2.0)));
-        bench.check_many::<f64>(bench.space.count() as usize / 3 + 1);
+        bench.check_many::<f64, f64>(bench.space.count() as usize / 3 + 1);
+    }
+}
+
+/// bf16 factors, with sums that are rounded to bf16 and with sums that are kept; a scale that bf16 cannot hold.
+#[test]
+fn narrow_factors_agree_in_every_mapping() {
+    for text in layer() {
+        let einsum = |sizes: &[(char, i64)], scale| Einsum::new(&text, sizes, Dtype::Bf16, number(scale));
+        let bench = Bench::new(&einsum(&SMALL, 0.375));
+        bench.check_many::<bf16, bf16>((bench.space.count() as usize / 300 + 1) | 1);
+        let bench = Bench::new(&einsum(&SMALL, 0.3).into(Dtype::F32));
+        bench.check_many::<bf16, f32>((bench.space.count() as usize / 300 + 1) | 1);
+        let sizes = [('p', 33), ('w', 33), ('h', 2), ('i', 70), ('b', 3), ('j', 37), ('k', 41), ('u', 67)];
+        let bench = Bench::new(&einsum(&sizes, 0.3));
+        bench.check_many::<bf16, bf16>(bench.space.count() as usize / 5 + 1);
+        let bench = Bench::new(&einsum(&sizes, 1.0).into(Dtype::F32));
+        bench.check_many::<bf16, f32>(bench.space.count() as usize / 5 + 1);
+    }
+}
+
+/// More rows than one widened strip has, and a longer side that is not the first one.
+#[test]
+fn narrow_products_of_several_strips_agree() {
+    for (m, n, k) in [(5, 519, 17), (600, 7, 31)] {
+        let sizes = [('m', m), ('n', n), ('k', k)];
+        for text in ["mk,kn->mn", "mk,nk->nm"] {
+            let bench = Bench::new(&Einsum::new(text, &sizes, Dtype::Bf16, number(0.7)));
+            bench.check_many::<bf16, bf16>(11);
+            let bench = Bench::new(&Einsum::new(text, &sizes, Dtype::Bf16, number(1.0)).into(Dtype::F32));
+            bench.check_many::<bf16, f32>(11);
+        }
     }
 }
 
@@ -225,8 +286,10 @@ fn sizes_beyond_the_small_paths_of_the_libraries_agree() {
 fn products_with_vectors_and_scalars_agree() {
     for text in ["mk,k->m", "k,kn->n", "k,k->", "m,n->mn", "b,b->b", "bk,bk->b", "bm,b->bm", ",n->n"] {
         let sizes = [('m', 37), ('n', 19), ('k', 41), ('b', 5)];
-        Bench::new(&Einsum::new(text, &sizes, Dtype::F32, number(1.0))).check_many::<f32>(1);
-        Bench::new(&Einsum::new(text, &sizes, Dtype::F64, number(1.0))).check_many::<f64>(1);
+        Bench::new(&Einsum::new(text, &sizes, Dtype::F32, number(1.0))).check_many::<f32, f32>(1);
+        Bench::new(&Einsum::new(text, &sizes, Dtype::F64, number(1.0))).check_many::<f64, f64>(1);
+        Bench::new(&Einsum::new(text, &sizes, Dtype::Bf16, number(1.0))).check_many::<bf16, bf16>(1);
+        Bench::new(&Einsum::new(text, &sizes, Dtype::Bf16, number(1.0)).into(Dtype::F32)).check_many::<bf16, f32>(1);
     }
 }
 
@@ -236,7 +299,7 @@ fn extents_of_one_and_zero_are_no_special_case() {
         let sizes = SMALL.map(|(l, e)| (l, if l == letter { extent } else { e }));
         for text in ["phbk,phbj->hbjk", "hbjk,phbj->phbk", "phbj,ibj->phi"] {
             let bench = Bench::new(&Einsum::new(text, &sizes, Dtype::F32, number(1.0)));
-            bench.check_many::<f32>(bench.space.count() as usize / 200 + 1);
+            bench.check_many::<f32, f32>(bench.space.count() as usize / 200 + 1);
         }
     }
 }
@@ -254,7 +317,7 @@ fn views_are_read_and_written_in_place() {
     }
     let bench = Bench::new(&einsum);
     assert_eq!(names(&bench.space), ["A", "wide", "stacked"]);
-    bench.check_many::<f32>(7);
+    bench.check_many::<f32, f32>(7);
     // One element too far.
     einsum.containers.get_mut("C").unwrap().view.as_mut().unwrap().offsets[0] = Expr::Int(6);
     assert!(matches!(einsum.problem(), Err(ContractionError::View { .. })));
@@ -264,7 +327,7 @@ fn views_are_read_and_written_in_place() {
 fn an_index_that_stands_twice_in_an_operand_walks_its_diagonal() {
     let mut einsum = Einsum::new("kl,kn->n", &[('k', 5), ('l', 5), ('n', 3)], Dtype::F32, number(1.0));
     einsum.operation.inputs[0].subscripts = vec![Expr::sym("k"), Expr::sym("k")];
-    Bench::new(&einsum).check_many::<f32>(1);
+    Bench::new(&einsum).check_many::<f32, f32>(1);
 }
 
 #[test]
@@ -291,7 +354,11 @@ fn what_is_no_matrix_product_is_refused_by_name() {
     assert!(refusal("mks,kn->mn", Dtype::F32).contains("sum(…, over: s)"));
     assert!(refusal("mk,kn->mns", Dtype::F32).contains("`s` stands in the output only"));
     assert!(refusal("mk,kn->mnn", Dtype::F32).contains("stands twice in the output `C`"));
-    assert!(refusal("mk,kn->mn", Dtype::Bf16).contains("types bf16, bf16, bf16; matrix products exist for f32 and for f64"));
+    assert!(
+        refusal("mk,kn->mn", Dtype::F16).contains("types f16, f16, f16; matrix products exist for f64 or f32 throughout, or bf16 factors")
+    );
+    let mixed = Einsum::new("mk,kn->mn", &[('m', 2), ('k', 2), ('n', 2)], Dtype::F32, number(1.0)).into(Dtype::Bf16);
+    assert!(mixed.problem().unwrap_err().to_string().contains("types f32, f32, bf16"));
     let scaled = Einsum::new("mk,kn->mn", &sizes, Dtype::F32, Scalar::input("x"));
     assert!(scaled.problem().unwrap_err().to_string().contains("the connector `x`"));
 }
@@ -382,7 +449,7 @@ fn a_run_past_its_deadline_stops_before_the_next_product() {
     let tensors = buffers.each_mut().map(|b| b.as_mut_ptr());
     let plan = bench.space.plan(&choice).unwrap();
     // SAFETY: three separate buffers of the sizes that the problem states.
-    assert!(!unsafe { plan.run(tensors, &bench.pool, &|| true) });
+    assert!(!unsafe { plan.run(tensors.map(<*mut f32>::cast), &bench.pool, &|| true) });
     assert!(buffers[2].iter().all(|x| *x == 7.0));
 }
 
@@ -417,7 +484,7 @@ proptest! {
         let text = format!("{},{}->{}", operands[0], operands[1], operands[2]);
         let bench = Bench::new(&Einsum::new(&text, &sizes, Dtype::F32, number(1.5)));
         for pick in picks {
-            bench.check::<f32>(&bench.space.choice(pick % bench.space.count()).unwrap());
+            bench.check::<f32, f32>(&bench.space.choice(pick % bench.space.count()).unwrap());
         }
     }
 }

@@ -247,6 +247,20 @@ fn scopes_without_products_are_refused() -> Result<(), Failure> {
 }
 
 #[test]
+fn narrow_storage_is_refused_and_left_to_other_templates() -> Result<(), Failure> {
+    let Case { mut program, unit } = plain(SIZES);
+    for container in program.containers.values_mut() {
+        container.dtype = Dtype::Bf16;
+    }
+    let spec = kernels::KernelSpec::new(&program, &unit)?;
+    let refused = TileSpace::new(&spec).err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(refused.contains("tiles hold f32 and f64 only, and `") && refused.contains("is bf16"), "{refused}");
+    let space = kernels::template::space(&spec)?;
+    assert!(space.count() > 0 && !tiles::takes(&space.config(0)));
+    Ok(())
+}
+
+#[test]
 fn knobs_are_checked() -> Result<(), Failure> {
     let Case { program, unit } = plain(SIZES);
     let spec = kernels::KernelSpec::new(&program, &unit)?;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 fn command(recipe: &str) -> Analyze {
-    let recipe = RecipeArgs { recipe: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(recipe), sizes: vec![] };
+    let recipe = RecipeArgs { recipe: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(recipe), sizes: vec![], dtype: None };
     Analyze { recipe, json: false, verify_each: false, graph: None, refusals: false }
 }
 

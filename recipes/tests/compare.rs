@@ -8,8 +8,8 @@ use recipes::load::{Recipe, load};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::programs::operators;
 use recipes::pipeline::tensors::{drawn, results, write};
-use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::{Dtype, Sdfg};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn compared(recipe: &Recipe, contenders: &[Contender], folder: &Path, rounds: us
     let (program, _) = operators(recipe).unwrap();
     let tensors = drawn(&program, 1).unwrap();
     let mut ours = Oracle { program, given: Tensors::new(), found: Tensors::new(), folder: folder.to_path_buf() };
-    let setup = Setup { recipe, tensors: &tensors, seed: 1, contenders, threads: 2, rounds, dropout: true, folder };
+    let setup = Setup { recipe, tensors: &tensors, seed: 1, contenders, threads: 2, rounds, dropout: true, accuracy: false, folder };
     compare(&setup, &mut ours, &mut |_| {})
 }
 
@@ -91,7 +91,7 @@ fn only_who_agrees_is_timed_and_everyone_is_accounted_for() {
     let Some(python) = python() else { return };
     let recipe = recipe("mha");
     let folder = stage(&recipe);
-    let all = contenders(&Variant::ALL, Some(&python), Some(&python));
+    let all = contenders(&Variant::ALL, Dtype::F32, Some(&python), Some(&python));
     let report = compared(&recipe, &all, folder.path(), 3).unwrap();
     let outcomes: Vec<String> = report
         .rows
@@ -132,7 +132,7 @@ fn turns_alternate_and_never_overlap() {
     let Some(python) = python() else { return };
     let recipe = recipe("mha");
     let folder = stage(&recipe);
-    let two = contenders(&[Variant::Eager, Variant::JaxRbg], Some(&python), Some(&python));
+    let two = contenders(&[Variant::Eager, Variant::JaxRbg], Dtype::F32, Some(&python), Some(&python));
     let two: Vec<Contender> = two.into_iter().filter(|c| c.precision == Precision::Highest).collect();
     let report = compared(&recipe, &two, folder.path(), 1).unwrap();
     assert_eq!(report.exit_code(), 0);
@@ -156,7 +156,7 @@ fn a_wrong_request_names_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let nobody = compared(&recipe, &[], folder.path(), 3).unwrap_err();
     assert_eq!((nobody.exit_code(), nobody.to_string().contains("--torch")), (2, true));
-    let nowhere = contenders(&[Variant::Eager], Some(&PathBuf::from("/no/such/python")), None);
+    let nowhere = contenders(&[Variant::Eager], Dtype::F32, Some(&PathBuf::from("/no/such/python")), None);
     let missing = compared(&recipe, &nowhere, folder.path(), 3).unwrap_err();
     assert_eq!(missing.exit_code(), 4, "{missing}");
     assert_eq!(compared(&recipe, &nowhere, folder.path(), 0).unwrap_err().exit_code(), 2);
@@ -170,7 +170,7 @@ fn frameworks_agree_with_the_oracle() {
         Ok("all") => &Variant::ALL,
         _ => &[Variant::Eager, Variant::Sdpa, Variant::Jax, Variant::JaxRbg],
     };
-    let all = contenders(variants, torch.as_ref(), jax.as_ref());
+    let all = contenders(variants, Dtype::F32, torch.as_ref(), jax.as_ref());
     if all.is_empty() {
         eprintln!("skipped: set MEMLET_TORCH or MEMLET_JAX to the Python of an environment that has the framework");
         return;

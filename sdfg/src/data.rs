@@ -51,6 +51,28 @@ impl Dtype {
         }
     }
 
+    /// What values stored in this type are computed and summed in: f32 for the narrower floating types, else itself.
+    pub fn accumulator(self) -> Dtype {
+        match self {
+            Dtype::Bf16 | Dtype::F16 => Dtype::F32,
+            other => other,
+        }
+    }
+
+    pub fn is_floating(self) -> bool {
+        self.roundoff() > 0.0
+    }
+
+    /// The value nearest to `value` that a floating type stores, ties to even. Integers and bits store what they are given.
+    pub fn rounded(self, value: f64) -> f64 {
+        match self {
+            Dtype::F32 => f64::from(value as f32),
+            Dtype::Bf16 => half::bf16::from_f64(value).to_f64(),
+            Dtype::F16 => half::f16::from_f64(value).to_f64(),
+            _ => value,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Dtype::F64 => "f64",

@@ -8,13 +8,15 @@
 //! at most
 //!
 //! ```text
-//! bound = (γ(n + d) of the accumulator + s · u of the storage) · magnitude
+//! bound = (γ(n + d) of the accumulator + Σ u of what is stored) · magnitude
 //! ```
 //!
 //! - `n` is the longest reduction below the element: its terms plus those of reductions it reads in the same kernel;
 //! - `d` counts the arithmetic operations on the way to it; an exponential, logarithm, root, quotient or the like counts
 //!   [`FUNCTION`] because libraries and vectorised approximations are not correctly rounded;
-//! - `s` is the number of roundings to the stored type on the way: one for each element read and one for the write;
+//! - stored is each container on the way that the kernel writes, the result included, with the `u` of its own type: a sum
+//!   in f32 over a bf16 container that the same kernel has just written carries that rounding too. What a kernel is given
+//!   is exact: the oracle reads values that the container's type can hold ([`Dtype::rounded`]);
 //! - `magnitude` is the largest sum of absolute terms. It is not the result's own size where terms cancel, so it is
 //!   taken over the whole tensor: the largest |element| of what is computed and what is read for it.
 //!
@@ -36,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// unit roundoffs.
 pub const FUNCTION: u64 = 8;
 
-/// Unit roundoff of the accumulator behind a storage type.
+/// Unit roundoff of what computes values of a type: f32 for integers and bits, too.
 fn accumulator(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F64 => Dtype::F64.roundoff(),
@@ -51,28 +53,27 @@ pub fn gamma(n: u64, u: f64) -> f64 {
 }
 
 /// Error of an element of type `dtype` that sums `reduction_length` products of stored elements, the absolute values of
-/// the products adding up to `magnitude`: each term has one multiplication and two rounded factors, and the result is
-/// rounded once more.
+/// the products adding up to `magnitude`: each term has one multiplication, and the result is rounded.
 pub fn bound(dtype: Dtype, reduction_length: u64, magnitude: f64) -> f64 {
-    Tolerance { dtype, length: reduction_length, depth: 1, stores: 3 }.bound(magnitude)
+    Tolerance { dtype, length: reduction_length, depth: 1, stored: dtype.roundoff() }.bound(magnitude)
 }
 
 /// What an element's error bound depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     pub dtype: Dtype,
     /// Terms reduced.
     pub length: u64,
     /// Operations on the way, besides the reduction's.
     pub depth: u64,
-    /// Roundings to the stored type.
-    pub stores: u64,
+    /// Unit roundoffs of the containers stored on the way, its own included.
+    pub stored: f64,
 }
 
 impl Tolerance {
     /// Relative to the magnitude of what is summed.
     pub fn relative(&self) -> f64 {
-        gamma(self.length.saturating_add(self.depth), accumulator(self.dtype)) + self.stores as f64 * self.dtype.roundoff()
+        gamma(self.length.saturating_add(self.depth), accumulator(self.dtype)) + self.stored
     }
 
     pub fn bound(&self, magnitude: f64) -> f64 {
@@ -145,7 +146,7 @@ pub fn unit_tolerance(program: &Sdfg, unit: &Unit) -> Result<BTreeMap<String, To
         .iter()
         .filter_map(|(name, chain)| {
             let dtype = heap(name)?.dtype;
-            Some((name.clone(), Tolerance { dtype, length: chain.length, depth: chain.depth, stores: chain.stores }))
+            Some((name.clone(), Tolerance { dtype, length: chain.length, depth: chain.depth, stored: chain.stored }))
         })
         .collect())
 }
@@ -169,7 +170,8 @@ pub fn program_tolerances(program: &Sdfg) -> Result<BTreeMap<String, Tolerance>,
         let own = unit_tolerance(program, unit)?;
         let coarsest = own.values().map(|t| t.dtype).max_by(|a, b| a.roundoff().total_cmp(&b.roundoff())).unwrap_or(Dtype::F64);
         let most = |part: fn(&Tolerance) -> u64| own.values().map(part).max().unwrap_or(0);
-        units.push(Tolerance { dtype: coarsest, length: most(|t| t.length), depth: most(|t| t.depth), stores: most(|t| t.stores) });
+        let stored_most = own.values().map(|t| t.stored).fold(0.0, f64::max);
+        units.push(Tolerance { dtype: coarsest, length: most(|t| t.length), depth: most(|t| t.depth), stored: stored_most });
         let reads = program.state(*state).map(|s| s.boundary(*node).0).unwrap_or_default();
         let mut all: BTreeSet<usize> = reads.iter().filter_map(|m| behind.get(&stored(&m.data))).flatten().copied().collect();
         all.insert(n);
@@ -179,12 +181,12 @@ pub fn program_tolerances(program: &Sdfg) -> Result<BTreeMap<String, Tolerance>,
     }
     let chain = |name: &String| {
         let dtype = program.containers.get(name)?.dtype;
-        let start = Tolerance { dtype, length: 0, depth: 0, stores: 0 };
+        let start = Tolerance { dtype, length: 0, depth: 0, stored: 0.0 };
         Some(behind.get(&stored(name))?.iter().map(|n| &units[*n]).fold(start, |sum, unit| Tolerance {
             dtype: if unit.dtype.roundoff() > sum.dtype.roundoff() { unit.dtype } else { sum.dtype },
             length: sum.length.saturating_add(unit.length),
             depth: sum.depth.saturating_add(unit.depth),
-            stores: sum.stores.saturating_add(unit.stores),
+            stored: sum.stored + unit.stored,
         }))
     };
     Ok(program.containers.keys().filter_map(|name| Some((name.clone(), chain(name)?))).collect())
@@ -194,7 +196,7 @@ pub fn program_tolerances(program: &Sdfg) -> Result<BTreeMap<String, Tolerance>,
 struct Chain {
     length: u64,
     depth: u64,
-    stores: u64,
+    stored: f64,
 }
 
 struct Chains<'a> {
@@ -242,7 +244,7 @@ impl Chains<'_> {
     fn tasklet(&mut self, computation: &Computation, around: &[Index]) -> Result<(), ToleranceError> {
         let mut behind: BTreeMap<&str, Chain> = BTreeMap::new();
         for (connector, memlet) in &computation.reads {
-            let chain = self.known.get(&memlet.data).copied().unwrap_or(Chain { stores: 1, ..Chain::default() });
+            let chain = self.known.get(&memlet.data).copied().unwrap_or_default();
             behind.insert(connector, chain);
         }
         for (connector, memlet) in &computation.writes {
@@ -252,7 +254,7 @@ impl Chains<'_> {
                 chain.length = chain.length.saturating_add(self.terms(memlet, around)?);
             }
             // Whether an intermediate is stored depends on the kernel; counting each covers both.
-            chain.stores += 1;
+            chain.stored += self.program.containers.get(&memlet.data).map_or(0.0, |c| c.dtype.roundoff());
             let held = self.known.entry(memlet.data.clone()).or_default();
             *held = longer(*held, chain);
         }
@@ -280,7 +282,7 @@ impl Chains<'_> {
 }
 
 fn longer(a: Chain, b: Chain) -> Chain {
-    Chain { length: a.length.max(b.length), depth: a.depth.max(b.depth), stores: a.stores.max(b.stores) }
+    Chain { length: a.length.max(b.length), depth: a.depth.max(b.depth), stored: a.stored.max(b.stored) }
 }
 
 /// The chain behind scalar code: errors of operands add, those of an operation come on top.
@@ -295,7 +297,7 @@ fn chain_of(code: &Scalar, behind: &BTreeMap<&str, Chain>) -> Chain {
     let sum = code.operands().into_iter().map(|o| chain_of(o, behind)).fold(Chain::default(), |a, b| Chain {
         length: a.length.saturating_add(b.length),
         depth: a.depth.saturating_add(b.depth),
-        stores: a.stores.saturating_add(b.stores),
+        stored: a.stored + b.stored,
     });
     Chain { depth: sum.depth.saturating_add(own), ..sum }
 }

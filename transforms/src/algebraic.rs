@@ -50,11 +50,20 @@ fn contractions(program: &Sdfg, state: StateId) -> Vec<(NodeId, Operation)> {
         .collect()
 }
 
-/// The weight that tells a contraction apart: an operand that is a parameter, a parameter's gradient, or the slice of a
-/// stack that an earlier stacking moved a parameter to.
+/// The weight that tells a contraction apart: an operand that is a parameter, a cast of one, a parameter's gradient, or the
+/// slice of a stack that an earlier stacking moved one of these to.
 fn weight_of(program: &Sdfg, operation: &Operation) -> Option<String> {
     let is_stack = |name: &str| program.containers.values().any(|c| c.view.as_ref().is_some_and(|v| v.of == name));
     let parameter = |name: &str| program.containers.get(name).is_some_and(|c| c.role == Role::Parameter) && !is_stack(name);
+    let cast = |operand: &Operand| {
+        let offsets = sliced(operation, operand).map(|(_, offsets)| offsets)?;
+        program.units().into_iter().find_map(|(_, _, unit)| {
+            let Unit::Operation(cast) = unit else { return None };
+            let out = cast.outputs.first().filter(|o| o.data == operand.data)?;
+            let here = sliced(&cast, out).is_some_and(|(_, at)| at == offsets);
+            cast.cast_of(program).filter(|from| here && parameter(&from.data)).map(|from| from.data.clone())
+        })
+    };
     let sliced = |operand: &Operand| {
         let offsets = sliced(operation, operand).map(|(_, offsets)| offsets)?;
         let at_slice =
@@ -63,7 +72,7 @@ fn weight_of(program: &Sdfg, operation: &Operation) -> Option<String> {
     };
     let operands = || operation.inputs.iter().chain(&operation.outputs);
     let plain = operands().map(|o| o.data.strip_prefix("d_").unwrap_or(&o.data)).find(|d| parameter(d)).map(str::to_string);
-    operands().find_map(sliced).or(plain)
+    operands().find_map(sliced).or(plain).or_else(|| operands().find_map(cast))
 }
 
 /// Index and offset of every subscript; `None` if one is neither an index nor a shifted one.

@@ -11,6 +11,9 @@
 //! residual addition) is not copied: that container is read in its place. Only a wanted gradient always has a container
 //! of its own, filled with zeros if nothing depends on the tensor.
 //!
+//! A cast to a narrower type is no step of its own: the gradient by `w.bf16` is the gradient by `w`, stored as `w` is. So
+//! a contraction of bf16 weights writes the gradient of their f32 master copy, which never passes through bf16.
+//!
 //! The backward state reads forward containers as if all were saved; [`crate::recompute`] decides which are.
 //!
 //! *Not handled*: views, several forward states, statistics (mean, rstd) that something else depends on. Each is refused.
@@ -82,6 +85,7 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
     let wanted = wanted(program, options, seed)?;
     let relevant = relevant(program, &operations, seed, &wanted)?;
     let mut tape = Tape::new(program, seed, options.loss.is_some(), wanted, relevant)?;
+    tape.find_casts(&operations);
     tape.count_readers(&operations);
     for operation in operations.iter().rev() {
         tape.pull_back(operation)?;
@@ -182,6 +186,8 @@ struct Tape {
     one: Option<String>,
     wanted: Vec<String>,
     relevant: BTreeSet<String>,
+    /// Container that only stores another one in a narrower type → that one.
+    casts: BTreeMap<String, String>,
     /// How many operands of relevant operations read a container.
     readers: BTreeMap<String, usize>,
     /// Forward container → containers that hold contributions to its gradient, in order of computation.
@@ -212,28 +218,63 @@ impl Tape {
         let contributions = BTreeMap::from([(seed.name.clone(), vec![given.clone()])]);
         let one = is_loss.then_some(given);
         let seed = seed.name.clone();
-        Ok(Tape { program, seed, one, wanted, relevant, readers: BTreeMap::new(), contributions, operations: Vec::new() })
+        Ok(Tape {
+            program,
+            seed,
+            one,
+            wanted,
+            relevant,
+            casts: BTreeMap::new(),
+            readers: BTreeMap::new(),
+            contributions,
+            operations: Vec::new(),
+        })
     }
 
-    fn count_readers(&mut self, operations: &[Operation]) {
-        for operation in operations.iter().filter(|o| o.outputs.iter().any(|o| self.relevant.contains(&o.data))) {
-            for input in operation.inputs.iter().filter(|i| self.relevant.contains(&i.data)) {
-                *self.readers.entry(input.data.clone()).or_default() += 1;
+    fn find_casts(&mut self, operations: &[Operation]) {
+        for operation in operations {
+            let (Some(from), Some(to)) = (operation.cast_of(&self.program), operation.output("out")) else { continue };
+            let roundoff = |data: &str| self.program.containers.get(data).map_or(0.0, |c| c.dtype.roundoff());
+            // A cast that somebody else computes the gradient by is left alone: that gradient is asked for in its own type.
+            if roundoff(&from.data) < roundoff(&to.data) && to.data != self.seed && !self.wanted.contains(&to.data) {
+                self.casts.insert(to.data.clone(), from.data.clone());
             }
         }
     }
 
+    /// The container whose gradient that of `data` is.
+    fn source<'a>(&'a self, data: &'a str) -> &'a str {
+        let mut at = data;
+        while let Some(from) = self.casts.get(at) {
+            at = from;
+        }
+        at
+    }
+
+    fn count_readers(&mut self, operations: &[Operation]) {
+        let counts = |o: &&Operation| o.outputs.iter().any(|o| self.relevant.contains(&o.data) && !self.casts.contains_key(&o.data));
+        let mut readers: BTreeMap<String, usize> = BTreeMap::new();
+        for operation in operations.iter().filter(counts) {
+            for input in operation.inputs.iter().filter(|i| self.relevant.contains(&i.data)) {
+                *readers.entry(self.source(&input.data).to_string()).or_default() += 1;
+            }
+        }
+        self.readers = readers;
+    }
+
     /// Adds the derivative of one forward operation, if the seed depends on it.
     fn pull_back(&mut self, forward: &Operation) -> Result<(), DifferentiateError> {
-        let Some(out) = forward.output("out").filter(|o| self.relevant.contains(&o.data)) else { return Ok(()) };
+        let counts = |o: &&Operand| self.relevant.contains(&o.data) && !self.casts.contains_key(&o.data);
+        let Some(out) = forward.output("out").filter(counts) else { return Ok(()) };
         let Some(upstream) = self.gradient_of(&out.data)? else { return Ok(()) };
         let mut gradients: BTreeMap<String, String> = BTreeMap::new();
         for input in forward.inputs.iter().filter(|i| self.relevant.contains(&i.data)) {
-            let mut target = format!("d_{}", input.data);
+            let source = self.source(&input.data);
+            let mut target = format!("d_{source}");
             // A contribution to a sum is named after its consumer too, and by its connector if it reads the tensor twice.
-            if self.readers.get(&input.data).is_some_and(|n| *n > 1) {
+            if self.readers.get(source).is_some_and(|n| *n > 1) {
                 target = format!("{target}.{}", forward.name);
-                if forward.inputs.iter().filter(|i| i.data == input.data).count() > 1 {
+                if forward.inputs.iter().filter(|i| self.source(&i.data) == source).count() > 1 {
                     target = format!("{target}.{}", input.connector);
                 }
                 target = self.program.fresh_name(&target);
@@ -249,15 +290,16 @@ impl Tape {
         }
         for input in &forward.inputs {
             let Some(target) = wanted.gradients.get(&input.connector) else { continue };
+            let source = self.source(&input.data).to_string();
             let holder = match derivative.same.get(&input.connector) {
                 Some(same) => same.clone(),
                 None if derivative.operations.iter().flat_map(|o| &o.outputs).any(|o| o.data == *target) => {
-                    self.declare(target, &input.data)?;
+                    self.declare(target, &source)?;
                     target.clone()
                 }
                 None => continue,
             };
-            self.contributions.entry(input.data.clone()).or_default().push(holder);
+            self.contributions.entry(source).or_default().push(holder);
         }
         for operation in derivative.operations {
             self.push(operation)?;
@@ -317,9 +359,44 @@ impl Tape {
         Ok(())
     }
 
+    /// Gives a contraction factors of one type: a wider one is cast to the other's, once for all that read it.
+    fn narrow(&mut self, operation: &mut Operation) -> Result<(), DifferentiateError> {
+        let types =
+            operation.inputs.iter().map(|i| Ok(known(&self.program, &i.data)?.dtype)).collect::<Result<Vec<_>, DifferentiateError>>()?;
+        let Some(dtype) = types.iter().copied().max_by(|a, b| a.roundoff().total_cmp(&b.roundoff())) else { return Ok(()) };
+        for (input, _) in operation.inputs.iter_mut().zip(types).filter(|(_, t)| *t != dtype) {
+            let from = known(&self.program, &input.data)?.clone();
+            let name = format!("{}.{dtype}", from.name);
+            if !self.program.containers.contains_key(&name) {
+                let made = Container { role: Role::Transient, lifetime: Lifetime::Program, grad: false, view: None, dtype, ..from.clone() };
+                self.program.add_container(Container { name: name.clone(), ..made });
+                let subscripts: Vec<Expr> = from.dims.iter().map(|d| Expr::sym(d.as_str())).collect();
+                let operand = |connector: &str, data: &str| Operand {
+                    connector: connector.into(),
+                    data: data.into(),
+                    subscripts: subscripts.clone(),
+                };
+                self.operations.push(Operation {
+                    name: name.clone(),
+                    op: Op::Elementwise { label: "cast".into(), code: Scalar::input("x") },
+                    indices: from.dims.iter().map(|d| (d.clone(), d.clone())).collect(),
+                    inputs: vec![operand("x", &from.name)],
+                    outputs: vec![operand("out", &name)],
+                    pass: Pass::Backward,
+                    origin: operation.origin.clone(),
+                });
+            }
+            input.data = name;
+        }
+        Ok(())
+    }
+
     /// Adds a backward operation. The gradient of a loss is folded into it as the constant 1.
     fn push(&mut self, mut operation: Operation) -> Result<(), DifferentiateError> {
         let Some(one) = self.one.clone().filter(|one| operation.inputs.iter().any(|i| i.data == *one)) else {
+            if matches!(operation.op, Op::Contraction { .. }) {
+                self.narrow(&mut operation)?;
+            }
             self.operations.push(operation);
             return Ok(());
         };

@@ -289,17 +289,15 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
             })
             .collect::<Option<_>>()?;
         let keep = declared.storage == Storage::Heap && kept(data);
+        // What stays on chip is not rounded to the storage of the container that it stands for.
+        let dtype = declared.dtype.accumulator();
         let name = if keep { program.fresh_name(&format!("{data}.here")) } else { data.clone() };
-        let made = Container {
-            grad: false,
-            view: None,
-            origin: declared.origin.clone(),
-            ..Container::local(name.clone(), dims.clone(), declared.dtype)
-        };
+        let made =
+            Container { grad: false, view: None, origin: declared.origin.clone(), ..Container::local(name.clone(), dims.clone(), dtype) };
         let elements =
             dims.iter().try_fold(1u64, |n, d| program.size_of(d).eval(&program.sizes).ok().map(|s| n.saturating_mul(s.max(0) as u64)))?;
         if !dims.is_empty() {
-            local_bytes = local_bytes.saturating_add(declared.dtype.bytes(elements));
+            local_bytes = local_bytes.saturating_add(dtype.bytes(elements));
         }
         if keep && combined {
             copies.entry(*writer).or_default().push(copy_out(&statements[*writer], write, &name, &stays));

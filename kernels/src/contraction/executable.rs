@@ -1,10 +1,12 @@
 //! Runs a contraction: the loops around the matrix products, over the cores of a pool.
 
-use super::library::{Element, Library, Product, Threads};
+use super::library::{Factor, Library, Product, Threads};
 use super::mapping::{Call, Loop};
 use super::problem::Problem;
+use super::types::Types;
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
+use half::bf16;
 use rayon::prelude::*;
 use sdfg::Dtype;
 use sdfg::config::KernelConfig;
@@ -18,32 +20,28 @@ pub struct Plan {
     pub call: Call,
     /// First element of `a`, `b`, `out` in its storage.
     pub origins: [usize; 3],
+    pub types: Types,
     pub scale: f64,
     pub library: Library,
     pub threads: Threads,
 }
 
 /// Base addresses that several threads may use.
-#[derive(Clone, Copy)]
-struct Bases<T>([*mut T; 3]);
+struct Bases<T, O>(*const T, *const T, *mut O);
+
+impl<T, O> Clone for Bases<T, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, O> Copy for Bases<T, O> {}
 
 // SAFETY: the addresses are only used inside `Plan::run`, whose caller promises that the tensors outlive it; different
 // items write disjoint parts of `out`, and nobody writes `a` or `b`.
-unsafe impl<T> Send for Bases<T> {}
+unsafe impl<T, O> Send for Bases<T, O> {}
 // SAFETY: as above.
-unsafe impl<T> Sync for Bases<T> {}
-
-impl<T> Bases<T> {
-    /// The addresses `offsets` elements further.
-    ///
-    /// # Safety
-    /// They must lie within the tensors.
-    unsafe fn at(self, offsets: [usize; 3]) -> [*mut T; 3] {
-        let [a, b, out] = self.0;
-        // SAFETY: promised by the caller.
-        unsafe { [a.add(offsets[0]), b.add(offsets[1]), out.add(offsets[2])] }
-    }
-}
+unsafe impl<T, O> Sync for Bases<T, O> {}
 
 /// Where iteration `number` of a nest of loops begins in each tensor.
 fn offsets(nest: &[Loop], mut number: usize) -> [usize; 3] {
@@ -64,11 +62,38 @@ impl Plan {
     /// # Safety
     /// `tensors` (`a`, `b`, `out`) must be valid for every element that the plan's strides reach, `out` for writing, and
     /// `out` must not overlap the others.
-    pub unsafe fn run<T: Element>(&self, tensors: [*mut T; 3], pool: &rayon::ThreadPool, expired: &(dyn Fn() -> bool + Sync)) -> bool {
-        let bases = Bases(tensors);
+    pub unsafe fn run(&self, tensors: [*mut u8; 3], pool: &rayon::ThreadPool, expired: &(dyn Fn() -> bool + Sync)) -> bool {
+        let [a, b, out] = tensors;
+        // SAFETY (all): promised by the caller; the types are those of the tensors.
+        match (self.types.factor, self.types.out) {
+            (Dtype::F64, _) => {
+                let bases: Bases<f64, f64> = Bases(a.cast(), b.cast(), out.cast());
+                self.items(pool, &|number, threads| unsafe { self.item(number, bases, threads, expired) })
+            }
+            (Dtype::Bf16, Dtype::F32) => {
+                let bases: Bases<bf16, f32> = Bases(a.cast(), b.cast(), out.cast());
+                self.items(pool, &|number, threads| unsafe { self.item(number, bases, threads, expired) })
+            }
+            (Dtype::Bf16, _) => {
+                let bases: Bases<bf16, bf16> = Bases(a.cast(), b.cast(), out.cast());
+                self.items(pool, &|number, threads| unsafe {
+                    if self.call.steps() > 1 {
+                        self.item_summed(number, bases, threads, expired)
+                    } else {
+                        self.item(number, bases, threads, expired)
+                    }
+                })
+            }
+            _ => {
+                let bases: Bases<f32, f32> = Bases(a.cast(), b.cast(), out.cast());
+                self.items(pool, &|number, threads| unsafe { self.item(number, bases, threads, expired) })
+            }
+        }
+    }
+
+    /// Runs every item, given its number and threads, until one says that it stopped early.
+    fn items(&self, pool: &rayon::ThreadPool, item: &(dyn Fn(usize, usize) -> bool + Sync)) -> bool {
         let (items, cores) = (self.call.items(), pool.current_num_threads());
-        // SAFETY (both calls): promised by the caller.
-        let item = |number: usize, threads: usize| unsafe { self.item(number, bases, threads, expired) };
         match self.threads {
             Threads::Batch if items > 1 && cores > 1 => {
                 let flop = self.call.flop() / items as f64;
@@ -84,9 +109,48 @@ impl Plan {
     ///
     /// # Safety
     /// As for [`Plan::run`].
-    unsafe fn item<T: Element>(&self, number: usize, bases: Bases<T>, threads: usize, expired: &dyn Fn() -> bool) -> bool {
+    unsafe fn item<T: Factor<O>, O: 'static>(&self, number: usize, bases: Bases<T, O>, threads: usize, expired: &dyn Fn() -> bool) -> bool {
+        let Call { m, n, batch, .. } = &self.call;
+        // SAFETY (both): promised by the caller.
+        let out = unsafe { bases.2.add(self.origins[2] + offsets(batch, number)[2]) };
+        unsafe { self.products(number, bases, (out, m.strides[2] as isize, n.strides[2] as isize), threads, expired) }
+    }
+
+    /// One item whose output holds less than the sums of its products: they are added up in f32 and rounded once.
+    ///
+    /// # Safety
+    /// As for [`Plan::run`].
+    unsafe fn item_summed(&self, number: usize, bases: Bases<bf16, bf16>, threads: usize, expired: &dyn Fn() -> bool) -> bool {
+        let Call { m, n, batch, .. } = &self.call;
+        let mut sums = vec![0f32; m.extent * n.extent];
+        let factors = Bases(bases.0, bases.1, sums.as_mut_ptr());
+        // SAFETY: promised by the caller; the sums have one element for each row and column.
+        if !unsafe { self.products(number, factors, (factors.2, n.extent as isize, 1), threads, expired) } {
+            return false;
+        }
+        let first = self.origins[2] + offsets(batch, number)[2];
+        for (place, sum) in sums.iter().enumerate() {
+            let at = first + place / n.extent * m.strides[2] + place % n.extent * n.strides[2];
+            // SAFETY: an element of the output.
+            unsafe { *bases.2.add(at) = bf16::from_f32(*sum) };
+        }
+        true
+    }
+
+    /// The products of one item, added up in `c`: first element, row stride, column stride.
+    ///
+    /// # Safety
+    /// As for [`Plan::run`].
+    unsafe fn products<T: Factor<O>, O: 'static>(
+        &self,
+        number: usize,
+        bases: Bases<T, O>,
+        c: (*mut O, isize, isize),
+        threads: usize,
+        expired: &dyn Fn() -> bool,
+    ) -> bool {
         let Call { m, n, k, batch, depth } = &self.call;
-        let library = self.library.implementation::<T>();
+        let library = T::implementation(self.library);
         let start = offsets(batch, number);
         // A depth of extent 0 still has one product: the one of no terms, which writes zeros.
         let (steps, k_extent) = if self.call.steps() == 0 { (1, 0) } else { (self.call.steps(), k.extent) };
@@ -96,16 +160,16 @@ impl Plan {
             }
             let within = if k_extent == 0 { [0; 3] } else { offsets(depth, step) };
             let at = |t: usize| self.origins[t] + start[t] + within[t];
-            // SAFETY: origin and offsets stay within the tensors, as the caller promises for the plan's strides.
-            let [a, b, c] = unsafe { bases.at([at(0), at(1), at(2)]) };
+            // SAFETY (both): origin and offsets stay within the tensors, as the caller promises for the plan's strides.
+            let (a, b) = unsafe { (bases.0.add(at(0)), bases.1.add(at(1))) };
             let product = Product {
                 m: m.extent,
                 n: n.extent,
                 k: k_extent,
                 a: (a, m.strides[0] as isize, k.strides[0] as isize),
                 b: (b, k.strides[1] as isize, n.strides[1] as isize),
-                c: (c, m.strides[2] as isize, n.strides[2] as isize),
-                alpha: T::from_f64(self.scale),
+                c,
+                alpha: self.scale,
                 accumulate: step > 0,
                 threads,
             };
@@ -121,7 +185,6 @@ impl Plan {
 pub struct ContractionKernel {
     plan: Plan,
     name: String,
-    dtype: Dtype,
     arguments: usize,
     /// Which argument is `a`, `b`, `out`.
     position: [usize; 3],
@@ -141,7 +204,7 @@ impl ContractionKernel {
             let unknown = || KernelError::UnknownContainer { kernel: spec.name.clone(), data: tensor.data.clone() };
             *position = arguments.iter().position(|a| a.data == tensor.data).ok_or_else(unknown)?;
         }
-        Ok(ContractionKernel { plan, name: spec.name.clone(), dtype: problem.dtype, arguments: arguments.len(), position })
+        Ok(ContractionKernel { plan, name: spec.name.clone(), arguments: arguments.len(), position })
     }
 
     pub fn plan(&self) -> &Plan {
@@ -157,13 +220,7 @@ impl Executable for ContractionKernel {
         let tensors = self.position.map(|p| arguments[p]);
         let (pool, expired) = (context.pool.threads(), || context.expired());
         // SAFETY: the caller promises whole containers in the configuration's layouts, which is what the plan's strides reach.
-        let done = unsafe {
-            match self.dtype {
-                Dtype::F64 => self.plan.run::<f64>(tensors.map(<*mut u8>::cast), pool, &expired),
-                // A problem is of f64 or f32.
-                _ => self.plan.run::<f32>(tensors.map(<*mut u8>::cast), pool, &expired),
-            }
-        };
+        let done = unsafe { self.plan.run(tensors, pool, &expired) };
         Ok(if done { Completion::Done } else { Completion::DeadlineExceeded })
     }
 }

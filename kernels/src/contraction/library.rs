@@ -1,20 +1,22 @@
 //! The libraries that multiply matrices, behind one trait. All take any strides, write the output without reading it
 //! first (unless told to add), and split one product over the threads of the pool that they are called in.
 
+use super::widened::Widened;
+use half::bf16;
 use std::fmt;
 use std::str::FromStr;
 
-/// One matrix product: `c (+)= alpha · a · b`, with `a` m×k, `b` k×n and `c` m×n.
+/// One matrix product: `c (+)= alpha · a · b`, with `a` m×k, `b` k×n and `c` m×n; factors in `T`, output in `O`.
 #[derive(Clone, Copy, Debug)]
-pub struct Product<T> {
+pub struct Product<T, O = T> {
     pub m: usize,
     pub n: usize,
     pub k: usize,
     /// (row stride, column stride) in elements.
     pub a: (*const T, isize, isize),
     pub b: (*const T, isize, isize),
-    pub c: (*mut T, isize, isize),
-    pub alpha: T,
+    pub c: (*mut O, isize, isize),
+    pub alpha: f64,
     /// Add to `c` instead of overwriting it.
     pub accumulate: bool,
     /// Threads of the surrounding pool to use; 1 runs on the calling thread.
@@ -22,14 +24,14 @@ pub struct Product<T> {
 }
 
 /// A way to run a [`Product`].
-pub trait Multiply<T>: Sync {
+pub trait Multiply<T, O = T>: Sync {
     /// # Safety
     /// `a` and `b` must be readable and `c` writable at every row and column; no element of `c` may lie in `a` or `b`
     /// nor be reached by two pairs of row and column.
-    unsafe fn run(&self, product: &Product<T>);
+    unsafe fn run(&self, product: &Product<T, O>);
 }
 
-/// An element type that the libraries multiply.
+/// An element type that the libraries multiply by themselves.
 pub trait Element: gemmkit::GemmScalar + Send + Sync + 'static {
     /// Rounded to nearest.
     fn from_f64(value: f64) -> Self;
@@ -44,6 +46,38 @@ impl Element for f32 {
 impl Element for f64 {
     fn from_f64(value: f64) -> f64 {
         value
+    }
+}
+
+/// An element type of factors whose products can be stored as `O`.
+pub trait Factor<O: 'static>: Sized + Send + Sync + 'static {
+    fn implementation(library: Library) -> &'static dyn Multiply<Self, O>;
+}
+
+impl<T: Element> Factor<T> for T {
+    fn implementation(library: Library) -> &'static dyn Multiply<T> {
+        match library {
+            Library::Gemm => &Gemm,
+            Library::Gemmkit => &Gemmkit,
+        }
+    }
+}
+
+impl Factor<bf16> for bf16 {
+    fn implementation(library: Library) -> &'static dyn Multiply<bf16> {
+        match library {
+            Library::Gemm => &Widened(Library::Gemm),
+            Library::Gemmkit => &GemmkitNarrow,
+        }
+    }
+}
+
+impl Factor<f32> for bf16 {
+    fn implementation(library: Library) -> &'static dyn Multiply<bf16, f32> {
+        match library {
+            Library::Gemm => &Widened(Library::Gemm),
+            Library::Gemmkit => &Widened(Library::Gemmkit),
+        }
     }
 }
 
@@ -74,7 +108,7 @@ impl<T: Element> Multiply<T> for Gemm {
                 p.b.2,
                 p.b.1,
                 T::from_f64(1.0),
-                p.alpha,
+                T::from_f64(p.alpha),
                 false,
                 false,
                 false,
@@ -89,30 +123,38 @@ struct Gemmkit;
 
 impl<T: Element> Multiply<T> for Gemmkit {
     unsafe fn run(&self, p: &Product<T>) {
+        let beta = T::from_f64(if p.accumulate { 1.0 } else { 0.0 });
+        // SAFETY: promised by the caller.
+        unsafe { Gemmkit::product(p, T::from_f64(p.alpha), beta) };
+    }
+}
+
+/// Its products of bf16: native where the processor has them, else widened while they run. It takes alpha in bf16 only.
+struct GemmkitNarrow;
+
+impl Multiply<bf16> for GemmkitNarrow {
+    unsafe fn run(&self, p: &Product<bf16>) {
+        let alpha = bf16::from_f64(p.alpha);
+        // SAFETY (both): promised by the caller.
+        if alpha.to_f64() == p.alpha {
+            unsafe { Gemmkit::product(p, alpha, if p.accumulate { bf16::ONE } else { bf16::ZERO }) };
+        } else {
+            unsafe { Widened(Library::Gemmkit).run(p) };
+        }
+    }
+}
+
+impl Gemmkit {
+    /// # Safety
+    /// As for [`Multiply::run`].
+    unsafe fn product<T: gemmkit::GemmScalar>(p: &Product<T>, alpha: T, beta: T) {
         let parallelism = match p.threads {
             0 | 1 => gemmkit::Parallelism::Serial,
             n => gemmkit::Parallelism::Rayon(n),
         };
-        let beta = T::from_f64(if p.accumulate { 1.0 } else { 0.0 });
         // SAFETY: the caller's promise is what this call asks for; with beta 0 `c` is only written.
         unsafe {
-            gemmkit::gemm_unchecked(
-                p.m,
-                p.k,
-                p.n,
-                p.alpha,
-                p.a.0,
-                p.a.1,
-                p.a.2,
-                p.b.0,
-                p.b.1,
-                p.b.2,
-                beta,
-                p.c.0,
-                p.c.1,
-                p.c.2,
-                parallelism,
-            );
+            gemmkit::gemm_unchecked(p.m, p.k, p.n, alpha, p.a.0, p.a.1, p.a.2, p.b.0, p.b.1, p.b.2, beta, p.c.0, p.c.1, p.c.2, parallelism);
         }
     }
 }
@@ -133,13 +175,6 @@ impl Library {
         match self {
             Library::Gemm => "gemm",
             Library::Gemmkit => "gemmkit",
-        }
-    }
-
-    pub fn implementation<T: Element>(self) -> &'static dyn Multiply<T> {
-        match self {
-            Library::Gemm => &Gemm,
-            Library::Gemmkit => &Gemmkit,
         }
     }
 }

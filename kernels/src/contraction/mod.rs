@@ -7,9 +7,12 @@ mod library;
 mod mapping;
 mod problem;
 mod space;
+mod types;
+mod widened;
 
 pub use executable::{ContractionKernel, Plan};
-pub use library::{Element, Library, Multiply, Product, Threads};
+pub use library::{Element, Factor, Library, Multiply, Product, Threads};
 pub use mapping::{Axis, Call, Group, Loop, Mapping, MappingError, choices, is_feasible, mappings};
 pub use problem::{ContractionError, Problem, Tensor};
 pub use space::{Choice, ContractionSpace};
+pub use types::Types;

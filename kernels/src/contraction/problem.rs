@@ -1,6 +1,7 @@
 //! A contraction under given sizes: its indices, groups and element type, read once from the operation.
 
 use super::mapping::{Axis, Group};
+use super::types::Types;
 use indexmap::IndexMap;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Op, Operation, SymbolError};
 
@@ -25,7 +26,7 @@ pub enum ContractionError {
     Unsourced { operation: String, index: String },
     #[error("`{operation}`: the index `{index}` runs over {extent} along one dim and {other} along another")]
     Extent { operation: String, index: String, extent: usize, other: usize },
-    #[error("`{operation}`: a, b and out have the types {found}; matrix products exist for f32 and for f64, with all three alike")]
+    #[error("`{operation}`: a, b and out have the types {found}; matrix products exist for {known}", known = Types::KNOWN)]
     Dtype { operation: String, found: String },
     #[error(
         "`{operation}`: the layout `{layout}` of `{data}` does not order exactly the dims {dims:?}; matrix products take unblocked layouts"
@@ -62,7 +63,7 @@ pub struct Tensor {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     pub name: String,
-    pub dtype: Dtype,
+    pub types: Types,
     pub scale: f64,
     /// `a`, `b`, `out`.
     pub tensors: [Tensor; 3],
@@ -137,21 +138,16 @@ impl Problem {
             Ok(Tensor { data: root.name.clone(), dims: root.dims.clone(), storage, offsets, shape, indices })
         };
         let tensors = [tensor("a")?, tensor("b")?, tensor("out")?];
-        let dtype = match dtypes.as_slice() {
-            [a, b, out] if a == b && b == out && matches!(a, Dtype::F32 | Dtype::F64) => *a,
-            _ => {
-                return Err(ContractionError::Dtype {
-                    operation: name,
-                    found: dtypes.iter().map(Dtype::to_string).collect::<Vec<_>>().join(", "),
-                });
-            }
-        };
+        let types = <[Dtype; 3]>::try_from(dtypes.as_slice()).ok().and_then(Types::of).ok_or_else(|| ContractionError::Dtype {
+            operation: name.clone(),
+            found: dtypes.iter().map(Dtype::to_string).collect::<Vec<_>>().join(", "),
+        })?;
         let mut indices = Vec::new();
         for index in operation.indices.keys() {
             indices.extend(group(&name, index, &tensors)?);
         }
         let scale = scale.constant(sizes).map_err(|what| ContractionError::Scale { operation: name.clone(), what })?;
-        Ok(Problem { name, dtype, scale, tensors, indices })
+        Ok(Problem { name, types, scale, tensors, indices })
     }
 
     /// Strides of the dims of tensor `t` under a layout of its storage, in elements.

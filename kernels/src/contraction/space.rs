@@ -5,6 +5,7 @@ use super::executable::Plan;
 use super::library::{Library, Threads};
 use super::mapping::{Call, Group, Mapping, choices, is_feasible, mappings};
 use super::problem::{ContractionError, Problem};
+use super::types::Types;
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use sdfg::config::{KernelConfig, Knobs};
@@ -143,12 +144,12 @@ impl ContractionSpace {
     /// Predicted seconds of a choice.
     pub fn seconds(&self, choice: &Choice) -> Result<f64, ContractionError> {
         let plan = self.plan(choice)?;
-        Ok(estimate::seconds(&plan.call, choice.threads, self.cores, self.problem.width()))
+        Ok(estimate::seconds(&plan.call, choice.threads, self.cores, self.problem.types))
     }
 
     /// The least that any configuration promises: all multiplications at full speed.
     pub fn best(&self) -> f64 {
-        estimate::least(self.problem.flop(), self.cores, self.problem.width()) * estimate::CORE_BYTES
+        estimate::least(self.problem.flop(), self.cores, self.problem.types.accumulator_width()) * estimate::CORE_BYTES
     }
 
     /// The knobs that a person would expect to be good under given layouts (by distinct container).
@@ -177,7 +178,7 @@ impl Space for ContractionSpace {
         // Permutations of the containers' own dims always make a plan; a number that does not is only like itself.
         let Ok(Plan { call, origins, library, threads, .. }) = plan else { return format!("number {n}") };
         let at = if origins == [0; 3] { String::new() } else { format!(" at {origins:?}") };
-        format!("{} {library} {threads} {}{at}", self.problem.dtype, call.normal())
+        format!("{} {library} {threads} {}{at}", self.problem.types, call.normal())
     }
 
     /// Predicted seconds, as the bytes that one core would copy meanwhile.
@@ -211,16 +212,11 @@ impl Problem {
         2.0 * self.indices.iter().map(|(_, _, extent)| *extent as f64).product::<f64>()
     }
 
-    /// Bytes of one element.
-    pub fn width(&self) -> usize {
-        self.dtype.bytes(1) as usize
-    }
-
     /// Everything worked out for given layouts of `a`, `b`, `out` and given knobs.
     pub fn plan(&self, layouts: [&Layout; 3], mapping: &Mapping, library: Library, threads: Threads) -> Result<Plan, ContractionError> {
         let axes = self.axes(layouts)?;
         let call = Call::new(mapping, &axes).ok_or_else(|| self.unknown("mapping", mapping, mappings(&axes).iter()))?;
-        Ok(Plan { call, origins: self.origins(layouts)?, scale: self.scale, library, threads })
+        Ok(Plan { call, origins: self.origins(layouts)?, types: self.types, scale: self.scale, library, threads })
     }
 
     /// The plan of a configuration. Absent layouts are the containers' own order, absent knobs the predicted best.
@@ -251,7 +247,7 @@ impl Problem {
         };
         let mut plan = self.plan(layouts, &mapping, library, threads.unwrap_or(Threads::Inside))?;
         if threads.is_none() {
-            plan.threads = faster(&plan.call, cores, self.width()).1;
+            plan.threads = faster(&plan.call, cores, self.types).1;
         }
         Ok(plan)
     }
@@ -260,7 +256,7 @@ impl Problem {
     pub fn best(&self, layouts: [&Layout; 3], cores: usize) -> Result<(Mapping, Threads), ContractionError> {
         let axes = self.axes(layouts)?;
         let timed = mappings(&axes).into_iter().filter_map(|mapping| {
-            let (seconds, threads) = faster(&Call::new(&mapping, &axes)?, cores, self.width());
+            let (seconds, threads) = faster(&Call::new(&mapping, &axes)?, cores, self.types);
             Some((seconds, mapping, threads))
         });
         let best = timed.min_by(|(x, ..), (y, ..)| x.total_cmp(y)).map(|(_, mapping, threads)| (mapping, threads));
@@ -278,7 +274,7 @@ impl Problem {
 }
 
 /// Predicted seconds and threads of the better way to use the cores.
-fn faster(call: &Call, cores: usize, bytes: usize) -> (f64, Threads) {
-    let timed = Threads::ALL.map(|threads| (estimate::seconds(call, threads, cores, bytes), threads));
+fn faster(call: &Call, cores: usize, types: Types) -> (f64, Threads) {
+    let timed = Threads::ALL.map(|threads| (estimate::seconds(call, threads, cores, types), threads));
     if timed[1].0 < timed[0].0 { timed[1] } else { timed[0] }
 }

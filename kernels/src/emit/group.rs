@@ -47,6 +47,14 @@ impl Printer<'_> {
             let names = |index: &str| statement.write.subscripts.iter().any(|s| s.symbols().contains(index)) || group.is_lane(index);
             let again = private || level == group.loops.len() || group.loops[..level].iter().any(|l| !names(&l.index));
             let variable = (level < group.loops.len()).then(|| self.fresh("sum"));
+            let tensor = self.tensor(&statement.write.data)?;
+            if again && matches!(tensor.space, Space::Heap { .. }) && tensor.dtype != tensor.dtype.accumulator() {
+                let (data, dtype) = (&statement.write.data, tensor.dtype);
+                return Err(self.unsupported(format!(
+                    "`{data}` would be summed in {dtype}, rounded at every term; sum into a container of {} and cast that",
+                    dtype.accumulator()
+                )));
+            }
             reductions.push(Reduction { statement, combine, level, again, variable });
         }
         Ok(reductions)

@@ -15,6 +15,9 @@ const KEPT: i64 = 1 << 20;
 /// Panels that are packed as one step before the first point.
 const PORTION: i64 = 4;
 
+/// C texts of a packed operand, of its columns, and of the first column to multiply by.
+type Operand = (String, String, String);
+
 /// An operand that is packed once for all points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
@@ -230,7 +233,7 @@ impl Printer<'_> {
         width: i64,
         [b_step, b_column, k]: [&str; 3],
         bytes: usize,
-    ) -> Result<Option<((String, String, String), String)>, KernelError> {
+    ) -> Result<Option<(Operand, String)>, KernelError> {
         let (Some(columns), Some(steps)) = (columns, steps) else { return Ok(None) };
         if !self.is_given(&b.data) || steps.ragged {
             return Ok(None);

@@ -34,10 +34,10 @@ pub struct StreamRow {
 const PIECE: usize = 128;
 /// Lanes of a mask up to which they are made at once for the whole loop: a call for each piece costs more than it hides.
 const MASKED: i64 = 1024;
-/// Elements of f32 in a cache line.
-const LINE: usize = 16;
-/// How many elements ahead a row is fetched: the time to memory, and a page, which the processor's own prefetching stops at.
-const AHEAD: usize = 1024;
+/// Bytes in a cache line.
+const LINE: usize = 64;
+/// How many bytes ahead a row is fetched: the time to memory, and a page, which the processor's own prefetching stops at.
+const AHEAD: usize = 4096;
 
 /// Operations that a function counts as.
 const FUNCTION: usize = 16;
@@ -142,7 +142,7 @@ impl Printer<'_> {
     /// Whether vectors run along a contiguous row of this element in memory.
     fn is_row(&self, element: &Element, last: &Loop) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
-        let heap = matches!(tensor.space, Space::Heap { .. }) && tensor.dtype == Dtype::F32;
+        let heap = matches!(tensor.space, Space::Heap { .. }) && matches!(tensor.dtype, Dtype::F32 | Dtype::Bf16);
         Ok(heap && last.tag == Tag::Vector && self.contiguous(element, last)?)
     }
 
@@ -178,9 +178,10 @@ impl Printer<'_> {
             if !self.streams(&statement.write, last, group)? {
                 continue;
             }
-            let Some(kind) = c_type(self.tensor(&statement.write.data)?.dtype) else { continue };
+            let dtype = self.tensor(&statement.write.data)?.dtype;
+            let Some(kind) = c_type(dtype) else { continue };
             let (room, to, out) = (self.fresh("row"), self.fresh("to"), self.fresh("out"));
-            self.scratch.insert(room.clone(), (kind, most.min(PIECE) * 4));
+            self.scratch.insert(room.clone(), (kind, most.min(PIECE) * dtype.bytes(1) as usize));
             let place = self.row_start(&statement.write, last)?;
             self.line(depth, format!("{kind} *const {to} = {place};"));
             rows.push(StreamRow { element: statement.write.clone(), place: format!("{out}[{at} - piece]"), room, to, out, kind });
@@ -188,9 +189,9 @@ impl Printer<'_> {
         let step = format!("step = host->streams ? {PIECE} : {count}");
         self.line(depth, format!("for (int64_t piece = 0, {step}; piece < {count}; piece += step) {{"));
         self.line(depth + 1, format!("const int64_t end = min_of(piece + step, {count});"));
-        for (row, ahead) in self.fetched(group, last)? {
-            let ahead = if ahead == 0 { String::new() } else { format!(" + {ahead}") };
-            let lines = format!("for (int64_t line = piece; line < end; line += {LINE})");
+        for (row, ahead, bytes) in self.fetched(group, last)? {
+            let ahead = if ahead == 0 { String::new() } else { format!(" + {}", ahead / bytes) };
+            let lines = format!("for (int64_t line = piece; line < end; line += {})", LINE / bytes);
             self.line(depth + 1, format!("if (host->streams) {lines} __builtin_prefetch({row}{ahead} + line);"));
         }
         for StreamRow { room, to, out, kind, .. } in &rows {
@@ -208,18 +209,19 @@ impl Printer<'_> {
         Ok(format!("{} + {place}", self.identifier(&element.data)))
     }
 
-    /// Rows to fetch from memory while this group computes, and how many elements ahead of the current one.
+    /// Rows to fetch from memory while this group computes, how many bytes ahead of the current one, and the bytes of an
+    /// element.
     ///
     /// A group alone reads on along its row. Of several groups the first reads a row from memory and the others find it in the
     /// cache: the one that computes most fetches the row of the next point meanwhile.
-    fn fetched(&mut self, group: &Group, last: &Loop) -> Result<Vec<(String, usize)>, KernelError> {
+    fn fetched(&mut self, group: &Group, last: &Loop) -> Result<Vec<(String, usize, usize)>, KernelError> {
         let nest = self.nest;
         let next = nest.outer.last().filter(|l| l.tag == Tag::Core).map(|l| &l.index);
         let alone = nest.groups.len() == 1;
         let same_rows = |g: &&Group| g.loops.last().is_some_and(|l| l.index == last.index && l.tag == Tag::Vector);
         let most = nest.groups.iter().filter(same_rows).map(weight).max();
         let chosen = nest.groups.iter().filter(same_rows).find(|g| Some(weight(g)) == most);
-        let mut found: Vec<(&str, (String, usize))> = Vec::new();
+        let mut found: Vec<(&str, (String, usize, usize))> = Vec::new();
         if chosen.is_none_or(|g| !std::ptr::eq(g, group)) {
             return Ok(vec![]);
         }
@@ -232,13 +234,14 @@ impl Printer<'_> {
             if written || !here || found.iter().any(|(data, _)| *data == element.data) || !self.is_row(element, last)? {
                 continue;
             }
+            let bytes = self.tensor(&element.data)?.dtype.bytes(1) as usize;
             // What is the same at every point stays in the cache.
             if alone && nest.outer.iter().any(|l| l.index != last.index && uses(&l.index)) {
-                found.push((&element.data, (self.row_start(element, last)?, AHEAD)));
+                found.push((&element.data, (self.row_start(element, last)?, AHEAD, bytes)));
             } else if let Some(index) = next.filter(|index| !alone && uses(index)) {
                 let after = BTreeMap::from([(index.clone(), Expr::sym(index) + Expr::Int(1))]);
                 let subscripts = element.subscripts.iter().map(|e| e.substitute(&after)).collect();
-                found.push((&element.data, (self.row_start(&Element { subscripts, ..element.clone() }, last)?, 0)));
+                found.push((&element.data, (self.row_start(&Element { subscripts, ..element.clone() }, last)?, 0, bytes)));
             }
         }
         Ok(found.into_iter().map(|(_, row)| row).collect())

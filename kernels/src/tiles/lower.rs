@@ -39,6 +39,9 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         value: value.into(),
         allowed: allowed.into(),
     };
+    if let Some(narrow) = spec.arguments().into_iter().find(|a| a.dtype != a.dtype.accumulator()) {
+        return Err(unsupported(spec, format!("tiles hold f32 and f64 only, and `{}` is {}", narrow.data, narrow.dtype)));
+    }
     let mut flattened = statements(spec, true)?;
     let private = match config.knobs.get("reduce") {
         None | Some("sequential") => false,

@@ -1,9 +1,9 @@
 //! `memlet compare`: a plan beside PyTorch and JAX.
 
 use super::device;
+use crate::compare::model::stored;
 use crate::compare::worker::write_scripts;
 use crate::compare::{CompareError, Model, Ours, Report, Setup, StepTime, Variant, compare, contenders};
-use crate::load::load;
 use crate::pipeline::PipelineError;
 use crate::pipeline::execute::Execution;
 use crate::pipeline::plan::Plan;
@@ -12,7 +12,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use kernels::device::cpu::Pool;
 use sdfg::interpret::Tensors;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -28,7 +28,8 @@ pub struct CompareArgs {
     /// The Python of an environment that has JAX
     #[arg(long, value_name = "PYTHON")]
     jax: Option<PathBuf>,
-    /// Whom to time; PyTorch's with float32 products in highest and in medium precision
+    /// Whom to time; PyTorch's with float32 products in highest and in medium precision; of a plan stored in bf16, under
+    /// autocast
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Variant::ALL)]
     variants: Vec<Variant>,
     /// Threads for everyone; by default those of the plan
@@ -43,6 +44,9 @@ pub struct CompareArgs {
     /// Time with every element kept
     #[arg(long)]
     no_dropout: bool,
+    /// Also compare everyone's results with the f64 oracle's, which takes its time
+    #[arg(long)]
+    accuracy: bool,
     /// Print JSON with all samples
     #[arg(long)]
     json: bool,
@@ -90,14 +94,13 @@ impl CompareArgs {
     }
 
     fn report(&self) -> Result<Report, CompareError> {
-        let contenders = contenders(&self.variants, self.torch.as_ref(), self.jax.as_ref());
-        if contenders.is_empty() {
+        if self.torch.is_none() && self.jax.is_none() {
             return Err(CompareError::NoPeer);
         }
         let plan = Plan::read(&self.plan)?;
-        let overrides: Vec<(String, i64)> = plan.overrides.iter().map(|(dim, size)| (dim.clone(), *size)).collect();
-        let recipe = load(Path::new(&plan.recipe), &overrides).map_err(PipelineError::from)?;
+        let recipe = plan.recipe()?;
         let model = Model::of(&recipe)?;
+        let contenders = contenders(&self.variants, stored(&recipe.program), self.torch.as_ref(), self.jax.as_ref());
         let threads = self.threads.unwrap_or(plan.threads).max(1);
         let tensors = drawn(&plan.chosen.program, self.seed)?;
         let (pool, toolchain) = device(threads)?;
@@ -113,6 +116,7 @@ impl CompareArgs {
             threads,
             rounds: self.rounds,
             dropout: model.has_dropout() && !self.no_dropout,
+            accuracy: self.accuracy,
             folder: folder.path(),
         };
         // A spinner that ticked by itself would compute beside the measurements.

@@ -1,6 +1,5 @@
 //! `memlet explain`: why a layout, a configuration or a fusion is as it is.
 
-use crate::load::load;
 use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Plan;
 use crate::pipeline::programs::{Variant, programs};
@@ -125,8 +124,7 @@ impl ExplainArgs {
 
     /// The plan's program with its refused fusions, derived again from the recipe.
     fn variant(&self, plan: &Plan) -> Result<Variant, PipelineError> {
-        let sizes: Vec<(String, i64)> = plan.overrides.clone().into_iter().collect();
-        let programs = programs(&load(Path::new(&plan.recipe), &sizes)?, false)?;
+        let programs = programs(&plan.recipe()?, false)?;
         let found = programs.variants.into_iter().find(|v| v.program == plan.chosen.program);
         found.ok_or_else(|| self.fault(format!("`{}` has changed since the plan was made; optimize again", plan.recipe)))
     }

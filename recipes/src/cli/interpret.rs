@@ -4,6 +4,7 @@ use super::RecipeArgs;
 use super::tensors::TensorArgs;
 use crate::pipeline::{PipelineError, programs, tensors};
 use clap::Args;
+use sdfg::Dtype;
 use sdfg::interpret::interpret;
 
 #[derive(Args)]
@@ -24,7 +25,8 @@ impl InterpretArgs {
         let wanted: Vec<String> = tensors::results(&program).iter().map(|c| c.name.clone()).collect();
         all.retain(|name, _| wanted.contains(name));
         if let Some(path) = &self.tensors.outputs {
-            tensors::write(path, &all, &program)?;
+            // The oracle rounds nothing: what it found is written in the accumulator's type, not in the storage's.
+            tensors::write_as(path, &all, &|name| program.containers.get(name).map_or(Dtype::F32, |c| c.dtype.accumulator()))?;
         }
         let norms = all.iter().map(|(name, tensor)| (name, tensor.shape(), tensor.iter().map(|v| v * v).sum::<f64>().sqrt()));
         if self.json {

@@ -14,12 +14,13 @@ mod sweep;
 mod tensors;
 mod verify_selection;
 
-use crate::load::{Recipe, load};
+use crate::load::{Recipe, load_as};
 use crate::pipeline::PipelineError;
 use bench::table::{Align, Cell, Table};
 use clap::{Args, Parser, Subcommand};
 use kernels::Toolchain;
 use kernels::device::cpu::Pool;
+use sdfg::Dtype;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -70,11 +71,14 @@ pub struct RecipeArgs {
     /// Override a size, e.g. --set b=96
     #[arg(long = "set", value_name = "DIM=N", value_parser = size)]
     pub sizes: Vec<(String, i64)>,
+    /// Store in another type than the recipe's `dtype`: f64, f32, bf16 or f16; sums, statistics and parameters in f32 at least
+    #[arg(long, value_name = "TYPE", value_parser = floating)]
+    pub dtype: Option<Dtype>,
 }
 
 impl RecipeArgs {
     pub fn load(&self) -> Result<Recipe, PipelineError> {
-        Ok(load(&self.recipe, &self.sizes)?)
+        Ok(load_as(&self.recipe, &self.sizes, self.dtype)?)
     }
 }
 
@@ -82,6 +86,11 @@ fn size(text: &str) -> Result<(String, i64), String> {
     let (dim, value) = text.split_once('=').ok_or("write DIM=N, e.g. b=96")?;
     let value = value.trim().parse().map_err(|_| format!("`{value}` is no whole number"))?;
     Ok((dim.trim().to_string(), value))
+}
+
+fn floating(text: &str) -> Result<Dtype, String> {
+    let found = Dtype::from_name(text).filter(|d| d.is_floating());
+    found.ok_or_else(|| format!("`{text}` is no floating type; write f64, f32, bf16 or f16"))
 }
 
 /// `90s`, `3m`, `2h`, or seconds.
@@ -103,8 +112,9 @@ fn device(threads: usize) -> Result<(Pool, Toolchain), PipelineError> {
 }
 
 /// Where results of a recipe go unless told otherwise.
-fn default_out(recipe: &Recipe) -> PathBuf {
-    Path::new("target").join("memlet").join(&recipe.program.name)
+fn default_out(recipe: &Recipe, args: &RecipeArgs) -> PathBuf {
+    let own = args.dtype.map(|dtype| format!("-{dtype}")).unwrap_or_default();
+    Path::new("target").join("memlet").join(format!("{}{own}", recipe.program.name))
 }
 
 /// A table whose first column is words and whose others are numbers.

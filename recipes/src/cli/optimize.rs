@@ -193,7 +193,7 @@ impl OptimizeArgs {
         let overrides = self.measure.recipe.sizes.iter().cloned().collect();
         let plan = plan(
             &self.measure.recipe.recipe.display().to_string(),
-            overrides,
+            (overrides, self.measure.recipe.dtype),
             candidates[winner].clone(),
             baselines,
             session.pool.workers(),

@@ -4,6 +4,7 @@ use super::device;
 use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
+use crate::pipeline::accuracy::{self, accuracy, oracle};
 use crate::pipeline::execute::Execution;
 use crate::pipeline::optimize::time_whole;
 use crate::pipeline::plan::Plan;
@@ -28,6 +29,9 @@ pub struct RunArgs {
     /// Time for timing
     #[arg(long, value_parser = super::duration, default_value = "5s")]
     timing: Duration,
+    /// Also compare every output and gradient with the f64 oracle at full size, which takes its time
+    #[arg(long)]
+    accuracy: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -39,12 +43,19 @@ impl RunArgs {
         let (pool, toolchain) = device(self.threads)?;
         let program = &plan.chosen.program;
         let given = self.tensors.given(program)?;
-        if let Some(path) = &self.tensors.outputs {
+        let mut errors = None;
+        if self.tensors.outputs.is_some() || self.accuracy {
             let mut execution = Execution::new(program, &plan.chosen.configuration, &toolchain)?;
             execution.load(&given)?;
             let run = self.tensors.run();
             execution.step(&pool, run.seed, run.step, run.dropout)?;
-            tensors::write(path, &execution.results()?, program)?;
+            let results = execution.results()?;
+            if let Some(path) = &self.tensors.outputs {
+                tensors::write(path, &results, program)?;
+            }
+            if self.accuracy {
+                errors = Some(accuracy(&results, &oracle(&plan.recipe()?, &given, &run)?));
+            }
         }
         let mut candidates = vec![plan.chosen.clone()];
         if self.baselines {
@@ -68,6 +79,9 @@ impl RunArgs {
                 })
                 .collect();
             let mut object = rows.first().cloned().unwrap_or_default();
+            if let Some(errors) = errors {
+                object["accuracy"] = serde_json::to_value(errors).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            }
             object["threads"] = pool.workers().into();
             object["baselines"] = rows[1..].to_vec().into();
             println!("{object}");
@@ -86,6 +100,10 @@ impl RunArgs {
             ]));
         }
         print!("{}", rows.text(bench::table::colour()));
+        if let Some(errors) = errors {
+            println!("\nErrors against the f64 oracle, relative to each tensor:");
+            print!("{}", accuracy::table(&[("plan", errors)]).text(bench::table::colour()));
+        }
         Ok(())
     }
 }

@@ -84,7 +84,7 @@ impl MeasureArgs {
         let recipe = self.recipe.load()?;
         let programs = programs(&recipe, self.verify_each)?;
         let (pool, toolchain) = device(self.threads)?;
-        let out = self.out.clone().unwrap_or_else(|| default_out(&recipe));
+        let out = self.out.clone().unwrap_or_else(|| default_out(&recipe, &self.recipe));
         std::fs::create_dir_all(&out).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })?;
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;

@@ -1,5 +1,6 @@
 //! Who may take part: variants of other frameworks, and what starts each.
 
+use sdfg::Dtype;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -40,12 +41,14 @@ impl Variant {
     }
 }
 
-/// PyTorch's `float32_matmul_precision`: `medium` allows products of bf16, and other libraries even where it uses none.
+/// How a peer multiplies. PyTorch's `float32_matmul_precision` for f32: `medium` allows products of bf16, and other libraries
+/// even where it uses none. For a recipe stored in bf16, PyTorch's autocast and JAX's casts to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
     Highest,
     Medium,
+    Bf16,
 }
 
 impl Precision {
@@ -53,6 +56,7 @@ impl Precision {
         match self {
             Precision::Highest => "highest",
             Precision::Medium => "medium",
+            Precision::Bf16 => "bf16",
         }
     }
 }
@@ -78,18 +82,21 @@ impl Contender {
         if self.variant.is_torch() {
             vec!["torch_worker.py".into(), threads, variant, self.precision.name().into()]
         } else {
-            vec!["jax_worker.py".into(), threads, variant]
+            vec!["jax_worker.py".into(), threads, variant, self.precision.name().into()]
         }
     }
 }
 
-/// The contenders of `variants` for which a Python is named: PyTorch's in both precisions.
-pub fn contenders(variants: &[Variant], torch: Option<&PathBuf>, jax: Option<&PathBuf>) -> Vec<Contender> {
+/// The contenders of `variants` for which a Python is named: PyTorch's in both precisions of f32; all in bf16 where the
+/// recipe is stored so.
+pub fn contenders(variants: &[Variant], dtype: Dtype, torch: Option<&PathBuf>, jax: Option<&PathBuf>) -> Vec<Contender> {
     let mut found = Vec::new();
     for variant in variants {
-        let (python, precisions) = match variant.is_torch() {
-            true => (torch, [Precision::Highest, Precision::Medium].as_slice()),
-            false => (jax, [Precision::Highest].as_slice()),
+        let python = if variant.is_torch() { torch } else { jax };
+        let precisions = match dtype {
+            Dtype::Bf16 => [Precision::Bf16].as_slice(),
+            _ if variant.is_torch() => &[Precision::Highest, Precision::Medium],
+            _ => &[Precision::Highest],
         };
         let Some(python) = python else { continue };
         found.extend(precisions.iter().map(|p| Contender { variant: *variant, precision: *p, python: python.clone() }));
@@ -104,9 +111,11 @@ mod tests {
     #[test]
     fn only_frameworks_with_a_python_take_part() {
         let python = PathBuf::from("python3");
-        let names = |torch, jax| contenders(&Variant::ALL, torch, jax).iter().map(Contender::name).collect::<Vec<_>>();
+        let names = |torch, jax| contenders(&Variant::ALL, Dtype::F32, torch, jax).iter().map(Contender::name).collect::<Vec<_>>();
         assert_eq!(names(None, Some(&python)), ["jax, highest", "jax-rbg, highest"]);
         assert_eq!(names(Some(&python), None).len(), 8);
         assert!(names(None, None).is_empty());
+        let narrow = contenders(&Variant::ALL, Dtype::Bf16, Some(&python), Some(&python));
+        assert!(narrow.len() == 6 && narrow.iter().all(|c| c.precision == Precision::Bf16));
     }
 }

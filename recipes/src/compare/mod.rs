@@ -24,10 +24,11 @@ pub use report::{Outcome, Report, Row};
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
+use crate::pipeline::accuracy::{Accuracy, accuracy, oracle};
 use check::{Bound, Check, finite, read_results};
 use race::{Runner, race};
 use sdfg::Sdfg;
-use sdfg::interpret::Tensors;
+use sdfg::interpret::{Run, Tensors};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -112,6 +113,8 @@ pub struct Setup<'a> {
     pub rounds: usize,
     /// Time with the recipe's dropout, or without any.
     pub dropout: bool,
+    /// Also compare everyone's results with the f64 oracle's.
+    pub accuracy: bool,
     /// An absolute path: holds the workers' scripts and takes tensors and logs.
     pub folder: &'a Path,
 }
@@ -134,12 +137,20 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     ours.step(false)?;
     let want = ours.results()?;
     finite(&want)?;
+    let truth = if setup.accuracy {
+        progress("computing the oracle's results");
+        let run = Run { seed: setup.seed, step: 0, dropout: false };
+        Some(oracle(setup.recipe, setup.tensors, &run)?)
+    } else {
+        None
+    };
     if setup.dropout {
         ours.step(true)?;
         finite(&ours.results()?)?;
     }
     let given = setup.folder.join("given.safetensors");
-    crate::pipeline::tensors::write(&given, setup.tensors, program)?;
+    // NumPy, which the workers read it with, has no bf16.
+    crate::pipeline::tensors::write_as(&given, setup.tensors, &|_| sdfg::Dtype::F32)?;
     let request = serde_json::to_value(&model).map_err(|e| PipelineError::Internal(e.to_string()))?;
     progress("measuring how PyTorch's threads wait best");
     let probe = probe(setup, &request, &given)?;
@@ -148,13 +159,13 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     let mut admitted: Vec<(usize, Admitted)> = Vec::new();
     for contender in setup.contenders {
         progress(&format!("checking {}", contender.name()));
-        match admit(setup, contender, &request, &given, &want, &bound, probe.chosen) {
+        match admit(setup, contender, &request, &given, (&want, truth.as_ref()), &bound, probe.chosen) {
             Ok(admission) if admission.check.passes() => {
                 admitted.push((rows.len(), admission));
                 rows.push(None);
             }
-            Ok(Admitted { versions, first_s, check, .. }) => {
-                rows.push(Some(Row::new(contender, versions, Some(first_s), Outcome::Mismatch { check })));
+            Ok(Admitted { versions, first_s, check, accuracy, .. }) => {
+                rows.push(Some(Row { accuracy, ..Row::new(contender, versions, Some(first_s), Outcome::Mismatch { check }) }));
             }
             // A Python that cannot be run was named wrongly: nothing else is worth waiting for.
             Err(error @ CompareError::Start { .. }) => return Err(error),
@@ -163,19 +174,21 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     }
     let mut runners = Vec::new();
     let mut facts = Vec::new();
-    for (place, Admitted { runner, versions, first_s, check }) in admitted {
+    for (place, Admitted { runner, versions, first_s, check, accuracy }) in admitted {
         runners.push(runner);
-        facts.push((place, versions, first_s, check));
+        facts.push((place, versions, first_s, check, accuracy));
     }
     let besides = race(ours, &mut runners, setup.rounds, setup.dropout, progress)?;
-    for (runner, (place, versions, first_s, check)) in runners.iter().zip(facts) {
+    for (runner, (place, versions, first_s, check, accuracy)) in runners.iter().zip(facts) {
         if let Some(row) = rows.get_mut(place) {
-            *row = Some(Row::new(&runner.contender, versions, Some(first_s), report::outcome(runner, check)?));
+            *row = Some(Row { accuracy, ..Row::new(&runner.contender, versions, Some(first_s), report::outcome(runner, check)?) });
         }
     }
     let report = Report {
         recipe: program.name.clone(),
         model,
+        dtype: model::stored(program),
+        accuracy: truth.as_ref().map(|truth| accuracy(&want, truth)),
         machine: bench::machine::Machine::here().line(),
         threads: setup.threads,
         rounds: setup.rounds,
@@ -195,6 +208,7 @@ struct Admitted {
     versions: Value,
     first_s: f64,
     check: Check,
+    accuracy: Option<Vec<Accuracy>>,
 }
 
 /// Starts a contender, compares its results with ours and, if it is to be timed with dropout, runs it once so.
@@ -203,7 +217,7 @@ fn admit(
     contender: &Contender,
     model: &Value,
     given: &Path,
-    want: &Tensors,
+    (want, truth): (&Tensors, Option<&Tensors>),
     bound: &Bound,
     wait: Wait,
 ) -> Result<Admitted, CompareError> {
@@ -212,14 +226,16 @@ fn admit(
     let versions = worker.load(model, given)?;
     let file = setup.folder.join("results.safetensors");
     let mut checked = worker.check(false, &file)?;
-    let check = bound.check(want, &read_results(&file)?, contender.precision);
+    let results = read_results(&file)?;
+    let check = bound.check(want, &results, contender.precision);
+    let errors = truth.map(|truth| accuracy(&results, truth));
     if check.passes() && setup.dropout {
         checked = worker.check(true, &file)?;
         if !checked.finite {
             return Err(CompareError::PeerNotFinite { contender: name });
         }
     }
-    Ok(Admitted { runner: Runner::new(contender.clone(), worker), versions, first_s: checked.first_s, check })
+    Ok(Admitted { runner: Runner::new(contender.clone(), worker), versions, first_s: checked.first_s, check, accuracy: errors })
 }
 
 /// Names and shapes of what a program is given, for comparison.

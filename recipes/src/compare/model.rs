@@ -4,7 +4,7 @@
 //! epsilons of its normalizations. So a peer never computes something else than what it is compared with.
 
 use super::CompareError;
-use crate::load::{Recipe, load_str};
+use crate::load::{Recipe, load_str_as};
 use sdfg::{Dtype, Op, Operation, Scalar, Sdfg, Unit};
 use serde::Serialize;
 
@@ -69,15 +69,21 @@ impl Model {
         if recipe.train.as_ref().and_then(|t| t.upstream.as_deref()) != Some("y") {
             return Err(refuse("it has no `train: {upstream: y}`"));
         }
-        if program.containers.values().any(|c| c.dtype != Dtype::F32) {
-            return Err(refuse("its dtype is not f32"));
+        let dtype = stored(program);
+        if !matches!(dtype, Dtype::F32 | Dtype::Bf16) {
+            return Err(refuse("its dtype is neither f32 nor bf16"));
         }
         let (own, own_choices) = neutral(program);
         for (_, text, family) in KNOWN {
-            let shipped = rescaled(text, program)?;
+            let shipped = rescaled(text, dtype, program)?;
             let (operations, choices) = neutral(&shipped);
             let boundary = |p: &Sdfg| super::given_shapes(p);
-            if operations != own || choices.shape() != own_choices.shape() || boundary(&shipped) != boundary(program) {
+            let types = |p: &Sdfg| p.containers.values().map(|c| c.dtype).collect::<Vec<_>>();
+            if operations != own
+                || types(&shipped) != types(program)
+                || choices.shape() != own_choices.shape()
+                || boundary(&shipped) != boundary(program)
+            {
                 continue;
             }
             let size = |dim: &str| program.size_of(dim).eval(&program.sizes).map(|n| n as usize).map_err(|_| refuse("a size is not bound"));
@@ -102,9 +108,16 @@ pub fn known() -> String {
     KNOWN.map(|(name, _, _)| format!("{name}.yaml")).join(", ")
 }
 
-/// A shipped recipe at the sizes of `program`.
-fn rescaled(text: &str, program: &Sdfg) -> Result<Sdfg, CompareError> {
-    let load = |overrides: &[(String, i64)]| load_str("shipped recipe", text, overrides).map_err(crate::pipeline::PipelineError::from);
+/// What a recipe that the peers know stores its activations in: all of them alike.
+pub fn stored(program: &Sdfg) -> Dtype {
+    program.containers.values().find(|c| c.role == sdfg::Role::Input).map_or(Dtype::F32, |c| c.dtype)
+}
+
+/// A shipped recipe at the sizes of `program`, stored in `dtype`.
+fn rescaled(text: &str, dtype: Dtype, program: &Sdfg) -> Result<Sdfg, CompareError> {
+    let load = |overrides: &[(String, i64)]| {
+        load_str_as("shipped recipe", text, overrides, Some(dtype)).map_err(crate::pipeline::PipelineError::from)
+    };
     let shipped = load(&[])?.program;
     // A dim that names another's size (`k: j`) takes no override of its own.
     let own = shipped.dims.iter().filter(|(dim, size)| shipped.dims.values().position(|s| s == *size) == shipped.dims.get_index_of(*dim));
@@ -162,7 +175,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str, overrides: &[(String, i64)]) -> Result<Model, CompareError> {
-        Model::of(&load_str("test.yaml", text, overrides).unwrap())
+        Model::of(&load_str_as("test.yaml", text, overrides, None).unwrap())
     }
 
     fn text(name: &str) -> &'static str {
@@ -174,6 +187,7 @@ mod tests {
         for (name, text, _) in KNOWN {
             assert!(of(text, &[]).is_ok(), "{name}");
             assert!(of(text, &[("b".into(), 3), ("j".into(), 7)]).is_ok(), "{name}");
+            assert!(of(&text.replace("dtype: f32", "dtype: bf16"), &[]).is_ok(), "{name}");
         }
         let rates = Rates { attention: 0.1, attended: 0.1, hidden: 0.1, fed: 0.1 };
         let known = of(text("bert-base-encoder"), &[]).unwrap();

@@ -8,8 +8,10 @@ use super::model::Model;
 use super::race::Runner;
 use super::wait::Probe;
 use super::worker::PeerStep;
+use crate::pipeline::accuracy::{Accuracy, table};
 use bench::stats::{Ratio, Samples, StatsError, paired_ratio};
 use bench::table::{Align, Cell, Table};
+use sdfg::Dtype;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -56,13 +58,16 @@ pub struct Row {
     pub versions: Value,
     /// The first step, compilation included; not timed otherwise.
     pub first_s: Option<f64>,
+    /// Against the f64 oracle, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<Vec<Accuracy>>,
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
 impl Row {
     pub fn new(contender: &Contender, versions: Value, first_s: Option<f64>, outcome: Outcome) -> Row {
-        Row { variant: contender.variant.name(), precision: contender.precision.name(), versions, first_s, outcome }
+        Row { variant: contender.variant.name(), precision: contender.precision.name(), versions, first_s, accuracy: None, outcome }
     }
 
     fn ratio(&self) -> Option<&Ratio> {
@@ -78,6 +83,11 @@ impl Row {
 pub struct Report {
     pub recipe: String,
     pub model: Model,
+    /// What activations are stored in.
+    pub dtype: Dtype,
+    /// Ours against the f64 oracle, dropout off, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<Vec<Accuracy>>,
     pub machine: String,
     pub threads: usize,
     pub rounds: usize,
@@ -143,7 +153,8 @@ impl Report {
             "{}: {}, {} threads, {} rounds, {dropout}, seed {}\n\n",
             self.recipe, self.machine, self.threads, self.rounds, self.seed
         );
-        out += &self.table().text(colour);
+        out += &self.times().text(colour);
+        out += &self.errors(colour);
         if let Some((row, ratio)) = self.best() {
             out += &format!(
                 "\nThe best peer is {}, {}: its time ÷ ours is {:.3} (95%: {:.3} to {:.3}).\n",
@@ -168,7 +179,31 @@ impl Report {
         out
     }
 
-    fn table(&self) -> Table {
+    /// Errors against the oracle: all of ours and of the first peer, and how ours compare with everyone's.
+    fn errors(&self, colour: bool) -> String {
+        let Some(ours) = &self.accuracy else { return String::new() };
+        let peers: Vec<(&Row, &Vec<Accuracy>)> = self.rows.iter().filter_map(|r| Some((r, r.accuracy.as_ref()?))).collect();
+        let mut columns = vec![("ours", ours.clone())];
+        columns.extend(peers.first().map(|(row, errors)| (row.variant, (*errors).clone())));
+        let mut out = format!("\nErrors against the f64 oracle, dropout off:\n{}", table(&columns).text(colour));
+        for (row, theirs) in peers {
+            let mean = |of: fn(&Accuracy) -> f64| {
+                let ratios = ours.iter().zip(theirs).filter(|(a, b)| of(a) > 0.0 && of(b) > 0.0).map(|(a, b)| (of(a) / of(b)).ln());
+                let (count, sum) = ratios.fold((0, 0.0), |(n, sum), ratio| (n + 1, sum + ratio));
+                (sum / f64::from(count.max(1))).exp()
+            };
+            out += &format!(
+                "Our errors ÷ those of {}, {}, geometric means: largest {:.2}, norm {:.2}\n",
+                row.variant,
+                row.precision,
+                mean(|a| a.largest),
+                mean(|a| a.norm)
+            );
+        }
+        out
+    }
+
+    fn times(&self) -> Table {
         let mut table = Table::new(&[
             ("variant", "", Align::Left),
             ("precision", "", Align::Left),
@@ -183,7 +218,7 @@ impl Report {
         ]);
         let times = |m: &Medians| [m.forward_ms, m.backward_ms, m.step_ms].map(|t| Cell::number(t, 2));
         if let Some(ours) = &self.ours {
-            let mut cells = vec![Cell::text("ours").strong(true), Cell::text("f32")];
+            let mut cells = vec![Cell::text("ours").strong(true), Cell::text(self.dtype.name())];
             cells.extend(times(ours));
             cells.extend([Cell::number(1.0, 3), Cell::text(""), Cell::maybe(self.ours_others, 2)]);
             table.row(cells);

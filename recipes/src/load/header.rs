@@ -3,6 +3,7 @@
 use super::names::{nearest, refusal};
 use super::problem::{Place, Problem, Problems};
 use super::sizes;
+use super::storage;
 use super::yaml::{Name, Node, Value};
 use indexmap::IndexMap;
 use sdfg::{Bindings, Dtype, Expr, Role};
@@ -52,7 +53,7 @@ pub struct Header {
 }
 
 impl Header {
-    pub fn read(root: &Node, overrides: &[(String, i64)], problems: &mut Problems) -> Header {
+    pub fn read(root: &Node, overrides: &[(String, i64)], stored: Option<Dtype>, problems: &mut Problems) -> Header {
         let mut header = Header {
             model: String::new(),
             about: String::new(),
@@ -98,6 +99,7 @@ impl Header {
         {
             header.dtype = dtype;
         }
+        header.dtype = stored.unwrap_or(header.dtype);
         if let Some(node) = find("dims") {
             let entries = declarations(node, "`dims`", problems);
             (header.dims, header.sizes) = sizes::read(node.place, entries, overrides, problems);
@@ -142,7 +144,8 @@ impl Header {
                 continue;
             }
             let before = problems.failures();
-            let mut tensor = Tensor { place: name.place, dims: Vec::new(), dtype: self.dtype, role, grad: true, sound: true };
+            let own = storage::declared(self.dtype, role);
+            let mut tensor = Tensor { place: name.place, dims: Vec::new(), dtype: own, role, grad: true, sound: true };
             let what = format!("the tensor `{}`", name.text);
             match &value.value {
                 Value::List(_) => tensor.dims = self.axes(&name.text, value, &what, problems),
@@ -150,7 +153,7 @@ impl Header {
                     for (key, value) in options {
                         match (key.text.as_str(), &value.value) {
                             ("dims", _) => tensor.dims = self.axes(&name.text, value, &what, problems),
-                            ("dtype", _) => tensor.dtype = dtype(value, problems).unwrap_or(self.dtype),
+                            ("dtype", _) => tensor.dtype = dtype(value, problems).unwrap_or(own),
                             ("grad", Value::Bool(grad)) => tensor.grad = *grad,
                             ("grad", _) => wrong(problems, value.place, "`grad`", "true or false"),
                             (unknown, _) => {

@@ -14,6 +14,7 @@ mod resolve;
 mod sizes;
 mod source;
 mod steps;
+mod storage;
 mod value;
 mod yaml;
 
@@ -23,7 +24,7 @@ pub use problem::{Hint, Problem, RecipeError, RecipeErrors};
 use header::Header;
 use names::nearest;
 use problem::{Place, Problems};
-use sdfg::{Container, Role, Sdfg};
+use sdfg::{Container, Dtype, Role, Sdfg};
 use source::Source;
 use std::path::Path;
 use steps::Steps;
@@ -59,6 +60,14 @@ pub fn operator_names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// Everything that is wrong with it. A file of more than [`SIZE_LIMIT`] bytes is not opened.
 pub fn load(path: &Path, overrides: &[(String, i64)]) -> Result<Recipe, RecipeErrors> {
+    load_as(path, overrides, None)
+}
+
+/// As [`load`], with `stored`, if given, in place of the recipe's `dtype`.
+///
+/// # Errors
+/// Those of [`load`].
+pub fn load_as(path: &Path, overrides: &[(String, i64)], stored: Option<Dtype>) -> Result<Recipe, RecipeErrors> {
     let file = path.display().to_string();
     let failed = |problem| {
         let mut problems = Problems::new(&file);
@@ -72,7 +81,7 @@ pub fn load(path: &Path, overrides: &[(String, i64)]) -> Result<Recipe, RecipeEr
         Err(error) => return failed(Problem::Unreadable(error.to_string())),
     }
     match std::fs::read(path).map(String::from_utf8) {
-        Ok(Ok(text)) => load_str(&file, &text, overrides),
+        Ok(Ok(text)) => load_str_as(&file, &text, overrides, stored),
         Ok(Err(_)) => failed(Problem::Unreadable("it is not UTF-8 text".into())),
         Err(error) => failed(Problem::Unreadable(error.to_string())),
     }
@@ -83,6 +92,14 @@ pub fn load(path: &Path, overrides: &[(String, i64)]) -> Result<Recipe, RecipeEr
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load_str(file: &str, text: &str, overrides: &[(String, i64)]) -> Result<Recipe, RecipeErrors> {
+    load_str_as(file, text, overrides, None)
+}
+
+/// As [`load_str`], with `stored`, if given, in place of the recipe's `dtype`.
+///
+/// # Errors
+/// Those of [`load_str`].
+pub fn load_str_as(file: &str, text: &str, overrides: &[(String, i64)], stored: Option<Dtype>) -> Result<Recipe, RecipeErrors> {
     let mut problems = Problems::new(file);
     if text.len() as u64 > SIZE_LIMIT {
         problems.add(Place::START, Problem::TooLarge { bytes: text.len() as u64, limit: SIZE_LIMIT });
@@ -96,12 +113,13 @@ pub fn load_str(file: &str, text: &str, overrides: &[(String, i64)]) -> Result<R
             return Err(problems.into_errors());
         }
     };
-    let mut header = Header::read(&root, overrides, &mut problems);
+    let mut header = Header::read(&root, overrides, stored, &mut problems);
     // Indices cannot be judged without dims.
     if header.dims.is_empty() && !problems.is_empty() {
         return Err(problems.into_errors());
     }
-    let steps = Steps::read(&mut header, &source, &mut problems);
+    let mut steps = Steps::read(&mut header, &source, &mut problems);
+    storage::settle(&header, &mut steps.containers, &mut steps.operations);
     let outputs = outputs(&header, &steps, &mut problems);
     let train = train(&header, &outputs, &mut problems);
     if !problems.is_empty() {

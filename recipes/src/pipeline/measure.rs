@@ -11,7 +11,7 @@ use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret_unit};
 use sdfg::tolerance::{self, Tolerance};
-use sdfg::{Container, Layout, Pass, Sdfg, StateId, Unit};
+use sdfg::{Container, Dtype, Layout, Pass, Sdfg, StateId, Unit};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -155,6 +155,9 @@ struct Expected {
     tolerances: BTreeMap<String, Tolerance>,
 }
 
+/// Element type and bytes of one argument.
+type Room = (Dtype, usize);
+
 /// This machine's cores as the sweep's device.
 pub struct CpuBench<'a> {
     program: &'a Sdfg,
@@ -209,7 +212,8 @@ impl<'a> CpuBench<'a> {
         let mut inputs = Tensors::new();
         for argument in spec.arguments() {
             let shape = spec.shape(&argument.data).map_err(|e| fault(&e))?;
-            let values = sdfg::random::tensor(SEED, &argument.data, shape.iter().product());
+            let mut values = sdfg::random::tensor(SEED, &argument.data, shape.iter().product());
+            values.iter_mut().for_each(|v| *v = argument.dtype.rounded(*v));
             inputs.insert(argument.data.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| fault(&e))?);
         }
         let run = Run { seed: SEED, step: 0, dropout: true };
@@ -227,18 +231,23 @@ impl<'a> CpuBench<'a> {
     }
 
     /// Memory for a kernel at full size, filled with signed numbers.
-    fn memory(&mut self, name: &str, sizes: Vec<usize>) -> Result<Vec<*mut u8>, Fault> {
+    fn memory(&mut self, name: &str, sizes: Vec<Room>) -> Result<Vec<*mut u8>, Fault> {
         let fits = self.arena.as_ref().is_some_and(|(owner, buffers)| {
-            owner == name && buffers.iter().zip(&sizes).all(|(b, s)| b.len() >= *s) && buffers.len() == sizes.len()
+            owner == name && buffers.iter().zip(&sizes).all(|(b, (_, s))| b.len() >= *s) && buffers.len() == sizes.len()
         });
         if !fits {
             self.arena = None;
             let mut buffers = Vec::new();
-            for (n, size) in sizes.iter().enumerate() {
+            for (n, (dtype, size)) in sizes.iter().enumerate() {
                 let mut buffer = Buffer::new(*size).map_err(|e| Fault::Device(e.to_string()))?;
-                // A pattern of 65,536 f32 values is enough: times depend on addresses, not on values (no denormals, no NaN).
-                let pattern: Vec<u8> =
-                    sdfg::random::tensor(SEED, &n.to_string(), 1 << 16).into_iter().flat_map(|v| (v as f32).to_le_bytes()).collect();
+                // A pattern of 65,536 values is enough: times depend on addresses, not on values (no denormals, no NaN).
+                let values = sdfg::random::tensor(SEED, &n.to_string(), 1 << 16).into_iter();
+                let pattern: Vec<u8> = match dtype {
+                    Dtype::F64 => values.flat_map(f64::to_le_bytes).collect(),
+                    Dtype::Bf16 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
+                    Dtype::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
+                    _ => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
+                };
                 for chunk in buffer.as_mut_slice().chunks_mut(pattern.len()) {
                     chunk.copy_from_slice(&pattern[..chunk.len()]);
                 }
@@ -249,13 +258,16 @@ impl<'a> CpuBench<'a> {
         Ok(self.arena.iter_mut().flat_map(|(_, buffers)| buffers.iter_mut().map(Buffer::as_mut_ptr)).collect())
     }
 
-    fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<usize>), Fault> {
+    fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<Room>), Fault> {
         let fault = |e: KernelError| Fault::Configuration(e.to_string());
         if let Some(container) = self.relayouted(name) {
             let shape = self.program.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
             let executable = kernels::relayout(container, &shape, from, to, self.toolchain).map_err(fault)?;
-            return Ok((executable, vec![bytes(container, &shape, from)?, bytes(container, &shape, to)?]));
+            return Ok((
+                executable,
+                vec![(container.dtype, bytes(container, &shape, from)?), (container.dtype, bytes(container, &shape, to)?)],
+            ));
         }
         let spec = &self.kernel(name)?.spec;
         let mut sizes = Vec::new();
@@ -263,7 +275,7 @@ impl<'a> CpuBench<'a> {
             let shape = spec.shape(&argument.data).map_err(fault)?;
             let container = &spec.containers[&argument.data];
             let natural = Layout::natural(container);
-            sizes.push(bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?);
+            sizes.push((container.dtype, bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?));
         }
         Ok((kernels::compile(spec, config, self.toolchain).map_err(fault)?, sizes))
     }
@@ -289,7 +301,8 @@ impl Bench for CpuBench<'_> {
         if let Some(container) = self.relayouted(name) {
             let shape = self.small.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
-            let values = sdfg::random::tensor(SEED, &container.name, shape.iter().product());
+            let mut values = sdfg::random::tensor(SEED, &container.name, shape.iter().product());
+            values.iter_mut().for_each(|v| *v = container.dtype.rounded(*v));
             let want = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| Fault::Configuration(e.to_string()))?;
             let mut input = Buffer::of(container, &shape, from).map_err(fault)?;
             let mut output = Buffer::of(container, &shape, to).map_err(fault)?;

@@ -1,5 +1,6 @@
 //! From a recipe to a measured, verified, reported plan.
 
+pub mod accuracy;
 pub mod counterexample;
 pub mod decide;
 pub mod execute;
@@ -12,6 +13,8 @@ pub mod report;
 pub mod sweep;
 pub mod tensors;
 
+use kernels::KernelError;
+use kernels::contraction::ContractionError;
 use thiserror::Error;
 
 /// What can go wrong, with the exit code that it ends in.
@@ -66,6 +69,8 @@ impl PipelineError {
             | PipelineError::Certificate(_)
             | PipelineError::Refused { .. }
             | PipelineError::Plan { .. } => 2,
+            // No kernel takes these types: the recipe asks for what there is not.
+            PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. })) => 2,
             PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
             PipelineError::Mismatch(_) => 3,
             PipelineError::Kernel(kernels::KernelError::NoCompiler { .. }) => 4,

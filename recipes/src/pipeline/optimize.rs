@@ -4,7 +4,7 @@ use super::execute::{Execution, PeakMemory};
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, Variant, shrunken};
 use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
-use super::{PipelineError, tensors};
+use super::{PipelineError, accuracy, tensors};
 use bench::protocol::{Contender, Protocol, Timing};
 use kernels::device::cpu::Pool;
 use kernels::{KernelSpec, Toolchain};
@@ -196,7 +196,7 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, toolch
     execution.step(pool, 1, 0, true)?;
     let got = execution.results()?;
     let want = interpret(&reference, &tensors, &Run { seed: 1, step: 0, dropout: true })?;
-    compare("the oracle, at small sizes", &program, &got, &want)
+    compare("the oracle, at small sizes", false, &program, &got, &want)
 }
 
 /// Compares two candidates at full size.
@@ -214,7 +214,7 @@ pub fn verify_full(
         execution.results()
     };
     let (want, got) = (results(reference)?, results(candidate)?);
-    compare("the unfused plan, at full size", &candidate.program, &got, &want)
+    compare("the unfused plan, at full size", true, &candidate.program, &got, &want)
 }
 
 /// Whether a kernel decides by comparing computed values, as the derivative of a rectifier does: its results jump where a
@@ -243,10 +243,24 @@ fn distance(got: &ArrayD<f64>, want: &ArrayD<f64>) -> f64 {
     if apart == 0.0 { 0.0 } else { (apart / size).sqrt() }
 }
 
+/// The type that rounds most of all that the program stores.
+fn coarsest(program: &Sdfg) -> Dtype {
+    let stored = program.containers.values().filter(|c| c.storage == sdfg::Storage::Heap).map(|c| c.dtype);
+    stored.max_by(|a, b| a.roundoff().total_cmp(&b.roundoff())).unwrap_or(Dtype::F32)
+}
+
+/// What the Euclidean distance of a whole result may be where storage rounds more than sums do: each of `steps` operators
+/// stores a result with independent errors of at most u, whose deviation is u/√3 at most; both sides round. Single
+/// elements may be off by more, the norm of many hardly: the bound is √3 of their deviations.
+fn norm_bound(dtype: Dtype, steps: u64) -> f64 {
+    dtype.roundoff() * (2.0 * steps as f64).sqrt()
+}
+
 /// Every result against its reference, within the tolerance of the chain of units that it depends on
 /// ([`tolerance::program_tolerances`]). Programs that decide by comparing values are held to [`kink_bound`] where single
-/// elements jumped.
-fn compare(against: &str, program: &Sdfg, got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
+/// elements jumped; those that store in less than they sum in are held to [`norm_bound`] besides, at sizes that are large
+/// enough for it.
+fn compare(against: &str, large: bool, program: &Sdfg, got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
     let fault = |e: tolerance::ToleranceError| PipelineError::Measure(e.to_string());
     let tolerances = tolerance::program_tolerances(program).map_err(fault)?;
     let mut longest = 1u64;
@@ -254,7 +268,10 @@ fn compare(against: &str, program: &Sdfg, got: &Tensors, want: &Tensors) -> Resu
         let own = tolerance::unit_tolerance(program, &unit).map_err(fault)?;
         longest = longest.max(own.values().map(|t| t.length).max().unwrap_or(1));
     }
+    let coarsest = coarsest(program);
     let branches = program.units().iter().any(|(_, _, unit)| compares_values(unit));
+    // Sums round at every term, in the accumulator; storage rounds what they are.
+    let kinks = |dtype: Dtype| f64::max(kink_bound(dtype.accumulator(), longest), kink_bound(dtype, 1));
     let mut ratios = BTreeMap::new();
     for (name, got) in got {
         let Some(want) = want.get(name) else { continue };
@@ -262,9 +279,17 @@ fn compare(against: &str, program: &Sdfg, got: &Tensors, want: &Tensors) -> Resu
         let bound = tolerances.get(name).ok_or_else(missing)?;
         let mut ratio = tolerance::compare(got, want, 1.0, bound).ratio;
         if ratio > 1.0 && branches {
-            ratio = ratio.min(distance(got, want) / kink_bound(bound.dtype, longest));
+            ratio = ratio.min(distance(got, want) / kinks(bound.dtype));
         }
         ratios.insert(name.clone(), if ratio.is_nan() { f64::INFINITY } else { ratio });
+    }
+    if coarsest != coarsest.accumulator() && large {
+        let bound = norm_bound(coarsest, program.units().len() as u64);
+        let bound = if branches { bound.max(kinks(coarsest)) } else { bound };
+        for found in accuracy::accuracy(got, want) {
+            let ratio = found.norm / bound;
+            ratios.entry(found.name).and_modify(|r: &mut f64| *r = f64::max(*r, ratio)).or_insert(ratio);
+        }
     }
     let verification = Verification { against: against.to_string(), ratios };
     if verification.worst() > 1.0 {
@@ -290,14 +315,14 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<Vec<Candidate>, Pipel
 /// Puts a plan together.
 pub fn plan(
     recipe: &str,
-    overrides: BTreeMap<String, i64>,
+    (overrides, dtype): (BTreeMap<String, i64>, Option<Dtype>),
     chosen: Candidate,
     baselines: Vec<Candidate>,
     threads: usize,
     command: String,
 ) -> Plan {
     let device = bench::machine::Machine::here().line();
-    Plan { format: FORMAT, recipe: recipe.to_string(), overrides, device, threads, command, chosen, baselines }
+    Plan { format: FORMAT, recipe: recipe.to_string(), overrides, dtype, device, threads, command, chosen, baselines }
 }
 
 #[cfg(test)]
@@ -315,12 +340,12 @@ mod tests {
             .iter()
             .map(|c| (c.name.clone(), ArrayD::from_shape_fn(IxDyn(&vec![5; c.dims.len()]), |i| 1.0 - 0.3 * i[0] as f64)))
             .collect();
-        assert!(compare("itself", &program, &want, &want)?.worst() == 0.0 && want.len() > 5);
+        assert!(compare("itself", true, &program, &want, &want)?.worst() == 0.0 && want.len() > 5);
         for name in want.keys() {
             for wrong in [1.002, 0.0, -1.0, f64::NAN] {
                 let mut got = want.clone();
                 got.get_mut(name).into_iter().flat_map(|t| t.iter_mut().take(1)).for_each(|v| *v *= wrong);
-                let refused = compare("itself", &program, &got, &want).err().map(|e| e.to_string());
+                let refused = compare("itself", true, &program, &got, &want).err().map(|e| e.to_string());
                 assert!(refused.is_some_and(|why| why.contains(&format!("`{name}`"))), "`{name}` times {wrong} passes");
             }
         }

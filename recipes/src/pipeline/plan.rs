@@ -1,8 +1,9 @@
 //! A plan: program, configuration and where it came from; one JSON file.
 
 use super::PipelineError;
-use sdfg::Sdfg;
+use crate::load::{Recipe, load_as};
 use sdfg::config::Configuration;
+use sdfg::{Dtype, Sdfg};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,6 +28,9 @@ pub struct Plan {
     pub recipe: String,
     /// Sizes that were overridden on the command line.
     pub overrides: BTreeMap<String, i64>,
+    /// The element type that was asked for on the command line, in place of the recipe's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
     pub device: String,
     pub threads: usize,
     /// The command that made it.
@@ -50,6 +54,12 @@ impl Plan {
             return Err(fault(format!("its program is invalid: {first}")));
         }
         Ok(plan)
+    }
+
+    /// The recipe that it was made from, as it was read then; the file may have changed since.
+    pub fn recipe(&self) -> Result<Recipe, PipelineError> {
+        let sizes: Vec<(String, i64)> = self.overrides.iter().map(|(dim, size)| (dim.clone(), *size)).collect();
+        Ok(load_as(Path::new(&self.recipe), &sizes, self.dtype)?)
     }
 
     pub fn write(&self, path: &Path) -> Result<(), PipelineError> {

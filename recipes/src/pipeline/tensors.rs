@@ -23,7 +23,7 @@ pub fn results(program: &Sdfg) -> Vec<&Container> {
     program.containers.values().filter(wanted).collect()
 }
 
-/// Inputs and parameters drawn from a seed, each from its own stream, exactly representable in f32.
+/// Inputs and parameters drawn from a seed, each from its own stream, exactly representable in the type they are stored in.
 ///
 /// Weights (parameters of two or more dims) are divided by the square root of their largest size, so that activations
 /// keep their magnitude through a layer.
@@ -34,15 +34,17 @@ pub fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, PipelineError> {
         let mut values = sdfg::random::tensor(seed, &container.name, shape.iter().product());
         if container.role == Role::Parameter && shape.len() >= 2 {
             let scale = 1.0 / (shape.iter().copied().max().unwrap_or(1) as f64).sqrt();
-            values.iter_mut().for_each(|v| *v = f64::from((*v * scale) as f32));
+            values.iter_mut().for_each(|v| *v *= scale);
         }
+        values.iter_mut().for_each(|v| *v = container.dtype.rounded(*v));
         let array = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| PipelineError::Internal(e.to_string()))?;
         tensors.insert(container.name.clone(), array);
     }
     Ok(tensors)
 }
 
-/// Reads named tensors from `.safetensors` or `.npz`, in f64. The names and shapes must be those the program is given.
+/// Reads named tensors from `.safetensors` or `.npz`, rounded to what the program stores them in. The names and shapes must
+/// be those the program is given.
 pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
     let fault = |why: String| PipelineError::Tensors { file: path.display().to_string(), why };
     let found = match extension(path)? {
@@ -75,22 +77,34 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
         }
     };
     check(&found, program).map_err(fault)?;
-    Ok(found)
+    let stored = |name: &str, tensor: ArrayD<f64>| match program.containers.get(name) {
+        Some(container) => tensor.mapv_into(|v| container.dtype.rounded(v)),
+        None => tensor,
+    };
+    Ok(found.into_iter().map(|(name, tensor)| (name.clone(), stored(&name, tensor))).collect())
 }
 
-/// Writes named tensors as f32 (f64 where the program stores f64).
+/// Writes named tensors in the floating type that the program stores them in, else as f32. An npz file holds f32 for bf16
+/// and f16, which NumPy lacks or few read.
 pub fn write(path: &Path, tensors: &Tensors, program: &Sdfg) -> Result<(), PipelineError> {
+    let stored = |name: &str| program.containers.get(name).map(|c| c.dtype).filter(|d| d.is_floating());
+    write_as(path, tensors, &|name| stored(name).unwrap_or(Dtype::F32))
+}
+
+/// Writes named tensors, each in the floating type that `stored` says.
+pub fn write_as(path: &Path, tensors: &Tensors, stored: &dyn Fn(&str) -> Dtype) -> Result<(), PipelineError> {
     let fault = |why: String| PipelineError::Tensors { file: path.display().to_string(), why };
-    let wide = |name: &str| program.containers.get(name).is_some_and(|c| c.dtype == Dtype::F64);
     match extension(path)? {
         Format::Safetensors => {
             let mut encoded = Vec::new();
             for (name, array) in tensors {
                 let standard = array.as_standard_layout();
-                let (dtype, bytes): (SafeDtype, Vec<u8>) = if wide(name) {
-                    (SafeDtype::F64, standard.iter().flat_map(|v| v.to_le_bytes()).collect())
-                } else {
-                    (SafeDtype::F32, standard.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect())
+                let values = standard.iter();
+                let (dtype, bytes): (SafeDtype, Vec<u8>) = match stored(name) {
+                    Dtype::F64 => (SafeDtype::F64, values.flat_map(|v| v.to_le_bytes()).collect()),
+                    Dtype::Bf16 => (SafeDtype::BF16, values.flat_map(|v| half::bf16::from_f64(*v).to_le_bytes()).collect()),
+                    Dtype::F16 => (SafeDtype::F16, values.flat_map(|v| half::f16::from_f64(*v).to_le_bytes()).collect()),
+                    _ => (SafeDtype::F32, values.flat_map(|v| (*v as f32).to_le_bytes()).collect()),
                 };
                 encoded.push((name.clone(), dtype, array.shape().to_vec(), bytes));
             }
@@ -104,7 +118,8 @@ pub fn write(path: &Path, tensors: &Tensors, program: &Sdfg) -> Result<(), Pipel
             let mut buffer = std::io::Cursor::new(Vec::new());
             let mut file = NpzWriter::new(&mut buffer);
             for (name, array) in tensors {
-                let written = if wide(name) { file.add_array(name, array) } else { file.add_array(name, &array.mapv(|v| v as f32)) };
+                let wide = stored(name) == Dtype::F64;
+                let written = if wide { file.add_array(name, array) } else { file.add_array(name, &array.mapv(|v| v as f32)) };
                 written.map_err(|e| fault(e.to_string()))?;
             }
             file.finish().map_err(|e| fault(e.to_string()))?;
@@ -131,9 +146,8 @@ fn decode(view: &TensorView) -> Option<Vec<f64>> {
     Some(match view.dtype() {
         SafeDtype::F64 => data.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
         SafeDtype::F32 => data.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
-        SafeDtype::BF16 => {
-            data.as_chunks::<2>().0.iter().map(|b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16))).collect()
-        }
+        SafeDtype::BF16 => data.as_chunks::<2>().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f64()).collect(),
+        SafeDtype::F16 => data.as_chunks::<2>().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f64()).collect(),
         SafeDtype::I64 => data.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
         SafeDtype::I32 => data.as_chunks::<4>().0.iter().map(|b| f64::from(i32::from_le_bytes(*b))).collect(),
         _ => return None,

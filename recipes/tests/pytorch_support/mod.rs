@@ -51,7 +51,7 @@ pub fn worst(vectors: &Vectors, program: &Sdfg, length: u64) -> (String, Compari
     // Where terms cancel a result is smaller than they are: the largest of all intermediates stands for them.
     let magnitude = got.values().map(finite).fold(0.0, f64::max);
     // PyTorch's own rounding errors are bounded in the same way as ours, hence twice the length.
-    let tolerance = Tolerance { dtype: Dtype::F64, length: 2 * length, depth: 0, stores: 0 };
+    let tolerance = Tolerance { dtype: Dtype::F64, length: 2 * length, depth: 0, stored: 0.0 };
     let names: Vec<String> = results(program).iter().map(|c| c.name.clone()).collect();
     let expected: Vec<&String> = vectors.tensors.keys().filter(|n| !inputs.contains_key(*n)).collect();
     for name in &expected {

@@ -163,6 +163,18 @@ impl Operation {
         derivative::differentiate(self, program, wanted)
     }
 
+    /// The operand that this operation stores again in another element type, if that is all it does.
+    pub fn cast_of(&self, program: &Sdfg) -> Option<&Operand> {
+        let (Op::Elementwise { code: Scalar::Input(connector), .. }, [input], [out]) = (&self.op, &self.inputs[..], &self.outputs[..])
+        else {
+            return None;
+        };
+        let dtype = |operand: &Operand| program.containers.get(&operand.data).map(|c| c.dtype);
+        let whole = input.index_names().is_some_and(|names| names.len() == self.indices.len());
+        (input.connector == *connector && whole && input.subscripts.len() == out.subscripts.len() && dtype(input) != dtype(out))
+            .then_some(input)
+    }
+
     /// Product of the sizes of all indices: points of the whole iteration space.
     pub fn points(&self, program: &Sdfg) -> Expr {
         Expr::product(self.indices.values().map(|dim| program.size_of(dim)))

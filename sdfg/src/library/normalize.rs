@@ -7,7 +7,7 @@
 //! for scale and shift gradients (x̂ as one multiply-add, product, two sums), 9 for the input's.
 
 use super::elementwise::{at, computation, indices};
-use super::reduce::container;
+use super::reduce::{combined, container};
 use super::softmax::statistic;
 use super::*;
 use crate::data::{Lifetime, Role};
@@ -103,6 +103,7 @@ pub(super) fn expand_grad_x(operation: &Operation, program: &Sdfg, over: &[Strin
     let like = container(operation, program, &dx.data)?;
     let full = |suffix: &str| Container {
         name: program.fresh_name(&format!("{}.{suffix}", operation.name)),
+        dtype: like.dtype.accumulator(),
         role: Role::Transient,
         lifetime: Lifetime::Program,
         grad: false,
@@ -158,7 +159,7 @@ pub(super) fn expand_grad_x(operation: &Operation, program: &Sdfg, over: &[Strin
 /// `dgamma = Σ dy·x̂`, `dbeta = Σ dy`, over the indices that they lack. One map for each that is wanted.
 pub(super) fn expand_grad_w(operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
     let dy = operation.need_input("dy")?;
-    let mut scopes = Vec::new();
+    let mut expansion = Expansion::default();
     for (connector, with_hat) in [("dgamma", true), ("dbeta", false)] {
         let Some(out) = operation.output(connector) else { continue };
         let kept: Vec<&str> = out.subscripts.iter().filter_map(Expr::as_sym).collect();
@@ -170,8 +171,13 @@ pub(super) fn expand_grad_w(operation: &Operation, program: &Sdfg) -> Result<Exp
             reads.extend(hat_reads);
         }
         let name = format!("{}.{connector}", operation.name);
-        let body = computation(operation, &name, code, reads, at(&out.data, &out.subscripts, Some(Combine::Sum)));
-        scopes.push(Scope::new(name, indices(operation, program, &reduced), vec![Item::Tasklet(body)]));
+        let sum = |write: Memlet| {
+            let body = computation(operation, &name, code, reads, write);
+            Scope::new(name.clone(), indices(operation, program, &reduced), vec![Item::Tasklet(body)])
+        };
+        let made = combined(operation, program, &name, (out, Combine::Sum), &Scalar::Const(1.0), sum)?;
+        expansion.containers.extend(made.containers);
+        expansion.scopes.extend(made.scopes);
     }
-    Ok(Expansion { containers: vec![], scopes })
+    Ok(expansion)
 }

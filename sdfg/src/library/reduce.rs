@@ -11,7 +11,8 @@ pub(super) fn flop(operation: &Operation, program: &Sdfg, code: &Scalar) -> Expr
 }
 
 /// A sum folds its scale into every term: one map, and no second pass over the result. Any other combine scales the
-/// result in a map of its own, through the container `<name>.raw`.
+/// result in a map of its own, through the container `<name>.raw`. So does a result that is stored in less than what it
+/// is summed in: it is rounded once, at the end.
 pub(super) fn expand(
     operation: &Operation,
     program: &Sdfg,
@@ -20,45 +21,52 @@ pub(super) fn expand(
     scale: &Scalar,
 ) -> Result<Expansion, OperatorError> {
     let out = operation.need_output("out")?;
-    let reduced = operation.reduced();
-    let map = indices(operation, program, &reduced);
-    let fold = combine == Combine::Sum || *scale == Scalar::Const(1.0);
-    let term = if fold { code.clone() * scale.clone() } else { code.clone() };
-    let mut expansion = Expansion::default();
-    let target = if fold {
-        out.data.clone()
-    } else {
-        let declared = container(operation, program, &out.data)?;
-        let raw = program.fresh_name(&format!("{}.raw", operation.name));
-        expansion.containers.push(Container {
-            name: raw.clone(),
-            role: crate::data::Role::Transient,
-            lifetime: crate::data::Lifetime::Program,
-            grad: false,
-            view: None,
-            ..declared.clone()
-        });
-        raw
+    let map = indices(operation, program, &operation.reduced());
+    let (term, scale) = match combine {
+        Combine::Sum => (code.clone() * scale.clone(), Scalar::Const(1.0)),
+        _ => (code.clone(), scale.clone()),
     };
-    let write = at(&target, &out.subscripts, Some(combine));
     let reads = reads_of(operation, &term)?;
-    expansion.scopes.push(Scope::new(
-        operation.name.clone(),
-        map.clone(),
-        vec![Item::Tasklet(computation(operation, &operation.name, term, reads, write))],
-    ));
-    if !fold {
-        let kept = map.into_iter().filter(|i| !reduced.contains(&i.name.as_str())).collect();
-        let reads = vec![("raw".to_string(), at(&target, &out.subscripts, None))];
-        let write = at(&out.data, &out.subscripts, None);
-        let name = format!("{}.scale", operation.name);
-        expansion.scopes.push(Scope::new(
-            name.clone(),
-            kept,
-            vec![Item::Tasklet(computation(operation, &name, Scalar::input("raw") * scale.clone(), reads, write))],
-        ));
+    let sum = |write: Memlet| {
+        Scope::new(operation.name.clone(), map.clone(), vec![Item::Tasklet(computation(operation, &operation.name, term, reads, write))])
+    };
+    combined(operation, program, &operation.name, (out, combine), &scale, sum)
+}
+
+/// The maps of one reduction into `out`: `reduction` makes the map that combines into the memlet it is given, which is
+/// `out` itself or, if that must be scaled or rounded once all is combined, the container `<name>.raw`.
+pub(super) fn combined(
+    operation: &Operation,
+    program: &Sdfg,
+    name: &str,
+    (out, combine): (&Operand, Combine),
+    scale: &Scalar,
+    reduction: impl FnOnce(Memlet) -> Scope,
+) -> Result<Expansion, OperatorError> {
+    let declared = container(operation, program, &out.data)?;
+    let sums = declared.dtype.accumulator();
+    if *scale == Scalar::Const(1.0) && declared.dtype == sums {
+        return Ok(Expansion { containers: vec![], scopes: vec![reduction(at(&out.data, &out.subscripts, Some(combine)))] });
     }
-    Ok(expansion)
+    let raw = Container {
+        name: program.fresh_name(&format!("{name}.raw")),
+        dtype: sums,
+        role: crate::data::Role::Transient,
+        lifetime: crate::data::Lifetime::Program,
+        grad: false,
+        view: None,
+        ..declared.clone()
+    };
+    let map = indices(operation, program, &[]).into_iter().filter(|i| out.subscripts.iter().any(|s| s.symbols().contains(&i.name)));
+    let reads = vec![("raw".to_string(), at(&raw.name, &out.subscripts, None))];
+    let label = format!("{name}.scale");
+    let code = Scalar::input("raw") * scale.clone();
+    let finish = computation(operation, &label, code, reads, at(&out.data, &out.subscripts, None));
+    let scopes = vec![
+        reduction(at(&raw.name, &out.subscripts, Some(combine))),
+        Scope::new(label.clone(), map.collect(), vec![Item::Tasklet(finish)]),
+    ];
+    Ok(Expansion { containers: vec![raw], scopes })
 }
 
 pub(super) fn container<'a>(operation: &Operation, program: &'a Sdfg, data: &str) -> Result<&'a Container, OperatorError> {

@@ -18,7 +18,8 @@ pub(super) fn flop_grad(operation: &Operation, program: &Sdfg) -> Expr {
     Expr::Int(4) * operation.points(program)
 }
 
-/// A statistic of an operation: a transient over the indices that are not in `over`, and its subscripts.
+/// A statistic of an operation: a transient over the indices that are not in `over`, in the accumulator's type, and its
+/// subscripts.
 pub(super) fn statistic(
     operation: &Operation,
     program: &Sdfg,
@@ -31,6 +32,7 @@ pub(super) fn statistic(
     let made = Container {
         name: program.fresh_name(&format!("{}.{suffix}", operation.name)),
         dims: kept.iter().map(|(_, dim)| (*dim).clone()).collect(),
+        dtype: like.dtype.accumulator(),
         role: Role::Transient,
         lifetime: Lifetime::Program,
         grad: false,
@@ -44,12 +46,14 @@ pub(super) fn expand(operation: &Operation, program: &Sdfg, over: &[String]) -> 
     let (x, out) = (operation.need_input("x")?, operation.need_output("out")?);
     let (top, row) = statistic(operation, program, over, &out.data, "max")?;
     let (sum, _) = statistic(operation, program, over, &out.data, "sum")?;
+    let like = container(operation, program, &out.data)?;
     let powers = Container {
         name: program.fresh_name(&format!("{}.exp", operation.name)),
+        dtype: like.dtype.accumulator(),
         role: Role::Transient,
         lifetime: Lifetime::Program,
         view: None,
-        ..container(operation, program, &out.data)?.clone()
+        ..like.clone()
     };
     let reduced: Vec<&str> = over.iter().map(String::as_str).collect();
     let (each, reduce) = (indices(operation, program, &[]), indices(operation, program, &reduced));

@@ -33,7 +33,7 @@ fn a_matrix_product_by_operation_and_by_scope() {
     p.insert_operation(state(&p), &op).unwrap();
     let by_operation = movement(&p).unwrap().remove(0);
     assert_eq!(by_operation.class, Class::Contraction);
-    assert_eq!(by_scope.class, Class::Normalization, "without its operation a sum of products is a reduction");
+    assert_eq!(by_scope.class, Class::Contraction, "a sum of products is one without its operation, too");
     for kernel in [by_scope, by_operation] {
         assert_eq!(kernel.flop, 2 * 456 * 111 * 200);
         assert_eq!(traffic(&kernel.reads), [("a", 456 * 200), ("b", 200 * 111)]);

@@ -12,7 +12,7 @@ fn gamma_grows_with_length_and_ends_where_nothing_can_be_said() {
     assert_eq!(gamma(0, U), 0.0);
     assert_eq!(gamma(1 << 22, U), 0.25 / 0.75);
     assert_eq!(gamma(1 << 24, U), f64::INFINITY);
-    assert_eq!(bound(Dtype::F32, 9, 2.0), 2.0 * (10.0 * U / (1.0 - 10.0 * U) + 3.0 * U));
+    assert_eq!(bound(Dtype::F32, 9, 2.0), 2.0 * (10.0 * U / (1.0 - 10.0 * U) + U));
     assert!(bound(Dtype::F64, 9, 2.0) < 1e-14);
 }
 
@@ -27,7 +27,7 @@ fn honest_sums_pass_and_a_missing_term_does_not() {
         })
     };
     let want = ArrayD::from_shape_fn(IxDyn(&[rows]), |r| (0..terms).map(|k| a[[r[0], k]] * b[[r[0], k]]).sum::<f64>());
-    let tolerance = Tolerance { dtype: Dtype::F32, length: terms as u64, depth: 1, stores: 3 };
+    let tolerance = Tolerance { dtype: Dtype::F32, length: terms as u64, depth: 1, stored: U };
     let honest = compare(&dot(terms), &want, 0.0, &tolerance);
     assert!(honest.passes() && honest.max_error > 0.0, "{honest:?}");
     let wrong = compare(&dot(7), &want, 0.0, &tolerance);
@@ -36,7 +36,7 @@ fn honest_sums_pass_and_a_missing_term_does_not() {
 
 #[test]
 fn what_cannot_be_compared_never_passes() {
-    let tolerance = Tolerance { dtype: Dtype::F32, length: 1, depth: 1, stores: 1 };
+    let tolerance = Tolerance { dtype: Dtype::F32, length: 1, depth: 1, stored: U };
     let want = values(&[3], &[1.0, f64::INFINITY, 2.0]);
     let same = compare(&want, &want, 0.0, &tolerance);
     assert_eq!((same.ratio, same.max_error), (0.0, 0.0));
@@ -63,7 +63,7 @@ fn lengths_and_depths_come_from_the_scopes() {
         &[("out", "c", &["m", "n"])],
     );
     let found = unit_tolerance(&p, &Unit::Operation(product)).unwrap();
-    assert_eq!(found["c"], Tolerance { dtype: Dtype::F32, length: 60, depth: 1, stores: 3 });
+    assert_eq!(found["c"], Tolerance { dtype: Dtype::F32, length: 60, depth: 1, stored: U });
     let mk: &[&str] = &["m", "k"];
     let softmax = operation(Op::Softmax { over: vec!["k".into()] }, mk, &[("x", "a", mk)], &[("out", "s", mk)]);
     let found = unit_tolerance(&p, &Unit::Operation(softmax)).unwrap();
@@ -93,5 +93,5 @@ fn a_program_adds_up_what_a_result_depends_on_and_nothing_else() {
     p.insert_scope(id, &Scope::new("t", rows, vec![sum("t", "s", &["i"], "t", &[])])).unwrap();
     let found = program_tolerances(&p).unwrap();
     assert_eq!(["s", "t", "other"].map(|name| found[name].length), [100, 104, 30]);
-    assert!(found["t"].stores > found["s"].stores && !found.contains_key("x"));
+    assert!(found["t"].stored > found["s"].stored && !found.contains_key("x"));
 }

@@ -7,4 +7,5 @@ mod layers;
 mod operators;
 mod policy;
 mod programs;
+mod storage;
 mod structure;

@@ -1,0 +1,44 @@
+//! Element types of a contraction: what is multiplied, and what the sums are stored in.
+
+use sdfg::Dtype;
+use std::fmt;
+
+/// The types of the factors (both the same) and of the output. Sums are held in the accumulator of both, f32 at least,
+/// and rounded once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Types {
+    pub factor: Dtype,
+    pub out: Dtype,
+}
+
+impl Types {
+    /// What kernels exist for, in words.
+    pub const KNOWN: &str = "f64 or f32 throughout, or bf16 factors with an output of bf16 or f32";
+
+    /// The types of `a`, `b` and `out`; `None` where no kernel takes them.
+    pub fn of([a, b, out]: [Dtype; 3]) -> Option<Self> {
+        let known = matches!((a, out), (Dtype::F64, Dtype::F64) | (Dtype::F32, Dtype::F32) | (Dtype::Bf16, Dtype::Bf16 | Dtype::F32));
+        (a == b && known).then_some(Types { factor: a, out })
+    }
+
+    /// Bytes of one element of `a`, `b`, `out`.
+    pub fn widths(self) -> [usize; 3] {
+        [self.factor, self.factor, self.out].map(|d| d.bytes(1) as usize)
+    }
+
+    /// Bytes of one element of what is summed in.
+    pub fn accumulator_width(self) -> usize {
+        self.factor.accumulator().bytes(1) as usize
+    }
+
+    /// Whether the output holds less than the sums.
+    pub fn narrows(self) -> bool {
+        self.out != self.factor.accumulator()
+    }
+}
+
+impl fmt::Display for Types {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.factor == self.out { write!(f, "{}", self.out) } else { write!(f, "{}→{}", self.factor, self.out) }
+    }
+}

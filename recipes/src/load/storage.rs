@@ -1,0 +1,78 @@
+//! In which element type the tensors of a recipe are stored.
+//!
+//! `dtype` is the type of inputs, of results and of what lies between them. Where it is narrower than what it is summed
+//! in (bf16 and f16 are summed in f32), these are stored in the wider type, unless they say otherwise themselves:
+//! parameters, which are master weights; what a reduction writes; and what a normalization reads and writes, its
+//! statistics among it. So a stream of residuals from one normalization to the next is never rounded to the narrow type.
+//!
+//! A contraction multiplies operands of the recipe's type. One that is stored in another floating type is cast first, once
+//! for all that read it, into `<name>.<dtype>`: a narrow copy of a weight is made in every step.
+
+use super::header::{Header, Tensor};
+use indexmap::IndexMap;
+use sdfg::{Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar};
+
+/// The type of a declared tensor that names none.
+pub fn declared(recipe: Dtype, role: Role) -> Dtype {
+    if role == Role::Parameter { recipe.accumulator() } else { recipe }
+}
+
+/// Gives what the steps write its type, and contractions operands of the recipe's.
+pub fn settle(header: &Header, containers: &mut Vec<Container>, operations: &mut Vec<Operation>) {
+    let wide = |operation: &Operation| match operation.op {
+        Op::Reduce { .. } => operation.outputs.clone(),
+        Op::Normalize { .. } => operation.input("x").into_iter().chain(&operation.outputs).cloned().collect(),
+        _ => vec![],
+    };
+    for operand in operations.iter().flat_map(wide) {
+        for container in containers.iter_mut().filter(|c| c.name == operand.data) {
+            container.dtype = container.dtype.accumulator();
+        }
+    }
+    let stored: IndexMap<String, Container> =
+        declared_containers(header).chain(containers.iter().cloned()).map(|c| (c.name.clone(), c)).collect();
+    let mut settled: Vec<Operation> = Vec::new();
+    for mut operation in std::mem::take(operations) {
+        if matches!(operation.op, Op::Contraction { .. }) {
+            let (pass, origin) = (operation.pass, operation.origin.clone());
+            for input in &mut operation.inputs {
+                let Some(from) = stored.get(&input.data).filter(|c| c.dtype != header.dtype && c.dtype.is_floating()) else { continue };
+                let name = format!("{}.{}", from.name, header.dtype);
+                if containers.iter().all(|c| c.name != name) {
+                    let dims: Vec<&str> = from.dims.iter().map(String::as_str).collect();
+                    let mut made = Container::new(&name, &dims, header.dtype, Role::Transient);
+                    made.origin = from.origin.clone().or(origin.clone());
+                    settled.push(cast(from, &made, pass));
+                    containers.push(made);
+                }
+                input.data = name;
+            }
+        }
+        settled.push(operation);
+    }
+    *operations = settled;
+}
+
+/// The inputs and parameters.
+fn declared_containers(header: &Header) -> impl Iterator<Item = Container> + '_ {
+    let given = |(_, t): &(&String, &Tensor)| t.role != Role::Transient;
+    header.tensors.iter().filter(given).map(|(name, tensor)| {
+        let dims: Vec<&str> = tensor.dims.iter().map(String::as_str).collect();
+        Container::new(name, &dims, tensor.dtype, tensor.role)
+    })
+}
+
+/// `to = from`, element for element.
+fn cast(from: &Container, to: &Container, pass: Pass) -> Operation {
+    let subscripts: Vec<Expr> = from.dims.iter().map(|d| Expr::sym(d.as_str())).collect();
+    let operand = |connector: &str, data: &str| Operand { connector: connector.into(), data: data.into(), subscripts: subscripts.clone() };
+    Operation {
+        name: to.name.clone(),
+        op: Op::Elementwise { label: "cast".into(), code: Scalar::input("x") },
+        indices: from.dims.iter().map(|d| (d.clone(), d.clone())).collect(),
+        inputs: vec![operand("x", &from.name)],
+        outputs: vec![operand("out", &to.name)],
+        pass,
+        origin: to.origin.clone(),
+    }
+}

@@ -1,0 +1,106 @@
+//! How far results are from the f64 oracle's: what storage in fewer bits costs.
+//!
+//! Two figures for each output and gradient, each relative to the tensor: the largest error ÷ the largest element, and the
+//! error's Euclidean norm ÷ the tensor's. A gradient whose terms cancel is smaller than its terms (that of the keys' bias is
+//! zero), so both are taken relative to the largest among the gradients of the same shape.
+
+use super::PipelineError;
+use super::tensors::results;
+use crate::load::Recipe;
+use bench::table::{Align, Cell, Table};
+use ndarray::ArrayD;
+use sdfg::interpret::{Run, Tensors, interpret};
+use serde::Serialize;
+
+/// Errors of one result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Accuracy {
+    pub name: String,
+    /// max |got − want| ÷ max |want|.
+    pub largest: f64,
+    /// ‖got − want‖ ÷ ‖want‖.
+    pub norm: f64,
+}
+
+/// Outputs and gradients of the recipe's operators in f64, which rounds nothing.
+///
+/// # Errors
+/// Those of the interpreter.
+pub fn oracle(recipe: &Recipe, given: &Tensors, run: &Run) -> Result<Tensors, PipelineError> {
+    let (program, _) = super::programs::operators(recipe)?;
+    let mut all = interpret(&program, given, run)?;
+    let wanted: Vec<String> = results(&program).iter().map(|c| c.name.clone()).collect();
+    all.retain(|name, _| wanted.contains(name));
+    Ok(all)
+}
+
+fn norm(tensor: &ArrayD<f64>) -> f64 {
+    tensor.iter().map(|v| v * v).sum::<f64>().sqrt()
+}
+
+fn largest(tensor: &ArrayD<f64>) -> f64 {
+    tensor.iter().fold(0.0, |m, v| if m.is_nan() || v.is_nan() { f64::NAN } else { f64::max(m, v.abs()) })
+}
+
+/// Every result of `want` held against that of `got`; one that is missing, of another shape or NaN is infinitely wrong.
+pub fn accuracy(got: &Tensors, want: &Tensors) -> Vec<Accuracy> {
+    let gradient = |name: &str| name.starts_with("d_");
+    let one = |(name, tensor): (&String, &ArrayD<f64>)| {
+        let alike = || want.iter().filter(|(n, t)| *n == name || gradient(n) && gradient(name) && t.shape() == tensor.shape());
+        let scale = |size: &dyn Fn(&ArrayD<f64>) -> f64| alike().map(|(_, t)| size(t)).fold(0.0, f64::max);
+        let error = got.get(name).filter(|g| g.shape() == tensor.shape()).map(|g| g - tensor);
+        let relative = |size: &dyn Fn(&ArrayD<f64>) -> f64| match error.as_ref().map(size) {
+            Some(0.0) => 0.0,
+            Some(error) if error.is_finite() => error / scale(size),
+            _ => f64::INFINITY,
+        };
+        Accuracy { name: name.clone(), largest: relative(&largest), norm: relative(&norm) }
+    };
+    want.iter().map(one).collect()
+}
+
+/// The two figures of every result, for each of several that computed it.
+pub fn table(of: &[(&str, Vec<Accuracy>)]) -> Table {
+    let heads: Vec<String> = of.iter().flat_map(|(who, _)| [format!("{who}: largest"), format!("{who}: norm")]).collect();
+    let mut columns = vec![("result", "", Align::Left)];
+    columns.extend(heads.iter().map(|h| (h.as_str(), "", Align::Right)));
+    let mut table = Table::new(&columns);
+    for (n, first) in of.first().map(|(_, all)| all.as_slice()).unwrap_or_default().iter().enumerate() {
+        let mut row = vec![Cell::text(first.name.clone())];
+        for found in of.iter().map(|(_, all)| all.get(n)) {
+            let figures = found.map(|a| [a.largest, a.norm]).unwrap_or([f64::NAN; 2]);
+            row.extend(figures.map(|f| Cell::text(format!("{f:.1e}"))));
+        }
+        table.row(row);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::arr1;
+
+    fn tensors(named: &[(&str, [f64; 3])]) -> Tensors {
+        named.iter().map(|(n, v)| (n.to_string(), arr1(v).into_dyn())).collect()
+    }
+
+    #[test]
+    fn errors_are_relative_to_the_largest_alike() {
+        let want = tensors(&[("y", [3.0, 0.0, -4.0]), ("d_a", [0.0, 0.0, 2.0]), ("d_b", [0.0; 3])]);
+        let got = tensors(&[("y", [3.0, 0.5, -4.0]), ("d_a", [0.0, 0.0, 2.0]), ("d_b", [0.0, 1e-3, 0.0])]);
+        let found = accuracy(&got, &want);
+        let of = |name: &str| found.iter().find(|a| a.name == name).unwrap();
+        assert_eq!((of("y").largest, of("y").norm), (0.125, 0.1));
+        assert_eq!((of("d_a").largest, of("d_a").norm), (0.0, 0.0));
+        assert_eq!((of("d_b").largest, of("d_b").norm), (5e-4, 5e-4));
+    }
+
+    #[test]
+    fn what_is_missing_or_no_number_is_infinitely_wrong() {
+        let want = tensors(&[("y", [1.0; 3]), ("d_x", [1.0; 3])]);
+        for found in accuracy(&tensors(&[("y", [1.0, f64::NAN, 1.0])]), &want) {
+            assert!(found.largest.is_infinite() && found.norm.is_infinite(), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Recipes stored in bf16: which tensors are, and the commands on one from the sweep to the files.
+
+use recipes::load::{Recipe, load_str, load_str_as};
+use recipes::pipeline::accuracy::{accuracy, oracle};
+use recipes::pipeline::programs::{programs, shrunken};
+use recipes::pipeline::tensors::{drawn, read, results};
+use safetensors::{Dtype as Stored, SafeTensors};
+use sdfg::interpret::{Run, interpret};
+use sdfg::{Dtype, Role};
+use std::path::Path;
+use std::process::{Command, Output};
+
+const MLP: &str = include_str!("../mlp.yaml");
+const ENCODER: &str = include_str!("../bert-base-encoder.yaml");
+
+fn stored_as(text: &str, dtype: Dtype) -> Recipe {
+    load_str_as("test.yaml", text, &[], Some(dtype)).unwrap()
+}
+
+#[test]
+fn the_recipe_and_the_command_line_say_the_same() {
+    let written = ENCODER.replace("dtype: f32", "dtype: bf16");
+    assert_ne!(written, ENCODER);
+    assert_eq!(load_str("test.yaml", &written, &[]).unwrap(), stored_as(ENCODER, Dtype::Bf16));
+    assert_eq!(load_str("test.yaml", ENCODER, &[]).unwrap(), stored_as(ENCODER, Dtype::F32));
+}
+
+#[test]
+fn activations_are_narrow_and_what_sums_up_is_not() {
+    let program = programs(&stored_as(ENCODER, Dtype::Bf16), false).unwrap().operators;
+    let of = |name: &str| program.containers[name].dtype;
+    for name in ["x", "qq", "beta", "alpha", "gamma", "attn", "ff1", "d_x", "d_qq", "d_beta", "d_ff1", "wq.bf16", "norm1.bf16"] {
+        assert_eq!(of(name), Dtype::Bf16, "{name}");
+    }
+    for name in ["wq", "bq", "g1", "d_wq", "d_bq", "d_g1", "res1", "norm1", "norm1.mean", "norm1.rstd", "y", "d_y", "d_res1"] {
+        assert_eq!(of(name), Dtype::F32, "{name}");
+    }
+    // What contractions multiply is bf16, forward and backward.
+    for (_, _, unit) in program.units() {
+        if let sdfg::Unit::Operation(operation) = unit
+            && matches!(operation.op, sdfg::Op::Contraction { .. })
+        {
+            assert!(operation.inputs.iter().all(|i| of(&i.data) == Dtype::Bf16), "{}", operation.name);
+        }
+    }
+    // A type of its own is kept, and cast where it is multiplied.
+    let own = ENCODER.replace("  wo: [p, h, i]", "  wo: {dims: [p, h, i], dtype: bf16}");
+    let program = stored_as(&own, Dtype::Bf16).program;
+    assert!(program.containers["wo"].dtype == Dtype::Bf16 && !program.containers.contains_key("wo.bf16"));
+    let program = stored_as(&own, Dtype::F32).program;
+    assert_eq!((program.containers["wo"].dtype, program.containers["wo.f32"].dtype), (Dtype::Bf16, Dtype::F32));
+}
+
+/// Stacking sees through the casts, and every program still means what the f32 recipe means.
+#[test]
+fn casts_change_no_meaning_and_hide_no_stacking() {
+    let (wide, narrow) = (stored_as(ENCODER, Dtype::F32), stored_as(ENCODER, Dtype::Bf16));
+    let made = programs(&narrow, false).unwrap();
+    let plain = programs(&wide, false).unwrap();
+    let names = |variants: &[recipes::pipeline::programs::Variant]| variants.iter().map(|v| v.name.clone()).collect::<Vec<_>>();
+    // Composed kernels hold no bf16; everything else is the same.
+    let apart: Vec<_> = plain.variants.iter().filter(|v| v.compositions.is_empty()).cloned().collect();
+    assert!(apart.len() < plain.variants.len() && names(&made.variants) == names(&apart));
+    let run = Run { seed: 3, step: 1, dropout: true };
+    let given = drawn(&shrunken(&made.operators), 3).unwrap();
+    assert!(given["x"].iter().all(|v| Dtype::Bf16.rounded(*v) == *v) && given["wq"].iter().any(|v| Dtype::Bf16.rounded(*v) != *v));
+    let want = interpret(&shrunken(&plain.operators), &given, &run).unwrap();
+    for variant in &made.variants {
+        let program = shrunken(&variant.program);
+        assert_eq!(sdfg::validate::validate(&program), vec![], "{}", variant.name);
+        let got = interpret(&program, &given, &run).unwrap();
+        for container in results(&shrunken(&made.operators)) {
+            let (want, got) = (&want[&container.name], &got[&container.name]);
+            let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+            // Sums of a few hundred terms in f64, in another order.
+            let close = want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e4 * f64::EPSILON * scale);
+            assert!(close, "{}: `{}`", variant.name, container.name);
+        }
+    }
+}
+
+fn memlet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memlet")).args(arguments).output().expect("the command starts")
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// Optimized, run on tensors from a file and compared with the oracle: the plan holds a sweep checked kernel by kernel.
+#[test]
+fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let recipe = path("mlp.yaml");
+    std::fs::write(&recipe, MLP).expect("a recipe");
+    let sizes = ["--set", "b=24", "--set", "i=40", "--set", "u=56"];
+    let mut optimize = vec!["optimize", &recipe, "--dtype", "bf16", "--budget", "2s", "--timing", "1s"];
+    let out = path("out");
+    optimize.extend(["--out", &out]);
+    optimize.extend(sizes);
+    text(&memlet(&optimize));
+    let plan = path("out/plan.json");
+
+    // The program's own inputs, through the oracle and back as a file: f32, which every type here fits into.
+    let overrides: Vec<(String, i64)> = [("b", 24), ("i", 40), ("u", 56)].map(|(d, n)| (d.to_string(), n)).into();
+    let narrow = load_str_as("mlp.yaml", MLP, &overrides, Some(Dtype::Bf16)).unwrap();
+    let operators = programs(&narrow, false).unwrap().operators;
+    let given = drawn(&operators, 7).unwrap();
+    for inputs in ["given.safetensors", "given.npz"] {
+        let (inputs, outputs) = (path(inputs), path("results.safetensors"));
+        recipes::pipeline::tensors::write(Path::new(&inputs), &given, &operators).unwrap();
+        assert_eq!(read(Path::new(&inputs), &operators).unwrap(), given, "{inputs}");
+        let arguments =
+            ["run", &plan, "--inputs", &inputs, "--outputs", &outputs, "--no-dropout", "--timing", "100ms", "--accuracy", "--json"];
+        let arguments: Vec<&str> = arguments.iter().map(|a| if *a == "100ms" { "0.1s" } else { a }).collect();
+        let printed: serde_json::Value = serde_json::from_str(&text(&memlet(&arguments))).expect("JSON");
+        let bytes = std::fs::read(&outputs).expect("results");
+        let file = SafeTensors::deserialize(&bytes).expect("safetensors");
+        for container in results(&operators) {
+            let stored = file.tensor(&container.name).expect("a result").dtype();
+            let want = if container.dtype == Dtype::Bf16 { Stored::BF16 } else { Stored::F32 };
+            assert_eq!(stored, want, "{}", container.name);
+        }
+        assert!(results(&operators).iter().any(|c| c.dtype == Dtype::Bf16 && c.role == Role::Gradient), "d_x is narrow");
+        let errors = printed["accuracy"].as_array().expect("errors");
+        assert_eq!(errors.len(), results(&operators).len());
+        for error in errors {
+            let norm = error["norm"].as_f64().expect("a number");
+            assert!(norm < 0.02, "{error}");
+        }
+        // It is narrow indeed: f32 would be a thousand times as near.
+        assert!(errors.iter().any(|e| e["norm"].as_f64().is_some_and(|n| n > 1e-4)));
+    }
+    // The figures are those of the files.
+    let truth = oracle(&narrow, &given, &Run { seed: 1, step: 0, dropout: false }).unwrap();
+    assert!(accuracy(&truth, &truth).iter().all(|a| a.norm == 0.0));
+}
+
+#[test]
+fn what_cannot_be_stored_or_multiplied_is_refused() {
+    let recipe = concat!(env!("CARGO_MANIFEST_DIR"), "/mlp.yaml");
+    let refused = memlet(&["optimize", recipe, "--dtype", "i32"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no floating type; write f64, f32, bf16 or f16"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().display().to_string();
+    let refused = memlet(&["optimize", recipe, "--dtype", "f16", "--out", &out]);
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("matrix products exist for"));
+}
