@@ -69,7 +69,13 @@ fn a_run_can_be_reported_explained_and_repeated() {
         rows.map(|r| r["flop"].as_u64().expect("flop")).sum()
     };
     assert_eq!(flop("operators"), 3 * 2 * 16 * (64 * 32 + 16 * 64));
-    assert_eq!(flop("kernels"), flop("operators"));
+    // A kernel that swallowed its neighbours counts their element-wise work as its own.
+    let composed = values["kernels"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .any(|r| r["class"] == "contraction" && r["operators"].as_array().is_some_and(|o| o.len() > 1));
+    assert!(if composed { flop("kernels") >= flop("operators") } else { flop("kernels") == flop("operators") });
     let records = std::fs::read_to_string(folder.path().join("records.csv")).expect("records");
     assert!(records.lines().count() > count("full") as usize);
 
