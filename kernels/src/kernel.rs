@@ -248,4 +248,9 @@ pub trait Executable: Send + Sync {
     fn source(&self) -> Option<&str> {
         None
     }
+
+    /// The generated library that the code calls, if there is any.
+    fn library(&self) -> Option<&str> {
+        None
+    }
 }

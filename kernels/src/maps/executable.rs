@@ -223,4 +223,8 @@ impl Executable for MapKernel {
     fn source(&self) -> Option<&str> {
         Some(&self.source.text)
     }
+
+    fn library(&self) -> Option<&str> {
+        self.source.library.as_deref()
+    }
 }

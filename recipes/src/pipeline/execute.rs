@@ -169,7 +169,11 @@ impl Execution {
 
     /// Generated code by kernel, where there is any.
     pub fn sources(&self) -> Vec<(String, String)> {
-        self.launches.iter().filter_map(|l| l.executable.source().map(|s| (l.name.clone(), s.to_string()))).collect()
+        let code = |l: &Launch| l.executable.source().map(|s| (l.name.clone(), s.to_string()));
+        // Kernels of one element type share their library of products.
+        let libraries: BTreeSet<&str> = self.launches.iter().filter_map(|l| l.executable.library()).collect();
+        let name = |n: usize| if n == 0 { "products".to_string() } else { format!("products_{n}") };
+        self.launches.iter().filter_map(code).chain(libraries.into_iter().enumerate().map(|(n, s)| (name(n), s.to_string()))).collect()
     }
 
     /// Runs one step, forward and backward, timing each launch.
