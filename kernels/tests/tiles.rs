@@ -261,6 +261,14 @@ fn narrow_storage_is_refused_and_left_to_other_templates() -> Result<(), Failure
 }
 
 #[test]
+fn cuda_refuses_what_it_has_no_form_for() -> Result<(), Failure> {
+    let Case { program, unit } = attention(SIZES);
+    let refused = kernels::maps::CudaSpace::new(&kernels::KernelSpec::new(&program, &unit)?).err().map(|e| e.to_string());
+    assert!(refused.is_some_and(|why| why.contains("no form in CUDA yet")));
+    Ok(())
+}
+
+#[test]
 fn knobs_are_checked() -> Result<(), Failure> {
     let Case { program, unit } = plain(SIZES);
     let spec = kernels::KernelSpec::new(&program, &unit)?;

@@ -74,7 +74,8 @@ fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
     let programs = programs(&recipes::load::load(&path, &[])?, false)?;
     let (mut seen, mut sources, mut cases) = (BTreeSet::new(), Vec::new(), Vec::new());
-    for variant in &programs.variants {
+    // Composed kernels have no form in CUDA yet; their space says so.
+    for variant in programs.variants.iter().filter(|v| v.compositions.is_empty()) {
         let mut small = shrunken(&variant.program);
         for container in small.containers.values_mut().filter(|c| c.dtype == Dtype::F32) {
             container.dtype = dtype;
