@@ -11,12 +11,12 @@
 //! number for each row, are what forward hands to backward.
 //!
 //! *Rule.* A *stream* starts at a forward contraction whose result is larger than each of its operands, and that costs at
-//! most [`INTENSITY`] flop for each byte that is neither written nor read if it is computed twice. It goes on through
+//! most `INTENSITY` flop for each byte that is neither written nor read if it is computed twice. It goes on through
 //! element-wise operations over as many elements. If a reduction of a stream (a row's maximum or sum) is used further down
 //! the same stream, then everything of the stream that backward reads is computed again there: by one clone of each
 //! operation, `<name>.again`, that all readers share.
 //!
-//! It pays only where the clones and their readers become one kernel: [`crate::compose`]. Callers build programs with and
+//! It pays only where the clones and their readers become one kernel: [`crate::compose()`]. Callers build programs with and
 //! without this policy and compare. Afterwards [`crate::recompute`] decides on everything else.
 //! *Source*: the online normalizer's statistics, as in memory-efficient attention: rows are recomputed from their maximum
 //! and sum.
