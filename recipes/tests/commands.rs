@@ -74,7 +74,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
         .as_array()
         .expect("rows")
         .iter()
-        .any(|r| r["class"] == "contraction" && r["operators"].as_array().is_some_and(|o| o.len() > 1));
+        .any(|r| r["class"] == "contraction" && r["holds"].as_array().is_some_and(|o| o.len() > 1));
     assert!(if composed { flop("kernels") >= flop("operators") } else { flop("kernels") == flop("operators") });
     let records = std::fs::read_to_string(folder.path().join("records.csv")).expect("records");
     assert!(records.lines().count() > count("full") as usize);
