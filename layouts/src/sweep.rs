@@ -126,6 +126,8 @@ struct Track<'a> {
     candidates: Candidates,
     race: Race,
     tally: Tally,
+    /// Configurations counted so far.
+    seen: BTreeSet<String>,
     identities: BTreeSet<String>,
     /// Seconds.
     spent: f64,
@@ -169,6 +171,7 @@ impl Sweeper<'_> {
             candidates: Candidates::new(space, self.options.shard),
             race: Race::of(space.key(), self.store),
             tally: Tally::of(self.options.shard.share(space.count())),
+            seen: BTreeSet::new(),
             identities: known.map(|m| m.identity.clone()).collect(),
             spent: 0.0,
             gain: 1.0,
@@ -267,7 +270,10 @@ impl Sweeper<'_> {
         let (space, config) = (track.space, track.space.config(n));
         let known = self.store.get(space.key(), &config).map(|m| m.outcome.clone());
         let fresh = known.is_none();
+        // Spaces may number one configuration twice, as where tiles of several sizes hold a small dim whole.
+        let again = !track.seen.insert(config.to_string());
         let outcome = match known {
+            Some(_) if again => Outcome::Identical,
             Some(outcome) => outcome,
             None => {
                 let identity = space.identity(n);
