@@ -1,8 +1,10 @@
 //! Generated matrix products beside the libraries, on every contraction of a BERT layer.
 //!
-//! `cargo run --release -p kernels --example products [CORES [ROUNDS [NAME]]]` prints, in the tensors' own dim order, GFLOP/s
-//! (10⁹ flop a second, medians of interleaved rounds, warm) of the fastest configuration of the libraries and of the generated
-//! kernels, with that configuration, and their geometric mean ratio. `NAME` keeps contractions whose title contains it.
+//! `cargo run --release -p kernels --example products [CORES [ROUNDS [NAME [PYTHON]]]]` prints, in the tensors' own dim order,
+//! GFLOP/s (10⁹ flop a second, medians of interleaved rounds, warm) of the fastest configuration of the crates' libraries, of
+//! PyTorch and NumPy where a `PYTHON` that has them is named, and of the generated kernels, with that configuration. Each first
+//! finds its best configuration; then the best run in turn, and ratios are medians over those rounds. `NAME` keeps contractions
+//! whose title contains it. The Python libraries may choose which of their matrices lie turned; the others may not.
 
 use indexmap::IndexMap;
 use kernels::contraction::Problem;
@@ -11,6 +13,8 @@ use kernels::{Buffer, Executable, KernelSpec, RunContext, Toolchain};
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, Unit};
 use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,16 +47,82 @@ struct Lane {
     samples: Vec<f64>,
 }
 
-impl Lane {
-    fn median(&self) -> f64 {
-        let mut samples = self.samples.clone();
-        samples.sort_by(f64::total_cmp);
-        samples[samples.len() / 2]
+fn median(samples: impl IntoIterator<Item = f64>) -> f64 {
+    let mut samples: Vec<f64> = samples.into_iter().collect();
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+/// Libraries in a Python process.
+struct Python {
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Python {
+    fn start(python: &str, cores: usize) -> Result<Self, Box<dyn Error>> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/peers/products.py");
+        let threads = cores.to_string();
+        let mut child = Command::new(python)
+            .args([script, &threads])
+            .envs(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"].map(|v| (v, &threads)))
+            // Threads that wait in a loop would take the processors from what runs next.
+            .env("OMP_WAIT_POLICY", "PASSIVE")
+            .env("KMP_BLOCKTIME", "0")
+            .env("OPENBLAS_THREAD_TIMEOUT", "4")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (to, from) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
+        Ok(Python { to, from: BufReader::new(from) })
+    }
+
+    /// Seconds of one product, and which library in which order.
+    fn run(&mut self, shape: [i64; 4]) -> Result<(f64, String), Box<dyn Error>> {
+        let [batch, m, n, k] = shape;
+        writeln!(self.to, "{batch} {m} {n} {k} 2")?;
+        let mut line = String::new();
+        self.from.read_line(&mut line)?;
+        let mut words = line.split_whitespace();
+        let name = words.next().ok_or("Python answered nothing")?.to_string();
+        // The first of two wakes its threads.
+        Ok((words.last().ok_or("no time")?.parse()?, name))
     }
 }
 
-/// The fastest of the libraries and the fastest generated kernel: GFLOP/s and configuration.
-fn compare(spec: &KernelSpec, pool: &Pool, toolchain: &Toolchain, rounds: usize) -> Result<[(f64, String); 2], Box<dyn Error>> {
+/// Batch, rows, columns and depth of a contraction.
+fn shape(text: &str, sizes: &[(&str, i64)]) -> Option<[i64; 4]> {
+    let (inputs, out) = text.split_once("->")?;
+    let (a, b) = inputs.split_once(',')?;
+    let mut shape = [1; 4];
+    for (dim, size) in sizes {
+        let at = match [a, b, out].map(|t| t.contains(dim)) {
+            [true, true, true] => 0,
+            [true, false, true] => 1,
+            [false, true, true] => 2,
+            [true, true, false] => 3,
+            _ => continue,
+        };
+        shape[at] *= size;
+    }
+    Some(shape)
+}
+
+struct Race {
+    /// GFLOP/s and configuration of crates, Python's libraries and generated kernels.
+    rates: [(f64, String); 3],
+    /// Generated ÷ the best library.
+    ratio: f64,
+}
+
+/// The fastest of each kind, side by side.
+fn compare(
+    spec: &KernelSpec,
+    pool: &Pool,
+    toolchain: &Toolchain,
+    rounds: usize,
+    python: &mut Option<(Python, [i64; 4])>,
+) -> Result<Race, Box<dyn Error>> {
     let space = kernels::space(spec)?;
     let layouts: u64 = space.tensors().iter().map(|t| t.layouts.len() as u64).product();
     let knobs = space.count() / layouts;
@@ -82,23 +152,49 @@ fn compare(spec: &KernelSpec, pool: &Pool, toolchain: &Toolchain, rounds: usize)
     }
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
     let context = RunContext { seed: 0, step: 0, dropout: false, pool, deadline: None };
+    let run = |lane: &Lane| -> Result<f64, Box<dyn Error>> {
+        let start = Instant::now();
+        // SAFETY: one buffer for each argument in the natural layouts, which is what knobs alone leave unchanged.
+        unsafe { lane.kernel.run(&pointers, &context) }?;
+        Ok(start.elapsed().as_secs_f64())
+    };
     for round in 0..=rounds {
         for lane in &mut lanes {
-            let start = Instant::now();
-            // SAFETY: one buffer for each argument in the natural layouts, which is what knobs alone leave unchanged.
-            unsafe { lane.kernel.run(&pointers, &context) }?;
+            let seconds = run(lane)?;
             if round > 0 {
-                lane.samples.push(start.elapsed().as_secs_f64());
+                lane.samples.push(seconds);
             }
         }
     }
-    let flop = Problem::of(spec)?.flop();
+    if std::env::var_os("ALL").is_some() {
+        for lane in &lanes {
+            println!("    {:9.1} {}", Problem::of(spec)?.flop() / median(lane.samples.iter().copied()) / 1e9, lane.config.knobs);
+        }
+    }
     let best = |kind: bool| {
         let mine = lanes.iter().filter(|l| kernels::tiles::takes(&l.config) == kind);
-        let best = mine.min_by(|x, y| x.median().total_cmp(&y.median()));
-        best.map_or((0.0, String::new()), |l| (flop / l.median() / 1e9, l.config.knobs.to_string()))
+        mine.min_by(|x, y| median(x.samples.iter().copied()).total_cmp(&median(y.samples.iter().copied())))
     };
-    Ok([best(false), best(true)])
+    let (library, generated) = best(false).zip(best(true)).ok_or("a kind has no configuration")?;
+    let mut final_rounds: Vec<[f64; 3]> = Vec::new();
+    let mut external = String::new();
+    for round in 0..=3 * rounds {
+        let mut times = [run(library)?, f64::INFINITY, 0.0];
+        if let Some((python, shape)) = python {
+            (times[1], external) = python.run(*shape)?;
+        }
+        times[2] = run(generated)?;
+        if round > 0 {
+            final_rounds.push(times);
+        }
+    }
+    let flop = Problem::of(spec)?.flop();
+    let rate = |kind: usize| flop / median(final_rounds.iter().map(|t| t[kind])) / 1e9;
+    let against = |kind: usize| median(final_rounds.iter().map(|t| t[kind] / t[2]));
+    Ok(Race {
+        rates: [(rate(0), library.config.knobs.to_string()), (rate(1), external), (rate(2), generated.config.knobs.to_string())],
+        ratio: against(0).min(against(1)),
+    })
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -106,12 +202,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cores: usize = arguments.next().map_or(Ok(2), |a| a.parse())?;
     let rounds: usize = arguments.next().map_or(Ok(5), |a| a.parse())?;
     let name = arguments.next().unwrap_or_default();
+    let mut python = arguments.next().map(|path| Python::start(&path, cores)).transpose()?;
     let (pool, toolchain) = (Pool::new(cores)?, Toolchain::system()?);
     let base = [("b", 8), ("j", 128), ("k", 128), ("h", 12), ("p", 64), ("w", 64), ("i", 768), ("u", 3072)];
     let large = [("b", 8), ("j", 512), ("k", 512), ("h", 16), ("p", 64), ("w", 64), ("i", 1024), ("u", 4096)];
     let texts = ["bji,hpi->bjhp", "bjhp,bkhp->hbjk", "hbjk,bkhw->bjhw", "bjhw,ihw->bji", "bji,ui->bju"];
     let mut logs = Vec::new();
-    println!("{:<34} {:>9} {:>9} {:>6}", "contraction (GFLOP/s)", "libraries", "generated", "ratio");
+    println!("{:<34} {:>9} {:>9} {:>9} {:>6}", "contraction (GFLOP/s)", "crates", "Python", "generated", "ratio");
     for (model, sizes) in [("BERT-base", &base[..]), ("BERT-large", &large)] {
         for text in texts {
             let (inputs, out) = text.split_once("->").ok_or("write a,b->out")?;
@@ -121,13 +218,18 @@ fn main() -> Result<(), Box<dyn Error>> {
                 if !title.contains(&name) {
                     continue;
                 }
-                let [library, generated] = compare(&spec(&text, sizes)?, &pool, &toolchain, rounds)?;
-                let ratio = generated.0 / library.0;
+                let mut asked = python.take().zip(shape(&text, sizes));
+                let Race { rates: [crates, external, generated], ratio } =
+                    compare(&spec(&text, sizes)?, &pool, &toolchain, rounds, &mut asked)?;
+                python = asked.map(|(python, _)| python);
                 logs.push(ratio.ln());
-                println!("{title:<34} {:>9.1} {:>9.1} {ratio:>6.3}  {} | {}", library.0, generated.0, library.1, generated.1);
+                println!(
+                    "{title:<34} {:>9.1} {:>9.1} {:>9.1} {ratio:>6.3}  {} | {} | {}",
+                    crates.0, external.0, generated.0, crates.1, external.1, generated.1
+                );
             }
         }
     }
-    println!("geometric mean of generated ÷ libraries: {:.3}", (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp());
+    println!("geometric mean of generated ÷ best library: {:.3}", (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp());
     Ok(())
 }

@@ -96,27 +96,34 @@ static __attribute__((noinline)) void pack_columns(const real *b, int64_t step, 
     }
 }
 
-/* c (+)= packed rows x packed columns. `next` is how far apart the panels of columns are. */
-static void multiply(int64_t m, int64_t n, int64_t depth, const real *a, const real *b, int64_t next, real *c, int64_t row, int64_t column, int add)
+/* Whether rows are better read where they lie than packed: where steps of the depth are neighbours, unless very many columns
+   are multiplied by them; where rows are neighbours, for few columns and steps that do not touch a page each. */
+ALWAYS int lie_well(int64_t n, int64_t row, int64_t step) { return step == 1 ? n <= 16 * WIDTH : row == 1 && step <= 256 && n <= 4 * WIDTH; }
+
+/* c (+)= scale x rows x packed columns: rows as they lie, or packed (then scaled already, and `a_step` is 0). `next` is how far
+   apart the panels of columns are. */
+static void multiply(int64_t m, int64_t n, int64_t depth, const real *a, int64_t a_row, int64_t a_step, real scale, const real *b, int64_t next,
+    real *c, int64_t row, int64_t column, int add)
 {
-    const int64_t panels = panels_of(m);
-    for (int64_t j = 0; j < n; j += WIDTH, b += next) {
-        const int64_t width = min_of(WIDTH, n - j);
-        for (int64_t p = 0; p < panels; ++p) {
-            const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
-            real *const at = c + first * row + j * column;
-            if (width == WIDTH && column == 1) {
-                micro[height](depth, a + first * depth, b, at, row, add);
-                continue;
+    const int64_t panels = panels_of(m), across = (n + WIDTH - 1) / WIDTH;
+    for (int64_t block = 0; block < panels * across; ++block) {
+        /* Few columns stay in the nearest cache, so rows are read once; of many, one panel at a time stays. */
+        const int64_t p = a_step ? block / across : block % panels, q = a_step ? block % across : block / panels;
+        const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
+        const int64_t j = q * WIDTH, width = min_of(WIDTH, n - j);
+        real *const at = c + first * row + j * column;
+        real room[HEIGHT * WIDTH];
+        const int whole = width == WIDTH && column == 1;
+        real *const to = whole ? at : room;
+        const int64_t to_row = whole ? row : WIDTH;
+        if (a_step) direct[height](depth, a + first * a_row, a_row, a_step, b + q * next, to, to_row, whole && add, &scale);
+        else micro[height](depth, a + first * depth, b + q * next, to, to_row, whole && add);
+        if (whole) continue;
+        for (int64_t i = 0; i < height; ++i)
+            for (int64_t x = 0; x < width; ++x) {
+                real *const out = at + i * row + x * column;
+                *out = add ? *out + room[i * WIDTH + x] : room[i * WIDTH + x];
             }
-            real room[HEIGHT * WIDTH];
-            micro[height](depth, a + first * depth, b, room, WIDTH, 0);
-            for (int64_t i = 0; i < height; ++i)
-                for (int64_t x = 0; x < width; ++x) {
-                    real *const to = at + i * row + x * column;
-                    *to = add ? *to + room[i * WIDTH + x] : room[i * WIDTH + x];
-                }
-        }
     }
 }
 
@@ -147,7 +154,12 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const real *a
             pack_columns(b + from * b_step, b_step, b_column, n, depth, columns);
             panels = columns;
         }
-        pack_rows(a + from * a_step, a_row, a_step, m, depth, scale, rows);
-        multiply(m, n, depth, rows, panels, WIDTH * depth, c, c_row, c_column, add || q > 0);
+        const real *const lines = a + from * a_step;
+        if (lie_well(n, a_row, a_step)) {
+            multiply(m, n, depth, lines, a_row, a_step, scale, panels, WIDTH * depth, c, c_row, c_column, add || q > 0);
+            continue;
+        }
+        pack_rows(lines, a_row, a_step, m, depth, scale, rows);
+        multiply(m, n, depth, rows, 0, 0, 1, panels, WIDTH * depth, c, c_row, c_column, add || q > 0);
     }
 }

@@ -13,9 +13,9 @@ use std::fmt::Write;
 
 /// Iterations of a tile, by the side of the product that its indices belong to: the larger side streams past the smaller.
 const SHORT: [i64; 4] = [128, 256, 64, 32];
-const LONG: [i64; 4] = [1024, 512, 256, 4096];
+const LONG: [i64; 4] = [512, 1024, 256, 4096];
 /// Steps of the depth packed at once.
-const DEPTHS: [i64; 4] = [384, 512, 768, 256];
+const DEPTHS: [i64; 4] = [768, 384, 1024, 256];
 /// Tiles along the last index are whole panels of columns on every processor.
 const PANEL: i64 = 32;
 
@@ -205,8 +205,8 @@ impl TileSpace {
         };
         let (left, right) = (size(Side::Left), size(Side::Right));
         let (short, long) = if left < right { (left, right) } else { (right, left) };
-        let far = (short.max(1.0) / 128.0).log2().abs() * 0.05 + (long.max(1.0) / 1024.0).log2().abs() * 0.02;
-        let depth = if knob("depth") == "384" { 0.0 } else { 0.02 };
+        let far = (short.max(1.0) / 128.0).log2().abs() * 0.05 + (long.max(1.0) / 512.0).log2().abs() * 0.02;
+        let depth = if knob("depth") == "768" { 0.0 } else { 0.02 };
         let reduce = if knob("reduce") == "private" { 0.3 } else { 0.0 };
         total * (1.0 + far + depth + reduce)
     }
@@ -302,6 +302,6 @@ impl Space for TileSpace {
             .collect();
         let first = config.knobs.get("vector").and_then(|v| v.split(',').next());
         let vector = first.and_then(|v| self.dims.iter().find(|(i, _)| i == v)).map(|(_, d)| d.clone());
-        vector.is_none_or(|v| inner.contains(&v)) && config.knobs.get("depth") == Some("384")
+        vector.is_none_or(|v| inner.contains(&v)) && config.knobs.get("depth") == Some("768")
     }
 }
