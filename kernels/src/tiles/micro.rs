@@ -43,18 +43,19 @@ impl Block {
         format!("#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n")
     }
 
-    /// C of the micro-kernels for every height.
+    /// C of the micro-kernels for every height, of panels of `real` or of pairs of bf16.
     ///
-    /// `micro[h](depth, a, b, c, row, add)` computes h rows: `a` holds h values and `b` one row of columns for each step of the
-    /// depth. Steps are not unrolled: with several of them in sight gcc loads broadcast values as vectors and spreads them by
-    /// permutations, which share a port with the multiply-adds.
-    pub fn code(self) -> String {
+    /// `micro[h](depth, a, b, scale, c, row, add)` computes h rows: `a` holds h values and `b` one row of columns for each step of
+    /// the depth; `micro_pairs` takes two steps of it at a time. Steps are not unrolled: with several of them in sight gcc loads
+    /// broadcast values as vectors and spreads them by permutations, which share a port with the multiply-adds.
+    pub fn code(self, pairs: bool) -> String {
         let Block { height, vectors, .. } = self;
+        let name = if pairs { "micro_pairs" } else { "micro" };
         let mut text = String::new();
         for rows in 1..=height {
             let _ = writeln!(
                 text,
-                "\nstatic __attribute__((noinline)) void micro{rows}(int64_t depth, const real *restrict a, const real *restrict b, real *restrict c, int64_t row, int add)\n{{"
+                "\nstatic __attribute__((noinline)) void {name}{rows}(int64_t depth, const real *restrict a, const real *restrict b, real scale, real *restrict c, int64_t row, int add)\n{{"
             );
             for i in 0..rows {
                 let results: Vec<String> = (0..vectors).map(|v| format!("c{i}_{v} = {{0}}")).collect();
@@ -66,19 +67,27 @@ impl Block {
             }
             let _ = writeln!(text, "    for (; depth > 0; --depth, a += {rows}, b += WIDTH) {{");
             for v in 0..vectors {
-                let _ = writeln!(text, "        const reg b{v} = *(const vec *)(b + {v} * VL);");
+                let _ = match pairs {
+                    false => writeln!(text, "        const reg b{v} = *(const vec *)(b + {v} * VL);"),
+                    true => writeln!(text, "        const words b{v} = (words)*(const vec *)(b + {v} * VL);"),
+                };
             }
             // Panels come from a farther cache: eight steps ahead is soon enough.
             let _ = writeln!(text, "        __builtin_prefetch(a + 8 * {rows});");
             for v in 0..vectors {
                 let _ = writeln!(text, "        __builtin_prefetch(b + 8 * WIDTH + {v} * VL);");
             }
-            let _ = writeln!(text, "        reg x;");
+            let _ = writeln!(text, "        {} x;", if pairs { "words" } else { "reg" });
             for i in 0..rows {
-                let sums: Vec<String> = (0..vectors).map(|v| format!("c{i}_{v} += x * b{v};")).collect();
-                let _ = writeln!(text, "        x = a[{i}] - (reg){{0}}; IN_REGISTER(x); {}", sums.join(" "));
+                let sum = |v| if pairs { format!("c{i}_{v} = dot(c{i}_{v}, x, b{v});") } else { format!("c{i}_{v} += x * b{v};") };
+                let sums: Vec<String> = (0..vectors).map(sum).collect();
+                let value = if pairs { format!("((const word *)a)[{i}] - (words){{0}}") } else { format!("a[{i}] - (reg){{0}}") };
+                let _ = writeln!(text, "        x = {value}; IN_REGISTER(x); {}", sums.join(" "));
             }
             let _ = writeln!(text, "    }}");
+            for (i, v) in (0..rows).flat_map(|i| (0..vectors).map(move |v| (i, v))) {
+                let _ = writeln!(text, "    c{i}_{v} *= scale;");
+            }
             let _ = writeln!(text, "    if (add) {{");
             for (i, v) in (0..rows).flat_map(|i| (0..vectors).map(move |v| (i, v))) {
                 let _ = writeln!(text, "        c{i}_{v} += *(const vec *)(c + {i} * row + {v} * VL);");
@@ -89,9 +98,8 @@ impl Block {
             }
             let _ = writeln!(text, "}}");
         }
-        let all: Vec<String> = (1..=height).map(|h| format!("micro{h}")).collect();
-        let _ = writeln!(text, "\ntypedef void Micro(int64_t, const real *, const real *, real *, int64_t, int);");
-        let _ = writeln!(text, "static Micro *const micro[] = {{0, {}}};", all.join(", "));
+        let all: Vec<String> = (1..=height).map(|h| format!("{name}{h}")).collect();
+        let _ = writeln!(text, "\nstatic Micro *const {name}[] = {{0, {}}};", all.join(", "));
         text
     }
 }
