@@ -38,6 +38,8 @@ pub struct Toolchain {
     /// First line of its `--version`: another compiler must not reuse what this one made.
     pub version: String,
     pub cache: PathBuf,
+    /// What it is told besides the usual.
+    pub flags: Vec<String>,
 }
 
 pub(crate) type Kernel = unsafe extern "C" fn(*const *mut u8, *const i64, *const Host, *mut u8, i64, i64);
@@ -91,7 +93,7 @@ impl Toolchain {
             .output()
             .map_err(|source| KernelError::NoCompiler { command: command.clone(), source })?;
         let version = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or("unknown").to_string();
-        Ok(Toolchain { command, version, cache })
+        Ok(Toolchain { command, version, cache, flags: vec![] })
     }
 
     /// Compiles and loads a source, unless that has been done before.
@@ -113,7 +115,8 @@ impl Toolchain {
     /// Content hash of what is made of a text here.
     fn hash(&self, text: &str) -> String {
         let mut hasher = blake3::Hasher::new();
-        for part in [self.command.as_str(), &self.version, &FLAGS.join(" "), text] {
+        let flags: Vec<&str> = FLAGS.into_iter().chain(self.flags.iter().map(String::as_str)).collect();
+        for part in [self.command.as_str(), &self.version, &flags.join(" "), text] {
             hasher.update(part.as_bytes()).update(b"\0");
         }
         // `-march=native` code must not be found by another machine that shares the folder.
@@ -145,6 +148,7 @@ impl Toolchain {
         std::fs::write(&source_aside, text).map_err(cache(&source_aside))?;
         let output = Command::new(&self.command)
             .args(FLAGS)
+            .args(&self.flags)
             .arg("-o")
             .arg(&library_aside)
             .arg(&source_aside)

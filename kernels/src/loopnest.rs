@@ -36,6 +36,8 @@ pub enum Space {
     Heap { argument: usize, root: String },
     /// Memory of one worker, used anew at each point of the outer range.
     Local,
+    /// Memory of one worker that lasts through the sequential outer loops of a point: sums that only become whole there.
+    Kept,
     /// One copy for each worker, combined at the end into the heap container.
     Private { combine: Combine },
 }
@@ -76,6 +78,8 @@ pub struct Group {
     pub statements: Vec<Statement>,
     /// Whether it is one sum of products, run as matrix products of the whole group.
     pub product: bool,
+    /// Whether it waits for the last iteration of the sequential outer loops: what they add up is whole then.
+    pub last: bool,
 }
 
 /// An outer index that is walked tile by tile: a loop over tiles outside, a loop within the tile in every group.
@@ -107,6 +111,8 @@ pub struct Products {
     pub block: Block,
     /// Most steps of the depth that are packed at once.
     pub depth: i64,
+    /// Whether any of their factors is bf16.
+    pub narrow: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -58,9 +58,8 @@ fn casts_change_no_meaning_and_hide_no_stacking() {
     let made = programs(&narrow, false).unwrap();
     let plain = programs(&wide, false).unwrap();
     let names = |variants: &[recipes::pipeline::programs::Variant]| variants.iter().map(|v| v.name.clone()).collect::<Vec<_>>();
-    // Composed kernels hold no bf16; everything else is the same.
-    let apart: Vec<_> = plain.variants.iter().filter(|v| v.compositions.is_empty()).cloned().collect();
-    assert!(apart.len() < plain.variants.len() && names(&made.variants) == names(&apart));
+    assert_eq!(names(&made.variants), names(&plain.variants));
+    assert!(made.variants.iter().any(|v| !v.compositions.is_empty()));
     let run = Run { seed: 3, step: 1, dropout: true };
     let given = drawn(&shrunken(&made.operators), 3).unwrap();
     assert!(given["x"].iter().all(|v| Dtype::Bf16.rounded(*v) == *v) && given["wq"].iter().any(|v| Dtype::Bf16.rounded(*v) != *v));

@@ -33,7 +33,7 @@ impl Printer<'_> {
                 let unit = layout.innermost().and_then(|inner| dims.iter().position(|d| d == inner));
                 Ok((strides, unit, first))
             }
-            Space::Local | Space::Private { .. } => {
+            Space::Local | Space::Kept | Space::Private { .. } => {
                 let vector = self.vector_dim(data);
                 let mut strides = vec![0; tensor.shape.len()];
                 let mut next = if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };

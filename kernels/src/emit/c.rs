@@ -58,9 +58,16 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         printer.line(1, format!("const int64_t {count} = min_of({size}, {whole} - {at} * {size});"));
     }
     for group in &nest.groups {
+        let whole = printer.whole(group);
+        if let Some(whole) = &whole {
+            printer.line(1, format!("if ({whole}) {{"));
+        }
         match group.product {
             true => printer.product(group, 1)?,
             false => printer.group(group, 1)?,
+        }
+        if whole.is_some() {
+            printer.line(1, "}");
         }
     }
     let body = std::mem::take(&mut printer.text);

@@ -29,6 +29,14 @@ impl Printer<'_> {
         self.open(group, &reductions, 0, depth)
     }
 
+    /// C text of whether the sequential outer loops are in their last iteration, for a group that waits for that.
+    pub fn whole(&mut self, group: &Group) -> Option<String> {
+        let nest = self.nest;
+        let at_last = |l: &crate::loopnest::Loop| format!("{} + 1 == {}", self.index(&l.index), self.count(&l.index, l.count));
+        let all: Vec<String> = nest.sequential().map(at_last).collect();
+        (group.last && !all.is_empty()).then(|| all.join(" && "))
+    }
+
     /// Forgets the values of the group before, and names the maps of this one.
     pub fn title(&mut self, group: &Group, depth: usize) {
         self.known.clear();
@@ -83,7 +91,7 @@ impl Printer<'_> {
             .cloned()
             .collect();
         let identity = constant(combine.identity().first().copied().unwrap_or(0.0), self.double);
-        let nest = Group { loops, statements: vec![], product: false };
+        let nest = Group { loops, statements: vec![], product: false, last: false };
         for (n, _) in nest.loops.iter().enumerate() {
             self.open_loop(&nest, n, &[], false, depth + n);
         }

@@ -3,10 +3,10 @@
 use super::printer::Printer;
 use super::scalar::value;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Space};
+use crate::loopnest::{Element, Group, Space, Tensor};
 use crate::maps::slope;
 use crate::tiles::factors;
-use sdfg::Expr;
+use sdfg::{Dtype, Expr};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -173,7 +173,8 @@ impl Printer<'_> {
         self.room("rows", (most(&rows) * chunk) as usize * bytes + slack);
         let padded = (most(&columns) + width - 1) / width * width;
         let mut ready = ("0".to_string(), "0".to_string(), "0".to_string());
-        if let Some((whole, from)) = self.prepare(&b, &columns, &steps, width, [&b_step, &b_column, &k], bytes)? {
+        let types = self.types(&a, &b)?;
+        if let Some((whole, from)) = self.prepare(&b, &columns, &steps, width, [&b_step, &b_column, &k], (bytes, types))? {
             ready = whole;
             ready.2 = from;
         } else if let Some(tag) = self.tag(&b, &loops, &again).filter(|_| padded * most(&steps) <= KEPT) {
@@ -181,7 +182,10 @@ impl Printer<'_> {
             self.held += 1;
             self.room(&panel, (padded * most(&steps)) as usize * bytes + slack);
             self.line(level, format!("if (held[{slot}] != {tag}) {{"));
-            self.line(level + 1, format!("pack_chunks({right}, {b_step}, {b_column}, {n}, {k}, most, whole_panels({n}), 0, {panel});"));
+            self.line(
+                level + 1,
+                format!("pack_chunks({right}, {b_step}, {b_column}, {types}, {n}, {k}, most, whole_panels({n}), 0, {panel});"),
+            );
             self.line(level + 1, format!("held[{slot}] = {tag};"));
             self.line(level, "}");
             ready = (panel, format!("whole_panels({n})"), "0".into());
@@ -192,13 +196,25 @@ impl Printer<'_> {
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&factors.scale, self);
         let add = self.adds(&out, &again)?;
-        self.line(level, format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column},"));
+        self.line(
+            level,
+            format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types},"),
+        );
         self.line(level + 1, format!("{to}, {c_row}, {c_column}, {add}, rows, {columns_room}, {}, {}, {});", ready.0, ready.1, ready.2));
         if level > depth + 1 {
             self.line(level - 1, "}");
         }
         self.line(depth, "}");
         Ok(())
+    }
+
+    /// Of two factors, as `memlet_product` takes it: which of them are bf16 in memory, and whether both count as bf16.
+    fn types(&self, a: &Element, b: &Element) -> Result<i32, KernelError> {
+        let (a, b) = (self.tensor(&a.data)?, self.tensor(&b.data)?);
+        // What is local is held in f32, whatever its type.
+        let narrow = |t: &Tensor| i32::from(t.dtype == Dtype::Bf16 && matches!(t.space, Space::Heap { .. }));
+        let both = i32::from(a.dtype == Dtype::Bf16 && b.dtype == Dtype::Bf16);
+        Ok(narrow(a) | narrow(b) << 1 | both << 2)
     }
 
     /// Scratch memory of at least so many bytes.
@@ -212,10 +228,10 @@ impl Printer<'_> {
         if matches!(self.tensor(&out.data)?.space, Space::Private { .. }) {
             return Ok("1".into());
         }
-        let heap = matches!(self.tensor(&out.data)?.space, Space::Heap { .. });
+        let lasts = matches!(self.tensor(&out.data)?.space, Space::Heap { .. } | Space::Kept);
         let nest = self.nest;
         let mut later: Vec<String> = again.iter().map(|x| self.index(&x.indices[0])).collect();
-        if heap {
+        if lasts {
             later.extend(
                 nest.sequential().filter(|l| !out.subscripts.iter().any(|e| e.symbols().contains(&l.index))).map(|l| self.index(&l.index)),
             );
@@ -232,7 +248,7 @@ impl Printer<'_> {
         steps: &Option<Axis>,
         width: i64,
         [b_step, b_column, k]: [&str; 3],
-        bytes: usize,
+        (bytes, types): (usize, i32),
     ) -> Result<Option<(Operand, String)>, KernelError> {
         let (Some(columns), Some(steps)) = (columns, steps) else { return Ok(None) };
         if !self.is_given(&b.data) || steps.ragged {
@@ -275,7 +291,7 @@ impl Printer<'_> {
         let portion = PORTION * width;
         let (whole_name, at_name) = (self.given(format!("whole{number}"), whole), self.given(format!("prepared{number}"), at));
         let code = format!(
-            "pack_chunks({from} + at * {portion} * {b_column}, {b_step}, {b_column}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, whole_panels({whole_name}), at * {portion}, prepared + {at_name});"
+            "pack_chunks({from} + at * {portion} * {b_column}, {b_step}, {b_column}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, whole_panels({whole_name}), at * {portion}, prepared + {at_name});"
         );
         self.prepared.push(Prepared { at, elements, steps: (whole + portion - 1) / portion, code });
         let ready = (format!("prepared + {at_name}"), format!("whole_panels({whole_name})"), String::new());

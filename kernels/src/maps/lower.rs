@@ -75,7 +75,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         };
         match (earliest..groups.len()).find(|n| same(&groups[*n])) {
             Some(n) => groups[n].statements.push(statement),
-            None => groups.push(Group { loops, statements: vec![statement], product: false }),
+            None => groups.push(Group { loops, statements: vec![statement], product: false, last: false }),
         }
     }
     hold(&groups, &mut tensors);

@@ -3,7 +3,8 @@
 //! Outer indices are cut into tiles. Within a tile every statement runs over the whole tile before the next one starts:
 //! products as matrix products, everything else as loops. A local container, of which the scope has one for each outer
 //! point, thus becomes one for each tile, in the scratch memory of the worker. What a product adds up over outer indices
-//! is either accumulated in place, those indices walked in order by one worker, or kept once for each worker.
+//! is either accumulated in place, those indices walked in order by one worker, or kept once for each worker. Sums that
+//! memory holds in bf16 are made in f32 scratch memory and rounded once, when they are whole.
 
 use super::Block;
 use super::product::is_product;
@@ -39,8 +40,8 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         value: value.into(),
         allowed: allowed.into(),
     };
-    if let Some(narrow) = spec.arguments().into_iter().find(|a| a.dtype != a.dtype.accumulator()) {
-        return Err(unsupported(spec, format!("tiles hold f32 and f64 only, and `{}` is {}", narrow.data, narrow.dtype)));
+    if let Some(half) = spec.arguments().into_iter().find(|a| a.dtype == Dtype::F16) {
+        return Err(unsupported(spec, format!("tiles hold f64, f32 and bf16, and `{}` is {}", half.data, half.dtype)));
     }
     let mut flattened = statements(spec, true)?;
     let private = match config.knobs.get("reduce") {
@@ -90,11 +91,13 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         }
     }
     shared.extend(ordered);
-    widen(&mut statements, &mut tensors, &within);
+    let narrow = |data: &str| tensors.get(data).is_some_and(|t| t.dtype == Dtype::Bf16);
+    let narrow = statements.iter().filter(|f| f.product).flat_map(|f| &f.statement.reads).any(|(_, e)| narrow(&e.data));
+    widen(&mut statements, &mut tensors, &within, &sequential);
     for Flat { statement, .. } in &mut statements {
         place(statement, &tensors, &with);
     }
-    let scratch: i64 = tensors.values().filter(|t| t.space == Space::Local).map(|t| t.shape.iter().product::<i64>()).sum();
+    let scratch: i64 = tensors.values().filter(|t| is_scratch(t)).map(|t| t.shape.iter().product::<i64>()).sum();
     if scratch > SCRATCH {
         return Err(unsupported(spec, format!("its tiles have {scratch} elements in all, more than {SCRATCH}; choose smaller ones")));
     }
@@ -102,7 +105,9 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     let mut groups: Vec<Group> = Vec::new();
     for Flat { inner, statement, product } in statements {
         let to_loop = |r: &Range| Loop { index: r.index.clone(), tag: Tag::Sequential, count: r.count, map: r.map.clone() };
-        let mut loops: Vec<Loop> = within.iter().chain(&inner).map(to_loop).collect();
+        let last = statement.reads.iter().any(|(_, e)| tensors.get(&e.data).is_some_and(|t| t.space == Space::Kept));
+        let mine = within.iter().filter(|r| !last || !sequential.contains(&r.index));
+        let mut loops: Vec<Loop> = mine.chain(&inner).map(to_loop).collect();
         let innermost = vectors.iter().find(|v| loops.iter().any(|l| l.index == **v));
         loops.sort_by_key(|l| innermost == Some(&l.index));
         if let Some(last) = loops.last_mut() {
@@ -112,16 +117,17 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         let earliest = earliest.max().unwrap_or(0);
         let same = |g: &Group| {
             !g.product
+                && g.last == last
                 && g.loops.len() == loops.len()
                 && loops.iter().all(|l| g.loops.iter().any(|k| k.index == l.index && k.count == l.count))
         };
         match (earliest..groups.len()).find(|n| !product && same(&groups[*n])) {
             Some(n) => groups[n].statements.push(statement),
-            None => groups.push(Group { loops, statements: vec![statement], product }),
+            None => groups.push(Group { loops, statements: vec![statement], product, last }),
         }
     }
     hold(&groups, &mut tensors);
-    let products = Some(Products { block: Block::native(), depth });
+    let products = Some(Products { block: Block::native(), depth, narrow });
     Ok(LoopNest { name: spec.name.clone(), outer: shared, tiles, products, vectors, lanes: ROW_LANES, groups, tensors, about })
 }
 
@@ -132,12 +138,19 @@ fn stage(n: usize, group: &Group, statement: &Statement, product: bool) -> usize
     if hands_on && (product || group.product) { n + 1 } else { 0 }
 }
 
+/// Whether it has memory in a worker's tile.
+fn is_scratch(tensor: &Tensor) -> bool {
+    matches!(tensor.space, Space::Local | Space::Kept)
+}
+
 /// Finds the products and gives every other reduction a place of its own. Returns the indices that must be walked in order.
 fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, private: bool) -> Result<BTreeSet<String>, KernelError> {
     let Flattened { outer, statements, tensors, .. } = flattened;
     let everywhere: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
     let is_local = |data: &str| tensors.get(data).is_some_and(|t| t.space == Space::Local);
-    let is_real = |data: &str| tensors.get(data).is_some_and(|t| matches!(t.dtype, Dtype::F32 | Dtype::F64));
+    let double = tensors.values().any(|t| t.dtype == Dtype::F64);
+    let multiplied = |dtype: Dtype| if double { dtype == Dtype::F64 } else { matches!(dtype, Dtype::F32 | Dtype::Bf16) };
+    let is_real = |data: &str| tensors.get(data).is_some_and(|t| multiplied(t.dtype));
     let mut any = false;
     for Flat { inner, statement, product } in statements.iter_mut() {
         let is_index = |name: &str| everywhere.contains(&name) || inner.iter().any(|r| r.index == name);
@@ -149,22 +162,59 @@ fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, pri
         return Err(unsupported(spec, "it has no matrix product"));
     }
     let (mut direct, mut sequential) = (BTreeSet::new(), BTreeSet::new());
+    let mut rounded: Vec<(String, BTreeSet<String>)> = Vec::new();
     for flat in statements.iter().filter(|f| f.product && !is_local(&f.statement.write.data)) {
         let target = &flat.statement.write;
         let named = |index: &str| target.subscripts.iter().any(|e| e.symbols().contains(index));
-        let lacking: Vec<String> = outer.iter().filter(|r| r.count > 1 && !named(&r.index)).map(|r| r.index.clone()).collect();
+        let lacking: BTreeSet<String> = outer.iter().filter(|r| r.count > 1 && !named(&r.index)).map(|r| r.index.clone()).collect();
         let read = statements.iter().any(|f| f.statement.reads.iter().any(|(_, e)| e.data == target.data));
+        let whole = tensors.get(&target.data).is_some_and(|t| t.dtype == t.dtype.accumulator());
         if !lacking.is_empty() {
             if !private {
-                direct.insert(target.data.clone());
-                sequential.extend(lacking);
+                sequential.extend(lacking.iter().cloned());
+                if whole {
+                    direct.insert(target.data.clone());
+                } else if !read {
+                    rounded.push((target.data.clone(), lacking));
+                }
             }
-        } else if !read && is_reachable(spec, config, flat)? {
+        } else if whole && !read && is_reachable(spec, config, flat)? {
             direct.insert(target.data.clone());
         }
     }
+    // One tile of sums is enough where the indices walked in order are the summed ones.
+    for (data, _) in rounded.iter().filter(|(_, lacking)| *lacking == sequential) {
+        keep(flattened, data);
+    }
     reductions(spec, flattened, &|data| !direct.contains(data))?;
     Ok(sequential)
+}
+
+/// Lets a product add up in scratch memory that lasts through the indices walked in order, and copies it out when it is whole.
+/// A target that has another writer or subscripts other than plain indices stays as it is.
+fn keep(flattened: &mut Flattened, data: &str) {
+    let Flattened { statements, tensors, .. } = flattened;
+    let mut writers = statements.iter().enumerate().filter(|(_, f)| f.statement.write.data == data).map(|(n, _)| n);
+    let (Some(at), None) = (writers.next(), writers.next()) else { return };
+    let (Some(tensor), heap) = (tensors.get(data).cloned(), statements[at].statement.write.clone()) else { return };
+    if heap.subscripts.iter().any(|e| e.as_sym().is_none()) {
+        return;
+    }
+    let kept = |e: &&Expr| statements[at].inner.iter().any(|r| e.as_sym() == Some(&r.index));
+    let subscripts: Vec<Expr> = heap.subscripts.iter().filter(kept).cloned().collect();
+    let shape = heap.subscripts.iter().zip(&tensor.shape).filter(|(e, _)| kept(e)).map(|(_, n)| *n).collect();
+    let sum = Element { data: format!("{data}.sum"), subscripts, fill: None };
+    let inner = statements[at].inner.iter().filter(|r| heap.subscripts.contains(&Expr::sym(r.index.as_str()))).cloned().collect();
+    let copy = Statement {
+        name: format!("{data} done"),
+        code: Scalar::input("value"),
+        reads: vec![("value".into(), sum.clone())],
+        write: heap,
+        combine: None,
+    };
+    tensors.insert(sum.data.clone(), Tensor { space: Space::Kept, dtype: tensor.dtype, shape, stored: true });
+    statements[at].statement.write = sum;
+    statements.insert(at + 1, Flat { inner, statement: copy, product: false });
 }
 
 /// Whether neighbours in the target's memory are neighbours along an index that only one factor has: then products write it
@@ -200,35 +250,29 @@ fn sizes(outer: &[Range], knob: Option<&str>) -> Result<Vec<i64>, String> {
     Ok(sizes)
 }
 
-/// Locals are held for a whole tile: its indices become their first dims.
-fn widen(statements: &mut [Flat], tensors: &mut IndexMap<String, Tensor>, within: &[Range]) {
-    let locals: BTreeSet<String> = tensors.iter().filter(|(_, t)| t.space == Space::Local).map(|(data, _)| data.clone()).collect();
+/// Scratch memory is held for a whole tile: its indices become the first dims, but for those that kept sums add up.
+fn widen(statements: &mut [Flat], tensors: &mut IndexMap<String, Tensor>, within: &[Range], sequential: &BTreeSet<String>) {
     let targets: BTreeSet<String> = statements.iter().filter(|f| f.product).map(|f| f.statement.write.data.clone()).collect();
-    // A product writes to memory, even a single value.
-    let single = |data: &str| within.is_empty() && targets.contains(data);
-    for data in &locals {
-        let Some(tensor) = tensors.get_mut(data) else { continue };
-        tensor.shape.splice(0..0, within.iter().map(|r| r.count));
-        if single(data) && tensor.shape.is_empty() {
-            tensor.shape.push(1);
-        }
-    }
-    for Flat { statement, .. } in statements {
-        let elements = statement.reads.iter_mut().map(|(_, e)| e).chain([&mut statement.write]);
-        for element in elements.filter(|e| locals.contains(&e.data)) {
-            element.subscripts.splice(0..0, within.iter().map(|r| Expr::sym(r.index.as_str())));
-            if single(&element.data) && element.subscripts.is_empty() {
-                element.subscripts.push(Expr::Int(0));
+    for (data, tensor) in tensors.iter_mut().filter(|(_, t)| is_scratch(t)) {
+        let own: Vec<&Range> = within.iter().filter(|r| tensor.space == Space::Local || !sequential.contains(&r.index)).collect();
+        // A product writes to memory, even a single value.
+        let single = own.is_empty() && tensor.shape.is_empty() && targets.contains(data);
+        tensor.shape.splice(0..0, own.iter().map(|r| r.count).chain(single.then_some(1)));
+        for Flat { statement, .. } in statements.iter_mut() {
+            let elements = statement.reads.iter_mut().map(|(_, e)| e).chain([&mut statement.write]);
+            for element in elements.filter(|e| e.data == *data) {
+                let first = own.iter().map(|r| Expr::sym(r.index.as_str())).chain(single.then_some(Expr::Int(0)));
+                element.subscripts.splice(0..0, first);
             }
         }
     }
 }
 
-/// Indices within a tile in the place of whole ones, except where a local is meant.
+/// Indices within a tile in the place of whole ones, except where scratch memory is meant.
 fn place(statement: &mut Statement, tensors: &IndexMap<String, Tensor>, with: &BTreeMap<String, Expr>) {
-    let is_local = |data: &str| tensors.get(data).is_some_and(|t| t.space == Space::Local);
+    let in_tile = |data: &str| tensors.get(data).is_some_and(is_scratch);
     let elements = statement.reads.iter_mut().map(|(_, e)| e).chain([&mut statement.write]);
-    for element in elements.filter(|e| !is_local(&e.data)) {
+    for element in elements.filter(|e| !in_tile(&e.data)) {
         let Element { subscripts, .. } = element;
         for subscript in subscripts {
             *subscript = subscript.substitute(with);

@@ -43,28 +43,26 @@ impl Block {
         format!("#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n")
     }
 
-    /// C of the micro-kernels for every height.
+    /// C of the micro-kernels for every height, on panels or rows of one kind.
     ///
-    /// `micro[h](depth, a, b, c, row, add)` computes h rows: `a` holds h values and `b` one row of columns for each step of the
-    /// depth. `direct[h](depth, a, a_row, a_step, b, c, row, add, scale)` reads its rows where they lie. Steps are not unrolled:
-    /// with several of them in sight gcc loads broadcast values as vectors and spreads them by permutations, which share a port
-    /// with the multiply-adds.
-    pub fn code(self) -> String {
+    /// `NAME[h](depth, a, a_row, a_step, b, scale, c, row, add)` computes h rows. A panel holds h values of `a` for each step of
+    /// the depth; rows that are read where they lie are `a_row` apart and their steps `a_step`. `b` holds one row of columns for
+    /// each step. Steps are not unrolled: with several of them in sight gcc loads broadcast values as vectors and spreads them by
+    /// permutations, which share a port with the multiply-adds.
+    pub fn code(self, kind: Kind) -> String {
+        let name = kind.name();
         let mut text = String::new();
         for rows in 1..=self.height {
-            self.kernel(&mut text, rows, false);
-            self.kernel(&mut text, rows, true);
+            self.kernel(&mut text, rows, kind);
         }
-        let all = |name: &str| (1..=self.height).map(|h| format!("{name}{h}")).collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "\ntypedef void Micro({PACKED});\nstatic Micro *const micro[] = {{0, {}}};", all("micro"));
-        let _ = writeln!(text, "typedef void Direct({DIRECT});\nstatic Direct *const direct[] = {{0, {}}};", all("direct"));
+        let all: Vec<String> = (1..=self.height).map(|h| format!("{name}{h}")).collect();
+        let _ = writeln!(text, "\nstatic Micro *const {name}[] = {{0, {}}};", all.join(", "));
         text
     }
 
-    fn kernel(self, text: &mut String, rows: usize, direct: bool) {
-        let vectors = self.vectors;
-        let (name, parameters) = if direct { ("direct", DIRECT) } else { ("micro", PACKED) };
-        let _ = writeln!(text, "\nstatic __attribute__((noinline)) void {name}{rows}({parameters})\n{{");
+    fn kernel(self, text: &mut String, rows: usize, kind: Kind) {
+        let (vectors, name) = (self.vectors, kind.name());
+        let _ = writeln!(text, "\nstatic __attribute__((noinline)) void {name}{rows}({PARAMETERS})\n{{");
         for i in 0..rows {
             let results: Vec<String> = (0..vectors).map(|v| format!("c{i}_{v} = {{0}}")).collect();
             let _ = writeln!(text, "    reg {};", results.join(", "));
@@ -73,46 +71,54 @@ impl Block {
             let _ = writeln!(text, "    __builtin_prefetch(c + {i} * row, 1);");
             let _ = writeln!(text, "    __builtin_prefetch(c + {i} * row + WIDTH - 1, 1);");
         }
-        // An address is a register and one, two or no strides: a register for every third row.
-        let thirds: Vec<usize> = (0..rows).step_by(3).collect();
-        let mut next = format!("a += {rows}");
-        if direct {
-            for first in &thirds {
-                let _ = writeln!(text, "    const real *a{first} = a + {first} * a_row;");
+        let next = match kind {
+            // An address is a register and one, two or no strides: a register for every third row.
+            Kind::Direct => {
+                let thirds: Vec<usize> = (0..rows).step_by(3).collect();
+                for first in &thirds {
+                    let _ = writeln!(text, "    const real *a{first} = a + {first} * a_row;");
+                }
+                thirds.iter().map(|first| format!("a{first} += a_step")).collect::<Vec<_>>().join(", ")
             }
-            next = thirds.iter().map(|first| format!("a{first} += a_step")).collect::<Vec<_>>().join(", ");
-        }
+            _ => {
+                let _ = writeln!(text, "    (void)a_row, (void)a_step;");
+                format!("a += {rows}")
+            }
+        };
         let _ = writeln!(text, "    for (; depth > 0; --depth, {next}, b += WIDTH) {{");
+        let lane = if kind == Kind::Pairs { "words" } else { "reg" };
         for v in 0..vectors {
-            let _ = writeln!(text, "        const reg b{v} = *(const vec *)(b + {v} * VL);");
+            let _ = writeln!(text, "        const {lane} b{v} = ({lane})*(const vec *)(b + {v} * VL);");
         }
         // Panels come from a farther cache: eight steps ahead is soon enough.
-        if !direct {
+        if kind != Kind::Direct {
             let _ = writeln!(text, "        __builtin_prefetch(a + 8 * {rows});");
         }
         for v in 0..vectors {
             let _ = writeln!(text, "        __builtin_prefetch(b + 8 * WIDTH + {v} * VL);");
         }
-        let _ = writeln!(text, "        reg x;");
+        let _ = writeln!(text, "        {lane} x;");
         for i in 0..rows {
-            let sums: Vec<String> = (0..vectors).map(|v| format!("c{i}_{v} += x * b{v};")).collect();
-            let from = match (direct, i % 3) {
-                (false, _) => format!("a[{i}]"),
-                (true, 0) => format!("*a{i}"),
-                (true, 1) => format!("a{}[a_row]", i - 1),
-                (true, _) => format!("a{}[2 * a_row]", i - 2),
+            let sum = |v| match kind {
+                Kind::Pairs => format!("c{i}_{v} = dot(c{i}_{v}, x, b{v});"),
+                _ => format!("c{i}_{v} += x * b{v};"),
             };
-            let _ = writeln!(text, "        x = {from} - (reg){{0}}; IN_REGISTER(x); {}", sums.join(" "));
+            let sums: Vec<String> = (0..vectors).map(sum).collect();
+            let value = match (kind, i % 3) {
+                (Kind::Pairs, _) => format!("((const word *)a)[{i}]"),
+                (Kind::Packed, _) => format!("a[{i}]"),
+                (Kind::Direct, 0) => format!("*a{i}"),
+                (Kind::Direct, 1) => format!("a{}[a_row]", i - 1),
+                (Kind::Direct, _) => format!("a{}[2 * a_row]", i - 2),
+            };
+            let _ = writeln!(text, "        x = {value} - ({lane}){{0}}; IN_REGISTER(x); {}", sums.join(" "));
         }
         let _ = writeln!(text, "    }}");
         // Addresses of results and the factor are found after the loop: before it they would take registers from it.
-        let _ = writeln!(text, "    __asm__(\"\" : \"+r\"(c), \"+r\"(row));");
+        let _ = writeln!(text, "    __asm__(\"\" : \"+r\"(c), \"+r\"(row));\n    const real by = *scale;");
         let results = || (0..rows).flat_map(|i| (0..vectors).map(move |v| (i, v)));
-        if direct {
-            let _ = writeln!(text, "    const real by = *scale;");
-            for (i, v) in results() {
-                let _ = writeln!(text, "    c{i}_{v} *= by;");
-            }
+        for (i, v) in results() {
+            let _ = writeln!(text, "    c{i}_{v} *= by;");
         }
         let _ = writeln!(text, "    if (add) {{");
         for (i, v) in results() {
@@ -126,6 +132,25 @@ impl Block {
     }
 }
 
-/// Parameters of a micro-kernel on packed rows, and of one on rows as they lie.
-const PACKED: &str = "int64_t depth, const real *restrict a, const real *restrict b, real *restrict c, int64_t row, int add";
-const DIRECT: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, real *restrict c, int64_t row, int add, const real *scale";
+/// Where a micro-kernel finds its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// In a packed panel.
+    Packed,
+    /// Where they lie.
+    Direct,
+    /// In a packed panel of pairs of bf16.
+    Pairs,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Packed => "micro",
+            Kind::Direct => "direct",
+            Kind::Pairs => "micro_pairs",
+        }
+    }
+}
+
+const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, const real *scale, real *restrict c, int64_t row, int add";

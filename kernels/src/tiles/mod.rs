@@ -10,6 +10,7 @@ mod space;
 pub use contraction::{ProductSpace, expanded};
 pub use lower::lower;
 pub use micro::Block;
+use micro::Kind;
 pub use product::{Factors, factors};
 pub use space::TileSpace;
 
@@ -25,10 +26,15 @@ impl Products {
     /// C of packing, micro-kernels and products: a library of its own, so that every kernel that uses it compiles in no time.
     pub fn code(&self, double: bool) -> String {
         let real = if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
+        let narrow = if self.narrow { "#define HAS_NARROW\n" } else { "" };
         let start = "#include <stdint.h>\n#define ALWAYS static inline __attribute__((always_inline))\n";
         let least = "ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }\n";
-        let body = include_str!("product.c").replace("MICRO_KERNELS\n", &self.block.code());
-        format!("{start}{real}{least}{}{body}", self.block.defines())
+        let pairs = if self.narrow { self.block.code(Kind::Pairs) } else { String::new() };
+        let body = include_str!("product.c")
+            .replace("NARROW_FACTORS\n", if self.narrow { include_str!("narrow.c") } else { "" })
+            .replace("MICRO_KERNELS_OF_PAIRS\n", &pairs)
+            .replace("MICRO_KERNELS\n", &(self.block.code(Kind::Packed) + &self.block.code(Kind::Direct)));
+        format!("{start}{real}{narrow}{least}{}{body}", self.block.defines())
     }
 
     /// C that a kernel needs to call the library that its host has loaded.
@@ -37,8 +43,8 @@ impl Products {
         format!(
             "\n/* Matrix products, by the library that the host has loaded. */
 ALWAYS int64_t whole_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; }}
-#define pack_chunks ((void (*)(const real *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *))host->pack)
-#define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const real *, int64_t, int64_t, real, const real *, int64_t, int64_t, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t))host->product)
+#define pack_chunks ((void (*)(const void *, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, real *))host->pack)
+#define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const void *, int64_t, int64_t, real, const void *, int64_t, int64_t, int, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t))host->product)
 ",
             last = width - 1
         )
@@ -81,5 +87,52 @@ pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> Kern
     match tile {
         Some(tile) => KernelConfig { knobs: config.knobs.clone().with("tile", tile.join(",")), ..config.clone() },
         None => config.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    /// The assembly of a text under further flags; `None` if the compiler does not know them, or there is none.
+    fn assembly(text: &str, flags: &[&str]) -> Option<Result<String, String>> {
+        let compiler = std::env::var("CC").ok().filter(|c| !c.is_empty()).unwrap_or_else(|| "cc".into());
+        let compiled = |text: &str| {
+            let mut command = Command::new(&compiler);
+            command.args(flags).args(["-O2", "-std=gnu11", "-fopenmp-simd", "-S", "-x", "c", "-o", "-", "-"]);
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
+            child.stdin.take()?.write_all(text.as_bytes()).ok()?;
+            child.wait_with_output().ok()
+        };
+        compiled("int nothing;\n").filter(|o| o.status.success())?;
+        let output = compiled(text)?;
+        let found = if output.status.success() { Ok(output.stdout) } else { Err(output.stderr) };
+        Some(found.map(|o| String::from_utf8_lossy(&o).into_owned()).map_err(|e| String::from_utf8_lossy(&e).into_owned()))
+    }
+
+    /// For processors that this one may not be: the library compiles for each, and multiplies pairs by their instruction.
+    #[test]
+    fn the_library_compiles_for_other_processors() {
+        let wide = Block { vector: 64, height: 14, vectors: 2 };
+        let half = Block { vector: 32, height: 6, vectors: 2 };
+        let neon = Block { vector: 16, height: 8, vectors: 3 };
+        let processors: [(&[&str], Block, Option<&str>); 5] = [
+            (&["-march=x86-64-v4", "-mavx512bf16"], wide, Some("vdpbf16ps")),
+            (&["-march=x86-64-v4"], wide, None),
+            (&["-march=x86-64-v3"], half, None),
+            (&["-march=armv8.6-a+bf16"], neon, Some("bfdot")),
+            (&["-march=armv8-a"], neon, None),
+        ];
+        for (flags, block, instruction) in processors {
+            let text = Products { block, depth: 384, narrow: true }.code(false);
+            let Some(found) = assembly(&text, flags) else { continue };
+            let assembly = found.unwrap_or_else(|why| panic!("{flags:?}: {why}"));
+            match instruction {
+                Some(name) => assert!(assembly.contains(name), "{flags:?}: no {name}"),
+                None => assert!(!assembly.contains("vdpbf16ps") && !assembly.contains("bfdot"), "{flags:?}"),
+            }
+        }
     }
 }

@@ -15,20 +15,40 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #else
 #define IN_REGISTER(x)
 #endif
+
+/* How a factor lies in memory, and what panels are made of it: `real`, or pairs of bf16, two steps of the depth in the place of
+   one `real`, for processors that multiply and add them in one instruction. */
+enum { NARROW = 1, PAIRED = 2 };
+#ifdef HAS_NARROW
+NARROW_FACTORS
+#else
+#define PAIRS 0
+ALWAYS reg along(const void *from, int64_t at, int kind) { (void)kind; return *(const vec *)((const real *)from + at); }
+ALWAYS reg across(const void *from, int64_t at, int64_t step, int kind) { (void)step; return along(from, at, kind); }
+ALWAYS real one(const void *from, int64_t at, int64_t step, int both, int kind) { (void)step; (void)both; (void)kind; return ((const real *)from)[at]; }
+ALWAYS const void *after(const void *from, int64_t elements, int kind) { (void)kind; return (const real *)from + elements; }
+#endif
+typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, const real *, real *, int64_t, int);
 MICRO_KERNELS
+#if PAIRS
+MICRO_KERNELS_OF_PAIRS
+#endif
 
 /* Panels of at most HEIGHT rows, as equal as can be: panel p starts at row m p / panels. */
 ALWAYS int64_t panels_of(int64_t m) { return (m + HEIGHT - 1) / HEIGHT; }
+/* Steps of the depth in one element of a panel, and elements for so many steps. */
+ALWAYS int64_t steps_of(int kind) { return kind & PAIRED ? 2 : 1; }
+ALWAYS int64_t elements_of(int64_t depth, int kind) { return kind & PAIRED ? (depth + 1) / 2 : depth; }
 
-/* The square of VL lines and VL columns that starts at `from`, turned: line t of it goes to `to + t step`. Lines from
-   `lines` on count as zero. */
-ALWAYS void turn(const real *from, int64_t line, int64_t lines, real scale, real *to, int64_t step)
+/* The square of VL lines and VL elements of a panel that starts at `at`, turned: line t of it goes to `to + t step`. Lines
+   from `lines` on count as zero. */
+ALWAYS void turn(const void *from, int64_t at, int64_t line, int64_t lines, int kind, real *to, int64_t step)
 {
     reg v[VL];
 #pragma GCC unroll 16
     for (int64_t i = 0; i < VL; ++i) {
         v[i] = (reg){0};
-        if (i < lines) v[i] = (reg)*(const vec *)(from + i * line) * scale;
+        if (i < lines) v[i] = along(from, at + i * line, kind);
     }
 #pragma GCC unroll 4
     for (int64_t d = 1; d < VL; d *= 2) {
@@ -51,59 +71,91 @@ ALWAYS void turn(const real *from, int64_t line, int64_t lines, real scale, real
 }
 
 /* One panel of `height` rows: depth by depth, `height` values each. Writes up to a vector beyond its end. */
-ALWAYS void pack_panel(const real *a, int64_t row, int64_t step, int64_t height, int64_t depth, real scale, real *to)
+ALWAYS void pack_panel(const void *a, int64_t at, int64_t row, int64_t step, int64_t height, int64_t depth, int kind, real *to)
 {
+    const int64_t each = steps_of(kind), elements = elements_of(depth, kind), whole = depth / each;
     int64_t k = 0;
     if (step == 1 && VL >= HEIGHT) {
-        for (; k + VL <= depth; k += VL) turn(a + k, row, height, scale, to + k * height, height);
+        for (; k + VL <= whole; k += VL) turn(a, at + k * each, row, height, kind, to + k * height, height);
     } else if (row == 1 && VL >= HEIGHT) {
-        for (; k + 1 < depth; ++k) *(vec *)(to + k * height) = *(const vec *)(a + k * step) * scale;
+        /* Whole vectors, as long as rows that are still to come lie behind them. */
+        for (; k < whole && (depth - 1 - (k * each + each - 1)) * step + height >= VL; ++k)
+            *(vec *)(to + k * height) = across(a, at + k * each * step, step, kind);
     }
-    for (; k < depth; ++k)
-        for (int64_t i = 0; i < height; ++i) to[k * height + i] = a[i * row + k * step] * scale;
+    for (; k < elements; ++k)
+        for (int64_t i = 0; i < height; ++i) to[k * height + i] = one(a, at + i * row + k * each * step, step, k < whole, kind);
 }
 
-static __attribute__((noinline)) void pack_rows(const real *a, int64_t row, int64_t step, int64_t m, int64_t depth, real scale, real *to)
+ALWAYS void pack_all_rows(const void *a, int64_t row, int64_t step, int64_t m, int64_t depth, int kind, real *to)
 {
-    const int64_t panels = panels_of(m);
+    const int64_t panels = panels_of(m), elements = elements_of(depth, kind);
     for (int64_t p = 0; p < panels; ++p) {
         const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
-        pack_panel(a + first * row, row, step, height, depth, scale, to + first * depth);
+        pack_panel(a, first * row, row, step, height, depth, kind, to + first * elements);
     }
 }
 
 /* Panels of WIDTH columns: depth by depth, WIDTH values each, zeros beyond the last column. */
-static __attribute__((noinline)) void pack_columns(const real *b, int64_t step, int64_t column, int64_t n, int64_t depth, real *to)
+ALWAYS void pack_all_columns(const void *b, int64_t step, int64_t column, int64_t n, int64_t depth, int kind, real *to)
 {
-    for (int64_t j = 0; j < n; j += WIDTH, b += WIDTH * column, to += WIDTH * depth) {
+    const int64_t each = steps_of(kind), elements = elements_of(depth, kind), whole = depth / each;
+    int64_t at = 0;
+    for (int64_t j = 0; j < n; j += WIDTH, at += WIDTH * column, to += WIDTH * elements) {
         const int64_t width = min_of(WIDTH, n - j);
         int64_t k = 0;
         if (width == WIDTH && column == 1) {
-            for (; k < depth; ++k) {
+            for (; k < whole; ++k) {
 #pragma GCC unroll 4
-                for (int64_t v = 0; v < NV; ++v) *(vec *)(to + k * WIDTH + v * VL) = *(const vec *)(b + k * step + v * VL);
+                for (int64_t v = 0; v < NV; ++v) *(vec *)(to + k * WIDTH + v * VL) = across(b, at + k * each * step + v * VL, step, kind);
             }
         } else if (width == WIDTH && step == 1) {
-            for (; k + VL <= depth; k += VL) {
+            for (; k + VL <= whole; k += VL) {
 #pragma GCC unroll 4
-                for (int64_t v = 0; v < NV; ++v) turn(b + v * VL * column + k, column, VL, 1, to + k * WIDTH + v * VL, WIDTH);
+                for (int64_t v = 0; v < NV; ++v) turn(b, at + v * VL * column + k * each, column, VL, kind, to + k * WIDTH + v * VL, WIDTH);
             }
         }
-        for (; k < depth; ++k) {
-            for (int64_t i = 0; i < width; ++i) to[k * WIDTH + i] = b[k * step + i * column];
+        for (; k < elements; ++k) {
+            for (int64_t i = 0; i < width; ++i) to[k * WIDTH + i] = one(b, at + k * each * step + i * column, step, k < whole, kind);
             for (int64_t i = width; i < WIDTH; ++i) to[k * WIDTH + i] = 0;
         }
     }
 }
 
+/* One function for each kind of factor. */
+#define PACK(name, kind) \
+    static __attribute__((noinline)) void rows_##name(const void *a, int64_t row, int64_t step, int64_t m, int64_t depth, real *to) \
+    { pack_all_rows(a, row, step, m, depth, kind, to); } \
+    static __attribute__((noinline)) void columns_##name(const void *b, int64_t step, int64_t column, int64_t n, int64_t depth, real *to) \
+    { pack_all_columns(b, step, column, n, depth, kind, to); }
+typedef void Pack(const void *, int64_t, int64_t, int64_t, int64_t, real *);
+PACK(wide, 0)
+#ifdef HAS_NARROW
+PACK(narrow, NARROW)
+#endif
+#if PAIRS
+PACK(wide_pairs, PAIRED)
+PACK(narrow_pairs, NARROW | PAIRED)
+static Pack *const pack_rows[] = {rows_wide, rows_narrow, rows_wide_pairs, rows_narrow_pairs};
+static Pack *const pack_columns[] = {columns_wide, columns_narrow, columns_wide_pairs, columns_narrow_pairs};
+static Micro *const *const micro_of[] = {micro, micro, micro_pairs, micro_pairs};
+#elif defined(HAS_NARROW)
+static Pack *const pack_rows[] = {rows_wide, rows_narrow};
+static Pack *const pack_columns[] = {columns_wide, columns_narrow};
+static Micro *const *const micro_of[] = {micro, micro};
+#else
+static Pack *const pack_rows[] = {rows_wide};
+static Pack *const pack_columns[] = {columns_wide};
+static Micro *const *const micro_of[] = {micro};
+#endif
+
 /* Whether rows are better read where they lie than packed: where steps of the depth are neighbours, unless very many columns
    are multiplied by them; where rows are neighbours, for few columns and steps that do not touch a page each. */
 ALWAYS int lie_well(int64_t n, int64_t row, int64_t step) { return step == 1 ? n <= 16 * WIDTH : row == 1 && step <= 256 && n <= 4 * WIDTH; }
 
-/* c (+)= scale x rows x packed columns: rows as they lie, or packed (then scaled already, and `a_step` is 0). `next` is how far
-   apart the panels of columns are. */
-static void multiply(int64_t m, int64_t n, int64_t depth, const real *a, int64_t a_row, int64_t a_step, real scale, const real *b, int64_t next,
-    real *c, int64_t row, int64_t column, int add)
+/* c (+)= scale x rows x packed columns: rows as they lie, or packed (then `a_step` is 0). Neighbouring rows start `a_row`, panels of columns
+   `next` elements apart. */
+static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
+    const real *b, int64_t next, real *c, int64_t row, int64_t column, int add)
 {
     const int64_t panels = panels_of(m), across = (n + WIDTH - 1) / WIDTH;
     for (int64_t block = 0; block < panels * across; ++block) {
@@ -114,52 +166,54 @@ static void multiply(int64_t m, int64_t n, int64_t depth, const real *a, int64_t
         real *const at = c + first * row + j * column;
         real room[HEIGHT * WIDTH];
         const int whole = width == WIDTH && column == 1;
-        real *const to = whole ? at : room;
-        const int64_t to_row = whole ? row : WIDTH;
-        if (a_step) direct[height](depth, a + first * a_row, a_row, a_step, b + q * next, to, to_row, whole && add, &scale);
-        else micro[height](depth, a + first * depth, b + q * next, to, to_row, whole && add);
+        kernels[height](elements, a + first * a_row, a_row, a_step, b + q * next, &scale, whole ? at : room, whole ? row : WIDTH, whole && add);
         if (whole) continue;
         for (int64_t i = 0; i < height; ++i)
             for (int64_t x = 0; x < width; ++x) {
-                real *const out = at + i * row + x * column;
-                *out = add ? *out + room[i * WIDTH + x] : room[i * WIDTH + x];
+                real *const to = at + i * row + x * column;
+                *to = add ? *to + room[i * WIDTH + x] : room[i * WIDTH + x];
             }
     }
 }
 
-/* Where chunk number q of the depth starts. */
-ALWAYS int64_t chunk_at(int64_t k, int64_t chunks, int64_t q) { return k * q / chunks; }
+/* Where chunk number q of the depth starts. No pair lies in two of them. */
+ALWAYS int64_t chunk_at(int64_t k, int64_t chunks, int64_t q, int64_t each) { return q == chunks ? k : k * q / chunks / each * each; }
+
+/* The kind of a factor. `types` says which of them are bf16 in memory (1: rows, 2: columns) and whether both count as bf16 (4). */
+ALWAYS int kind_of(int types, int side) { return ((types & side) ? NARROW : 0) | (PAIRS && (types & 4) ? PAIRED : 0); }
 
 /* All columns of an operand, chunk by chunk of the depth: what `product` takes as `ready`. */
-void memlet_pack(const real *b, int64_t step, int64_t column, int64_t n, int64_t k, int64_t most, int64_t whole, int64_t first, real *to)
+void memlet_pack(const void *b, int64_t step, int64_t column, int types, int64_t n, int64_t k, int64_t most, int64_t whole, int64_t first, real *to)
 {
-    const int64_t chunks = (k + most - 1) / most;
+    const int kind = kind_of(types, 2);
+    const int64_t chunks = (k + most - 1) / most, each = steps_of(kind);
     for (int64_t q = 0; q < chunks; ++q) {
-        const int64_t from = chunk_at(k, chunks, q), depth = chunk_at(k, chunks, q + 1) - from;
-        pack_columns(b + from * step, step, column, n, depth, to + from * whole + first * depth);
+        const int64_t from = chunk_at(k, chunks, q, each), depth = chunk_at(k, chunks, q + 1, each) - from;
+        pack_columns[kind](after(b, from * step, kind), step, column, n, depth, to + from / each * whole + first * elements_of(depth, kind));
     }
 }
 
 /* c (+)= scale a b on one tile: a is m x k, b k x n, `most` steps of the depth at a time. `ready` holds b packed (of `whole` columns, from column `first` on), or
    is null; then b is packed here. Row, depth and column strides in elements. */
-void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const real *a, int64_t a_row, int64_t a_step, real scale, const real *b, int64_t b_step,
-    int64_t b_column, real *c, int64_t c_row, int64_t c_column, int add, real *rows, real *columns, const real *ready, int64_t whole,
+void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a, int64_t a_row, int64_t a_step, real scale, const void *b, int64_t b_step,
+    int64_t b_column, int types, real *c, int64_t c_row, int64_t c_column, int add, real *rows, real *columns, const real *ready, int64_t whole,
     int64_t first)
 {
-    const int64_t chunks = (k + most - 1) / most;
+    const int left = kind_of(types, 1), right = kind_of(types, 2);
+    const int64_t chunks = (k + most - 1) / most, each = steps_of(left);
     for (int64_t q = 0; q < chunks; ++q) {
-        const int64_t from = chunk_at(k, chunks, q), depth = chunk_at(k, chunks, q + 1) - from;
-        const real *panels = ready + from * whole + first * depth;
+        const int64_t from = chunk_at(k, chunks, q, each), depth = chunk_at(k, chunks, q + 1, each) - from, elements = elements_of(depth, left);
+        const real *panels = ready + from / each * whole + first * elements;
         if (!ready) {
-            pack_columns(b + from * b_step, b_step, b_column, n, depth, columns);
+            pack_columns[right](after(b, from * b_step, right), b_step, b_column, n, depth, columns);
             panels = columns;
         }
-        const real *const lines = a + from * a_step;
-        if (lie_well(n, a_row, a_step)) {
-            multiply(m, n, depth, lines, a_row, a_step, scale, panels, WIDTH * depth, c, c_row, c_column, add || q > 0);
+        const void *const lines = after(a, from * a_step, left);
+        if (left == 0 && lie_well(n, a_row, a_step)) {
+            multiply(direct, m, n, depth, scale, lines, a_row, a_step, panels, WIDTH * depth, c, c_row, c_column, add || q > 0);
             continue;
         }
-        pack_rows(lines, a_row, a_step, m, depth, scale, rows);
-        multiply(m, n, depth, rows, 0, 0, 1, panels, WIDTH * depth, c, c_row, c_column, add || q > 0);
+        pack_rows[left](lines, a_row, a_step, m, depth, rows);
+        multiply(micro_of[left], m, n, elements, scale, rows, elements, 0, panels, WIDTH * elements, c, c_row, c_column, add || q > 0);
     }
 }

@@ -118,10 +118,14 @@ impl TileSpace {
         self.flop
     }
 
-    /// Bytes of all tensors, in f32.
+    /// Bytes of all tensors.
     pub fn bytes(&self) -> f64 {
-        let elements = |t: &TensorChoice| self.spec.shape(&t.data).unwrap_or_default().iter().product::<usize>() as f64;
-        self.tensors.iter().map(|t| 4.0 * elements(t)).sum()
+        self.tensors.iter().map(|t| self.bytes_of(t)).sum()
+    }
+
+    fn bytes_of(&self, tensor: &TensorChoice) -> f64 {
+        let elements = self.spec.shape(&tensor.data).unwrap_or_default().iter().product::<usize>() as u64;
+        self.spec.containers.get(&tensor.data).map_or(0.0, |c| c.dtype.bytes(elements) as f64)
     }
 
     fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
@@ -170,7 +174,7 @@ impl TileSpace {
         let root = |data: &str| self.spec.root(data).to_string();
         let mut total = 0.0;
         for tensor in &self.tensors {
-            let bytes = 4.0 * self.spec.shape(&tensor.data).unwrap_or_default().iter().product::<usize>() as f64;
+            let bytes = self.bytes_of(tensor);
             let layout = self.layout(config, &tensor.data);
             let inner = layout.innermost().unwrap_or_default();
             let in_products: Vec<&Statement> = self

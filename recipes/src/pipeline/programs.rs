@@ -5,7 +5,7 @@ use super::{PipelineError, counterexample};
 use crate::load::Recipe;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
-use sdfg::{Container, Role, Storage, Unit};
+use sdfg::{Container, Role, Unit};
 use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
 use transforms::recompute::Saved;
@@ -71,11 +71,6 @@ pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, Pipeline
     Ok(Programs { operators, unfused, variants, saved })
 }
 
-/// Whether memory holds less than sums are made in.
-fn stores_narrow(program: &Sdfg) -> bool {
-    program.containers.values().any(|c| c.storage == Storage::Heap && c.dtype != c.dtype.accumulator())
-}
-
 /// The composed program, and the one with the longest stacking if that moves fewer bytes: most of what stacking saves,
 /// composition saves too.
 fn compositions(recipe: &Recipe, stacking: Option<&Vec<String>>, verify_each: bool) -> Result<Vec<Variant>, PipelineError> {
@@ -126,14 +121,6 @@ fn folder(program: &Sdfg, verify_each: bool) -> Option<PathBuf> {
 /// a kernel, whether refused or not accepted, that would move more than it saves: the program saves those rows then.
 pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each: bool) -> Result<Variant, PipelineError> {
     let differentiated = differentiated(recipe)?;
-    // Tile kernels take f32 and f64 only: what contractions of anything else swallowed would run without matrix products.
-    if stores_narrow(&differentiated) {
-        let mut apart = composed_under(&differentiated, vec![], weights, &|_| false, verify_each)?;
-        for refusal in apart.refusals.iter_mut().filter(|r| matches!(r.reason, Reason::NotWanted { .. })) {
-            refusal.reason = Reason::Unsupported("composed kernels hold f32 and f64 only, and this program stores less".into());
-        }
-        return Ok(apart);
-    }
     let streamed = row_statistics(&differentiated)?;
     let policy = streamed.saved;
     let found = composed_under(&streamed.program, policy, weights, accept, verify_each)?;

@@ -120,7 +120,7 @@ impl Schedule {
             let fits = shared + bytes <= SHARED;
             let place = match tensor.space {
                 Space::Heap { .. } => continue,
-                Space::Local => schedule.local(nest, data, tensor, fits && !registers, fits),
+                Space::Local | Space::Kept => schedule.local(nest, data, tensor, fits && !registers, fits),
                 Space::Private { .. } => schedule.private(nest, data, tensor),
             };
             if place == Place::Shared {
