@@ -15,4 +15,4 @@ pub use executable::{MapKernel, compile, text};
 pub use lower::{lower, slope};
 pub use relayout::relayout;
 pub use space::MapSpace;
-pub use stream::largest_cache;
+pub use stream::{largest_cache, second_cache};

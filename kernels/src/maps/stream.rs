@@ -50,9 +50,16 @@ pub fn fence() {
 /// Bytes of the largest cache, 32 MiB where the system does not tell.
 pub fn largest_cache() -> usize {
     static BYTES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    *BYTES.get_or_init(|| {
-        let told = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size").unwrap_or_default();
-        let kibibytes = told.trim().strip_suffix('K').and_then(|k| k.parse::<usize>().ok());
-        kibibytes.map_or(32 << 20, |k| k << 10)
-    })
+    *BYTES.get_or_init(|| cache_size(3).unwrap_or(32 << 20))
+}
+
+/// Bytes of the second-level cache; of a usual one where the system does not say.
+pub fn second_cache() -> usize {
+    static BYTES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *BYTES.get_or_init(|| cache_size(2).unwrap_or(512 << 10))
+}
+
+fn cache_size(level: usize) -> Option<usize> {
+    let told = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{level}/size")).ok()?;
+    told.trim().strip_suffix('K')?.parse::<usize>().ok().map(|k| k << 10)
 }

@@ -40,7 +40,8 @@ impl Block {
     /// What `product.c` must know of the block.
     pub fn defines(self) -> String {
         let Block { vector, height, vectors } = self;
-        format!("#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n")
+        let near = crate::maps::second_cache() / 2;
+        format!("#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#define NEAR (int64_t){near}\n")
     }
 
     /// C of the micro-kernels for every height, on panels or rows of one kind.

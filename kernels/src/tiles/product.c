@@ -70,29 +70,33 @@ ALWAYS void turn(const void *from, int64_t at, int64_t line, int64_t lines, int 
     for (int64_t t = 0; t < VL; ++t) *(vec *)(to + t * step) = v[t];
 }
 
-/* One panel of `height` rows: depth by depth, `height` values each. Writes up to a vector beyond its end. */
-ALWAYS void pack_panel(const void *a, int64_t at, int64_t row, int64_t step, int64_t height, int64_t depth, int kind, real *to)
+/* Elements `k` to `end` of a panel of `height` rows: `height` values each. Writes up to a vector beyond them, and where it turns
+   beyond the panel: later panels come later. */
+ALWAYS void pack_panel(
+    const void *a, int64_t at, int64_t row, int64_t step, int64_t height, int64_t depth, int64_t k, int64_t end, int kind, real *to)
 {
     const int64_t each = steps_of(kind), elements = elements_of(depth, kind), whole = depth / each;
-    int64_t k = 0;
     if (step == 1 && VL >= HEIGHT) {
-        for (; k + VL <= whole; k += VL) turn(a, at + k * each, row, height, kind, to + k * height, height);
+        for (; k + VL <= min_of(end, whole); k += VL) turn(a, at + k * each, row, height, kind, to + k * height, height);
     } else if (row == 1 && VL >= HEIGHT) {
         /* Whole vectors, as long as rows that are still to come lie behind them. */
-        for (; k < whole && (depth - 1 - (k * each + each - 1)) * step + height >= VL; ++k)
+        for (; k < min_of(end, whole) && (elements - k) * height >= VL && (depth - 1 - (k * each + each - 1)) * step + height >= VL; ++k)
             *(vec *)(to + k * height) = across(a, at + k * each * step, step, kind);
     }
-    for (; k < elements; ++k)
+    for (; k < end; ++k)
         for (int64_t i = 0; i < height; ++i) to[k * height + i] = one(a, at + i * row + k * each * step, step, k < whole, kind);
 }
 
 ALWAYS void pack_all_rows(const void *a, int64_t row, int64_t step, int64_t m, int64_t depth, int kind, real *to)
 {
     const int64_t panels = panels_of(m), elements = elements_of(depth, kind);
-    for (int64_t p = 0; p < panels; ++p) {
-        const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
-        pack_panel(a, first * row, row, step, height, depth, kind, to + first * elements);
-    }
+    /* Where rows are neighbours, panels share lines of the cache: few steps of all of them at a time. */
+    const int64_t some = row == 1 ? 16 : elements;
+    for (int64_t k = 0; k < elements; k += some)
+        for (int64_t p = 0; p < panels; ++p) {
+            const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
+            pack_panel(a, first * row, row, step, height, depth, k, min_of(k + some, elements), kind, to + first * elements);
+        }
 }
 
 /* Panels of WIDTH columns: depth by depth, WIDTH values each, zeros beyond the last column. */
@@ -148,32 +152,36 @@ static Pack *const pack_columns[] = {columns_wide};
 static Micro *const *const micro_of[] = {micro};
 #endif
 
-/* Whether rows are better read where they lie than packed: where steps of the depth are neighbours, unless very many columns
-   are multiplied by them; where rows are neighbours, for few columns and steps that do not touch a page each. */
-ALWAYS int lie_well(int64_t n, int64_t row, int64_t step) { return step == 1 ? n <= 16 * WIDTH : row == 1 && step <= 256 && n <= 4 * WIDTH; }
+/* Whether rows are better read where they lie than packed: where steps of the depth are neighbours; where rows are, for few
+   columns and steps that do not touch a page each. */
+ALWAYS int lie_well(int64_t n, int64_t row, int64_t step) { return step == 1 || (row == 1 && step <= 256 && n <= 4 * WIDTH); }
 
-/* c (+)= scale x rows x packed columns: rows as they lie, or packed (then `a_step` is 0). Neighbouring rows start `a_row`, panels of columns
-   `next` elements apart. */
+/* c (+)= scale x rows x packed columns: rows as they lie, or packed (then `a_step` is 0). Neighbouring rows start `a_row`, panels of
+   columns `next` elements apart. */
 static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
     const real *b, int64_t next, real *c, int64_t row, int64_t column, int add)
 {
-    const int64_t panels = panels_of(m), across = (n + WIDTH - 1) / WIDTH;
-    for (int64_t block = 0; block < panels * across; ++block) {
-        /* Few columns stay in the nearest cache, so rows are read once; of many, one panel at a time stays. */
-        const int64_t p = a_step ? block / across : block % panels, q = a_step ? block % across : block / panels;
-        const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
-        const int64_t j = q * WIDTH, width = min_of(WIDTH, n - j);
-        real *const at = c + first * row + j * column;
-        real room[HEIGHT * WIDTH];
-        const int whole = width == WIDTH && column == 1;
-        kernels[height](elements, a + first * a_row, a_row, a_step, b + q * next, &scale, whole ? at : room, whole ? row : WIDTH, whole && add);
-        if (whole) continue;
-        for (int64_t i = 0; i < height; ++i)
-            for (int64_t x = 0; x < width; ++x) {
-                real *const to = at + i * row + x * column;
-                *to = add ? *to + room[i * WIDTH + x] : room[i * WIDTH + x];
+    /* Packed rows are read again for each panel of columns, others for as many panels as stay in the second cache. */
+    const int64_t fit = a_step ? NEAR / (next * (int64_t)sizeof(real)) : 1, stay = (fit > 1 ? fit : 1) * WIDTH;
+    const int64_t panels = panels_of(m);
+    for (int64_t from = 0; from < n; from += stay)
+        for (int64_t p = 0; p < panels; ++p) {
+            const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
+            for (int64_t j = from; j < min_of(from + stay, n); j += WIDTH) {
+                const int64_t width = min_of(WIDTH, n - j);
+                real *const at = c + first * row + j * column;
+                real room[HEIGHT * WIDTH];
+                const int whole = width == WIDTH && column == 1;
+                kernels[height](
+                    elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, &scale, whole ? at : room, whole ? row : WIDTH, whole && add);
+                if (whole) continue;
+                for (int64_t i = 0; i < height; ++i)
+                    for (int64_t x = 0; x < width; ++x) {
+                        real *const to = at + i * row + x * column;
+                        *to = add ? *to + room[i * WIDTH + x] : room[i * WIDTH + x];
+                    }
             }
-    }
+        }
 }
 
 /* Where chunk number q of the depth starts. No pair lies in two of them. */
