@@ -3,7 +3,8 @@
     jax_worker.py THREADS VARIANT PRECISION
 
 VARIANT is jax, with the default random numbers (threefry), or jax-rbg, with those that are cheapest. PRECISION is highest,
-or bf16: x and the f32 weights are cast to bf16 in every step, softmax and normalization compute in f32.
+or bf16: x and the f32 weights are cast to bf16 in every step, softmax and normalization compute in f32; or bf16-native: they
+are held in bf16, and so are the gradients.
 
 The step is one compiled function. Forward and backward alone are two further functions, timed after it: their sum is not
 the step, because what passes between them must be stored.
@@ -12,7 +13,7 @@ import os
 import sys
 import time
 
-THREADS, VARIANT, NARROW = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "bf16"
+THREADS, VARIANT, NARROW, NATIVE = int(sys.argv[1]), sys.argv[2], sys.argv[3].startswith("bf16"), sys.argv[3] == "bf16-native"
 # XLA takes as many threads as the process may use processors; this must come before JAX is imported.
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
@@ -86,8 +87,9 @@ class Peer:
     def __init__(self, variant, model, tensors):
         self.variant, self.model = variant, model
         self.names = session.parameters(model)
-        self.x, self.upstream = jnp.asarray(tensors["x"]), jnp.asarray(tensors["dy"], jnp.bfloat16 if NARROW else jnp.float32)
-        self.parameters = tuple(jnp.asarray(tensors[n]) for n in self.names)
+        held = jnp.bfloat16 if NATIVE else jnp.float32
+        self.x, self.upstream = jnp.asarray(tensors["x"], held), jnp.asarray(tensors["dy"], jnp.bfloat16 if NARROW else jnp.float32)
+        self.parameters = tuple(jnp.asarray(tensors[n], held) for n in self.names)
         self.versions = {"jax": jax.__version__, "threads": THREADS}
 
     def prepare(self, dropout):
@@ -95,7 +97,8 @@ class Peer:
 
     def results(self, of):
         y, (dx, gradients) = jax.block_until_ready(of.step(of.key, 0, self.x, self.parameters, self.upstream))
-        return np.asarray(y), {"x": np.asarray(dx)} | {n: np.asarray(g) for n, g in zip(self.names, gradients)}
+        wide = lambda t: np.asarray(t, np.float32)
+        return wide(y), {"x": wide(dx)} | {n: wide(g) for n, g in zip(self.names, gradients)}
 
     def step(self, of):
         of.number += 1

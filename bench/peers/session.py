@@ -5,9 +5,12 @@ requests a worker blocks on stdin, so that only one contender computes at a time
 
     {"do": "load", "tensors": FILE, "model": {...}}     -> {"versions": {...}}
     {"do": "check", "dropout": false, "results": FILE}  -> {"finite": true, "first_s": ...}
+    {"do": "memory", "dropout": true}                   -> {"given_bytes": ..., "peak_bytes": ...}
     {"do": "step", "dropout": true}                     -> {"forward_ms", "backward_ms", "step_ms", "cpu_s", "wall_s"}
 
-`first_s` is the first step, compilation included; `cpu_s` and `wall_s` are those of the whole request. Anything that goes wrong is answered with {"error": ...}.
+`first_s` is the first step, compilation included; `given_bytes` are those of x, the parameters and the upstream gradient,
+`peak_bytes` of all tensors alive at once in a step, these included; `cpu_s` and `wall_s` are those of the whole request.
+Anything that goes wrong is answered with {"error": ...}.
 
 The file of tensors is in the recipe's names and dim order: x[i,b,j], wq[p,h,i], bq[p,h], wo[p,h,i], w1[u,i], w2[i,u]. The
 peers get what is best for them: activations [b,j,i], weights [out,in], and one projection for queries, keys and values.
@@ -43,9 +46,12 @@ def peer_form(t, model):
 
 
 def recipe_form(y, gradients, model):
-    """The output and gradients (of x and the parameters) under the recipe's names, in its dim order."""
+    """The output and gradients (of x and the parameters; None for forward alone) under the recipe's names, in its dim order."""
     h, p = model["heads"], model["size"]
-    found = {"y": y.transpose(2, 0, 1), "d_x": gradients["x"].transpose(2, 0, 1), "d_bo": gradients["bo"]}
+    found = {"y": y.transpose(2, 0, 1)}
+    if gradients is None:
+        return {"y": np.ascontiguousarray(found["y"], dtype=np.float32)}
+    found |= {"d_x": gradients["x"].transpose(2, 0, 1), "d_bo": gradients["bo"]}
     for name, w, b in zip("qkv", np.split(gradients["wqkv"], 3), np.split(gradients["bqkv"], 3)):
         found["d_w" + name] = w.reshape(h, p, -1).transpose(1, 0, 2)
         found["d_b" + name] = b.reshape(h, p).T
@@ -56,7 +62,8 @@ def recipe_form(y, gradients, model):
 
 class Session:
     """Answers requests with a peer: `peer(model, tensors)` has `versions`, `prepare(dropout)`, `results(prepared)` →
-    (y, gradients by name) in NumPy, and `step(prepared)` → forward, backward and both, in seconds."""
+    (y, gradients by name or None) in NumPy, and `step(prepared)` → forward, backward and both, in seconds. Where tensors can
+    be watched it has `memory(prepared)` → bytes given and bytes alive at once."""
 
     def __init__(self, peer):
         self.make, self.peer, self.model = peer, None, None
@@ -83,6 +90,10 @@ class Session:
         save_file(results, request["results"])
         return {"finite": all(bool(np.isfinite(v).all()) for v in results.values()), "first_s": took}
 
+    def memory(self, request):
+        given, peak = self.peer.memory(self.ready(request))
+        return {"given_bytes": given, "peak_bytes": peak}
+
     def step(self, request):
         prepared = self.ready(request)
         wall, cpu = time.perf_counter(), time.process_time()
@@ -96,7 +107,7 @@ def serve(peer):
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     session = Session(peer)
-    requests = {"load": session.load, "check": session.check, "step": session.step}
+    requests = {"load": session.load, "check": session.check, "memory": session.memory, "step": session.step}
     # A collection in the middle of a step would be timed with it; graphs of tensors hold no cycles.
     gc.disable()
     for line in sys.stdin:

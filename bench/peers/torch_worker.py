@@ -2,8 +2,9 @@
 
     torch_worker.py THREADS VARIANT PRECISION
 
-VARIANT is eager, sdpa, compile or compile-sdpa; PRECISION is for torch.set_float32_matmul_precision, or bf16 for autocast:
-weights and x stay f32, and PyTorch decides what runs in bf16.
+VARIANT is eager, sdpa, compile or compile-sdpa. PRECISION is for torch.set_float32_matmul_precision, or bf16 for autocast
+(weights and x stay f32, and PyTorch decides what runs in bf16), or bf16-native for a model that holds everything in bf16, its
+weights and their gradients too.
 """
 import sys
 import time
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import session
+from tensor_bytes import TensorBytes
 
 
 def layer(model, dropout, sdpa):
@@ -47,10 +49,11 @@ class Peer:
     def __init__(self, variant, precision, model, tensors):
         self.variant, self.precision, self.model = variant, precision, model
         self.names = ["x"] + session.parameters(model)
+        held = torch.bfloat16 if precision == "bf16-native" else torch.float32
         # A copy is aligned as PyTorch likes it, which a tensor inside a file's bytes need not be.
-        self.leaves = [torch.tensor(tensors[n], requires_grad=True) for n in self.names]
+        self.leaves = [torch.tensor(tensors[n], dtype=held, requires_grad=True) for n in self.names]
         # Attention alone ends in a product, which autocast leaves in bf16; a layer ends in a normalization, in f32.
-        narrow = precision == "bf16" and model["family"] == "attention"
+        narrow = held is torch.bfloat16 or precision == "bf16" and model["family"] == "attention"
         self.upstream = torch.tensor(tensors["dy"], dtype=torch.bfloat16 if narrow else torch.float32)
         self.versions = {"torch": torch.__version__, "threads": torch.get_num_threads(), "cpu": torch.backends.cpu.get_cpu_capability()}
 
@@ -71,7 +74,17 @@ class Peer:
     def results(self, function):
         y = function(*self.leaves)
         gradients = torch.autograd.grad(y, self.leaves, self.upstream)
-        return y.detach().float().numpy(), {n: g.numpy() for n, g in zip(self.names, gradients)}
+        return y.detach().float().numpy(), {n: g.float().numpy() for n, g in zip(self.names, gradients)}
+
+    def memory(self, function):
+        """Compiled code allocates without operators: it cannot be watched."""
+        given = self.leaves + [self.upstream]
+        with TensorBytes(given) as watched:
+            before = watched.live
+            y = function(*self.leaves)
+            gradients = torch.autograd.grad(y, self.leaves, self.upstream)
+        del y, gradients
+        return before, watched.peak
 
     def step(self, function):
         begin = time.perf_counter()
@@ -87,7 +100,7 @@ if __name__ == "__main__":
     threads, variant, precision = sys.argv[1:]
     torch.set_num_threads(int(threads))
     torch.set_num_interop_threads(1)
-    if precision != "bf16":
+    if not precision.startswith("bf16"):
         torch.set_float32_matmul_precision(precision)
     torch.manual_seed(1)
     session.serve(lambda model, tensors: Peer(variant, precision, model, tensors))

@@ -244,6 +244,11 @@ pub trait Executable: Send + Sync {
     /// laid out as the configuration says; those written overlap with no other.
     unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError>;
 
+    /// Memory that it holds from its first run on, besides its arguments, when run by so many workers.
+    fn working_bytes(&self, _workers: usize) -> usize {
+        0
+    }
+
     /// The generated code, if there is any.
     fn source(&self) -> Option<&str> {
         None

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 fn command(recipe: &str) -> Analyze {
-    let recipe = RecipeArgs { recipe: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(recipe), sizes: vec![], dtype: None };
+    let recipe =
+        RecipeArgs { recipe: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(recipe), sizes: vec![], dtype: None, no_dropout: false };
     Analyze { recipe, json: false, verify_each: false, graph: None, refusals: false }
 }
 

@@ -1,9 +1,12 @@
 //! The comparison with peers, with scripts in their place: who is timed, who is not and why, and who runs when.
 //!
-//! With `MEMLET_TORCH` and `MEMLET_JAX` set to Pythons, the real workers are checked too, at tiny sizes.
+//! With `MEMLET_TORCH`, `MEMLET_JAX` and `MEMLET_ONNX` set to Pythons, the real workers are checked too, at tiny sizes.
 
 use recipes::compare::worker::write_scripts;
-use recipes::compare::{CompareError, Contender, Ours, Outcome, Precision, Report, Setup, StepTime, Variant, compare, contenders};
+use recipes::compare::{
+    CompareError, Contender, OurBytes, Ours, Outcome, Precision, Pythons, Report, Setup, StepTime, TensorBytes, Variant, compare,
+    contenders,
+};
 use recipes::load::{Recipe, load};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::programs::operators;
@@ -46,6 +49,10 @@ impl Ours for Oracle {
     fn results(&mut self) -> Result<Tensors, PipelineError> {
         Ok(results(&self.program).iter().map(|c| (c.name.clone(), self.found[&c.name].clone())).collect())
     }
+
+    fn memory(&self) -> OurBytes {
+        OurBytes { tensors: TensorBytes { given_bytes: 1_000_000, peak_bytes: 3_000_000 }, working_bytes: 500_000 }
+    }
 }
 
 fn recipe(name: &str) -> Recipe {
@@ -59,7 +66,20 @@ fn compared(recipe: &Recipe, contenders: &[Contender], folder: &Path, rounds: us
     let (program, _) = operators(recipe).unwrap();
     let tensors = drawn(&program, 1).unwrap();
     let mut ours = Oracle { program, given: Tensors::new(), found: Tensors::new(), folder: folder.to_path_buf() };
-    let setup = Setup { recipe, tensors: &tensors, seed: 1, contenders, threads: 2, rounds, dropout: true, accuracy: false, folder };
+    let origin = "memlet optimize".to_string();
+    let setup = Setup {
+        recipe,
+        tensors: &tensors,
+        seed: 1,
+        contenders,
+        origin,
+        threads: 2,
+        peak: Some(100.0),
+        rounds,
+        dropout: true,
+        accuracy: false,
+        folder,
+    };
     compare(&setup, &mut ours, &mut |_| {})
 }
 
@@ -72,10 +92,16 @@ fn python() -> Option<PathBuf> {
     found.then(|| PathBuf::from("python3"))
 }
 
-/// A folder with the stand-in for both workers, and what it says are its results: ours, dropout off.
+/// The same Python for all.
+fn everywhere(python: &Path) -> Pythons {
+    let python = || Some(python.to_path_buf());
+    Pythons { torch: python(), jax: python(), onnx: python() }
+}
+
+/// A folder with the stand-in for all workers, and what it says are its results: ours, dropout off.
 fn stage(recipe: &Recipe) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["torch_worker.py", "jax_worker.py"] {
+    for name in ["torch_worker.py", "jax_worker.py", "onnx_worker.py"] {
         fs::write(folder.path().join(name), include_str!("compare_support/worker.py")).unwrap();
     }
     let (program, _) = operators(recipe).unwrap();
@@ -91,7 +117,7 @@ fn only_who_agrees_is_timed_and_everyone_is_accounted_for() {
     let Some(python) = python() else { return };
     let recipe = recipe("mha");
     let folder = stage(&recipe);
-    let all = contenders(&Variant::ALL, Dtype::F32, Some(&python), Some(&python));
+    let all = contenders(&Variant::ALL, Dtype::F32, &everywhere(&python));
     let report = compared(&recipe, &all, folder.path(), 3).unwrap();
     let outcomes: Vec<String> = report
         .rows
@@ -118,13 +144,34 @@ fn only_who_agrees_is_timed_and_everyone_is_accounted_for() {
             "compile-sdpa medium: compile-sdpa, medium ended without an answer; the last it wrote: out of memory",
             "jax highest: jax, highest gave an answer that is none: expected value at line 1 column 1",
             "jax-rbg highest: jax-rbg, highest: gone",
+            "onnx highest: timed 3 times, 0.5",
+            "onnx-attention highest: mismatch",
         ]
     );
     assert_eq!(report.exit_code(), 3);
     assert_eq!(report.rows[0].versions["threads"], "2");
     let text = report.text(false);
     assert!(text.contains("best peer is eager, highest: its time ÷ ours is 0.500"), "{text}");
-    assert!(serde_json::to_string(&report).unwrap().contains("\"samples\""));
+    // Half of our forward pass of 2 ms: without dropout on both sides, and apart from those that do the whole step.
+    let forward = report.rows.iter().find(|r| r.variant == "onnx").unwrap();
+    assert!(forward.forward_only && text.contains("of the forward pass alone, dropout off"), "{text}");
+    assert_eq!(report.ours.as_ref().unwrap().step_ms, 6.0);
+    // 6 MB, of which 2 are given: ours are 3 and 1.
+    assert_eq!(report.rows[0].memory, Some(TensorBytes { given_bytes: 2_000_000, peak_bytes: 6_000_000 }));
+    assert_eq!(report.rows.iter().filter(|r| r.memory.is_some()).count(), 1, "who was not admitted is not watched");
+    let line = text.lines().rfind(|l| l.starts_with("eager")).unwrap();
+    assert_eq!(line.split_whitespace().skip(2).collect::<Vec<_>>(), ["2.0", "4.0", "6.0", "0.500", "0.500"]);
+    let record = folder.path().join("record.json");
+    fs::write(&record, serde_json::to_string(&[&report]).unwrap()).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/peers/table.py");
+    let table = Command::new(&python).arg(script).arg(&record).output().unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    let row = table.lines().find(|l| l.starts_with("| mha")).unwrap_or_else(|| panic!("{table}"));
+    let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+    assert_eq!(cells[1..5], ["mha (b=2, h=3, i=12, j=5, p=4)", "f32", "on", "2"]);
+    assert_eq!(cells[5..9], ["6.0", "eager, highest", "3.0", "0.500 (0.500–0.500)"]);
+    assert_eq!(cells[10..13], ["onnx: 0.500 (0.500–0.500)", "0.500", "0.500"]);
+    assert!(table.contains("compile, highest: compile, highest: RuntimeError: no compiler"), "{table}");
 }
 
 #[test]
@@ -132,7 +179,7 @@ fn turns_alternate_and_never_overlap() {
     let Some(python) = python() else { return };
     let recipe = recipe("mha");
     let folder = stage(&recipe);
-    let two = contenders(&[Variant::Eager, Variant::JaxRbg], Dtype::F32, Some(&python), Some(&python));
+    let two = contenders(&[Variant::Eager, Variant::JaxRbg], Dtype::F32, &everywhere(&python));
     let two: Vec<Contender> = two.into_iter().filter(|c| c.precision == Precision::Highest).collect();
     let report = compared(&recipe, &two, folder.path(), 1).unwrap();
     assert_eq!(report.exit_code(), 0);
@@ -156,7 +203,7 @@ fn a_wrong_request_names_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let nobody = compared(&recipe, &[], folder.path(), 3).unwrap_err();
     assert_eq!((nobody.exit_code(), nobody.to_string().contains("--torch")), (2, true));
-    let nowhere = contenders(&[Variant::Eager], Dtype::F32, Some(&PathBuf::from("/no/such/python")), None);
+    let nowhere = contenders(&[Variant::Eager], Dtype::F32, &everywhere(Path::new("/no/such/python")));
     let missing = compared(&recipe, &nowhere, folder.path(), 3).unwrap_err();
     assert_eq!(missing.exit_code(), 4, "{missing}");
     assert_eq!(compared(&recipe, &nowhere, folder.path(), 0).unwrap_err().exit_code(), 2);
@@ -165,14 +212,14 @@ fn a_wrong_request_names_what_is_missing() {
 #[test]
 fn frameworks_agree_with_the_oracle() {
     let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
-    let (torch, jax) = (named("MEMLET_TORCH"), named("MEMLET_JAX"));
+    let pythons = Pythons { torch: named("MEMLET_TORCH"), jax: named("MEMLET_JAX"), onnx: named("MEMLET_ONNX") };
     let variants: &[Variant] = match std::env::var("MEMLET_PEERS").as_deref() {
         Ok("all") => &Variant::ALL,
-        _ => &[Variant::Eager, Variant::Sdpa, Variant::Jax, Variant::JaxRbg],
+        _ => &[Variant::Eager, Variant::Sdpa, Variant::Jax, Variant::JaxRbg, Variant::Onnx, Variant::OnnxAttention],
     };
-    let all = contenders(variants, Dtype::F32, torch.as_ref(), jax.as_ref());
+    let all = contenders(variants, Dtype::F32, &pythons);
     if all.is_empty() {
-        eprintln!("skipped: set MEMLET_TORCH or MEMLET_JAX to the Python of an environment that has the framework");
+        eprintln!("skipped: set MEMLET_TORCH, MEMLET_JAX or MEMLET_ONNX to the Python of an environment that has the framework");
         return;
     }
     for name in ["mha", "bert-base-encoder", "bert-large-encoder"] {
@@ -181,5 +228,8 @@ fn frameworks_agree_with_the_oracle() {
         let report = compared(&recipe(name), &all, folder.path(), 2).unwrap();
         println!("{}", report.text(false));
         assert_eq!(report.exit_code(), 0, "{name}");
+        let memory = report.rows.iter().filter_map(|row| row.memory);
+        assert!(memory.clone().all(|m| m.given_bytes < m.peak_bytes));
+        assert_eq!(memory.count(), if pythons.torch.is_some() { 2 } else { 0 });
     }
 }

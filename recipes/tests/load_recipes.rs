@@ -4,7 +4,7 @@ mod load_support;
 
 use load_support::listing;
 use proptest::prelude::*;
-use recipes::load::{Recipe, Train, load, load_str};
+use recipes::load::{Overrides, Recipe, Train, load, load_str, load_with};
 use sdfg::{Class, Role, Unit};
 use std::path::{Path, PathBuf};
 
@@ -99,6 +99,20 @@ fn overrides_reach_every_size_made_of_them() {
     let recipe = shipped("bert-large-encoder", &[("b", 96), ("j", 128)]);
     assert_eq!(recipe.program.shape_of("alpha"), Ok(vec![16, 96, 128, 128]));
     assert_eq!(shipped("bert-large-encoder", &[]).program.shape_of("alpha"), Ok(vec![16, 8, 512, 512]));
+}
+
+#[test]
+fn without_dropout_nothing_is_left_of_it() {
+    let with = shipped("bert-base-encoder", &[]);
+    let overrides = Overrides { no_dropout: true, ..Overrides::default() };
+    let without = load_with(&path("bert-base-encoder"), &overrides).unwrap();
+    let kept: Vec<String> = labels(&with).into_iter().filter(|label| label != "dropout").collect();
+    assert_eq!(labels(&without), kept);
+    assert!(listing(&without).iter().all(|line| !line.contains("keep")));
+    assert!(without.program.containers.contains_key("alpha") && !without.program.containers.contains_key("alpha.softmax"));
+    let text = text("bert-base-encoder").replace("rate: 0.1", "rate: 0");
+    let zero = load_str("zero.yaml", &text, &[]).unwrap();
+    assert_eq!(listing(&zero), listing(&without), "a rate of 0 drops nothing");
 }
 
 #[test]

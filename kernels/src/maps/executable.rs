@@ -126,7 +126,7 @@ impl Executable for MapKernel {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
         let workers = context.pool.workers();
-        let needed = self.source.scratch * workers + self.source.prepared;
+        let needed = self.working_bytes(workers);
         let mut held = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
         if held.as_ref().is_none_or(|b| b.len() < needed) {
             *held = Some(Buffer::new(needed)?);
@@ -218,6 +218,10 @@ impl Executable for MapKernel {
             }
         }
         Ok(Completion::Done)
+    }
+
+    fn working_bytes(&self, workers: usize) -> usize {
+        self.source.scratch * workers + self.source.prepared
     }
 
     fn source(&self) -> Option<&str> {

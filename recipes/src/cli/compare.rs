@@ -1,9 +1,12 @@
-//! `memlet compare`: a plan beside PyTorch and JAX.
+//! `memlet compare`: a plan beside PyTorch, JAX and ONNX Runtime.
 
 use super::device;
+use crate::compare::contender::Contender;
 use crate::compare::model::stored;
+use crate::compare::peak::peak;
 use crate::compare::worker::write_scripts;
-use crate::compare::{CompareError, Model, Ours, Report, Setup, StepTime, Variant, compare, contenders};
+use crate::compare::{CompareError, Model, OurBytes, Ours, Pythons, Report, Setup, StepTime, TensorBytes, Variant, compare, contenders};
+use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::execute::Execution;
 use crate::pipeline::plan::Plan;
@@ -28,28 +31,35 @@ pub struct CompareArgs {
     /// The Python of an environment that has JAX
     #[arg(long, value_name = "PYTHON")]
     jax: Option<PathBuf>,
-    /// Whom to time; PyTorch's with float32 products in highest and in medium precision; of a plan stored in bf16, under
-    /// autocast
+    /// The Python of an environment that has ONNX and ONNX Runtime: the forward pass alone, dropout off, beside ours
+    #[arg(long, value_name = "PYTHON")]
+    onnx: Option<PathBuf>,
+    /// Whom to time; PyTorch's with float32 products in highest and in medium precision; of a plan stored in bf16, PyTorch's
+    /// and JAX's with weights in f32 (under autocast) and with all in bf16
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Variant::ALL)]
     variants: Vec<Variant>,
-    /// Threads for everyone; by default those of the plan
-    #[arg(long)]
-    threads: Option<usize>,
+    /// Threads for everyone, by default those of the plan; `1,2` compares twice
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Vec<u32>,
     /// Rounds, in each of which every peer, and ours just before it, is timed once
     #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// Seed of inputs and parameters, and of our masks
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Time with every element kept
+    /// Time with every element kept. Our kernels are the same and still draw random numbers, the peers' do not: for a fair
+    /// figure, compare a plan of `optimize --no-dropout`
     #[arg(long)]
     no_dropout: bool,
     /// Also compare everyone's results with the f64 oracle's, which takes its time
     #[arg(long)]
     accuracy: bool,
-    /// Print JSON with all samples
+    /// Print JSON with all samples: an array, one comparison for each number of threads
     #[arg(long)]
     json: bool,
+    /// Write the same JSON to a file, and print for people
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    record: Option<PathBuf>,
 }
 
 /// A plan ready to run; every step has masks of its own.
@@ -76,16 +86,19 @@ impl Ours for Prepared {
     fn results(&mut self) -> Result<Tensors, PipelineError> {
         self.execution.results()
     }
+
+    fn memory(&self) -> OurBytes {
+        let planned = self.execution.memory;
+        let tensors = TensorBytes { given_bytes: planned.given_bytes, peak_bytes: planned.actual_bytes };
+        OurBytes { tensors, working_bytes: self.execution.working_bytes(self.pool.workers()) }
+    }
 }
 
 impl CompareArgs {
     /// Prints the report; the code is 3 if a peer disagrees and 1 if one did not run.
     pub fn run(&self) -> ExitCode {
-        match self.report().and_then(|report| Ok((self.shown(&report)?, report.exit_code()))) {
-            Ok((text, code)) => {
-                print!("{text}");
-                ExitCode::from(code)
-            }
+        match self.reports().and_then(|reports| self.show(&reports).map(|()| reports)) {
+            Ok(reports) => ExitCode::from(reports.iter().map(Report::exit_code).max().unwrap_or(0)),
             Err(error) => {
                 eprintln!("{error}");
                 ExitCode::from(error.exit_code())
@@ -93,15 +106,31 @@ impl CompareArgs {
         }
     }
 
-    fn report(&self) -> Result<Report, CompareError> {
-        if self.torch.is_none() && self.jax.is_none() {
-            return Err(CompareError::NoPeer);
-        }
+    /// One report for each number of threads.
+    fn reports(&self) -> Result<Vec<Report>, CompareError> {
+        let pythons = Pythons { torch: self.torch.clone(), jax: self.jax.clone(), onnx: self.onnx.clone() };
         let plan = Plan::read(&self.plan)?;
         let recipe = plan.recipe()?;
         let model = Model::of(&recipe)?;
-        let contenders = contenders(&self.variants, stored(&recipe.program), self.torch.as_ref(), self.jax.as_ref());
-        let threads = self.threads.unwrap_or(plan.threads).max(1);
+        let contenders = contenders(&self.variants, stored(&recipe.program), &pythons);
+        if contenders.is_empty() {
+            return Err(CompareError::NoPeer);
+        }
+        let mut threads: Vec<usize> = self.threads.iter().map(|n| *n as usize).collect();
+        if threads.is_empty() {
+            threads.push(plan.threads.max(1));
+        }
+        threads.into_iter().map(|threads| self.report(&plan, &recipe, &model, &contenders, threads)).collect()
+    }
+
+    fn report(
+        &self,
+        plan: &Plan,
+        recipe: &Recipe,
+        model: &Model,
+        contenders: &[Contender],
+        threads: usize,
+    ) -> Result<Report, CompareError> {
         let tensors = drawn(&plan.chosen.program, self.seed)?;
         let (pool, toolchain) = device(threads)?;
         let execution = Execution::new(&plan.chosen.program, &plan.chosen.configuration, &toolchain)?;
@@ -109,11 +138,13 @@ impl CompareArgs {
         let folder = tempfile::tempdir().map_err(|source| CompareError::Folder { path: std::env::temp_dir(), source })?;
         write_scripts(folder.path())?;
         let setup = Setup {
-            recipe: &recipe,
+            recipe,
             tensors: &tensors,
             seed: self.seed,
-            contenders: &contenders,
+            contenders,
+            origin: format!("{} (chosen for {} threads)", plan.command, plan.threads),
             threads,
+            peak: peak(threads),
             rounds: self.rounds,
             dropout: model.has_dropout() && !self.no_dropout,
             accuracy: self.accuracy,
@@ -130,11 +161,17 @@ impl CompareArgs {
         report
     }
 
-    fn shown(&self, report: &Report) -> Result<String, CompareError> {
-        if !self.json {
-            return Ok(report.text(bench::table::colour()));
+    fn show(&self, reports: &[Report]) -> Result<(), CompareError> {
+        let json = || serde_json::to_string_pretty(reports).map(|t| t + "\n").map_err(|e| PipelineError::Internal(e.to_string()));
+        if self.json {
+            print!("{}", json()?);
+            return Ok(());
         }
-        let text = serde_json::to_string_pretty(report).map_err(|e| PipelineError::Internal(e.to_string()))?;
-        Ok(text + "\n")
+        let texts: Vec<String> = reports.iter().map(|r| r.text(bench::table::colour())).collect();
+        print!("{}", texts.join("\n"));
+        if let Some(path) = &self.record {
+            bench::atomic::write(path, json()?.as_bytes()).map_err(|source| CompareError::Folder { path: path.clone(), source })?;
+        }
+        Ok(())
     }
 }

@@ -21,7 +21,7 @@ pub struct InterpretArgs {
 impl InterpretArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let (program, _) = programs::operators(&self.recipe.load()?)?;
-        let mut all = interpret(&program, &self.tensors.given(&program)?, &self.tensors.run())?;
+        let mut all = interpret(&program, &self.tensors.given(&program)?, &self.tensors.run(true))?;
         let wanted: Vec<String> = tensors::results(&program).iter().map(|c| c.name.clone()).collect();
         all.retain(|name, _| wanted.contains(name));
         if let Some(path) = &self.tensors.outputs {

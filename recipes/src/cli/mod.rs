@@ -14,7 +14,7 @@ mod sweep;
 mod tensors;
 mod verify_selection;
 
-use crate::load::{Recipe, load_as};
+use crate::load::{Overrides, Recipe, load_with};
 use crate::pipeline::PipelineError;
 use bench::table::{Align, Cell, Table};
 use clap::{Args, Parser, Subcommand};
@@ -74,11 +74,18 @@ pub struct RecipeArgs {
     /// Store in another type than the recipe's `dtype`: f64, f32, bf16 or f16; sums, statistics and parameters in f32 at least
     #[arg(long, value_name = "TYPE", value_parser = floating)]
     pub dtype: Option<Dtype>,
+    /// Take the recipe without its dropouts: no masks and no random numbers
+    #[arg(long)]
+    pub no_dropout: bool,
 }
 
 impl RecipeArgs {
+    pub fn overrides(&self) -> Overrides {
+        Overrides { sizes: self.sizes.clone(), dtype: self.dtype, no_dropout: self.no_dropout }
+    }
+
     pub fn load(&self) -> Result<Recipe, PipelineError> {
-        Ok(load_as(&self.recipe, &self.sizes, self.dtype)?)
+        Ok(load_with(&self.recipe, &self.overrides())?)
     }
 }
 
@@ -113,8 +120,9 @@ fn device(threads: usize) -> Result<(Pool, Toolchain), PipelineError> {
 
 /// Where results of a recipe go unless told otherwise.
 fn default_out(recipe: &Recipe, args: &RecipeArgs) -> PathBuf {
-    let own = args.dtype.map(|dtype| format!("-{dtype}")).unwrap_or_default();
-    Path::new("target").join("memlet").join(format!("{}{own}", recipe.program.name))
+    let stored = args.dtype.map(|dtype| format!("-{dtype}")).unwrap_or_default();
+    let dropout = if args.no_dropout { "-no-dropout" } else { "" };
+    Path::new("target").join("memlet").join(format!("{}{stored}{dropout}", recipe.program.name))
 }
 
 /// A table whose first column is words and whose others are numbers.

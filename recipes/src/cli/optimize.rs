@@ -14,6 +14,7 @@ use clap::Args;
 use kernels::Toolchain;
 use layouts::exact::Limits;
 use layouts::{Finish, Method, Selection};
+use sdfg::interpret::Run;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -170,7 +171,8 @@ impl OptimizeArgs {
         let full = verify_full(&candidates[0], &baselines[0], &tensors, &session.pool, &session.toolchain)?;
         verified(&candidates[0].name, full);
         candidates.extend(baselines.iter().cloned());
-        let timed = time_whole(&candidates, &tensors, &session.pool, &session.toolchain, self.timing)?;
+        let timed =
+            time_whole(&candidates, &tensors, &Run { seed: 1, step: 0, dropout: true }, &session.pool, &session.toolchain, self.timing)?;
         outcome.timed = timed.iter().zip(&candidates).map(|(t, c)| Whole::of(t, c)).collect();
         let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
         for t in &outcome.timed {
@@ -190,10 +192,9 @@ impl OptimizeArgs {
                 say(&format!("{other} ÷ {own}: {median:.3} (95% interval {:.3} to {:.3})", interval.lower, interval.upper));
             }
         }
-        let overrides = self.measure.recipe.sizes.iter().cloned().collect();
         let plan = plan(
             &self.measure.recipe.recipe.display().to_string(),
-            (overrides, self.measure.recipe.dtype),
+            &self.measure.recipe.overrides(),
             candidates[winner].clone(),
             baselines,
             session.pool.workers(),

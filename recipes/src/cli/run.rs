@@ -20,6 +20,10 @@ pub struct RunArgs {
     plan: PathBuf,
     #[command(flatten)]
     tensors: TensorArgs,
+    /// Keep every element. The kernels are the same and still draw random numbers: for a step without them, `optimize
+    /// --no-dropout` makes a plan of its own
+    #[arg(long)]
+    no_dropout: bool,
     /// Worker threads; 0 is one for each core
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -43,11 +47,11 @@ impl RunArgs {
         let (pool, toolchain) = device(self.threads)?;
         let program = &plan.chosen.program;
         let given = self.tensors.given(program)?;
+        let run = self.tensors.run(!self.no_dropout);
         let mut errors = None;
         if self.tensors.outputs.is_some() || self.accuracy {
             let mut execution = Execution::new(program, &plan.chosen.configuration, &toolchain)?;
             execution.load(&given)?;
-            let run = self.tensors.run();
             execution.step(&pool, run.seed, run.step, run.dropout)?;
             let results = execution.results()?;
             if let Some(path) = &self.tensors.outputs {
@@ -61,7 +65,7 @@ impl RunArgs {
         if self.baselines {
             candidates.extend(plan.baselines.iter().cloned());
         }
-        let timed = time_whole(&candidates, &given, &pool, &toolchain, self.timing)?;
+        let timed = time_whole(&candidates, &given, &run, &pool, &toolchain, self.timing)?;
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
         if self.json {
             let rows: Vec<serde_json::Value> = timed

@@ -20,9 +20,6 @@ pub struct TensorArgs {
     /// Number of the step: other steps have other masks
     #[arg(long, default_value_t = 0)]
     pub step: u64,
-    /// Keep every element
-    #[arg(long)]
-    pub no_dropout: bool,
 }
 
 impl TensorArgs {
@@ -34,7 +31,7 @@ impl TensorArgs {
         }
     }
 
-    pub fn run(&self) -> Run {
-        Run { seed: self.seed, step: self.step, dropout: !self.no_dropout }
+    pub fn run(&self, dropout: bool) -> Run {
+        Run { seed: self.seed, step: self.step, dropout }
     }
 }

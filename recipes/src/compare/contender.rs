@@ -20,10 +20,49 @@ pub enum Variant {
     Jax,
     /// `jax.jit` with its cheapest random numbers.
     JaxRbg,
+    /// ONNX Runtime on standard operators, forward alone.
+    Onnx,
+    /// ONNX Runtime with its own operator for attention, forward alone.
+    OnnxAttention,
+}
+
+/// What a Python environment must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framework {
+    Torch,
+    Jax,
+    Onnx,
+}
+
+/// The Python for each framework that takes part.
+#[derive(Clone, Debug, Default)]
+pub struct Pythons {
+    pub torch: Option<PathBuf>,
+    pub jax: Option<PathBuf>,
+    pub onnx: Option<PathBuf>,
+}
+
+impl Pythons {
+    fn of(&self, framework: Framework) -> Option<&PathBuf> {
+        match framework {
+            Framework::Torch => self.torch.as_ref(),
+            Framework::Jax => self.jax.as_ref(),
+            Framework::Onnx => self.onnx.as_ref(),
+        }
+    }
 }
 
 impl Variant {
-    pub const ALL: [Variant; 6] = [Variant::Eager, Variant::Sdpa, Variant::Compile, Variant::CompileSdpa, Variant::Jax, Variant::JaxRbg];
+    pub const ALL: [Variant; 8] = [
+        Variant::Eager,
+        Variant::Sdpa,
+        Variant::Compile,
+        Variant::CompileSdpa,
+        Variant::Jax,
+        Variant::JaxRbg,
+        Variant::Onnx,
+        Variant::OnnxAttention,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -33,22 +72,40 @@ impl Variant {
             Variant::CompileSdpa => "compile-sdpa",
             Variant::Jax => "jax",
             Variant::JaxRbg => "jax-rbg",
+            Variant::Onnx => "onnx",
+            Variant::OnnxAttention => "onnx-attention",
         }
     }
 
-    pub fn is_torch(self) -> bool {
-        !matches!(self, Variant::Jax | Variant::JaxRbg)
+    pub fn framework(self) -> Framework {
+        match self {
+            Variant::Eager | Variant::Sdpa | Variant::Compile | Variant::CompileSdpa => Framework::Torch,
+            Variant::Jax | Variant::JaxRbg => Framework::Jax,
+            Variant::Onnx | Variant::OnnxAttention => Framework::Onnx,
+        }
+    }
+
+    /// It has neither a backward pass nor dropout: it is timed beside our forward pass without dropout.
+    pub fn forward_only(self) -> bool {
+        self.framework() == Framework::Onnx
+    }
+
+    /// It calls operators one by one, so that its tensors can be watched.
+    pub fn is_watched(self) -> bool {
+        matches!(self, Variant::Eager | Variant::Sdpa)
     }
 }
 
 /// How a peer multiplies. PyTorch's `float32_matmul_precision` for f32: `medium` allows products of bf16, and other libraries
-/// even where it uses none. For a recipe stored in bf16, PyTorch's autocast and JAX's casts to it.
+/// even where it uses none. For a recipe stored in bf16: PyTorch's autocast and JAX's casts to it, with weights in f32; and, native,
+/// a model that holds its weights and their gradients in bf16, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
     Highest,
     Medium,
     Bf16,
+    Bf16Native,
 }
 
 impl Precision {
@@ -57,6 +114,7 @@ impl Precision {
             Precision::Highest => "highest",
             Precision::Medium => "medium",
             Precision::Bf16 => "bf16",
+            Precision::Bf16Native => "bf16-native",
         }
     }
 }
@@ -78,27 +136,27 @@ impl Contender {
 
     /// The script in the folder of workers, and its arguments.
     pub fn script(&self, threads: usize) -> Vec<String> {
-        let (threads, variant) = (threads.to_string(), self.variant.name().to_string());
-        if self.variant.is_torch() {
-            vec!["torch_worker.py".into(), threads, variant, self.precision.name().into()]
-        } else {
-            vec!["jax_worker.py".into(), threads, variant, self.precision.name().into()]
-        }
+        let script = match self.variant.framework() {
+            Framework::Torch => "torch_worker.py",
+            Framework::Jax => "jax_worker.py",
+            Framework::Onnx => "onnx_worker.py",
+        };
+        vec![script.into(), threads.to_string(), self.variant.name().into(), self.precision.name().into()]
     }
 }
 
-/// The contenders of `variants` for which a Python is named: PyTorch's in both precisions of f32; all in bf16 where the
-/// recipe is stored so.
-pub fn contenders(variants: &[Variant], dtype: Dtype, torch: Option<&PathBuf>, jax: Option<&PathBuf>) -> Vec<Contender> {
+/// The contenders of `variants` for which a Python is named: PyTorch's in both precisions of f32; in both kinds of bf16 all
+/// that have it, where the recipe is stored so.
+pub fn contenders(variants: &[Variant], dtype: Dtype, pythons: &Pythons) -> Vec<Contender> {
     let mut found = Vec::new();
     for variant in variants {
-        let python = if variant.is_torch() { torch } else { jax };
-        let precisions = match dtype {
-            Dtype::Bf16 => [Precision::Bf16].as_slice(),
-            _ if variant.is_torch() => &[Precision::Highest, Precision::Medium],
+        let precisions = match (dtype, variant.framework()) {
+            (Dtype::Bf16, Framework::Onnx) => [].as_slice(),
+            (Dtype::Bf16, _) => &[Precision::Bf16, Precision::Bf16Native],
+            (_, Framework::Torch) => &[Precision::Highest, Precision::Medium],
             _ => &[Precision::Highest],
         };
-        let Some(python) = python else { continue };
+        let Some(python) = pythons.of(variant.framework()) else { continue };
         found.extend(precisions.iter().map(|p| Contender { variant: *variant, precision: *p, python: python.clone() }));
     }
     found
@@ -110,12 +168,17 @@ mod tests {
 
     #[test]
     fn only_frameworks_with_a_python_take_part() {
-        let python = PathBuf::from("python3");
-        let names = |torch, jax| contenders(&Variant::ALL, Dtype::F32, torch, jax).iter().map(Contender::name).collect::<Vec<_>>();
-        assert_eq!(names(None, Some(&python)), ["jax, highest", "jax-rbg, highest"]);
-        assert_eq!(names(Some(&python), None).len(), 8);
-        assert!(names(None, None).is_empty());
-        let narrow = contenders(&Variant::ALL, Dtype::Bf16, Some(&python), Some(&python));
-        assert!(narrow.len() == 6 && narrow.iter().all(|c| c.precision == Precision::Bf16));
+        let python = || Some(PathBuf::from("python3"));
+        let names = |dtype, pythons: Pythons| contenders(&Variant::ALL, dtype, &pythons).iter().map(Contender::name).collect::<Vec<_>>();
+        let torch = || Pythons { torch: python(), ..Pythons::default() };
+        let jax = || Pythons { jax: python(), ..Pythons::default() };
+        let onnx = || Pythons { onnx: python(), ..Pythons::default() };
+        assert_eq!(names(Dtype::F32, jax()), ["jax, highest", "jax-rbg, highest"]);
+        assert_eq!(names(Dtype::F32, onnx()), ["onnx, highest", "onnx-attention, highest"]);
+        assert_eq!(names(Dtype::F32, torch()).len(), 8);
+        assert!(names(Dtype::F32, Pythons::default()).is_empty());
+        assert_eq!(names(Dtype::Bf16, jax()), ["jax, bf16", "jax, bf16-native", "jax-rbg, bf16", "jax-rbg, bf16-native"]);
+        assert_eq!(names(Dtype::Bf16, torch()).len(), 8);
+        assert!(names(Dtype::Bf16, onnx()).is_empty(), "its kernels have no bf16");
     }
 }

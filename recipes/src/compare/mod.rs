@@ -7,18 +7,22 @@
 //!
 //! Peers get what is best for them: one projection for queries, keys and values, contiguous activations and weights in
 //! their own order, compilation, all their threads. Converting tensors to their form is not timed; our conversions of
-//! inputs and outputs from and to the recipe's order are part of our step.
+//! inputs and outputs from and to the recipe's order are part of our step. Who has no backward pass (ONNX Runtime) is
+//! timed beside our forward pass, dropout off on both sides; ours keeps what a backward pass needs, theirs does not.
 
 pub mod check;
 pub mod contender;
 pub mod load;
+pub mod memory;
 pub mod model;
+pub mod peak;
 pub mod race;
 pub mod report;
 pub mod wait;
 pub mod worker;
 
-pub use contender::{Contender, Precision, Variant, contenders};
+pub use contender::{Contender, Precision, Pythons, Variant, contenders};
+pub use memory::{OurBytes, TensorBytes};
 pub use model::Model;
 pub use report::{Outcome, Report, Row};
 
@@ -31,6 +35,7 @@ use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 use wait::{Wait, probe};
@@ -53,13 +58,15 @@ pub trait Ours {
     fn step(&mut self, dropout: bool) -> Result<StepTime, PipelineError>;
     /// Outputs and gradients of the last step, in the recipe's dim order.
     fn results(&mut self) -> Result<Tensors, PipelineError>;
+    /// Bytes of tensors alive at once in a step.
+    fn memory(&self) -> OurBytes;
 }
 
 #[derive(Debug, Error)]
 pub enum CompareError {
-    #[error("the peers do not know the model `{model}`: {why}; they know {known}, at any size, dropout rate and epsilon")]
+    #[error("the peers do not know the model `{model}`: {why}; they know {known}, at any size, dropout rate (or all without) and epsilon")]
     Unsupported { model: String, why: String, known: String },
-    #[error("nobody to compare with: name a Python that has PyTorch with --torch or one that has JAX with --jax")]
+    #[error("nobody to compare with: name a Python that has PyTorch with --torch, JAX with --jax or, for f32, ONNX Runtime with --onnx")]
     NoPeer,
     #[error("there must be at least one round; give --rounds a positive number")]
     NoRounds,
@@ -108,8 +115,12 @@ pub struct Setup<'a> {
     pub tensors: &'a Tensors,
     pub seed: u64,
     pub contenders: &'a [Contender],
+    /// The command that chose our plan, and for how many threads.
+    pub origin: String,
     /// For ours and for every peer.
     pub threads: usize,
+    /// Gflop in a second, f32, that so many threads could do ([`peak::peak`]).
+    pub peak: Option<f64>,
     pub rounds: usize,
     /// Time with the recipe's dropout, or without any.
     pub dropout: bool,
@@ -164,8 +175,8 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
                 admitted.push((rows.len(), admission));
                 rows.push(None);
             }
-            Ok(Admitted { versions, first_s, check, accuracy, .. }) => {
-                rows.push(Some(Row { accuracy, ..Row::new(contender, versions, Some(first_s), Outcome::Mismatch { check }) }));
+            Ok(Admitted { versions, first_s, check, accuracy, memory, .. }) => {
+                rows.push(Some(Row { accuracy, memory, ..Row::new(contender, versions, Some(first_s), Outcome::Mismatch { check }) }));
             }
             // A Python that cannot be run was named wrongly: nothing else is worth waiting for.
             Err(error @ CompareError::Start { .. }) => return Err(error),
@@ -174,22 +185,28 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     }
     let mut runners = Vec::new();
     let mut facts = Vec::new();
-    for (place, Admitted { runner, versions, first_s, check, accuracy }) in admitted {
+    for (place, Admitted { runner, versions, first_s, check, accuracy, memory }) in admitted {
         runners.push(runner);
-        facts.push((place, versions, first_s, check, accuracy));
+        facts.push((place, versions, first_s, check, accuracy, memory));
     }
     let besides = race(ours, &mut runners, setup.rounds, setup.dropout, progress)?;
-    for (runner, (place, versions, first_s, check, accuracy)) in runners.iter().zip(facts) {
+    for (runner, (place, versions, first_s, check, accuracy, memory)) in runners.iter().zip(facts) {
         if let Some(row) = rows.get_mut(place) {
-            *row = Some(Row { accuracy, ..Row::new(&runner.contender, versions, Some(first_s), report::outcome(runner, check)?) });
+            let outcome = report::outcome(runner, check)?;
+            *row = Some(Row { accuracy, memory, ..Row::new(&runner.contender, versions, Some(first_s), outcome) });
         }
     }
     let report = Report {
         recipe: program.name.clone(),
+        sizes: program.sizes.clone(),
         model,
         dtype: model::stored(program),
         accuracy: truth.as_ref().map(|truth| accuracy(&want, truth)),
         machine: bench::machine::Machine::here().line(),
+        origin: setup.origin.clone(),
+        gigaflop: contraction_gigaflop(setup.recipe)?,
+        peak: setup.peak,
+        memory: ours.memory(),
         threads: setup.threads,
         rounds: setup.rounds,
         seed: setup.seed,
@@ -209,6 +226,15 @@ struct Admitted {
     first_s: f64,
     check: Check,
     accuracy: Option<Vec<Accuracy>>,
+    memory: Option<TensorBytes>,
+}
+
+/// What the contractions of the recipe compute in a step, forward and backward; nothing twice.
+fn contraction_gigaflop(recipe: &Recipe) -> Result<f64, CompareError> {
+    let (program, _) = crate::pipeline::programs::operators(recipe)?;
+    let kernels = sdfg::movement::movement(&program).map_err(|e| PipelineError::Internal(e.to_string()))?;
+    let flop: u64 = kernels.iter().filter(|k| k.class == sdfg::Class::Contraction).map(|k| k.flop).sum();
+    Ok(flop as f64 / 1e9)
 }
 
 /// Starts a contender, compares its results with ours and, if it is to be timed with dropout, runs it once so.
@@ -227,15 +253,23 @@ fn admit(
     let file = setup.folder.join("results.safetensors");
     let mut checked = worker.check(false, &file)?;
     let results = read_results(&file)?;
-    let check = bound.check(want, &results, contender.precision);
-    let errors = truth.map(|truth| accuracy(&results, truth));
-    if check.passes() && setup.dropout {
+    let mut want = Cow::Borrowed(want);
+    if contender.variant.forward_only() {
+        want.to_mut().retain(|name, _| !name.starts_with("d_"));
+    }
+    let check = bound.check(&want, &results, contender.precision);
+    let compared =
+        truth.map(|truth| truth.iter().filter(|(name, _)| want.contains_key(*name)).map(|(n, t)| (n.clone(), t.clone())).collect());
+    let errors = compared.map(|truth: Tensors| accuracy(&results, &truth));
+    let dropout = setup.dropout && !contender.variant.forward_only();
+    if check.passes() && dropout {
         checked = worker.check(true, &file)?;
         if !checked.finite {
             return Err(CompareError::PeerNotFinite { contender: name });
         }
     }
-    Ok(Admitted { runner: Runner::new(contender.clone(), worker), versions, first_s: checked.first_s, check, accuracy: errors })
+    let memory = if check.passes() && memory::is_counted(contender) { Some(worker.memory(dropout)?) } else { None };
+    Ok(Admitted { runner: Runner::new(contender.clone(), worker), versions, first_s: checked.first_s, check, accuracy: errors, memory })
 }
 
 /// Names and shapes of what a program is given, for comparison.

@@ -4,7 +4,7 @@
 //! epsilons of its normalizations. So a peer never computes something else than what it is compared with.
 
 use super::CompareError;
-use crate::load::{Recipe, load_str_as};
+use crate::load::{Overrides, Recipe, load_str_with};
 use sdfg::{Dtype, Op, Operation, Scalar, Sdfg, Unit};
 use serde::Serialize;
 
@@ -74,8 +74,8 @@ impl Model {
             return Err(refuse("its dtype is neither f32 nor bf16"));
         }
         let (own, own_choices) = neutral(program);
-        for (_, text, family) in KNOWN {
-            let shipped = rescaled(text, dtype, program)?;
+        for ((_, text, family), no_dropout) in KNOWN.into_iter().flat_map(|known| [(known, false), (known, true)]) {
+            let shipped = rescaled(text, dtype, no_dropout, program)?;
             let (operations, choices) = neutral(&shipped);
             let boundary = |p: &Sdfg| super::given_shapes(p);
             let types = |p: &Sdfg| p.containers.values().map(|c| c.dtype).collect::<Vec<_>>();
@@ -89,6 +89,10 @@ impl Model {
             let size = |dim: &str| program.size_of(dim).eval(&program.sizes).map(|n| n as usize).map_err(|_| refuse("a size is not bound"));
             let (heads, size) = (size("h")?, size("p")?);
             return match (family, own_choices.rates.as_slice(), own_choices.eps.as_slice()) {
+                (Family::Attention, [], []) => Ok(Model::Attention { heads, size, rates: Rates::default() }),
+                (Family::Encoder(activation), [], [first, second]) => {
+                    Ok(Model::Encoder { heads, size, rates: Rates::default(), activation, eps: [*first, *second] })
+                }
                 (Family::Attention, [attention], []) => {
                     Ok(Model::Attention { heads, size, rates: Rates { attention: *attention, ..Rates::default() } })
                 }
@@ -113,17 +117,18 @@ pub fn stored(program: &Sdfg) -> Dtype {
     program.containers.values().find(|c| c.role == sdfg::Role::Input).map_or(Dtype::F32, |c| c.dtype)
 }
 
-/// A shipped recipe at the sizes of `program`, stored in `dtype`.
-fn rescaled(text: &str, dtype: Dtype, program: &Sdfg) -> Result<Sdfg, CompareError> {
-    let load = |overrides: &[(String, i64)]| {
-        load_str_as("shipped recipe", text, overrides, Some(dtype)).map_err(crate::pipeline::PipelineError::from)
+/// A shipped recipe at the sizes of `program`, stored in `dtype`, with or without its dropouts.
+fn rescaled(text: &str, dtype: Dtype, no_dropout: bool, program: &Sdfg) -> Result<Sdfg, CompareError> {
+    let load = |sizes: Vec<(String, i64)>| {
+        let overrides = Overrides { sizes, dtype: Some(dtype), no_dropout };
+        load_str_with("shipped recipe", text, &overrides).map_err(crate::pipeline::PipelineError::from)
     };
-    let shipped = load(&[])?.program;
+    let shipped = load(vec![])?.program;
     // A dim that names another's size (`k: j`) takes no override of its own.
     let own = shipped.dims.iter().filter(|(dim, size)| shipped.dims.values().position(|s| s == *size) == shipped.dims.get_index_of(*dim));
     let overrides: Vec<(String, i64)> =
         own.filter_map(|(dim, _)| Some((dim.clone(), program.dims.get(dim)?.eval(&program.sizes).ok()?))).collect();
-    Ok(load(&overrides)?.program)
+    Ok(load(overrides)?.program)
 }
 
 /// What a recipe may choose freely, in order of appearance.
@@ -173,9 +178,10 @@ fn neutral(program: &Sdfg) -> (Vec<Operation>, Choices) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::load_str;
 
     fn of(text: &str, overrides: &[(String, i64)]) -> Result<Model, CompareError> {
-        Model::of(&load_str_as("test.yaml", text, overrides, None).unwrap())
+        Model::of(&load_str("test.yaml", text, overrides).unwrap())
     }
 
     fn text(name: &str) -> &'static str {
@@ -200,6 +206,19 @@ mod tests {
         let Ok(Model::Encoder { rates, eps, .. }) = of(&changed, &[]) else { panic!("not known") };
         assert_eq!(rates, Rates { attention: 0.25, attended: 0.1, hidden: 0.1, fed: 0.1 });
         assert_eq!(eps, [1e-3, 1e-5]);
+    }
+
+    #[test]
+    fn without_its_dropouts_a_recipe_is_known() {
+        for (name, text, _) in KNOWN {
+            let overrides = Overrides { no_dropout: true, ..Overrides::default() };
+            let known = Model::of(&load_str_with("test.yaml", text, &overrides).unwrap());
+            assert!(!known.unwrap().has_dropout(), "{name}");
+            let zero = of(&text.replace("rate: 0.1", "rate: 0"), &[]);
+            assert!(!zero.unwrap().has_dropout(), "{name}");
+        }
+        // Only some of them are another model, to which the peers have no names.
+        assert!(of(&text("bert-base-encoder").replacen("rate: 0.1", "rate: 0", 1), &[]).is_err());
     }
 
     #[test]

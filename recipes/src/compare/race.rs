@@ -28,7 +28,7 @@ impl Runner {
     }
 }
 
-/// Runs `rounds` rounds. A peer that fails drops out; ours must not. Returns who else computed during our turns.
+/// Runs `rounds` rounds; without dropout where the peer has none. A peer that fails drops out; ours must not. Returns who else computed during our turns.
 ///
 /// # Errors
 /// Those of ours.
@@ -43,6 +43,7 @@ pub fn race(
     for round in 0..rounds {
         progress(&format!("round {} of {rounds}", round + 1));
         for runner in runners.iter_mut().filter(|r| r.failed.is_none()) {
+            let dropout = dropout && !runner.contender.variant.forward_only();
             let ours = our_turn(ours, dropout, &mut besides)?;
             match their_turn(runner, dropout) {
                 Ok(theirs) => {

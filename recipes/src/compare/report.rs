@@ -2,8 +2,9 @@
 
 use super::StepTime;
 use super::check::Check;
-use super::contender::Contender;
+use super::contender::{Contender, Precision};
 use super::load::Others;
+use super::memory::{self, OurBytes, TensorBytes};
 use super::model::Model;
 use super::race::Runner;
 use super::wait::Probe;
@@ -38,7 +39,8 @@ pub enum Outcome {
     Timed {
         check: Check,
         medians: Medians,
-        /// Their time over ours: above 1 we are faster. Ours are the turns just before theirs.
+        /// Their time over ours, of the step or, where they have no other, of the forward pass: above 1 we are faster. Ours
+        /// are the turns just before theirs.
         ratio: Ratio,
         /// Processors that others kept busy during its turns.
         others: Option<f64>,
@@ -55,19 +57,26 @@ pub enum Outcome {
 pub struct Row {
     pub variant: &'static str,
     pub precision: &'static str,
+    /// It was timed beside our forward pass, dropout off on both sides.
+    pub forward_only: bool,
     pub versions: Value,
     /// The first step, compilation included; not timed otherwise.
     pub first_s: Option<f64>,
     /// Against the f64 oracle, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Vec<Accuracy>>,
+    /// Bytes of its tensors, where they can be watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<TensorBytes>,
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
 impl Row {
     pub fn new(contender: &Contender, versions: Value, first_s: Option<f64>, outcome: Outcome) -> Row {
-        Row { variant: contender.variant.name(), precision: contender.precision.name(), versions, first_s, accuracy: None, outcome }
+        let (variant, precision) = (contender.variant.name(), contender.precision.name());
+        let forward_only = contender.variant.forward_only();
+        Row { variant, precision, forward_only, versions, first_s, accuracy: None, memory: None, outcome }
     }
 
     fn ratio(&self) -> Option<&Ratio> {
@@ -82,6 +91,8 @@ impl Row {
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub recipe: String,
+    /// By size symbol.
+    pub sizes: sdfg::Bindings,
     pub model: Model,
     /// What activations are stored in.
     pub dtype: Dtype,
@@ -89,6 +100,13 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Vec<Accuracy>>,
     pub machine: String,
+    /// The command that chose our plan, and for how many threads.
+    pub origin: String,
+    /// Gflop that the contractions of one step are.
+    pub gigaflop: f64,
+    /// Gflop in a second, f32, that the threads' vector units can do, measured just before.
+    pub peak: Option<f64>,
+    pub memory: OurBytes,
     pub threads: usize,
     pub rounds: usize,
     pub seed: u64,
@@ -107,8 +125,9 @@ pub fn outcome(runner: &Runner, check: Check) -> Result<Outcome, StatsError> {
     if let Some(error) = &runner.failed {
         return Ok(Outcome::Failed { why: error.to_string() });
     }
+    let forward = runner.contender.variant.forward_only();
     let theirs = Samples::new(runner.theirs.iter().map(|s| s.step_ms).collect())?;
-    let ours = Samples::new(runner.ours.iter().map(|s| s.step_ms).collect())?;
+    let ours = Samples::new(runner.ours.iter().map(|s| if forward { s.forward_ms } else { s.step_ms }).collect())?;
     Ok(Outcome::Timed {
         check,
         medians: Medians::of(&runner.theirs, |s| [s.forward_ms, s.backward_ms, s.step_ms])?,
@@ -122,7 +141,8 @@ pub fn outcome(runner: &Runner, check: Check) -> Result<Outcome, StatsError> {
 impl Report {
     /// Puts our turns against all peers together.
     pub fn ours(mut self, besides: Others) -> Result<Report, StatsError> {
-        let all = self.rows.iter().filter_map(|r| if let Outcome::Timed { ours, .. } = &r.outcome { Some(ours) } else { None });
+        let whole = self.rows.iter().filter(|r| !r.forward_only);
+        let all = whole.filter_map(|r| if let Outcome::Timed { ours, .. } = &r.outcome { Some(ours) } else { None });
         let steps: Vec<StepTime> = all.flatten().copied().collect();
         if !steps.is_empty() {
             self.ours = Some(Medians::of(&steps, |s| [s.forward_ms, s.backward_ms, s.step_ms])?);
@@ -131,10 +151,15 @@ impl Report {
         Ok(self)
     }
 
-    /// The peer that is hardest to beat.
-    pub fn best(&self) -> Option<(&Row, &Ratio)> {
-        let timed = self.rows.iter().filter_map(|r| Some((r, r.ratio()?)));
+    /// The peer that is hardest to beat, among those that do the whole step or those that have only a forward pass.
+    pub fn best(&self, forward_only: bool) -> Option<(&Row, &Ratio)> {
+        let timed = self.rows.iter().filter(|r| r.forward_only == forward_only).filter_map(|r| Some((r, r.ratio()?)));
         timed.min_by(|a, b| a.1.median.total_cmp(&b.1.median))
+    }
+
+    /// The flop of contractions alone, over the time of our whole step, as a share of what the vector units can do.
+    pub fn share_of_peak(&self) -> Option<f64> {
+        Some(self.gigaflop / (self.ours.as_ref()?.step_ms / 1e3) / self.peak?)
     }
 
     /// 0 if every peer was timed, 3 if one's results differ from ours, 1 if one did not run.
@@ -150,15 +175,41 @@ impl Report {
     pub fn text(&self, colour: bool) -> String {
         let dropout = if self.dropout { "dropout as in the recipe" } else { "dropout off" };
         let mut out = format!(
-            "{}: {}, {} threads, {} rounds, {dropout}, seed {}\n\n",
-            self.recipe, self.machine, self.threads, self.rounds, self.seed
+            "{}: {}, {} thread{}, {} rounds, {dropout}, seed {}\nplan: {}\n\n",
+            self.recipe,
+            self.machine,
+            self.threads,
+            if self.threads == 1 { "" } else { "s" },
+            self.rounds,
+            self.seed,
+            self.origin
         );
         out += &self.times().text(colour);
+        out += &memory::text(&self.memory, &self.rows, colour);
         out += &self.errors(colour);
-        if let Some((row, ratio)) = self.best() {
+        out.push('\n');
+        let mut best = |(row, ratio): (&Row, &Ratio), what: &str| {
             out += &format!(
-                "\nThe best peer is {}, {}: its time ÷ ours is {:.3} (95%: {:.3} to {:.3}).\n",
+                "The best peer{what} is {}, {}: its time ÷ ours is {:.3} (95%: {:.3} to {:.3}).\n",
                 row.variant, row.precision, ratio.median, ratio.interval.lower, ratio.interval.upper
+            );
+        };
+        if let Some(found) = self.best(false) {
+            best(found, "");
+        }
+        if let Some(found) = self.best(true) {
+            best(found, " of the forward pass alone, dropout off,");
+        }
+        if self.rows.iter().any(|r| r.forward_only && r.ratio().is_some()) {
+            out += "Who has a forward pass alone is timed beside ours without dropout; ours also keeps what a backward pass needs.\n";
+        }
+        if let Some((ours, share)) = self.ours.as_ref().zip(self.share_of_peak()) {
+            out += &format!(
+                "Contractions of a step are {:.1} Gflop: {:.0} Gflop/s in ours, {:.1}% of the {:.0} that the vector units can do in f32.\n",
+                self.gigaflop,
+                self.gigaflop / ours.step_ms * 1e3,
+                100.0 * share,
+                self.peak.unwrap_or(f64::NAN)
             );
         }
         for row in &self.rows {
@@ -172,6 +223,12 @@ impl Report {
                 }
                 Outcome::Timed { check, .. } if check.reduced => {
                     out += &format!("{}, {} multiplies in less than f32: it does less work than ours\n", row.variant, row.precision)
+                }
+                Outcome::Timed { .. } if row.precision == Precision::Bf16Native.name() => {
+                    out += &format!(
+                        "{}, {} holds weights and their gradients in bf16, where ours are f32: it moves less than ours\n",
+                        row.variant, row.precision
+                    )
                 }
                 Outcome::Timed { .. } => {}
             }
@@ -228,6 +285,10 @@ impl Report {
             match &row.outcome {
                 Outcome::Timed { check, medians, ratio, others, .. } => {
                     cells.extend(times(medians));
+                    if row.forward_only {
+                        cells.truncate(3);
+                        cells.extend([Cell::none(), Cell::none()]);
+                    }
                     let interval = format!("{:.3} to {:.3}", ratio.interval.lower, ratio.interval.upper);
                     cells.extend([Cell::number(ratio.median, 3), Cell::text(interval), Cell::maybe(*others, 2)]);
                     cells.extend(error(check));

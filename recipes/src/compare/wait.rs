@@ -3,7 +3,7 @@
 //! Which is faster depends on the machine and on what else it does, and only the environment that a process starts with
 //! decides it. So it is measured once, in turns, on the first contender, and every contender gets the faster way.
 
-use super::contender::{Contender, Variant};
+use super::contender::{Contender, Framework, Variant};
 use super::race::SETTLE;
 use super::worker::Worker;
 use super::{CompareError, Setup};
@@ -46,7 +46,7 @@ pub struct Probe {
 /// # Errors
 /// [`CompareError::Start`]. A contender that fails decides nothing: its own check will say why.
 pub fn probe(setup: &Setup, model: &Value, given: &Path) -> Result<Probe, CompareError> {
-    let torch = || setup.contenders.iter().filter(|c| c.variant.is_torch());
+    let torch = || setup.contenders.iter().filter(|c| c.variant.framework() == Framework::Torch);
     let plain = torch().find(|c| matches!(c.variant, Variant::Eager | Variant::Sdpa));
     let Some(contender) = plain.or_else(|| torch().next()) else { return Ok(Probe::default()) };
     match both(setup, contender, model, given) {

@@ -2,6 +2,7 @@
 
 use super::CompareError;
 use super::contender::Contender;
+use super::memory::TensorBytes;
 use super::wait::Wait;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -15,10 +16,12 @@ use std::time::{Duration, Instant};
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The scripts that workers run, as they are written beside each other into a folder.
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("session.py", include_str!("../../../bench/peers/session.py")),
     ("torch_worker.py", include_str!("../../../bench/peers/torch_worker.py")),
+    ("tensor_bytes.py", include_str!("../../../bench/peers/tensor_bytes.py")),
     ("jax_worker.py", include_str!("../../../bench/peers/jax_worker.py")),
+    ("onnx_worker.py", include_str!("../../../bench/peers/onnx_worker.py")),
 ];
 
 /// Writes the workers' scripts.
@@ -33,7 +36,7 @@ pub fn write_scripts(folder: &Path) -> Result<(), CompareError> {
     Ok(())
 }
 
-/// Times of one step as a worker answers them.
+/// Times of one step as a worker answers them; who has no backward pass spends no time in it.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 pub struct PeerStep {
     pub forward_ms: f64,
@@ -99,6 +102,11 @@ impl Worker {
     /// Runs a step, the first with this `dropout`, and has its results written to a safetensors file.
     pub fn check(&mut self, dropout: bool, results: &Path) -> Result<Checked, CompareError> {
         self.ask(&json!({"do": "check", "dropout": dropout, "results": results}))
+    }
+
+    /// Runs a step and counts the bytes of its tensors.
+    pub fn memory(&mut self, dropout: bool) -> Result<TensorBytes, CompareError> {
+        self.ask(&json!({"do": "memory", "dropout": dropout}))
     }
 
     pub fn step(&mut self, dropout: bool) -> Result<PeerStep, CompareError> {

@@ -1,5 +1,6 @@
 //! All of a recipe but the meaning of its steps: names, sizes, constants, tensors, and what is asked of the whole.
 
+use super::Overrides;
 use super::names::{nearest, refusal};
 use super::problem::{Place, Problem, Problems};
 use super::sizes;
@@ -39,6 +40,8 @@ pub struct Header {
     pub model: String,
     pub about: String,
     pub dtype: Dtype,
+    /// Whether dropouts drop anything.
+    pub dropout: bool,
     /// Dim → symbolic size.
     pub dims: IndexMap<String, Expr>,
     /// Size symbol → value.
@@ -53,11 +56,12 @@ pub struct Header {
 }
 
 impl Header {
-    pub fn read(root: &Node, overrides: &[(String, i64)], stored: Option<Dtype>, problems: &mut Problems) -> Header {
+    pub fn read(root: &Node, overrides: &Overrides, problems: &mut Problems) -> Header {
         let mut header = Header {
             model: String::new(),
             about: String::new(),
             dtype: Dtype::F32,
+            dropout: !overrides.no_dropout,
             dims: IndexMap::new(),
             sizes: Bindings::new(),
             constants: IndexMap::new(),
@@ -99,10 +103,10 @@ impl Header {
         {
             header.dtype = dtype;
         }
-        header.dtype = stored.unwrap_or(header.dtype);
+        header.dtype = overrides.dtype.unwrap_or(header.dtype);
         if let Some(node) = find("dims") {
             let entries = declarations(node, "`dims`", problems);
-            (header.dims, header.sizes) = sizes::read(node.place, entries, overrides, problems);
+            (header.dims, header.sizes) = sizes::read(node.place, entries, &overrides.sizes, problems);
         }
         if let Some(node) = find("constants") {
             header.read_constants(node, problems);

@@ -55,19 +55,36 @@ pub fn operator_names() -> impl Iterator<Item = &'static str> {
     operators::names()
 }
 
-/// Reads the recipe in a file; `overrides` replace sizes of dims.
+/// What replaces parts of a recipe.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overrides {
+    /// Sizes of dims.
+    pub sizes: Vec<(String, i64)>,
+    /// The element type, in place of `dtype`.
+    pub dtype: Option<Dtype>,
+    /// Every dropout is its operand: no masks, no random numbers, no operator.
+    pub no_dropout: bool,
+}
+
+impl Overrides {
+    pub fn sizes(sizes: &[(String, i64)]) -> Overrides {
+        Overrides { sizes: sizes.to_vec(), ..Overrides::default() }
+    }
+}
+
+/// Reads the recipe in a file; `sizes` replace those of dims.
 ///
 /// # Errors
 /// Everything that is wrong with it. A file of more than [`SIZE_LIMIT`] bytes is not opened.
-pub fn load(path: &Path, overrides: &[(String, i64)]) -> Result<Recipe, RecipeErrors> {
-    load_as(path, overrides, None)
+pub fn load(path: &Path, sizes: &[(String, i64)]) -> Result<Recipe, RecipeErrors> {
+    load_with(path, &Overrides::sizes(sizes))
 }
 
-/// As [`load`], with `stored`, if given, in place of the recipe's `dtype`.
+/// As [`load`], with everything replaced that can be.
 ///
 /// # Errors
 /// Those of [`load`].
-pub fn load_as(path: &Path, overrides: &[(String, i64)], stored: Option<Dtype>) -> Result<Recipe, RecipeErrors> {
+pub fn load_with(path: &Path, overrides: &Overrides) -> Result<Recipe, RecipeErrors> {
     let file = path.display().to_string();
     let failed = |problem| {
         let mut problems = Problems::new(&file);
@@ -81,7 +98,7 @@ pub fn load_as(path: &Path, overrides: &[(String, i64)], stored: Option<Dtype>) 
         Err(error) => return failed(Problem::Unreadable(error.to_string())),
     }
     match std::fs::read(path).map(String::from_utf8) {
-        Ok(Ok(text)) => load_str_as(&file, &text, overrides, stored),
+        Ok(Ok(text)) => load_str_with(&file, &text, overrides),
         Ok(Err(_)) => failed(Problem::Unreadable("it is not UTF-8 text".into())),
         Err(error) => failed(Problem::Unreadable(error.to_string())),
     }
@@ -91,15 +108,23 @@ pub fn load_as(path: &Path, overrides: &[(String, i64)], stored: Option<Dtype>) 
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn load_str(file: &str, text: &str, overrides: &[(String, i64)]) -> Result<Recipe, RecipeErrors> {
-    load_str_as(file, text, overrides, None)
+pub fn load_str(file: &str, text: &str, sizes: &[(String, i64)]) -> Result<Recipe, RecipeErrors> {
+    load_str_with(file, text, &Overrides::sizes(sizes))
 }
 
 /// As [`load_str`], with `stored`, if given, in place of the recipe's `dtype`.
 ///
 /// # Errors
 /// Those of [`load_str`].
-pub fn load_str_as(file: &str, text: &str, overrides: &[(String, i64)], stored: Option<Dtype>) -> Result<Recipe, RecipeErrors> {
+pub fn load_str_as(file: &str, text: &str, sizes: &[(String, i64)], stored: Option<Dtype>) -> Result<Recipe, RecipeErrors> {
+    load_str_with(file, text, &Overrides { dtype: stored, ..Overrides::sizes(sizes) })
+}
+
+/// As [`load_str`], with everything replaced that can be.
+///
+/// # Errors
+/// Those of [`load_str`].
+pub fn load_str_with(file: &str, text: &str, overrides: &Overrides) -> Result<Recipe, RecipeErrors> {
     let mut problems = Problems::new(file);
     if text.len() as u64 > SIZE_LIMIT {
         problems.add(Place::START, Problem::TooLarge { bytes: text.len() as u64, limit: SIZE_LIMIT });
@@ -113,7 +138,7 @@ pub fn load_str_as(file: &str, text: &str, overrides: &[(String, i64)], stored: 
             return Err(problems.into_errors());
         }
     };
-    let mut header = Header::read(&root, overrides, stored, &mut problems);
+    let mut header = Header::read(&root, overrides, &mut problems);
     // Indices cannot be judged without dims.
     if header.dims.is_empty() && !problems.is_empty() {
         return Err(problems.into_errors());

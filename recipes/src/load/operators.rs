@@ -243,6 +243,10 @@ impl Call<'_, '_, '_> {
             self.resolver.problems.add(place, Problem::Rate(rate));
             return None;
         }
+        // What drops nothing is no operator: it would draw random numbers to no effect.
+        if rate == 0.0 || !self.resolver.header.dropout {
+            return of;
+        }
         Some(Value::Dropout { rate, of: Box::new(of?) })
     }
 

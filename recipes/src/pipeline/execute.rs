@@ -41,6 +41,9 @@ enum Place {
 /// Peak bytes of tensors: planned from lifetimes, and really allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PeakMemory {
+    /// Inputs and parameters, upstream gradients among them: part of the following.
+    #[serde(default)]
+    pub given_bytes: u64,
     /// Inputs, parameters, outputs, gradients, and the most that transients need at once.
     pub planned_bytes: u64,
     pub actual_bytes: u64,
@@ -167,6 +170,11 @@ impl Execution {
         self.launches.iter().map(|l| (l.name.as_str(), l.pass))
     }
 
+    /// Bytes of working memory that the kernels hold besides tensors, all together, when run by so many workers.
+    pub fn working_bytes(&self, workers: usize) -> u64 {
+        self.launches.iter().map(|l| l.executable.working_bytes(workers) as u64).sum()
+    }
+
     /// Generated code by kernel, where there is any.
     pub fn sources(&self) -> Vec<(String, String)> {
         let code = |l: &Launch| l.executable.source().map(|s| (l.name.clone(), s.to_string()));
@@ -263,7 +271,7 @@ impl Builder<'_> {
 
     /// Gives every slot its memory.
     fn finish(mut self, held: BTreeMap<String, usize>) -> Result<Execution, PipelineError> {
-        let mut held_bytes = 0u64;
+        let (mut held_bytes, mut given_bytes) = (0u64, 0u64);
         let mut intervals = Vec::new();
         let boundary: BTreeSet<usize> = held.values().copied().collect();
         for (n, slot) in self.slots.iter_mut().enumerate() {
@@ -277,6 +285,9 @@ impl Builder<'_> {
             if boundary.contains(&n) {
                 slot.place = Place::Held(Buffer::new(bytes as usize)?);
                 held_bytes += bytes;
+                if matches!(container.role, Role::Input | Role::Parameter) {
+                    given_bytes += bytes;
+                }
             } else {
                 let uses: Vec<usize> =
                     self.launches.iter().enumerate().filter(|(_, l)| l.arguments.contains(&n)).map(|(at, _)| at).collect();
@@ -292,6 +303,7 @@ impl Builder<'_> {
         }
         let arena = Buffer::new(peak_bytes as usize)?;
         let memory = PeakMemory {
+            given_bytes,
             planned_bytes: held_bytes + peak_bytes,
             actual_bytes: held_bytes + arena.len() as u64,
             lower_bound_bytes: held_bytes + lower_bound,

@@ -5,6 +5,7 @@ use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, Variant, shrunken};
 use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
 use super::{PipelineError, accuracy, tensors};
+use crate::load::Overrides;
 use bench::protocol::{Contender, Protocol, Timing};
 use kernels::device::cpu::Pool;
 use kernels::{KernelSpec, Toolchain};
@@ -109,10 +110,11 @@ pub struct Timed {
     pub memory: PeakMemory,
 }
 
-/// Times candidates as wholes, interleaved, all on the same tensors.
+/// Times candidates as wholes, interleaved, all on the same tensors and as the same step.
 pub fn time_whole(
     candidates: &[Candidate],
     tensors: &Tensors,
+    run: &Run,
     pool: &Pool,
     toolchain: &Toolchain,
     limit: Duration,
@@ -135,7 +137,7 @@ pub fn time_whole(
             .zip(&lanes)
             .map(|(candidate, lane)| {
                 Contender::new(candidate.name.clone(), move || {
-                    let times = lane.execution.borrow_mut().step(pool, 1, 0, true)?;
+                    let times = lane.execution.borrow_mut().step(pool, run.seed, run.step, run.dropout)?;
                     lane.times.borrow_mut().push(times);
                     Ok(())
                 })
@@ -313,16 +315,11 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<Vec<Candidate>, Pipel
 }
 
 /// Puts a plan together.
-pub fn plan(
-    recipe: &str,
-    (overrides, dtype): (BTreeMap<String, i64>, Option<Dtype>),
-    chosen: Candidate,
-    baselines: Vec<Candidate>,
-    threads: usize,
-    command: String,
-) -> Plan {
+pub fn plan(recipe: &str, overrides: &Overrides, chosen: Candidate, baselines: Vec<Candidate>, threads: usize, command: String) -> Plan {
     let device = bench::machine::Machine::here().line();
-    Plan { format: FORMAT, recipe: recipe.to_string(), overrides, dtype, device, threads, command, chosen, baselines }
+    let Overrides { sizes, dtype, no_dropout } = overrides.clone();
+    let (format, recipe, overrides) = (FORMAT, recipe.to_string(), sizes.into_iter().collect());
+    Plan { format, recipe, overrides, dtype, no_dropout, device, threads, command, chosen, baselines }
 }
 
 #[cfg(test)]

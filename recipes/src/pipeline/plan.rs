@@ -1,7 +1,7 @@
 //! A plan: program, configuration and where it came from; one JSON file.
 
 use super::PipelineError;
-use crate::load::{Recipe, load_as};
+use crate::load::{Overrides, Recipe, load_with};
 use sdfg::config::Configuration;
 use sdfg::{Dtype, Sdfg};
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,9 @@ pub struct Plan {
     /// The element type that was asked for on the command line, in place of the recipe's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
+    /// It is of the recipe without its dropouts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_dropout: bool,
     pub device: String,
     pub threads: usize,
     /// The command that made it.
@@ -58,8 +61,8 @@ impl Plan {
 
     /// The recipe that it was made from, as it was read then; the file may have changed since.
     pub fn recipe(&self) -> Result<Recipe, PipelineError> {
-        let sizes: Vec<(String, i64)> = self.overrides.iter().map(|(dim, size)| (dim.clone(), *size)).collect();
-        Ok(load_as(Path::new(&self.recipe), &sizes, self.dtype)?)
+        let sizes = self.overrides.iter().map(|(dim, size)| (dim.clone(), *size)).collect();
+        Ok(load_with(Path::new(&self.recipe), &Overrides { sizes, dtype: self.dtype, no_dropout: self.no_dropout })?)
     }
 
     pub fn write(&self, path: &Path) -> Result<(), PipelineError> {

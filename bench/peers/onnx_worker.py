@@ -1,0 +1,104 @@
+"""ONNX Runtime as a peer: the forward pass alone, without dropout, which its inference does not have.
+
+    onnx_worker.py THREADS VARIANT PRECISION
+
+VARIANT is onnx, a graph of standard operators, which the runtime optimizes as far as it can, or onnx-attention, where the
+runtime's own MultiHeadAttention (domain com.microsoft) stands for attention. PRECISION is highest: the runtime's CPU kernels
+have no bf16.
+"""
+import sys
+import time
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+import session
+
+# LayerNormalization is in the standard since 17, Gelu since 20.
+OPSET = 20
+
+
+class Graph:
+    """Nodes and constants of a graph; every method returns the name of what it adds."""
+
+    def __init__(self):
+        self.nodes, self.constants = [], []
+
+    def constant(self, value):
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), f"c{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def node(self, kind, *inputs, outputs=1, **options):
+        names = [f"n{len(self.nodes)}_{at}" for at in range(outputs)]
+        self.nodes.append(helper.make_node(kind, list(inputs), names, **options))
+        return names[0] if outputs == 1 else names
+
+    def linear(self, x, weight, bias):
+        """x · weightᵀ + bias; the runtime multiplies by [in, out]."""
+        return self.node("Add", self.node("MatMul", x, self.constant(weight.T)), self.constant(bias))
+
+    def reshape(self, x, shape):
+        return self.node("Reshape", x, self.constant(np.array(shape, np.int64)))
+
+
+def attention(graph, x, shape, model, t, own):
+    (b, j, _), h, p = shape, model["heads"], model["size"]
+    q, k, v = graph.node("Split", graph.linear(x, t["wqkv"], t["bqkv"]), outputs=3, axis=-1, num_outputs=3)
+    if own:
+        o = graph.node("MultiHeadAttention", q, k, v, domain="com.microsoft", num_heads=h, scale=p ** -0.5)
+    else:
+        heads = lambda z, order: graph.node("Transpose", graph.reshape(z, [b, j, h, p]), perm=order)
+        s = graph.node("MatMul", heads(q, [0, 2, 1, 3]), heads(k, [0, 2, 3, 1]))
+        s = graph.node("Mul", s, graph.constant(np.array(p ** -0.5, np.float32)))
+        o = graph.node("MatMul", graph.node("Softmax", s, axis=-1), heads(v, [0, 2, 1, 3]))
+        o = graph.reshape(graph.node("Transpose", o, perm=[0, 2, 1, 3]), [b, j, h * p])
+    return graph.linear(o, t["wo"], t["bo"])
+
+
+def layer(model, t, own):
+    """The model as ONNX, from x to y, weights inside."""
+    graph, shape = Graph(), t["x"].shape
+    y = attention(graph, "x", shape, model, t, own)
+    if model["family"] == "encoder":
+        norm = lambda z, g, s, eps: graph.node("LayerNormalization", z, graph.constant(t[g]), graph.constant(t[s]), axis=-1, epsilon=eps)
+        first, second = model["eps"]
+        n = norm(graph.node("Add", "x", y), "g1", "s1", first)
+        hidden = graph.node({"relu": "Relu", "gelu": "Gelu"}[model["activation"]], graph.linear(n, t["w1"], t["b1"]))
+        y = norm(graph.node("Add", n, graph.linear(hidden, t["w2"], t["b2"])), "g2", "s2", second)
+    tensor = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
+    made = helper.make_graph(graph.nodes, "layer", [tensor("x")], [tensor(y)], graph.constants)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+    # An older runtime refuses a version of the file that it does not know, though it knows all that is in it.
+    return helper.make_model(made, opset_imports=opsets, ir_version=10)
+
+
+class Peer:
+    def __init__(self, variant, threads, model, tensors):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        made = layer(model, tensors, variant == "onnx-attention").SerializeToString()
+        self.run = onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+        self.x = {"x": tensors["x"]}
+        self.versions = {"onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__, "threads": threads}
+
+    def prepare(self, dropout):
+        if dropout:
+            raise ValueError("ONNX Runtime has no dropout at inference")
+        return self.run
+
+    def results(self, run):
+        return run.run(None, self.x)[0], None
+
+    def step(self, run):
+        begin = time.perf_counter()
+        run.run(None, self.x)
+        forward = time.perf_counter() - begin
+        return forward, 0.0, forward
+
+
+if __name__ == "__main__":
+    threads, variant, _ = sys.argv[1:]
+    session.serve(lambda model, tensors: Peer(variant, int(threads), model, tensors))

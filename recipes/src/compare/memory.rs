@@ -1,0 +1,78 @@
+//! Bytes of tensors that are alive at once in a step: not the size of a process, which holds its libraries, too.
+//!
+//! On both sides *given* are the input, the parameters and the upstream gradient, in the types that they are held in; the
+//! *peak* counts these, the output, all gradients, and at the moment at which it is largest what lies between them
+//! (activations, masks, copies in another layout or type). What one kernel or operator needs inside itself counts on
+//! neither side: packed operands and tiles of ours are told apart, those of PyTorch's libraries cannot be seen.
+//!
+//! PyTorch's are storages that its operators return (`bench/peers/tensor_bytes.py`). In f32 that is what its allocator
+//! hands out, to a few bytes; in bf16 the allocator hands out more.
+
+use super::contender::{Contender, Precision};
+use super::report::Row;
+use bench::table::{Align, Cell, Table};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorBytes {
+    /// Input, parameters and upstream gradient.
+    pub given_bytes: u64,
+    /// All that are alive at once, those given among them.
+    pub peak_bytes: u64,
+}
+
+impl TensorBytes {
+    /// Activations and gradients: all that is not given.
+    pub fn beyond_bytes(&self) -> u64 {
+        self.peak_bytes.saturating_sub(self.given_bytes)
+    }
+}
+
+/// Ours, and what kernels hold besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OurBytes {
+    #[serde(flatten)]
+    pub tensors: TensorBytes,
+    /// Working memory inside kernels, of all kernels together: packed operands, tiles, partial sums of each worker.
+    pub working_bytes: u64,
+}
+
+/// Whether a contender's tensors are counted: they do not depend on how f32 is multiplied.
+pub fn is_counted(contender: &Contender) -> bool {
+    contender.variant.is_watched() && contender.precision != Precision::Medium
+}
+
+/// Ours beside everyone's whose tensors were counted; nothing if there is none.
+pub fn text(ours: &OurBytes, rows: &[Row], colour: bool) -> String {
+    let counted: Vec<(&Row, &TensorBytes)> = rows.iter().filter_map(|r| Some((r, r.memory.as_ref()?))).collect();
+    if counted.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        ("tensors", "", Align::Left),
+        ("precision", "", Align::Left),
+        ("given", "MB", Align::Right),
+        ("activations and gradients", "MB", Align::Right),
+        ("peak", "MB", Align::Right),
+        ("ours ÷ theirs, peak", "", Align::Right),
+        ("without what is given", "", Align::Right),
+    ]);
+    let megabytes = |t: &TensorBytes| [t.given_bytes, t.beyond_bytes(), t.peak_bytes].map(|b| Cell::number(b as f64 / 1e6, 1));
+    let mut cells = vec![Cell::text("ours").strong(true), Cell::text("")];
+    cells.extend(megabytes(&ours.tensors));
+    table.row(cells);
+    for (row, theirs) in counted {
+        let mut cells = vec![Cell::text(row.variant), Cell::text(row.precision)];
+        cells.extend(megabytes(theirs));
+        let ratio = |of: fn(&TensorBytes) -> u64| Cell::number(of(&ours.tensors) as f64 / of(theirs) as f64, 3);
+        cells.extend([ratio(|t| t.peak_bytes), ratio(TensorBytes::beyond_bytes)]);
+        table.row(cells);
+    }
+    let working = ours.working_bytes as f64 / 1e6;
+    format!(
+        "\nTensors alive at once in a step; given are input, parameters and upstream gradient:\n{}\
+         Inside kernels, counted on neither side: {working:.1} MB of ours, held from step to step.\n",
+        table.text(colour)
+    )
+}
