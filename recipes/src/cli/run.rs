@@ -36,10 +36,25 @@ pub struct RunArgs {
     /// Also compare every output and gradient with the f64 oracle at full size, which takes its time
     #[arg(long)]
     accuracy: bool,
+    /// Also print the time of each kernel within the step and alone, run again and again as a sweep does
+    #[arg(long)]
+    kernels: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
+
+/// Times of one launch in milliseconds.
+#[derive(serde::Serialize)]
+struct KernelTimes {
+    name: String,
+    pass: sdfg::Pass,
+    in_step_ms: f64,
+    alone_ms: f64,
+}
+
+/// Runs of a kernel alone.
+const ALONE: usize = 7;
 
 impl RunArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
@@ -67,6 +82,19 @@ impl RunArgs {
         }
         let timed = time_whole(&candidates, &given, &run, &pool, &toolchain, self.timing)?;
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
+        let mut kernels = Vec::new();
+        if let Some(timed) = timed.first().filter(|_| self.kernels) {
+            let mut execution = Execution::new(program, &plan.chosen.configuration, &toolchain)?;
+            execution.load(&given)?;
+            let alone = execution.alone(&pool, &run, ALONE)?;
+            let times = timed.launches.iter().zip(alone);
+            kernels.extend(times.map(|((name, pass, samples), alone_ms)| KernelTimes {
+                name: name.clone(),
+                pass: *pass,
+                in_step_ms: median(samples),
+                alone_ms,
+            }));
+        }
         if self.json {
             let rows: Vec<serde_json::Value> = timed
                 .iter()
@@ -86,6 +114,9 @@ impl RunArgs {
             if let Some(errors) = errors {
                 object["accuracy"] = serde_json::to_value(errors).map_err(|e| PipelineError::Internal(e.to_string()))?;
             }
+            if self.kernels {
+                object["kernels"] = serde_json::to_value(&kernels).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            }
             object["threads"] = pool.workers().into();
             object["baselines"] = rows[1..].to_vec().into();
             println!("{object}");
@@ -104,6 +135,18 @@ impl RunArgs {
             ]));
         }
         print!("{}", rows.text(bench::table::colour()));
+        if !kernels.is_empty() {
+            let mut rows = table(&["kernel", "pass", "in the step ms", "alone ms"]);
+            let row = |name: &str, pass: String, times: [f64; 2]| {
+                cells([name.to_string(), pass].into_iter().chain(times.map(significant)).collect())
+            };
+            for k in &kernels {
+                rows.row(row(&k.name, format!("{:?}", k.pass).to_lowercase(), [k.in_step_ms, k.alone_ms]));
+            }
+            let sum = |of: fn(&KernelTimes) -> f64| kernels.iter().map(of).sum();
+            rows.row(row("all", String::new(), [sum(|k| k.in_step_ms), sum(|k| k.alone_ms)]));
+            println!("\n{}", rows.text(bench::table::colour()));
+        }
         if let Some(errors) = errors {
             println!("\nErrors against the f64 oracle, relative to each tensor:");
             print!("{}", accuracy::table(&[("plan", errors)]).text(bench::table::colour()));

@@ -7,7 +7,7 @@ use kernels::device::cpu::Pool;
 use kernels::{Completion, Executable, KernelSpec, RunContext, Toolchain};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::Configuration;
-use sdfg::interpret::Tensors;
+use sdfg::interpret::{Run, Tensors};
 use sdfg::lifetime::{ArenaPlan, Interval};
 use sdfg::{Container, Layout, Pass, Role, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,7 +186,18 @@ impl Execution {
 
     /// Runs one step, forward and backward, timing each launch.
     pub fn step(&mut self, pool: &Pool, seed: u64, step: u64, dropout: bool) -> Result<StepTimes, PipelineError> {
-        let context = RunContext { seed, step, dropout, pool, deadline: None };
+        self.steps(pool, &Run { seed, step, dropout }, 0)
+    }
+
+    /// Milliseconds of each launch when it runs again and again, as in a sweep: medians of so many runs, in order. Tensors hold no
+    /// results afterwards, since what adds to a tensor has done so several times.
+    pub fn alone(&mut self, pool: &Pool, run: &Run, times: usize) -> Result<Vec<f64>, PipelineError> {
+        Ok(self.steps(pool, run, times)?.launches_ms)
+    }
+
+    /// One step, in which each launch is run so many times more and the median of those counts.
+    fn steps(&mut self, pool: &Pool, run: &Run, again: usize) -> Result<StepTimes, PipelineError> {
+        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let mut times = StepTimes::default();
         let base = self.arena.as_mut_ptr();
         let pointers: Vec<*mut u8> = self
@@ -200,13 +211,18 @@ impl Execution {
             .collect();
         for launch in &self.launches {
             let arguments: Vec<*mut u8> = launch.arguments.iter().map(|a| pointers[*a]).collect();
-            let start = Instant::now();
-            // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap.
-            let completion = unsafe { launch.executable.run(&arguments, &context)? };
-            let elapsed = start.elapsed().as_secs_f64() * 1e3;
-            if completion != Completion::Done {
-                return Err(PipelineError::Internal(format!("`{}` stopped early without a deadline", launch.name)));
-            }
+            let once = || {
+                let start = Instant::now();
+                // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap.
+                let completion = unsafe { launch.executable.run(&arguments, &context)? };
+                if completion != Completion::Done {
+                    return Err(PipelineError::Internal(format!("`{}` stopped early without a deadline", launch.name)));
+                }
+                Ok(start.elapsed().as_secs_f64() * 1e3)
+            };
+            let first = once()?;
+            let more: Vec<f64> = (0..again).map(|_| once()).collect::<Result<_, _>>()?;
+            let elapsed = layouts::record::median(&more).unwrap_or(first);
             match launch.pass {
                 Pass::Forward => times.forward_ms += elapsed,
                 Pass::Backward => times.backward_ms += elapsed,
