@@ -80,6 +80,7 @@ for count in $(list "$threads"); do
                 [ "$drops" = with ] || given+=(--no-dropout)
                 [ "$dtype" = f32 ] || given+=(--dtype "$dtype")
                 plans=target/memlet/compare/${quick:+quick/}$case
+                mkdir -p "$(dirname "$plans")"
                 echo "[$number/$total] $case: choosing a plan within $budget ($(date +%H:%M))"
                 "$memlet" optimize "${given[@]}" --threads "$count" --budget "$budget" --timing "$timing" --out "$plans" >"$plans.log" 2>&1 ||
                     { echo "    no plan, see $plans.log: $(tail -1 "$plans.log")"; continue; }
@@ -91,6 +92,7 @@ for count in $(list "$threads"); do
         done
     done
 done
+ls "$out"/compare-*.json >/dev/null 2>&1 || { echo "nothing was compared"; exit 1; }
 "${MEMLET_TORCH:-${MEMLET_ONNX:-${MEMLET_JAX}}}" bench/peers/table.py "$out"/compare-*.json >"$out/compare.md"
 echo "$out/compare.md:"
 cat "$out/compare.md"

@@ -244,7 +244,7 @@ pub trait Executable: Send + Sync {
     /// laid out as the configuration says; those written overlap with no other.
     unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError>;
 
-    /// Memory that it holds from its first run on, besides its arguments, when run by so many workers.
+    /// Memory that it takes from the pool while it runs, besides its arguments, when run by so many workers.
     fn working_bytes(&self, _workers: usize) -> usize {
         0
     }

@@ -1,8 +1,8 @@
 //! In which order the configurations of one kernel are tried.
 //!
-//! First number 0 (row-major), the seeds, and the coordinate set of number 0: every configuration that differs from it in
-//! one digit. So any early stop leaves a valid choice and a first idea of every layout and knob. Then, in turns, neighbours
-//! of the best one so far and the rest of the space by promise. Spaces too large to rank as a whole are taken in blocks
+//! First number 0 (row-major), the seeds, and, unless it is large, the coordinate set of number 0: every configuration that
+//! differs from it in one digit. So any early stop leaves a valid choice and a first idea of every layout and knob. Then, in
+//! turns, neighbours of the best one so far and the rest of the space, both by promise. Spaces too large to rank as a whole are taken in blocks
 //! spread evenly over the space; in the end everything comes exactly once.
 
 use crate::problem::KernelSpace;
@@ -10,6 +10,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// Numbers ranked at a time. Ranking decodes every one of them, which takes some microseconds.
 const BLOCK: u64 = 1 << 14;
+/// The largest coordinate set that is tried before what promises more: of a kernel with many tensors and knobs most of it has one
+/// tensor lie across all others.
+const COORDINATES: usize = 96;
 
 /// Which part of a space this process measures: numbers with `n % of == index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +78,10 @@ impl Candidates {
         };
         candidates.first.push_back(0);
         candidates.first.extend(space.seeds().into_iter().filter(|n| *n < count));
-        candidates.first.extend(candidates.neighbours(0));
+        match candidates.neighbours(0) {
+            coordinates if coordinates.len() <= COORDINATES => candidates.first.extend(coordinates),
+            _ => candidates.improved(0, space),
+        }
         candidates
     }
 
@@ -95,13 +101,10 @@ impl Candidates {
     }
 
     /// Tells that `n` is the best so far: what differs from it in one digit is tried soon.
-    pub fn improved(&mut self, n: u64) {
-        self.near = self.neighbours(n).into();
-    }
-
-    /// Whether the first set (row-major, seeds, coordinates) was handed out.
-    pub fn past_first(&self) -> bool {
-        self.first.is_empty()
+    pub fn improved(&mut self, n: u64, space: &dyn KernelSpace) {
+        let mut near: Vec<(f64, u64)> = self.neighbours(n).into_iter().map(|n| (space.promise(n), n)).collect();
+        near.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        self.near = near.into_iter().map(|(_, n)| n).collect();
     }
 
     fn most_promising(&mut self, space: &dyn KernelSpace) -> Option<u64> {

@@ -298,7 +298,7 @@ impl Sweeper<'_> {
         let ms = self.store.get(space.key(), &config).and_then(|m| self.store.ms(m));
         let gain = ms.and_then(|ms| track.race.enter(ms, &config));
         if gain.is_some() {
-            track.candidates.improved(n);
+            track.candidates.improved(n, track.space);
         }
         track.gain += NEWEST * (gain.unwrap_or(0.0) - track.gain);
         let elapsed = self.clock.elapsed();

@@ -2,14 +2,12 @@
 
 use super::dropout;
 use super::stream;
-use crate::buffer::Buffer;
 use crate::compile::{Entry, Host, Toolchain};
 use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use crate::loopnest::LoopNest;
 use sdfg::config::KernelConfig;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// Parts into which each worker's share is cut, so that fast workers help slow ones and deadlines are seen.
@@ -24,8 +22,6 @@ pub struct MapKernel {
     row: dropout::Row,
     stream: stream::Stream,
     streams: bool,
-    /// Scratch memory of all workers and what they share, kept between runs.
-    scratch: Mutex<Option<Buffer>>,
 }
 
 /// Addresses that all workers may use.
@@ -61,7 +57,6 @@ pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, to
         stream: stream::stream(),
         // What one kernel moves through the whole cache, the next one finds no more.
         streams: bytes as usize > stream::largest_cache(),
-        scratch: Mutex::new(None),
     })
 }
 
@@ -127,11 +122,8 @@ impl Executable for MapKernel {
         }
         let workers = context.pool.workers();
         let needed = self.working_bytes(workers);
-        let mut held = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
-        if held.as_ref().is_none_or(|b| b.len() < needed) {
-            *held = Some(Buffer::new(needed)?);
-        }
-        let scratch = Shared(held.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr));
+        let mut held = context.pool.scratch(needed)?;
+        let scratch = Shared(held.as_mut_ptr());
         let mut pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
         // SAFETY: the buffer holds the scratch memory of all workers, then what they share.
         pointers.push(Shared(unsafe { scratch.0.add(self.source.scratch * workers) }));

@@ -170,9 +170,9 @@ impl Execution {
         self.launches.iter().map(|l| (l.name.as_str(), l.pass))
     }
 
-    /// Bytes of working memory that the kernels hold besides tensors, all together, when run by so many workers.
+    /// Bytes of working memory that the kernels share besides tensors, when run by so many workers.
     pub fn working_bytes(&self, workers: usize) -> u64 {
-        self.launches.iter().map(|l| l.executable.working_bytes(workers) as u64).sum()
+        self.launches.iter().map(|l| l.executable.working_bytes(workers) as u64).max().unwrap_or(0)
     }
 
     /// Generated code by kernel, where there is any.

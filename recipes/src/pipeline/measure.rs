@@ -108,9 +108,12 @@ impl KernelSpace for SweptKernel {
         let layouts: u64 = self.tensors.iter().map(|t| t.layouts.len() as u64).product();
         let knobs = self.count() / layouts.max(1);
         let mut found = Vec::new();
-        for order in &self.orders {
+        let uniform = self.orders.iter().map(|order| {
             let digit = |t: &TensorSpace| t.layouts.iter().position(|l| follows(l, order)).unwrap_or(0) as u64;
-            let base = self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs;
+            self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
+        });
+        // Row-major is the first.
+        for base in std::iter::once(0).chain(uniform) {
             let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (self.promise(n), n)).collect();
             numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             found.extend(numbers.into_iter().take(SEEDS).map(|(_, n)| n));
@@ -119,8 +122,8 @@ impl KernelSpace for SweptKernel {
     }
 }
 
-/// Seeds for each uniform order.
-const SEEDS: usize = 4;
+/// Seeds for row-major and for each uniform order.
+const SEEDS: usize = 6;
 
 /// Whether a layout's dims come in the given order.
 pub fn follows(layout: &Layout, order: &[String]) -> bool {
