@@ -26,6 +26,7 @@ pub mod network;
 pub mod problem;
 pub mod race;
 pub mod record;
+pub mod refine;
 pub mod relayout;
 pub mod robust;
 pub mod selection;

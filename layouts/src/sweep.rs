@@ -179,7 +179,7 @@ impl Sweeper<'_> {
         }
     }
 
-    fn stopped(&self, share: f64) -> Option<Finish> {
+    pub(crate) fn stopped(&self, share: f64) -> Option<Finish> {
         if self.interrupt.load(Ordering::Relaxed) {
             return Some(Finish::Interrupted);
         }
@@ -309,7 +309,7 @@ impl Sweeper<'_> {
     }
 
     /// Checks, times and keeps one configuration.
-    fn measure(
+    pub(crate) fn measure(
         &mut self,
         kernel: &str,
         key: &str,

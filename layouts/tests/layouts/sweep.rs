@@ -322,6 +322,41 @@ fn confirming_a_choice_ends_with_fresh_samples_and_measured_relayouts() {
 }
 
 #[test]
+fn refining_ends_with_every_knob_of_the_chosen_layouts_known() {
+    let (mut device, clock) = device();
+    let mut store = store();
+    let budget = Some(Duration::from_millis(400));
+    run(&mut device, &clock, &mut store, SweepOptions { budget, ..SweepOptions::default() }, &NEVER);
+    let (spaces, _) = spaces();
+    let spaces: Vec<&dyn KernelSpace> = spaces.iter().map(|s| s as &dyn KernelSpace).collect();
+    let program = program();
+    let before = select(&program, &store, Method::Exact, Limits::default()).unwrap().total_ms;
+    let mut quiet = |_: &layouts::Progress| {};
+    let mut sweeper = Sweeper {
+        bench: &mut device,
+        clock: &clock,
+        store: &mut store,
+        options: SweepOptions::default(),
+        interrupt: &NEVER,
+        progress: &mut quiet,
+        timed: 0,
+    };
+    assert!(sweeper.refine(&spaces, &program, Limits::default()).unwrap() > 0);
+    assert_eq!(sweeper.refine(&spaces, &program, Limits::default()).unwrap(), 0);
+    let choice = select(&program, &store, Method::Exact, Limits::default()).unwrap();
+    assert!(choice.total_ms <= before);
+    for space in spaces {
+        let config = &choice.configuration.kernels[space.name()];
+        for v in 0..4 {
+            let other = KernelConfig { layouts: config.layouts.clone(), knobs: Knobs::default().with("v", v) };
+            // The last two are twins: one of them is enough.
+            let known = |c: &KernelConfig| store.get(space.key(), c).is_some();
+            assert!(known(&other) || v >= 2, "{} {other}", space.name());
+        }
+    }
+}
+
+#[test]
 fn an_explanation_names_the_runner_up_and_its_price() {
     let store = exhaustive_without_racing();
     let best = select(&program(), &store, Method::Exact, Limits::default()).unwrap();

@@ -74,6 +74,8 @@ fn ties(program: &Sdfg) -> Vec<(String, String)> {
 
 /// Part of a budget that is kept for what choices are made of: fresh samples, and relayouts.
 const CONFIRMING: f64 = 0.15;
+/// Part of a budget for other knobs in the layouts that the choice takes.
+const REFINING: f64 = 0.3;
 
 /// Sweeps one program within its share of the budget.
 pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with: &mut Sweeping) -> Result<Swept, PipelineError> {
@@ -91,7 +93,7 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
     let report = {
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);
-        let searching = budget.map(|b| b.mul_f64(1.0 - CONFIRMING));
+        let searching = budget.map(|b| b.mul_f64(1.0 - CONFIRMING - REFINING));
         let options = SweepOptions { budget: searching, shard: with.shard, ..SweepOptions::default() };
         let mut sweeper = Sweeper {
             bench: &mut bench,
@@ -104,6 +106,10 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
         };
         let report = sweep(&mut sweeper, &spaces, &relayouts)?;
         if report.finish != Finish::Interrupted {
+            sweeper.options.budget = budget.map(|b| b.mul_f64(1.0 - CONFIRMING));
+            if report.finish == Finish::Budget {
+                sweeper.refine(&spaces, &problem, QUICK)?;
+            }
             sweeper.options.budget = budget;
             // What a choice is made of gets fresh samples before the choice stands.
             for _ in 0..4 {
