@@ -5,7 +5,7 @@
 mod cases;
 
 use kernels::contraction::cublaslt::{Batching, CublasLt, Description, Form};
-use kernels::contraction::{Call, Loop};
+use kernels::contraction::{Call, Loop, Types};
 use kernels::device::cuda::{Context, CudaKernel, CudaRun, Memory, Nvrtc};
 use kernels::maps::{CudaSpace, cuda_source};
 use kernels::{Access, Buffer, KernelSpec, Space};
@@ -66,7 +66,7 @@ impl Gpu {
         let mut worst = 0.0f64;
         for n in 0..CHECKED {
             let config = space.config((n * 1_000_003 + n * n * 7919) % space.count());
-            let kernel = CudaKernel::new(&spec.name, cuda_source(&spec, &config)?, &self.context, &self.nvrtc)?;
+            let kernel = CudaKernel::new(&spec.name, cuda_source(&spec, &config)?, spec.arguments().len(), &self.context, &self.nvrtc)?;
             let (mut host, mut memory) = (Vec::new(), Vec::new());
             for argument in spec.arguments() {
                 let container = &spec.containers[&argument.data];
@@ -102,7 +102,7 @@ impl Gpu {
         program.containers.values_mut().for_each(|c| c.dtype = dtype);
         let spec = KernelSpec::new(&program, &unit)?;
         let config = KernelConfig { knobs: sdfg::config::Knobs::default().with("width", 16 / dtype.bytes(1)), ..KernelConfig::default() };
-        let kernel = CudaKernel::new(&spec.name, cuda_source(&spec, &config)?, &self.context, &self.nvrtc)?;
+        let kernel = CudaKernel::new(&spec.name, cuda_source(&spec, &config)?, spec.arguments().len(), &self.context, &self.nvrtc)?;
         let (mut memory, mut bytes) = (Vec::new(), 0);
         for argument in spec.arguments() {
             let size = dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64) as usize;
@@ -118,11 +118,11 @@ impl Gpu {
     }
 
     /// TFLOP/s of the library's first choice and of its best algorithm, and how many it has.
-    fn product(&self, library: &CublasLt, [m, n, k]: [usize; 3], dtype: Dtype) -> Result<(f64, f64, usize), Failure> {
+    fn product(&self, library: &Arc<CublasLt>, [m, n, k]: [usize; 3], dtype: Dtype) -> Result<(f64, f64, usize), Failure> {
         let walk = |extent, a, b, c| Loop { extent, strides: [a, b, c] };
         let call = Call { m: walk(m, 1, 0, 1), n: walk(n, 0, k, m), k: walk(k, m, 1, 0), batch: vec![], depth: vec![] };
         let description = Description::new(&call, [0; 3], 1.0, Form::Columns, Batching::Strided)?;
-        let matmul = library.matmul(&description, dtype, false)?;
+        let matmul = library.matmul(&description, Types { factor: dtype, out: dtype }, false)?;
         let mut memory = Vec::new();
         for elements in [m * k, k * n, m * n] {
             let size = dtype.bytes(elements as u64) as usize;
@@ -154,7 +154,7 @@ fn main() -> Result<(), Failure> {
             println!("{name:20} {dtype:5} {ratio:28.3} {:10.0}", gpu.bandwidth(make, dtype)?);
         }
     }
-    let library = CublasLt::new(&gpu.context, WORKSPACE)?;
+    let library = Arc::new(CublasLt::new(&gpu.context, WORKSPACE)?);
     println!("\n{:20} {:>14} {:>14} {:>11}", "bf16 m×n×k", "first TFLOP/s", "best TFLOP/s", "algorithms");
     for sizes in [[4096, 3072, 1024], [4096, 1024, 1024], [4096, 4096, 1024], [4096, 1024, 4096]] {
         let (first, best, count) = gpu.product(&library, sizes, Dtype::Bf16)?;

@@ -1,6 +1,6 @@
 //! What cuBLASLt is told about a contraction, carried out literally: every description must mean the contraction.
 
-use kernels::contraction::cublaslt::{Description, Form, Matrix, Order, Refusal};
+use kernels::contraction::cublaslt::{Description, Form, Refusal, carry_out};
 use kernels::contraction::{Axis, Call, Group, Loop, mappings};
 
 /// `phi,ibj->phbj` with each tensor's dims in the order in which they lie in memory, `p3 h2 …` for the extents.
@@ -52,41 +52,6 @@ fn sum(axes: &[Axis], a: &[f64], b: &[f64], out: &mut [f64]) {
     }
 }
 
-/// Position of an element of `op(matrix)`, checked against the descriptor.
-fn position(matrix: &Matrix, transposed: bool, row: usize, column: usize) -> usize {
-    let (row, column) = if transposed { (column, row) } else { (row, column) };
-    assert!(row < matrix.rows && column < matrix.columns, "{matrix:?}");
-    match matrix.order {
-        Order::Column => row + column * matrix.leading,
-        Order::Row => row * matrix.leading + column,
-    }
-}
-
-/// Does what the library's manual says about these descriptors.
-fn carry_out(d: &Description, x: &[f64], y: &[f64], out: &mut [f64]) {
-    for matrix in [&d.a, &d.b, &d.d] {
-        let length = if matrix.order == Order::Column { matrix.rows } else { matrix.columns };
-        assert!(matrix.leading >= length, "a leading dimension below the length: {matrix:?}");
-    }
-    let (a, b) = if d.exchanged { (y, x) } else { (x, y) };
-    for launch in &d.launches {
-        assert_eq!(launch.origins.len(), if d.pointers { d.batch } else { 1 });
-        for n in 0..d.batch {
-            let of = |matrix: &Matrix, t: usize| if d.pointers { launch.origins[n][t] } else { launch.origins[0][t] + n * matrix.stride };
-            for i in 0..d.m {
-                for j in 0..d.n {
-                    let terms = (0..d.k).map(|l| {
-                        a[of(&d.a, 0) + position(&d.a, d.transpose_a, i, l)] * b[of(&d.b, 1) + position(&d.b, d.transpose_b, l, j)]
-                    });
-                    let total = d.alpha * terms.sum::<f64>();
-                    let at = of(&d.d, 2) + position(&d.d, false, i, j);
-                    out[at] = if launch.accumulate { out[at] + total } else { total };
-                }
-            }
-        }
-    }
-}
-
 /// Checks all descriptions of all mappings; their number.
 fn check(text: &str, extents: &str, memory: [&str; 3]) -> usize {
     let axes = axes(text, extents, memory);
@@ -101,7 +66,9 @@ fn check(text: &str, extents: &str, memory: [&str; 3]) -> usize {
         for (form, batching, description) in Description::all(&call, [0; 3], 1.0) {
             assert_eq!(description.flop(), call.flop(), "{text} {mapping} {form} {batching}");
             let mut got = vec![f64::NAN; size(2)];
-            carry_out(&description, &a, &b, &mut got);
+            let stored = std::cell::RefCell::new(&mut got);
+            let (x, y) = (|at: usize| a[at], |at: usize| b[at]);
+            carry_out(&description, &x, &y, &|at| stored.borrow()[at], &mut |at, value| stored.borrow_mut()[at] = value);
             assert_eq!(got, want, "{text} in {memory:?}, {mapping}, {form}, {batching}: {description:?}");
             checked += 1;
         }
