@@ -1,7 +1,9 @@
 //! What cuBLASLt is told about a contraction, carried out literally: every description must mean the contraction.
 
-use kernels::contraction::cublaslt::{Description, Form, Refusal, carry_out};
-use kernels::contraction::{Axis, Call, Group, Loop, mappings};
+use kernels::contraction::cublaslt::{Description, Descriptors, Form, Refusal, carry_out};
+use kernels::contraction::{Axis, Call, Group, Loop, Types, mappings};
+use kernels::device::cuda::Library;
+use sdfg::Dtype;
 
 /// `phi,ibj->phbj` with each tensor's dims in the order in which they lie in memory, `p3 h2 …` for the extents.
 fn axes(text: &str, extents: &str, memory: [&str; 3]) -> Vec<Axis> {
@@ -144,4 +146,38 @@ fn what_has_no_unit_stride_is_refused() {
     let call = Call { m: far(3, 8, 0, 1), n: far(4, 0, 1, 3), k: far(4, 2, 4, 0), batch: vec![], depth: vec![] };
     let refusal = Description::new(&call, [0; 3], 1.0, Form::Columns, kernels::contraction::cublaslt::Batching::Strided);
     assert_eq!(refusal, Err(Refusal::Strides { matrix: 'a', rows: 8, columns: 2 }));
+}
+
+/// The library itself, which makes descriptors without a GPU, takes every description, and notes what it was told.
+#[test]
+fn the_library_takes_every_description() -> Result<(), Box<dyn std::error::Error>> {
+    if let Err(missing) = Library::CublasLt.load() {
+        println!("skipped: {missing}");
+        return Ok(());
+    }
+    let (bf16, mixed) = (Types { factor: Dtype::Bf16, out: Dtype::Bf16 }, Types { factor: Dtype::Bf16, out: Dtype::F32 });
+    let single = Types { factor: Dtype::F32, out: Dtype::F32 };
+    let mut taken = 0;
+    for memory in [["phbk", "phbj", "hbjk"], ["hbkp", "hbjp", "hbjk"], ["bhkp", "hbjp", "hbjk"], ["kpbh", "jphb", "jkhb"]] {
+        let axes = axes("phbk,phbj->hbjk", "p8 h2 b3 j5 k7", memory);
+        for mapping in mappings(&axes) {
+            let call = Call::new(&mapping, &axes).ok_or("a mapping of these axes")?;
+            for (form, batching, d) in Description::all(&call, [0, 3, 16], 0.5) {
+                for types in [single, bf16, mixed] {
+                    let made = Descriptors::new(&d, types, false);
+                    // What is not launched yet is refused before the library is asked.
+                    let refused = d.pointers || types.out == Dtype::Bf16 && d.launches.iter().any(|l| l.accumulate);
+                    assert_eq!(made.is_err(), refused, "{form} {batching} {d:?}");
+                    let Ok(descriptors) = made else { continue };
+                    descriptors.preference(32 << 20)?;
+                    let told = [&d.a, &d.b, &d.d].map(|m| [m.rows as u64, m.columns as u64, m.leading as u64]);
+                    assert_eq!(descriptors.noted()?, told);
+                    taken += 1;
+                }
+            }
+        }
+    }
+    assert!(taken > 20, "{taken}");
+    println!("the library takes {taken} descriptions");
+    Ok(())
 }

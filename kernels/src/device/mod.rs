@@ -12,6 +12,7 @@ use crate::kernel::{Executable, KernelSpec, Space};
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Layout};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a device is given to run. It returns once everything is under way.
 pub type Work<'a> = &'a mut dyn FnMut() -> Result<(), KernelError>;
@@ -65,8 +66,18 @@ pub trait Device: Send + Sync {
         crate::tiles::scaled(config, from, to)
     }
 
-    /// Makes the code of kernels that are about to be compiled, all cores at a time, where making it takes longer than running it.
-    fn prepare(&self, _kernels: &[(&KernelSpec, KernelConfig)]) {}
+    /// How many kernels are worth preparing at a time; 0 where making code takes no longer than checking and timing it.
+    fn prepares(&self) -> usize {
+        0
+    }
+
+    /// Whether the code of a kernel was made before.
+    fn prepared(&self, _spec: &KernelSpec, _config: &KernelConfig) -> bool {
+        true
+    }
+
+    /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, until that time.
+    fn prepare(&self, _kernels: &[(KernelSpec, KernelConfig)], _until: Option<Instant>) {}
 
     /// Zeroed memory.
     ///
@@ -85,12 +96,17 @@ pub trait Device: Send + Sync {
     /// What the work returns; a device that failed meanwhile.
     fn time(&self, work: Work) -> Result<f64, KernelError>;
 
-    /// Records work instead of running it; `None` where it would run just the same.
+    /// Records work instead of running it, once it has been run before; `None` where it would run just the same.
     ///
     /// # Errors
     /// What the work returns; work that cannot be recorded.
     fn record(&self, _work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
         Ok(None)
+    }
+
+    /// Whether it records.
+    fn records(&self) -> bool {
+        false
     }
 
     /// How many runs of a kernel make one sample if one takes so many milliseconds: more than one where putting a kernel under way

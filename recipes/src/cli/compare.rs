@@ -1,6 +1,5 @@
 //! `memlet compare`: a plan beside PyTorch and JAX.
 
-use super::device;
 use crate::compare::model::stored;
 use crate::compare::worker::write_scripts;
 use crate::compare::{CompareError, Model, Ours, Report, Setup, StepTime, Variant, compare, contenders};
@@ -103,8 +102,12 @@ impl CompareArgs {
         let contenders = contenders(&self.variants, stored(&recipe.program), self.torch.as_ref(), self.jax.as_ref());
         let threads = self.threads.unwrap_or(plan.threads).max(1);
         let tensors = drawn(&plan.chosen.program, self.seed)?;
-        let (pool, toolchain) = device(threads)?;
-        let execution = Execution::new(&plan.chosen.program, &plan.chosen.configuration, &toolchain)?;
+        if !plan.target.is_cpu() {
+            let why = format!("it was made for {}; plans are compared on the CPU only, bench/gpu.sh compares on a GPU", plan.target);
+            return Err(PipelineError::Plan { file: self.plan.display().to_string(), why }.into());
+        }
+        let (pool, device) = (Pool::new(threads).map_err(PipelineError::from)?, plan.target.open()?);
+        let execution = Execution::new(&plan.chosen.program, &plan.chosen.configuration, &device)?;
         let mut ours = Prepared { execution, pool, seed: self.seed, step: 0 };
         let folder = tempfile::tempdir().map_err(|source| CompareError::Folder { path: std::env::temp_dir(), source })?;
         write_scripts(folder.path())?;

@@ -1,6 +1,7 @@
 //! A plan: program, configuration and where it came from; one JSON file.
 
 use super::PipelineError;
+use super::target::Target;
 use crate::load::{Recipe, load_as};
 use sdfg::config::Configuration;
 use sdfg::{Dtype, Sdfg};
@@ -31,6 +32,10 @@ pub struct Plan {
     /// The element type that was asked for on the command line, in place of the recipe's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
+    /// What its kernels are made for.
+    #[serde(default, skip_serializing_if = "Target::is_cpu")]
+    pub target: Target,
+    /// Where it was measured.
     pub device: String,
     pub threads: usize,
     /// The command that made it.

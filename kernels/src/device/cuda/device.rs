@@ -1,12 +1,11 @@
 //! A GPU as a device: fused scopes as generated kernels, contractions as products of cuBLASLt.
 
 use super::{Compiled, Context, CudaKernel, Module, Nvrtc};
-use crate::contraction::Problem;
-use crate::contraction::cublaslt::{Algorithm, Choice, CublasLt, CublasLtSpace, Description, Offer, Product};
-use crate::contraction::Types;
+use crate::contraction::cublaslt::{Algorithm, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Matmul, Offer, Product};
+use crate::contraction::{Call, Loop, Problem, Types};
 use crate::device::{Device, Memory, Recording, Work};
 use crate::emit::cuda::Source;
-use crate::error::KernelError;
+use crate::error::{Blame, KernelError};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace};
 use rayon::prelude::*;
@@ -15,6 +14,7 @@ use sdfg::{Class, Container, Layout, Unit};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// Bytes that products may use besides their operands: what NVIDIA's manual recommends for Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -22,6 +22,8 @@ const WORKSPACE: usize = 32 << 20;
 /// runs.
 const SAMPLE_MS: f64 = 0.2;
 const REPEATS: usize = 32;
+/// Kernels whose code is made at a time: a text takes the compiler about half a second, and the GPU less than a millisecond.
+const PREPARED: usize = 24;
 /// Bytes of the arrays whose copy is timed, and how often.
 const COPIED: usize = 1 << 30;
 const COPIES: usize = 10;
@@ -56,12 +58,17 @@ impl Offer for Products {
 
 impl Products {
     /// Algorithms of a product, the library's own choice first; asked for once.
-    fn algorithms(&self, matmul: &crate::contraction::cublaslt::Matmul, key: String) -> Result<Arc<Vec<Algorithm>>, KernelError> {
+    fn algorithms(&self, matmul: &Matmul, key: String) -> Result<Arc<Vec<Algorithm>>, KernelError> {
         let known = self.offered.lock().unwrap_or_else(|e| e.into_inner()).get(&key).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
-        let found = Arc::new(matmul.algorithms()?);
+        // A product that the library refuses has none: it is not asked again.
+        let found = match matmul.algorithms() {
+            Err(error) if error.blame() == Blame::Configuration => vec![],
+            found => found?,
+        };
+        let found = Arc::new(found);
         self.offered.lock().unwrap_or_else(|e| e.into_inner()).insert(key, found.clone());
         Ok(found)
     }
@@ -92,10 +99,15 @@ impl CudaDevice {
         Ok(CudaDevice { context, nvrtc, products, modules: Mutex::default(), cache })
     }
 
+    /// Where the code of a text for this GPU is kept.
+    fn file(&self, text: &str) -> PathBuf {
+        self.cache.join(format!("{}.cubin", self.nvrtc.key(text, self.context.gpu.capability)))
+    }
+
     /// Code of a text for this GPU: from the cache, or compiled.
     fn compiled(&self, name: &str, text: &str) -> Result<Compiled, KernelError> {
         let capability = self.context.gpu.capability;
-        let file = self.cache.join(format!("{}.cubin", self.nvrtc.key(text, capability)));
+        let file = self.file(text);
         if let Ok(code) = std::fs::read(&file) {
             return Ok(Compiled { code, resources: vec![] });
         }
@@ -120,6 +132,62 @@ impl CudaDevice {
             }
         };
         CudaKernel::of(name, source, arguments, module)
+    }
+}
+
+/// What the library makes of one product.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Ceiling {
+    pub types: String,
+    /// m, n, k.
+    pub sizes: [usize; 3],
+    /// TFLOP/s of the algorithm that the library chooses itself, and of the fastest.
+    pub first: f64,
+    pub best: f64,
+    pub algorithms: usize,
+}
+
+/// Runs of each algorithm, of which the fastest counts.
+const ROUNDS: usize = 5;
+
+impl CudaDevice {
+    /// What the library reaches for a product of matrices in columns, the first of them transposed, of numbers like those that are
+    /// multiplied in earnest: the power that a product takes depends on them.
+    ///
+    /// # Errors
+    /// Not enough memory; a device that failed.
+    pub fn ceiling(&self, types: Types, sizes: [usize; 3]) -> Result<Ceiling, KernelError> {
+        let [m, n, k] = sizes;
+        let walk = |extent, a, b, c| Loop { extent, strides: [a, b, c] };
+        let call = Call { m: walk(m, k, 0, 1), n: walk(n, 0, k, m), k: walk(k, 1, 1, 0), batch: vec![], depth: vec![] };
+        let description = Description::new(&call, [0; 3], 1.0, Form::Columns, Batching::Strided);
+        let description = description.map_err(|e| KernelError::Cuda { what: e.to_string() })?;
+        let matmul = self.products.library.matmul(&description, types, false)?;
+        let mut memory = Vec::new();
+        for (which, (elements, width)) in [m * k, k * n, m * n].iter().zip(types.widths()).enumerate() {
+            let mut each = self.memory(elements * width)?;
+            let values = sdfg::random::tensor(1, &which.to_string(), 1 << 16).into_iter();
+            let pattern: Vec<u8> = match width {
+                2 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
+                8 => values.flat_map(f64::to_le_bytes).collect(),
+                _ => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
+            };
+            each.fill(&pattern)?;
+            memory.push(each);
+        }
+        let addresses: Vec<u64> = memory.iter_mut().map(|m| m.address() as u64).collect();
+        let mut rates = Vec::new();
+        for algorithm in self.products.algorithms(&matmul, name(&description, types))?.iter() {
+            let mut least = f64::INFINITY;
+            for _ in 0..ROUNDS {
+                // SAFETY: three matrices of these sizes, which live until they have been waited for.
+                let run = || unsafe { matmul.launch([addresses[0], addresses[1], addresses[2]], algorithm) };
+                least = least.min(self.context.milliseconds(run)?);
+            }
+            rates.push(description.flop() / least / 1e9);
+        }
+        let (first, best) = (rates.first().copied().unwrap_or(0.0), rates.iter().copied().fold(0.0, f64::max));
+        Ok(Ceiling { types: types.to_string(), sizes, first, best, algorithms: rates.len() })
     }
 }
 
@@ -191,15 +259,28 @@ impl Device for CudaDevice {
         KernelConfig { knobs: config.knobs.clone().with("algorithm", number % offered.len().max(1)), ..config.clone() }
     }
 
-    fn prepare(&self, kernels: &[(&KernelSpec, KernelConfig)]) {
+    fn prepares(&self) -> usize {
+        PREPARED
+    }
+
+    fn prepared(&self, spec: &KernelSpec, config: &KernelConfig) -> bool {
+        if !matches!(spec.unit, Unit::Scope(_)) {
+            return true;
+        }
+        // What cannot be generated is refused soon enough.
+        maps::cuda_source(spec, config).map_or(true, |source| self.file(&source.text).exists())
+    }
+
+    fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
         let scopes = kernels.par_iter().filter(|(spec, _)| matches!(spec.unit, Unit::Scope(_)));
-        // Whoever compiles a kernel again is told what is wrong with it.
-        let texts: BTreeMap<String, &str> = scopes
-            .filter_map(|(spec, config)| Some((maps::cuda_source(spec, config).ok()?.text, spec.name.as_str())))
-            .collect::<Vec<_>>()
-            .into_iter()
-            .collect();
-        texts.into_par_iter().for_each(|(text, name)| drop(self.compiled(name, &text)));
+        let texts = scopes.filter_map(|(spec, config)| Some((maps::cuda_source(spec, config).ok()?.text, spec.name.as_str())));
+        let texts: BTreeMap<String, &str> = texts.collect::<Vec<_>>().into_iter().collect();
+        texts.into_par_iter().for_each(|(text, name)| {
+            if until.is_none_or(|until| Instant::now() < until) {
+                // Whoever compiles the kernel again is told what is wrong with it.
+                drop(self.compiled(name, &text));
+            }
+        });
     }
 
     fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {
@@ -218,6 +299,10 @@ impl Device for CudaDevice {
 
     fn record(&self, work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
         Ok(Some(Box::new(Graph(self.context.capture(work)?))))
+    }
+
+    fn records(&self) -> bool {
+        true
     }
 
     fn repeats(&self, ms: f64) -> usize {

@@ -8,7 +8,7 @@ pub mod libraries;
 pub mod nvrtc;
 
 pub use context::{Context, Graph, Memory};
-pub use device::CudaDevice;
+pub use device::{Ceiling, CudaDevice};
 pub use driver::{Driver, Gpu};
 pub use kernel::{CudaKernel, CudaRun, Module};
 pub use libraries::Library;
