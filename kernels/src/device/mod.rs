@@ -115,6 +115,11 @@ pub trait Device: Send + Sync {
         1
     }
 
+    /// Milliseconds that recorded runs of a kernel go by untimed first.
+    fn warm_up_ms(&self) -> f64 {
+        0.0
+    }
+
     /// Bytes read plus bytes written in a second by a copy that fits no cache, in GB/s; `None` where the caller measures the
     /// processor itself.
     ///

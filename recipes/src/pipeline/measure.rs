@@ -22,6 +22,9 @@ const SEED: u64 = 1;
 /// Milliseconds after which two samples of a configuration are enough: what is chosen gets fresh ones.
 const LONG_MS: f64 = 500.0;
 
+/// Untimed runs of what was recorded, at most.
+const WARM_UPS: usize = 16;
+
 /// A kernel of the program together with its configurations: what the sweep enumerates.
 pub struct SweptKernel {
     pub spec: KernelSpec,
@@ -93,6 +96,22 @@ impl KernelSpace for SweptKernel {
 
     fn identity(&self, n: u64) -> String {
         self.space.identity(n)
+    }
+
+    /// One digit for each knob where the space tells them apart: configurations that differ in one of them are neighbours.
+    fn radices(&self) -> Vec<u64> {
+        let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64);
+        let knobs = self.space.knobs();
+        let all: Vec<u64> = layouts.clone().chain(knobs.iter().copied()).collect();
+        let product = |digits: &[u64]| digits.iter().try_fold(1u64, |n, radix| n.checked_mul(*radix));
+        if !knobs.is_empty() && product(&all) == Some(self.count()) {
+            return all;
+        }
+        let layouts: Vec<u64> = layouts.collect();
+        match product(&layouts) {
+            Some(n) if n > 0 && self.count().is_multiple_of(n) => layouts.into_iter().chain([self.count() / n]).collect(),
+            _ => vec![self.count()],
+        }
     }
 
     fn promise(&self, n: u64) -> f64 {
@@ -440,6 +459,14 @@ impl Bench for DeviceBench<'_> {
                 samples.push(ms);
             } else {
                 recorded = self.recorded(&*executable, &pointers, self.device.repeats(ms)).map_err(fault)?;
+                if let Some((recorded, _)) = &recorded {
+                    let mut warm = 0.0;
+                    for _ in 0..WARM_UPS {
+                        if warm < self.device.warm_up_ms() {
+                            warm += self.device.time(&mut || recorded.run()).map_err(fault)?;
+                        }
+                    }
+                }
             }
             let warm_up = *first.get_or_insert(ms);
             let fastest = samples.iter().copied().fold(f64::INFINITY, f64::min);

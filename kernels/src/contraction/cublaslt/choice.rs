@@ -7,6 +7,9 @@ use crate::error::KernelError;
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
 
+/// More launches than this are never worth it: they alone would take a millisecond.
+const LAUNCHES: usize = 400;
+
 /// Knobs besides layouts: `mapping`, `form`, `batching`, and the number of the algorithm among those that the library offers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
@@ -53,11 +56,20 @@ impl Choice {
     /// What the library is told under layouts of `a`, `b`, `out`.
     ///
     /// # Errors
-    /// Indices that do not fuse under these layouts; strides that the library has no words for.
+    /// Indices that do not fuse under these layouts; strides that the library has no words for; too many launches.
     pub fn description(&self, problem: &Problem, layouts: [&Layout; 3]) -> Result<Description, KernelError> {
         let axes = problem.axes(layouts)?;
         let call =
             Call::new(&self.mapping, &axes).ok_or_else(|| problem.unknown("mapping", &self.mapping, mappings(&axes).iter()))?;
+        let batched = match self.batching {
+            Batching::Strided => call.batch.last().map_or(1, |l| l.extent),
+            Batching::Pointers => call.items(),
+            Batching::Launches => 1,
+        };
+        let launches = call.items() / batched.max(1) * call.steps();
+        if launches > LAUNCHES {
+            return Err(KernelError::Cuda { what: format!("`{}` would take {launches} launches; {LAUNCHES} are tried", problem.name) });
+        }
         let described = Description::new(&call, problem.origins(layouts)?, problem.scale, self.form, self.batching);
         described.map_err(|refusal| KernelError::Cuda { what: format!("`{}`: {refusal}", problem.name) })
     }

@@ -81,6 +81,11 @@ impl Space for CublasLtSpace {
         self.mapped.mapped_radices().iter().product::<u64>() * Self::KNOBS
     }
 
+    fn knobs(&self) -> Vec<u64> {
+        let mapped = self.mapped.mapped_radices().split_off(self.tensors().len());
+        mapped.into_iter().chain([Form::ALL.len() as u64, BATCHINGS.len() as u64, ALGORITHMS]).collect()
+    }
+
     fn config(&self, n: u64) -> KernelConfig {
         let Ok((layouts, mapping)) = self.mapped.mapped(n / Self::KNOBS) else { return KernelConfig::default() };
         let rest = (n % Self::KNOBS) as usize;
@@ -93,7 +98,10 @@ impl Space for CublasLtSpace {
     /// What the library is told, and the algorithm.
     fn identity(&self, n: u64) -> String {
         match self.described(&self.config(n)) {
-            Some((choice, description)) => format!("{} {description:?} {}", self.problem().types, choice.algorithm),
+            Some((choice, description)) => {
+                let digest: String = description.digest()[..16].iter().map(|b| format!("{b:02x}")).collect();
+                format!("{} {digest} {}", self.problem().types, choice.algorithm)
+            }
             None => format!("number {n}"),
         }
     }

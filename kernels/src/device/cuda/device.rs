@@ -22,6 +22,8 @@ const WORKSPACE: usize = 32 << 20;
 /// runs.
 const SAMPLE_MS: f64 = 0.2;
 const REPEATS: usize = 32;
+/// Idle processors clock down; so long a kernel runs before it is timed.
+const WARM_UP_MS: f64 = 2.0;
 /// Kernels whose code is made at a time: a text takes the compiler about half a second, and the GPU less than a millisecond.
 const PREPARED: usize = 24;
 /// Bytes of the arrays whose copy is timed, and how often.
@@ -42,23 +44,26 @@ pub struct CudaDevice {
 /// The library, and the algorithms that it has offered.
 struct Products {
     library: Arc<CublasLt>,
-    offered: Mutex<BTreeMap<String, Arc<Vec<Algorithm>>>>,
+    offered: Mutex<BTreeMap<Key, Arc<Vec<Algorithm>>>>,
 }
 
-fn name(description: &Description, types: Types) -> String {
-    format!("{types} {description:?}")
+/// A product by its description and types.
+type Key = (String, [u8; 32]);
+
+fn key(description: &Description, types: Types) -> Key {
+    (types.to_string(), description.digest())
 }
 
 impl Offer for Products {
     fn known(&self, description: &Description, types: Types) -> Option<usize> {
         let offered = self.offered.lock().unwrap_or_else(|e| e.into_inner());
-        offered.get(&name(description, types)).map(|algorithms| algorithms.len())
+        offered.get(&key(description, types)).map(|algorithms| algorithms.len())
     }
 }
 
 impl Products {
     /// Algorithms of a product, the library's own choice first; asked for once.
-    fn algorithms(&self, matmul: &Matmul, key: String) -> Result<Arc<Vec<Algorithm>>, KernelError> {
+    fn algorithms(&self, matmul: &Matmul, key: Key) -> Result<Arc<Vec<Algorithm>>, KernelError> {
         let known = self.offered.lock().unwrap_or_else(|e| e.into_inner()).get(&key).cloned();
         if let Some(known) = known {
             return Ok(known);
@@ -177,7 +182,7 @@ impl CudaDevice {
         }
         let addresses: Vec<u64> = memory.iter_mut().map(|m| m.address() as u64).collect();
         let mut rates = Vec::new();
-        for algorithm in self.products.algorithms(&matmul, name(&description, types))?.iter() {
+        for algorithm in self.products.algorithms(&matmul, key(&description, types))?.iter() {
             let mut least = f64::INFINITY;
             for _ in 0..ROUNDS {
                 // SAFETY: three matrices of these sizes, which live until they have been waited for.
@@ -233,7 +238,7 @@ impl Device for CudaDevice {
             Unit::Operation(o) if o.class() == Class::Contraction => {
                 let (problem, choice, description) = self.products.product(spec, config)?;
                 let matmul = self.products.library.matmul(&description, problem.types, false)?;
-                let offered = self.products.algorithms(&matmul, name(&description, problem.types))?;
+                let offered = self.products.algorithms(&matmul, key(&description, problem.types))?;
                 Ok(Arc::new(Product::new(spec, &problem, &choice, matmul, &offered)?))
             }
             _ => Ok(Arc::new(self.kernel(&spec.name, maps::cuda_source(spec, config)?, spec.arguments().len())?)),
@@ -252,7 +257,7 @@ impl Device for CudaDevice {
         let Some(number) = number else { return config.clone() };
         let offered = self.products.product(to, config).and_then(|(problem, _, description)| {
             let matmul = self.products.library.matmul(&description, problem.types, false)?;
-            self.products.algorithms(&matmul, name(&description, problem.types))
+            self.products.algorithms(&matmul, key(&description, problem.types))
         });
         // What is wrong with the configuration is said when it is compiled.
         let Ok(offered) = offered else { return config.clone() };
@@ -307,6 +312,10 @@ impl Device for CudaDevice {
 
     fn repeats(&self, ms: f64) -> usize {
         ((SAMPLE_MS / ms.max(1e-4)).ceil() as usize).clamp(1, REPEATS)
+    }
+
+    fn warm_up_ms(&self) -> f64 {
+        WARM_UP_MS
     }
 
     fn copy_bandwidth(&self) -> Result<Option<f64>, KernelError> {
