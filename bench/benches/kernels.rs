@@ -4,9 +4,9 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use kernels::Toolchain;
-use kernels::device::cpu::Pool;
+use kernels::device::cpu::{Cores, Pool};
 use layouts::problem::{Bench, KernelSpace, Timing};
-use recipes::pipeline::measure::{CpuBench, swept_kernels};
+use recipes::pipeline::measure::{DeviceBench, swept_kernels};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ fn recipe(criterion: &mut Criterion, file: &str, sizes: &[(&str, i64)]) -> Resul
     let recipe = recipes::load::load(&path, &overrides)?;
     let programs = recipes::pipeline::programs::programs(&recipe, false)?;
     let program = &programs.variants[0].program;
-    let (pool, toolchain) = (Pool::new(0)?, Toolchain::system()?);
-    let kernels = swept_kernels(program)?;
-    let mut bench = CpuBench::new(program, &kernels, &toolchain, &pool);
+    let (pool, device) = (Pool::new(0)?, Cores { toolchain: Toolchain::system()? });
+    let kernels = swept_kernels(program, &device)?;
+    let mut bench = DeviceBench::new(program, &kernels, &device, &pool);
     // One sample a call: criterion decides how many there are.
     (bench.samples, bench.sample_ms) = (1, 0.0);
     let shape: Vec<String> = program.sizes.iter().map(|(symbol, value)| format!("{symbol}{value}")).collect();

@@ -77,12 +77,17 @@ impl Toolchain {
     pub fn system() -> Result<Self, KernelError> {
         let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
         let command = set("CC").map_or_else(|| "cc".to_string(), |c| c.to_string_lossy().into_owned());
-        let cache = set("MEMLET_CACHE_DIR")
+        Toolchain::new(command, Toolchain::cache())
+    }
+
+    /// Folder of compiled kernels: `MEMLET_CACHE_DIR`, else under the XDG cache folder.
+    pub fn cache() -> PathBuf {
+        let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
+        set("MEMLET_CACHE_DIR")
             .map(PathBuf::from)
             .or_else(|| set("XDG_CACHE_HOME").map(|d| PathBuf::from(d).join("memlet")))
             .or_else(|| set("HOME").map(|d| PathBuf::from(d).join(".cache").join("memlet")))
-            .unwrap_or_else(|| std::env::temp_dir().join("memlet"));
-        Toolchain::new(command, cache)
+            .unwrap_or_else(|| std::env::temp_dir().join("memlet"))
     }
 
     /// # Errors

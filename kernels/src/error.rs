@@ -34,6 +34,16 @@ pub enum KernelError {
     NoGpu { what: String },
     #[error("CUDA: {what}")]
     Cuda { what: String },
+    #[error("the driver of this machine runs CUDA {}.{} at most, and CUDA {}.{} is needed; {advice}", has.0, has.1, needs.0, needs.1)]
+    OldDriver { has: (i32, i32), needs: (i32, i32), advice: &'static str },
+    #[error("{bytes} bytes of memory could not be had on {gpu}, which has {free} bytes free of {total}; use smaller sizes")]
+    GpuMemory { gpu: String, bytes: usize, free: usize, total: usize },
+    #[error(
+        "a kernel broke the GPU's context: {what}; nothing more runs there in this process, the same command goes on without that kernel"
+    )]
+    Crash { what: String },
+    #[error("the GPU can no longer be used: {what}")]
+    GpuLost { what: String },
     #[error("NVRTC refused `{kernel}` for compute capability {}.{}:\n{message}", capability / 10, capability % 10)]
     Nvrtc { kernel: String, capability: u32, message: String },
     #[error("the CPU shim stopped `{kernel}`: {what}")]
@@ -48,4 +58,31 @@ pub enum KernelError {
     Workers(String),
     #[error("`{data}` of shape {expected:?} was given an array of shape {given:?}")]
     Shape { data: String, expected: Vec<usize>, given: Vec<usize> },
+}
+
+/// What a failure says about what comes after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// This configuration alone does not work.
+    Configuration,
+    /// This configuration does not work, and the device does not any more either.
+    Crash,
+    /// The device does not work any more, whatever it is given.
+    Device,
+}
+
+impl KernelError {
+    pub fn blame(&self) -> Blame {
+        match self {
+            KernelError::Crash { .. } => Blame::Crash,
+            KernelError::GpuLost { .. } | KernelError::GpuMemory { .. } => Blame::Device,
+            _ => Blame::Configuration,
+        }
+    }
+
+    /// Whether something is missing on this machine that no other input would make up for.
+    pub fn missing(&self) -> bool {
+        use KernelError::{NoCompiler, NoGpu, NoLibrary, OldDriver};
+        matches!(self, NoCompiler { .. } | NoLibrary { .. } | NoGpu { .. } | OldDriver { .. })
+    }
 }

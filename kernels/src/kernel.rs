@@ -198,6 +198,11 @@ pub struct TensorChoice {
 pub trait Space: Send + Sync {
     fn tensors(&self) -> &[TensorChoice];
     fn count(&self) -> u64;
+    /// How many values each knob has, slowest first, after the layouts of the tensors: the digits of a number. Empty where knobs are
+    /// one digit together.
+    fn knobs(&self) -> Vec<u64> {
+        Vec::new()
+    }
     /// Configuration `n`; numbers beyond the last one wrap around.
     fn config(&self, n: u64) -> KernelConfig;
     /// Equal for configurations that run the same code on the same addresses.

@@ -1,7 +1,9 @@
 //! What cuBLASLt is told about a contraction, carried out literally: every description must mean the contraction.
 
-use kernels::contraction::cublaslt::{Description, Form, Matrix, Order, Refusal};
-use kernels::contraction::{Axis, Call, Group, Loop, mappings};
+use kernels::contraction::cublaslt::{Description, Descriptors, Form, Refusal, carry_out};
+use kernels::contraction::{Axis, Call, Group, Loop, Types, mappings};
+use kernels::device::cuda::Library;
+use sdfg::Dtype;
 
 /// `phi,ibj->phbj` with each tensor's dims in the order in which they lie in memory, `p3 h2 …` for the extents.
 fn axes(text: &str, extents: &str, memory: [&str; 3]) -> Vec<Axis> {
@@ -52,41 +54,6 @@ fn sum(axes: &[Axis], a: &[f64], b: &[f64], out: &mut [f64]) {
     }
 }
 
-/// Position of an element of `op(matrix)`, checked against the descriptor.
-fn position(matrix: &Matrix, transposed: bool, row: usize, column: usize) -> usize {
-    let (row, column) = if transposed { (column, row) } else { (row, column) };
-    assert!(row < matrix.rows && column < matrix.columns, "{matrix:?}");
-    match matrix.order {
-        Order::Column => row + column * matrix.leading,
-        Order::Row => row * matrix.leading + column,
-    }
-}
-
-/// Does what the library's manual says about these descriptors.
-fn carry_out(d: &Description, x: &[f64], y: &[f64], out: &mut [f64]) {
-    for matrix in [&d.a, &d.b, &d.d] {
-        let length = if matrix.order == Order::Column { matrix.rows } else { matrix.columns };
-        assert!(matrix.leading >= length, "a leading dimension below the length: {matrix:?}");
-    }
-    let (a, b) = if d.exchanged { (y, x) } else { (x, y) };
-    for launch in &d.launches {
-        assert_eq!(launch.origins.len(), if d.pointers { d.batch } else { 1 });
-        for n in 0..d.batch {
-            let of = |matrix: &Matrix, t: usize| if d.pointers { launch.origins[n][t] } else { launch.origins[0][t] + n * matrix.stride };
-            for i in 0..d.m {
-                for j in 0..d.n {
-                    let terms = (0..d.k).map(|l| {
-                        a[of(&d.a, 0) + position(&d.a, d.transpose_a, i, l)] * b[of(&d.b, 1) + position(&d.b, d.transpose_b, l, j)]
-                    });
-                    let total = d.alpha * terms.sum::<f64>();
-                    let at = of(&d.d, 2) + position(&d.d, false, i, j);
-                    out[at] = if launch.accumulate { out[at] + total } else { total };
-                }
-            }
-        }
-    }
-}
-
 /// Checks all descriptions of all mappings; their number.
 fn check(text: &str, extents: &str, memory: [&str; 3]) -> usize {
     let axes = axes(text, extents, memory);
@@ -101,7 +68,9 @@ fn check(text: &str, extents: &str, memory: [&str; 3]) -> usize {
         for (form, batching, description) in Description::all(&call, [0; 3], 1.0) {
             assert_eq!(description.flop(), call.flop(), "{text} {mapping} {form} {batching}");
             let mut got = vec![f64::NAN; size(2)];
-            carry_out(&description, &a, &b, &mut got);
+            let stored = std::cell::RefCell::new(&mut got);
+            let (x, y) = (|at: usize| a[at], |at: usize| b[at]);
+            carry_out(&description, &x, &y, &|at| stored.borrow()[at], &mut |at, value| stored.borrow_mut()[at] = value);
             assert_eq!(got, want, "{text} in {memory:?}, {mapping}, {form}, {batching}: {description:?}");
             checked += 1;
         }
@@ -177,4 +146,38 @@ fn what_has_no_unit_stride_is_refused() {
     let call = Call { m: far(3, 8, 0, 1), n: far(4, 0, 1, 3), k: far(4, 2, 4, 0), batch: vec![], depth: vec![] };
     let refusal = Description::new(&call, [0; 3], 1.0, Form::Columns, kernels::contraction::cublaslt::Batching::Strided);
     assert_eq!(refusal, Err(Refusal::Strides { matrix: 'a', rows: 8, columns: 2 }));
+}
+
+/// The library itself, which makes descriptors without a GPU, takes every description, and notes what it was told.
+#[test]
+fn the_library_takes_every_description() -> Result<(), Box<dyn std::error::Error>> {
+    if let Err(missing) = Library::CublasLt.load() {
+        println!("skipped: {missing}");
+        return Ok(());
+    }
+    let (bf16, mixed) = (Types { factor: Dtype::Bf16, out: Dtype::Bf16 }, Types { factor: Dtype::Bf16, out: Dtype::F32 });
+    let single = Types { factor: Dtype::F32, out: Dtype::F32 };
+    let mut taken = 0;
+    for memory in [["phbk", "phbj", "hbjk"], ["hbkp", "hbjp", "hbjk"], ["bhkp", "hbjp", "hbjk"], ["kpbh", "jphb", "jkhb"]] {
+        let axes = axes("phbk,phbj->hbjk", "p8 h2 b3 j5 k7", memory);
+        for mapping in mappings(&axes) {
+            let call = Call::new(&mapping, &axes).ok_or("a mapping of these axes")?;
+            for (form, batching, d) in Description::all(&call, [0, 3, 16], 0.5) {
+                for types in [single, bf16, mixed] {
+                    let made = Descriptors::new(&d, types, false);
+                    // What is not launched yet is refused before the library is asked.
+                    let refused = d.pointers || types.out == Dtype::Bf16 && d.launches.iter().any(|l| l.accumulate);
+                    assert_eq!(made.is_err(), refused, "{form} {batching} {d:?}");
+                    let Ok(descriptors) = made else { continue };
+                    descriptors.preference(32 << 20)?;
+                    let told = [&d.a, &d.b, &d.d].map(|m| [m.rows as u64, m.columns as u64, m.leading as u64]);
+                    assert_eq!(descriptors.noted()?, told);
+                    taken += 1;
+                }
+            }
+        }
+    }
+    assert!(taken > 20, "{taken}");
+    println!("the library takes {taken} descriptions");
+    Ok(())
 }

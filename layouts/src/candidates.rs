@@ -107,6 +107,18 @@ impl Candidates {
         self.near = near.into_iter().map(|(_, n)| n).collect();
     }
 
+    /// Numbers that will come soon, as far as that is known: nothing is handed out.
+    pub fn coming(&self, count: usize) -> Vec<u64> {
+        let ranked = self.ranked.iter().rev();
+        let near = self.near.iter();
+        let soon = |n: &&u64| self.shard.holds(**n) && !self.handed_out.contains(n);
+        let first = self.first.iter().filter(soon).take(count);
+        // The two that take turns, in turns.
+        let (near, ranked): (Vec<&u64>, Vec<&u64>) = (near.filter(soon).take(count).collect(), ranked.filter(soon).take(count).collect());
+        let turns = (0..count).flat_map(|n| [near.get(n), ranked.get(n)]).flatten().copied();
+        first.chain(turns).take(count).copied().collect()
+    }
+
     fn most_promising(&mut self, space: &dyn KernelSpace) -> Option<u64> {
         loop {
             while let Some(n) = self.ranked.pop() {

@@ -170,12 +170,19 @@ pub enum Timing {
 pub enum Fault {
     #[error("{0}")]
     Configuration(String),
+    /// The configuration is at fault, and took the device with it: it is kept as failed, and the sweep ends.
+    #[error("{0}")]
+    Crash(String),
     #[error("{0}; nothing more can be measured")]
     Device(String),
 }
 
 /// Whoever owns the device. Kernels and relayouts (`relayout:<data>`) are asked for by name.
 pub trait Bench {
+    /// Told what is checked and timed next, and what `coming` says will come soon after it: whoever takes long to make code may make
+    /// it for all of them at a time.
+    fn ahead(&mut self, _kernel: &str, _config: &KernelConfig, _coming: &dyn Fn(usize) -> Vec<KernelConfig>) {}
+
     /// Compares the configuration with the oracle at small sizes.
     fn check(&mut self, kernel: &str, config: &KernelConfig) -> Result<Check, Fault>;
     /// Times the configuration at full size, giving up as soon as it is certain to take longer than `give_up`.

@@ -285,6 +285,8 @@ impl Sweeper<'_> {
                     let outcome = Outcome::Bounded { bound_ms: space.lower_bound_ms(n), reason: limit.reason };
                     self.keep(space.name(), space.key(), &config, &identity, 0, None, outcome)?
                 } else {
+                    let coming = |count: usize| track.candidates.coming(count).into_iter().map(|n| space.config(n)).collect();
+                    self.bench.ahead(space.name(), &config, &coming);
                     self.measure(space.name(), space.key(), &config, &identity, 0, limit)?
                 };
                 // A configuration that was only bounded says nothing of its twins in other layouts.
@@ -318,7 +320,6 @@ impl Sweeper<'_> {
         round: u32,
         limit: Option<Limit>,
     ) -> Result<Outcome, SweepError> {
-        let device = |fault| SweepError::Device { kernel: kernel.to_string(), config: config.clone(), fault };
         let ratio = match self.bench.check(kernel, config) {
             Ok(check) if check.passed() => check.ratio,
             // JSON has no infinities: a result that is not a number is kept as the largest one.
@@ -327,7 +328,7 @@ impl Sweeper<'_> {
                 return self.keep(kernel, key, config, identity, round, Some(ratio), Outcome::Mismatch);
             }
             Err(Fault::Configuration(reason)) => return self.keep(kernel, key, config, identity, round, None, Outcome::Failed { reason }),
-            Err(fault) => return Err(device(fault)),
+            Err(fault) => return Err(self.broken(kernel, key, config, identity, round, fault)?),
         };
         let give_up = limit
             .as_ref()
@@ -341,9 +342,26 @@ impl Sweeper<'_> {
                 Outcome::Raced { bound_ms, reason }
             }
             Err(Fault::Configuration(reason)) => Outcome::Failed { reason },
-            Err(fault) => return Err(device(fault)),
+            Err(fault) => return Err(self.broken(kernel, key, config, identity, round, fault)?),
         };
         self.keep(kernel, key, config, identity, round, Some(ratio), outcome)
+    }
+
+    /// The error that ends a sweep. A configuration that broke the device is kept as failed, so that it is not tried again.
+    fn broken(
+        &mut self,
+        kernel: &str,
+        key: &str,
+        config: &KernelConfig,
+        identity: &str,
+        round: u32,
+        fault: Fault,
+    ) -> Result<SweepError, SweepError> {
+        if let Fault::Crash(reason) = &fault {
+            let outcome = Outcome::Failed { reason: reason.clone() };
+            self.keep(kernel, key, config, identity, round, None, outcome)?;
+        }
+        Ok(SweepError::Device { kernel: kernel.to_string(), config: config.clone(), fault })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of a record, in their order")]

@@ -5,9 +5,9 @@
 //! Medians of warm runs; nothing is stored. NAME keeps kernels whose name contains it.
 
 use kernels::Toolchain;
-use kernels::device::cpu::Pool;
+use kernels::device::cpu::{Cores, Pool};
 use layouts::problem::{Bench, KernelSpace, Timing};
-use recipes::pipeline::measure::{CpuBench, follows, swept_kernels};
+use recipes::pipeline::measure::{DeviceBench, follows, swept_kernels};
 use recipes::pipeline::programs::programs;
 use std::path::Path;
 use std::time::Duration;
@@ -19,9 +19,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let order: Vec<String> = dims.split(',').map(String::from).collect();
     let programs = programs(&recipes::load::load(Path::new(recipe), &[])?, false)?;
     let variant = programs.variants.iter().find(|v| v.name == *wanted).ok_or("no such variant")?;
-    let (pool, toolchain) = (Pool::new(0)?, Toolchain::system()?);
-    let kernels = swept_kernels(&variant.program)?;
-    let mut bench = CpuBench::new(&variant.program, &kernels, &toolchain, &pool);
+    let (pool, device) = (Pool::new(0)?, Cores { toolchain: Toolchain::system()? });
+    let kernels = swept_kernels(&variant.program, &device)?;
+    let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
     let mut total = 0.0;
     for kernel in kernels.iter().filter(|k| rest.get(1).is_none_or(|name| k.name().contains(name.as_str()))) {
         let layouts: u64 = kernel.tensors().iter().map(|t| t.layouts.len() as u64).product();

@@ -1,9 +1,9 @@
 //! Every map kernel that the pipeline makes of a shipped recipe, at small odd sizes, under a spread of configurations.
 
 use kernels::Toolchain;
-use kernels::device::cpu::Pool;
+use kernels::device::cpu::{Cores, Pool};
 use layouts::problem::{Bench, KernelSpace};
-use recipes::pipeline::measure::{CpuBench, swept_kernels};
+use recipes::pipeline::measure::{DeviceBench, swept_kernels};
 use recipes::pipeline::programs::programs;
 use sdfg::Unit;
 use std::collections::BTreeSet;
@@ -23,14 +23,14 @@ fn spread(space: &dyn KernelSpace, count: u64) -> impl Iterator<Item = u64> {
 
 fn checked(recipe: &str) -> Result<(), Failure> {
     let system = Toolchain::system()?;
-    let toolchain = Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system };
+    let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system } };
     let pool = Pool::new(2)?;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
     let programs = programs(&recipes::load::load(&path, &[])?, false)?;
     let mut seen = BTreeSet::new();
     for variant in &programs.variants {
-        let kernels = swept_kernels(&variant.program)?;
-        let mut bench = CpuBench::new(&variant.program, &kernels, &toolchain, &pool);
+        let kernels = swept_kernels(&variant.program, &device)?;
+        let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
         for kernel in kernels.iter().filter(|k| matches!(k.spec.unit, Unit::Scope(_)) && seen.insert(k.key().to_string())) {
             let mut promising: Vec<u64> = spread(kernel, 200).collect();
             promising.sort_by(|a, b| kernel.promise(*a).total_cmp(&kernel.promise(*b)));

@@ -190,6 +190,19 @@ pub struct ContractionKernel {
     position: [usize; 3],
 }
 
+impl Problem {
+    /// Which argument of the kernel is `a`, `b`, `out`.
+    pub(super) fn positions(&self, spec: &KernelSpec) -> Result<[usize; 3], KernelError> {
+        let arguments = spec.arguments();
+        let mut position = [0; 3];
+        for (position, tensor) in position.iter_mut().zip(&self.tensors) {
+            let unknown = || KernelError::UnknownContainer { kernel: spec.name.clone(), data: tensor.data.clone() };
+            *position = arguments.iter().position(|a| a.data == tensor.data).ok_or_else(unknown)?;
+        }
+        Ok(position)
+    }
+}
+
 impl ContractionKernel {
     /// Works a configuration out. Absent layouts are the containers' own order, absent knobs the predicted best.
     ///
@@ -198,13 +211,8 @@ impl ContractionKernel {
     pub fn new(spec: &KernelSpec, config: &KernelConfig, cores: usize) -> Result<Self, KernelError> {
         let problem = Problem::of(spec)?;
         let plan = problem.plan_of(config, cores)?;
-        let arguments = spec.arguments();
-        let mut position = [0; 3];
-        for (position, tensor) in position.iter_mut().zip(&problem.tensors) {
-            let unknown = || KernelError::UnknownContainer { kernel: spec.name.clone(), data: tensor.data.clone() };
-            *position = arguments.iter().position(|a| a.data == tensor.data).ok_or_else(unknown)?;
-        }
-        Ok(ContractionKernel { plan, name: spec.name.clone(), arguments: arguments.len(), position })
+        let position = problem.positions(spec)?;
+        Ok(ContractionKernel { plan, name: spec.name.clone(), arguments: spec.arguments().len(), position })
     }
 
     pub fn plan(&self) -> &Plan {

@@ -74,13 +74,19 @@ impl ContractionSpace {
 
     /// Values of each digit, slowest first; their product is the number of configurations.
     pub fn radices(&self) -> Vec<u64> {
+        let knobs = [Library::ALL.len() as u64, self.threads().len() as u64];
+        self.mapped_radices().into_iter().chain(knobs).collect()
+    }
+
+    /// The digits of layouts and mapping alone, which are the same for every library.
+    pub fn mapped_radices(&self) -> Vec<u64> {
         let sets = |group: Group| {
             let members = self.problem.indices.iter().filter(|(_, g, e)| *g == group && *e != 1).count();
             ((1u64 << members) - 1).max(1)
         };
         let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64);
         let groups = [Group::Rows, Group::Columns, Group::Depth].map(sets);
-        layouts.chain(groups).chain([Library::ALL.len() as u64, self.threads().len() as u64]).collect()
+        layouts.chain(groups).collect()
     }
 
     fn layouts_at(&self, digits: &[usize]) -> Vec<&Layout> {
@@ -88,14 +94,23 @@ impl ContractionSpace {
     }
 
     /// From layouts by container to those of `a`, `b`, `out`.
-    fn triple<'a>(&self, layouts: &[&'a Layout]) -> [&'a Layout; 3] {
+    pub fn triple<'a>(&self, layouts: &[&'a Layout]) -> [&'a Layout; 3] {
         self.which.map(|w| layouts[w])
     }
 
     /// Configuration `number`; numbers beyond the last one wrap around.
-    pub fn choice(&self, mut number: u64) -> Result<Choice, ContractionError> {
+    pub fn choice(&self, number: u64) -> Result<Choice, ContractionError> {
+        let (libraries, threads) = (Library::ALL.len() as u64, self.threads().len() as u64);
+        let (layouts, mapping) = self.mapped(number / threads / libraries)?;
+        let layouts = layouts.into_iter().cloned().collect();
+        let library = Library::ALL[(number / threads % libraries) as usize];
+        Ok(Choice { layouts, mapping, library, threads: self.threads()[(number % threads) as usize] })
+    }
+
+    /// Layouts (by distinct container) and mapping of a number of [`ContractionSpace::mapped_radices`]; larger ones wrap around.
+    pub fn mapped(&self, mut number: u64) -> Result<(Vec<&Layout>, Mapping), ContractionError> {
         let mut digits: Vec<usize> = Vec::new();
-        for radix in self.radices().into_iter().rev() {
+        for radix in self.mapped_radices().into_iter().rev() {
             digits.push((number % radix) as usize);
             number /= radix;
         }
@@ -110,8 +125,7 @@ impl ContractionSpace {
         };
         let mapping =
             Mapping { rows: pick(Group::Rows, knobs[0]), columns: pick(Group::Columns, knobs[1]), depth: pick(Group::Depth, knobs[2]) };
-        let (library, threads) = (Library::ALL[knobs[3]], self.threads()[knobs[4]]);
-        Ok(Choice { layouts: layouts.into_iter().cloned().collect(), mapping, library, threads })
+        Ok((layouts, mapping))
     }
 
     /// The choice in the form in which plans hold it.
@@ -219,13 +233,15 @@ impl Problem {
         Ok(Plan { call, origins: self.origins(layouts)?, types: self.types, scale: self.scale, library, threads })
     }
 
+    /// The layouts of `a`, `b`, `out` that a configuration holds; absent ones are the containers' own order.
+    pub fn layouts_of(&self, config: &KernelConfig) -> [Layout; 3] {
+        self.tensors.each_ref().map(|t| config.layouts.get(&t.data).cloned().unwrap_or_else(|| Layout::of(&t.dims)))
+    }
+
     /// The plan of a configuration. Absent layouts are the containers' own order, absent knobs the predicted best.
     pub fn plan_of(&self, config: &KernelConfig, cores: usize) -> Result<Plan, ContractionError> {
-        let natural = self.tensors.each_ref().map(|t| Layout::of(&t.dims));
-        let mut layouts = natural.each_ref();
-        for (layout, tensor) in layouts.iter_mut().zip(&self.tensors) {
-            *layout = config.layouts.get(&tensor.data).unwrap_or(layout);
-        }
+        let layouts = self.layouts_of(config);
+        let layouts = layouts.each_ref();
         let library = match config.knobs.get("library") {
             None => Library::DEFAULT,
             Some(text) => text.parse().map_err(|()| self.unknown("library", text, Library::ALL.iter()))?,
@@ -263,7 +279,7 @@ impl Problem {
         best.ok_or_else(|| self.unknown("mapping", "", std::iter::empty::<&Mapping>()))
     }
 
-    fn unknown<D: Display>(&self, key: &str, value: impl Display, allowed: impl Iterator<Item = D>) -> ContractionError {
+    pub(super) fn unknown<D: Display>(&self, key: &str, value: impl Display, allowed: impl Iterator<Item = D>) -> ContractionError {
         ContractionError::Knob {
             operation: self.name.clone(),
             key: key.to_string(),

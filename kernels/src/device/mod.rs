@@ -1,5 +1,131 @@
-//! Where kernels run.
+//! Where kernels run: what every device offers to whoever measures and runs programs.
 
 pub mod cpu;
 pub mod cuda;
+mod memory;
 pub mod shim;
+
+pub use memory::Memory;
+
+use crate::error::KernelError;
+use crate::kernel::{Executable, KernelSpec, Space};
+use sdfg::config::KernelConfig;
+use sdfg::{Container, Layout};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a device is given to run. It returns once everything is under way.
+pub type Work<'a> = &'a mut dyn FnMut() -> Result<(), KernelError>;
+
+/// Work that a device has recorded and runs as one.
+pub trait Recording {
+    /// Puts the work under way.
+    ///
+    /// # Errors
+    /// A device that failed.
+    fn run(&self) -> Result<(), KernelError>;
+}
+
+/// A processor with memory, code for it, and a clock. Everything of a program is the same on all of them but this.
+pub trait Device: Send + Sync {
+    /// As records and reports name it; `None` stands for the processor of this machine.
+    fn name(&self) -> Option<String>;
+
+    /// What makes its code, with versions.
+    fn toolchain(&self) -> String;
+
+    /// Which clock times come from, and what is in the caches.
+    fn clock(&self) -> &'static str;
+
+    /// What its generated code is called: `c`, `cu`.
+    fn extension(&self) -> &'static str;
+
+    /// Whether kernels composed around contractions have a form here.
+    fn composes(&self) -> bool;
+
+    /// Every way to run a unit.
+    ///
+    /// # Errors
+    /// Units that no template takes.
+    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError>;
+
+    /// A unit under a configuration, ready to run on memory of this device.
+    ///
+    /// # Errors
+    /// Units that no template takes, configurations of another unit, a compiler that is missing or refuses.
+    fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError>;
+
+    /// A copy of a container from one layout into another. Takes the container in `from`, then in `to`.
+    ///
+    /// # Errors
+    /// Layouts that do not order the container's dims; a compiler that is missing or refuses.
+    fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError>;
+
+    /// A configuration for the same kernel at other sizes: where there is a choice that depends on sizes, one alike.
+    fn scaled(&self, config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
+        crate::tiles::scaled(config, from, to)
+    }
+
+    /// How many kernels are worth preparing at a time; 0 where making code takes no longer than checking and timing it.
+    fn prepares(&self) -> usize {
+        0
+    }
+
+    /// Whether the code of a kernel was made before.
+    fn prepared(&self, _spec: &KernelSpec, _config: &KernelConfig) -> bool {
+        true
+    }
+
+    /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, until that time.
+    fn prepare(&self, _kernels: &[(KernelSpec, KernelConfig)], _until: Option<Instant>) {}
+
+    /// Zeroed memory.
+    ///
+    /// # Errors
+    /// Not enough of it.
+    fn memory(&self, bytes: usize) -> Result<Memory, KernelError>;
+
+    /// Bytes of memory that a sweep may keep filled for kernels it comes back to.
+    fn spare(&self) -> u64 {
+        0
+    }
+
+    /// Milliseconds that work takes, from its beginning until nothing of it runs any more.
+    ///
+    /// # Errors
+    /// What the work returns; a device that failed meanwhile.
+    fn time(&self, work: Work) -> Result<f64, KernelError>;
+
+    /// Records work instead of running it, once it has been run before; `None` where it would run just the same.
+    ///
+    /// # Errors
+    /// What the work returns; work that cannot be recorded.
+    fn record(&self, _work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
+        Ok(None)
+    }
+
+    /// Whether it records.
+    fn records(&self) -> bool {
+        false
+    }
+
+    /// How many runs of a kernel make one sample if one takes so many milliseconds: more than one where putting a kernel under way
+    /// takes longer than running it.
+    fn repeats(&self, _ms: f64) -> usize {
+        1
+    }
+
+    /// Milliseconds that recorded runs of a kernel go by untimed first.
+    fn warm_up_ms(&self) -> f64 {
+        0.0
+    }
+
+    /// Bytes read plus bytes written in a second by a copy that fits no cache, in GB/s; `None` where the caller measures the
+    /// processor itself.
+    ///
+    /// # Errors
+    /// A device that failed.
+    fn copy_bandwidth(&self) -> Result<Option<f64>, KernelError> {
+        Ok(None)
+    }
+}

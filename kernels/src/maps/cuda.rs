@@ -94,6 +94,11 @@ impl Space for CudaSpace {
         self.maps.count().saturating_mul(Self::KNOBS)
     }
 
+    fn knobs(&self) -> Vec<u64> {
+        let own = [THREADS.len(), TEAMS.len(), WIDTHS.len(), BETWEEN.len(), UNROLL.len()].map(|radix| radix as u64);
+        self.maps.knob_radices().into_iter().chain(own).collect()
+    }
+
     fn config(&self, n: u64) -> KernelConfig {
         let KernelConfig { layouts, knobs } = self.maps.config(n / Self::KNOBS);
         let mut rest = (n % Self::KNOBS) as usize;

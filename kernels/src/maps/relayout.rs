@@ -1,7 +1,9 @@
 //! A copy of a container from one layout to another, made like any other map kernel.
 
+use super::cuda::cuda_source;
 use super::executable::{MapKernel, compile};
 use crate::compile::Toolchain;
+use crate::emit::cuda::Source;
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use sdfg::config::{KernelConfig, Knobs};
@@ -24,6 +26,36 @@ pub fn relayout(
     to: &Layout,
     toolchain: &Toolchain,
 ) -> Result<MapKernel, KernelError> {
+    let (spec, config) = copy(data, dtype, dims, from, to)?;
+    let config = match from.innermost() == to.innermost() {
+        true => config,
+        false => KernelConfig { knobs: config.knobs.with("lanes", LANES), ..config },
+    };
+    compile(&spec, &config, toolchain)
+}
+
+/// The same kernel as CUDA: 16 bytes of the target at a time where both layouts have the same innermost dim; else each warp writes
+/// lines of the target, and the block reads whole sectors of the source.
+///
+/// # Errors
+/// Layouts of other dims.
+pub fn cuda_relayout(
+    data: &str,
+    dtype: Dtype,
+    dims: &[(String, i64)],
+    from: &Layout,
+    to: &Layout,
+) -> Result<(KernelSpec, Source), KernelError> {
+    let (spec, config) = copy(data, dtype, dims, from, to)?;
+    let width = (16 / dtype.bytes(1)).clamp(1, 8);
+    let rows = if from.innermost() == to.innermost() { 8 } else { 32 };
+    let knobs = config.knobs.with("threads", 256).with("rows", rows).with("width", width);
+    let source = cuda_source(&spec, &KernelConfig { knobs, ..config })?;
+    Ok((spec, source))
+}
+
+/// The kernel and its loops: innermost along the target's innermost dim, next to them those along the source's.
+fn copy(data: &str, dtype: Dtype, dims: &[(String, i64)], from: &Layout, to: &Layout) -> Result<(KernelSpec, KernelConfig), KernelError> {
     let mut program = Sdfg::new("relayout");
     for (dim, size) in dims {
         program.dims.insert(dim.clone(), Expr::Int(*size));
@@ -40,12 +72,11 @@ pub fn relayout(
         operator: "relayout".into(),
         origin: None,
     };
-    let copy = Computation { tasklet, reads: vec![("x".into(), point(&source))], writes: vec![("out".into(), point(&target))] };
+    let body = Computation { tasklet, reads: vec![("x".into(), point(&source))], writes: vec![("out".into(), point(&target))] };
     let indices = dims.iter().map(|(d, size)| Index::over(d, d, Expr::Int(*size), IndexKind::Independent)).collect();
-    let unit = Unit::Scope(Scope::new(format!("{data}.relayout"), indices, vec![Item::Tasklet(copy)]));
+    let unit = Unit::Scope(Scope::new(format!("{data}.relayout"), indices, vec![Item::Tasklet(body)]));
     program.sizes = Bindings::new();
     let spec = KernelSpec::new(&program, &unit)?;
-    // Innermost loops run along the target's innermost dim, next to them those along the source's.
     let mut order: Vec<&str> = to.pieces.iter().map(|p| p.dim.as_str()).collect();
     let same = from.innermost() == to.innermost();
     order.sort_by_key(|d| !same && from.innermost() == Some(*d));
@@ -53,9 +84,5 @@ pub fn relayout(
     if let Some(inner) = to.innermost() {
         knobs = knobs.with("vector", inner);
     }
-    if !same {
-        knobs = knobs.with("lanes", LANES);
-    }
-    let config = KernelConfig { layouts: [(source, from.clone()), (target, to.clone())].into(), knobs };
-    compile(&spec, &config, toolchain)
+    Ok((spec, KernelConfig { layouts: [(source, from.clone()), (target, to.clone())].into(), knobs }))
 }

@@ -83,6 +83,11 @@ impl MapSpace {
         MapSpace { lanes: &LANES[..1], ..self }
     }
 
+    /// Values of each knob, slowest first, as [`MapSpace::config`] decodes them.
+    pub(super) fn knob_radices(&self) -> Vec<u64> {
+        [self.vectors.len().max(1), ORDERS, self.reduces.len(), self.lanes.len()].map(|radix| radix as u64).into()
+    }
+
     pub(super) fn spec(&self) -> &KernelSpec {
         &self.spec
     }

@@ -1,6 +1,5 @@
 //! `memlet compare`: a plan beside PyTorch, JAX and ONNX Runtime.
 
-use super::device;
 use crate::compare::contender::Contender;
 use crate::compare::model::stored;
 use crate::compare::peak::peak;
@@ -132,8 +131,12 @@ impl CompareArgs {
         threads: usize,
     ) -> Result<Report, CompareError> {
         let tensors = drawn(&plan.chosen.program, self.seed)?;
-        let (pool, toolchain) = device(threads)?;
-        let execution = Execution::new(&plan.chosen.program, &plan.chosen.configuration, &toolchain)?;
+        if !plan.target.is_cpu() {
+            let why = format!("it was made for {}; plans are compared on the CPU only, bench/gpu.sh compares on a GPU", plan.target);
+            return Err(PipelineError::Plan { file: self.plan.display().to_string(), why }.into());
+        }
+        let (pool, device) = (Pool::new(threads).map_err(PipelineError::from)?, plan.target.open()?);
+        let execution = Execution::new(&plan.chosen.program, &plan.chosen.configuration, &device)?;
         let mut ours = Prepared { execution, pool, seed: self.seed, step: 0 };
         let folder = tempfile::tempdir().map_err(|source| CompareError::Folder { path: std::env::temp_dir(), source })?;
         write_scripts(folder.path())?;

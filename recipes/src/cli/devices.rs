@@ -3,12 +3,18 @@
 use crate::pipeline::PipelineError;
 use bench::Machine;
 use clap::Args;
-use kernels::Toolchain;
-use kernels::device::cuda::{self, Driver, Nvrtc};
+use kernels::contraction::Types;
+use kernels::device::Device;
+use kernels::device::cuda::{self, Ceiling, CudaDevice, Driver, Nvrtc};
+use kernels::{KernelError, Toolchain};
+use sdfg::Dtype;
 use serde::Serialize;
 
 #[derive(Args)]
 pub struct DevicesArgs {
+    /// Also measure what each GPU can do: a copy, and products of matrices
+    #[arg(long)]
+    measure: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -60,7 +66,20 @@ struct Gpu {
     capability: String,
     bytes: usize,
     processors: u32,
+    measured: Option<Measured>,
 }
+
+/// What a GPU can do.
+#[derive(Serialize)]
+struct Measured {
+    toolchain: String,
+    /// Bytes read plus bytes written by a copy that fits no cache.
+    copy_gb_per_s: Option<f64>,
+    products: Vec<Ceiling>,
+}
+
+/// Products that are measured: a large one, and those of a BERT-large layer with 4096 tokens.
+const PRODUCTS: [[usize; 3]; 5] = [[8192; 3], [4096, 3072, 1024], [4096, 1024, 1024], [4096, 4096, 1024], [4096, 1024, 4096]];
 
 impl DevicesArgs {
     /// # Errors
@@ -72,15 +91,35 @@ impl DevicesArgs {
             version: t.version.clone(),
             cache: t.cache.display().to_string(),
         });
-        let devices = Devices { machine: Machine::here(), vector: vector(), compiler, cuda: libraries(), gpus: gpus() };
+        let mut devices = Devices { machine: Machine::here(), vector: vector(), compiler, cuda: libraries(), gpus: gpus() };
+        if self.measure {
+            if let Some(missing) = &devices.gpus.missing {
+                return Err(KernelError::NoGpu { what: missing.clone() }.into());
+            }
+            for gpu in &mut devices.gpus.gpus {
+                gpu.measured = Some(measured(gpu.number)?);
+            }
+        }
         if self.json {
             println!("{}", serde_json::to_string(&devices).map_err(|e| PipelineError::Internal(e.to_string()))?);
         } else {
             print!("{}", text(&devices));
         }
-        toolchain?;
+        // A machine whose GPUs were measured needs no C compiler for that.
+        if !self.measure {
+            toolchain?;
+        }
         Ok(())
     }
+}
+
+fn measured(gpu: i32) -> Result<Measured, PipelineError> {
+    let device = CudaDevice::new(gpu.max(0) as usize, Toolchain::cache())?;
+    let bf16 = Types { factor: Dtype::Bf16, out: Dtype::Bf16 };
+    let single = Types { factor: Dtype::F32, out: Dtype::F32 };
+    let mut products = PRODUCTS.map(|sizes| device.ceiling(bf16, sizes)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    products.push(device.ceiling(single, [4096; 3])?);
+    Ok(Measured { toolchain: device.toolchain(), copy_gb_per_s: device.copy_bandwidth()?, products })
 }
 
 /// What CUDA kernels and contractions need.
@@ -106,7 +145,7 @@ fn gpus() -> Gpus {
 
 fn gpu(gpu: cuda::Gpu) -> Gpu {
     let capability = format!("{}.{}", gpu.capability / 10, gpu.capability % 10);
-    Gpu { number: gpu.number, name: gpu.name, capability, bytes: gpu.memory, processors: gpu.processors }
+    Gpu { number: gpu.number, name: gpu.name, capability, bytes: gpu.memory, processors: gpu.processors, measured: None }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -159,9 +198,18 @@ fn text(devices: &Devices) -> String {
     if let Some(version) = driver {
         lines.push(format!("driver    CUDA {version}"));
     }
-    lines.extend(gpus.iter().map(|g| {
-        format!("GPU {}     {}, compute capability {}, {} processors, {} bytes", g.number, g.name, g.capability, g.processors, g.bytes)
-    }));
+    for g in gpus {
+        let Gpu { number, name, capability, processors, bytes, measured } = g;
+        lines.push(format!("GPU {number}     {name}, compute capability {capability}, {processors} processors, {bytes} bytes"));
+        let Some(Measured { toolchain, copy_gb_per_s, products }) = measured else { continue };
+        lines.push(format!("          {toolchain}"));
+        lines.extend(copy_gb_per_s.map(|rate| format!("          copy: {rate:.0} GB/s, bytes read plus bytes written")));
+        for Ceiling { types, sizes: [m, n, k], first, best, algorithms } in products {
+            lines.push(format!(
+                "          {types} {m}×{n}×{k}: {best:.1} TFLOP/s, the library's own choice {first:.1}; {algorithms} algorithms"
+            ));
+        }
+    }
     lines.extend(missing.iter().map(|m| format!("GPU       {m}")));
     lines.join("\n") + "\n"
 }

@@ -16,10 +16,9 @@ mod verify_selection;
 
 use crate::load::{Overrides, Recipe, load_with};
 use crate::pipeline::PipelineError;
+use crate::pipeline::target::Target;
 use bench::table::{Align, Cell, Table};
 use clap::{Args, Parser, Subcommand};
-use kernels::Toolchain;
-use kernels::device::cpu::Pool;
 use sdfg::Dtype;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -113,16 +112,12 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds * factor).map_err(|e| e.to_string())
 }
 
-/// The cores, and the compiler.
-fn device(threads: usize) -> Result<(Pool, Toolchain), PipelineError> {
-    Ok((Pool::new(threads)?, Toolchain::system()?))
-}
-
-/// Where results of a recipe go unless told otherwise.
-fn default_out(recipe: &Recipe, args: &RecipeArgs) -> PathBuf {
+/// Where results of a recipe go unless told otherwise: another folder for another type and kind of device.
+fn default_out(recipe: &Recipe, args: &RecipeArgs, target: &Target) -> PathBuf {
     let stored = args.dtype.map(|dtype| format!("-{dtype}")).unwrap_or_default();
     let dropout = if args.no_dropout { "-no-dropout" } else { "" };
-    Path::new("target").join("memlet").join(format!("{}{stored}{dropout}", recipe.program.name))
+    let device = if target.is_cpu() { String::new() } else { format!("-{}", target.kind()) };
+    Path::new("target").join("memlet").join(format!("{}{stored}{dropout}{device}", recipe.program.name))
 }
 
 /// A table whose first column is words and whose others are numbers.

@@ -11,12 +11,13 @@ use crate::pipeline::report::{self, Finished};
 use crate::pipeline::tensors::drawn;
 use bench::unit::significant;
 use clap::Args;
-use kernels::Toolchain;
+use kernels::device::Device;
 use layouts::exact::Limits;
 use layouts::{Finish, Method, Selection};
 use sdfg::interpret::Run;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Args)]
@@ -166,13 +167,13 @@ impl OptimizeArgs {
             outcome.verified.push(Verified { plan: name.to_string(), worst: found.worst(), against: found.against });
         };
         for candidate in candidates.iter().chain(&baselines) {
-            verified(&candidate.name, verify_small(candidate, &session.programs.operators, &session.pool, &session.toolchain)?);
+            verified(&candidate.name, verify_small(candidate, &session.programs.operators, &session.pool, &session.device)?);
         }
-        let full = verify_full(&candidates[0], &baselines[0], &tensors, &session.pool, &session.toolchain)?;
+        let full = verify_full(&candidates[0], &baselines[0], &tensors, &session.pool, &session.device)?;
         verified(&candidates[0].name, full);
         candidates.extend(baselines.iter().cloned());
-        let timed =
-            time_whole(&candidates, &tensors, &Run { seed: 1, step: 0, dropout: true }, &session.pool, &session.toolchain, self.timing)?;
+        let run = Run { seed: 1, step: 0, dropout: true };
+        let timed = time_whole(&candidates, &tensors, &run, &session.pool, &session.device, self.timing)?;
         outcome.timed = timed.iter().zip(&candidates).map(|(t, c)| Whole::of(t, c)).collect();
         let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
         for t in &outcome.timed {
@@ -197,11 +198,12 @@ impl OptimizeArgs {
             &self.measure.recipe.overrides(),
             candidates[winner].clone(),
             baselines,
+            (self.measure.device.clone(), &*session.device),
             session.pool.workers(),
             command_line(),
         );
         plan.write(&path)?;
-        write_kernels(&session.out.join("kernels"), &plan, &session.toolchain)?;
+        write_kernels(&session.out.join("kernels"), &plan, &session.device)?;
         say(&format!("plan: {}", path.display()));
         let finished = Finished {
             analysis: &analyze(&self.measure.recipe.load()?, false)?,
@@ -213,7 +215,7 @@ impl OptimizeArgs {
             timed: &timed,
             winner,
             pool: &session.pool,
-            toolchain: &session.toolchain,
+            device: &*session.device,
         };
         report::write(&session.out, &report::build(&finished)?, &session.store)?;
         session.ledger.settle(learned)?;
@@ -299,13 +301,13 @@ fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> 
 }
 
 /// The generated code of a plan, one file for each kernel.
-fn write_kernels(folder: &Path, plan: &Plan, toolchain: &Toolchain) -> Result<(), PipelineError> {
+fn write_kernels(folder: &Path, plan: &Plan, device: &Arc<dyn Device>) -> Result<(), PipelineError> {
     let fault = |e: std::io::Error| PipelineError::Plan { file: folder.display().to_string(), why: e.to_string() };
     std::fs::create_dir_all(folder).map_err(fault)?;
-    let execution = crate::pipeline::execute::Execution::new(&plan.chosen.program, &plan.chosen.configuration, toolchain)?;
+    let execution = crate::pipeline::execute::Execution::new(&plan.chosen.program, &plan.chosen.configuration, device)?;
     for (name, source) in execution.sources() {
         let file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        bench::atomic::write(&folder.join(format!("{file}.c")), source.as_bytes()).map_err(fault)?;
+        bench::atomic::write(&folder.join(format!("{file}.{}", device.extension())), source.as_bytes()).map_err(fault)?;
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! `memlet run`: a plan on real tensors.
 
-use super::device;
 use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
@@ -8,9 +7,11 @@ use crate::pipeline::accuracy::{self, accuracy, oracle};
 use crate::pipeline::execute::Execution;
 use crate::pipeline::optimize::time_whole;
 use crate::pipeline::plan::Plan;
+use crate::pipeline::target::Target;
 use crate::pipeline::tensors;
 use bench::unit::significant;
 use clap::Args;
+use kernels::device::cpu::Pool;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ pub struct RunArgs {
     /// --no-dropout` makes a plan of its own
     #[arg(long)]
     no_dropout: bool,
+    /// What to run on [default: what the plan was made for]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<Target>,
     /// Worker threads; 0 is one for each core
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -59,13 +63,18 @@ const ALONE: usize = 7;
 impl RunArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let plan = Plan::read(&self.plan)?;
-        let (pool, toolchain) = device(self.threads)?;
+        let target = self.device.as_ref().unwrap_or(&plan.target);
+        if target.kind() != plan.target.kind() {
+            let why = format!("its kernels are made for {}, not for {}; optimize the recipe with --device {target}", plan.target, target);
+            return Err(PipelineError::Plan { file: self.plan.display().to_string(), why });
+        }
+        let (pool, device) = (Pool::new(self.threads)?, target.open()?);
         let program = &plan.chosen.program;
         let given = self.tensors.given(program)?;
         let run = self.tensors.run(!self.no_dropout);
         let mut errors = None;
         if self.tensors.outputs.is_some() || self.accuracy {
-            let mut execution = Execution::new(program, &plan.chosen.configuration, &toolchain)?;
+            let mut execution = Execution::new(program, &plan.chosen.configuration, &device)?;
             execution.load(&given)?;
             execution.step(&pool, run.seed, run.step, run.dropout)?;
             let results = execution.results()?;
@@ -80,11 +89,11 @@ impl RunArgs {
         if self.baselines {
             candidates.extend(plan.baselines.iter().cloned());
         }
-        let timed = time_whole(&candidates, &given, &run, &pool, &toolchain, self.timing)?;
+        let timed = time_whole(&candidates, &given, &run, &pool, &device, self.timing)?;
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
         let mut kernels = Vec::new();
         if let Some(timed) = timed.first().filter(|_| self.kernels) {
-            let mut execution = Execution::new(program, &plan.chosen.configuration, &toolchain)?;
+            let mut execution = Execution::new(program, &plan.chosen.configuration, &device)?;
             execution.load(&given)?;
             let alone = execution.alone(&pool, &run, ALONE)?;
             let times = timed.launches.iter().zip(alone);

@@ -1,21 +1,23 @@
 //! `memlet sweep`: measure only. What it takes to measure is also how `memlet optimize` begins.
 
 use super::progress::SweepProgress;
-use super::{INTERRUPT, RecipeArgs, default_out, device, duration};
+use super::{INTERRUPT, RecipeArgs, default_out, duration};
 use super::{cells, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::ledger::Ledger;
 use crate::pipeline::optimize::{Sweeps, sweep_all};
 use crate::pipeline::programs::{Programs, programs};
 use crate::pipeline::sweep::Sweeping;
+use crate::pipeline::target::Target;
 use bench::table::Table;
 use clap::Args;
-use kernels::Toolchain;
+use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use layouts::candidates::Shard;
 use layouts::{Finish, Store, Tally};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Args)]
@@ -31,6 +33,9 @@ pub struct MeasureArgs {
     /// Measure only a part of the space, e.g. 2/8; merge the records afterwards
     #[arg(long, value_parser = shard, default_value = "1/1")]
     pub shard: Shard,
+    /// What to measure and run on: cpu, cuda, or a GPU's number as in cuda:1
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    pub device: Target,
     /// Worker threads; 0 is one for each core
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
@@ -68,7 +73,7 @@ fn shard(text: &str) -> Result<Shard, String> {
 pub struct Session {
     pub programs: Programs,
     pub pool: Pool,
-    pub toolchain: Toolchain,
+    pub device: Arc<dyn Device>,
     pub store: Store,
     pub records: PathBuf,
     pub ledger: Ledger,
@@ -82,14 +87,19 @@ impl MeasureArgs {
 
     pub fn open(&self) -> Result<Session, PipelineError> {
         let recipe = self.recipe.load()?;
-        let programs = programs(&recipe, self.verify_each)?;
-        let (pool, toolchain) = device(self.threads)?;
-        let out = self.out.clone().unwrap_or_else(|| default_out(&recipe, &self.recipe));
+        // What is missing is said before anything takes time.
+        let device = self.device.open()?;
+        let mut programs = programs(&recipe, self.verify_each)?;
+        if !device.composes() {
+            programs.variants.retain(|variant| variant.compositions.is_empty());
+        }
+        let pool = Pool::new(self.threads)?;
+        let out = self.out.clone().unwrap_or_else(|| default_out(&recipe, &self.recipe, &self.device));
         std::fs::create_dir_all(&out).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })?;
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
         let ledger = Ledger::open(&out);
-        Ok(Session { programs, pool, toolchain, store, records, ledger, out })
+        Ok(Session { programs, pool, device, store, records, ledger, out })
     }
 
     pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
@@ -98,7 +108,7 @@ impl MeasureArgs {
             let mut progress = |program: &str, p: &layouts::Progress| bar.told(program, p);
             let mut with = Sweeping {
                 pool: &session.pool,
-                toolchain: &session.toolchain,
+                device: &*session.device,
                 store: &mut session.store,
                 interrupt: &INTERRUPT,
                 shard: self.shard,

@@ -2,9 +2,9 @@
 
 use super::PipelineError;
 use super::tensors::{given, results};
-use kernels::buffer::Buffer;
 use kernels::device::cpu::Pool;
-use kernels::{Completion, Executable, KernelSpec, RunContext, Toolchain};
+use kernels::device::{Device, Memory, Recording};
+use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::Configuration;
 use sdfg::interpret::{Run, Tensors};
@@ -12,7 +12,6 @@ use sdfg::lifetime::{ArenaPlan, Interval};
 use sdfg::{Container, Layout, Pass, Role, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// One thing to run: a kernel, or a change of layout.
 struct Launch {
@@ -33,7 +32,7 @@ struct Slot {
 
 enum Place {
     /// Across steps, in memory of its own.
-    Held(Buffer),
+    Held(Memory),
     /// In the arena, at this offset.
     Arena(usize),
 }
@@ -56,15 +55,29 @@ pub struct PeakMemory {
 pub struct StepTimes {
     pub forward_ms: f64,
     pub backward_ms: f64,
-    /// One for each launch, in order.
+    /// Both as one, by the device's clock, if that is nearer than the caller's.
+    pub step_ms: Option<f64>,
+    /// One for each launch, in order; none if launches ran as one.
     pub launches_ms: Vec<f64>,
 }
 
+/// A step as the device has recorded it: what depends on the run is fixed in it.
+struct Recorded {
+    seed: u64,
+    step: u64,
+    dropout: bool,
+    /// Forward, backward, both.
+    parts: [Box<dyn Recording>; 3],
+}
+
 pub struct Execution {
+    /// Before what it refers to, so that it is dropped first.
+    recorded: Option<Recorded>,
+    device: Arc<dyn Device>,
     program: Sdfg,
     launches: Vec<Launch>,
     slots: Vec<Slot>,
-    arena: Buffer,
+    arena: Memory,
     /// Boundary container → slot that holds it.
     held: BTreeMap<String, usize>,
     pub memory: PeakMemory,
@@ -72,8 +85,8 @@ pub struct Execution {
 
 impl Execution {
     /// Compiles every kernel and plans memory.
-    pub fn new(program: &Sdfg, configuration: &Configuration, toolchain: &Toolchain) -> Result<Self, PipelineError> {
-        let mut builder = Builder { program, toolchain, slots: Vec::new(), launches: Vec::new() };
+    pub fn new(program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
+        let mut builder = Builder { program, device, slots: Vec::new(), launches: Vec::new() };
         let held = |data: &str| {
             configuration.layouts.get(data).cloned().or_else(|| program.containers.get(data).map(Layout::natural)).unwrap_or_default()
         };
@@ -106,7 +119,7 @@ impl Execution {
                 }
                 arguments.push(slot);
             }
-            let executable = kernels::compile(&spec, config, toolchain)?;
+            let executable = device.compile(&spec, config)?;
             builder.launches.push(Launch { name: spec.name.clone(), pass, executable, arguments });
             for (data, from, to) in after {
                 builder.relayout(&data, pass, from, to)?;
@@ -140,8 +153,8 @@ impl Execution {
         }
         for (data, array) in whole {
             let Some(container) = self.program.containers.get(&data) else { continue };
-            if let Some(Slot { layout, place: Place::Held(buffer), .. }) = self.held.get(&data).and_then(|s| self.slots.get_mut(*s)) {
-                buffer.pack(container, layout, &array)?;
+            if let Some(Slot { layout, place: Place::Held(memory), .. }) = self.held.get(&data).and_then(|s| self.slots.get_mut(*s)) {
+                memory.pack(container, layout, &array)?;
             }
         }
         Ok(())
@@ -153,8 +166,8 @@ impl Execution {
         for container in results(&self.program) {
             let root = container.view.as_ref().map_or(&container.name, |v| &v.of);
             let Some(parent) = self.program.containers.get(root) else { continue };
-            if let Some(Slot { layout, place: Place::Held(buffer), .. }) = self.held.get(root).and_then(|s| self.slots.get(*s)) {
-                let whole = buffer.unpack(parent, layout, &self.program.shape_of(root)?)?;
+            if let Some(Slot { layout, place: Place::Held(memory), .. }) = self.held.get(root).and_then(|s| self.slots.get(*s)) {
+                let whole = memory.unpack(parent, layout, &self.program.shape_of(root)?)?;
                 let tensor = match container.view {
                     Some(_) => whole.slice(window(&self.program, container)?.as_slice()).to_owned(),
                     None => whole,
@@ -184,42 +197,36 @@ impl Execution {
         self.launches.iter().filter_map(code).chain(libraries.into_iter().enumerate().map(|(n, s)| (name(n), s.to_string()))).collect()
     }
 
-    /// Runs one step, forward and backward, timing each launch.
+    /// Runs one step, forward and backward: as the device has recorded it, if it records, else timing each launch.
     pub fn step(&mut self, pool: &Pool, seed: u64, step: u64, dropout: bool) -> Result<StepTimes, PipelineError> {
-        self.steps(pool, &Run { seed, step, dropout }, 0)
+        if !self.device.records() {
+            return self.apart(pool, &Run { seed, step, dropout }, 0);
+        }
+        let same = |r: &Recorded| (r.seed, r.step, r.dropout) == (seed, step, dropout);
+        if !self.recorded.as_ref().is_some_and(same) {
+            self.recorded = None;
+            // What is loaded at its first use must not be loaded while recording.
+            self.apart(pool, &Run { seed, step, dropout }, 0)?;
+            self.recorded = self.record(pool, seed, step, dropout)?;
+        }
+        let Some(recorded) = &self.recorded else { return Err(PipelineError::Internal("nothing was recorded".into())) };
+        let time = |part: usize| self.device.time(&mut || recorded.parts[part].run());
+        Ok(StepTimes { step_ms: Some(time(2)?), forward_ms: time(0)?, backward_ms: time(1)?, launches_ms: vec![] })
     }
 
     /// Milliseconds of each launch when it runs again and again, as in a sweep: medians of so many runs, in order. Tensors hold no
     /// results afterwards, since what adds to a tensor has done so several times.
     pub fn alone(&mut self, pool: &Pool, run: &Run, times: usize) -> Result<Vec<f64>, PipelineError> {
-        Ok(self.steps(pool, run, times)?.launches_ms)
+        Ok(self.apart(pool, run, times)?.launches_ms)
     }
 
-    /// One step, in which each launch is run so many times more and the median of those counts.
-    fn steps(&mut self, pool: &Pool, run: &Run, again: usize) -> Result<StepTimes, PipelineError> {
+    /// One step, launch by launch, each timed: once, or the median of so many runs after the first.
+    pub fn apart(&mut self, pool: &Pool, run: &Run, again: usize) -> Result<StepTimes, PipelineError> {
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let mut times = StepTimes::default();
-        let base = self.arena.as_mut_ptr();
-        let pointers: Vec<*mut u8> = self
-            .slots
-            .iter_mut()
-            .map(|slot| match &mut slot.place {
-                Place::Held(buffer) => buffer.as_mut_ptr(),
-                // SAFETY: the plan places every slot inside the arena.
-                Place::Arena(offset) => unsafe { base.add(*offset) },
-            })
-            .collect();
+        let pointers = self.pointers();
         for launch in &self.launches {
-            let arguments: Vec<*mut u8> = launch.arguments.iter().map(|a| pointers[*a]).collect();
-            let once = || {
-                let start = Instant::now();
-                // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap.
-                let completion = unsafe { launch.executable.run(&arguments, &context)? };
-                if completion != Completion::Done {
-                    return Err(PipelineError::Internal(format!("`{}` stopped early without a deadline", launch.name)));
-                }
-                Ok(start.elapsed().as_secs_f64() * 1e3)
-            };
+            let once = || self.device.time(&mut || launch.run(&pointers, &context));
             let first = once()?;
             let more: Vec<f64> = (0..again).map(|_| once()).collect::<Result<_, _>>()?;
             let elapsed = layouts::record::median(&more).unwrap_or(first);
@@ -230,6 +237,46 @@ impl Execution {
             times.launches_ms.push(elapsed);
         }
         Ok(times)
+    }
+
+    fn record(&mut self, pool: &Pool, seed: u64, step: u64, dropout: bool) -> Result<Option<Recorded>, PipelineError> {
+        let context = RunContext { seed, step, dropout, pool, deadline: None };
+        let pointers = self.pointers();
+        let part = |passes: &[Pass]| {
+            let launches = || self.launches.iter().filter(|l| passes.contains(&l.pass));
+            self.device.record(&mut || launches().try_for_each(|l| l.run(&pointers, &context)))
+        };
+        let parts = [part(&[Pass::Forward])?, part(&[Pass::Backward])?, part(&[Pass::Forward, Pass::Backward])?];
+        Ok(match parts {
+            [Some(forward), Some(backward), Some(both)] => Some(Recorded { seed, step, dropout, parts: [forward, backward, both] }),
+            _ => None,
+        })
+    }
+
+    /// Addresses of all slots.
+    fn pointers(&mut self) -> Vec<*mut u8> {
+        let base = self.arena.address();
+        self.slots
+            .iter_mut()
+            .map(|slot| match &mut slot.place {
+                Place::Held(memory) => memory.address(),
+                // The plan places every slot inside the arena; the address may be of another device, so that it is no pointer here.
+                Place::Arena(offset) => base.wrapping_add(*offset),
+            })
+            .collect()
+    }
+}
+
+impl Launch {
+    fn run(&self, pointers: &[*mut u8], context: &RunContext) -> Result<(), KernelError> {
+        let arguments: Vec<*mut u8> = self.arguments.iter().map(|a| pointers[*a]).collect();
+        // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap.
+        match unsafe { self.executable.run(&arguments, context)? } {
+            Completion::Done => Ok(()),
+            Completion::DeadlineExceeded => {
+                Err(KernelError::Unsupported { kernel: self.name.clone(), what: "it stopped early without a deadline".into() })
+            }
+        }
     }
 }
 
@@ -260,7 +307,7 @@ fn window(program: &Sdfg, container: &Container) -> Result<Vec<SliceInfoElem>, P
 
 struct Builder<'a> {
     program: &'a Sdfg,
-    toolchain: &'a Toolchain,
+    device: &'a Arc<dyn Device>,
     slots: Vec<Slot>,
     launches: Vec<Launch>,
 }
@@ -279,7 +326,7 @@ impl Builder<'_> {
     fn relayout(&mut self, data: &str, pass: Pass, from: usize, to: usize) -> Result<(), PipelineError> {
         let container = self.program.containers.get(data).ok_or_else(|| PipelineError::Internal(format!("`{data}` is not declared")))?;
         let shape = self.program.shape_of(data)?;
-        let executable = kernels::relayout(container, &shape, &self.slots[from].layout, &self.slots[to].layout, self.toolchain)?;
+        let executable = self.device.relayout(container, &shape, &self.slots[from].layout, &self.slots[to].layout)?;
         let name = format!("relayout {data} {} → {}", self.slots[from].layout, self.slots[to].layout);
         self.launches.push(Launch { name, pass, executable, arguments: vec![from, to] });
         Ok(())
@@ -299,7 +346,7 @@ impl Builder<'_> {
                 .ok_or_else(|| PipelineError::Internal(format!("the layout {} does not fit `{}`", slot.layout, slot.data)))?;
             let bytes = container.dtype.bytes(elements as u64);
             if boundary.contains(&n) {
-                slot.place = Place::Held(Buffer::new(bytes as usize)?);
+                slot.place = Place::Held(self.device.memory(bytes as usize)?);
                 held_bytes += bytes;
                 if matches!(container.role, Role::Input | Role::Parameter) {
                     given_bytes += bytes;
@@ -317,13 +364,15 @@ impl Builder<'_> {
                 slot.place = Place::Arena(*offset as usize);
             }
         }
-        let arena = Buffer::new(peak_bytes as usize)?;
+        let arena = self.device.memory(peak_bytes as usize)?;
         let memory = PeakMemory {
             given_bytes,
             planned_bytes: held_bytes + peak_bytes,
             actual_bytes: held_bytes + arena.len() as u64,
             lower_bound_bytes: held_bytes + lower_bound,
         };
-        Ok(Execution { program: self.program.clone(), launches: self.launches, slots: self.slots, arena, held, memory })
+        let device = self.device.clone();
+        let (program, launches, slots) = (self.program.clone(), self.launches, self.slots);
+        Ok(Execution { recorded: None, device, program, launches, slots, arena, held, memory })
     }
 }

@@ -1,11 +1,12 @@
-//! Answers the sweep's questions on this machine's cores: is a configuration right, and how long does it take?
+//! Answers the sweep's questions on a device: is a configuration right, and how long does it take?
 
 use super::execute::writes_part;
 use super::programs::shrunken;
 use super::{PipelineError, tensors};
-use kernels::buffer::Buffer;
 use kernels::device::cpu::Pool;
-use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space, Toolchain};
+use kernels::device::{Device, Memory, Recording};
+use kernels::error::Blame;
+use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space};
 use layouts::problem::{Access, Bench, Check, Fault, KernelSpace, RelayoutSpace, TensorSpace, Timing};
 use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
@@ -21,6 +22,9 @@ const SEED: u64 = 1;
 /// Milliseconds after which two samples of a configuration are enough: what is chosen gets fresh ones.
 const LONG_MS: f64 = 500.0;
 
+/// Untimed runs of what was recorded, at most.
+const WARM_UPS: usize = 16;
+
 /// A kernel of the program together with its configurations: what the sweep enumerates.
 pub struct SweptKernel {
     pub spec: KernelSpec,
@@ -32,9 +36,9 @@ pub struct SweptKernel {
 }
 
 impl SweptKernel {
-    pub fn new(program: &Sdfg, state: StateId, unit: &Unit) -> Result<Self, PipelineError> {
+    pub fn new(program: &Sdfg, state: StateId, unit: &Unit, device: &dyn Device) -> Result<Self, PipelineError> {
         let spec = KernelSpec::new(program, unit)?;
-        let space = kernels::space(&spec)?;
+        let space = device.space(&spec)?;
         let backward = program.state(state).is_some_and(|s| s.name == "backward");
         let arguments = spec.arguments();
         let tensors = space
@@ -94,6 +98,22 @@ impl KernelSpace for SweptKernel {
         self.space.identity(n)
     }
 
+    /// One digit for each knob where the space tells them apart: configurations that differ in one of them are neighbours.
+    fn radices(&self) -> Vec<u64> {
+        let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64);
+        let knobs = self.space.knobs();
+        let all: Vec<u64> = layouts.clone().chain(knobs.iter().copied()).collect();
+        let product = |digits: &[u64]| digits.iter().try_fold(1u64, |n, radix| n.checked_mul(*radix));
+        if !knobs.is_empty() && product(&all) == Some(self.count()) {
+            return all;
+        }
+        let layouts: Vec<u64> = layouts.collect();
+        match product(&layouts) {
+            Some(n) if n > 0 && self.count().is_multiple_of(n) => layouts.into_iter().chain([self.count() / n]).collect(),
+            _ => vec![self.count()],
+        }
+    }
+
     fn promise(&self, n: u64) -> f64 {
         self.space.promise(n)
     }
@@ -132,8 +152,8 @@ pub fn follows(layout: &Layout, order: &[String]) -> bool {
 }
 
 /// Every kernel of a program, in execution order.
-pub fn swept_kernels(program: &Sdfg) -> Result<Vec<SweptKernel>, PipelineError> {
-    program.units().iter().map(|(state, _, unit)| SweptKernel::new(program, *state, unit)).collect()
+pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKernel>, PipelineError> {
+    program.units().iter().map(|(state, _, unit)| SweptKernel::new(program, *state, unit, device)).collect()
 }
 
 /// One relayout space for each container that kernels touch and that has more than one layout.
@@ -161,35 +181,61 @@ struct Expected {
 /// Element type and bytes of one argument.
 type Room = (Dtype, usize);
 
-/// This machine's cores as the sweep's device.
-pub struct CpuBench<'a> {
+/// What a failure means for the sweep.
+fn fault(error: KernelError) -> Fault {
+    match error.blame() {
+        Blame::Configuration => Fault::Configuration(error.to_string()),
+        Blame::Crash => Fault::Crash(error.to_string()),
+        Blame::Device => Fault::Device(error.to_string()),
+    }
+}
+
+/// A device as the sweep asks it.
+pub struct DeviceBench<'a> {
     program: &'a Sdfg,
     small: Sdfg,
     kernels: BTreeMap<String, &'a SweptKernel>,
-    toolchain: &'a Toolchain,
+    device: &'a dyn Device,
     pool: &'a Pool,
     expected: BTreeMap<String, Expected>,
-    /// Memory of the kernel timed last, as large as any of its layouts needs.
-    arena: Option<(String, Vec<Buffer>)>,
+    /// Memory of the kernel timed last, as large as any of its layouts needs; of others too, as far as the device has room.
+    arenas: BTreeMap<String, Vec<Memory>>,
     /// At least this many samples, and at least this long in total, for each configuration.
     pub samples: usize,
     pub sample_ms: f64,
 }
 
-impl<'a> CpuBench<'a> {
-    pub fn new(program: &'a Sdfg, kernels: &'a [SweptKernel], toolchain: &'a Toolchain, pool: &'a Pool) -> Self {
+impl<'a> DeviceBench<'a> {
+    pub fn new(program: &'a Sdfg, kernels: &'a [SweptKernel], device: &'a dyn Device, pool: &'a Pool) -> Self {
         let by_name = kernels.iter().map(|k| (k.spec.name.clone(), k)).collect();
-        CpuBench {
+        DeviceBench {
             program,
             small: shrunken(program),
             kernels: by_name,
-            toolchain,
+            device,
             pool,
             expected: BTreeMap::new(),
-            arena: None,
+            arenas: BTreeMap::new(),
             samples: 3,
             sample_ms: 2.0,
         }
+    }
+
+    /// Makes the code of what a sweep tries first of every kernel, on devices where that takes long, until that time.
+    pub fn prepare(&self, kernels: &[SweptKernel], until: Option<Instant>) {
+        if self.device.prepares() == 0 {
+            return;
+        }
+        let first = |kernel: &SweptKernel| [0].into_iter().chain(kernel.seeds()).map(|n| kernel.config(n)).collect::<Vec<_>>();
+        let wanted: Vec<_> = kernels.iter().flat_map(|kernel| self.both(kernel, first(kernel))).collect();
+        self.device.prepare(&wanted, until);
+    }
+
+    /// A kernel under some configurations, as it is checked and as it is timed.
+    fn both(&self, kernel: &SweptKernel, configs: Vec<KernelConfig>) -> Vec<(KernelSpec, KernelConfig)> {
+        let small = kernel.spec.with_sizes(&self.small.sizes).ok();
+        let each = |config: KernelConfig| small.iter().chain([&kernel.spec]).map(|s| (s.clone(), config.clone())).collect::<Vec<_>>();
+        configs.into_iter().flat_map(each).collect()
     }
 
     fn context(&self, deadline: Option<Instant>) -> RunContext<'a> {
@@ -235,14 +281,16 @@ impl<'a> CpuBench<'a> {
 
     /// Memory for a kernel at full size, filled with signed numbers.
     fn memory(&mut self, name: &str, sizes: Vec<Room>) -> Result<Vec<*mut u8>, Fault> {
-        let fits = self.arena.as_ref().is_some_and(|(owner, buffers)| {
-            owner == name && buffers.iter().zip(&sizes).all(|(b, (_, s))| b.len() >= *s) && buffers.len() == sizes.len()
-        });
-        if !fits {
-            self.arena = None;
-            let mut buffers = Vec::new();
+        let fits = |arena: &Vec<Memory>| arena.len() == sizes.len() && arena.iter().zip(&sizes).all(|(m, (_, s))| m.len() >= *s);
+        if !self.arenas.get(name).is_some_and(fits) {
+            self.arenas.remove(name);
+            if self.device.spare() < sizes.iter().map(|(_, size)| *size as u64).sum() {
+                self.arenas.clear();
+            }
+            let failed = |e: KernelError| Fault::Device(e.to_string());
+            let mut arena = Vec::new();
             for (n, (dtype, size)) in sizes.iter().enumerate() {
-                let mut buffer = Buffer::new(*size).map_err(|e| Fault::Device(e.to_string()))?;
+                let mut memory = self.device.memory(*size).map_err(failed)?;
                 // A pattern of 65,536 values is enough: times depend on addresses, not on values (no denormals, no NaN).
                 let values = sdfg::random::tensor(SEED, &n.to_string(), 1 << 16).into_iter();
                 let pattern: Vec<u8> = match dtype {
@@ -251,22 +299,19 @@ impl<'a> CpuBench<'a> {
                     Dtype::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
                     _ => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
                 };
-                for chunk in buffer.as_mut_slice().chunks_mut(pattern.len()) {
-                    chunk.copy_from_slice(&pattern[..chunk.len()]);
-                }
-                buffers.push(buffer);
+                memory.fill(&pattern).map_err(failed)?;
+                arena.push(memory);
             }
-            self.arena = Some((name.to_string(), buffers));
+            self.arenas.insert(name.to_string(), arena);
         }
-        Ok(self.arena.iter_mut().flat_map(|(_, buffers)| buffers.iter_mut().map(Buffer::as_mut_ptr)).collect())
+        Ok(self.arenas.get_mut(name).into_iter().flatten().map(Memory::address).collect())
     }
 
     fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<Room>), Fault> {
-        let fault = |e: KernelError| Fault::Configuration(e.to_string());
         if let Some(container) = self.relayouted(name) {
             let shape = self.program.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
-            let executable = kernels::relayout(container, &shape, from, to, self.toolchain).map_err(fault)?;
+            let executable = self.device.relayout(container, &shape, from, to).map_err(fault)?;
             return Ok((
                 executable,
                 vec![(container.dtype, bytes(container, &shape, from)?), (container.dtype, bytes(container, &shape, to)?)],
@@ -280,7 +325,24 @@ impl<'a> CpuBench<'a> {
             let natural = Layout::natural(container);
             sizes.push((container.dtype, bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?));
         }
-        Ok((kernels::compile(spec, config, self.toolchain).map_err(fault)?, sizes))
+        Ok((self.device.compile(spec, config).map_err(fault)?, sizes))
+    }
+}
+
+impl DeviceBench<'_> {
+    /// Runs of a kernel as the device has recorded them, and how many they are; `None` where the device records nothing.
+    fn recorded(
+        &self,
+        executable: &dyn Executable,
+        pointers: &[*mut u8],
+        repeats: usize,
+    ) -> Result<Option<(Box<dyn Recording>, usize)>, KernelError> {
+        let context = self.context(None);
+        let recording = self.device.record(&mut || {
+            // SAFETY: one piece of memory for each argument, as large as its container in its layout.
+            (0..repeats).try_for_each(|_| unsafe { executable.run(pointers, &context) }.map(|_| ()))
+        })?;
+        Ok(recording.map(|r| (r, repeats)))
     }
 }
 
@@ -298,21 +360,30 @@ fn bytes(container: &Container, shape: &[usize], layout: &Layout) -> Result<usiz
     Ok(container.dtype.bytes(elements as u64) as usize)
 }
 
-impl Bench for CpuBench<'_> {
+impl Bench for DeviceBench<'_> {
+    fn ahead(&mut self, name: &str, config: &KernelConfig, coming: &dyn Fn(usize) -> Vec<KernelConfig>) {
+        let many = self.device.prepares();
+        let Some(kernel) = self.kernels.get(name).filter(|_| many > 0) else { return };
+        if self.device.prepared(&kernel.spec, config) {
+            return;
+        }
+        let wanted: Vec<KernelConfig> = [config.clone()].into_iter().chain(coming(many / 2)).collect();
+        self.device.prepare(&self.both(kernel, wanted), None);
+    }
+
     fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
-        let fault = |e: KernelError| Fault::Configuration(e.to_string());
         if let Some(container) = self.relayouted(name) {
             let shape = self.small.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
             let mut values = sdfg::random::tensor(SEED, &container.name, shape.iter().product());
             values.iter_mut().for_each(|v| *v = container.dtype.rounded(*v));
             let want = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| Fault::Configuration(e.to_string()))?;
-            let mut input = Buffer::of(container, &shape, from).map_err(fault)?;
-            let mut output = Buffer::of(container, &shape, to).map_err(fault)?;
+            let mut input = self.device.memory(bytes(container, &shape, from)?).map_err(fault)?;
+            let mut output = self.device.memory(bytes(container, &shape, to)?).map_err(fault)?;
             input.pack(container, from, &want).map_err(fault)?;
-            let executable = kernels::relayout(container, &shape, from, to, self.toolchain).map_err(fault)?;
+            let executable = self.device.relayout(container, &shape, from, to).map_err(fault)?;
             // SAFETY: both buffers hold the container in their layout.
-            unsafe { executable.run(&[input.as_mut_ptr(), output.as_mut_ptr()], &self.context(None)) }.map_err(fault)?;
+            unsafe { executable.run(&[input.address(), output.address()], &self.context(None)) }.map_err(fault)?;
             let got = output.unpack(container, to, &shape).map_err(fault)?;
             return Ok(Check { ratio: if got == want { 0.0 } else { f64::INFINITY } });
         }
@@ -322,31 +393,32 @@ impl Bench for CpuBench<'_> {
             return Err(Fault::Configuration(format!("there is no kernel `{name}`")));
         };
         // Tiles shrink with the sizes, so that there are several of them here as well.
-        let scaled = self.kernels.get(name).map(|kernel| kernels::tiles::scaled(config, &kernel.spec, spec));
+        let scaled = self.kernels.get(name).map(|kernel| self.device.scaled(config, &kernel.spec, spec));
         let config = scaled.as_ref().unwrap_or(config);
-        let mut buffers = Vec::new();
+        let mut memories = Vec::new();
         let arguments = spec.arguments();
         for argument in &arguments {
             let container = &spec.containers[&argument.data];
             let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::natural(container));
-            let mut buffer = Buffer::of(container, &spec.shape(&argument.data).map_err(fault)?, &layout).map_err(fault)?;
+            let shape = spec.shape(&argument.data).map_err(fault)?;
+            let mut memory = self.device.memory(bytes(container, &shape, &layout)?).map_err(fault)?;
             if argument.access == kernels::Access::Read || writes_part(&self.small, &spec.unit, &argument.data) {
-                buffer.pack(container, &layout, &inputs[&argument.data]).map_err(fault)?;
+                memory.pack(container, &layout, &inputs[&argument.data]).map_err(fault)?;
             } else {
                 // All bits set is NaN: an element that is not written is found.
-                buffer.as_mut_slice().fill(0xff);
+                memory.fill(&[0xff]).map_err(fault)?;
             }
-            buffers.push((buffer, layout));
+            memories.push((memory, layout));
         }
-        let executable = kernels::compile(spec, config, self.toolchain).map_err(fault)?;
-        let pointers: Vec<*mut u8> = buffers.iter_mut().map(|(b, _)| b.as_mut_ptr()).collect();
-        // SAFETY: one buffer for each argument, as large as its container in its layout.
+        let executable = self.device.compile(spec, config).map_err(fault)?;
+        let pointers: Vec<*mut u8> = memories.iter_mut().map(|(m, _)| m.address()).collect();
+        // SAFETY: one piece of memory for each argument, as large as its container in its layout.
         unsafe { executable.run(&pointers, &context) }.map_err(fault)?;
         let mut ratio = 0.0f64;
-        for (argument, (buffer, layout)) in arguments.iter().zip(&buffers) {
+        for (argument, (memory, layout)) in arguments.iter().zip(&memories) {
             if argument.access == kernels::Access::Write {
                 let got =
-                    buffer.unpack(&spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?).map_err(fault)?;
+                    memory.unpack(&spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?).map_err(fault)?;
                 let missing = || Fault::Configuration(format!("`{name}`: the oracle does not know `{}`", argument.data));
                 let (want, tolerance) =
                     (outputs.get(&argument.data).ok_or_else(missing)?, tolerances.get(&argument.data).ok_or_else(missing)?);
@@ -360,25 +432,44 @@ impl Bench for CpuBench<'_> {
     fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
         let (executable, sizes) = self.compiled(name, config)?;
         let pointers = self.memory(name, sizes)?;
-        let fault = |e: KernelError| Fault::Configuration(e.to_string());
         let mut samples = Vec::new();
         // The first run warms caches and pages: it is no sample, but two runs beyond the limit in a row end the race.
         let limit = give_up.as_secs_f64() * 1e3;
         let mut first = None;
         let mut total = 0.0;
+        // Where runs are recorded, a sample is several of them, so that putting them under way is not what is timed.
+        let mut recorded: Option<(Box<dyn Recording>, usize)> = None;
         loop {
+            let repeats = recorded.as_ref().map_or(1, |(_, repeats)| *repeats);
             // Half as much again: one slow run on a shared machine proves nothing.
             let context = self.context(Instant::now().checked_add(give_up.saturating_mul(3) / 2));
-            let start = Instant::now();
-            // SAFETY: one buffer for each argument, as large as its container in its layout.
-            let completion = unsafe { executable.run(&pointers, &context) }.map_err(fault)?;
-            let ms = start.elapsed().as_secs_f64() * 1e3;
+            let mut completion = Completion::Done;
+            let mut once = || {
+                // SAFETY: one piece of memory for each argument, as large as its container in its layout.
+                completion = unsafe { executable.run(&pointers, &context) }?;
+                Ok(())
+            };
+            let ms = match &recorded {
+                Some((recorded, _)) => self.device.time(&mut || recorded.run()),
+                None => self.device.time(&mut once),
+            };
+            let ms = ms.map_err(fault)? / repeats as f64;
             if completion == Completion::DeadlineExceeded {
                 return Ok(Timing::ExceededAfter(ms));
             }
-            total += ms;
+            total += ms * repeats as f64;
             if first.is_some() {
                 samples.push(ms);
+            } else {
+                recorded = self.recorded(&*executable, &pointers, self.device.repeats(ms)).map_err(fault)?;
+                if let Some((recorded, _)) = &recorded {
+                    let mut warm = 0.0;
+                    for _ in 0..WARM_UPS {
+                        if warm < self.device.warm_up_ms() {
+                            warm += self.device.time(&mut || recorded.run()).map_err(fault)?;
+                        }
+                    }
+                }
             }
             let warm_up = *first.get_or_insert(ms);
             let fastest = samples.iter().copied().fold(f64::INFINITY, f64::min);

@@ -11,6 +11,7 @@ pub mod plan;
 pub mod programs;
 pub mod report;
 pub mod sweep;
+pub mod target;
 pub mod tensors;
 
 use kernels::KernelError;
@@ -73,7 +74,7 @@ impl PipelineError {
             PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. })) => 2,
             PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
             PipelineError::Mismatch(_) => 3,
-            PipelineError::Kernel(kernels::KernelError::NoCompiler { .. }) => 4,
+            PipelineError::Kernel(error) if error.missing() => 4,
             _ => 1,
         }
     }

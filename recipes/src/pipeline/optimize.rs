@@ -4,11 +4,13 @@ use super::execute::{Execution, PeakMemory};
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, Variant, shrunken};
 use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
+use super::target::Target;
 use super::{PipelineError, accuracy, tensors};
 use crate::load::Overrides;
 use bench::protocol::{Contender, Protocol, Timing};
+use kernels::KernelSpec;
+use kernels::device::Device;
 use kernels::device::cpu::Pool;
-use kernels::{KernelSpec, Toolchain};
 use layouts::{Finish, Method, Selection, Store};
 use ndarray::ArrayD;
 use sdfg::interpret::{Run, Tensors, interpret};
@@ -16,6 +18,7 @@ use sdfg::tolerance;
 use sdfg::{Dtype, Scalar, Sdfg, Unit};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Name under which the unfused program is swept.
@@ -110,13 +113,16 @@ pub struct Timed {
     pub memory: PeakMemory,
 }
 
+/// Steps in which launches are timed apart where they run as one.
+const APART: usize = 7;
+
 /// Times candidates as wholes, interleaved, all on the same tensors and as the same step.
 pub fn time_whole(
     candidates: &[Candidate],
     tensors: &Tensors,
     run: &Run,
     pool: &Pool,
-    toolchain: &Toolchain,
+    device: &Arc<dyn Device>,
     limit: Duration,
 ) -> Result<Vec<Timed>, PipelineError> {
     struct Lane {
@@ -125,7 +131,7 @@ pub fn time_whole(
     }
     let mut lanes = Vec::new();
     for candidate in candidates {
-        let mut execution = Execution::new(&candidate.program, &candidate.configuration, toolchain)?;
+        let mut execution = Execution::new(&candidate.program, &candidate.configuration, device)?;
         execution.load(tensors)?;
         lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
     }
@@ -136,10 +142,11 @@ pub fn time_whole(
             .iter()
             .zip(&lanes)
             .map(|(candidate, lane)| {
-                Contender::new(candidate.name.clone(), move || {
+                Contender::timed(candidate.name.clone(), move || {
                     let times = lane.execution.borrow_mut().step(pool, run.seed, run.step, run.dropout)?;
+                    let own = times.step_ms;
                     lane.times.borrow_mut().push(times);
-                    Ok(())
+                    Ok(own)
                 })
             })
             .collect();
@@ -148,13 +155,18 @@ pub fn time_whole(
     let mut found = Vec::new();
     for ((candidate, lane), step) in candidates.iter().zip(lanes).zip(timings) {
         let times = lane.times.into_inner();
-        let execution = lane.execution.into_inner();
+        let mut execution = lane.execution.into_inner();
         // Warm-up steps ran through the same closure; only the last ones were sampled.
         let sampled = &times[times.len().saturating_sub(step.samples.len())..];
+        // Launches that ran as one are timed apart, after the race.
+        let apart = match sampled.iter().any(|t| t.launches_ms.is_empty()) {
+            true => (0..APART).map(|_| execution.apart(pool, run, 0)).collect::<Result<Vec<_>, _>>()?,
+            false => sampled.to_vec(),
+        };
         let launches = execution
             .launches()
             .enumerate()
-            .map(|(n, (name, pass))| (name.to_string(), pass, sampled.iter().map(|t| t.launches_ms[n]).collect()))
+            .map(|(n, (name, pass))| (name.to_string(), pass, apart.iter().map(|t| t.launches_ms[n]).collect()))
             .collect();
         found.push(Timed {
             name: candidate.name.clone(),
@@ -183,17 +195,17 @@ impl Verification {
 }
 
 /// Runs a candidate at small sizes and compares every result with the oracle.
-pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, toolchain: &Toolchain) -> Result<Verification, PipelineError> {
+pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device: &Arc<dyn Device>) -> Result<Verification, PipelineError> {
     let (program, reference) = (shrunken(&candidate.program), shrunken(operators));
     let tensors = tensors::drawn(&reference, 1)?;
     let mut configuration = candidate.configuration.clone();
     for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {
         if let Some(config) = configuration.kernels.get_mut(whole.name()) {
             let (whole, small) = (KernelSpec::new(&candidate.program, whole)?, KernelSpec::new(&program, small)?);
-            *config = kernels::tiles::scaled(config, &whole, &small);
+            *config = device.scaled(config, &whole, &small);
         }
     }
-    let mut execution = Execution::new(&program, &configuration, toolchain)?;
+    let mut execution = Execution::new(&program, &configuration, device)?;
     execution.load(&tensors)?;
     execution.step(pool, 1, 0, true)?;
     let got = execution.results()?;
@@ -207,10 +219,10 @@ pub fn verify_full(
     reference: &Candidate,
     tensors: &Tensors,
     pool: &Pool,
-    toolchain: &Toolchain,
+    device: &Arc<dyn Device>,
 ) -> Result<Verification, PipelineError> {
     let results = |candidate: &Candidate| -> Result<Tensors, PipelineError> {
-        let mut execution = Execution::new(&candidate.program, &candidate.configuration, toolchain)?;
+        let mut execution = Execution::new(&candidate.program, &candidate.configuration, device)?;
         execution.load(tensors)?;
         execution.step(pool, 1, 0, true)?;
         execution.results()
@@ -315,11 +327,19 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<Vec<Candidate>, Pipel
 }
 
 /// Puts a plan together.
-pub fn plan(recipe: &str, overrides: &Overrides, chosen: Candidate, baselines: Vec<Candidate>, threads: usize, command: String) -> Plan {
-    let device = bench::machine::Machine::here().line();
+pub fn plan(
+    recipe: &str,
+    overrides: &Overrides,
+    chosen: Candidate,
+    baselines: Vec<Candidate>,
+    (target, device): (Target, &dyn Device),
+    threads: usize,
+    command: String,
+) -> Plan {
+    let device = device.name().unwrap_or_else(|| bench::machine::Machine::here().line());
     let Overrides { sizes, dtype, no_dropout } = overrides.clone();
     let (format, recipe, overrides) = (FORMAT, recipe.to_string(), sizes.into_iter().collect());
-    Plan { format, recipe, overrides, dtype, no_dropout, device, threads, command, chosen, baselines }
+    Plan { format, recipe, overrides, dtype, no_dropout, target, device, threads, command, chosen, baselines }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A plan: program, configuration and where it came from; one JSON file.
 
 use super::PipelineError;
+use super::target::Target;
 use crate::load::{Overrides, Recipe, load_with};
 use sdfg::config::Configuration;
 use sdfg::{Dtype, Sdfg};
@@ -34,6 +35,10 @@ pub struct Plan {
     /// It is of the recipe without its dropouts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_dropout: bool,
+    /// What its kernels are made for.
+    #[serde(default, skip_serializing_if = "Target::is_cpu")]
+    pub target: Target,
+    /// Where it was measured.
     pub device: String,
     pub threads: usize,
     /// The command that made it.

@@ -2,10 +2,10 @@
 
 use super::PipelineError;
 use super::ledger::Ledger;
-use super::measure::{CpuBench, SweptKernel, follows, relayout_spaces, swept_kernels};
+use super::measure::{DeviceBench, SweptKernel, follows, relayout_spaces, swept_kernels};
 use super::optimize::UNFUSED;
 use super::plan::Candidate;
-use kernels::Toolchain;
+use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use layouts::candidates::Shard;
 use layouts::exact::Limits;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// What a sweep runs on and with.
 pub struct Sweeping<'a> {
     pub pool: &'a Pool,
-    pub toolchain: &'a Toolchain,
+    pub device: &'a dyn Device,
     pub store: &'a mut Store,
     pub interrupt: &'a AtomicBool,
     pub shard: Shard,
@@ -77,19 +77,23 @@ const CONFIRMING: f64 = 0.15;
 /// Part of a budget for other knobs in the layouts that the choice takes.
 const REFINING: f64 = 0.3;
 
+/// Part of a budget that may go by while the first kernels are compiled, many at a time.
+const PREPARING: f64 = 0.25;
+
 /// Sweeps one program within its share of the budget.
 pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with: &mut Sweeping) -> Result<Swept, PipelineError> {
-    let kernels = swept_kernels(program)?;
+    let kernels = swept_kernels(program, with.device)?;
     let relayouts = relayout_spaces(program, &kernels);
     let spaces: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
     let touched = |data: &String| spaces.iter().any(|s| s.tensors().iter().any(|t| t.data == *data));
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
     let problem = Program::of(&spaces, &relayouts, boundary, ties);
-    with.store.begin(session(name, program, &problem, with.pool.workers(), with.toolchain))?;
-    let mut bench = CpuBench::new(program, &kernels, with.toolchain, with.pool);
+    with.store.begin(session(name, program, &problem, with.pool.workers(), with.device))?;
+    let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
     let clock = Stopwatch(Instant::now());
     let budget = with.ledger.left(&problem, budget);
+    bench.prepare(&kernels, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING))));
     let report = {
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);
@@ -141,18 +145,18 @@ fn variant(name: &str, program: &Sdfg) -> layouts::record::Variant {
 /// For choosing what to measure next: seconds would be too long, and a good choice will do.
 const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
 
-fn session(name: &str, program: &Sdfg, problem: &Program, threads: usize, toolchain: &Toolchain) -> Session {
+fn session(name: &str, program: &Sdfg, problem: &Program, threads: usize, device: &dyn Device) -> Session {
     let provenance = bench::record::Machine::here();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);
     Session {
         session: format!("{now}-{}", std::process::id()),
         format: 1,
-        device: provenance.cpu.clone(),
-        toolchain: toolchain.version.clone(),
+        device: device.name().unwrap_or(provenance.cpu),
+        toolchain: device.toolchain(),
         threads,
         sizes: program.sizes.clone(),
         commit: option_env!("MEMLET_COMMIT").unwrap_or("").to_string(),
-        clock: "wall, monotonic; warm cache".into(),
+        clock: device.clock().into(),
         program: Some(problem.clone()),
         variant: Some(variant(name, program)),
     }

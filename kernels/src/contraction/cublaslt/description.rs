@@ -260,6 +260,21 @@ impl Description {
         found
     }
 
+    /// Equal for equal descriptions, and short.
+    pub fn digest(&self) -> [u8; 32] {
+        let Description { m, n, k, a, b, d, transpose_a, transpose_b, exchanged, alpha, batch, pointers, launches } = self;
+        let mut hasher = blake3::Hasher::new();
+        let alpha = alpha.to_bits();
+        hasher.update(format!("{:?}", (m, n, k, a, b, d, transpose_a, transpose_b, exchanged, alpha, batch, pointers)).as_bytes());
+        for launch in launches {
+            hasher.update(&[u8::from(launch.accumulate)]);
+            for origin in launch.origins.iter().flatten() {
+                hasher.update(&origin.to_le_bytes());
+            }
+        }
+        *hasher.finalize().as_bytes()
+    }
+
     /// Multiplications and additions of all launches.
     pub fn flop(&self) -> f64 {
         let products = self.launches.iter().map(|l| l.origins.len().max(self.batch) as f64).sum::<f64>();

@@ -20,6 +20,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 /// Bytes on the GPU.
+#[derive(Debug)]
 pub struct Memory {
     context: Arc<Context>,
     address: sys::CUdeviceptr,
@@ -73,10 +74,27 @@ impl Context {
     /// Not enough memory.
     pub fn memory(self: &Arc<Self>, bytes: usize) -> Result<Memory, KernelError> {
         self.current()?;
+        if bytes == 0 {
+            return Ok(Memory { context: self.clone(), address: 0, bytes });
+        }
         // SAFETY: freed once, when the value is dropped.
-        let address = unsafe { result::malloc_sync(bytes.max(1)) }
-            .map_err(|e| KernelError::Cuda { what: format!("{bytes} bytes of memory on {}: {e:?}", self.gpu.name) })?;
+        let address = unsafe { result::malloc_sync(bytes) }.map_err(|e| {
+            let (free, total) = result::mem_get_info().unwrap_or((0, self.gpu.memory));
+            match e.0 {
+                sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => KernelError::GpuMemory { gpu: self.gpu.name.clone(), bytes, free, total },
+                _ => failed("cuMemAlloc")(e),
+            }
+        })?;
         Ok(Memory { context: self.clone(), address, bytes })
+    }
+
+    /// Free bytes of the GPU.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn free(&self) -> Result<usize, KernelError> {
+        self.current()?;
+        Ok(result::mem_get_info().map_err(failed("cuMemGetInfo"))?.0)
     }
 
     /// Waits for the stream. A kernel that failed is reported here.
@@ -131,6 +149,12 @@ impl Context {
     }
 }
 
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.gpu)
+    }
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: made in `new`, given back once. Errors at the end have nobody to go to.
@@ -169,15 +193,44 @@ impl Memory {
         self.bytes == 0
     }
 
-    /// Copies to the GPU.
+    /// Copies to the GPU, after everything on the stream.
     ///
     /// # Errors
     /// More bytes than there are; a device that failed.
     pub fn write(&mut self, from: &[u8]) -> Result<(), KernelError> {
         self.fits(from.len())?;
-        self.context.current()?;
+        // The copy is on another stream than the kernels.
+        self.context.wait()?;
+        if from.is_empty() {
+            return Ok(());
+        }
         // SAFETY: the bytes fit.
         unsafe { result::memcpy_htod_sync(self.address, from) }.map_err(failed("a copy to the GPU"))
+    }
+
+    /// Sets every byte to 0, before anything that is put on the stream later.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn zero(&mut self) -> Result<(), KernelError> {
+        self.context.current()?;
+        if self.bytes > 0 {
+            // SAFETY: the memory has these bytes.
+            unsafe { result::memset_d8_async(self.address, 0, self.bytes, self.context.stream) }.map_err(failed("cuMemsetD8Async"))?;
+        }
+        self.context.wait()
+    }
+
+    /// Puts a copy of other memory of the same context on the stream.
+    ///
+    /// # Errors
+    /// More bytes than there are; a device that failed.
+    pub fn copy(&mut self, from: &Memory) -> Result<(), KernelError> {
+        self.fits(from.bytes)?;
+        self.context.current()?;
+        // SAFETY: the bytes fit, and both live until the stream has been waited for: dropping waits.
+        unsafe { result::memcpy_dtod_async(self.address, from.address, from.bytes, self.context.stream) }
+            .map_err(failed("a copy on the GPU"))
     }
 
     /// Copies from the GPU, after everything on the stream.
@@ -187,6 +240,9 @@ impl Memory {
     pub fn read(&self, to: &mut [u8]) -> Result<(), KernelError> {
         self.fits(to.len())?;
         self.context.wait()?;
+        if to.is_empty() {
+            return Ok(());
+        }
         // SAFETY: the bytes fit.
         unsafe { result::memcpy_dtoh_sync(to, self.address) }.map_err(failed("a copy from the GPU"))
     }
@@ -201,8 +257,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.context.current().is_ok() {
-            // SAFETY: allocated by `Context::memory`, freed once.
+        if self.address != 0 && self.context.wait().is_ok() {
+            // SAFETY: allocated by `Context::memory`, freed once; nothing on the stream uses it any more.
             let _ = unsafe { result::free_sync(self.address) };
         }
     }

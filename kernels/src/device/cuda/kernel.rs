@@ -2,25 +2,39 @@
 
 use super::context::{Context, Memory};
 use super::driver::failed;
-use super::nvrtc::{Nvrtc, Resources};
+use super::nvrtc::{Compiled, Nvrtc, Resources};
 use crate::emit::cuda::Source;
 use crate::error::KernelError;
+use crate::kernel::{Completion, Executable, RunContext};
 use crate::maps::dropout;
 use cudarc::driver::result::{launch_kernel, module};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// A kernel that is loaded on a GPU, with the scratch memory of its teams.
-pub struct CudaKernel {
-    name: String,
-    source: Source,
+/// Code that is loaded on a GPU: the kernel, and the one that combines partial results. Kernels that differ in integers alone
+/// share it.
+pub struct Module {
     context: Arc<Context>,
     module: sys::CUmodule,
     kernel: sys::CUfunction,
     finish: Option<sys::CUfunction>,
-    scratch: Memory,
     pub resources: Vec<Resources>,
+}
+
+// SAFETY: the driver's handles may be used by any thread; the context is bound before they are.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+/// A kernel on a GPU, with the scratch memory of its teams.
+pub struct CudaKernel {
+    name: String,
+    source: Source,
+    context: Arc<Context>,
+    module: Arc<Module>,
+    scratch: Memory,
+    arguments: usize,
 }
 
 /// What a run depends on besides its arguments.
@@ -31,31 +45,46 @@ pub struct CudaRun {
     pub dropout: bool,
 }
 
-impl CudaKernel {
-    /// Compiles a source for the context's GPU and loads it.
+impl Module {
+    /// Loads code for the context's GPU; `finishes` says whether it combines partial results.
     ///
     /// # Errors
-    /// What the compiler refuses; memory that cannot be had.
-    pub fn new(name: &str, source: Source, context: &Arc<Context>, nvrtc: &Nvrtc) -> Result<Self, KernelError> {
-        let compiled = nvrtc.compile(name, &source.text, context.gpu.capability)?;
+    /// Code of another GPU; memory that cannot be had.
+    pub fn new(context: &Arc<Context>, compiled: &Compiled, finishes: bool) -> Result<Self, KernelError> {
         context.current()?;
         // SAFETY: the image is a whole file as NVRTC made it.
         let module = unsafe { module::load_data(compiled.code.as_ptr().cast()) }.map_err(failed("cuModuleLoadData"))?;
         // SAFETY: the module was just loaded.
         let function = |name: &std::ffi::CStr| unsafe { module::get_function(module, name.into()) }.map_err(failed("cuModuleGetFunction"));
         let kernel = function(c"memlet_kernel")?;
-        let finish = source.finish.map(|_| function(c"memlet_finish")).transpose()?;
+        let finish = if finishes { Some(function(c"memlet_finish")?) } else { None };
+        Ok(Module { context: context.clone(), module, kernel, finish, resources: compiled.resources.clone() })
+    }
+}
+
+impl CudaKernel {
+    /// Compiles a source for the context's GPU and loads it. `arguments` is how many containers it takes.
+    ///
+    /// # Errors
+    /// What the compiler refuses; memory that cannot be had.
+    pub fn new(name: &str, source: Source, arguments: usize, context: &Arc<Context>, nvrtc: &Nvrtc) -> Result<Self, KernelError> {
+        let compiled = nvrtc.compile(name, &source.text, context.gpu.capability)?;
+        let module = Module::new(context, &compiled, source.finish.is_some())?;
+        CudaKernel::of(name, source, arguments, Arc::new(module))
+    }
+
+    /// A source with the code that was made of it.
+    ///
+    /// # Errors
+    /// Memory that cannot be had.
+    pub fn of(name: &str, source: Source, arguments: usize, module: Arc<Module>) -> Result<Self, KernelError> {
+        let context = module.context.clone();
         let scratch = context.memory((source.teams * source.scratch * if source.double { 8 } else { 4 }) as usize)?;
-        Ok(CudaKernel {
-            name: name.into(),
-            source,
-            context: context.clone(),
-            module,
-            kernel,
-            finish,
-            scratch,
-            resources: compiled.resources,
-        })
+        Ok(CudaKernel { name: name.into(), source, context, module, scratch, arguments })
+    }
+
+    pub fn resources(&self) -> &[Resources] {
+        &self.module.resources
     }
 
     /// Puts the kernel on the context's stream; returns before it has run.
@@ -77,17 +106,35 @@ impl CudaKernel {
             // SAFETY: as promised by the caller; the one parameter is as large as the text declares it, and copied at once.
             unsafe { launch_kernel(function, grid, threads, 0, self.context.stream(), &mut parameters) }.map_err(failed(&what))
         };
-        launch(self.kernel, self.source.grid, self.source.threads)?;
-        match (self.finish, self.source.finish) {
+        launch(self.module.kernel, self.source.grid, self.source.threads)?;
+        match (self.module.finish, self.source.finish) {
             (Some(function), Some((grid, threads))) => launch(function, grid, threads),
             _ => Ok(()),
         }
     }
 }
 
-impl Drop for CudaKernel {
+impl Executable for CudaKernel {
+    /// Returns before the kernel has run, whatever the deadline.
+    unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError> {
+        if arguments.len() != self.arguments {
+            return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
+        }
+        let addresses: Vec<u64> = arguments.iter().map(|a| *a as u64).collect();
+        let run = CudaRun { seed: context.seed, step: context.step, dropout: context.dropout };
+        // SAFETY: as promised by the caller.
+        unsafe { self.launch(&addresses, &run)? };
+        Ok(Completion::Done)
+    }
+
+    fn source(&self) -> Option<&str> {
+        Some(&self.source.text)
+    }
+}
+
+impl Drop for Module {
     fn drop(&mut self) {
-        if self.context.current().is_ok() {
+        if self.context.wait().is_ok() {
             // SAFETY: loaded in `new`, unloaded once.
             let _ = unsafe { module::unload(self.module) };
         }

@@ -61,8 +61,8 @@ impl Library {
         }
     }
 
-    /// Loads the library: from the folders of `MEMLET_CUDA_PATH`, `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`, else as the
-    /// system finds it. Returns where it was found; `None` stands for the system's own folders.
+    /// Loads the library: from the folders of `MEMLET_CUDA_PATH`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda` and
+    /// `/usr/local/nvidia`, else as the system finds it. Returns where it was found; `None` stands for the system's own folders.
     ///
     /// # Errors
     /// A library that is nowhere.
@@ -83,9 +83,11 @@ impl Library {
 /// Folders in which libraries of CUDA may lie.
 fn folders() -> Vec<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let roots = [set("MEMLET_CUDA_PATH"), set("CUDA_HOME"), set("CUDA_PATH"), Some("/usr/local/cuda".into())];
+    // The last one is where containers find the driver.
+    let usual = ["/usr/local/cuda", "/usr/local/nvidia"].map(|root| Some(root.into()));
+    let roots = [set("MEMLET_CUDA_PATH"), set("CUDA_HOME"), set("CUDA_PATH")].into_iter().chain(usual);
     let inside = |root: PathBuf| [root.join("lib"), root.join("lib64"), root];
-    roots.into_iter().flatten().flat_map(inside).filter(|folder| folder.is_dir()).collect()
+    roots.flatten().flat_map(inside).filter(|folder| folder.is_dir()).collect()
 }
 
 /// Opens the newest version of a library in a folder, and keeps it open.

@@ -37,6 +37,8 @@ pub struct Compiled {
     pub resources: Vec<Resources>,
 }
 
+const OPTIONS: [&str; 3] = ["--std=c++17", "--ptxas-options=-v", "--diag-suppress=177"];
+
 fn failed(what: &str) -> impl Fn(result::NvrtcError) -> KernelError + '_ {
     move |e| KernelError::Cuda { what: format!("{what}: {e}") }
 }
@@ -65,6 +67,11 @@ impl Nvrtc {
         Ok(Nvrtc { version: (major, minor), capabilities, folder })
     }
 
+    /// Names what is made of a text.
+    pub fn key(&self, source: &str, capability: u32) -> String {
+        blake3::hash(format!("{:?} {capability} {OPTIONS:?} {source}", self.version).as_bytes()).to_hex().to_string()
+    }
+
     /// Compiles a file for a compute capability (times 10).
     ///
     /// # Errors
@@ -74,7 +81,7 @@ impl Nvrtc {
         let source = CString::new(source).map_err(|e| refused(e.to_string()))?;
         let program = Program(result::create_program(&source, Some(c"memlet.cu")).map_err(failed("nvrtcCreateProgram"))?);
         let architecture = format!("--gpu-architecture=sm_{capability}");
-        let options = [architecture.as_str(), "--std=c++17", "--ptxas-options=-v", "--diag-suppress=177"];
+        let options: Vec<&str> = OPTIONS.iter().copied().chain([architecture.as_str()]).collect();
         // SAFETY: the program was made above and lives until the end of this function.
         let (outcome, log) = unsafe { (result::compile_program(program.0, &options), result::get_program_log(program.0)) };
         let log = log.map(|l| text(&l)).unwrap_or_default();

@@ -2,10 +2,14 @@
 //!
 //! For tests on machines without a GPU. Nothing here is fast, and nothing is timed.
 
+mod device;
+
+pub use device::ShimDevice;
+
 use crate::buffer::Buffer;
 use crate::emit::cuda::Source;
 use crate::error::KernelError;
-use crate::kernel::{Access, KernelSpec};
+use crate::kernel::{Access, Argument, KernelSpec};
 use crate::maps::dropout;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -159,15 +163,34 @@ impl ShimKernel {
         if arguments.len() != buffers.len() {
             return Err(KernelError::Arguments { kernel: spec.name.clone(), expected: arguments.len(), given: buffers.len() });
         }
+        let memory: Vec<(*mut u8, usize)> = buffers.iter_mut().map(|b| (b.as_mut_ptr(), b.len())).collect();
+        // SAFETY: buffers are as large as they say.
+        unsafe { self.run_at(&spec.name, &arguments, &memory, run) }
+    }
+
+    /// The same on memory wherever it is: where each container begins, and its bytes.
+    ///
+    /// # Errors
+    /// As [`ShimKernel::run`].
+    ///
+    /// # Safety
+    /// The memory is there, and nobody else uses it meanwhile.
+    pub unsafe fn run_at(
+        &self,
+        kernel: &str,
+        arguments: &[Argument],
+        memory: &[(*mut u8, usize)],
+        run: &ShimRun,
+    ) -> Result<Vec<Unwritten>, KernelError> {
         let real = if self.source.double { 8 } else { 4 };
         let mut scratch = Buffer::new((self.source.teams * self.source.scratch * real) as usize)?;
         let names: Vec<CString> =
             arguments.iter().map(|a| CString::new(a.data.replace('\0', "")).unwrap_or_default()).chain([c"scratch".into()]).collect();
         let mut regions = Vec::new();
-        let mut region = |buffer: &mut Buffer, element: u64, name: &CString, writable: bool| {
+        let mut region = |(base, bytes): (*mut u8, usize), element: u64, name: &CString, writable: bool| {
             regions.push(Region {
-                base: buffer.as_mut_ptr(),
-                bytes: buffer.len() as i64,
+                base,
+                bytes: bytes as i64,
                 element: element as i64,
                 name: name.as_ptr(),
                 writable: i64::from(writable),
@@ -176,11 +199,11 @@ impl ShimKernel {
                 first: 0,
             });
         };
-        for ((argument, buffer), name) in arguments.iter().zip(buffers.iter_mut()).zip(&names) {
-            region(buffer, argument.dtype.bytes(1), name, argument.access == Access::Write);
+        for ((argument, memory), name) in arguments.iter().zip(memory).zip(&names) {
+            region(*memory, argument.dtype.bytes(1), name, argument.access == Access::Write);
         }
-        region(&mut scratch, real as u64, &names[arguments.len()], true);
-        let pointers: Vec<u64> = buffers.iter_mut().map(|b| b.as_mut_ptr() as u64).collect();
+        region((scratch.as_mut_ptr(), scratch.len()), real as u64, &names[arguments.len()], true);
+        let pointers: Vec<u64> = memory.iter().map(|(base, _)| *base as u64).collect();
         let keeps = dropout::keeps(&self.source.masks, run.seed, run.step, run.dropout);
         let packed = self.source.pack(&pointers, scratch.as_mut_ptr() as u64, &keeps);
         let mut message = [0u8; MESSAGE];
@@ -202,9 +225,9 @@ impl ShimKernel {
         if failed != 0 {
             let end = message.iter().position(|b| *b == 0).unwrap_or(MESSAGE);
             let what = String::from_utf8_lossy(&message[..end]).into_owned();
-            return Err(KernelError::Shim { kernel: spec.name.clone(), what });
+            return Err(KernelError::Shim { kernel: kernel.to_string(), what });
         }
-        let results = regions.iter().zip(&arguments).filter(|(r, a)| a.access == Access::Write && r.unwritten > 0);
+        let results = regions.iter().zip(arguments).filter(|(r, a)| a.access == Access::Write && r.unwritten > 0);
         Ok(results.map(|(r, a)| Unwritten { data: a.data.clone(), elements: r.unwritten as usize, first: r.first as usize }).collect())
     }
 }

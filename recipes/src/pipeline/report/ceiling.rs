@@ -1,8 +1,10 @@
-//! What the memory of this machine can do, measured in the run that compares kernels with it.
+//! What the memory of the device can do, measured in the run that compares kernels with it.
 
+use crate::pipeline::PipelineError;
 use bench::Machine;
 use bench::mue::CopyBandwidth;
 use bench::unit::Measured;
+use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use std::sync::Barrier;
 use std::time::Instant;
@@ -13,11 +15,22 @@ const LEAST: u64 = 64 << 20;
 const MOST: u64 = 512 << 20;
 const ROUNDS: usize = 7;
 
+/// The device's own measurement, else that of this machine's cores.
+///
+/// # Errors
+/// A device that failed.
+pub fn copy(pool: &Pool, device: &dyn Device) -> Result<Option<CopyBandwidth>, PipelineError> {
+    Ok(match device.copy_bandwidth()? {
+        Some(rate) => Some(CopyBandwidth { gigabytes_per_second: Measured(rate), non_temporal: false }),
+        None => cores(pool),
+    })
+}
+
 /// Bytes read plus bytes written in a second by all workers copying arrays that fit no cache; the fastest of a few
 /// rounds, as a ceiling is what can be reached. `None` on a machine without memory for it.
 ///
 /// On x86-64 the copy uses non-temporal stores: nothing is read before it is overwritten, so no copy moves less.
-pub fn copy(pool: &Pool) -> Option<CopyBandwidth> {
+fn cores(pool: &Pool) -> Option<CopyBandwidth> {
     let cache = Machine::here().caches.last().map_or(0, |c| c.bytes_each.0 * c.count);
     let bytes = (CACHES * cache).clamp(LEAST, MOST) as usize;
     let words = bytes / size_of::<Word>() / pool.workers().max(1);

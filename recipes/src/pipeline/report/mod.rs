@@ -18,7 +18,7 @@ use bench::mue::CopyBandwidth;
 use bench::unit::{Bytes, Milliseconds, Quantity};
 use bench::{Provenance, Report, model};
 use indexmap::IndexMap;
-use kernels::Toolchain;
+use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use layouts::record::median;
 use layouts::{Method, Store};
@@ -43,7 +43,7 @@ pub struct Finished<'a> {
     /// Position of the plan among the candidates.
     pub winner: usize,
     pub pool: &'a Pool,
-    pub toolchain: &'a Toolchain,
+    pub device: &'a dyn Device,
 }
 
 /// The winner with its program, and the baseline that it is broken down against.
@@ -93,7 +93,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         baseline: run.timed.last().ok_or_else(|| missing("a baseline"))?,
         kernels: movement(&candidate.program).map_err(counted)?,
         unfused: movement(&run.programs.unfused).map_err(counted)?,
-        copy: ceiling::copy(run.pool),
+        copy: ceiling::copy(run.pool, run.device)?,
         peak: rows::peak(run)?,
     };
     let operators = rows::operators(run, &plan)?;
@@ -102,7 +102,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         program: run.analysis.program.clone(),
         about: run.analysis.about.clone(),
         sizes: sizes(&candidate.program),
-        provenance: Provenance::here(&run.toolchain.version, versions(run)),
+        provenance: Provenance::here(run.device.toolchain(), versions(run)),
         waterfall: waterfall(run, &plan)?,
         graph: flow::graph(&plan),
         classes: rows::classes(&plan, &kernels),
@@ -151,8 +151,10 @@ fn sizes(program: &Sdfg) -> IndexMap<String, u64> {
 }
 
 fn versions(run: &Finished) -> IndexMap<String, String> {
+    let device = run.device.name().map(|name| ("device", name));
     [("memlet", env!("CARGO_PKG_VERSION").to_string()), ("worker threads", run.pool.workers().to_string())]
         .into_iter()
+        .chain(device)
         .map(|(name, version)| (name.to_string(), version))
         .collect()
 }

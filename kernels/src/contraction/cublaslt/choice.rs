@@ -1,0 +1,85 @@
+//! The knobs of a contraction on a GPU, and the description that they come to.
+
+use super::description::{Batching, Description, Form};
+use crate::contraction::mapping::{Call, Mapping, mappings};
+use crate::contraction::problem::{ContractionError, Problem};
+use crate::error::KernelError;
+use sdfg::Layout;
+use sdfg::config::{KernelConfig, Knobs};
+
+/// More launches than this are never worth it: they alone would take a millisecond.
+const LAUNCHES: usize = 400;
+
+/// Knobs besides layouts: `mapping`, `form`, `batching`, and the number of the algorithm among those that the library offers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    pub mapping: Mapping,
+    pub form: Form,
+    pub batching: Batching,
+    pub algorithm: usize,
+}
+
+impl Choice {
+    pub fn knobs(&self) -> Knobs {
+        let Choice { mapping, form, batching, algorithm } = self;
+        Knobs::default().with("mapping", mapping).with("form", form).with("batching", batching).with("algorithm", algorithm)
+    }
+
+    /// The choice of a configuration, under the layouts that it holds. Absent knobs: the first mapping that the library has words
+    /// for, columns, strided batches, and the library's own choice.
+    ///
+    /// # Errors
+    /// Knobs that contractions do not have.
+    pub fn of(problem: &Problem, config: &KernelConfig) -> Result<Self, KernelError> {
+        let layouts = problem.layouts_of(config);
+        let axes = problem.axes(layouts.each_ref())?;
+        let form = knob(problem, config, "form", Form::Columns, &Form::ALL)?;
+        let batching = knob(problem, config, "batching", Batching::Strided, &Batching::ALL)?;
+        let algorithm = match config.knobs.get("algorithm") {
+            None => 0,
+            Some(text) => text.parse().map_err(|_| problem.unknown("algorithm", text, ["numbers from 0"].iter()))?,
+        };
+        let unknown = |text: &str| problem.unknown("mapping", text, mappings(&axes).iter());
+        let mapping = match config.knobs.get("mapping") {
+            Some(text) => text.parse().map_err(|_| unknown(text))?,
+            None => {
+                let described = |m: &Mapping| {
+                    let call = Call::new(m, &axes)?;
+                    Description::new(&call, [0; 3], problem.scale, form, batching).ok()
+                };
+                mappings(&axes).into_iter().find(|m| described(m).is_some()).ok_or_else(|| unknown(""))?
+            }
+        };
+        Ok(Choice { mapping, form, batching, algorithm })
+    }
+
+    /// What the library is told under layouts of `a`, `b`, `out`.
+    ///
+    /// # Errors
+    /// Indices that do not fuse under these layouts; strides that the library has no words for; too many launches.
+    pub fn description(&self, problem: &Problem, layouts: [&Layout; 3]) -> Result<Description, KernelError> {
+        let axes = problem.axes(layouts)?;
+        let call = Call::new(&self.mapping, &axes).ok_or_else(|| problem.unknown("mapping", &self.mapping, mappings(&axes).iter()))?;
+        let batched = match self.batching {
+            Batching::Strided => call.batch.last().map_or(1, |l| l.extent),
+            Batching::Pointers => call.items(),
+            Batching::Launches => 1,
+        };
+        let launches = call.items() / batched.max(1) * call.steps();
+        if launches > LAUNCHES {
+            return Err(KernelError::Cuda { what: format!("`{}` would take {launches} launches; {LAUNCHES} are tried", problem.name) });
+        }
+        let described = Description::new(&call, problem.origins(layouts)?, problem.scale, self.form, self.batching);
+        described.map_err(|refusal| KernelError::Cuda { what: format!("`{}`: {refusal}", problem.name) })
+    }
+}
+
+fn knob<T: Copy + std::str::FromStr + std::fmt::Display>(
+    problem: &Problem,
+    config: &KernelConfig,
+    key: &str,
+    absent: T,
+    allowed: &[T],
+) -> Result<T, ContractionError> {
+    config.knobs.get(key).map_or(Ok(absent), |text| text.parse().map_err(|_| problem.unknown(key, text, allowed.iter())))
+}

@@ -1,0 +1,199 @@
+//! What the library is told: descriptors of matrices and operations, and preferences. Making them needs the library, but no GPU.
+
+use super::description::{Description, Matrix, Order};
+use super::execute::failed;
+use crate::contraction::Types;
+use crate::device::cuda::Library;
+use crate::error::KernelError;
+use cudarc::cublaslt::{result, sys};
+use sdfg::Dtype;
+
+/// Bytes that the beginning of every container is a multiple of.
+const ALIGNMENT: usize = sdfg::lifetime::ALIGNMENT as usize;
+
+/// What the library is told of a product: descriptors made from a description.
+pub struct Descriptors {
+    pub(super) description: Description,
+    pub(super) types: Types,
+    pub(super) operation: sys::cublasLtMatmulDesc_t,
+    pub(super) layouts: [sys::cublasLtMatrixLayout_t; 3],
+}
+
+// SAFETY: descriptors are values of the library that nobody changes once they are made.
+unsafe impl Send for Descriptors {}
+// SAFETY: as above.
+unsafe impl Sync for Descriptors {}
+
+/// Arithmetic, and the type of α and β.
+fn arithmetic(factor: Dtype, tf32: bool) -> (sys::cublasComputeType_t, sys::cudaDataType_t) {
+    use sys::cublasComputeType_t as Compute;
+    use sys::cudaDataType_t as Data;
+    match factor {
+        Dtype::F64 => (Compute::CUBLAS_COMPUTE_64F, Data::CUDA_R_64F),
+        Dtype::F32 if tf32 => (Compute::CUBLAS_COMPUTE_32F_FAST_TF32, Data::CUDA_R_32F),
+        _ => (Compute::CUBLAS_COMPUTE_32F, Data::CUDA_R_32F),
+    }
+}
+
+fn storage(dtype: Dtype) -> Option<sys::cudaDataType_t> {
+    use sys::cudaDataType_t as Data;
+    Some(match dtype {
+        Dtype::F32 => Data::CUDA_R_32F,
+        Dtype::F64 => Data::CUDA_R_64F,
+        Dtype::Bf16 => Data::CUDA_R_16BF,
+        Dtype::F16 => Data::CUDA_R_16F,
+        _ => return None,
+    })
+}
+
+/// Sets one attribute of a descriptor.
+///
+/// # Safety
+/// The descriptor lives, and the attribute has this type.
+unsafe fn describe<T>(layout: sys::cublasLtMatrixLayout_t, key: sys::cublasLtMatrixLayoutAttribute_t, value: T) -> Result<(), KernelError> {
+    // SAFETY: as promised by the caller; the value is copied.
+    unsafe { result::set_matrix_layout_attribute(layout, key, (&raw const value).cast(), size_of::<T>()) }
+        .map_err(failed("cublasLtMatrixLayoutSetAttribute"))
+}
+
+impl Descriptors {
+    /// # Errors
+    /// No library; element types that it does not multiply; batches of addresses, which are not launched yet; several products added
+    /// up in memory that rounds each sum.
+    pub fn new(description: &Description, types: Types, tf32: bool) -> Result<Self, KernelError> {
+        Library::CublasLt.load()?;
+        let unsupported = |what: String| KernelError::Cuda { what };
+        let stored = |dtype| storage(dtype).ok_or_else(|| unsupported(format!("cuBLASLt has no products of {dtype}")));
+        let (factor, out) = (stored(types.factor)?, stored(types.out)?);
+        if description.pointers {
+            return Err(unsupported("batches of addresses are described, but not launched yet; use strided batches".into()));
+        }
+        if types.narrows() && description.launches.iter().any(|l| l.accumulate) {
+            return Err(unsupported(format!("sums of several products would be rounded to {} in between", types.out)));
+        }
+        let (compute, scale) = arithmetic(types.factor, tf32);
+        let operation = result::create_matmul_desc(compute, scale).map_err(failed("cublasLtMatmulDescCreate"))?;
+        // From here on the destructor gives back whatever was made.
+        let mut made = Descriptors { description: description.clone(), types, operation, layouts: [std::ptr::null_mut(); 3] };
+        use sys::cublasLtMatmulDescAttributes_t as Key;
+        for (key, transposed) in
+            [(Key::CUBLASLT_MATMUL_DESC_TRANSA, description.transpose_a), (Key::CUBLASLT_MATMUL_DESC_TRANSB, description.transpose_b)]
+        {
+            // CUBLAS_OP_N and CUBLAS_OP_T.
+            let value = i32::from(transposed);
+            // SAFETY: the operation was just made; the manual gives this type.
+            unsafe { result::set_matmul_desc_attribute(operation, key, (&raw const value).cast(), size_of::<i32>()) }
+                .map_err(failed("cublasLtMatmulDescSetAttribute"))?;
+        }
+        for (n, (matrix, stored)) in [(&description.a, factor), (&description.b, factor), (&description.d, out)].into_iter().enumerate() {
+            made.layouts[n] = layout(matrix, stored, description.batch)?;
+        }
+        Ok(made)
+    }
+}
+
+/// The descriptor of a matrix.
+fn layout(matrix: &Matrix, stored: sys::cudaDataType_t, batch: usize) -> Result<sys::cublasLtMatrixLayout_t, KernelError> {
+    use sys::cublasLtMatrixLayoutAttribute_t as Key;
+    let (rows, columns) = (matrix.rows as u64, matrix.columns as u64);
+    let layout =
+        result::create_matrix_layout(stored, rows, columns, matrix.leading as i64).map_err(failed("cublasLtMatrixLayoutCreate"))?;
+    let order = match matrix.order {
+        Order::Column => sys::cublasLtOrder_t::CUBLASLT_ORDER_COL,
+        Order::Row => sys::cublasLtOrder_t::CUBLASLT_ORDER_ROW,
+    };
+    // SAFETY: the layout was just made; the manual gives these types.
+    let described = unsafe {
+        describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_ORDER, order as i32)
+            .and_then(|()| describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, batch as i32))
+            .and_then(|()| describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.stride as i64))
+    };
+    if let Err(error) = described {
+        // SAFETY: made above, given back once.
+        let _ = unsafe { result::destroy_matrix_layout(layout) };
+        return Err(error);
+    }
+    Ok(layout)
+}
+
+impl Descriptors {
+    /// Bytes that the beginnings of the three matrices are multiples of, in every launch.
+    fn alignments(&self) -> [u32; 3] {
+        let widths = self.types.widths();
+        std::array::from_fn(|t| {
+            let begins = self.description.launches.iter().flat_map(|l| &l.origins).map(|o| o[t] * widths[t]);
+            // A power of two: the lowest bit that any beginning has set.
+            begins.fold(ALIGNMENT, |least, bytes| if bytes == 0 { least } else { least.min(1 << bytes.trailing_zeros()) }) as u32
+        })
+    }
+}
+
+/// What algorithms may ask for.
+pub struct Preference(pub(super) sys::cublasLtMatmulPreference_t);
+
+impl Descriptors {
+    /// Algorithms that need no more than `workspace` bytes, and no better alignment than these matrices have.
+    ///
+    /// # Errors
+    /// A library that takes other attributes.
+    pub fn preference(&self, workspace: usize) -> Result<Preference, KernelError> {
+        use sys::cublasLtMatmulPreferenceAttributes_t as Key;
+        let preference = Preference(result::create_matmul_pref().map_err(failed("cublasLtMatmulPreferenceCreate"))?);
+        let refused = failed("cublasLtMatmulPreferenceSetAttribute");
+        let bytes = workspace as u64;
+        let key = Key::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        // SAFETY: the preference was just made; the header gives this type.
+        unsafe { result::set_matmul_pref_attribute(preference.0, key, (&raw const bytes).cast(), size_of::<u64>()) }.map_err(&refused)?;
+        let [a, b, d] = self.alignments();
+        for (key, bytes) in [
+            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
+            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b),
+            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, d),
+            (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d),
+        ] {
+            // SAFETY: as above.
+            unsafe { result::set_matmul_pref_attribute(preference.0, key, (&raw const bytes).cast(), size_of::<u32>()) }
+                .map_err(&refused)?;
+        }
+        Ok(preference)
+    }
+
+    /// Rows, columns and leading dimension of the three matrices, as the library has noted them.
+    ///
+    /// # Errors
+    /// A library that knows other attributes.
+    pub fn noted(&self) -> Result<[[u64; 3]; 3], KernelError> {
+        use sys::cublasLtMatrixLayoutAttribute_t as Key;
+        let mut noted = [[0u64; 3]; 3];
+        for (layout, values) in self.layouts.iter().zip(&mut noted) {
+            let keys = [Key::CUBLASLT_MATRIX_LAYOUT_ROWS, Key::CUBLASLT_MATRIX_LAYOUT_COLS, Key::CUBLASLT_MATRIX_LAYOUT_LD];
+            for (key, value) in keys.into_iter().zip(values) {
+                let mut written = 0;
+                // SAFETY: the layout lives; the header gives types of eight bytes.
+                unsafe { sys::cublasLtMatrixLayoutGetAttribute(*layout, key, (&raw mut *value).cast(), size_of::<u64>(), &mut written) }
+                    .result()
+                    .map_err(failed("cublasLtMatrixLayoutGetAttribute"))?;
+            }
+        }
+        Ok(noted)
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        // SAFETY: made in `preference`, destroyed once.
+        let _ = unsafe { result::destroy_matmul_pref(self.0) };
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, destroyed once; what was not made yet is null.
+        unsafe {
+            let _ = result::destroy_matmul_desc(self.operation);
+            for layout in self.layouts.into_iter().filter(|l| !l.is_null()) {
+                let _ = result::destroy_matrix_layout(layout);
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! A contraction as a kernel on a GPU.
+
+use super::algorithm::Algorithm;
+use super::choice::Choice;
+use super::execute::Matmul;
+use crate::contraction::Problem;
+use crate::error::KernelError;
+use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
+
+/// A contraction under one configuration on a GPU.
+pub struct Product {
+    name: String,
+    matmul: Matmul,
+    algorithm: Algorithm,
+    arguments: usize,
+    /// Which argument is `a`, `b`, `out`.
+    position: [usize; 3],
+    text: String,
+}
+
+impl Product {
+    /// Works a configuration out; `offered` are the algorithms that the library has for it.
+    ///
+    /// # Errors
+    /// An algorithm that the library does not have.
+    pub fn new(spec: &KernelSpec, problem: &Problem, choice: &Choice, matmul: Matmul, offered: &[Algorithm]) -> Result<Self, KernelError> {
+        let algorithm = offered.get(choice.algorithm).cloned().ok_or_else(|| KernelError::Cuda {
+            what: format!("cuBLASLt has {} algorithms for `{}`, none with number {}", offered.len(), spec.name, choice.algorithm),
+        })?;
+        let text = format!(
+            "/* cublasLtMatmul, {}\n   {:#?}\n   algorithm {}: {algorithm} */\n",
+            problem.types, matmul.descriptors.description, choice.algorithm
+        );
+        let position = problem.positions(spec)?;
+        Ok(Product { name: spec.name.clone(), matmul, algorithm, arguments: spec.arguments().len(), position, text })
+    }
+}
+
+impl Executable for Product {
+    /// Returns before the products are done, whatever the deadline.
+    unsafe fn run(&self, arguments: &[*mut u8], _: &RunContext) -> Result<Completion, KernelError> {
+        if arguments.len() != self.arguments {
+            return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
+        }
+        // SAFETY: as promised by the caller.
+        unsafe { self.matmul.launch(self.position.map(|p| arguments[p] as u64), &self.algorithm)? };
+        Ok(Completion::Done)
+    }
+
+    fn source(&self) -> Option<&str> {
+        Some(&self.text)
+    }
+}

@@ -1,0 +1,331 @@
+//! A GPU as a device: fused scopes as generated kernels, contractions as products of cuBLASLt.
+
+use super::{Compiled, Context, CudaKernel, Module, Nvrtc};
+use crate::contraction::cublaslt::{Algorithm, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Matmul, Offer, Product};
+use crate::contraction::{Call, Loop, Problem, Types};
+use crate::device::{Device, Memory, Recording, Work};
+use crate::emit::cuda::Source;
+use crate::error::{Blame, KernelError};
+use crate::kernel::{Executable, KernelSpec, Space};
+use crate::maps::{self, CudaSpace};
+use rayon::prelude::*;
+use sdfg::config::KernelConfig;
+use sdfg::{Class, Container, Layout, Unit};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// Bytes that products may use besides their operands: what NVIDIA's manual recommends for Hopper.
+const WORKSPACE: usize = 32 << 20;
+/// One sample of a kernel takes about so many milliseconds, so that the events around it cost little beside it, and at most so many
+/// runs.
+const SAMPLE_MS: f64 = 0.2;
+const REPEATS: usize = 32;
+/// Idle processors clock down; so long a kernel runs before it is timed.
+const WARM_UP_MS: f64 = 2.0;
+/// Kernels whose code is made at a time: a text takes the compiler about half a second, and the GPU less than a millisecond.
+const PREPARED: usize = 24;
+/// Bytes of the arrays whose copy is timed, and how often.
+const COPIED: usize = 1 << 30;
+const COPIES: usize = 10;
+
+/// One GPU with what makes code for it.
+pub struct CudaDevice {
+    context: Arc<Context>,
+    nvrtc: Nvrtc,
+    products: Arc<Products>,
+    /// Loaded code by its text.
+    modules: Mutex<BTreeMap<[u8; 32], Arc<Module>>>,
+    /// Folder of compiled code.
+    cache: PathBuf,
+}
+
+/// The library, and the algorithms that it has offered.
+struct Products {
+    library: Arc<CublasLt>,
+    offered: Mutex<BTreeMap<Key, Arc<Vec<Algorithm>>>>,
+}
+
+/// A product by its description and types.
+type Key = (String, [u8; 32]);
+
+fn key(description: &Description, types: Types) -> Key {
+    (types.to_string(), description.digest())
+}
+
+impl Offer for Products {
+    fn known(&self, description: &Description, types: Types) -> Option<usize> {
+        let offered = self.offered.lock().unwrap_or_else(|e| e.into_inner());
+        offered.get(&key(description, types)).map(|algorithms| algorithms.len())
+    }
+}
+
+impl Products {
+    /// Algorithms of a product, the library's own choice first; asked for once.
+    fn algorithms(&self, matmul: &Matmul, key: Key) -> Result<Arc<Vec<Algorithm>>, KernelError> {
+        let known = self.offered.lock().unwrap_or_else(|e| e.into_inner()).get(&key).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        // A product that the library refuses has none: it is not asked again.
+        let found = match matmul.algorithms() {
+            Err(error) if error.blame() == Blame::Configuration => vec![],
+            found => found?,
+        };
+        let found = Arc::new(found);
+        self.offered.lock().unwrap_or_else(|e| e.into_inner()).insert(key, found.clone());
+        Ok(found)
+    }
+
+    /// A contraction's problem and choice with everything that the library says about it.
+    fn product(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<(Problem, Choice, Description), KernelError> {
+        let problem = Problem::of(spec)?;
+        let choice = Choice::of(&problem, config)?;
+        let description = choice.description(&problem, problem.layouts_of(config).each_ref())?;
+        Ok((problem, choice, description))
+    }
+}
+
+impl CudaDevice {
+    /// GPU `number` of this machine; compiled code is kept in `cache`.
+    ///
+    /// # Errors
+    /// A library that is missing, a driver that is too old for the compiler, no such GPU.
+    pub fn new(number: usize, cache: PathBuf) -> Result<Self, KernelError> {
+        let nvrtc = Nvrtc::find()?;
+        super::Library::CublasLt.load()?;
+        let driver = super::Driver::find()?;
+        // Code of a newer major version than the driver's is not loaded.
+        super::driver::new_enough(driver.version, (nvrtc.version.0, 0))?;
+        let context = Context::new(number)?;
+        let library = Arc::new(CublasLt::new(&context, WORKSPACE)?);
+        let products = Arc::new(Products { library, offered: Mutex::default() });
+        Ok(CudaDevice { context, nvrtc, products, modules: Mutex::default(), cache })
+    }
+
+    /// Where the code of a text for this GPU is kept.
+    fn file(&self, text: &str) -> PathBuf {
+        self.cache.join(format!("{}.cubin", self.nvrtc.key(text, self.context.gpu.capability)))
+    }
+
+    /// Code of a text for this GPU: from the cache, or compiled.
+    fn compiled(&self, name: &str, text: &str) -> Result<Compiled, KernelError> {
+        let capability = self.context.gpu.capability;
+        let file = self.file(text);
+        if let Ok(code) = std::fs::read(&file) {
+            return Ok(Compiled { code, resources: vec![] });
+        }
+        let compiled = self.nvrtc.compile(name, text, capability)?;
+        let fault = |source| KernelError::Cache { path: file.clone(), source };
+        std::fs::create_dir_all(&self.cache).map_err(fault)?;
+        // Written aside and renamed, so that no other process sees half a file.
+        let aside = file.with_extension(format!("{}-{:?}", std::process::id(), std::thread::current().id()));
+        std::fs::write(&aside, &compiled.code).and_then(|()| std::fs::rename(&aside, &file)).map_err(fault)?;
+        Ok(compiled)
+    }
+
+    fn kernel(&self, name: &str, source: Source, arguments: usize) -> Result<CudaKernel, KernelError> {
+        let hash = *blake3::hash(source.text.as_bytes()).as_bytes();
+        let known = self.modules.lock().unwrap_or_else(|e| e.into_inner()).get(&hash).cloned();
+        let module = match known {
+            Some(module) => module,
+            None => {
+                let module = Arc::new(Module::new(&self.context, &self.compiled(name, &source.text)?, source.finish.is_some())?);
+                self.modules.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, module.clone());
+                module
+            }
+        };
+        CudaKernel::of(name, source, arguments, module)
+    }
+}
+
+/// What the library makes of one product.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Ceiling {
+    pub types: String,
+    /// m, n, k.
+    pub sizes: [usize; 3],
+    /// TFLOP/s of the algorithm that the library chooses itself, and of the fastest.
+    pub first: f64,
+    pub best: f64,
+    pub algorithms: usize,
+}
+
+/// Runs of each algorithm, of which the fastest counts.
+const ROUNDS: usize = 5;
+
+impl CudaDevice {
+    /// What the library reaches for a product of matrices in columns, the first of them transposed, of numbers like those that are
+    /// multiplied in earnest: the power that a product takes depends on them.
+    ///
+    /// # Errors
+    /// Not enough memory; a device that failed.
+    pub fn ceiling(&self, types: Types, sizes: [usize; 3]) -> Result<Ceiling, KernelError> {
+        let [m, n, k] = sizes;
+        let walk = |extent, a, b, c| Loop { extent, strides: [a, b, c] };
+        let call = Call { m: walk(m, k, 0, 1), n: walk(n, 0, k, m), k: walk(k, 1, 1, 0), batch: vec![], depth: vec![] };
+        let description = Description::new(&call, [0; 3], 1.0, Form::Columns, Batching::Strided);
+        let description = description.map_err(|e| KernelError::Cuda { what: e.to_string() })?;
+        let matmul = self.products.library.matmul(&description, types, false)?;
+        let mut memory = Vec::new();
+        for (which, (elements, width)) in [m * k, k * n, m * n].iter().zip(types.widths()).enumerate() {
+            let mut each = self.memory(elements * width)?;
+            let values = sdfg::random::tensor(1, &which.to_string(), 1 << 16).into_iter();
+            let pattern: Vec<u8> = match width {
+                2 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
+                8 => values.flat_map(f64::to_le_bytes).collect(),
+                _ => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
+            };
+            each.fill(&pattern)?;
+            memory.push(each);
+        }
+        let addresses: Vec<u64> = memory.iter_mut().map(|m| m.address() as u64).collect();
+        let mut rates = Vec::new();
+        for algorithm in self.products.algorithms(&matmul, key(&description, types))?.iter() {
+            let mut least = f64::INFINITY;
+            for _ in 0..ROUNDS {
+                // SAFETY: three matrices of these sizes, which live until they have been waited for.
+                let run = || unsafe { matmul.launch([addresses[0], addresses[1], addresses[2]], algorithm) };
+                least = least.min(self.context.milliseconds(run)?);
+            }
+            rates.push(description.flop() / least / 1e9);
+        }
+        let (first, best) = (rates.first().copied().unwrap_or(0.0), rates.iter().copied().fold(0.0, f64::max));
+        Ok(Ceiling { types: types.to_string(), sizes, first, best, algorithms: rates.len() })
+    }
+}
+
+struct Graph(super::Graph);
+
+impl Recording for Graph {
+    fn run(&self) -> Result<(), KernelError> {
+        self.0.launch()
+    }
+}
+
+impl Device for CudaDevice {
+    fn name(&self) -> Option<String> {
+        Some(self.context.gpu.name.clone())
+    }
+
+    fn toolchain(&self) -> String {
+        let (major, minor) = self.nvrtc.version;
+        format!("NVRTC {major}.{minor}, cuBLASLt {}", self.products.library.version())
+    }
+
+    fn clock(&self) -> &'static str {
+        "events of the GPU's stream around recorded graphs; warm second-level cache"
+    }
+
+    fn extension(&self) -> &'static str {
+        "cu"
+    }
+
+    fn composes(&self) -> bool {
+        false
+    }
+
+    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
+        match &spec.unit {
+            Unit::Operation(o) if o.class() == Class::Contraction => Ok(Box::new(CublasLtSpace::new(spec, self.products.clone())?)),
+            _ => Ok(Box::new(CudaSpace::new(spec)?)),
+        }
+    }
+
+    fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
+        match &spec.unit {
+            Unit::Operation(o) if o.class() == Class::Contraction => {
+                let (problem, choice, description) = self.products.product(spec, config)?;
+                let matmul = self.products.library.matmul(&description, problem.types, false)?;
+                let offered = self.products.algorithms(&matmul, key(&description, problem.types))?;
+                Ok(Arc::new(Product::new(spec, &problem, &choice, matmul, &offered)?))
+            }
+            _ => Ok(Arc::new(self.kernel(&spec.name, maps::cuda_source(spec, config)?, spec.arguments().len())?)),
+        }
+    }
+
+    fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
+        let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
+        let (spec, source) = maps::cuda_relayout(&container.name, container.dtype, &dims, from, to)?;
+        Ok(Arc::new(self.kernel(&spec.name, source, spec.arguments().len())?))
+    }
+
+    /// At other sizes the library offers other algorithms: one of those.
+    fn scaled(&self, config: &KernelConfig, _: &KernelSpec, to: &KernelSpec) -> KernelConfig {
+        let number = config.knobs.get("algorithm").and_then(|text| text.parse::<usize>().ok());
+        let Some(number) = number else { return config.clone() };
+        let offered = self.products.product(to, config).and_then(|(problem, _, description)| {
+            let matmul = self.products.library.matmul(&description, problem.types, false)?;
+            self.products.algorithms(&matmul, key(&description, problem.types))
+        });
+        // What is wrong with the configuration is said when it is compiled.
+        let Ok(offered) = offered else { return config.clone() };
+        KernelConfig { knobs: config.knobs.clone().with("algorithm", number % offered.len().max(1)), ..config.clone() }
+    }
+
+    fn prepares(&self) -> usize {
+        PREPARED
+    }
+
+    fn prepared(&self, spec: &KernelSpec, config: &KernelConfig) -> bool {
+        if !matches!(spec.unit, Unit::Scope(_)) {
+            return true;
+        }
+        // What cannot be generated is refused soon enough.
+        maps::cuda_source(spec, config).map_or(true, |source| self.file(&source.text).exists())
+    }
+
+    fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
+        let scopes = kernels.par_iter().filter(|(spec, _)| matches!(spec.unit, Unit::Scope(_)));
+        let texts = scopes.filter_map(|(spec, config)| Some((maps::cuda_source(spec, config).ok()?.text, spec.name.as_str())));
+        let texts: BTreeMap<String, &str> = texts.collect::<Vec<_>>().into_iter().collect();
+        texts.into_par_iter().for_each(|(text, name)| {
+            if until.is_none_or(|until| Instant::now() < until) {
+                // Whoever compiles the kernel again is told what is wrong with it.
+                drop(self.compiled(name, &text));
+            }
+        });
+    }
+
+    fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {
+        let mut memory = self.context.memory(bytes)?;
+        memory.zero()?;
+        Ok(Memory::Gpu(memory))
+    }
+
+    fn spare(&self) -> u64 {
+        self.context.free().unwrap_or(0) as u64 / 2
+    }
+
+    fn time(&self, work: Work) -> Result<f64, KernelError> {
+        self.context.milliseconds(work)
+    }
+
+    fn record(&self, work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
+        Ok(Some(Box::new(Graph(self.context.capture(work)?))))
+    }
+
+    fn records(&self) -> bool {
+        true
+    }
+
+    fn repeats(&self, ms: f64) -> usize {
+        ((SAMPLE_MS / ms.max(1e-4)).ceil() as usize).clamp(1, REPEATS)
+    }
+
+    fn warm_up_ms(&self) -> f64 {
+        WARM_UP_MS
+    }
+
+    fn copy_bandwidth(&self) -> Result<Option<f64>, KernelError> {
+        let (mut from, mut to) = (self.context.memory(COPIED)?, self.context.memory(COPIED)?);
+        from.zero()?;
+        to.copy(&from)?;
+        let mut least = f64::INFINITY;
+        for _ in 0..COPIES {
+            least = least.min(self.context.milliseconds(|| to.copy(&from))?);
+        }
+        Ok(Some(2.0 * COPIED as f64 / least / 1e6))
+    }
+}

@@ -1,0 +1,84 @@
+//! Memory of a device, and the way between it and host arrays.
+
+use super::cuda;
+use crate::buffer::Buffer;
+use crate::error::KernelError;
+use ndarray::ArrayD;
+use sdfg::{Container, Layout};
+
+/// Bytes where kernels can reach them.
+#[derive(Debug)]
+pub enum Memory {
+    /// Of this machine.
+    Host(Buffer),
+    Gpu(cuda::Memory),
+}
+
+impl Memory {
+    /// What kernels take: an address of the device that the memory belongs to.
+    pub fn address(&mut self) -> *mut u8 {
+        match self {
+            Memory::Host(buffer) => buffer.as_mut_ptr(),
+            Memory::Gpu(memory) => memory.address() as *mut u8,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Memory::Host(buffer) => buffer.len(),
+            Memory::Gpu(memory) => memory.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes a pattern again and again.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn fill(&mut self, pattern: &[u8]) -> Result<(), KernelError> {
+        let repeat =
+            |bytes: &mut [u8]| bytes.chunks_mut(pattern.len().max(1)).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()]));
+        match self {
+            Memory::Host(buffer) => repeat(buffer.as_mut_slice()),
+            Memory::Gpu(memory) => {
+                let mut bytes = vec![0; memory.len()];
+                repeat(&mut bytes);
+                memory.write(&bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an array (axes in the container's order of dims) in the container's element type and the given layout.
+    ///
+    /// # Errors
+    /// An array of another size; a layout of other dims or blocked; a device that failed.
+    pub fn pack(&mut self, container: &Container, layout: &Layout, array: &ArrayD<f64>) -> Result<(), KernelError> {
+        match self {
+            Memory::Host(buffer) => buffer.pack(container, layout, array),
+            Memory::Gpu(memory) => {
+                let mut buffer = Buffer::new(memory.len())?;
+                buffer.pack(container, layout, array)?;
+                memory.write(buffer.as_slice())
+            }
+        }
+    }
+
+    /// The array of this shape (axes in the container's order of dims) that the memory holds.
+    ///
+    /// # Errors
+    /// A shape of another size; a layout of other dims or blocked; a device that failed.
+    pub fn unpack(&self, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
+        match self {
+            Memory::Host(buffer) => buffer.unpack(container, layout, shape),
+            Memory::Gpu(memory) => {
+                let mut buffer = Buffer::new(memory.len())?;
+                memory.read(buffer.as_mut_slice())?;
+                buffer.unpack(container, layout, shape)
+            }
+        }
+    }
+}

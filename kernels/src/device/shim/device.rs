@@ -1,0 +1,120 @@
+//! The shim as a device: what a GPU would be given, carried out on this machine, so that everything around it can be tested
+//! without one. Its times are times of the shim.
+
+use super::{Shim, ShimKernel, ShimRun};
+use crate::buffer::Buffer;
+use crate::contraction::cublaslt::{CublasLtSpace, Everything, Reference};
+use crate::device::{Device, Memory, Work};
+use crate::emit::cuda::Source;
+use crate::error::KernelError;
+use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
+use crate::maps::{self, CudaSpace};
+use sdfg::config::KernelConfig;
+use sdfg::{Class, Container, Layout, Unit};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Generated CUDA run thread by thread, and cuBLASLt's descriptions carried out by plain loops.
+pub struct ShimDevice {
+    shim: Shim,
+}
+
+impl ShimDevice {
+    /// Compiled code is kept in `cache`.
+    pub fn new(cache: PathBuf) -> Self {
+        ShimDevice { shim: Shim::new(cache) }
+    }
+
+    fn kernel(&self, spec: &KernelSpec, source: Source) -> Result<Scope, KernelError> {
+        let kernel = self.shim.compile(vec![source])?.pop();
+        let kernel = kernel.ok_or_else(|| KernelError::Shim { kernel: spec.name.clone(), what: "nothing was compiled".into() })?;
+        let arguments = spec.arguments();
+        let bytes = arguments.iter().map(|a| Ok(a.dtype.bytes(spec.shape(&a.data)?.iter().product::<usize>() as u64) as usize));
+        let bytes = bytes.collect::<Result<Vec<_>, KernelError>>()?;
+        Ok(Scope { name: spec.name.clone(), kernel, arguments, bytes })
+    }
+}
+
+/// A fused scope under one configuration.
+struct Scope {
+    name: String,
+    kernel: ShimKernel,
+    arguments: Vec<Argument>,
+    bytes: Vec<usize>,
+}
+
+impl Executable for Scope {
+    unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError> {
+        if arguments.len() != self.arguments.len() {
+            return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments.len(), given: arguments.len() });
+        }
+        let memory: Vec<(*mut u8, usize)> = arguments.iter().copied().zip(self.bytes.iter().copied()).collect();
+        let run = ShimRun { seed: context.seed, step: context.step, dropout: context.dropout, order: 0 };
+        // SAFETY: whole containers, as promised by the caller.
+        let unwritten = unsafe { self.kernel.run_at(&self.name, &self.arguments, &memory, &run)? };
+        match unwritten.first() {
+            None => Ok(Completion::Done),
+            Some(found) => Err(KernelError::Shim {
+                kernel: self.name.clone(),
+                what: format!("{} elements of `{}` were not written, the first is {}", found.elements, found.data, found.first),
+            }),
+        }
+    }
+
+    fn source(&self) -> Option<&str> {
+        Some(&self.kernel.source().text)
+    }
+}
+
+impl Device for ShimDevice {
+    fn name(&self) -> Option<String> {
+        Some("CUDA on the CPU, thread by thread: for tests".into())
+    }
+
+    fn toolchain(&self) -> String {
+        format!("shim, {}", self.shim.command)
+    }
+
+    fn clock(&self) -> &'static str {
+        "wall, monotonic; times of a simulation"
+    }
+
+    fn extension(&self) -> &'static str {
+        "cu"
+    }
+
+    fn composes(&self) -> bool {
+        false
+    }
+
+    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
+        match &spec.unit {
+            Unit::Operation(o) if o.class() == Class::Contraction => Ok(Box::new(CublasLtSpace::new(spec, Arc::new(Everything))?)),
+            _ => Ok(Box::new(CudaSpace::new(spec)?)),
+        }
+    }
+
+    fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
+        match &spec.unit {
+            Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(Reference::new(spec, config)?)),
+            _ => Ok(Arc::new(self.kernel(spec, maps::cuda_source(spec, config)?)?)),
+        }
+    }
+
+    fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
+        let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
+        let (spec, source) = maps::cuda_relayout(&container.name, container.dtype, &dims, from, to)?;
+        Ok(Arc::new(self.kernel(&spec, source)?))
+    }
+
+    fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {
+        Buffer::new(bytes).map(Memory::Host)
+    }
+
+    fn time(&self, work: Work) -> Result<f64, KernelError> {
+        let start = Instant::now();
+        work()?;
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    }
+}
