@@ -38,9 +38,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             seen.push(identity);
             let config = kernel.config(n);
-            if let Ok(Timing::Samples(mut samples)) = bench.time(kernel.name(), &config, Duration::from_secs(10)) {
-                samples.sort_by(f64::total_cmp);
-                found.push((samples[samples.len() / 2], config.knobs.to_string()));
+            match bench.time(kernel.name(), &config, Duration::from_secs(10)) {
+                Ok(Timing::Samples(mut samples)) => {
+                    samples.sort_by(f64::total_cmp);
+                    found.push((samples[samples.len() / 2], config.knobs.to_string()));
+                }
+                Ok(Timing::ExceededAfter(ms)) => println!("{:<16} more than {ms:.0} ms  {}", kernel.name(), config.knobs),
+                Err(fault) => println!("{:<16} {fault}  {}", kernel.name(), config.knobs),
             }
         }
         found.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -56,8 +56,8 @@ impl TileSpace {
     /// # Errors
     /// Scopes without a matrix product, or that cannot be generated.
     pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
-        // What can be lowered at all can be lowered as it stands.
-        super::lower(spec, &KernelConfig::default())?;
+        // What can be lowered at all can be lowered point by point, however large a point is.
+        super::lower(spec, &KernelConfig { knobs: Knobs::default().with("tile", ""), ..KernelConfig::default() })?;
         let Flattened { outer, statements, tensors: seen, .. } = statements(spec, true)?;
         let mut tensors = Vec::new();
         let mut written = Vec::new();
