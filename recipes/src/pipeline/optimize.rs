@@ -1,10 +1,12 @@
 //! The whole way: programs, sweep, choice, verification, timing, plan.
 
 use super::execute::{Execution, PeakMemory};
+use super::mixed::{Mixed, Mixing, mixed};
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, Variant, shrunken};
-use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
+use super::sweep::{Extent, METHODS, Sweeping, Swept, sweep_program};
 use super::{PipelineError, accuracy, tensors};
+use crate::load::Recipe;
 use bench::protocol::{Contender, Protocol, Timing};
 use kernels::device::cpu::Pool;
 use kernels::{KernelSpec, Toolchain};
@@ -24,29 +26,53 @@ pub const UNFUSED: &str = "unfused";
 pub struct Sweeps {
     pub variants: Vec<Swept>,
     pub unfused: Swept,
+    /// Which compositions pay.
+    pub mixing: Mixing,
+    /// Programs that were swept only to weigh a composition.
+    pub trials: Vec<Swept>,
     pub finish: Finish,
 }
 
-/// Sweeps all programs. Later ones find the kernels that they share with earlier ones in the store.
-pub fn sweep_all(programs: &Programs, budget: Option<Duration>, with: &mut Sweeping) -> Result<Sweeps, PipelineError> {
+/// Share of the budget for finding out which compositions pay.
+const MIXING: f64 = 0.15;
+
+/// Sweeps all programs, the mixed one among them, which is added to the programs. Later ones find the kernels that they
+/// share with earlier ones in the store.
+pub fn sweep_all(
+    (recipe, verify_each): (&Recipe, bool),
+    programs: &mut Programs,
+    budget: Option<Duration>,
+    with: &mut Sweeping,
+) -> Result<Sweeps, PipelineError> {
     // Composed programs win most often, and have kernels of their own; stacked ones share most with the separate one.
     let kind = |variant: &Variant, n: usize| match () {
-        () if !variant.compositions.is_empty() => 0.45,
+        () if !variant.compositions.is_empty() => 0.35,
         () if n == 0 => 0.2,
-        () => 0.15,
+        () => 0.1,
     };
     let kinds: Vec<f64> = programs.variants.iter().enumerate().map(|(n, v)| kind(v, n)).collect();
     let mut variants = Vec::new();
     let mut finish = Finish::Exhausted;
     for (variant, share) in programs.variants.iter().zip(&kinds) {
         let alike = kinds.iter().filter(|k| *k == share).count() as f64;
-        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share / alike)), with)?;
+        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share / alike)), Extent::Whole, with)?;
         finish = worse(finish, swept.report.finish);
         variants.push(swept);
     }
-    let unfused = sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), with)?;
+    // A part of the space says nothing on which compositions pay.
+    let whole = with.shard.of == 1 && finish != Finish::Interrupted;
+    let share = budget.map(|b| b.mul_f64(MIXING));
+    let mixed = if whole { mixed((recipe, verify_each), programs, &variants, share, with)? } else { Mixed::default() };
+    for swept in mixed.trials.iter().chain(mixed.program.iter().map(|(_, swept)| swept)) {
+        finish = worse(finish, swept.report.finish);
+    }
+    if let Some((variant, swept)) = mixed.program {
+        programs.variants.push(variant);
+        variants.push(swept);
+    }
+    let unfused = sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), Extent::Whole, with)?;
     finish = worse(finish, unfused.report.finish);
-    Ok(Sweeps { variants, unfused, finish })
+    Ok(Sweeps { variants, unfused, mixing: mixed.mixing, trials: mixed.trials, finish })
 }
 
 fn worse(a: Finish, b: Finish) -> Finish {
@@ -318,11 +344,12 @@ pub fn plan(
     (overrides, dtype): (BTreeMap<String, i64>, Option<Dtype>),
     chosen: Candidate,
     baselines: Vec<Candidate>,
+    mixing: Option<Mixing>,
     threads: usize,
     command: String,
 ) -> Plan {
     let device = bench::machine::Machine::here().line();
-    Plan { format: FORMAT, recipe: recipe.to_string(), overrides, dtype, device, threads, command, chosen, baselines }
+    Plan { format: FORMAT, recipe: recipe.to_string(), overrides, dtype, device, threads, command, mixing, chosen, baselines }
 }
 
 #[cfg(test)]
