@@ -271,6 +271,15 @@ fn sample() -> Report {
         bytes: Bytes(4 * elements(millions)),
         reason: reason.into(),
     };
+    let composition = |subject: &str, change: &str, with, instead: &[f64], changed| CompositionRow {
+        subject: subject.into(),
+        holds: vec!["epilogue".into()],
+        change: change.into(),
+        with: vec![CompositionPart { kernel: subject.into(), time: measured(with) }],
+        instead: instead.iter().map(|ms| CompositionPart { kernel: format!("{subject}.part"), time: measured(*ms) }).collect(),
+        changed,
+        note: String::new(),
+    };
     let variant = |variant: &str, forward, backward, chosen| AlgebraicVariant {
         site: "Q, K, V projections".into(),
         variant: variant.into(),
@@ -311,6 +320,10 @@ fn sample() -> Report {
             variant("separate", 28.1, 55.7, false),
             variant("Q with K", 27.0, 54.1, false),
             variant("all three", 26.0, 52.0, true),
+        ],
+        compositions: vec![
+            composition("norm1", "norm1 apart", 4.1, &[3.2, 1.4], false),
+            composition("ff1", "ff1 apart", 9.0, &[7.9, 0.8], true),
         ],
         sweeps: sweeps(),
         config_graph: config_graph(),

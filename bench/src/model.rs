@@ -38,6 +38,9 @@ pub struct Report {
     /// Table II.
     #[serde(default)]
     pub algebraic: Vec<AlgebraicVariant>,
+    /// Each way to undo a composition, weighed.
+    #[serde(default)]
+    pub compositions: Vec<CompositionRow>,
     #[serde(default)]
     pub sweeps: Vec<KernelSweep>,
     #[serde(default)]
@@ -206,6 +209,46 @@ pub struct AlgebraicVariant {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backward: Option<Time>,
     pub chosen: bool,
+}
+
+/// A composed kernel, weighed against what runs in its place where it is not composed, or not as far.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CompositionRow {
+    /// The kernel, or the weights that could be stacked.
+    pub subject: String,
+    /// `epilogue`, `rows`, `prologue`, `chain`.
+    pub holds: Vec<String>,
+    /// What would be otherwise, e.g. `norm1 without rows`.
+    pub change: String,
+    /// Kernels that run only as it is, and those that run only after the change.
+    pub with: Vec<CompositionPart>,
+    pub instead: Vec<CompositionPart>,
+    /// Whether the change was made in the mixed program.
+    pub changed: bool,
+    /// What the change cannot bring, and why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+/// A kernel that one of two programs runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CompositionPart {
+    pub kernel: String,
+    /// The best that was measured; `None` if the budget did not reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+}
+
+impl CompositionRow {
+    /// Milliseconds as it is; `None` where a kernel has no time.
+    pub fn with_ms(&self) -> Option<f64> {
+        self.with.iter().map(|p| p.time.map(|t| t.value().0)).sum()
+    }
+
+    /// Milliseconds after the change.
+    pub fn instead_ms(&self) -> Option<f64> {
+        self.instead.iter().map(|p| p.time.map(|t| t.value().0)).sum()
+    }
 }
 
 /// Every measured configuration of one kernel (Figs. 4 and 5).

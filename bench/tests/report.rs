@@ -66,6 +66,15 @@ fn full(name: &str) -> Report {
         kernels: vec![row],
         classes: vec![ClassShare { class: Class::Normalization, flop: Flop(1), unfused: Some(ms(1.0)), ours: None }],
         algebraic: vec![AlgebraicVariant { site: text(), variant: text(), forward: Some(ms(1.0)), backward: None, chosen: true }],
+        compositions: vec![CompositionRow {
+            subject: text(),
+            holds: vec![text()],
+            change: text(),
+            with: vec![CompositionPart { kernel: text(), time: Some(ms(1.0)) }],
+            instead: vec![CompositionPart { kernel: text(), time: Some(ms(2.0)) }, CompositionPart { kernel: text(), time: None }],
+            changed: false,
+            note: text(),
+        }],
         sweeps: vec![KernelSweep {
             kernel: text(),
             class: Class::Normalization,

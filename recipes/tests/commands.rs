@@ -152,6 +152,69 @@ fn selection_can_be_checked(folder: &Path) {
     refused(&["solve", &fewer], "does not describe it");
 }
 
+/// One composed kernel is made slow in the records: it is undone, the others stay, and the program of that competes.
+#[test]
+fn a_composition_that_does_not_pay_is_undone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().display().to_string();
+    let common = [RECIPE, "--budget", "1s", "--out", &out, "--json", "--set", "b=16", "--set", "i=32", "--set", "u=64"];
+    text(&memlet(&[&["sweep"], &common[..]].concat()));
+    let records = path(folder.path(), "records.jsonl");
+    let lines = std::fs::read_to_string(&records).expect("records");
+    let parsed: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let keys = |variant: &str| -> Vec<(String, String)> {
+        let session = parsed.iter().find(|l| l["variant"]["name"] == variant).expect("a session");
+        let kernels = session["program"]["kernels"].as_array().expect("kernels").iter();
+        kernels.map(|k| (k["name"].as_str().expect("a name").into(), k["key"].as_str().expect("a key").into())).collect()
+    };
+    let separate = keys("separate");
+    let own: Vec<(String, String)> = keys("composed").into_iter().filter(|k| !separate.iter().any(|s| s.1 == k.1)).collect();
+    assert!(own.len() > 1, "the recipe has several compositions: {own:?}");
+    let (slow, key) = &own[0];
+    let changed: Vec<String> = parsed
+        .into_iter()
+        .map(|mut line| {
+            if line["key"] == key.as_str()
+                && let Some(samples) = line["samples"].as_array_mut()
+            {
+                samples.iter_mut().for_each(|s| *s = (s.as_f64().expect("a time") * 1e4).into());
+            }
+            line.to_string()
+        })
+        .collect();
+    std::fs::write(&records, changed.join("\n") + "\n").expect("written");
+
+    let mut optimize = [&["optimize"], &common[..]].concat();
+    optimize.extend(["--timing", "1s"]);
+    let found = json(&memlet(&optimize));
+    for part in ["choices", "coverage"] {
+        assert!(found[part].as_array().expect("rows").iter().any(|c| c["program"] == "mixed"), "{part}: {found:#}");
+    }
+    for part in ["verified", "timed"] {
+        let mixed = |c: &Value| c["plan"].as_str().is_some_and(|p| p.starts_with("mixed"));
+        assert!(found[part].as_array().expect("rows").iter().any(mixed), "{part}: {found:#}");
+    }
+    let values = json(&memlet(&["report", &out, "--json"]));
+    let rows = values["compositions"].as_array().expect("rows");
+    let undone = rows.iter().find(|r| r["subject"] == slow.as_str() && r["changed"] == true).expect("the slow kernel is undone");
+    let total = |parts: &Value| -> f64 {
+        parts.as_array().expect("kernels").iter().map(|p| p["time"]["measured"].as_f64().unwrap_or(f64::NAN)).sum()
+    };
+    assert!(total(&undone["with"]) > total(&undone["instead"]), "{undone:#}");
+    for row in rows {
+        let names = |parts: &Value| parts.as_array().expect("kernels").iter().map(|p| p["kernel"].clone()).collect::<Vec<_>>();
+        assert!(names(&row["with"]) != names(&row["instead"]) || row["note"].is_string() || !names(&row["with"]).is_empty());
+    }
+    let page = std::fs::read_to_string(folder.path().join("report.html")).expect("a page");
+    assert!(page.contains("Compositions: measured") && page.contains(undone["change"].as_str().expect("a phrase")));
+    // The decision stands as long as nothing new is measured.
+    let again = json(&memlet(&optimize));
+    assert_eq!((&again["winner"], again["timed"].as_array().map(Vec::len)), (&found["winner"], Some(0)));
+    let plan = path(folder.path(), "plan.json");
+    let kernel = values["kernels"][0]["name"].as_str().expect("a name");
+    assert_eq!(json(&memlet(&["explain", &plan, kernel, "--json"]))["choice"]["name"], kernel);
+}
+
 #[test]
 fn devices_names_what_is_missing() {
     let devices = json(&memlet(&["devices", "--json"]));

@@ -8,6 +8,7 @@ use sdfg::interpret::{Run, interpret};
 use sdfg::movement::movement;
 use sdfg::{Sdfg, Storage, Unit};
 use std::path::Path;
+use transforms::{Accept, Kind};
 
 fn shipped(name: &str) -> Recipe {
     load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(name), &[]).expect("a shipped recipe loads")
@@ -22,7 +23,7 @@ fn checked(recipe: &Recipe) -> Variant {
     checked_with(recipe, &[], &|_| true)
 }
 
-fn checked_with(recipe: &Recipe, weights: &[String], accept: recipes::pipeline::programs::Accept) -> Variant {
+fn checked_with(recipe: &Recipe, weights: &[String], accept: Accept) -> Variant {
     let (operators, _) = operators(recipe).expect("operators");
     let variant = composed(recipe, weights, accept, false).expect("a composed program");
     for step in &variant.steps {
@@ -57,17 +58,24 @@ fn stored(program: &Sdfg, dims: &[&str]) -> Vec<String> {
     program.containers.values().filter(large).map(|c| c.name.clone()).filter(|n| touched(n)).collect()
 }
 
+/// Names of the composed kernels.
+fn kernels(variant: &Variant) -> Vec<&str> {
+    variant.compositions.iter().map(|c| c.name.as_str()).collect()
+}
+
 #[test]
 fn an_encoder_layer_moves_sixty_percent_less_than_its_operators() {
     let recipe = shipped("bert-large-encoder.yaml");
     let variant = checked(&recipe);
     assert_eq!(stored(&variant.program, &["j", "k"]), Vec::<String>::new());
     assert_eq!(
-        variant.compositions,
+        kernels(&variant),
         ["qq", "kk", "vv", "gamma", "norm1", "ff1", "y", "d_b1", "d_bo", "d_bq", "d_x"],
         "{:#?}",
         variant.steps.iter().map(|s| &s.summary).collect::<Vec<_>>()
     );
+    // Where the rectifier is open is told by what its dropout made, which the gradient of a weight reads anyway.
+    assert!(!stored(&variant.program, &["u", "b", "j"]).contains(&"ff1.dot".to_string()));
     // Table III's operators, masks stored in neither.
     assert!(bytes(&variant.program) as f64 <= 0.4 * 4_395_941_888.0, "{}", bytes(&variant.program));
 }
@@ -84,7 +92,7 @@ fn attention_of_every_shape_stays_on_chip() {
 fn stacked_projections_compose_as_well() {
     let recipe = shipped("mha.yaml");
     let variant = checked_with(&recipe, &["wq".into(), "wk".into(), "wv".into()], &|_| true);
-    assert_eq!(variant.compositions.first().map(String::as_str), Some("qq"), "one kernel makes queries, keys and values");
+    assert_eq!(kernels(&variant).first(), Some(&"qq"), "one kernel makes queries, keys and values");
     // Backward would write three slices of one container.
     let reasons: Vec<String> = variant.refusals.iter().map(|r| r.to_string()).collect();
     assert!(reasons.iter().any(|r| r.contains("several computations write parts of `d_qq.stack3`")), "{reasons:#?}");
@@ -94,14 +102,27 @@ fn stacked_projections_compose_as_well() {
 fn what_is_not_wanted_stays_apart() {
     let recipe = shipped("mha.yaml");
     let variant = checked_with(&recipe, &[], &|cluster| cluster.name != "qq");
-    assert!(!variant.compositions.contains(&"qq".to_string()));
+    assert!(!kernels(&variant).contains(&"qq"));
     assert!(variant.refusals.iter().any(|r| r.reason.to_string() == "the composed kernel `qq` is not wanted"));
     // Attention forward without attention backward: what backward reads is saved then, not computed twice and stored.
     let forward = checked_with(&recipe, &[], &|cluster| cluster.site.state == sdfg::StateId(0));
-    assert_eq!(forward.compositions, ["qq", "kk", "vv", "alpha", "y"]);
+    assert_eq!(kernels(&forward), ["qq", "kk", "vv", "alpha", "y"]);
     assert_eq!(forward.program.units().iter().filter(|(_, _, unit)| unit.name().contains("again")).count(), 0);
     let none = checked_with(&recipe, &[], &|_| false);
     assert!(none.compositions.is_empty());
+}
+
+#[test]
+fn compositions_are_told_by_kind() {
+    let variant = checked(&shipped("bert-large-encoder.yaml"));
+    let kinds = |name: &str| -> Vec<Kind> {
+        let found = variant.compositions.iter().find(|c| c.name == name).expect("a composed kernel");
+        found.kinds.iter().copied().collect()
+    };
+    assert_eq!(kinds("ff1"), [Kind::Epilogue], "bias, activation and dropout");
+    assert_eq!(kinds("norm1"), [Kind::Epilogue, Kind::Rows], "normalization");
+    assert_eq!(kinds("gamma"), Kind::ALL, "attention");
+    assert_eq!(kinds("d_bq"), Kind::ALL, "attention backward");
 }
 
 /// Attention written out by hand under other names: unscaled scores, a softmax of maxima, exponentials and sums, values of

@@ -10,7 +10,7 @@ use layouts::candidates::Shard;
 use layouts::record::Outcome;
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::ledger::Ledger;
-use recipes::pipeline::sweep::{Sweeping, sweep_program};
+use recipes::pipeline::sweep::{Extent, Sweeping, sweep_program};
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Layout};
 use serde_json::Value;
@@ -166,7 +166,7 @@ fn swept(device: &dyn Device, folder: &Path) -> (Option<PipelineError>, Store) {
         ledger: &mut ledger,
         progress: &mut |_, _| (),
     };
-    let outcome = sweep_program("separate", &program, Some(Duration::ZERO), &mut with);
+    let outcome = sweep_program("separate", &program, Some(Duration::ZERO), Extent::Whole, &mut with);
     (outcome.err(), Store::read(&path).expect("records"))
 }
 

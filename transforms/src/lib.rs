@@ -14,10 +14,11 @@ pub mod fusion;
 pub mod iteration_space;
 pub mod patch;
 pub mod recompute;
+mod rectifier;
 pub mod row_statistics;
 pub mod transform;
 
-pub use compose::{Cluster, Composed, Composition, clusters, compose};
+pub use compose::{Accept, Cluster, Composed, Composition, Kind, clusters, compose};
 pub use differentiate::{DifferentiateError, differentiate};
 pub use driver::{DriverError, Options, Outcome, Step, Stop, apply, fixpoint, moved_bytes};
 pub use expand::Expand;

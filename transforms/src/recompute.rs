@@ -14,9 +14,13 @@
 //! 3. Bytes fall: `Σᵢ (bytes of sources that Cᵢ does not read − bytes(T)) − w < 0`, where `w` is bytes(T) if nothing
 //!    else puts T into memory (so that it is never written), else 0.
 //!
+//! Before that, readers that ask only for a sign which a result in memory tells are made to read that result: see
+//! `rectifier`.
+//!
 //! Each reader gets clones of its own, `<T>.again`, so that fusion can merge them into it. The count assumes that it does:
 //! a clone is element-wise and has one reader on its own iteration space. Dropout masks are always recomputed.
 
+use crate::rectifier::told_by_results;
 use sdfg::library::Class;
 use sdfg::{BuildError, Container, Op, Operation, Origin, Pass, Role, Scalar, Sdfg, State, StateId, SymbolError, Unit};
 use serde::Serialize;
@@ -70,13 +74,21 @@ pub fn recompute(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
         }
     }
     let (forward, readers) = lists;
+    let (readers, told) = told_by_results(program, &forward, &readers);
     let mut choice = Choice::new(program, &forward, &readers);
     let mut decisions = Vec::new();
     for output in forward.iter().flat_map(|o| &o.outputs) {
+        if let Some(witness) = told.get(&output.data) {
+            let why = format!("only whether it is positive is asked, and `{witness}`, which is in memory anyway, tells that");
+            decisions.push(Saved { container: output.data.clone(), bytes: choice.bytes(&output.data)?, policy: Policy::Recomputed, why });
+        }
         decisions.extend(choice.decide(&output.data)?);
     }
     decisions.extend(masks(program, &readers)?);
     let chains = choice.chains;
+    if chains.is_empty() && told.is_empty() {
+        return Ok((program.clone(), decisions));
+    }
     Ok((with_clones(program, backward, &readers, &chains)?, decisions))
 }
 
@@ -207,9 +219,6 @@ fn masks(program: &Sdfg, backward: &[Operation]) -> Result<Vec<Saved>, Recompute
 /// The program with its backward state written anew: before each reader, the clones that it reads instead.
 fn with_clones(program: &Sdfg, backward: StateId, readers: &[Operation], chains: &BTreeMap<String, Chain>) -> Result<Sdfg, RecomputeError> {
     let mut result = program.clone();
-    if chains.is_empty() {
-        return Ok(result);
-    }
     if let Some(state) = result.state_mut(backward) {
         *state = State::new(state.name.clone());
     }

@@ -53,8 +53,9 @@ pub enum Reason {
     SeveralWriters { data: String },
     #[error("one kernel would move as many bytes as two")]
     SavesNothing,
-    #[error("the composed kernel `{kernel}` is not wanted")]
-    NotWanted { kernel: String },
+    /// With a reason that the caller may add, from `: ` on.
+    #[error("the composed kernel `{kernel}` is not wanted{why}")]
+    NotWanted { kernel: String, why: String },
     #[error("{0}")]
     Unsupported(String),
 }

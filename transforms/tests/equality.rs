@@ -4,7 +4,7 @@
 use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Role, Sdfg};
-use transforms::{Expand, Fusion, Options, compose, differentiate, fixpoint, moved_bytes, row_statistics};
+use transforms::{Expand, Fusion, Kind, Options, compose, differentiate, fixpoint, moved_bytes, row_statistics};
 
 fn inputs(seed: u64, program: &Sdfg) -> Tensors {
     let given = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
@@ -67,12 +67,17 @@ fn composition_keeps_the_meaning_and_moves_less() {
         assert_equal(seed, "row statistics", &program, &again.program);
         for operators in [&program, &again.program] {
             let expanded = fixpoint(operators, &[&Expand], &Options::default()).expect("expansion").program;
+            // Compositions of one kind or other are not wanted.
+            let unwanted = Kind::ALL[seed as usize % Kind::ALL.len()];
+            let part = compose(&expanded, &|cluster| !cluster.kinds.contains(&unwanted), &Options::default()).expect("composition");
+            assert!(part.kernels.iter().all(|c| !c.kinds.contains(&unwanted)), "seed {seed}");
+            assert_equal(seed, "composition in part", &program, &part.outcome.program);
             let composed = compose(&expanded, &|_| true, &Options::default()).expect("composition");
             assert_eq!(sdfg::validate::validate(&composed.outcome.program), vec![], "seed {seed}");
             assert_equal(seed, "composition", &program, &composed.outcome.program);
             assert!(moved_bytes(&composed.outcome.program) <= moved_bytes(&expanded), "seed {seed}");
             kernels += composed.kernels.len();
-            let fusion = Fusion { apart: composed.kernels, ..Fusion::default() };
+            let fusion = Fusion { apart: composed.kernels.into_iter().map(|c| c.name).collect(), ..Fusion::default() };
             let fused = fixpoint(&composed.outcome.program, &[&fusion], &Options::default()).expect("fusion").program;
             assert_equal(seed, "fusion after composition", &program, &fused);
         }

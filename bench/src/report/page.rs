@@ -154,6 +154,14 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
             vec![("Variants", tables::algebraic(report))],
         ),
         part(
+            "compositions",
+            "Compositions",
+            "Each kernel that holds a contraction with its neighbours, against what runs in its place without it, or with less of it: \
+             sums of the best times of all kernels that only one of both programs runs, each measured alone.",
+            None,
+            vec![("Compositions: measured", tables::compositions(&report.compositions))],
+        ),
+        part(
             "sweeps",
             "Configurations",
             "Every configuration was checked against the oracle before it was timed.",

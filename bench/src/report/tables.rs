@@ -1,6 +1,6 @@
 //! The report's tables, for the page and for the terminal alike.
 
-use crate::model::{Bound, FusionRefusal, OperatorRow, Policy, Report, Time, quotient};
+use crate::model::{Bound, CompositionPart, CompositionRow, FusionRefusal, OperatorRow, Policy, Report, Time, quotient};
 use crate::protocol::Timing;
 use crate::table::{Align, Cell, Table};
 use crate::unit::{Bytes, Flop, significant};
@@ -175,6 +175,43 @@ pub fn algebraic(report: &Report) -> Table {
             time(row.forward),
             time(row.backward),
             Cell::text(if row.chosen { "yes" } else { "" }),
+        ]);
+    }
+    table
+}
+
+/// Each composition and what it was weighed against: sums of the best times of kernels that only one of both runs.
+pub fn compositions(rows: &[CompositionRow]) -> Table {
+    let mut table = Table::new(&[
+        ("composition", "", Left),
+        ("holds", "", Left),
+        ("against", "", Left),
+        ("composed", "ms", Right),
+        ("instead", "ms", Right),
+        ("composed ÷ instead", "×", Right),
+        ("in the mixed program", "", Left),
+        ("kernels", "", Left),
+        ("kernels instead", "", Left),
+    ]);
+    let ms = |value: Option<f64>| value.map_or_else(|| Cell::text("not measured"), |ms| Cell::text(significant(ms)).sorted_by(ms));
+    let names = |parts: &[CompositionPart]| {
+        let name = |p: &CompositionPart| p.time.map_or_else(|| p.kernel.clone(), |t| format!("{} {}", p.kernel, significant(t.value().0)));
+        parts.iter().map(name).collect::<Vec<_>>().join(", ")
+    };
+    for row in rows {
+        let (with, instead) = (row.with_ms(), row.instead_ms());
+        let decision = if row.changed { format!("no: {}", row.change) } else { "yes".to_string() };
+        let note = if row.note.is_empty() { decision } else { format!("{decision}; {}", row.note) };
+        table.row(vec![
+            Cell::text(&row.subject),
+            Cell::text(row.holds.join(", ")),
+            Cell::text(&row.change),
+            ms(with).strong(!row.changed),
+            ms(instead).strong(row.changed),
+            factor(with.zip(instead).and_then(|(with, instead)| quotient(with, instead))),
+            Cell::text(note),
+            Cell::text(names(&row.with)),
+            Cell::text(names(&row.instead)),
         ]);
     }
     table

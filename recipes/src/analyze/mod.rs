@@ -98,6 +98,8 @@ pub struct Refused {
     /// Whether one reads what the other writes, or both read one container.
     #[serde(skip)]
     pub neighbours: bool,
+    #[serde(skip)]
+    pub transform: &'static str,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -136,15 +138,16 @@ pub fn analyze(recipe: &Recipe, verify_each: bool) -> Result<Analysis, PipelineE
     let occurrences = occurrences(&variant.operators);
     let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &occurrences)).collect();
     let composed = programs::composed(recipe, &[], &|_| true, verify_each)?;
-    let compositions = movement(&composed.program).map_err(fault)?.into_iter().filter(|m| composed.compositions.contains(&m.name));
+    let compositions =
+        movement(&composed.program).map_err(fault)?.into_iter().filter(|m| composed.compositions.iter().any(|c| c.name == m.name));
     let by_fusion = definitions(&unfused, &variant.program).map_err(fault)?;
     let by_composition = definitions(&unfused, &composed.program).map_err(fault)?;
     Ok(Analysis {
         totals: totals(&operators),
         movement: by_fusion.into_iter().zip(by_composition).flat_map(|(fused, composed)| movement_rows(fused, &composed)).collect(),
-        refusals: refusals(&variant, "fusion"),
+        refusals: refusals(&variant),
         compositions: compositions.map(|m| kernel(m, &occurrences)).collect(),
-        composition_refusals: refusals(&composed, "composition"),
+        composition_refusals: refusals(&composed).into_iter().filter(|r| r.transform == "composition").collect(),
         saved: composed.saved,
         operators,
         kernels,
@@ -231,7 +234,8 @@ fn movement_rows(found: Definition, composed: &Definition) -> [MovementRow; 2] {
     ]
 }
 
-fn refusals(variant: &programs::Variant, transform: &str) -> Vec<Refused> {
+/// Pairs of kernels of a program that stayed apart.
+pub fn refusals(variant: &programs::Variant) -> Vec<Refused> {
     let mut touched: BTreeMap<String, (Vec<String>, Vec<String>)> = BTreeMap::new();
     for (_, state) in variant.program.states() {
         for (node, unit) in state.units() {
@@ -245,10 +249,11 @@ fn refusals(variant: &programs::Variant, transform: &str) -> Vec<Refused> {
         others.iter().any(|data| reads.contains(data) || writes.contains(data))
     };
     let mut found = Vec::new();
-    for refusal in variant.refusals.iter().filter(|r| r.transform == transform) {
+    for refusal in &variant.refusals {
         if let [first, second] = refusal.units.as_slice() {
             let (reason, origin) = (refusal.reason.to_string(), refusal.origin.as_ref().map(ToString::to_string));
-            found.push(Refused { neighbours: meet(first, second), first: first.clone(), second: second.clone(), reason, origin });
+            let (neighbours, transform) = (meet(first, second), refusal.transform);
+            found.push(Refused { neighbours, transform, first: first.clone(), second: second.clone(), reason, origin });
         }
     }
     found

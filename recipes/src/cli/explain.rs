@@ -2,7 +2,7 @@
 
 use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Plan;
-use crate::pipeline::programs::{Variant, programs};
+use crate::pipeline::programs::{Composing, Variant, programs};
 use clap::Args;
 use layouts::exact::Limits;
 use layouts::explain::{Explanation, explain};
@@ -124,7 +124,17 @@ impl ExplainArgs {
 
     /// The plan's program with its refused fusions, derived again from the recipe.
     fn variant(&self, plan: &Plan) -> Result<Variant, PipelineError> {
-        let programs = programs(&plan.recipe()?, false)?;
+        let recipe = plan.recipe()?;
+        if let Some(mixing) = &plan.mixing
+            && let Some(mixture) = &mixing.mixture
+        {
+            let mut variant = Composing::new(&recipe, &mixture.weights, false)?.mixed(mixture)?;
+            mixing.tell(&mut variant);
+            if variant.program == plan.chosen.program {
+                return Ok(variant);
+            }
+        }
+        let programs = programs(&recipe, false)?;
         let found = programs.variants.into_iter().find(|v| v.program == plan.chosen.program);
         found.ok_or_else(|| self.fault(format!("`{}` has changed since the plan was made; optimize again", plan.recipe)))
     }

@@ -5,10 +5,13 @@ use super::{cells, command_line, duration, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
 use crate::pipeline::decide::decide;
+use crate::pipeline::mixture::Mixture;
 use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small};
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::report::{self, Finished};
 use crate::pipeline::tensors::drawn;
+use bench::model::CompositionRow;
+use bench::table::Table;
 use bench::unit::significant;
 use clap::Args;
 use kernels::device::Device;
@@ -134,13 +137,18 @@ impl OptimizeArgs {
         let learned = session.store.learned();
         if session.ledger.settled(learned)
             && let Ok(plan) = Plan::read(&path)
-            && session.programs.variants.iter().any(|v| v.program == plan.chosen.program)
+            && sweeps.variants.iter().any(|s| s.program == plan.chosen.program)
         {
             say(&format!("\nnothing new was measured within the budget: {} stands; a longer --budget measures more", path.display()));
             say(&format!("time it again with: memlet run {}", path.display()));
             outcome.winner = Some(plan.chosen.name);
             outcome.plan = Some(path);
             return self.done(&outcome);
+        }
+        let compositions = report::compositions(&sweeps);
+        if !compositions.is_empty() {
+            say("\ncompositions: measured");
+            self.measure.table(&weighed(&compositions));
         }
         let choices = choose(&sweeps, &session.store)?;
         outcome.choices = choices.iter().flat_map(|c| c.selections.iter().map(|s| Choice::of(&sweeps.variants[c.swept].name, s))).collect();
@@ -193,11 +201,17 @@ impl OptimizeArgs {
                 say(&format!("{other} ÷ {own}: {median:.3} (95% interval {:.3} to {:.3})", interval.lower, interval.upper));
             }
         }
+        // The program is the last that was added, if it was.
+        let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
+        let is_mixed =
+            of_mixture.is_some_and(|name| sweeps.variants.iter().any(|s| s.name == name && s.program == candidates[winner].program));
+        let mixing = is_mixed.then(|| sweeps.mixing.clone());
         let plan = plan(
             &self.measure.recipe.recipe.display().to_string(),
             &self.measure.recipe.overrides(),
             candidates[winner].clone(),
             baselines,
+            mixing,
             (self.measure.device.clone(), &*session.device),
             session.pool.workers(),
             command_line(),
@@ -234,10 +248,41 @@ impl OptimizeArgs {
     }
 }
 
-/// What is timed as wholes: the three best choices for the best program, and the best for the next two programs.
+/// Each composition with the best that could be in its place, or that was put there.
+fn weighed(rows: &[CompositionRow]) -> Table {
+    let mut found = table(&["composition", "holds", "composed ms", "against", "instead ms", "chosen"]);
+    let ms = |ms: Option<f64>| ms.map_or_else(|| "not measured".to_string(), significant);
+    let mut seen: Vec<&str> = Vec::new();
+    for row in rows {
+        let others = rows.iter().filter(|r| r.subject == row.subject);
+        let gain = |r: &CompositionRow| r.with_ms().zip(r.instead_ms()).map_or(f64::NEG_INFINITY, |(with, instead)| with - instead);
+        let best = others.max_by(|a, b| a.changed.cmp(&b.changed).then(gain(a).total_cmp(&gain(b)))).unwrap_or(row);
+        if seen.contains(&row.subject.as_str()) {
+            continue;
+        }
+        seen.push(&row.subject);
+        let chosen = if best.changed { best.change.clone() } else { "composed".to_string() };
+        let chosen = if best.holds.is_empty() && !best.changed { "apart".to_string() } else { chosen };
+        found.row(cells(vec![
+            row.subject.clone(),
+            row.holds.join(", "),
+            ms(best.with_ms()),
+            best.change.clone(),
+            ms(best.instead_ms()),
+            chosen,
+        ]));
+    }
+    found
+}
+
+/// What is timed as wholes: the three best choices for the best program, the best for the next two programs, and for the
+/// mixed one.
 fn contenders(sweeps: &Sweeps, choices: &[Choices], store: &layouts::Store) -> Result<Vec<Candidate>, PipelineError> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
-    let mut candidates: Vec<Candidate> = choices.iter().take(3).map(exact).collect();
+    let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
+    let is_mixed = |choice: &Choices| of_mixture.as_ref().is_some_and(|name| sweeps.variants[choice.swept].name == *name);
+    let mut candidates: Vec<Candidate> =
+        choices.iter().enumerate().filter(|(n, choice)| *n < 3 || is_mixed(choice)).map(|(_, choice)| exact(choice)).collect();
     let Some(best) = choices.first().map(|c| &sweeps.variants[c.swept]) else { return Ok(candidates) };
     for (n, selection) in best.top(store, 3)?.iter().enumerate().skip(1) {
         let name = format!("{} · exact, choice {}", best.name, n + 1);

@@ -3,11 +3,12 @@
 use super::progress::SweepProgress;
 use super::{INTERRUPT, RecipeArgs, default_out, duration};
 use super::{cells, table};
+use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::ledger::Ledger;
 use crate::pipeline::optimize::{Sweeps, sweep_all};
 use crate::pipeline::programs::{Programs, programs};
-use crate::pipeline::sweep::Sweeping;
+use crate::pipeline::sweep::{Sweeping, Swept};
 use crate::pipeline::target::Target;
 use bench::table::Table;
 use clap::Args;
@@ -71,6 +72,7 @@ fn shard(text: &str) -> Result<Shard, String> {
 
 /// A recipe that was swept, and what for.
 pub struct Session {
+    pub recipe: Recipe,
     pub programs: Programs,
     pub pool: Pool,
     pub device: Arc<dyn Device>,
@@ -99,7 +101,7 @@ impl MeasureArgs {
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
         let ledger = Ledger::open(&out);
-        Ok(Session { programs, pool, device, store, records, ledger, out })
+        Ok(Session { recipe, programs, pool, device, store, records, ledger, out })
     }
 
     pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
@@ -115,7 +117,7 @@ impl MeasureArgs {
                 ledger: &mut session.ledger,
                 progress: &mut progress,
             };
-            sweep_all(&session.programs, self.budget(), &mut with)?
+            sweep_all((&session.recipe, self.verify_each), &mut session.programs, self.budget(), &mut with)?
         };
         bar.finish();
         Ok(sweeps)
@@ -142,9 +144,24 @@ pub struct Coverage<'a> {
 
 /// The same for every program; the unfused one is last.
 pub fn coverages(sweeps: &Sweeps) -> Vec<Coverage<'_>> {
-    let all = sweeps.variants.iter().chain([&sweeps.unfused]);
-    all.map(|s| Coverage { program: &s.name, kernels: s.kernels.len(), tally: s.report.total() }).collect()
+    fn row(s: &Swept) -> Coverage<'_> {
+        Coverage { program: &s.name, kernels: s.kernels.len(), tally: s.report.total() }
+    }
+    let mut rows: Vec<Coverage> = sweeps.variants.iter().map(row).collect();
+    if !sweeps.trials.is_empty() {
+        let mut trials = Coverage { program: TRIALS, kernels: 0, tally: Tally::default() };
+        for trial in &sweeps.trials {
+            trials.kernels += trial.report.tallies.len();
+            trials.tally += trial.report.total();
+        }
+        rows.push(trials);
+    }
+    rows.push(row(&sweeps.unfused));
+    rows
 }
+
+/// What stands for all programs that were swept only to weigh a composition; its kernels are those that only they run.
+const TRIALS: &str = "compositions undone";
 
 /// What `memlet sweep --json` prints.
 #[derive(Serialize)]
@@ -160,10 +177,9 @@ struct Outcome<'a> {
 pub fn coverage(sweeps: &Sweeps) -> Table {
     let mut rows =
         table(&["program", "kernels", "enumerated", "identical", "bounded out", "raced", "full", "wrong", "failed", "not reached"]);
-    for swept in sweeps.variants.iter().chain([&sweeps.unfused]) {
-        let t = swept.report.total();
+    for Coverage { program, kernels, tally: t } in coverages(sweeps) {
         let counts = [t.enumerated, t.identical, t.bounded, t.raced, t.full, t.mismatch, t.failed, t.not_reached];
-        let mut row = vec![swept.name.clone(), swept.kernels.len().to_string()];
+        let mut row = vec![program.to_string(), kernels.to_string()];
         row.extend(counts.iter().map(u64::to_string));
         rows.row(cells(row));
     }

@@ -1,6 +1,7 @@
 //! How long each program has been swept already: the same command again goes on only where its budget was not spent.
 
 use super::PipelineError;
+use super::mixed::Mixing;
 use layouts::Program;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,6 +17,9 @@ pub struct Ledger {
     /// What the records had learned when the plan was written.
     #[serde(default)]
     settled: Option<usize>,
+    /// Which compositions were chosen, and what they were weighed against.
+    #[serde(default)]
+    mixing: Option<Mixing>,
 }
 
 /// Programs are told apart by the kernels they are made of.
@@ -54,6 +58,16 @@ impl Ledger {
     /// Tells that the plan of this folder was chosen from all that the records have learned.
     pub fn settle(&mut self, learned: usize) -> Result<(), PipelineError> {
         self.settled = Some(learned);
+        self.write()
+    }
+
+    /// What was decided on compositions the last time.
+    pub fn mixing(&self) -> Option<&Mixing> {
+        self.mixing.as_ref()
+    }
+
+    pub fn decide(&mut self, mixing: &Mixing) -> Result<(), PipelineError> {
+        self.mixing = Some(mixing.clone());
         self.write()
     }
 

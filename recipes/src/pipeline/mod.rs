@@ -6,6 +6,8 @@ pub mod decide;
 pub mod execute;
 pub mod ledger;
 pub mod measure;
+pub mod mixed;
+pub mod mixture;
 pub mod optimize;
 pub mod plan;
 pub mod programs;

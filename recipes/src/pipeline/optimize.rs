@@ -1,12 +1,13 @@
 //! The whole way: programs, sweep, choice, verification, timing, plan.
 
 use super::execute::{Execution, PeakMemory};
+use super::mixed::{Mixed, Mixing, mixed};
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, Variant, shrunken};
-use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
+use super::sweep::{Extent, METHODS, Sweeping, Swept, sweep_program};
 use super::target::Target;
 use super::{PipelineError, accuracy, tensors};
-use crate::load::Overrides;
+use crate::load::{Overrides, Recipe};
 use bench::protocol::{Contender, Protocol, Timing};
 use kernels::KernelSpec;
 use kernels::device::Device;
@@ -28,29 +29,53 @@ pub const UNFUSED: &str = "unfused";
 pub struct Sweeps {
     pub variants: Vec<Swept>,
     pub unfused: Swept,
+    /// Which compositions pay.
+    pub mixing: Mixing,
+    /// Programs that were swept only to weigh a composition.
+    pub trials: Vec<Swept>,
     pub finish: Finish,
 }
 
-/// Sweeps all programs. Later ones find the kernels that they share with earlier ones in the store.
-pub fn sweep_all(programs: &Programs, budget: Option<Duration>, with: &mut Sweeping) -> Result<Sweeps, PipelineError> {
+/// Share of the budget for finding out which compositions pay.
+const MIXING: f64 = 0.15;
+
+/// Sweeps all programs, the mixed one among them, which is added to the programs. Later ones find the kernels that they
+/// share with earlier ones in the store.
+pub fn sweep_all(
+    (recipe, verify_each): (&Recipe, bool),
+    programs: &mut Programs,
+    budget: Option<Duration>,
+    with: &mut Sweeping,
+) -> Result<Sweeps, PipelineError> {
     // Composed programs win most often, and have kernels of their own; stacked ones share most with the separate one.
     let kind = |variant: &Variant, n: usize| match () {
-        () if !variant.compositions.is_empty() => 0.45,
+        () if !variant.compositions.is_empty() => 0.35,
         () if n == 0 => 0.2,
-        () => 0.15,
+        () => 0.1,
     };
     let kinds: Vec<f64> = programs.variants.iter().enumerate().map(|(n, v)| kind(v, n)).collect();
     let mut variants = Vec::new();
     let mut finish = Finish::Exhausted;
     for (variant, share) in programs.variants.iter().zip(&kinds) {
         let alike = kinds.iter().filter(|k| *k == share).count() as f64;
-        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share / alike)), with)?;
+        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share / alike)), Extent::Whole, with)?;
         finish = worse(finish, swept.report.finish);
         variants.push(swept);
     }
-    let unfused = sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), with)?;
+    // A part of the space says nothing on which compositions pay.
+    let whole = with.shard.of == 1 && finish != Finish::Interrupted;
+    let share = budget.map(|b| b.mul_f64(MIXING));
+    let mixed = if whole { mixed((recipe, verify_each), programs, &variants, share, with)? } else { Mixed::default() };
+    for swept in mixed.trials.iter().chain(mixed.program.iter().map(|(_, swept)| swept)) {
+        finish = worse(finish, swept.report.finish);
+    }
+    if let Some((variant, swept)) = mixed.program {
+        programs.variants.push(variant);
+        variants.push(swept);
+    }
+    let unfused = sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), Extent::Whole, with)?;
     finish = worse(finish, unfused.report.finish);
-    Ok(Sweeps { variants, unfused, finish })
+    Ok(Sweeps { variants, unfused, mixing: mixed.mixing, trials: mixed.trials, finish })
 }
 
 fn worse(a: Finish, b: Finish) -> Finish {
@@ -332,6 +357,7 @@ pub fn plan(
     overrides: &Overrides,
     chosen: Candidate,
     baselines: Vec<Candidate>,
+    mixing: Option<Mixing>,
     (target, device): (Target, &dyn Device),
     threads: usize,
     command: String,
@@ -339,7 +365,7 @@ pub fn plan(
     let device = device.name().unwrap_or_else(|| bench::machine::Machine::here().line());
     let Overrides { sizes, dtype, no_dropout } = overrides.clone();
     let (format, recipe, overrides) = (FORMAT, recipe.to_string(), sizes.into_iter().collect());
-    Plan { format, recipe, overrides, dtype, no_dropout, target, device, threads, command, chosen, baselines }
+    Plan { format, recipe, overrides, dtype, no_dropout, target, device, threads, command, mixing, chosen, baselines }
 }
 
 #[cfg(test)]

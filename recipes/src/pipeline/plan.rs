@@ -1,6 +1,7 @@
 //! A plan: program, configuration and where it came from; one JSON file.
 
 use super::PipelineError;
+use super::mixed::Mixing;
 use super::target::Target;
 use crate::load::{Overrides, Recipe, load_with};
 use sdfg::config::Configuration;
@@ -43,6 +44,9 @@ pub struct Plan {
     pub threads: usize,
     /// The command that made it.
     pub command: String,
+    /// Which compositions its program holds and why, where they were chosen one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixing: Option<Mixing>,
     pub chosen: Candidate,
     /// The unfused program in its layouts: what the plan is compared with.
     pub baselines: Vec<Candidate>,

@@ -1,6 +1,7 @@
 //! From a recipe to programs: differentiated, unfused, fused, one program for each way of stacking contractions, and the
 //! same with contractions that swallow their neighbours.
 
+use super::mixture::Mixture;
 use super::{PipelineError, counterexample};
 use crate::load::Recipe;
 use sdfg::Sdfg;
@@ -10,27 +11,24 @@ use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
 use transforms::recompute::Saved;
 use transforms::{
-    Cluster, Expand, Fusion, Options, Outcome, Reason, Refusal, Step, Transform, compose, fixpoint, moved_bytes, row_statistics,
+    Accept, Cluster, Expand, Fusion, Options, Outcome, Reason, Refusal, Step, Transform, compose, fixpoint, moved_bytes, row_statistics,
 };
 
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// `separate`, or the weights that are stacked, e.g. `wq+wk+wv`; with `composed` if contractions are.
+    /// `separate`, or the weights that are stacked, e.g. `wq+wk+wv`; with `composed` if contractions are, `mixed` if some.
     pub name: String,
     /// The operations before expansion.
     pub operators: Sdfg,
     pub program: Sdfg,
     pub steps: Vec<Step>,
     pub refusals: Vec<Refusal>,
-    /// Names of the kernels that hold contractions with their neighbours.
-    pub compositions: Vec<String>,
+    /// The kernels that hold contractions with their neighbours.
+    pub compositions: Vec<Cluster>,
     /// What backward reads from memory and what it computes again.
     pub saved: Vec<Saved>,
 }
-
-/// Which composed kernels are wanted.
-pub type Accept<'a> = &'a dyn Fn(&Cluster) -> bool;
 
 /// Everything that is derived from a recipe before anything is measured.
 #[derive(Clone, Debug)]
@@ -84,7 +82,7 @@ fn compositions(recipe: &Recipe, stacking: Option<&Vec<String>>, verify_each: bo
 }
 
 /// The choices of weights to stack: every run of at least two neighbours in a group, the longest first.
-fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
+pub fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = Vec::new();
     for group in groups(program) {
         let n = group.weights.len();
@@ -116,44 +114,86 @@ fn folder(program: &Sdfg, verify_each: bool) -> Option<PathBuf> {
 }
 
 /// A recipe's program with these weights stacked, in which contractions swallow their neighbours where that is accepted.
+pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each: bool) -> Result<Variant, PipelineError> {
+    Composing::new(recipe, weights, verify_each)?.composed(accept)
+}
+
+/// A recipe's program with some weights stacked, before anything is composed: for composing it again and again.
 ///
 /// Backward computes rows again from their statistics. Where a contraction that it would run again does not end up inside
 /// a kernel, whether refused or not accepted, that would move more than it saves: the program saves those rows then.
-pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each: bool) -> Result<Variant, PipelineError> {
-    let differentiated = differentiated(recipe)?;
-    let streamed = row_statistics(&differentiated)?;
-    let policy = streamed.saved;
-    let found = composed_under(&streamed.program, policy, weights, accept, verify_each)?;
-    let alone = |(_, _, unit): &(_, _, Unit)| matches!(unit, Unit::Operation(o) if streamed.again.contains(&o.name));
-    if found.program.units().iter().any(alone) { composed_under(&differentiated, vec![], weights, accept, verify_each) } else { Ok(found) }
+pub struct Composing {
+    name: String,
+    /// Backward reads whatever forward made.
+    apart: Expanded,
+    /// Backward computes rows again, by the operations named here; `None` if there are none.
+    streamed: Option<(Expanded, Vec<String>)>,
+    folder: Option<PathBuf>,
 }
 
-fn composed_under(
-    program: &Sdfg,
-    mut saved: Vec<Saved>,
-    weights: &[String],
-    accept: Accept,
-    verify_each: bool,
-) -> Result<Variant, PipelineError> {
-    let (operators, others) = transforms::recompute::recompute(program)?;
-    saved.extend(others);
-    let (name, operators) = match weights {
-        [] => ("composed".to_string(), operators),
-        weights => (format!("{}, composed", weights.join("+")), stacked(&operators, weights)?),
-    };
-    let folder = folder(&operators, verify_each);
-    let expanded = rewritten(&operators, &[&Expand], folder.as_deref())?;
-    let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder.as_deref());
-    let options = Options { verify: verify_each.then_some(&verify as transforms::driver::Verify), ..Options::default() };
-    let composed = compose(&expanded.program, accept, &options)?;
-    let compositions = composed.kernels;
-    let fusion = Fusion { apart: compositions.clone(), ..Fusion::default() };
-    let fused = rewritten(&composed.outcome.program, &[&fusion], folder.as_deref())?;
-    let steps = composed.outcome.steps.into_iter().chain(fused.steps).collect();
-    // Why a contraction stays apart is said by composition.
-    let others = fused.refusals.into_iter().filter(|r| !matches!(r.reason, Reason::Contraction { .. }));
-    let refusals = composed.outcome.refusals.into_iter().chain(others).collect();
-    Ok(Variant { name, operators, program: fused.program, steps, refusals, compositions, saved })
+/// A program under one policy of what backward saves.
+struct Expanded {
+    operators: Sdfg,
+    program: Sdfg,
+    saved: Vec<Saved>,
+}
+
+impl Composing {
+    pub fn new(recipe: &Recipe, weights: &[String], verify_each: bool) -> Result<Self, PipelineError> {
+        let differentiated = differentiated(recipe)?;
+        let name = match weights {
+            [] => "composed".to_string(),
+            weights => format!("{}, composed", weights.join("+")),
+        };
+        let folder = folder(&differentiated, verify_each);
+        let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
+            let (operators, others) = transforms::recompute::recompute(program)?;
+            let operators = if weights.is_empty() { operators } else { stacked(&operators, weights)? };
+            let program = rewritten(&operators, &[&Expand], folder.as_deref())?.program;
+            Ok(Expanded { operators, program, saved: saved.into_iter().chain(others).collect() })
+        };
+        let rows = row_statistics(&differentiated)?;
+        let streams = !rows.again.is_empty();
+        let streamed = if streams { Some((expanded(&rows.program, rows.saved)?, rows.again)) } else { None };
+        Ok(Composing { name, apart: expanded(&differentiated, vec![])?, streamed, folder })
+    }
+
+    /// The program with what is accepted composed, and all else fused.
+    pub fn composed(&self, accept: Accept) -> Result<Variant, PipelineError> {
+        if let Some((streamed, again)) = &self.streamed {
+            let found = self.under(streamed, accept)?;
+            let alone = |(_, _, unit): &(_, _, Unit)| matches!(unit, Unit::Operation(o) if again.contains(&o.name));
+            if !found.program.units().iter().any(alone) {
+                return Ok(found);
+            }
+        }
+        self.under(&self.apart, accept)
+    }
+
+    /// The program with what a mixture accepts composed.
+    pub fn mixed(&self, mixture: &Mixture) -> Result<Variant, PipelineError> {
+        Ok(Variant { name: mixture.name(), ..self.composed(&|cluster| mixture.accepts(cluster))? })
+    }
+
+    fn under(&self, expanded: &Expanded, accept: Accept) -> Result<Variant, PipelineError> {
+        let folder = self.folder.as_deref();
+        let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder);
+        let options = Options { verify: folder.is_some().then_some(&verify as transforms::driver::Verify), ..Options::default() };
+        let composed = compose(&expanded.program, accept, &options)?;
+        let fusion = Fusion { apart: composed.kernels.iter().map(|c| c.name.clone()).collect(), ..Fusion::default() };
+        let fused = rewritten(&composed.outcome.program, &[&fusion], folder)?;
+        // Why a contraction stays apart is said by composition.
+        let others = fused.refusals.into_iter().filter(|r| !matches!(r.reason, Reason::Contraction { .. }));
+        Ok(Variant {
+            name: self.name.clone(),
+            operators: expanded.operators.clone(),
+            program: fused.program,
+            steps: composed.outcome.steps.into_iter().chain(fused.steps).collect(),
+            refusals: composed.outcome.refusals.into_iter().chain(others).collect(),
+            compositions: composed.kernels,
+            saved: expanded.saved.clone(),
+        })
+    }
 }
 
 /// Transforms applied to a fixed point. With a folder, a shrunken program is interpreted before and after every patch; one

@@ -13,7 +13,7 @@ use layouts::problem::{Clock, KernelSpace, Program};
 use layouts::selection::{select_top, write_out};
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
 use sdfg::{Layout, Role, Sdfg};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -80,16 +80,44 @@ const REFINING: f64 = 0.3;
 /// Part of a budget that may go by while the first kernels are compiled, many at a time.
 const PREPARING: f64 = 0.25;
 
+/// What of a program is swept.
+#[derive(Clone, Copy)]
+pub enum Extent<'a> {
+    Whole,
+    /// Kernels whose content hash is not among these. The program may be chosen.
+    Beside(&'a BTreeSet<String>),
+    /// The same, of a program that is only weighed against another one.
+    Trial(&'a BTreeSet<String>),
+}
+
+impl Extent<'_> {
+    fn holds(&self, kernel: &SweptKernel) -> bool {
+        match self {
+            Extent::Whole => true,
+            Extent::Beside(known) | Extent::Trial(known) => !known.contains(kernel.key()),
+        }
+    }
+}
+
 /// Sweeps one program within its share of the budget.
-pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with: &mut Sweeping) -> Result<Swept, PipelineError> {
+pub fn sweep_program(
+    name: &str,
+    program: &Sdfg,
+    budget: Option<Duration>,
+    extent: Extent,
+    with: &mut Sweeping,
+) -> Result<Swept, PipelineError> {
     let kernels = swept_kernels(program, with.device)?;
     let relayouts = relayout_spaces(program, &kernels);
-    let spaces: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
-    let touched = |data: &String| spaces.iter().any(|s| s.tensors().iter().any(|t| t.data == *data));
+    let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
+    let touched = |data: &String| all.iter().any(|s| s.tensors().iter().any(|t| t.data == *data));
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
-    let problem = Program::of(&spaces, &relayouts, boundary, ties);
-    with.store.begin(session(name, program, &problem, with.pool.workers(), with.device))?;
+    let problem = Program::of(&all, &relayouts, boundary, ties);
+    let trial = matches!(extent, Extent::Trial(_));
+    let session = session(name, program, &problem, with.pool.workers(), with.device);
+    with.store.begin(if trial { Session { program: None, variant: None, ..session } } else { session })?;
+    let spaces: Vec<&dyn KernelSpace> = kernels.iter().filter(|k| extent.holds(k)).map(|k| k as &dyn KernelSpace).collect();
     let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
     let clock = Stopwatch(Instant::now());
     let budget = with.ledger.left(&problem, budget);
@@ -97,7 +125,7 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
     let report = {
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);
-        let searching = budget.map(|b| b.mul_f64(1.0 - CONFIRMING - REFINING));
+        let searching = budget.map(|b| if trial { b } else { b.mul_f64(1.0 - CONFIRMING - REFINING) });
         let options = SweepOptions { budget: searching, shard: with.shard, ..SweepOptions::default() };
         let mut sweeper = Sweeper {
             bench: &mut bench,
@@ -109,10 +137,10 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
             timed: 0,
         };
         let report = sweep(&mut sweeper, &spaces, &relayouts)?;
-        if report.finish != Finish::Interrupted {
+        if report.finish != Finish::Interrupted && !trial {
             sweeper.options.budget = budget.map(|b| b.mul_f64(1.0 - CONFIRMING));
             if report.finish == Finish::Budget {
-                sweeper.refine(&spaces, &problem, QUICK)?;
+                sweeper.refine(&all, &problem, QUICK)?;
             }
             sweeper.options.budget = budget;
             // What a choice is made of gets fresh samples before the choice stands.

@@ -1,8 +1,10 @@
 //! Which units belong together: clusters grown around contractions, always by what saves most bytes.
 
 use super::build::build;
-use crate::boundary::{Boundary, Kind, boundaries};
-use crate::transform::Reason;
+use super::kind::{Inside, Kind};
+use super::{Accept, Cluster};
+use crate::boundary::{Boundary, Kind as UnitKind, boundaries};
+use crate::transform::{Reason, Site};
 use sdfg::{NodeId, Role, Sdfg, State, StateId, Storage};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,21 +31,26 @@ pub(super) struct Growth<'a> {
     moved: Vec<BTreeMap<String, u64>>,
     /// Containers that someone outside the state needs.
     leaving: BTreeSet<String>,
+    /// What each unit reduces and reads, inside and out.
+    inside: Vec<Inside>,
+    /// Which candidates are wanted.
+    accept: Accept<'a>,
     /// Candidates that were refused, and why.
     refused: BTreeMap<Members, Reason>,
 }
 
 impl<'a> Growth<'a> {
-    pub fn new(program: &'a Sdfg, id: StateId, state: &'a State) -> Self {
+    pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State), accept: Accept<'a>) -> Self {
         let units = boundaries(state);
         let moved = units.iter().map(|u| moved(program, state, u.node)).collect();
+        let inside = units.iter().map(|u| Inside::of(state, u)).collect();
         let mut leaving: BTreeSet<String> =
             program.containers.values().filter(|c| c.role != Role::Transient).map(|c| c.name.clone()).collect();
         for (other, s) in program.states().filter(|(other, _)| *other != id) {
             debug_assert_ne!(other, id);
             leaving.extend(s.units().into_iter().flat_map(|(node, _)| s.boundary(node).0).map(|m| m.data.clone()));
         }
-        Growth { program, id, state, units, moved, leaving, refused: BTreeMap::new() }
+        Growth { program, id, state, units, moved, leaving, inside, accept, refused: BTreeMap::new() }
     }
 
     /// The nodes of members, in execution order.
@@ -79,7 +86,7 @@ impl<'a> Growth<'a> {
         candidates.sort();
         candidates.dedup();
         for (_, merged) in candidates {
-            match self.fits(&merged) {
+            match self.admits(&merged) {
                 Ok(()) => return Some(merged),
                 Err(reason) => self.refused.insert(merged, reason),
             };
@@ -118,9 +125,48 @@ impl<'a> Growth<'a> {
         }
     }
 
+    /// The kernel that these units would be.
+    pub fn describe(&self, members: &Members) -> Cluster {
+        let name = |m: usize| self.units[m].name.clone();
+        Cluster {
+            site: Site { state: self.id, units: self.nodes(members) },
+            name: members.last().map(|m| name(*m)).unwrap_or_default(),
+            members: members.iter().map(|m| name(*m)).collect(),
+            contractions: self.contractions(members).map(name).collect(),
+            kinds: self.kinds(members),
+        }
+    }
+
+    /// What the members are to their contractions.
+    fn kinds(&self, members: &Members) -> BTreeSet<Kind> {
+        let contractions: Members = self.contractions(members).collect();
+        let others = || members.difference(&contractions);
+        let mut kinds = BTreeSet::new();
+        if contractions.len() > 1 {
+            kinds.insert(Kind::Chain);
+        }
+        if others().any(|m| !self.units[*m].before.is_disjoint(&contractions)) {
+            kinds.insert(Kind::Epilogue);
+        }
+        if contractions.iter().any(|c| others().any(|m| self.units[*c].before.contains(m))) {
+            kinds.insert(Kind::Prologue);
+        }
+        let reduced: BTreeSet<&String> = members.iter().flat_map(|m| &self.inside[*m].reduces).collect();
+        if members.iter().flat_map(|m| &self.inside[*m].reads).any(|data| reduced.contains(data)) {
+            kinds.insert(Kind::Rows);
+        }
+        kinds
+    }
+
+    /// Whether these units may become one scope, and are wanted as one.
+    fn admits(&self, members: &Members) -> Result<(), Reason> {
+        let cluster = self.describe(members);
+        if (self.accept)(&cluster) { self.fits(members) } else { Err(Reason::NotWanted { kernel: cluster.name, why: String::new() }) }
+    }
+
     /// Whether these units may become one scope.
     pub fn fits(&self, members: &Members) -> Result<(), Reason> {
-        if let Some(other) = members.iter().map(|m| &self.units[*m]).find(|u| u.kind == Kind::Other) {
+        if let Some(other) = members.iter().map(|m| &self.units[*m]).find(|u| u.kind == UnitKind::Other) {
             return Err(Reason::Unsupported(format!("`{}` has not been expanded into a map", other.name)));
         }
         for (n, between) in self.units.iter().enumerate().filter(|(n, _)| !members.contains(n)) {
@@ -135,7 +181,7 @@ impl<'a> Growth<'a> {
     /// Why two clusters stayed apart. Where one more reader was missing, why all of them could not join.
     pub fn apart(&self, first: &Members, second: &Members) -> Reason {
         let merged: Members = first.union(second).copied().collect();
-        let reason = match self.refused.get(&merged).cloned().map_or_else(|| self.fits(&merged), Err) {
+        let reason = match self.refused.get(&merged).cloned().map_or_else(|| self.admits(&merged), Err) {
             Err(reason) => reason,
             Ok(()) if (self.bytes(first) + self.bytes(second)) <= self.bytes(&merged) => Reason::SavesNothing,
             Ok(()) => Reason::Unsupported("another composition had taken what would have joined them".into()),
@@ -162,7 +208,7 @@ impl<'a> Growth<'a> {
                     return Err(Reason::Stored { data: data.clone(), contraction: self.units[consumer].name.clone(), reader });
                 }
                 let makers = members.iter().copied().filter(|m| *m == maker || self.units[maker].before.contains(m));
-                for producer in makers.filter(|m| self.units[*m].kind == Kind::Contraction) {
+                for producer in makers.filter(|m| self.units[*m].kind == UnitKind::Contraction) {
                     let operand = |d: &String| self.moved[producer].get(d).copied().unwrap_or(0);
                     let operands = self.units[producer].reads.iter().map(operand).max().unwrap_or(0);
                     let bytes = self.moved[consumer].get(data).copied().unwrap_or(0);
@@ -192,7 +238,7 @@ impl<'a> Growth<'a> {
     }
 
     pub fn contractions(&self, members: &Members) -> impl Iterator<Item = usize> {
-        members.iter().copied().filter(|m| self.units[*m].kind == Kind::Contraction)
+        members.iter().copied().filter(|m| self.units[*m].kind == UnitKind::Contraction)
     }
 
     /// Bytes that cross the boundary of a cluster.

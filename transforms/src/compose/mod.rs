@@ -25,12 +25,15 @@
 
 mod build;
 mod cluster;
+mod kind;
 
 use crate::driver::{DriverError, Options, Outcome, apply};
 use crate::patch::Patch;
 use crate::transform::{Reason, Refusal, Site, Transform};
 use cluster::Growth;
+pub use kind::Kind;
 use sdfg::{Sdfg, Unit};
+use std::collections::BTreeSet;
 
 /// Composes contractions with their neighbours. A site is a whole kernel to be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,22 +46,24 @@ pub struct Cluster {
     pub name: String,
     /// Names of the units.
     pub members: Vec<String>,
+    /// Names of those that are contractions.
+    pub contractions: Vec<String>,
+    /// What the others are to them.
+    pub kinds: BTreeSet<Kind>,
 }
 
-/// Every cluster of a program whose operations are expanded but for contractions, and why neighbours stay apart.
-pub fn clusters(program: &Sdfg) -> (Vec<Cluster>, Vec<Refusal>) {
+/// Which kernels are wanted. A cluster is asked about each time it would grow, so one that is refused may stay smaller, or
+/// grow elsewhere.
+pub type Accept<'a> = &'a dyn Fn(&Cluster) -> bool;
+
+/// Every wanted cluster of a program whose operations are expanded but for contractions, and why neighbours stay apart.
+pub fn clusters(program: &Sdfg, accept: Accept) -> (Vec<Cluster>, Vec<Refusal>) {
     let (mut found, mut refusals) = (Vec::new(), Vec::new());
     for (id, state) in program.states() {
-        let mut growth = Growth::new(program, id, state);
+        let mut growth = Growth::new(program, (id, state), accept);
         let clusters = growth.clusters();
         let name = |m: usize| growth.units[m].name.clone();
-        for members in &clusters {
-            found.push(Cluster {
-                site: Site { state: id, units: growth.nodes(members) },
-                name: members.last().map(|m| name(*m)).unwrap_or_default(),
-                members: members.iter().map(|m| name(*m)).collect(),
-            });
-        }
+        found.extend(clusters.iter().map(|members| growth.describe(members)));
         let alone = (0..growth.units.len()).filter(|n| !clusters.iter().any(|c| c.contains(n))).map(|n| cluster::Members::from([n]));
         let all: Vec<cluster::Members> = clusters.iter().cloned().chain(alone).collect();
         for first in &all {
@@ -80,21 +85,17 @@ pub fn clusters(program: &Sdfg) -> (Vec<Cluster>, Vec<Refusal>) {
 #[derive(Clone, Debug)]
 pub struct Composed {
     pub outcome: Outcome,
-    /// Names of the composed kernels.
-    pub kernels: Vec<String>,
+    /// The composed kernels.
+    pub kernels: Vec<Cluster>,
 }
 
-/// Applies every cluster that is accepted. The refusals name neighbours that stay apart, and clusters that are not wanted.
-pub fn compose(program: &Sdfg, accept: &dyn Fn(&Cluster) -> bool, options: &Options) -> Result<Composed, DriverError> {
-    let (found, refusals) = clusters(program);
-    let (accepted, left): (Vec<Cluster>, Vec<Cluster>) = found.into_iter().partition(accept);
-    let sites: Vec<Site> = accepted.iter().map(|c| c.site.clone()).collect();
+/// Composes as far as that is accepted. The refusals name neighbours that stay apart.
+pub fn compose(program: &Sdfg, accept: Accept, options: &Options) -> Result<Composed, DriverError> {
+    let (mut kernels, refusals) = clusters(program, accept);
+    let sites: Vec<Site> = kernels.iter().map(|c| c.site.clone()).collect();
     let mut outcome = apply(program, &Composition, &sites, options)?;
-    let applied = |c: &&Cluster| !outcome.refusals.iter().any(|r| r.site == c.site);
-    let kernels = accepted.iter().filter(applied).map(|c| c.name.clone()).collect();
+    kernels.retain(|c| !outcome.refusals.iter().any(|r| r.site == c.site));
     outcome.refusals.extend(refusals);
-    let unwanted = left.into_iter().map(|c| refusal(program, c.site, c.members, Reason::NotWanted { kernel: c.name }));
-    outcome.refusals.extend(unwanted);
     Ok(Composed { outcome, kernels })
 }
 
@@ -113,7 +114,7 @@ impl Transform for Composition {
     }
 
     fn sites(&self, program: &Sdfg) -> Vec<Site> {
-        clusters(program).0.into_iter().map(|c| c.site).collect()
+        clusters(program, &|_| true).0.into_iter().map(|c| c.site).collect()
     }
 
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
@@ -127,7 +128,7 @@ impl Transform for Composition {
         };
         let refuse = |reason: Reason| Box::new(refusal(program, site.clone(), names(&site.units), reason));
         let state = program.state(site.state).ok_or_else(|| refuse(Reason::Unsupported("the state does not exist".into())))?;
-        let growth = Growth::new(program, site.state, state);
+        let growth = Growth::new(program, (site.state, state), &|_| true);
         let at = |node: &sdfg::NodeId| {
             growth.units.iter().position(|u| u.node == *node).ok_or_else(|| refuse(Reason::Unsupported(format!("there is no unit {node}"))))
         };

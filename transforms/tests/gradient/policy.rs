@@ -21,8 +21,17 @@ fn the_encoder_layer_recomputes_the_preactivation_and_the_masks() {
         let (program, decisions) = decide(&encoder(gelu).program);
         let recomputed: Vec<_> = decisions.values().filter(|s| s.policy == Policy::Recomputed).map(|s| s.container.as_str()).collect();
         assert_eq!(recomputed, ["mask of a", "mask of alpha", "mask of att.drop", "mask of f.drop", "s"]);
-        let again = backward(&program).into_iter().find(|o| o.name == "s.again").unwrap();
-        assert_eq!(again.inputs.iter().map(|i| i.data.as_str()).collect::<Vec<_>>(), ["s.dot", "b1"]);
+        let reads = |name: &str| -> Vec<String> {
+            let found = backward(&program).into_iter().find(|o| o.name == name);
+            found.map(|o| o.inputs.iter().map(|i| i.data.clone()).collect()).unwrap_or_default()
+        };
+        if gelu {
+            assert_eq!(reads("s.again"), ["s.dot", "b1"]);
+        } else {
+            // The dropped-out activation tells where the rectifier was open, and is there for the gradient of its weight.
+            assert!(reads("s.again").is_empty() && reads("d_s").contains(&"a".to_string()), "{:?}", reads("d_s"));
+            assert!(backward(&program).iter().flat_map(|o| &o.inputs).all(|i| i.data != "s.dot"));
+        }
         let saved: Vec<_> = decisions.values().filter(|s| s.policy == Policy::Saved).map(|s| s.container.as_str()).collect();
         assert_eq!(
             saved,
@@ -32,6 +41,81 @@ fn the_encoder_layer_recomputes_the_preactivation_and_the_masks() {
         assert!(program.state(state).unwrap().access("s", None).is_none());
         // u·b·j elements of 8 bytes.
         assert_eq!((decisions["s"].bytes, decisions["mask of a"].bytes), (5 * 2 * 3 * 8, 5 * 2 * 3));
+    }
+}
+
+/// relu(x·w + c), dropped out or not, times `v`; `also` reads the activation before its dropout.
+fn rectified(dropout: bool, also: bool) -> Builder {
+    let mut builder = Builder::new();
+    builder.input("x", "ui");
+    builder.parameter("w", "uj");
+    builder.parameter("c", "j");
+    builder.parameter("v", "jp");
+    builder.contraction(("dot", "ij"), ("x", "ui"), ("w", "uj"), 1.0);
+    builder.add(("s", "ij"), ("dot", "ij"), ("c", "j"));
+    builder.relu(("r", "ij"), "s");
+    let mut hidden = "r";
+    if dropout {
+        builder.dropout(("a", "ij"), "r", 0.5);
+        hidden = "a";
+    }
+    builder.contraction(("out", "ip"), (hidden, "ij"), ("v", "jp"), 1.0);
+    if also {
+        builder.parameter("q", "jp");
+        builder.contraction(("more", "ip"), ("r", "ij"), ("q", "jp"), 1.0);
+        builder.add(("y", "ip"), ("out", "ip"), ("more", "ip"));
+    } else {
+        builder.pointwise("tanh", ("y", "ip"), &[("out", "ip")], sdfg::Scalar::unary(sdfg::Unary::Tanh, sdfg::Scalar::input("out")));
+    }
+    builder
+}
+
+fn asked_by(program: &Sdfg, name: &str) -> Vec<String> {
+    backward(program).into_iter().find(|o| o.name == name).map(|o| o.inputs.iter().map(|i| i.data.clone()).collect()).unwrap()
+}
+
+#[test]
+fn a_rectifier_is_asked_through_what_is_stored() {
+    let told = |forward: &Sdfg| asked_by(&decide(forward).0, "d_s");
+    assert!(told(&rectified(false, false).program).contains(&"r".to_string()));
+    assert!(told(&rectified(true, false).program).contains(&"a".to_string()));
+    // Where dropout drops, a gradient still comes through the other reader: only the activation itself tells.
+    let (program, decisions) = decide(&rectified(true, true).program);
+    assert!(asked_by(&program, "d_s").contains(&"r".to_string()));
+    assert!(decisions["s"].why.contains("`r`, which is in memory anyway"), "{}", decisions["s"]);
+}
+
+/// With a sum of gradients, of which one is not dropped out, the dropped-out activation tells too little.
+#[test]
+fn a_dropped_out_activation_does_not_tell_for_its_other_readers() {
+    let mut builder = Builder::new();
+    builder.input("x", "ij");
+    builder.parameter("v", "jp");
+    builder.pointwise("tanh", ("s", "ij"), &[("x", "ij")], sdfg::Scalar::unary(sdfg::Unary::Tanh, sdfg::Scalar::input("x")));
+    builder.relu(("r", "ij"), "s");
+    builder.dropout(("a", "ij"), "r", 0.5);
+    builder.contraction(("out", "ip"), ("a", "ij"), ("v", "jp"), 1.0);
+    builder.pointwise("tanh", ("t", "ij"), &[("r", "ij")], sdfg::Scalar::unary(sdfg::Unary::Tanh, sdfg::Scalar::input("r")));
+    builder.contraction(("more", "ip"), ("t", "ij"), ("v", "jp"), 1.0);
+    builder.add(("y", "ip"), ("out", "ip"), ("more", "ip"));
+    let (program, _) = decide(&builder.program);
+    assert!(!asked_by(&program, "d_s").contains(&"a".to_string()), "{:?}", asked_by(&program, "d_s"));
+}
+
+#[test]
+fn a_rectifier_asked_through_its_result_has_the_same_gradient() {
+    for (dropout, also) in [(false, false), (true, false), (true, true)] {
+        let forward = rectified(dropout, also).program;
+        let saved = differentiate(&forward, &upstream("y")).unwrap();
+        let (told, _) = recompute(&saved).unwrap();
+        for seed in 0..20 {
+            let mut given = random_tensors(&forward, seed);
+            given.insert("d_y".into(), random_tensor(&forward, seed, "y"));
+            let (one, other) = (interpret(&saved, &given, &RUN).unwrap(), interpret(&told, &given, &RUN).unwrap());
+            for container in saved.containers.values().filter(|c| c.role == Role::Gradient) {
+                assert_eq!(one[&container.name], other[&container.name], "{}", container.name);
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::builder::{Builder, flush, kernels, results};
 use sdfg::{Combine, Role, Scalar};
-use transforms::{Cluster, Composed, Composition, Options, Reason, Site, Transform, clusters, compose};
+use transforms::{Cluster, Composed, Composition, Kind, Options, Reason, Site, Transform, clusters, compose};
 
 fn composed(built: &Builder, accept: &dyn Fn(&Cluster) -> bool) -> Composed {
     compose(&built.program, accept, &Options::default()).expect("composition")
@@ -190,7 +190,7 @@ fn a_sum_over_rows_needs_batches() {
 
 /// Why two kernels stay apart.
 fn refusal(built: &Builder, first: &str, second: &str) -> Reason {
-    let refusals = clusters(&built.program).1;
+    let refusals = clusters(&built.program, &|_| true).1;
     let found =
         refusals.iter().find(|r| r.units == [first, second]).unwrap_or_else(|| panic!("no refusal of {first}, {second}: {refusals:?}"));
     assert_eq!(found.origin.as_ref().map(|o| o.file.as_str()), Some("pattern.yaml"));
@@ -242,16 +242,28 @@ fn a_row_must_fit_a_cache() {
         .kernel("top", &["i", "j"], "n[i]", Some(Combine::Max), "a", &["t[i,j]"])
         .map("shift", &["i", "j"], "y[i,j]", "a - b", &["t[i,j]", "n[i]"]);
     let composed = composed(&built, &|_| true);
-    assert_eq!(composed.kernels, ["top"], "the maximum needs no row");
+    assert_eq!(held(&composed), [("top", vec![Kind::Epilogue])], "the maximum needs no row");
     assert_eq!(refusal(&built, "top", "shift"), Reason::TooLarge { bytes: 8 << 20, limit: 1 << 20 });
 }
 
+/// Names of the composed kernels, each with its kinds.
+fn held(composed: &Composed) -> Vec<(&str, Vec<Kind>)> {
+    composed.kernels.iter().map(|c| (c.name.as_str(), c.kinds.iter().copied().collect())).collect()
+}
+
 #[test]
-fn a_kernel_that_is_not_wanted_is_named() {
+fn a_kernel_that_is_not_wanted_stays_smaller() {
     let built = attention();
-    let composed = composed(&built, &|cluster| cluster.name != "mix");
-    assert!(composed.kernels.is_empty());
-    assert_eq!(kernels(&composed.outcome.program), kernels(&built.program));
-    let found = composed.outcome.refusals.iter().find(|r| r.reason == Reason::NotWanted { kernel: "mix".into() }).expect("a refusal");
-    assert_eq!(found.units, ["score", "top", "power", "total", "weight", "mix"]);
+    let whole = composed(&built, &|_| true);
+    assert_eq!(held(&whole), [("mix", Kind::ALL.to_vec())]);
+    assert_eq!(whole.kernels[0].contractions, ["score", "mix"]);
+    let apart = composed(&built, &|cluster| !cluster.kinds.contains(&Kind::Chain));
+    assert_eq!(held(&apart), [("weight", vec![Kind::Epilogue, Kind::Rows])]);
+    let (want, got) = (results(&built.program), results(&apart.outcome.program));
+    assert!(want["o"].iter().zip(&got["o"]).all(|(w, g)| (w - g).abs() <= 1e-12 * w.abs().max(1.0)), "{want:?} became {got:?}");
+    let found = apart.outcome.refusals.iter().find(|r| r.units == ["weight", "mix"]).expect("a refusal");
+    assert_eq!(found.reason, Reason::NotWanted { kernel: "mix".into(), why: String::new() });
+    let none = composed(&built, &|_| false);
+    assert!(none.kernels.is_empty());
+    assert_eq!(kernels(&none.outcome.program), kernels(&built.program));
 }

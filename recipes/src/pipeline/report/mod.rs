@@ -8,10 +8,12 @@ mod flow;
 mod rows;
 mod space;
 
+pub use space::compositions;
+
 use super::PipelineError;
 use super::optimize::{Choices, Sweeps, Timed};
 use super::plan::Candidate;
-use super::programs::Programs;
+use super::programs::{Programs, Variant};
 use super::sweep::Swept;
 use crate::analyze::Analysis;
 use bench::mue::CopyBandwidth;
@@ -86,6 +88,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
     let (candidate, timed) =
         run.candidates.get(run.winner).zip(run.timed.get(run.winner)).ok_or_else(|| missing("a plan that was timed"))?;
     let swept = run.sweeps.variants.iter().find(|s| s.program == candidate.program).ok_or_else(|| missing("the sweep of its plan"))?;
+    let variant = run.programs.variants.iter().find(|v| v.name == swept.name).ok_or_else(|| missing("the program of its plan"))?;
     let plan = Plan {
         candidate,
         timed,
@@ -110,14 +113,15 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         operators,
         kernels,
         algebraic: space::algebraic(run, &plan),
+        compositions: compositions(run.sweeps),
         sweeps: space::sweeps(run, &plan),
         config_graph: space::config_graph(run, &plan)?,
         contenders: contenders(run),
         movement: movements(run),
         selection: space::selection(run),
         coverage: Some(space::coverage(run)),
-        policy: policy(run),
-        refusals: refusals(run),
+        policy: policy(variant),
+        refusals: refusals(variant),
     })
 }
 
@@ -190,7 +194,7 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
         chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())?,
     ];
     if plan.swept.name != separate.name {
-        let note = format!("contractions stacked: {}; still one uniform layout", plan.swept.name);
+        let note = format!("contractions stacked or composed: {}; still one uniform layout", plan.swept.name);
         steps.push(chosen("algebraic", plan.swept, Method::Uniform, note)?);
     }
     steps.push(chosen("layouts", plan.swept, Method::Sssp, "layouts along the shortest path, the others inferred".into())?);
@@ -224,7 +228,7 @@ fn movements(run: &Finished) -> Vec<model::MovementRow> {
     run.analysis.movement.iter().map(row).collect()
 }
 
-fn policy(run: &Finished) -> Vec<model::PolicyRow> {
+fn policy(variant: &Variant) -> Vec<model::PolicyRow> {
     let row = |saved: &transforms::recompute::Saved| model::PolicyRow {
         tensor: saved.container.clone(),
         policy: match saved.policy {
@@ -234,11 +238,11 @@ fn policy(run: &Finished) -> Vec<model::PolicyRow> {
         bytes: Bytes(saved.bytes),
         reason: saved.why.clone(),
     };
-    run.programs.saved.iter().map(row).collect()
+    variant.saved.iter().map(row).collect()
 }
 
-/// Pairs that share data: that the others stay apart surprises nobody.
-fn refusals(run: &Finished) -> Vec<model::FusionRefusal> {
-    let refused = run.analysis.refusals.iter().filter(|r| r.neighbours);
-    refused.map(|r| model::FusionRefusal { first: r.first.clone(), second: r.second.clone(), reason: r.reason.clone() }).collect()
+/// Pairs of the plan's program that share data: that the others stay apart surprises nobody.
+fn refusals(variant: &Variant) -> Vec<model::FusionRefusal> {
+    let refused = crate::analyze::refusals(variant).into_iter().filter(|r| r.neighbours);
+    refused.map(|r| model::FusionRefusal { first: r.first, second: r.second, reason: r.reason }).collect()
 }

@@ -2,7 +2,12 @@
 
 use super::{Finished, Plan, measured, missing, predicted};
 use crate::pipeline::PipelineError;
-use bench::model::{AlgebraicVariant, ConfigEdge, ConfigGraph, ConfigNode, Coverage, KernelSweep, SelectionRow, SweptConfiguration, Time};
+use crate::pipeline::mixture::{Part, Weighed};
+use crate::pipeline::optimize::Sweeps;
+use bench::model::{
+    AlgebraicVariant, CompositionPart, CompositionRow, ConfigEdge, ConfigGraph, ConfigNode, Coverage, KernelSweep, SelectionRow,
+    SweptConfiguration, Time,
+};
 use bench::unit::{Measured, Milliseconds};
 use layouts::config_graph::{self, Step};
 use layouts::problem::{Kernel, KernelSpace};
@@ -40,9 +45,10 @@ pub fn sweeps(run: &Finished, plan: &Plan) -> Vec<KernelSweep> {
 pub fn coverage(run: &Finished) -> Coverage {
     let mut seen = BTreeSet::new();
     let mut total = Tally::default();
-    for swept in run.sweeps.variants.iter().chain([&run.sweeps.unfused]) {
-        for kernel in swept.problem.kernels.iter().filter(|k| seen.insert(&k.key)) {
-            if let Some(tally) = swept.report.tallies.get(&kernel.name) {
+    for swept in run.sweeps.variants.iter().chain(&run.sweeps.trials).chain([&run.sweeps.unfused]) {
+        for kernel in &swept.problem.kernels {
+            // Not every program sweeps all of its kernels.
+            if let Some(tally) = swept.report.tallies.get(&kernel.name).filter(|_| seen.insert(&kernel.key)) {
                 total += *tally;
             }
         }
@@ -72,6 +78,21 @@ pub fn selection(run: &Finished) -> Vec<SelectionRow> {
         }
     };
     all().map(row).collect()
+}
+
+/// What each composition was weighed against.
+pub fn compositions(sweeps: &Sweeps) -> Vec<CompositionRow> {
+    let parts = |parts: &[Part]| parts.iter().map(|p| CompositionPart { kernel: p.kernel.clone(), time: p.ms.map(measured) }).collect();
+    let row = |w: &Weighed| CompositionRow {
+        subject: w.subject.clone(),
+        holds: w.kinds.iter().map(ToString::to_string).collect(),
+        change: w.change.clone(),
+        with: parts(&w.with),
+        instead: parts(&w.instead),
+        changed: w.changed,
+        note: w.note.clone(),
+    };
+    sweeps.mixing.weighed.iter().map(row).collect()
 }
 
 /// Contractions apart and stacked: the fastest of each, over those that not all programs have in common.

@@ -1,0 +1,225 @@
+//! The mixed program: after the separate and the composed programs were swept, compositions that do not pay are undone one
+//! by one, and what comes of it is swept where it is new and competes with the others.
+
+use super::PipelineError;
+use super::measure::SweptKernel;
+use super::mixture::{Change, Made, Mixture, Weighed, best, mix};
+use super::programs::{Composing, Programs, Variant, stackings};
+use super::sweep::{Extent, Sweeping, Swept, sweep_program};
+use crate::load::Recipe;
+use bench::unit::significant;
+use kernels::KernelSpec;
+use layouts::problem::KernelSpace;
+use layouts::{Finish, Store};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use transforms::Reason;
+
+/// Rounds of undoing: in the second, what the first has left or laid open.
+const ROUNDS: usize = 2;
+
+/// What was decided on the compositions of a recipe.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mixing {
+    /// `None` where all compositions pay, or the mixed program would be one of the others.
+    pub mixture: Option<Mixture>,
+    pub weighed: Vec<Weighed>,
+}
+
+impl Mixing {
+    /// Says of kernels that are not wanted what was measured with them and without.
+    pub fn tell(&self, variant: &mut Variant) {
+        for refusal in &mut variant.refusals {
+            let Reason::NotWanted { kernel, why } = &mut refusal.reason else { continue };
+            let row = self.weighed.iter().find(|w| w.changed && w.subject == *kernel);
+            if let Some((with, instead)) = row.and_then(Weighed::ms) {
+                *why = format!(": {} ms were measured with it, {} ms without", significant(with), significant(instead));
+            }
+        }
+    }
+}
+
+/// What came of mixing.
+#[derive(Default)]
+pub struct Mixed {
+    pub mixing: Mixing,
+    pub program: Option<(Variant, Swept)>,
+    /// Programs with one composition undone, swept where they are new.
+    pub trials: Vec<Swept>,
+}
+
+/// The program of a mixture, and what it is weighed by.
+pub fn made(composing: &Composing, mixture: &Mixture) -> Result<(Variant, Made), PipelineError> {
+    let variant = composing.mixed(mixture)?;
+    let mut kernels = Vec::new();
+    for (_, _, unit) in variant.program.units() {
+        kernels.push((unit.name().to_string(), KernelSpec::new(&variant.program, &unit)?.key()));
+    }
+    let compositions = variant.compositions.clone();
+    Ok((variant, Made { mixture: mixture.clone(), kernels, compositions }))
+}
+
+/// The programs of a recipe by mixture.
+struct Builder<'a> {
+    recipe: &'a Recipe,
+    verify_each: bool,
+    /// By the weights that are stacked.
+    composing: BTreeMap<Vec<String>, Composing>,
+    built: BTreeMap<Mixture, (Variant, Made)>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(recipe: &'a Recipe, verify_each: bool) -> Self {
+        Builder { recipe, verify_each, composing: BTreeMap::new(), built: BTreeMap::new() }
+    }
+
+    fn variant(&mut self, mixture: &Mixture) -> Result<&(Variant, Made), PipelineError> {
+        if !self.built.contains_key(mixture) {
+            if !self.composing.contains_key(&mixture.weights) {
+                let composing = Composing::new(self.recipe, &mixture.weights, self.verify_each)?;
+                self.composing.insert(mixture.weights.clone(), composing);
+            }
+            let (variant, made) = made(&self.composing[&mixture.weights], mixture)?;
+            self.built.insert(mixture.clone(), (variant, made));
+        }
+        Ok(&self.built[mixture])
+    }
+
+    fn made(&mut self, mixture: &Mixture) -> Result<Made, PipelineError> {
+        Ok(self.variant(mixture)?.1.clone())
+    }
+}
+
+/// Content hashes of the kernels of programs.
+fn keys<'a>(swept: impl IntoIterator<Item = &'a Swept>) -> BTreeSet<String> {
+    swept.into_iter().flat_map(|s| &s.kernels).map(|k: &SweptKernel| k.key().to_string()).collect()
+}
+
+/// Weighs every composition of a recipe whose programs were swept, and sweeps the program of those that pay.
+///
+/// Half of the budget goes to trials, programs with one composition undone that have kernels of their own, those first
+/// whose composed kernel takes longest; the other half to the mixed program. What was decided stands as long as nothing
+/// new is measured.
+pub fn mixed(
+    (recipe, verify_each): (&Recipe, bool),
+    programs: &Programs,
+    swept: &[Swept],
+    budget: Option<Duration>,
+    with: &mut Sweeping,
+) -> Result<Mixed, PipelineError> {
+    let mut builder = Builder::new(recipe, verify_each);
+    if programs.variants.iter().all(|v| v.compositions.is_empty()) {
+        return Ok(Mixed::default());
+    }
+    let known = keys(swept);
+    let half = budget.map(|b| b / 2);
+    let settled = with.ledger.settled(with.store.learned());
+    let mut found = Mixed::default();
+    match with.ledger.mixing().filter(|_| settled) {
+        Some(mixing) => found.mixing = mixing.clone(),
+        None => {
+            let earlier = with.ledger.mixing().and_then(|m| m.mixture.clone());
+            let mut current = builder.made(&Mixture::default())?;
+            let mut seen: Vec<Change> = Vec::new();
+            for round in 0..ROUNDS {
+                let mut changes = current.undoings();
+                changes.extend(stackings(&programs.operators).first().filter(|_| round == 0).map(|weights| Change::stacking(weights)));
+                changes.retain(|change| !seen.contains(change));
+                seen.extend(changes.iter().cloned());
+                let trials = trials(&mut builder, &current, changes)?;
+                // Later rounds have what the first has left.
+                let time = half.map(|h| h / (1 << round));
+                sweep_trials(&mut builder, &current, &trials, &known, time, with, &mut found.trials)?;
+                if found.trials.last().is_some_and(|t| t.report.finish == Finish::Interrupted) {
+                    return Ok(found);
+                }
+                let (next, mut weighed) = mix(&current, &trials, &mut |m| builder.made(m), &|key| best(with.store, key))?;
+                for (row, (change, made)) in weighed.iter_mut().zip(&trials) {
+                    row.note = impossible(&builder, change, made);
+                }
+                found.mixing.weighed.extend(weighed);
+                if next.mixture == current.mixture {
+                    break;
+                }
+                current = next;
+            }
+            let same = |s: &Swept| keys([s]) == current.kernels.iter().map(|(_, key)| key.clone()).collect();
+            let new = current.mixture != Mixture::default() && !swept.iter().any(same);
+            // A program that was measured once goes on competing.
+            found.mixing.mixture = if new { Some(current.mixture) } else { earlier };
+            with.ledger.decide(&found.mixing)?;
+        }
+    }
+    if let Some(mixture) = &found.mixing.mixture {
+        let (mut variant, _) = builder.variant(mixture)?.clone();
+        found.mixing.tell(&mut variant);
+        let swept = sweep_program(&variant.name, &variant.program, half, Extent::Beside(&known), with)?;
+        found.program = Some((variant, swept));
+    }
+    Ok(found)
+}
+
+/// The programs of some changes; those that change nothing, or the same as another one, are left out.
+fn trials(builder: &mut Builder, from: &Made, changes: Vec<Change>) -> Result<Vec<(Change, Made)>, PipelineError> {
+    let mut found: Vec<(Change, Made)> = Vec::new();
+    for change in changes {
+        let made = builder.made(&change.of(&from.mixture))?;
+        if made.kernels != from.kernels && !found.iter().any(|(_, m)| m.kernels == made.kernels) {
+            found.push((change, made));
+        }
+    }
+    Ok(found)
+}
+
+/// Sweeps what is new in trials as long as there is time.
+fn sweep_trials(
+    builder: &mut Builder,
+    from: &Made,
+    trials: &[(Change, Made)],
+    known: &BTreeSet<String>,
+    budget: Option<Duration>,
+    with: &mut Sweeping,
+    swept: &mut Vec<Swept>,
+) -> Result<(), PipelineError> {
+    let began = Instant::now();
+    let cost = |store: &Store, subject: &str| {
+        let kernel = from.kernels.iter().find(|(name, _)| name == subject);
+        kernel.and_then(|(_, key)| best(store, key)).unwrap_or(f64::INFINITY)
+    };
+    let mut order: Vec<(f64, usize)> = trials.iter().enumerate().map(|(n, (change, _))| (cost(with.store, &change.subject), n)).collect();
+    order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut known: BTreeSet<String> = known.union(&keys(&*swept)).cloned().collect();
+    let new = |made: &Made, known: &BTreeSet<String>| made.kernels.iter().any(|(_, key)| !known.contains(key));
+    let share = order.iter().filter(|(_, n)| new(&trials[*n].1, &known)).count().max(1) as u32;
+    for (_, n) in order {
+        let (change, made) = &trials[n];
+        if !new(made, &known) {
+            continue;
+        }
+        // Small budgets end before the last trial: it has no time then, and the table says so.
+        if budget.is_some_and(|b| began.elapsed() > b) {
+            break;
+        }
+        let (variant, _) = builder.variant(&made.mixture)?;
+        let program = variant.program.clone();
+        let trial = sweep_program(&format!("{change}"), &program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
+        known.extend(keys([&trial]));
+        let finish = trial.report.finish;
+        swept.push(trial);
+        if finish == Finish::Interrupted {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What stacking keeps from being composed: the first refusal that is about parts of one container.
+fn impossible(builder: &Builder, change: &Change, made: &Made) -> String {
+    if change.weights.is_none() {
+        return String::new();
+    }
+    let refusals = builder.built.get(&made.mixture).map(|(variant, _)| variant.refusals.as_slice()).unwrap_or_default();
+    let parts = refusals.iter().find(|r| matches!(r.reason, Reason::SeveralWriters { .. }));
+    parts.map(|r| format!("{} stay apart: {}", r.units.join(" and "), r.reason)).unwrap_or_default()
+}

@@ -1,0 +1,161 @@
+//! Compositions chosen one by one: every program in which one is undone computes the same, and invented times decide which
+//! are.
+
+use recipes::load::{Recipe, load};
+use recipes::pipeline::mixed::made;
+use recipes::pipeline::mixture::{Change, Made, Mixture, Weighed, mix};
+use recipes::pipeline::programs::{Composing, operators, programs, shrunken, stackings};
+use recipes::pipeline::tensors::{drawn, results};
+use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::{Sdfg, movement::movement};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use transforms::Kind;
+
+fn shipped(name: &str) -> Recipe {
+    load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(name), &[]).expect("a shipped recipe loads")
+}
+
+fn computed(program: &Sdfg, tensors: &Tensors) -> Tensors {
+    assert_eq!(sdfg::validate::validate(program), vec![]);
+    interpret(program, tensors, &Run { seed: 3, step: 1, dropout: true }).expect("the program runs")
+}
+
+fn names(made: &Made) -> BTreeSet<&str> {
+    made.kernels.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+#[test]
+fn every_composition_can_be_undone() {
+    let recipe = shipped("bert-large-encoder.yaml");
+    let reference = shrunken(&operators(&recipe).expect("operators").0);
+    let tensors = drawn(&reference, 3).expect("tensors");
+    let want = computed(&reference, &tensors);
+    let composing = Composing::new(&recipe, &[], false).expect("programs");
+    let (_, full) = made(&composing, &Mixture::default()).expect("the composed program");
+    let mut seen = BTreeSet::new();
+    for change in full.undoings() {
+        let (variant, made) = made(&composing, &change.of(&full.mixture)).expect("a program");
+        if !seen.insert(made.kernels.clone()) {
+            continue;
+        }
+        assert_ne!(made.kernels, full.kernels, "{change}");
+        // What is kept out is in no kernel that holds one of the contractions.
+        for cluster in &variant.compositions {
+            let concerned = cluster.contractions.iter().any(|c| change.contractions.contains(c));
+            assert!(!concerned || cluster.kinds.is_disjoint(&change.without), "{change}: {cluster:?}");
+        }
+        let got = computed(&shrunken(&variant.program), &tensors);
+        for container in results(&reference) {
+            let (want, got) = (&want[&container.name], &got[&container.name]);
+            let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+            // Sums of a few hundred terms in f64, in another order.
+            assert!(want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e4 * f64::EPSILON * scale), "{change}: `{}`", container.name);
+        }
+    }
+    assert!(seen.len() > full.compositions.len(), "{} programs", seen.len());
+}
+
+#[test]
+fn with_nothing_composed_the_kernels_are_those_of_the_separate_program() {
+    let recipe = shipped("mha.yaml");
+    let composing = Composing::new(&recipe, &[], false).expect("programs");
+    let (_, full) = made(&composing, &Mixture::default()).expect("the composed program");
+    let mut none = full.mixture.clone();
+    for change in full.undoings() {
+        none = change.of(&none);
+    }
+    // Backward runs contractions again only where it composes: without that, forward has others to undo.
+    let (_, rest) = made(&composing, &none).expect("a program");
+    for change in rest.undoings() {
+        none = change.of(&none);
+    }
+    let (variant, apart) = made(&composing, &none).expect("a program");
+    assert!(variant.compositions.is_empty(), "{:?}", variant.compositions);
+    let separate = &programs(&recipe, false).expect("programs").variants[0].program;
+    let key = |unit: &sdfg::Unit| kernels::KernelSpec::new(separate, unit).expect("a kernel").key();
+    let keys: BTreeSet<String> = separate.units().iter().map(|(_, _, unit)| key(unit)).collect();
+    assert_eq!(apart.kernels.iter().map(|(_, key)| key.clone()).collect::<BTreeSet<_>>(), keys);
+}
+
+/// A kernel takes as long as what it moves, in milliseconds for each megabyte, and these kernels `extra` more.
+struct Invented<'a> {
+    composing: &'a Composing,
+    extra: BTreeMap<&'a str, f64>,
+    times: BTreeMap<String, f64>,
+}
+
+impl Invented<'_> {
+    fn made(&mut self, mixture: &Mixture) -> Made {
+        let (variant, made) = made(self.composing, mixture).expect("a program");
+        let moved: BTreeMap<String, u64> =
+            movement(&variant.program).expect("sizes are bound").into_iter().map(|m| (m.name.clone(), m.bytes())).collect();
+        for (name, key) in &made.kernels {
+            let composed = variant.compositions.iter().find(|c| c.name == *name);
+            let extra = composed.and_then(|c| self.extra.get(c.name.as_str())).copied().unwrap_or(0.0);
+            self.times.insert(key.clone(), moved[name] as f64 / 1e6 + extra);
+        }
+        made
+    }
+
+    fn mixed(&mut self) -> (Made, Vec<Weighed>) {
+        let full = self.made(&Mixture::default());
+        let trials: Vec<(Change, Made)> = full.undoings().into_iter().map(|c| (c.clone(), self.made(&c.of(&full.mixture)))).collect();
+        let known = self.times.clone();
+        let composing = self.composing;
+        let mut build = |mixture: &Mixture| made(composing, mixture).map(|(_, made)| made);
+        mix(&full, &trials, &mut build, &|key| known.get(key).copied()).expect("a program")
+    }
+}
+
+#[test]
+fn what_takes_longer_composed_is_undone_and_nothing_else() {
+    let recipe = shipped("mha.yaml");
+    let composing = Composing::new(&recipe, &[], false).expect("programs");
+    // Fewer bytes, less time: every composition pays.
+    let mut invented = Invented { composing: &composing, extra: BTreeMap::new(), times: BTreeMap::new() };
+    let full = invented.made(&Mixture::default());
+    let (kept, weighed) = invented.mixed();
+    assert_eq!(kept.kernels, full.kernels);
+    assert!(!weighed.is_empty() && weighed.iter().all(|w| !w.changed && w.gain().is_some_and(|g| g < 0.0)), "{weighed:#?}");
+    // The projection of queries does not.
+    invented.extra = BTreeMap::from([("qq", 1e6)]);
+    let (found, weighed) = invented.mixed();
+    assert_eq!(found.compositions.iter().map(|c| c.name.as_str()).filter(|n| *n == "qq").count(), 0);
+    assert_eq!(found.compositions.len(), full.compositions.len() - 1);
+    assert_eq!(weighed.iter().filter(|w| w.changed).map(|w| w.change.as_str()).collect::<Vec<_>>(), ["qq apart"]);
+}
+
+/// Attention backward does not pay: what it reads is stored then, and the forward kernel is another one.
+#[test]
+fn undoing_attention_backward_changes_attention_forward() {
+    let recipe = shipped("mha.yaml");
+    let composing = Composing::new(&recipe, &[], false).expect("programs");
+    let mut invented = Invented { composing: &composing, extra: BTreeMap::new(), times: BTreeMap::new() };
+    let full = invented.made(&Mixture::default());
+    let backward = full.compositions.iter().find(|c| c.contractions.iter().any(|c| c.contains("again"))).expect("attention backward");
+    assert!(backward.kinds.contains(&Kind::Chain) && names(&full).contains("gamma") && !names(&full).contains("alpha"));
+    let slow = backward.name.clone();
+    invented.extra = BTreeMap::from([(slow.as_str(), 1e9)]);
+    let (found, weighed) = invented.mixed();
+    assert!(names(&found).iter().all(|name| !name.contains("again")), "{:?}", names(&found));
+    let forward: Vec<&str> =
+        found.compositions.iter().filter(|c| c.contractions.contains(&"beta".into())).map(|c| c.name.as_str()).collect();
+    assert_eq!(forward, ["alpha"], "scores and their softmax are one kernel, which stores what backward reads");
+    let row = weighed.iter().find(|w| w.changed).expect("a change");
+    assert!(row.subject == slow && row.with.iter().any(|p| p.kernel == "gamma") && row.instead.iter().any(|p| p.kernel == "alpha"));
+}
+
+/// Stacking is weighed like a composition. What it makes impossible is said.
+#[test]
+fn stacked_projections_keep_attention_backward_apart() {
+    let recipe = shipped("mha.yaml");
+    let weights = stackings(&operators(&recipe).expect("operators").0).remove(0);
+    let change = Change::stacking(&weights);
+    assert_eq!(change.to_string(), "wq+wk+wv stacked");
+    let composing = Composing::new(&recipe, &weights, false).expect("programs");
+    let (variant, made) = made(&composing, &change.of(&Mixture::default())).expect("a program");
+    assert_eq!(variant.name, "wq+wk+wv, mixed");
+    assert!(names(&made).iter().all(|name| !name.contains("again")));
+    assert!(variant.refusals.iter().any(|r| matches!(r.reason, transforms::Reason::SeveralWriters { .. })));
+}

@@ -1,0 +1,150 @@
+//! Signs told by results: where backward asks only whether the argument of a rectifier is positive, it asks a result that
+//! is in memory anyway.
+//!
+//! ```text
+//! forward:   r = max(s, 0);  y = r · keep                (y is read by a contraction in backward)
+//! backward:  d_r = d_y · keep;  d_s = s > 0 ? d_r : 0    (reads s)
+//! becomes:   d_s = y > 0 ? d_r : 0                       (reads y)
+//! ```
+//!
+//! *Rule.* A backward element-wise operation reads `s` in conditions `s > 0` alone. A *witness* follows from `s` by one
+//! rectifier, then by dropout masks and casts, element by element, so it is positive exactly where `s` is and every mask
+//! keeps. If there are masks, the operation selects between 0 and a product that is 0 wherever one of them drops. The
+//! nearest witness that backward must read from memory anyway, or that is handed back, stands in for `s`.
+//!
+//! Dropout scales by at least 1, so nothing positive is rounded to zero, unless storage has a smaller exponent than
+//! arithmetic: f16 tells no sign.
+//! *Moves less because* `s`, or what it would be computed from again, is neither stored nor read.
+
+use sdfg::{Binary, Dtype, Expr, Op, Operand, Operation, Role, Scalar, Sdfg, library::Class};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A container that tells a sign.
+#[derive(Clone)]
+struct Witness {
+    data: String,
+    /// The masks between: it is positive only where all of them keep.
+    masks: Vec<Scalar>,
+}
+
+/// Backward operations, each reading witnesses where it can; and the witness of each container that is asked no more.
+pub(crate) fn told_by_results(program: &Sdfg, forward: &[Operation], backward: &[Operation]) -> (Vec<Operation>, BTreeMap<String, String>) {
+    let stored = stored(program, forward, backward);
+    let mut told = BTreeMap::new();
+    let mut rewritten = backward.to_vec();
+    for reader in &mut rewritten {
+        for n in 0..reader.inputs.len() {
+            let asked = reader.inputs[n].clone();
+            let transient = |data: &str| program.containers.get(data).is_some_and(|c| c.role == Role::Transient);
+            if stored.contains(&asked.data) || !transient(&asked.data) || !asks_sign(reader, &asked.connector) {
+                continue;
+            }
+            let witnesses = witnesses(program, forward, &asked);
+            let stands_in = |w: &&Witness| stored.contains(&w.data) && w.masks.iter().all(|m| dropped_anyway(reader, &asked, m, backward));
+            if let Some(found) = witnesses.iter().find(stands_in) {
+                told.insert(asked.data.clone(), found.data.clone());
+                reader.inputs[n].data = found.data.clone();
+            }
+        }
+    }
+    told.retain(|data, _| !rewritten.iter().any(|o| o.inputs.iter().any(|i| i.data == *data)));
+    (rewritten, told)
+}
+
+/// What forward makes and is in memory in backward whatever is decided.
+fn stored(program: &Sdfg, forward: &[Operation], backward: &[Operation]) -> BTreeSet<String> {
+    let contracted: BTreeSet<&str> =
+        backward.iter().filter(|o| o.class() == Class::Contraction).flat_map(|o| &o.inputs).map(|i| i.data.as_str()).collect();
+    let held = |data: &str| contracted.contains(data) || program.containers.get(data).is_some_and(|c| c.role != Role::Transient);
+    forward.iter().flat_map(|o| &o.outputs).map(|o| o.data.clone()).filter(|d| held(d)).collect()
+}
+
+/// Whether an element-wise operation reads a connector in conditions `connector > 0` alone.
+fn asks_sign(reader: &Operation, connector: &str) -> bool {
+    let Op::Elementwise { code, .. } = &reader.op else { return false };
+    let condition = positive(&Scalar::input(connector));
+    let without = code.rewrite(&mut |s| if s == condition { Scalar::Const(1.0) } else { s });
+    without != *code && !without.inputs().contains(connector)
+}
+
+fn positive(value: &Scalar) -> Scalar {
+    Scalar::binary(Binary::Gt, value.clone(), Scalar::Const(0.0))
+}
+
+/// The element-wise operation of one input that makes a container from another one at equal subscripts.
+fn step<'a>(operation: &'a Operation, from: &str) -> Option<(&'a Scalar, &'a Operand, &'a Operand)> {
+    match (&operation.op, &operation.inputs[..], &operation.outputs[..]) {
+        (Op::Elementwise { code, .. }, [input], [output]) if input.data == from && input.subscripts == output.subscripts => {
+            Some((code, input, output))
+        }
+        _ => None,
+    }
+}
+
+/// What tells whether an operand is positive, nearest first.
+fn witnesses(program: &Sdfg, forward: &[Operation], asked: &Operand) -> Vec<Witness> {
+    let tells = |data: &str| program.containers.get(data).is_some_and(|c| matches!(c.dtype, Dtype::F64 | Dtype::F32 | Dtype::Bf16));
+    let mut found: Vec<Witness> = Vec::new();
+    for operation in forward {
+        let Some((code, input, output)) = step(operation, &asked.data).filter(|(_, i, _)| same_elements(&i.subscripts, asked)) else {
+            continue;
+        };
+        let (x, zero) = (Scalar::input(&input.connector), Scalar::Const(0.0));
+        let rectifies = [(&x, &zero), (&zero, &x)].iter().any(|(a, b)| *code == Scalar::binary(Binary::Max, (*a).clone(), (*b).clone()));
+        if rectifies && tells(&output.data) {
+            found.push(Witness { data: output.data.clone(), masks: vec![] });
+        }
+    }
+    let mut next = 0;
+    while let Some(known) = found.get(next).cloned() {
+        next += 1;
+        for operation in forward {
+            let Some((code, input, output)) = step(operation, &known.data).filter(|(_, i, _)| same_elements(&i.subscripts, asked)) else {
+                continue;
+            };
+            let (values, masks): (Vec<&Scalar>, Vec<&Scalar>) = factors(code).into_iter().partition(|f| !matches!(f, Scalar::Keep { .. }));
+            if values == [&Scalar::input(&input.connector)] && tells(&output.data) {
+                let masks = known.masks.iter().chain(masks).cloned().collect();
+                found.push(Witness { data: output.data.clone(), masks });
+            }
+        }
+    }
+    found
+}
+
+/// Masks are compared as they are written: elements must be, too.
+fn same_elements(subscripts: &[Expr], asked: &Operand) -> bool {
+    subscripts == asked.subscripts
+}
+
+fn factors(code: &Scalar) -> Vec<&Scalar> {
+    match code {
+        Scalar::Binary(Binary::Mul, a, b) => factors(a).into_iter().chain(factors(b)).collect(),
+        other => vec![other],
+    }
+}
+
+/// Whether an operation gives 0 wherever a mask drops, whatever the answer is: it selects between 0 and a product that has
+/// the mask as a factor, or has a factor that was made with it.
+fn dropped_anyway(reader: &Operation, asked: &Operand, mask: &Scalar, backward: &[Operation]) -> bool {
+    let Op::Elementwise { code: Scalar::Select(condition, value, otherwise), .. } = &reader.op else { return false };
+    if **condition != positive(&Scalar::input(&asked.connector)) || **otherwise != Scalar::Const(0.0) {
+        return false;
+    }
+    let made_with_it = |operand: &Operand| {
+        backward.iter().any(|maker| match (&maker.op, &maker.outputs[..]) {
+            (Op::Elementwise { code, .. }, [output]) => {
+                output.data == operand.data && same_elements(&output.subscripts, asked) && factors(code).contains(&mask)
+            }
+            _ => false,
+        })
+    };
+    let drops = |factor: &&Scalar| match factor {
+        Scalar::Input(connector) => {
+            let read = |i: &&Operand| i.connector == *connector && same_elements(&i.subscripts, asked);
+            reader.inputs.iter().find(read).is_some_and(made_with_it)
+        }
+        other => *other == mask,
+    };
+    factors(value).iter().any(drops)
+}
