@@ -11,7 +11,7 @@ mod space;
 use super::PipelineError;
 use super::optimize::{Choices, Sweeps, Timed};
 use super::plan::Candidate;
-use super::programs::Programs;
+use super::programs::{Programs, Variant};
 use super::sweep::Swept;
 use crate::analyze::Analysis;
 use bench::mue::CopyBandwidth;
@@ -98,6 +98,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
     };
     let operators = rows::operators(run, &plan)?;
     let kernels = rows::kernels(run, &plan);
+    let plan_variant = run.programs.variants.iter().find(|v| v.name == swept.name);
     Ok(Report {
         program: run.analysis.program.clone(),
         about: run.analysis.about.clone(),
@@ -116,8 +117,8 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         movement: movements(run),
         selection: space::selection(run),
         coverage: Some(space::coverage(run)),
-        policy: policy(run),
-        refusals: refusals(run),
+        policy: policy(plan_variant, run),
+        refusals: refusals(plan_variant, run),
     })
 }
 
@@ -188,7 +189,7 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
         chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())?,
     ];
     if plan.swept.name != separate.name {
-        let note = format!("contractions stacked: {}; still one uniform layout", plan.swept.name);
+        let note = format!("contractions stacked or composed: {}; still one uniform layout", plan.swept.name);
         steps.push(chosen("algebraic", plan.swept, Method::Uniform, note)?);
     }
     steps.push(chosen("layouts", plan.swept, Method::Sssp, "layouts along the shortest path, the others inferred".into())?);
@@ -218,11 +219,13 @@ fn movements(run: &Finished) -> Vec<model::MovementRow> {
         definition: m.definition.clone(),
         unfused: Bytes(m.unfused_bytes),
         fused: Bytes(m.fused_bytes),
+        composed: m.composed_bytes.filter(|_| !run.analysis.compositions.is_empty()).map(Bytes),
     };
     run.analysis.movement.iter().map(row).collect()
 }
 
-fn policy(run: &Finished) -> Vec<model::PolicyRow> {
+/// Of the plan's own program: a composed one saves less.
+fn policy(variant: Option<&Variant>, run: &Finished) -> Vec<model::PolicyRow> {
     let row = |saved: &transforms::recompute::Saved| model::PolicyRow {
         tensor: saved.container.clone(),
         policy: match saved.policy {
@@ -232,11 +235,13 @@ fn policy(run: &Finished) -> Vec<model::PolicyRow> {
         bytes: Bytes(saved.bytes),
         reason: saved.why.clone(),
     };
-    run.programs.saved.iter().map(row).collect()
+    variant.map_or(&run.programs.saved, |v| &v.saved).iter().map(row).collect()
 }
 
-/// Pairs that share data: that the others stay apart surprises nobody.
-fn refusals(run: &Finished) -> Vec<model::FusionRefusal> {
-    let refused = run.analysis.refusals.iter().filter(|r| r.neighbours);
+/// Pairs that share data: that the others stay apart surprises nobody. Of a composed plan, neighbours of contractions.
+fn refusals(variant: Option<&Variant>, run: &Finished) -> Vec<model::FusionRefusal> {
+    let composed = variant.is_some_and(|v| !v.compositions.is_empty());
+    let all = if composed { &run.analysis.composition_refusals } else { &run.analysis.refusals };
+    let refused = all.iter().filter(|r| r.neighbours);
     refused.map(|r| model::FusionRefusal { first: r.first.clone(), second: r.second.clone(), reason: r.reason.clone() }).collect()
 }
