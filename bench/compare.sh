@@ -7,7 +7,8 @@
 #
 # Each variable names the Python of an environment that has the framework, numpy and safetensors; those not set take no part.
 #
-#     --quick              small shapes and few rounds: some minutes, nothing for a record; into target/memlet/compare/quick
+#     --quick              two shapes made small, few rounds, few peers: some minutes, nothing for a record; goes into
+#                          target/memlet/compare/quick. Options after it change that again
 #     --shapes LIST        of paper, base, small, mha [all]
 #     --dtypes LIST        of f32, bf16 [f32]
 #     --dropout LIST       of with, without [with,without]
@@ -26,7 +27,9 @@ memlet=${MEMLET:-target/release/memlet}
 shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick=
 while [ $# -gt 0 ]; do
     case $1 in
-        --quick) quick=yes budget=10s timing=3s rounds=3; shift ;;
+        --quick)
+            quick=yes shapes=base,mha budget=10s timing=3s rounds=3 variants=eager,sdpa,jax,onnx-attention
+            shift ;;
         --shapes | --dtypes | --dropout | --threads | --budget | --rounds | --variants | --out)
             [ $# -gt 1 ] || { echo "$1 needs a value"; exit 2; }
             printf -v "${1#--}" %s "$2"; shift 2 ;;
@@ -80,7 +83,7 @@ for count in $(list "$threads"); do
                 [ "$drops" = with ] || given+=(--no-dropout)
                 [ "$dtype" = f32 ] || given+=(--dtype "$dtype")
                 plans=target/memlet/compare/${quick:+quick/}$case
-                mkdir -p "$(dirname "$plans")"
+                mkdir -p "$plans"
                 echo "[$number/$total] $case: choosing a plan within $budget ($(date +%H:%M))"
                 "$memlet" optimize "${given[@]}" --threads "$count" --budget "$budget" --timing "$timing" --out "$plans" >"$plans.log" 2>&1 ||
                     { echo "    no plan, see $plans.log: $(tail -1 "$plans.log")"; continue; }

@@ -1,6 +1,6 @@
 //! Every kernel of two shipped recipes in its natural layout: groups `kernel/shape/layout/device`.
 //!
-//! `cargo bench -p bench --bench kernels [FILTER]`. Each kernel is checked against the oracle before it is timed.
+//! `cargo bench -p bench --bench kernels -- [FILTER] [--measurement-time SECONDS]`. Each kernel is checked against the oracle before it is timed.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use kernels::Toolchain;
@@ -19,8 +19,8 @@ fn recipe(criterion: &mut Criterion, file: &str, sizes: &[(&str, i64)]) -> Resul
     let (pool, device) = (Pool::new(0)?, Cores { toolchain: Toolchain::system()? });
     let kernels = swept_kernels(program, &device)?;
     let mut bench = DeviceBench::new(program, &kernels, &device, &pool);
-    // One sample a call: criterion decides how many there are.
-    (bench.samples, bench.sample_ms) = (1, 0.0);
+    // Criterion decides how many samples there are.
+    bench.sample_ms = 0.0;
     let shape: Vec<String> = program.sizes.iter().map(|(symbol, value)| format!("{symbol}{value}")).collect();
     for kernel in &kernels {
         let config = kernel.config(0);
@@ -29,19 +29,17 @@ fn recipe(criterion: &mut Criterion, file: &str, sizes: &[(&str, i64)]) -> Resul
         }
         let bytes: u64 = kernel.tensors().iter().map(|t| t.bytes).sum();
         let mut group = criterion.benchmark_group(format!("{}/{}", kernel.name(), shape.join(",")));
-        group
-            .throughput(Throughput::Bytes(bytes))
-            .sample_size(10)
-            .warm_up_time(Duration::from_millis(200))
-            .measurement_time(Duration::from_secs(1));
+        group.throughput(Throughput::Bytes(bytes));
         group.bench_function(BenchmarkId::new("natural", format!("cpu-{}", pool.workers())), |b| {
             b.iter_custom(|times| {
-                let timed = (0..times).map(|_| match bench.time(kernel.name(), &config, Duration::from_secs(60)) {
-                    Ok(Timing::Samples(samples)) => samples.iter().copied().sum::<f64>() / samples.len() as f64,
+                bench.samples = times as usize;
+                // The sweep's own clock, which stops at some hundred runs: their mean stands for the rest.
+                let ms = match bench.time(kernel.name(), &config, Duration::from_secs(60)) {
+                    Ok(Timing::Samples(samples)) => samples.iter().sum::<f64>() / samples.len() as f64,
                     Ok(Timing::ExceededAfter(ms)) => ms,
                     Err(fault) => panic!("{}: {fault}", kernel.name()),
-                });
-                Duration::from_secs_f64(timed.sum::<f64>() / 1e3)
+                };
+                Duration::from_secs_f64(ms * times as f64 / 1e3)
             });
         });
         group.finish();
@@ -50,7 +48,8 @@ fn recipe(criterion: &mut Criterion, file: &str, sizes: &[(&str, i64)]) -> Resul
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut criterion = Criterion::default().configure_from_args();
+    let quick = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_secs(1));
+    let mut criterion = quick.configure_from_args();
     recipe(&mut criterion, "mha.yaml", &[("b", 2), ("j", 128)])?;
     recipe(&mut criterion, "softmax.yaml", &[])?;
     criterion.final_summary();

@@ -333,11 +333,13 @@ fn sample() -> Report {
                 definition: "one operator per kernel, masks not stored".into(),
                 unfused: Bytes(812e6 as u64),
                 fused: Bytes(526e6 as u64),
+                composed: Some(Bytes(287e6 as u64)),
             },
             MovementRow {
                 definition: "Table III's operators, masks stored in both".into(),
                 unfused: Bytes(790e6 as u64),
                 fused: Bytes(561e6 as u64),
+                composed: None,
             },
         ],
         selection: vec![

@@ -18,7 +18,7 @@ NOTES = """\
 - *÷ ours*: the median over rounds of the peer's time over ours just before it, and its 95% interval. Forward and backward,
   conversions from and to the recipe's order included in ours.
 - *peak*: flop of the contractions alone, each counted once, over the time of our whole step, as a share of what the vector
-  units did in f32 just before.
+  units did in f32 in the same run.
 - *forward*: dropout off on both sides. Ours is the forward pass of a training step and keeps what the backward pass needs.
 - *tensors*: bytes of tensors alive at once in our step over those in PyTorch's eager step; then without input, parameters and
   upstream gradient on both sides.

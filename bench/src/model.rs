@@ -366,12 +366,15 @@ pub struct MovementRow {
     pub definition: String,
     pub unfused: Bytes,
     pub fused: Bytes,
+    /// With kernels composed around contractions, where these are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub composed: Option<Bytes>,
 }
 
 impl MovementRow {
-    /// In percent of the unfused bytes; negative where fusion moves more.
-    pub fn reduction(&self) -> Option<f64> {
-        Some(100.0 - 100.0 * quotient(self.fused.0 as f64, self.unfused.0 as f64)?)
+    /// In percent of the unfused bytes; negative where more is moved.
+    pub fn reduction(&self, to: Bytes) -> Option<f64> {
+        Some(100.0 - 100.0 * quotient(to.0 as f64, self.unfused.0 as f64)?)
     }
 }
 

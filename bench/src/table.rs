@@ -32,6 +32,8 @@ impl Cell {
     }
 
     pub fn number(value: f64, decimals: usize) -> Cell {
+        // There is no -0 in a table.
+        let value = value + 0.0;
         Cell { text: format!("{value:.decimals$}"), sort: Some(value), strong: false }
     }
 

@@ -112,7 +112,7 @@ impl Sum for Milliseconds {
 pub fn significant(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude == 0.0 || !magnitude.is_finite() {
-        return format!("{value}");
+        return format!("{}", value + 0.0);
     }
     let digits = (2 - magnitude.log10().floor() as i32).clamp(0, 9) as usize;
     format!("{value:.digits$}")

@@ -102,7 +102,7 @@ fn full(name: &str) -> Report {
             ContenderTimes { name: text(), ours: true, forward: timing(1.0), backward: timing(2.0), step: timing(3.0) },
             ContenderTimes { name: text(), ours: false, forward: None, backward: None, step: timing(4.0) },
         ],
-        movement: vec![MovementRow { definition: text(), unfused: Bytes(100), fused: Bytes(60) }],
+        movement: vec![MovementRow { definition: text(), unfused: Bytes(100), fused: Bytes(60), composed: Some(Bytes(40)) }],
         selection: vec![SelectionRow { method: text(), total: ms(1.02), lower_bound: ms(1.0), proven: true }],
         coverage: Some(Coverage { enumerated: 10, full: 10, ..Coverage::default() }),
         policy: vec![PolicyRow { tensor: text(), policy: Policy::Recomputed, bytes: Bytes(1), reason: text() }],

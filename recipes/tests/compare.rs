@@ -17,6 +17,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 
 /// The oracle in the place of a plan; notes its turns where the workers note theirs.
 struct Oracle {
@@ -63,6 +64,16 @@ fn recipe(name: &str) -> Recipe {
 }
 
 fn compared(recipe: &Recipe, contenders: &[Contender], folder: &Path, rounds: usize) -> Result<Report, CompareError> {
+    compared_until(recipe, contenders, folder, rounds, &AtomicBool::new(false))
+}
+
+fn compared_until(
+    recipe: &Recipe,
+    contenders: &[Contender],
+    folder: &Path,
+    rounds: usize,
+    interrupt: &AtomicBool,
+) -> Result<Report, CompareError> {
     let (program, _) = operators(recipe).unwrap();
     let tensors = drawn(&program, 1).unwrap();
     let mut ours = Oracle { program, given: Tensors::new(), found: Tensors::new(), folder: folder.to_path_buf() };
@@ -78,6 +89,7 @@ fn compared(recipe: &Recipe, contenders: &[Contender], folder: &Path, rounds: us
         rounds,
         dropout: true,
         accuracy: false,
+        interrupt,
         folder,
     };
     compare(&setup, &mut ours, &mut |_| {})
@@ -207,6 +219,16 @@ fn a_wrong_request_names_what_is_missing() {
     let missing = compared(&recipe, &nowhere, folder.path(), 3).unwrap_err();
     assert_eq!(missing.exit_code(), 4, "{missing}");
     assert_eq!(compared(&recipe, &nowhere, folder.path(), 0).unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn what_was_interrupted_is_no_comparison() {
+    let recipe = recipe("mha");
+    let folder = tempfile::tempdir().unwrap();
+    let python = everywhere(Path::new("/no/such/python"));
+    let one = contenders(&[Variant::Jax], Dtype::F32, &python);
+    let stopped = compared_until(&recipe, &one, folder.path(), 3, &AtomicBool::new(true)).unwrap_err();
+    assert_eq!(stopped.exit_code(), 130, "{stopped}: nobody is started any more");
 }
 
 #[test]

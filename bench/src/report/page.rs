@@ -141,15 +141,16 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
         part(
             "movement",
             "Data movement",
-            "Bytes as each definition of the unfused baseline counts them: a reduction means nothing without its baseline. Predicted: \
-             counted from memlets.",
+            "Bytes as each definition of the unfused baseline counts them: a reduction means nothing without its baseline. Fused: \
+             contractions left alone; composed: with their neighbours in them. Predicted: counted from memlets.",
             None,
             vec![("Definitions", tables::movement(report))],
         ),
         part(
             "algebraic",
             "Algebraic fusion",
-            "Contractions that share an operand, stacked or apart. <i>p</i>: predicted.",
+            "Contractions that share an operand, stacked or apart; composed with their neighbours or not. The time of all kernels that \
+             not every program has, each in its fastest configuration.",
             None,
             vec![("Variants", tables::algebraic(report))],
         ),

@@ -32,10 +32,10 @@ if (svg) {
   };
   const size = { w: whole.width, h: whole.height };
   const fit = () => show({ x: 0, y: 0, ...size });
-  // Readable at first sight: the full width where it is readable, from the top.
+  // Readable at first sight: all of it, or the full width, where that is readable; from the top.
   const begin = () => {
     const box = svg.getBoundingClientRect();
-    const w = Math.min(Math.max(size.w, 400), box.width * 1.35);
+    const w = Math.min(Math.max(size.w, size.h * box.width / box.height, 400), box.width * 1.35);
     const h = w * box.height / box.width;
     show({ x: (size.w - w) / 2, y: 0, w, h });
   };

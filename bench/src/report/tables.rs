@@ -263,9 +263,14 @@ pub fn movement(report: &Report) -> Table {
         ("unfused", "", Right),
         ("fused", "", Right),
         ("reduction", "%", Right),
+        ("composed", "", Right),
+        ("reduction", "%", Right),
     ]);
     for row in &report.movement {
-        table.row(vec![Cell::text(&row.definition), bytes(row.unfused), bytes(row.fused), Cell::maybe(row.reduction(), 2)]);
+        let to = |to: Option<Bytes>| [to.map_or_else(Cell::none, bytes), Cell::maybe(to.and_then(|to| row.reduction(to)), 2)];
+        let mut cells = vec![Cell::text(&row.definition), bytes(row.unfused)];
+        cells.extend([Some(row.fused), row.composed].into_iter().flat_map(to));
+        table.row(cells);
     }
     table
 }

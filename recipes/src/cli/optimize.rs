@@ -308,9 +308,8 @@ fn agreement(candidates: &[Candidate], timed: &[Timed]) -> String {
     let extreme = |pick: fn(f64, f64) -> f64| samples.iter().copied().reduce(pick).unwrap_or(f64::NAN);
     let predicted = candidates[first].predicted_ms;
     if !(extreme(f64::min)..=extreme(f64::max)).contains(&predicted) {
-        text += &format!(
-            "predicted and measured total differ by {off:+.1}%, more than the spread: kernels were timed alone, with warm caches\n"
-        );
+        let why = if off > 0.0 { "kernels were timed alone, with warm caches" } else { "the machine was slower while kernels were timed" };
+        text += &format!("predicted and measured total differ by {off:+.1}%, more than the spread: {why}\n");
     }
     if best != first {
         let gain = 100.0 * (1.0 - measured[best] / measured[first]);

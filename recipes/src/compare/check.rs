@@ -9,7 +9,7 @@
 //!
 //! A recipe stored in bf16 rounds to it wherever an operator writes, and so do its peers: √2 of that many roundings of 2⁻⁸.
 //! Here the bound is not taken four times: of an error of at most u the deviation is u/√3, and the norm of many elements
-//! hardly deviates at all. A model that holds its weights in bf16, too, rounds once more for each operand of a contraction.
+//! hardly deviates at all. A model that holds its weights in bf16, too, is held to the same bound.
 //!
 //! The error is `‖theirs − ours‖ / ‖ours‖`. A gradient whose terms cancel is smaller than its terms (that of the keys' bias
 //! is zero), so the norm is the largest among the gradients of the same shape.
@@ -78,8 +78,7 @@ impl Bound {
         let rounded = match precision {
             Precision::Highest => 0.0,
             Precision::Medium => (2.0 * self.contractions as f64).sqrt() * Dtype::Bf16.roundoff(),
-            Precision::Bf16 => (2.0 * self.operators as f64).sqrt() * Dtype::Bf16.roundoff() / 4.0,
-            Precision::Bf16Native => (2.0 * (self.operators + 2 * self.contractions) as f64).sqrt() * Dtype::Bf16.roundoff() / 4.0,
+            Precision::Bf16 | Precision::Bf16Native => (2.0 * self.operators as f64).sqrt() * Dtype::Bf16.roundoff() / 4.0,
         };
         let bound = 4.0 * (single + rounded);
         if self.kink && gradient { bound.sqrt() } else { bound }

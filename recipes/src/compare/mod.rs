@@ -37,6 +37,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 use wait::{Wait, probe};
 use worker::Worker;
@@ -68,6 +69,8 @@ pub enum CompareError {
     Unsupported { model: String, why: String, known: String },
     #[error("nobody to compare with: name a Python that has PyTorch with --torch, JAX with --jax or, for f32, ONNX Runtime with --onnx")]
     NoPeer,
+    #[error("interrupted; a comparison that is not whole is none")]
+    Interrupted,
     #[error("there must be at least one round; give --rounds a positive number")]
     NoRounds,
     #[error("cannot write {}: {source}", path.display())]
@@ -101,6 +104,7 @@ impl CompareError {
             CompareError::Unsupported { .. } | CompareError::NoPeer | CompareError::NoRounds => 2,
             CompareError::NotFinite { .. } => 3,
             CompareError::Start { .. } => 4,
+            CompareError::Interrupted => 130,
             CompareError::Pipeline(error) => error.exit_code(),
             _ => 1,
         }
@@ -126,6 +130,8 @@ pub struct Setup<'a> {
     pub dropout: bool,
     /// Also compare everyone's results with the f64 oracle's.
     pub accuracy: bool,
+    /// Once set, nothing more is started and nothing is reported.
+    pub interrupt: &'a AtomicBool,
     /// An absolute path: holds the workers' scripts and takes tensors and logs.
     pub folder: &'a Path,
 }
@@ -169,6 +175,7 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     let mut rows: Vec<Option<Row>> = Vec::new();
     let mut admitted: Vec<(usize, Admitted)> = Vec::new();
     for contender in setup.contenders {
+        interrupted(setup)?;
         progress(&format!("checking {}", contender.name()));
         match admit(setup, contender, &request, &given, (&want, truth.as_ref()), &bound, probe.chosen) {
             Ok(admission) if admission.check.passes() => {
@@ -189,7 +196,7 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
         runners.push(runner);
         facts.push((place, versions, first_s, check, accuracy, memory));
     }
-    let besides = race(ours, &mut runners, setup.rounds, setup.dropout, progress)?;
+    let besides = race(ours, &mut runners, setup, progress)?;
     for (runner, (place, versions, first_s, check, accuracy, memory)) in runners.iter().zip(facts) {
         if let Some(row) = rows.get_mut(place) {
             let outcome = report::outcome(runner, check)?;
@@ -217,6 +224,11 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
         rows: rows.into_iter().flatten().collect(),
     };
     Ok(report.ours(besides)?)
+}
+
+/// Ctrl-C ends the workers, too: who failed after it did not fail.
+fn interrupted(setup: &Setup) -> Result<(), CompareError> {
+    if setup.interrupt.load(Ordering::SeqCst) { Err(CompareError::Interrupted) } else { Ok(()) }
 }
 
 /// A peer that answered, and how it compares.

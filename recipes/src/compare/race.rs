@@ -3,7 +3,7 @@
 use super::contender::Contender;
 use super::load::{Others, own};
 use super::worker::{PeerStep, Worker};
-use super::{CompareError, Ours, StepTime};
+use super::{CompareError, Ours, Setup, StepTime, interrupted};
 use std::time::Duration;
 
 /// Threads of a pool look for work for some milliseconds after a parallel region before they sleep; PyTorch's were seen to
@@ -28,22 +28,16 @@ impl Runner {
     }
 }
 
-/// Runs `rounds` rounds; without dropout where the peer has none. A peer that fails drops out; ours must not. Returns who else computed during our turns.
+/// Runs all rounds; without dropout where the peer has none. A peer that fails drops out; ours must not. Returns who else computed during our turns.
 ///
 /// # Errors
-/// Those of ours.
-pub fn race(
-    ours: &mut dyn Ours,
-    runners: &mut [Runner],
-    rounds: usize,
-    dropout: bool,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Others, CompareError> {
+/// Those of ours; [`CompareError::Interrupted`].
+pub fn race(ours: &mut dyn Ours, runners: &mut [Runner], setup: &Setup, progress: &mut dyn FnMut(&str)) -> Result<Others, CompareError> {
     let mut besides = Others::default();
-    for round in 0..rounds {
-        progress(&format!("round {} of {rounds}", round + 1));
+    for round in 0..setup.rounds {
+        progress(&format!("round {} of {}", round + 1, setup.rounds));
         for runner in runners.iter_mut().filter(|r| r.failed.is_none()) {
-            let dropout = dropout && !runner.contender.variant.forward_only();
+            let dropout = setup.dropout && !runner.contender.variant.forward_only();
             let ours = our_turn(ours, dropout, &mut besides)?;
             match their_turn(runner, dropout) {
                 Ok(theirs) => {
@@ -52,6 +46,7 @@ pub fn race(
                 }
                 Err(error) => runner.failed = Some(error),
             }
+            interrupted(setup)?;
         }
     }
     Ok(besides)

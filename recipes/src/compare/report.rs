@@ -104,7 +104,7 @@ pub struct Report {
     pub origin: String,
     /// Gflop that the contractions of one step are.
     pub gigaflop: f64,
-    /// Gflop in a second, f32, that the threads' vector units can do, measured just before.
+    /// Gflop in a second, f32, that the threads' vector units can do, measured in this run.
     pub peak: Option<f64>,
     pub memory: OurBytes,
     pub threads: usize,

@@ -224,6 +224,7 @@ fn movements(run: &Finished) -> Vec<model::MovementRow> {
         definition: m.definition.clone(),
         unfused: Bytes(m.unfused_bytes),
         fused: Bytes(m.fused_bytes),
+        composed: m.composed_bytes.filter(|_| !run.analysis.compositions.is_empty()).map(Bytes),
     };
     run.analysis.movement.iter().map(row).collect()
 }

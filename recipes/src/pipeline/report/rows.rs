@@ -8,7 +8,7 @@ use bench::mue::{Mue, TensorVolume};
 use bench::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};
 use sdfg::movement::{Movement, movement};
 use sdfg::{Class, Pass};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The fastest contraction that was measured, in Gflop/s: what this machine reaches, not what its data sheet says.
 pub fn peak(run: &Finished) -> Result<Option<f64>, PipelineError> {
@@ -78,14 +78,17 @@ pub fn kernels(run: &Finished, plan: &Plan) -> Vec<OperatorRow> {
     rows
 }
 
-/// Time of the unfused kernels that are made of these operations; `None` unless every one of them ran on its own.
+/// Time of the unfused kernels that are made of these operations; `None` unless every one of them ran there. A part of an
+/// operator (`a.softmax.max`) ran in it, and what a composed kernel computes again (`a.again`) the unfused program computes
+/// once, elsewhere.
 fn time_of(unfused: &[Movement], operations: &[String], times: &BTreeMap<&str, f64>) -> Option<f64> {
-    let ran = |operation: &String| unfused.iter().any(|k| k.operators.contains(operation));
-    if !operations.iter().all(ran) {
-        return None;
+    let ran = |operation: &str| unfused.iter().find(|k| k.operators.iter().any(|o| o == operation));
+    let whole = |operation: &str| ran(operation).or_else(|| ran(operation.rsplit_once('.')?.0));
+    let mut kernels = BTreeSet::new();
+    for operation in operations.iter().filter(|o| !o.ends_with(".again")) {
+        kernels.insert(whole(operation)?.name.as_str());
     }
-    let kernels = unfused.iter().filter(|k| k.operators.iter().any(|o| operations.contains(o)));
-    kernels.map(|k| times.get(k.name.as_str()).copied()).sum()
+    if kernels.is_empty() { None } else { kernels.into_iter().map(|k| times.get(k).copied()).sum() }
 }
 
 /// A row with everything that follows from what is moved and from the time that it took.
@@ -151,7 +154,9 @@ pub fn classes(plan: &Plan, kernels: &[OperatorRow]) -> Vec<ClassShare> {
         let unfused = plan.unfused.iter().filter(|k| k.class == class).map(|k| before.get(k.name.as_str()).copied()).sum::<Option<f64>>();
         let ours = kernels.iter().filter(|k| k.class == class).map(|k| k.ours.map(|t| t.value().0)).sum::<Option<f64>>();
         let flop = plan.unfused.iter().filter(|k| k.class == class).map(|k| Flop(k.flop)).sum();
-        ClassShare { class, flop, unfused: unfused.map(measured), ours: ours.map(measured) }
+        // The sum of nothing is -0.
+        let time = |ms: Option<f64>| ms.map(|ms| measured(ms + 0.0));
+        ClassShare { class, flop, unfused: time(unfused), ours: time(ours) }
     };
     [Class::Contraction, Class::Normalization, Class::Elementwise].map(of).into()
 }
@@ -170,5 +175,31 @@ pub fn roofline(plan: &Plan, kernels: &[OperatorRow]) -> Roofline {
         compute: plan.peak.map(|p| ceiling("GEMM".into(), p)).into_iter().collect(),
         bandwidth: plan.copy.map(|c| ceiling(stores(c.non_temporal).into(), c.gigabytes_per_second.0)).into_iter().collect(),
         points: kernels.iter().filter_map(point).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_an_operator_ran_where_the_operator_did() {
+        let kernel = |name: &str, operators: &[&str]| Movement {
+            name: name.into(),
+            operators: operators.iter().map(|o| o.to_string()).collect(),
+            pass: Pass::Forward,
+            class: Class::Contraction,
+            flop: 0,
+            reads: vec![],
+            writes: vec![],
+            masks: vec![],
+        };
+        let unfused = [kernel("beta", &["beta"]), kernel("a", &["a.softmax"]), kernel("c", &["c"])];
+        let times = BTreeMap::from([("beta", 1.0), ("a", 2.0), ("c", 4.0)]);
+        let time = |operations: &[&str]| time_of(&unfused, &operations.iter().map(|o| o.to_string()).collect::<Vec<_>>(), &times);
+        assert_eq!(time(&["beta", "a.softmax.max", "a.softmax.sum", "a.softmax"]), Some(3.0));
+        assert_eq!(time(&["beta.again", "a.softmax.again", "c"]), Some(4.0), "recomputation is ours alone");
+        assert_eq!(time(&["beta", "unknown"]), None);
+        assert_eq!(time(&["beta.again"]), None);
     }
 }

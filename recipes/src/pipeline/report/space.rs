@@ -101,15 +101,9 @@ pub fn algebraic(run: &Finished, plan: &Plan) -> Vec<AlgebraicVariant> {
     if variants.len() < 2 {
         return vec![];
     }
-    let contractions: BTreeSet<&str> = variants
-        .iter()
-        .flat_map(|v| &v.kernels)
-        .filter(|k| matches!(&k.spec.unit, sdfg::Unit::Operation(o) if o.class() == Class::Contraction))
-        .map(|k| k.key())
-        .collect();
     let common = |key: &str| variants.iter().all(|v| v.problem.kernels.iter().any(|k| k.key == key));
     let time = |kernels: &[Kernel], pass: Pass| -> Option<Time> {
-        let concerned = kernels.iter().filter(|k| k.pass == pass && contractions.contains(k.key.as_str()) && !common(&k.key));
+        let concerned = kernels.iter().filter(|k| k.pass == pass && !common(&k.key));
         let least = |k: &Kernel| run.store.of(&k.key).filter_map(|m| run.store.ms(m)).min_by(f64::total_cmp);
         let total = concerned.map(least).sum::<Option<f64>>()?;
         (total > 0.0).then(|| measured(total))
