@@ -212,8 +212,7 @@ impl OptimizeArgs {
             candidates[winner].clone(),
             baselines,
             mixing,
-            (self.measure.device.clone(), &*session.device),
-            session.pool.workers(),
+            (self.measure.device.clone(), &*session.device, session.pool.workers()),
             command_line(),
         );
         plan.write(&path)?;

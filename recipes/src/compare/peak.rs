@@ -34,9 +34,12 @@ pub fn peak(threads: usize) -> Option<f64> {
     (0..ROUNDS).map(last).filter(|s| *s > 0.0).map(|s| flop / s / 1e9).reduce(f64::max)
 }
 
+/// So many passes of multiply-adds, and the lanes of one.
+type Widest = (fn(u64) -> f32, usize);
+
 /// The widest multiply-add of this processor, and its lanes.
 #[cfg(target_arch = "x86_64")]
-fn widest() -> Option<(fn(u64) -> f32, usize)> {
+fn widest() -> Option<Widest> {
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f")]
@@ -76,7 +79,7 @@ fn widest() -> Option<(fn(u64) -> f32, usize)> {
 
 /// The widest multiply-add of this processor, and its lanes.
 #[cfg(target_arch = "aarch64")]
-fn widest() -> Option<(fn(u64) -> f32, usize)> {
+fn widest() -> Option<Widest> {
     use std::arch::aarch64::*;
 
     fn neon(passes: u64) -> f32 {
@@ -96,7 +99,7 @@ fn widest() -> Option<(fn(u64) -> f32, usize)> {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn widest() -> Option<(fn(u64) -> f32, usize)> {
+fn widest() -> Option<Widest> {
     None
 }
 

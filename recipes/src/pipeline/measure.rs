@@ -329,14 +329,12 @@ impl<'a> DeviceBench<'a> {
     }
 }
 
+/// Runs of a kernel that the device has recorded, and how many they are.
+type Recorded = (Box<dyn Recording>, usize);
+
 impl DeviceBench<'_> {
     /// Runs of a kernel as the device has recorded them, and how many they are; `None` where the device records nothing.
-    fn recorded(
-        &self,
-        executable: &dyn Executable,
-        pointers: &[*mut u8],
-        repeats: usize,
-    ) -> Result<Option<(Box<dyn Recording>, usize)>, KernelError> {
+    fn recorded(&self, executable: &dyn Executable, pointers: &[*mut u8], repeats: usize) -> Result<Option<Recorded>, KernelError> {
         let context = self.context(None);
         let recording = self.device.record(&mut || {
             // SAFETY: one piece of memory for each argument, as large as its container in its layout.

@@ -358,8 +358,7 @@ pub fn plan(
     chosen: Candidate,
     baselines: Vec<Candidate>,
     mixing: Option<Mixing>,
-    (target, device): (Target, &dyn Device),
-    threads: usize,
+    (target, device, threads): (Target, &dyn Device, usize),
     command: String,
 ) -> Plan {
     let device = device.name().unwrap_or_else(|| bench::machine::Machine::here().line());
