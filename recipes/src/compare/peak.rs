@@ -10,6 +10,9 @@ const CHAINS: usize = if cfg!(target_arch = "aarch64") { 24 } else { 12 };
 const PASSES: u64 = 2_000_000;
 const ROUNDS: usize = 7;
 
+/// So many passes over the chains; the sum of what they come to, so that nothing is left out.
+type Pass = fn(u64) -> f32;
+
 /// f32 Gflop in a second with so many threads at once, the fastest of a few rounds; `None` where no kernel is written for
 /// this processor's vectors.
 pub fn peak(threads: usize) -> Option<f64> {
@@ -36,7 +39,7 @@ pub fn peak(threads: usize) -> Option<f64> {
 
 /// The widest multiply-add of this processor, and its lanes.
 #[cfg(target_arch = "x86_64")]
-fn widest() -> Option<(fn(u64) -> f32, usize)> {
+fn widest() -> Option<(Pass, usize)> {
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f")]
@@ -76,7 +79,7 @@ fn widest() -> Option<(fn(u64) -> f32, usize)> {
 
 /// The widest multiply-add of this processor, and its lanes.
 #[cfg(target_arch = "aarch64")]
-fn widest() -> Option<(fn(u64) -> f32, usize)> {
+fn widest() -> Option<(Pass, usize)> {
     use std::arch::aarch64::*;
 
     fn neon(passes: u64) -> f32 {
@@ -96,7 +99,7 @@ fn widest() -> Option<(fn(u64) -> f32, usize)> {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn widest() -> Option<(fn(u64) -> f32, usize)> {
+fn widest() -> Option<(Pass, usize)> {
     None
 }
 
