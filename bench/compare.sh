@@ -60,12 +60,21 @@ recipe() {
         base) echo recipes/bert-base-encoder.yaml ${quick:+--set b=2 --set j=64} ;;
         small) echo recipes/bert-large-encoder.yaml --set b=2 --set "j=$([ -n "$quick" ] && echo 32 || echo 128)" ;;
         mha) echo recipes/mha.yaml ${quick:+--set b=2 --set j=64} ;;
-        *) echo "unknown shape $1: one of paper, base, small, mha" >&2; return 2 ;;
     esac
 }
 
-trap 'echo; echo "stopped; the same command goes on from here"; exit 130' INT TERM
 list() { echo "${1//,/ }"; }
+# What is wrong with a list is said before anything is run.
+each_of() {
+    for word in $(list "$1"); do
+        case " $2 " in *" $word "*) ;; *) echo "\`$word\` is none of: $2"; exit 2 ;; esac
+    done
+}
+each_of "$shapes" "paper base small mha"
+each_of "$dtypes" "f32 bf16"
+each_of "$dropout" "with without"
+
+trap 'echo; echo "stopped; the same command goes on from here"; exit 130' INT TERM
 total=$(($(list "$shapes" | wc -w) * $(list "$dtypes" | wc -w) * $(list "$dropout" | wc -w) * $(list "$threads" | wc -w)))
 number=0
 for count in $(list "$threads"); do
@@ -95,7 +104,7 @@ for count in $(list "$threads"); do
         done
     done
 done
-ls "$out"/compare-*.json >/dev/null 2>&1 || { echo "nothing was compared"; exit 1; }
+compgen -G "$out/compare-*.json" >/dev/null || { echo "there is no record: no table"; exit 1; }
 "${MEMLET_TORCH:-${MEMLET_ONNX:-${MEMLET_JAX}}}" bench/peers/table.py "$out"/compare-*.json >"$out/compare.md"
 echo "$out/compare.md:"
 cat "$out/compare.md"

@@ -187,6 +187,11 @@ mod tests {
     }
 
     #[test]
+    fn nothing_has_no_sign() {
+        assert_eq!((Cell::number(-0.0, 1).text, crate::unit::significant(-0.0)), ("0.0".into(), "0".into()));
+    }
+
+    #[test]
     fn numbers_stand_right() {
         let expected = "name     time [ms]\n───────  ─────────\nsoftmax       1.50\nβ·γ              –\n";
         assert_eq!(sample().text(false), expected);

@@ -10,6 +10,9 @@ const CHAINS: usize = if cfg!(target_arch = "aarch64") { 24 } else { 12 };
 const PASSES: u64 = 2_000_000;
 const ROUNDS: usize = 7;
 
+/// So many passes over the chains; the sum of what they come to, so that nothing is left out.
+type Pass = fn(u64) -> f32;
+
 /// f32 Gflop in a second with so many threads at once, the fastest of a few rounds; `None` where no kernel is written for
 /// this processor's vectors.
 pub fn peak(threads: usize) -> Option<f64> {
@@ -34,12 +37,9 @@ pub fn peak(threads: usize) -> Option<f64> {
     (0..ROUNDS).map(last).filter(|s| *s > 0.0).map(|s| flop / s / 1e9).reduce(f64::max)
 }
 
-/// So many passes of multiply-adds, and the lanes of one.
-type Widest = (fn(u64) -> f32, usize);
-
 /// The widest multiply-add of this processor, and its lanes.
 #[cfg(target_arch = "x86_64")]
-fn widest() -> Option<Widest> {
+fn widest() -> Option<(Pass, usize)> {
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f")]
@@ -79,7 +79,7 @@ fn widest() -> Option<Widest> {
 
 /// The widest multiply-add of this processor, and its lanes.
 #[cfg(target_arch = "aarch64")]
-fn widest() -> Option<Widest> {
+fn widest() -> Option<(Pass, usize)> {
     use std::arch::aarch64::*;
 
     fn neon(passes: u64) -> f32 {
@@ -99,7 +99,7 @@ fn widest() -> Option<Widest> {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn widest() -> Option<Widest> {
+fn widest() -> Option<(Pass, usize)> {
     None
 }
 
