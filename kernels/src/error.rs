@@ -38,7 +38,9 @@ pub enum KernelError {
     OldDriver { has: (i32, i32), needs: (i32, i32), advice: &'static str },
     #[error("{bytes} bytes of memory could not be had on {gpu}, which has {free} bytes free of {total}; use smaller sizes")]
     GpuMemory { gpu: String, bytes: usize, free: usize, total: usize },
-    #[error("a kernel broke the GPU's context: {what}; nothing more runs there in this process, the same command goes on without that kernel")]
+    #[error(
+        "a kernel broke the GPU's context: {what}; nothing more runs there in this process, the same command goes on without that kernel"
+    )]
     Crash { what: String },
     #[error("the GPU can no longer be used: {what}")]
     GpuLost { what: String },

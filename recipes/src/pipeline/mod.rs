@@ -7,6 +7,7 @@ pub mod execute;
 pub mod ledger;
 pub mod measure;
 pub mod optimize;
+pub mod parts;
 pub mod plan;
 pub mod programs;
 pub mod report;

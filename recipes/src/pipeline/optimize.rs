@@ -3,8 +3,8 @@
 use super::execute::{Execution, PeakMemory};
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, Variant, shrunken};
-use super::target::Target;
 use super::sweep::{METHODS, Sweeping, Swept, sweep_program};
+use super::target::Target;
 use super::{PipelineError, accuracy, tensors};
 use bench::protocol::{Contender, Protocol, Timing};
 use kernels::KernelSpec;

@@ -59,8 +59,7 @@ impl Choice {
     /// Indices that do not fuse under these layouts; strides that the library has no words for; too many launches.
     pub fn description(&self, problem: &Problem, layouts: [&Layout; 3]) -> Result<Description, KernelError> {
         let axes = problem.axes(layouts)?;
-        let call =
-            Call::new(&self.mapping, &axes).ok_or_else(|| problem.unknown("mapping", &self.mapping, mappings(&axes).iter()))?;
+        let call = Call::new(&self.mapping, &axes).ok_or_else(|| problem.unknown("mapping", &self.mapping, mappings(&axes).iter()))?;
         let batched = match self.batching {
             Batching::Strided => call.batch.last().map_or(1, |l| l.extent),
             Batching::Pointers => call.items(),

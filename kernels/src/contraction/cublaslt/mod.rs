@@ -11,8 +11,8 @@ mod space;
 
 pub use algorithm::Algorithm;
 pub use choice::Choice;
-pub use descriptors::{Descriptors, Preference};
 pub use description::{Batching, Description, Form, Launch, Matrix, Order, Refusal};
+pub use descriptors::{Descriptors, Preference};
 pub use execute::{CublasLt, Matmul};
 pub use product::Product;
 pub use reference::{Everything, Reference, carry_out};

@@ -27,7 +27,10 @@ impl Product {
         let algorithm = offered.get(choice.algorithm).cloned().ok_or_else(|| KernelError::Cuda {
             what: format!("cuBLASLt has {} algorithms for `{}`, none with number {}", offered.len(), spec.name, choice.algorithm),
         })?;
-        let text = format!("/* cublasLtMatmul, {}\n   {:#?}\n   algorithm {}: {algorithm} */\n", problem.types, matmul.descriptors.description, choice.algorithm);
+        let text = format!(
+            "/* cublasLtMatmul, {}\n   {:#?}\n   algorithm {}: {algorithm} */\n",
+            problem.types, matmul.descriptors.description, choice.algorithm
+        );
         let position = problem.positions(spec)?;
         Ok(Product { name: spec.name.clone(), matmul, algorithm, arguments: spec.arguments().len(), position, text })
     }

@@ -86,7 +86,9 @@ impl Reference {
         let choice = Choice::of(&problem, config)?;
         let description = choice.description(&problem, problem.layouts_of(config).each_ref())?;
         if choice.algorithm >= OFFERED {
-            return Err(KernelError::Cuda { what: format!("there are {OFFERED} algorithms for `{}`, not {}", spec.name, choice.algorithm) });
+            return Err(KernelError::Cuda {
+                what: format!("there are {OFFERED} algorithms for `{}`, not {}", spec.name, choice.algorithm),
+            });
         }
         if description.pointers || problem.types.narrows() && description.launches.iter().any(|l| l.accumulate) {
             return Err(KernelError::Cuda { what: format!("`{}` is not launched like that", spec.name) });

@@ -113,7 +113,6 @@ impl Space for CublasLtSpace {
 
     /// One launch in columns, with the algorithm that the library chooses itself.
     fn intuitive(&self, config: &KernelConfig) -> bool {
-        self.described(config)
-            .is_some_and(|(choice, d)| d.launches.len() == 1 && choice.form == Form::Columns && choice.algorithm == 0)
+        self.described(config).is_some_and(|(choice, d)| d.launches.len() == 1 && choice.form == Form::Columns && choice.algorithm == 0)
     }
 }
