@@ -117,6 +117,9 @@ const NEWEST: f64 = 0.05;
 /// Seconds counted for a configuration that took none, so that known ones do not hold up the others.
 const LEAST_SPENT: f64 = 1e-5;
 
+/// Configurations of a kernel that are tried for a first time, whatever the budget.
+const FIRST: usize = 32;
+
 /// Configurations of a kernel that are looked at in one turn for twins.
 const TURN: usize = 64;
 
@@ -197,6 +200,13 @@ impl Sweeper<'_> {
                 return Ok(Finish::Interrupted);
             }
             self.advance(track, &costs)?;
+            // Nor does a device that has no words for row-major.
+            for _ in 1..FIRST {
+                if track.done || track.race.best_ms().is_some() || self.interrupt.load(Ordering::Relaxed) {
+                    break;
+                }
+                self.advance(track, &costs)?;
+            }
         }
         let share = 1.0 - self.options.finalist_share - self.options.twin_share;
         self.sample_relayouts(relayouts, share)?;

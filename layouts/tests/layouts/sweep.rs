@@ -1,6 +1,6 @@
 //! The sweep on an invented device.
 
-use layouts::candidates::Shard;
+use layouts::candidates::{Candidates, Shard};
 use layouts::exact::Limits;
 use layouts::problem::*;
 use layouts::record::Outcome;
@@ -392,4 +392,26 @@ proptest! {
             prop_assert_eq!(tally.enumerated - tally.not_reached, kept.len() as u64);
         }
     }
+}
+
+/// Whoever makes code ahead makes that of the right configurations, nearly always; nothing is handed out by asking.
+#[test]
+fn what_is_said_to_come_comes() {
+    let layouts = |dims: &[&str]| Layout::permutations(&dims.iter().map(|d| d.to_string()).collect::<Vec<_>>());
+    let tensor = |data: &str| TensorSpace { data: data.into(), access: Access::Read, layouts: layouts(&["a", "b", "c"]), bytes: 1 };
+    let space = Space { name: "k".into(), pass: Pass::Forward, tensors: vec![tensor("x"), tensor("y")], knobs: 5 };
+    let mut candidates = Candidates::new(&space, Shard::WHOLE);
+    let (mut seen, mut foretold) = (BTreeSet::new(), 0);
+    loop {
+        let soon = candidates.coming(4);
+        assert!(soon.iter().all(|n| !seen.contains(n)), "what came does not come again");
+        let Some(n) = candidates.next(&space) else { break };
+        foretold += u64::from(soon.contains(&n));
+        seen.insert(n);
+        if n % 17 == 0 {
+            candidates.improved(n);
+        }
+    }
+    assert_eq!(seen.len() as u64, space.count());
+    assert!(foretold * 10 >= space.count() * 9, "{foretold} of {}", space.count());
 }

@@ -7,6 +7,7 @@ use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::ledger::Ledger;
 use crate::pipeline::optimize::{Sweeps, sweep_all};
+use crate::pipeline::parts;
 use crate::pipeline::programs::{Programs, programs};
 use crate::pipeline::sweep::{Sweeping, Swept};
 use crate::pipeline::target::Target;
@@ -34,7 +35,7 @@ pub struct MeasureArgs {
     /// Measure only a part of the space, e.g. 2/8; merge the records afterwards
     #[arg(long, value_parser = shard, default_value = "1/1")]
     pub shard: Shard,
-    /// What to measure and run on: cpu, cuda, or a GPU's number as in cuda:1
+    /// What to measure and run on: cpu, cuda, or a GPU's number as in cuda:1; several share the sweep, as in cuda:0,1
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub device: Target,
     /// Worker threads; 0 is one for each core
@@ -69,6 +70,9 @@ fn shard(text: &str) -> Result<Shard, String> {
     }
     Ok(Shard { index: part - 1, of: parts })
 }
+
+/// Part of a budget in which several devices measure at once; in the rest one confirms what was found.
+const TOGETHER: f64 = 0.8;
 
 /// A recipe that was swept, and what for.
 pub struct Session {
@@ -105,7 +109,29 @@ impl MeasureArgs {
     }
 
     pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
-        let mut bar = SweepProgress::new(self.budget());
+        let mut budget = self.budget();
+        let targets = self.device.each();
+        if targets.len() > 1 {
+            // Nobody else may have the records open while parts are put together.
+            session.store = Store::in_memory();
+            let shared = parts::Shared {
+                recipe: &session.recipe,
+                verify_each: self.verify_each,
+                programs: &session.programs,
+                targets,
+                out: &session.out,
+                records: &session.records,
+                budget: budget.map(|b| b.mul_f64(TOGETHER)),
+                shard: self.shard,
+                interrupt: &INTERRUPT,
+            };
+            let outcome = parts::sweep(&shared);
+            session.store = Store::open(&session.records)?;
+            outcome?;
+            // The first device goes on from what all have found.
+            budget = budget.map(|b| b.mul_f64(1.0 - TOGETHER));
+        }
+        let mut bar = SweepProgress::new(budget);
         let sweeps = {
             let mut progress = |program: &str, p: &layouts::Progress| bar.told(program, p);
             let mut with = Sweeping {
@@ -117,7 +143,7 @@ impl MeasureArgs {
                 ledger: &mut session.ledger,
                 progress: &mut progress,
             };
-            sweep_all((&session.recipe, self.verify_each), &mut session.programs, self.budget(), &mut with)?
+            sweep_all((&session.recipe, self.verify_each), &mut session.programs, budget, &mut with)?
         };
         bar.finish();
         Ok(sweeps)

@@ -9,6 +9,7 @@ pub mod measure;
 pub mod mixed;
 pub mod mixture;
 pub mod optimize;
+pub mod parts;
 pub mod plan;
 pub mod programs;
 pub mod report;

@@ -14,7 +14,7 @@ use layouts::selection::{select_top, write_out};
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
 use sdfg::{Layout, Role, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a sweep runs on and with.
@@ -173,11 +173,14 @@ fn variant(name: &str, program: &Sdfg) -> layouts::record::Variant {
 /// For choosing what to measure next: seconds would be too long, and a good choice will do.
 const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
 
+/// Several devices may begin sessions in the same millisecond.
+static SESSIONS: AtomicUsize = AtomicUsize::new(0);
+
 fn session(name: &str, program: &Sdfg, problem: &Program, threads: usize, device: &dyn Device) -> Session {
     let provenance = bench::record::Machine::here();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);
     Session {
-        session: format!("{now}-{}", std::process::id()),
+        session: format!("{now}-{}.{:04}", std::process::id(), SESSIONS.fetch_add(1, Ordering::Relaxed)),
         format: 1,
         device: device.name().unwrap_or(provenance.cpu),
         toolchain: device.toolchain(),

@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// `cpu`, `cuda`, `cuda:1`, `cuda:0,1`; `shim` is for tests: what a GPU would be given, on the CPU.
+/// `cpu`, `cuda`, `cuda:1`, `cuda:0,1`; `shim` is for tests, with or without numbers: what a GPU would be given, on the CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Target {
@@ -19,7 +19,7 @@ pub enum Target {
     Cpu,
     /// Numbers of GPUs, at least one.
     Cuda(Vec<usize>),
-    Shim,
+    Shim(Vec<usize>),
 }
 
 impl Target {
@@ -33,7 +33,7 @@ impl Target {
         match self {
             Target::Cpu => "cpu",
             Target::Cuda(_) => "cuda",
-            Target::Shim => "shim",
+            Target::Shim(_) => "shim",
         }
     }
 
@@ -45,15 +45,16 @@ impl Target {
         Ok(match self {
             Target::Cpu => Arc::new(Cores { toolchain: Toolchain::system()? }),
             Target::Cuda(numbers) => Arc::new(CudaDevice::new(numbers.first().copied().unwrap_or(0), Toolchain::cache())?),
-            Target::Shim => Arc::new(ShimDevice::new(Toolchain::cache().join("shim"))),
+            Target::Shim(_) => Arc::new(ShimDevice::new(Toolchain::cache().join("shim"))),
         })
     }
 
     /// One target for each device.
     pub fn each(&self) -> Vec<Target> {
         match self {
+            Target::Cpu => vec![Target::Cpu],
             Target::Cuda(numbers) => numbers.iter().map(|n| Target::Cuda(vec![*n])).collect(),
-            other => vec![other.clone()],
+            Target::Shim(numbers) => numbers.iter().map(|n| Target::Shim(vec![*n])).collect(),
         }
     }
 }
@@ -61,9 +62,9 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Cuda(numbers) if *numbers != [0] => {
+            Target::Cuda(numbers) | Target::Shim(numbers) if *numbers != [0] => {
                 let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
-                write!(f, "cuda:{}", numbers.join(","))
+                write!(f, "{}:{}", self.kind(), numbers.join(","))
             }
             other => f.write_str(other.kind()),
         }
@@ -75,19 +76,16 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no device; write cpu, cuda, or numbers of GPUs: cuda:1, cuda:0,1");
-        match text.split_once(':') {
-            None => match text {
-                "cpu" => Ok(Target::Cpu),
-                "cuda" => Ok(Target::Cuda(vec![0])),
-                "shim" => Ok(Target::Shim),
-                _ => Err(wrong()),
-            },
-            Some(("cuda", numbers)) => {
-                let numbers: Vec<usize> = numbers.split(',').map(|n| n.parse().map_err(|_| wrong())).collect::<Result<_, _>>()?;
-                let twice = numbers.iter().enumerate().any(|(at, n)| numbers[..at].contains(n));
-                if twice { Err(wrong()) } else { Ok(Target::Cuda(numbers)) }
-            }
-            Some(_) => Err(wrong()),
+        let (kind, numbers) = match text.split_once(':') {
+            None => (text, vec![0]),
+            Some((kind, numbers)) => (kind, numbers.split(',').map(|n| n.parse().map_err(|_| wrong())).collect::<Result<_, _>>()?),
+        };
+        let twice = numbers.iter().enumerate().any(|(at, n)| numbers[..at].contains(n));
+        match kind {
+            "cpu" if text == "cpu" => Ok(Target::Cpu),
+            "cuda" if !twice => Ok(Target::Cuda(numbers)),
+            "shim" if !twice => Ok(Target::Shim(numbers)),
+            _ => Err(wrong()),
         }
     }
 }
@@ -117,7 +115,8 @@ mod tests {
             ("cuda", Target::Cuda(vec![0])),
             ("cuda:3", Target::Cuda(vec![3])),
             ("cuda:0,1", Target::Cuda(vec![0, 1])),
-            ("shim", Target::Shim),
+            ("shim", Target::Shim(vec![0])),
+            ("shim:0,1", Target::Shim(vec![0, 1])),
         ] {
             assert_eq!(text.parse(), Ok(target.clone()));
             assert_eq!(target.to_string(), text);

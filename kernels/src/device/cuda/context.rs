@@ -205,7 +205,9 @@ impl Memory {
             return Ok(());
         }
         // SAFETY: the bytes fit.
-        unsafe { result::memcpy_htod_sync(self.address, from) }.map_err(failed("a copy to the GPU"))
+        unsafe { result::memcpy_htod_sync(self.address, from) }.map_err(failed("a copy to the GPU"))?;
+        // It returns when the bytes have been read, which may be before they have arrived; the stream does not wait for that.
+        ctx::synchronize().map_err(failed("a copy to the GPU"))
     }
 
     /// Sets every byte to 0, before anything that is put on the stream later.

@@ -14,6 +14,7 @@ use crate::maps::dropout;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A C++ compiler and a folder for what it makes.
 #[derive(Clone, Debug)]
@@ -124,8 +125,10 @@ impl Shim {
                 move |source| KernelError::Cache { path, source }
             };
             std::fs::create_dir_all(&self.cache).map_err(cache(&self.cache))?;
-            let file = library.with_extension("cpp");
-            let aside = library.with_extension(format!("{}.so", std::process::id()));
+            // Written aside and renamed: other threads and processes may be making the same.
+            static NUMBER: AtomicUsize = AtomicUsize::new(0);
+            let aside = library.with_extension(format!("{}-{}.so", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
+            let file = aside.with_extension("cpp");
             std::fs::write(&file, text).map_err(cache(&file))?;
             let output = Command::new(&self.command)
                 .args(FLAGS)
@@ -138,6 +141,7 @@ impl Shim {
                 return Err(KernelError::Compile { kernel: "shim".into(), source_file: file, message });
             }
             std::fs::rename(&aside, &library).map_err(cache(&library))?;
+            std::fs::rename(&file, library.with_extension("cpp")).map_err(cache(&file))?;
         }
         let failed = |e: libloading::Error| KernelError::Load { path: library.clone(), message: e.to_string() };
         // SAFETY: the library was just made of generated text; it has no initialisers.
