@@ -8,9 +8,9 @@ mod harness;
 
 use common::*;
 use harness::{Failure, Reference, toolchain};
-use kernels::{Space, Toolchain};
 use kernels::device::cpu::Pool;
 use kernels::tiles::{self, TileSpace};
+use kernels::{Space, Toolchain};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Binary, Combine, Container, Dtype, IndexKind, Layout, Role, Scalar, Scope, Unary, Unit};
 

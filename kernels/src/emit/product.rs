@@ -182,7 +182,10 @@ impl Printer<'_> {
             self.held += 1;
             self.room(&panel, (padded * most(&steps)) as usize * bytes + slack);
             self.line(level, format!("if (held[{slot}] != {tag}) {{"));
-            self.line(level + 1, format!("pack_chunks({right}, {b_step}, {b_column}, {types}, {n}, {k}, most, whole_panels({n}), 0, {panel});"));
+            self.line(
+                level + 1,
+                format!("pack_chunks({right}, {b_step}, {b_column}, {types}, {n}, {k}, most, whole_panels({n}), 0, {panel});"),
+            );
             self.line(level + 1, format!("held[{slot}] = {tag};"));
             self.line(level, "}");
             ready = (panel, format!("whole_panels({n})"), "0".into());
@@ -193,7 +196,10 @@ impl Printer<'_> {
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&factors.scale, self);
         let add = self.adds(&out, &again)?;
-        self.line(level, format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types},"));
+        self.line(
+            level,
+            format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types},"),
+        );
         self.line(level + 1, format!("{to}, {c_row}, {c_column}, {add}, rows, {columns_room}, {}, {}, {});", ready.0, ready.1, ready.2));
         if level > depth + 1 {
             self.line(level - 1, "}");
