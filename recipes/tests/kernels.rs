@@ -5,7 +5,7 @@ use kernels::device::cpu::{Cores, Pool};
 use layouts::problem::{Bench, KernelSpace};
 use recipes::pipeline::measure::{DeviceBench, swept_kernels};
 use recipes::pipeline::programs::programs;
-use sdfg::Unit;
+use sdfg::{Dtype, Unit};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -21,12 +21,12 @@ fn spread(space: &dyn KernelSpace, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |n| ((n + 1) * 1_000_003 + n * n * 7919) % all)
 }
 
-fn checked(recipe: &str) -> Result<(), Failure> {
+fn checked(recipe: &str, dtype: Option<Dtype>) -> Result<(), Failure> {
     let system = Toolchain::system()?;
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system } };
     let pool = Pool::new(2)?;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
-    let programs = programs(&recipes::load::load(&path, &[])?, false)?;
+    let programs = programs(&recipes::load::load_as(&path, &[], dtype)?, false)?;
     let mut seen = BTreeSet::new();
     for variant in &programs.variants {
         let kernels = swept_kernels(&variant.program, &device)?;
@@ -50,9 +50,15 @@ macro_rules! recipes {
     ($($name:ident: $file:literal),* $(,)?) => {$(
         #[test]
         fn $name() -> Result<(), Failure> {
-            checked($file)
+            checked($file, None)
         }
     )*};
+}
+
+/// Composed kernels among them, which multiply bf16.
+#[test]
+fn bert_base_encoder_in_bf16() -> Result<(), Failure> {
+    checked("bert-base-encoder.yaml", Some(Dtype::Bf16))
 }
 
 recipes! {

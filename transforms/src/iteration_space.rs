@@ -30,6 +30,17 @@ impl Statement {
         self.computation.combine()
     }
 
+    /// Whether it multiplies matrices, one of which is in `data`: a sum of products of two containers, each with an index of
+    /// the result that the other lacks.
+    fn multiplies(&self, data: &str) -> bool {
+        let indices = |m: &Memlet| m.subset.iter().flat_map(range_symbols).collect::<IndexSet<String>>();
+        let ([(_, a), (_, b)], [(_, out)]) = (self.computation.reads.as_slice(), self.computation.writes.as_slice()) else { return false };
+        let kept = indices(out);
+        let alone = |x: &Memlet, y: &Memlet| indices(x).difference(&indices(y)).any(|i| kept.contains(i));
+        let sums = self.combine() == Some(Combine::Sum) && !self.reduced().is_empty();
+        sums && (a.data == data || b.data == data) && alone(a, b) && alone(b, a)
+    }
+
     fn memlets_mut(&mut self) -> impl Iterator<Item = &mut Memlet> {
         let Computation { reads, writes, .. } = &mut self.computation;
         reads.iter_mut().chain(writes.iter_mut()).map(|(_, m)| m)
@@ -289,8 +300,10 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
             })
             .collect::<Option<_>>()?;
         let keep = declared.storage == Storage::Heap && kept(data);
-        // What stays on chip is not rounded to the storage of the container that it stands for.
-        let dtype = declared.dtype.accumulator();
+        // What stays on chip is not rounded to the storage of the container that it stands for, but where matrices are
+        // multiplied: factors of a narrow type are multiplied in that type where a processor can.
+        let multiplied = readers.iter().any(|r| statements[*r].multiplies(data));
+        let dtype = if multiplied { declared.dtype } else { declared.dtype.accumulator() };
         let name = if keep { program.fresh_name(&format!("{data}.here")) } else { data.clone() };
         let made =
             Container { grad: false, view: None, origin: declared.origin.clone(), ..Container::local(name.clone(), dims.clone(), dtype) };

@@ -115,9 +115,8 @@ mod tests {
     /// For processors that this one may not be: the library compiles for each, and multiplies pairs by their instruction.
     #[test]
     fn the_library_compiles_for_other_processors() {
-        let wide = Block { vector: 64, height: 14, vectors: 2 };
-        let half = Block { vector: 32, height: 6, vectors: 2 };
-        let neon = Block { vector: 16, height: 8, vectors: 3 };
+        // Two rows are as good as all to be compiled.
+        let [wide, half, neon] = [64, 32, 16].map(|vector| Block { vector, height: 2, vectors: 2 });
         let processors: [(&[&str], Block, Option<&str>); 5] = [
             (&["-march=x86-64-v4", "-mavx512bf16"], wide, Some("vdpbf16ps")),
             (&["-march=x86-64-v4"], wide, None),

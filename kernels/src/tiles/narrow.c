@@ -5,8 +5,9 @@ typedef uint32_t free_words __attribute__((vector_size(VEC_BYTES), aligned(2), m
 typedef uint16_t halves __attribute__((vector_size(VEC_BYTES / 2)));
 typedef uint16_t free_halves __attribute__((vector_size(VEC_BYTES / 2), aligned(2), may_alias));
 
-/* dot: to each sum the products of both halves of a pair are added, in f32. Instructions for it flush what is subnormal and
-   round their partial sums in ways of their own, each by less than two units in the last place. */
+/* dot: to each sum the products of both halves of a pair are added, in f32. Instructions for it flush what is subnormal. Those of
+   x86 round to nearest after each product; Arm's add both products first and round each of the two sums by up to a unit in the
+   last place, twice as much but half as often: either way within the bound for sums in f32. */
 #if defined(__AVX512BF16__) && VEC_BYTES == 64 && !defined(EMULATE_PAIRS)
 #include <immintrin.h>
 #define PAIRS 1

@@ -2,15 +2,17 @@
 //!
 //! `dtype` is the type of inputs, of results and of what lies between them. Where it is narrower than what it is summed
 //! in (bf16 and f16 are summed in f32), these are stored in the wider type, unless they say otherwise themselves:
-//! parameters, which are master weights; what a reduction writes; and what a normalization reads and writes, its
-//! statistics among it. So a stream of residuals from one normalization to the next is never rounded to the narrow type.
+//! parameters, which are master weights; what a reduction writes; what a normalization reads and writes, its statistics
+//! among it; what a softmax reads; and sums of products that are complete with one more term, a bias. So a stream of
+//! residuals from one normalization to the next is never rounded to the narrow type, an exponential does not magnify a
+//! rounding, and what a projection makes is rounded once.
 //!
 //! A contraction multiplies operands of the recipe's type. One that is stored in another floating type is cast first, once
 //! for all that read it, into `<name>.<dtype>`: a narrow copy of a weight is made in every step.
 
 use super::header::{Header, Tensor};
 use indexmap::IndexMap;
-use sdfg::{Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar};
+use sdfg::{Binary, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar};
 
 /// The type of a declared tensor that names none.
 pub fn declared(recipe: Dtype, role: Role) -> Dtype {
@@ -21,6 +23,8 @@ pub fn declared(recipe: Dtype, role: Role) -> Dtype {
 pub fn settle(header: &Header, containers: &mut Vec<Container>, operations: &mut Vec<Operation>) {
     let wide = |operation: &Operation| match operation.op {
         Op::Reduce { .. } => operation.outputs.clone(),
+        Op::Softmax { .. } => operation.inputs.clone(),
+        Op::Contraction { .. } if is_biased(operation, operations) => operation.outputs.clone(),
         Op::Normalize { .. } => operation.input("x").into_iter().chain(&operation.outputs).cloned().collect(),
         _ => vec![],
     };
@@ -51,6 +55,16 @@ pub fn settle(header: &Header, containers: &mut Vec<Container>, operations: &mut
         settled.push(operation);
     }
     *operations = settled;
+}
+
+/// Whether all that is done with a contraction's sum is to add something, for another contraction or as a result.
+fn is_biased(contraction: &Operation, operations: &[Operation]) -> bool {
+    let readers = |data: &str| -> Vec<&Operation> { operations.iter().filter(|o| o.inputs.iter().any(|i| i.data == data)).collect() };
+    let [out] = contraction.outputs.as_slice() else { return false };
+    let [add] = readers(&out.data)[..] else { return false };
+    let (Op::Elementwise { code: Scalar::Binary(Binary::Add, ..), .. }, [sum]) = (&add.op, add.outputs.as_slice()) else { return false };
+    let next = readers(&sum.data);
+    next.is_empty() || next.iter().any(|o| matches!(o.op, Op::Contraction { .. }))
 }
 
 /// The inputs and parameters.
