@@ -26,7 +26,7 @@ fn checked(recipe: &str, dtype: Option<Dtype>) -> Result<(), Failure> {
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system } };
     let pool = Pool::new(2)?;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
-    let programs = programs(&recipes::load::load_as(&path, &[], dtype)?, false)?;
+    let programs = programs(&recipes::load::load_with(&path, &recipes::load::Overrides { dtype, ..Default::default() })?, false)?;
     let mut seen = BTreeSet::new();
     for variant in &programs.variants {
         let kernels = swept_kernels(&variant.program, &device)?;

@@ -409,7 +409,7 @@ fn what_is_said_to_come_comes() {
         foretold += u64::from(soon.contains(&n));
         seen.insert(n);
         if n % 17 == 0 {
-            candidates.improved(n);
+            candidates.improved(n, &space);
         }
     }
     assert_eq!(seen.len() as u64, space.count());

@@ -115,7 +115,9 @@ pub fn sweep_program(
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
     let problem = Program::of(&all, &relayouts, boundary, ties);
     let trial = matches!(extent, Extent::Trial(_));
-    let session = session(name, program, &problem, with.pool.workers(), with.device);
+    // On another device than the cores, workers make no difference to a time.
+    let threads = if with.device.name().is_some() { 1 } else { with.pool.workers() };
+    let session = session(name, program, &problem, threads, with.device);
     with.store.begin(if trial { Session { program: None, variant: None, ..session } } else { session })?;
     let spaces: Vec<&dyn KernelSpace> = kernels.iter().filter(|k| extent.holds(k)).map(|k| k as &dyn KernelSpace).collect();
     let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
