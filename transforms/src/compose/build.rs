@@ -8,8 +8,8 @@ use crate::patch::{Edit, Patch};
 use crate::transform::Reason;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::{
-    Combine, Computation, Container, Expr, Index, IndexKind, Item, Lifetime, Memlet, NodeId, Op, Operation, Role, Scalar, Scope, Sdfg,
-    State, StateId, Tasklet, Unit,
+    Combine, Computation, Container, Dtype, Expr, Index, IndexKind, Item, Lifetime, Memlet, NodeId, Op, Operation, Role, Scalar, Scope,
+    Sdfg, State, StateId, Tasklet, Unit,
 };
 
 /// Rows of one outer iteration must stay in a core's second-level cache: a few rows of 16,384 numbers.
@@ -163,12 +163,27 @@ impl Expanded {
                 }
             }
         }
-        let expansion = plain.expand(&self.program).map_err(|e| Reason::Unsupported(e.to_string()))?;
+        // A sum that leaves for narrower storage is rounded where it is stored: no container stands between.
+        let sums: Vec<(String, Dtype)> =
+            plain.outputs.iter().filter_map(|o| Some((o.data.clone(), self.program.containers.get(&o.data)?.dtype))).collect();
+        self.store(&sums, Dtype::accumulator);
+        let expansion = plain.expand(&self.program).map_err(|e| Reason::Unsupported(e.to_string()));
+        self.store(&sums, |dtype| dtype);
+        let expansion = expansion?;
         self.products.extend(plain.outputs.first().map(|o| o.data.clone()));
         for scope in expansion.scopes.iter().chain(&after) {
             self.scope(scope)?;
         }
         Ok(())
+    }
+
+    /// Gives containers the types made of those given.
+    fn store(&mut self, all: &[(String, Dtype)], made: impl Fn(Dtype) -> Dtype) {
+        for (data, dtype) in all {
+            if let Some(container) = self.program.containers.get_mut(data) {
+                container.dtype = made(*dtype);
+            }
+        }
     }
 
     /// The container that holds operand `n` times the scale.
