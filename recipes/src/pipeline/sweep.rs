@@ -87,7 +87,9 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
     let problem = Program::of(&spaces, &relayouts, boundary, ties);
-    with.store.begin(session(name, program, &problem, with.pool.workers(), with.device))?;
+    // Times of another device than the cores do not depend on how many of those there are.
+    let threads = if with.device.name().is_some() { 1 } else { with.pool.workers() };
+    with.store.begin(session(name, program, &problem, threads, with.device))?;
     let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
     let clock = Stopwatch(Instant::now());
     let budget = with.ledger.left(&problem, budget);
