@@ -14,6 +14,9 @@ use transforms::{
     Accept, Cluster, Expand, Fusion, Options, Outcome, Reason, Refusal, Step, Transform, compose, fixpoint, moved_bytes, row_statistics,
 };
 
+/// The program in which nothing is stacked and everything that can be is composed.
+pub const COMPOSED: &str = "composed";
+
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
 pub struct Variant {
@@ -142,7 +145,7 @@ impl Composing {
     pub fn new(recipe: &Recipe, weights: &[String], verify_each: bool) -> Result<Self, PipelineError> {
         let differentiated = differentiated(recipe)?;
         let name = match weights {
-            [] => "composed".to_string(),
+            [] => COMPOSED.to_string(),
             weights => format!("{}, composed", weights.join("+")),
         };
         let folder = folder(&differentiated, verify_each);
