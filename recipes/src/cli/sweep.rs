@@ -13,9 +13,10 @@ use clap::Args;
 use kernels::Toolchain;
 use kernels::device::cpu::Pool;
 use layouts::candidates::Shard;
+use layouts::record::Cache;
 use layouts::{Finish, Store, Tally};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Args)]
@@ -31,10 +32,13 @@ pub struct MeasureArgs {
     /// Measure only a part of the space, e.g. 2/8; merge the records afterwards
     #[arg(long, value_parser = shard, default_value = "1/1")]
     pub shard: Shard,
+    /// Time every run with nothing of its tensors in the caches: what a kernel finds whose neighbours left nothing there
+    #[arg(long)]
+    pub cold: bool,
     /// Worker threads; 0 is one for each core
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Folder for everything that is written [default: target/memlet/MODEL]
+    /// Folder for everything that is written [default: target/memlet/MODEL, with --cold MODEL-cold]
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Records of measurements [default: OUT/records.jsonl]
@@ -64,6 +68,10 @@ fn shard(text: &str) -> Result<Shard, String> {
     Ok(Shard { index: part - 1, of: parts })
 }
 
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
 /// A recipe that was swept, and what for.
 pub struct Session {
     pub programs: Programs,
@@ -84,7 +92,8 @@ impl MeasureArgs {
         let recipe = self.recipe.load()?;
         let programs = programs(&recipe, self.verify_each)?;
         let (pool, toolchain) = device(self.threads)?;
-        let out = self.out.clone().unwrap_or_else(|| default_out(&recipe, &self.recipe));
+        let own = |out: PathBuf| if self.cold { out.with_file_name(format!("{}-cold", file_name(&out))) } else { out };
+        let out = self.out.clone().unwrap_or_else(|| own(default_out(&recipe, &self.recipe)));
         std::fs::create_dir_all(&out).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })?;
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
@@ -102,6 +111,7 @@ impl MeasureArgs {
                 store: &mut session.store,
                 interrupt: &INTERRUPT,
                 shard: self.shard,
+                cache: if self.cold { Cache::Cold } else { Cache::Warm },
                 ledger: &mut session.ledger,
                 progress: &mut progress,
             };
@@ -165,7 +175,12 @@ impl SweepArgs {
         let mut session = self.measure.open()?;
         let sweeps = self.measure.sweep(&mut session)?;
         self.measure.table(&coverage(&sweeps));
-        self.measure.say(&format!("{} measurements in {}\n", session.store.all().count(), session.records.display()));
+        self.measure.say(&format!(
+            "{} measurements with {} caches in {}\n",
+            session.store.all().count(),
+            session.store.cache(),
+            session.records.display()
+        ));
         if self.measure.json {
             let outcome = Outcome {
                 finish: sweeps.finish,

@@ -7,6 +7,7 @@ use kernels::buffer::Buffer;
 use kernels::device::cpu::Pool;
 use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space, Toolchain};
 use layouts::problem::{Access, Bench, Check, Fault, KernelSpace, RelayoutSpace, TensorSpace, Timing};
+use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret_unit};
@@ -171,6 +172,8 @@ pub struct CpuBench<'a> {
     /// At least this many samples, and at least this long in total, for each configuration.
     pub samples: usize,
     pub sample_ms: f64,
+    /// What every timed run finds in the caches.
+    pub cache: Cache,
 }
 
 impl<'a> CpuBench<'a> {
@@ -186,6 +189,7 @@ impl<'a> CpuBench<'a> {
             arena: None,
             samples: 3,
             sample_ms: 2.0,
+            cache: Cache::Warm,
         }
     }
 
@@ -364,6 +368,12 @@ impl Bench for CpuBench<'_> {
         let mut first = None;
         let mut total = 0.0;
         loop {
+            if self.cache == Cache::Cold {
+                let memory = self.arena.iter().flat_map(|(_, buffers)| buffers);
+                if !memory.fold(true, |done, buffer| buffer.flush() && done) {
+                    return Err(Fault::Device("this processor cannot be timed with cold caches; leave out --cold".into()));
+                }
+            }
             // Half as much again: one slow run on a shared machine proves nothing.
             let context = self.context(Instant::now().checked_add(give_up.saturating_mul(3) / 2));
             let start = Instant::now();

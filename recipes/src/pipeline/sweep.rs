@@ -10,6 +10,7 @@ use kernels::device::cpu::Pool;
 use layouts::candidates::Shard;
 use layouts::exact::Limits;
 use layouts::problem::{Clock, KernelSpace, Program};
+use layouts::record::Cache;
 use layouts::selection::{select_top, write_out};
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
 use sdfg::{Layout, Role, Sdfg};
@@ -24,6 +25,8 @@ pub struct Sweeping<'a> {
     pub store: &'a mut Store,
     pub interrupt: &'a AtomicBool,
     pub shard: Shard,
+    /// What timed runs find in the caches.
+    pub cache: Cache,
     /// What earlier sweeps have spent of the budget.
     pub ledger: &'a mut Ledger,
     /// Told after every configuration: the program's name, and the sweep's progress.
@@ -84,8 +87,10 @@ pub fn sweep_program(name: &str, program: &Sdfg, budget: Option<Duration>, with:
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
     let problem = Program::of(&spaces, &relayouts, boundary, ties);
-    with.store.begin(session(name, program, &problem, with.pool.workers(), with.toolchain))?;
+    let session = session(name, program, &problem, with);
+    with.store.begin(session)?;
     let mut bench = CpuBench::new(program, &kernels, with.toolchain, with.pool);
+    bench.cache = with.cache;
     let clock = Stopwatch(Instant::now());
     let budget = with.ledger.left(&problem, budget);
     let report = {
@@ -135,18 +140,19 @@ fn variant(name: &str, program: &Sdfg) -> layouts::record::Variant {
 /// For choosing what to measure next: seconds would be too long, and a good choice will do.
 const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
 
-fn session(name: &str, program: &Sdfg, problem: &Program, threads: usize, toolchain: &Toolchain) -> Session {
+fn session(name: &str, program: &Sdfg, problem: &Program, with: &Sweeping) -> Session {
     let provenance = bench::record::Machine::here();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);
     Session {
         session: format!("{now}-{}", std::process::id()),
         format: 1,
         device: provenance.cpu.clone(),
-        toolchain: toolchain.version.clone(),
-        threads,
+        toolchain: with.toolchain.version.clone(),
+        threads: with.pool.workers(),
         sizes: program.sizes.clone(),
         commit: option_env!("MEMLET_COMMIT").unwrap_or("").to_string(),
-        clock: "wall, monotonic; warm cache".into(),
+        clock: "wall, monotonic".into(),
+        cache: with.cache,
         program: Some(problem.clone()),
         variant: Some(variant(name, program)),
     }
