@@ -29,7 +29,7 @@ fn main() -> std::process::ExitCode {
         let mut ways = [Limits::default(), Limits { table: 2, work: u64::MAX }].into_iter().map(|limits| {
             let optimum = exact::solve(&model, limits);
             let selection = exactly(&model, &costs, &optimum);
-            let certificate = Certificate::new(&program, &store, &model, &optimum, &selection);
+            let certificate = Certificate::new(&program, &store, &model, &optimum.into(), selection.unmeasured().count());
             match verify(&certificate, &store) {
                 Ok(_) => certified += 1,
                 Err(error) => println!("seed {seed}: {error}"),

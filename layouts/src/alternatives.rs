@@ -74,6 +74,42 @@ impl Program {
         all
     }
 
+    /// Every program that this one stands for, in a form in which the order in which things are told makes no difference.
+    pub fn each(&self) -> Vec<Program> {
+        let mut combinations: Vec<BTreeMap<&str, &str>> = vec![BTreeMap::new()];
+        for (group, variants) in &self.alternatives {
+            let with = |known: BTreeMap<_, _>| {
+                variants.iter().map(move |v| known.clone().into_iter().chain([(group.as_str(), v.as_str())]).collect())
+            };
+            combinations = combinations.into_iter().flat_map(with).collect();
+        }
+        combinations.iter().map(|variants| self.under(variants)).collect()
+    }
+
+    /// What runs under these variants, by its names there.
+    fn under(&self, variants: &BTreeMap<&str, &str>) -> Program {
+        let plain = |data: &String| self.tensor(data).map_or(data.clone(), |t| t.plain().to_string());
+        let runs = |k: &&Kernel| k.only.iter().all(|(group, names)| variants.get(group.as_str()).is_some_and(|v| names.contains(*v)));
+        let kernels: Vec<&Kernel> = self.kernels.iter().filter(runs).collect();
+        let touched: BTreeSet<&String> = kernels.iter().flat_map(|k| k.tensors.iter().map(|(data, _)| data)).collect();
+        let kernel = |k: &&Kernel| {
+            let tensors = k.tensors.iter().map(|(data, access)| (plain(data), *access)).collect();
+            Kernel::new(k.plain(), &k.key, k.pass, tensors)
+        };
+        let tensor = |t: &Tensor| Tensor { data: t.plain().to_string(), original: String::new(), ..t.clone() };
+        let mut one = Program {
+            kernels: kernels.iter().map(kernel).collect(),
+            tensors: self.tensors.iter().filter(|t| touched.contains(&t.data)).map(tensor).collect(),
+            boundary: self.boundary.iter().filter(|(d, _)| touched.contains(d)).map(|(d, l)| (plain(d), l.clone())).collect(),
+            ties: self.ties.iter().filter(|(a, b)| touched.contains(a) && touched.contains(b)).map(|(a, b)| (plain(a), plain(b))).collect(),
+            alternatives: BTreeMap::new(),
+        };
+        one.kernels.sort_by(|a, b| a.name.cmp(&b.name));
+        one.tensors.sort_by(|a, b| a.data.cmp(&b.data));
+        one.ties.sort();
+        one
+    }
+
     /// The programs whose choice the records of a store are for: variants of one recipe as one, others each on its own.
     /// Of a variant that was swept several times the last program counts.
     pub fn of_records(store: &Store) -> Vec<(String, Program)> {

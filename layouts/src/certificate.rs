@@ -1,17 +1,19 @@
 //! The certificate of a choice: what was chosen, what it costs, and why nothing measured is cheaper.
 //!
-//! One JSON file. Costs are whole picoseconds, so equality is exact. The proof is a tree of parts of all choices: shares
-//! of the kernels' costs (the reparametrised costs, see [`crate::dual`]) that bound a part from below and rule values out,
-//! then either nothing more, an order of elimination for what they leave, or one part for each value of a variable.
-//! [`mod@crate::verify`] checks it without searching and without the solver. A choice that was not proven has a
-//! certificate too: of the bound that holds.
+//! One JSON file. Costs are whole picoseconds, so equality is exact. A program is a stack of layers that are alike, most
+//! often of one. Between layers stand potentials of the states in which one hands over to the next (see [`crate::stack`]);
+//! a step claims what a layer costs at least, between any two states, beyond the difference of their potentials. Its proof
+//! is a tree of parts of all choices: shares of the kernels' costs (the reparametrised costs, see [`crate::dual`]) that
+//! bound a part from below and rule values out, then either nothing more, an order of elimination for what they leave, or
+//! one part for each value of a variable. [`mod@crate::verify`] checks it without searching and without the solver. A
+//! choice that was not proven has a certificate too: of the bound that holds.
 
 use crate::cost::Cost;
-use crate::exact::{Optimum, Step};
+use crate::exact;
 use crate::model::Model;
 use crate::network::Network;
 use crate::problem::Program;
-use crate::selection::Selection;
+use crate::stack::{Joins, Stacked};
 use crate::store::Store;
 use sdfg::Layout;
 use sdfg::config::KernelConfig;
@@ -21,10 +23,14 @@ use std::path::Path;
 use std::rc::Rc;
 
 /// Version of the file format.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Kernel → variable → cost given to each of its values, in picoseconds.
 pub type Shares = BTreeMap<String, BTreeMap<String, Vec<Cost>>>;
+
+/// Names under which the potentials on the two sides of a layer stand in shares; no kernel has such a name.
+pub const ENTERS: &str = "(enters)";
+pub const LEAVES: &str = "(leaves)";
 
 /// A class of tied containers, by the first of them, or a group of alternatives; and its values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +58,37 @@ pub enum Proof {
     Split { variable: usize, parts: Vec<(usize, usize)> },
 }
 
+/// What a layer costs at least, whatever the states on its two sides, beyond the difference of their potentials.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Positions of the potentials on the side of the layer before, and of the next.
+    pub enters: usize,
+    pub leaves: usize,
+    /// Its proof rules out what is shown to cost at least this.
+    pub target_ps: Cost,
+    /// Variable, value, and the value that is never worse.
+    pub dominated: Vec<(usize, usize, usize)>,
+    /// The first is the whole.
+    pub parts: Vec<Part>,
+}
+
+/// What is chosen for a layer, by names in the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// How every container is held.
+    pub layouts: BTreeMap<String, Layout>,
+    pub variants: BTreeMap<String, String>,
+    /// Of the kernels that run.
+    pub kernels: BTreeMap<String, KernelConfig>,
+}
+
+/// A layer of the stack: positions of its choice and of its step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    pub choice: usize,
+    pub step: usize,
+}
+
 /// What the choice is the best of: nothing is said about what was not measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
@@ -72,21 +109,24 @@ pub struct Certificate {
     pub records: Vec<String>,
     /// Of the measurements that they hold.
     pub measurements: String,
+    /// A layer of the stack.
     pub program: Program,
+    /// Containers of a layer, each with the one of the next layer that it is.
+    pub joins: Joins,
     pub scope: Scope,
-    /// Cost of the choice.
+    /// Cost of the choice, all layers together.
     pub total_ps: Cost,
     /// No choice costs less; equal to the total if the choice is proven to be the best.
     pub bound_ps: Cost,
-    /// How every container is held, by its name in the program.
-    pub layouts: BTreeMap<String, Layout>,
-    pub variants: BTreeMap<String, String>,
-    pub kernels: BTreeMap<String, KernelConfig>,
+    /// Distinct choices, and which of them each layer has.
+    pub choices: Vec<Choice>,
+    pub layers: Vec<Layer>,
     pub variables: Vec<Variable>,
-    /// Variable, value, and the value that is never worse.
-    pub dominated: Vec<(usize, usize, usize)>,
-    /// The first is the whole.
-    pub parts: Vec<Part>,
+    /// Every way to hold what lies between two layers: a layout for each join.
+    pub states: Vec<Vec<Layout>>,
+    /// Tables of potentials by state, in picoseconds.
+    pub potentials: Vec<Vec<Cost>>,
+    pub steps: Vec<Step>,
 }
 
 /// Why a certificate could not be read or written.
@@ -113,8 +153,22 @@ pub fn measurements(store: &Store) -> String {
     hasher.finalize().to_hex()[..32].to_string()
 }
 
+impl Choice {
+    /// Spells out held layouts of the classes and variants of the groups.
+    fn of(model: &Model, values: &[u16]) -> Choice {
+        let (held, variants) = values.split_at(model.classes.len());
+        let mut layouts = BTreeMap::new();
+        for (class, value) in model.classes.iter().zip(held) {
+            layouts.extend(class.members.iter().map(|data| (data.clone(), class.layouts[*value as usize].clone())));
+        }
+        let named = model.groups.iter().zip(variants).map(|(g, v)| (g.name.clone(), g.variants[*v as usize].clone()));
+        let best = |f: &crate::model::Factor| (f.name.clone(), f.choices[f.best(held).0].config.clone());
+        Choice { layouts, variants: named.collect(), kernels: model.variant(variants).factors.iter().map(best).collect() }
+    }
+}
+
 impl Certificate {
-    pub fn new(program: &Program, store: &Store, model: &Model, optimum: &Optimum, selection: &Selection) -> Self {
+    pub fn new(program: &Program, store: &Store, model: &Model, chosen: &Stacked, estimated_relayouts: usize) -> Self {
         let network = Network::new(model);
         let layouts = |c: &crate::model::Class| Variable {
             name: c.members.first().cloned().unwrap_or_default(),
@@ -122,57 +176,73 @@ impl Certificate {
         };
         let groups = model.groups.iter().map(|g| Variable { name: g.name.clone(), values: g.variants.clone() });
         let variables: Vec<Variable> = model.classes.iter().map(layouts).chain(groups).collect();
+        let sides = [true, false].map(|enters| {
+            let classes = chosen.joins.iter().filter_map(|(near, far)| model.class_of.get(if enters { far } else { near }));
+            classes.copied().collect::<Vec<usize>>()
+        });
         let shares = |dual: &Rc<crate::dual::Dual>| -> Shares {
+            let of_kernels = model.factors.iter().zip(&network.functions);
+            let mut legs: Vec<(&str, Vec<usize>)> =
+                of_kernels.map(|(factor, f)| (factor.name.as_str(), f.legs.iter().map(|leg| leg.variable).collect())).collect();
+            legs.extend([ENTERS, LEAVES].into_iter().zip(sides.clone()));
             let mut found = Shares::new();
-            for (n, factor) in model.factors.iter().enumerate() {
-                for (leg, shares) in network.functions[n].legs.iter().zip(&dual.shares[n]) {
-                    if shares.iter().any(|s| *s != 0) {
-                        found.entry(factor.name.clone()).or_default().insert(variables[leg.variable].name.clone(), shares.clone());
-                    }
+            for ((name, legs), shares) in legs.into_iter().zip(&dual.shares) {
+                for (variable, shares) in legs.into_iter().zip(shares).filter(|(_, shares)| shares.iter().any(|s| *s != 0)) {
+                    found.entry(name.to_string()).or_default().insert(variables[variable].name.clone(), shares.clone());
                 }
             }
             found
         };
-        let part = |node: &crate::exact::Node| Part {
+        let part = |node: &exact::Node| Part {
             shares: node.duals.iter().map(shares).collect(),
             step: match &node.step {
-                Step::Bounded | Step::Open => Proof::Bounded,
-                Step::Eliminated(order) => Proof::Eliminated { order: order.clone() },
-                Step::Split(variable, parts) => {
+                exact::Step::Bounded | exact::Step::Open => Proof::Bounded,
+                exact::Step::Eliminated(order) => Proof::Eliminated { order: order.clone() },
+                exact::Step::Split(variable, parts) => {
                     Proof::Split { variable: *variable, parts: parts.iter().map(|(v, n)| (*v as usize, *n)).collect() }
                 }
             },
         };
-        let active = model.variant(&optimum.variants);
-        let mut held = BTreeMap::new();
-        for (class, value) in model.classes.iter().zip(&optimum.held) {
-            held.extend(class.members.iter().map(|data| (data.clone(), class.layouts[*value as usize].clone())));
-        }
+        let step = |step: &crate::stack::Step| Step {
+            enters: step.enters,
+            leaves: step.leaves,
+            target_ps: step.target,
+            dominated: step.proof.dominated.iter().map(|(v, a, b)| (*v, *a as usize, *b as usize)).collect(),
+            parts: step.proof.nodes.iter().map(part).collect(),
+        };
+        let steps = chosen.steps.iter().map(step).collect();
         let timed = |f: &crate::model::Factor| {
             let key = program.kernel(&f.name).map(|k| k.key.as_str()).unwrap_or_default();
             (f.name.clone(), store.of(key).filter(|m| store.ms(m).is_some()).count())
         };
-        let best = |f: &crate::model::Factor| (f.name.clone(), f.choices[f.best(&optimum.held).0].config.clone());
-        let parts = optimum.proof.nodes.iter().map(part).collect();
+        let (mut distinct, mut layers): (Vec<&Vec<u16>>, Vec<Layer>) = (Vec::new(), Vec::new());
+        for (values, step) in chosen.layers.iter().zip(&chosen.chain) {
+            let choice = distinct.iter().position(|known| *known == values).unwrap_or(distinct.len());
+            if choice == distinct.len() {
+                distinct.push(values);
+            }
+            layers.push(Layer { choice, step: *step });
+        }
         let mut certificate = Certificate {
             format: FORMAT,
             checksum: String::new(),
             records: Vec::new(),
             measurements: measurements(store),
             program: program.clone(),
+            joins: chosen.joins.clone(),
             scope: Scope {
                 timed: model.factors.iter().map(timed).collect(),
                 left_out: model.groups.iter().flat_map(|g| g.left_out.clone()).collect(),
-                estimated_relayouts: selection.unmeasured().count(),
+                estimated_relayouts,
             },
-            total_ps: optimum.total,
-            bound_ps: optimum.bound,
-            layouts: held,
-            variants: selection.configuration.variants.clone(),
-            kernels: active.factors.iter().map(best).collect(),
+            total_ps: chosen.total,
+            bound_ps: chosen.bound,
+            choices: distinct.into_iter().map(|values| Choice::of(model, values)).collect(),
+            layers,
             variables,
-            dominated: optimum.proof.dominated.iter().map(|(v, a, b)| (*v, *a as usize, *b as usize)).collect(),
-            parts,
+            states: chosen.states.clone(),
+            potentials: chosen.potentials.clone(),
+            steps,
         };
         certificate.checksum = certificate.sum();
         certificate

@@ -139,18 +139,23 @@ fn table(function: &Function, part: &Part, rows: &[u32]) -> (Vec<usize>, Vec<Cos
     let mut partial: Vec<(u128, Cost)> = rows.iter().map(entry).collect();
     for n in &open {
         let (weight, radix, domain) = (weight[*n], radix(*n), domain(*n));
-        let mut groups: HashMap<u128, Vec<Cost>> = HashMap::new();
-        for (key, cost) in partial {
-            let pattern = key / weight % radix;
-            let costs = groups.entry(key - pattern * weight).or_insert_with(|| vec![FORBIDDEN; domain.len()]);
-            let relayout = legs[*n].of(pattern as u16);
-            for (least, value) in costs.iter_mut().zip(domain) {
-                *least = (*least).min(cost + relayout[*value as usize]);
+        // What differs in this pattern alone, side by side.
+        let digit = |key: u128| key / weight % radix;
+        let rest = |key: u128| key - digit(key) * weight;
+        partial.sort_unstable_by_key(|(key, _)| rest(*key));
+        let mut next = Vec::new();
+        for group in partial.chunk_by(|a, b| rest(a.0) == rest(b.0)) {
+            let mut costs = vec![FORBIDDEN; domain.len()];
+            for (key, cost) in group {
+                let relayout = legs[*n].of(digit(*key) as u16);
+                for (least, value) in costs.iter_mut().zip(domain) {
+                    *least = (*least).min(cost + relayout[*value as usize]);
+                }
             }
+            let rest = rest(group[0].0);
+            next.extend(costs.into_iter().enumerate().map(|(at, cost)| (rest + at as u128 * weight, cost)));
         }
-        let spread =
-            |(key, costs): (u128, Vec<Cost>)| costs.into_iter().enumerate().map(move |(at, cost)| (key + at as u128 * weight, cost));
-        partial = groups.into_iter().flat_map(spread).collect();
+        partial = next;
     }
     let mut scope = open;
     scope.sort_by_key(|n| legs[*n].variable);

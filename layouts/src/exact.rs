@@ -101,8 +101,6 @@ pub struct Start {
     pub assignments: Vec<Vec<u16>>,
     /// Shares of a similar problem.
     pub dual: Option<Rc<Dual>>,
-    /// Only what costs less is looked for; a total equal to it means that there is nothing.
-    pub cutoff: Option<Cost>,
 }
 
 /// Two passes, forwards and backwards, between looks at the bound.
@@ -130,23 +128,30 @@ struct Search<'a> {
     queue: BTreeMap<(Cost, usize), Open>,
 }
 
-/// Improves an assignment one variable at a time, within a part, until nothing changes.
-pub fn descend(network: &Network, part: &Part, mut assignment: Vec<u16>) -> Vec<u16> {
-    let mut stale = vec![true; network.sizes.len()];
+/// Improves an assignment one variable at a time, within a part, until nothing changes. If it was good but for some
+/// changed variables, only what lies around them is looked at first.
+pub fn descend(network: &Network, part: &Part, mut assignment: Vec<u16>, changed: Option<&[usize]>) -> Vec<u16> {
+    let mut stale = vec![changed.is_none(); network.sizes.len()];
+    for n in changed.into_iter().flatten().flat_map(|v| &network.touching[*v]) {
+        network.functions[*n].legs.iter().for_each(|leg| stale[leg.variable] = true);
+    }
     while stale.contains(&true) {
         for variable in 0..network.sizes.len() {
             if !std::mem::take(&mut stale[variable]) || part.domains[variable].len() < 2 {
                 continue;
             }
-            let around =
-                |assignment: &[u16]| -> Cost { network.touching[variable].iter().map(|n| network.functions[*n].at(assignment)).sum() };
             let before = assignment[variable];
-            let mut best = (around(&assignment), before);
+            let mut costs: Vec<Cost> = vec![0; network.sizes[variable]];
+            for function in network.touching[variable].iter().map(|n| &network.functions[*n]) {
+                let legs = (0..function.legs.len()).filter(|l| function.legs[*l].variable == variable);
+                for cost in legs.map(|l| function.along(l, &assignment)) {
+                    costs.iter_mut().zip(cost).for_each(|(sum, cost)| *sum += cost);
+                }
+            }
+            let mut best = (costs[before as usize], before);
             for value in &part.domains[variable] {
-                assignment[variable] = *value;
-                let cost = around(&assignment);
-                if cost < best.0 {
-                    best = (cost, *value);
+                if costs[*value as usize] < best.0 {
+                    best = (costs[*value as usize], *value);
                 }
             }
             assignment[variable] = best.1;
@@ -161,7 +166,7 @@ pub fn descend(network: &Network, part: &Part, mut assignment: Vec<u16>) -> Vec<
 
 impl Search<'_> {
     fn offer(&mut self, part: &Part, assignment: Vec<u16>) {
-        let assignment = descend(self.network, part, assignment);
+        let assignment = descend(self.network, part, assignment, None);
         let total = self.network.total(&assignment);
         self.work = self.work.saturating_add(self.network.weight(part));
         if total < self.best.0 {
@@ -252,7 +257,8 @@ impl Search<'_> {
                     domain.iter().copied().min_by_key(|x| (bounds.values[v][*x as usize], *x)).unwrap_or(0)
                 };
                 let decoded: Vec<u16> = part.domains.iter().enumerate().map(cheapest).collect();
-                if self.best.1 != decoded {
+                // A descent takes as long as some passes: below the root, the tables find what is better.
+                if root && self.best.1 != decoded {
                     self.offer(&part, decoded);
                 }
                 if bounds.least.saturating_sub(last) < (self.best.0 - bounds.least) / STALL {
@@ -326,7 +332,7 @@ pub fn solve_from(model: &Model, network: &Network, limits: Limits, mut start: S
 pub fn solve_within(network: &Network, mut part: Part, limits: Limits, start: Start, watch: Watch) -> Optimum {
     let first: Vec<u16> = part.domains.iter().map(|d| d.first().copied().unwrap_or(0)).collect();
     let proof = Proof { dominated: Vec::new(), nodes: vec![Node { duals: Vec::new(), step: Step::Open }] };
-    let mut search = Search { network, limits, work: 0, best: (start.cutoff.unwrap_or(Cost::MAX), first), proof, queue: BTreeMap::new() };
+    let mut search = Search { network, limits, work: 0, best: (Cost::MAX, first), proof, queue: BTreeMap::new() };
     for mut assignment in start.assignments.into_iter().chain([search.best.1.clone()]) {
         for (value, domain) in assignment.iter_mut().zip(&part.domains) {
             if !domain.contains(value) {
@@ -337,6 +343,7 @@ pub fn solve_within(network: &Network, mut part: Part, limits: Limits, start: St
     }
     search.proof.dominated = part.drop_dominated_values(network);
     part.drop_dominated(network);
+    search.proof.nodes[0].duals.extend(start.dual.clone());
     let dual = start.dual.unwrap_or_else(|| Rc::new(Dual::new(network)));
     let bound = dual.bounds(network, &part).least;
     search.queue.insert((bound, 0), Open { bound, part, dual, node: 0 });
@@ -362,7 +369,7 @@ pub fn solve_within(network: &Network, mut part: Part, limits: Limits, start: St
 }
 
 /// First assignments: row-major, and every class as the slowest kernel that touches it likes it best; for each variant.
-fn starts(model: &Model, part: &Part) -> Vec<Vec<u16>> {
+pub fn starts(model: &Model, part: &Part) -> Vec<Vec<u16>> {
     let natural = model.natural();
     let mut liked = natural.clone();
     let mut by_time: Vec<_> = model.factors.iter().filter_map(|f| Some((f, f.choices.first()?))).collect();

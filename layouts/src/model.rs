@@ -35,6 +35,10 @@ pub enum SelectError {
     Tie { a: String, b: String, left: Layout, right: Layout },
     #[error("`{a}` is fixed to `{left}` and `{b}`, tied to it, to `{right}`; free one of them")]
     Boundary { a: String, b: String, left: Layout, right: Layout },
+    #[error("a layer is joined to the next by one result and one input of equal layouts; this program has {0} such pairs: name them")]
+    NoJoin(usize),
+    #[error("`{near}` cannot be `{far}` of the next layer: one of them is tied to the other, or joined already")]
+    Joined { near: String, far: String },
     #[error("forbidding `{0}` leaves no choice")]
     Exhausted(String),
 }

@@ -62,6 +62,34 @@ impl Function {
     }
 }
 
+impl Function {
+    /// The same for every value of one leg's variable, the others as assigned: one look at the rows instead of one each.
+    pub fn along(&self, along: usize, assignment: &[u16]) -> Vec<Cost> {
+        let leg = &self.legs[along];
+        // What each row asks of the others; of this one nothing yet.
+        let asked = |(n, leg): (usize, &Leg)| -> Vec<Cost> {
+            let at = |p: usize| if n == along { 0 } else { leg.of(p as u16)[assignment[leg.variable] as usize] };
+            (0..leg.patterns()).map(at).collect()
+        };
+        let asked: Vec<Vec<Cost>> = self.legs.iter().enumerate().map(asked).collect();
+        let mut others = vec![FORBIDDEN; leg.patterns()];
+        let least = |others: &[Cost], value: usize| {
+            others.iter().enumerate().map(|(p, o)| o + leg.of(p as u16)[value]).min().unwrap_or(FORBIDDEN).min(FORBIDDEN)
+        };
+        for (row, ms) in self.rows.iter().enumerate() {
+            // As above, but the question is not free.
+            if row % 64 == 63 && (0..leg.values).all(|value| least(&others, value) <= *ms) {
+                break;
+            }
+            let patterns = self.patterns_of(row);
+            let total = patterns.iter().zip(&asked).fold(*ms, |sum, (p, asked)| sum + asked[*p as usize]);
+            let known = &mut others[patterns[along] as usize];
+            *known = (*known).min(total);
+        }
+        (0..leg.values).map(|value| least(&others, value)).collect()
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     /// Number of values by variable: classes first, then groups of alternatives.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"line":"session","session":"2026-01-01T10:00:00-1","format":1,"device":"…","toolchain":"…","threads":2,"sizes":{"b":8},
-//!  "commit":"…","clock":"…","program":{…}}
+//!  "commit":"…","clock":"…","cache":"warm","program":{…}}
 //! {"line":"measurement","session":"…","kernel":"SM","key":"…","config":{"layouts":{"x":"h,b"},"knobs":{}},"identity":"…",
 //!  "round":0,"check":0.2,"outcome":"measured","samples":[1.5,1.4]}
 //! ```
@@ -15,6 +15,27 @@ use crate::problem::Program;
 use sdfg::config::KernelConfig;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a timed run finds in the caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cache {
+    /// What the run before it left there.
+    #[default]
+    Warm,
+    /// Nothing of its containers.
+    Cold,
+}
+
+impl fmt::Display for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Cache::Warm => "warm",
+            Cache::Cold => "cold",
+        })
+    }
+}
 
 /// Under which circumstances measurements were made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +51,9 @@ pub struct Session {
     pub commit: String,
     /// Which clock gave the times, and when the session began.
     pub clock: String,
+    /// Records that do not say were made with warm caches.
+    #[serde(default)]
+    pub cache: Cache,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
     /// If the program is one of several that compute the same.
@@ -46,9 +70,9 @@ pub struct Variant {
 }
 
 impl Session {
-    /// Times of sessions on different machines are never mixed.
-    pub fn machine(&self) -> (&str, &str, usize) {
-        (&self.device, &self.toolchain, self.threads)
+    /// Times of sessions on different machines, or with other caches, are never mixed.
+    pub fn machine(&self) -> (&str, &str, usize, Cache) {
+        (&self.device, &self.toolchain, self.threads, self.cache)
     }
 }
 

@@ -227,11 +227,8 @@ pub fn top(model: &Model, first: Optimum, count: usize, limits: Limits) -> Vec<O
         let least = open.iter().enumerate().min_by_key(|(n, (cost, _, found))| (*cost, found.is_none(), *n)).map(|(n, _)| n);
         let Some((_, mut part, found)) = least.map(|n| open.remove(n)) else { break };
         let Some(found) = found else {
-            let start = Start {
-                assignments: chosen.iter().map(|o| [o.held.as_slice(), &o.variants].concat()).collect(),
-                dual: dual.clone(),
-                cutoff: None,
-            };
+            let start =
+                Start { assignments: chosen.iter().map(|o| [o.held.as_slice(), &o.variants].concat()).collect(), dual: dual.clone() };
             let found = exact::solve_within(&network, part.clone(), limits, start, &mut |_| true);
             open.push((found.total, part, Some(found)));
             continue;

@@ -1,196 +1,382 @@
-//! Layers that are alike, one after the other: solved once for each way to hold what lies between them, and chained.
+//! Layers that are alike, one after the other: one layer is searched, whatever their number.
 //!
-//! Between two layers lie a few containers (the activation, and on the way back its gradient). Given how they are held on
-//! both sides, layers do not know of each other: the stack is a shortest path through the ways to hold them, with the
-//! layer's optimum as the length of a step, and all steps have the same lengths. A length is a lower bound at first; those
-//! on the shortest path are sharpened, then solved, until the path stands on solved ones alone. What lies between layers
-//! is held in a layout that kernels on both sides know.
+//! Between two layers lie a few containers (the activation, and on the way back its gradient); a *state* is a way to
+//! hold them. Given the states on both sides, layers do not know of each other: a stack is a shortest path through
+//! states, and all its steps have the same lengths, each the optimum of a layer between two states.
 //!
-//! Source: (min, +) products of a layer's message with itself.
+//! Those optima are never worked out one by one. Every state gets a *potential* π, about what the layers behind it cost;
+//! if every step from s to t satisfies length + π(t) − π(s) ≥ m, then a path of n steps costs at least n·m and the
+//! difference of potentials at its ends. Potentials are functions over the containers between layers, so the claim for
+//! all steps at once is the optimum of one layer with two more functions ([`crate::exact`]). Where it fails, the search
+//! has found a shorter step; the path, and the potentials with it, are made again until it holds. In a stack that is
+//! long enough, the same potentials serve between all layers; otherwise there are some for each depth.
+//!
+//! Source: potentials are the dual of the shortest path; steps are generated as columns are (Dantzig and Wolfe, 1960).
 
-use crate::cost::Cost;
-use crate::exact::{self, Limits, Start};
+use crate::cost::{Cost, FORBIDDEN};
+use crate::dual::Dual;
+use crate::exact::{self, Limits, Optimum, Proof, Start, Watch};
 use crate::model::{Model, SelectError};
-use crate::network::{Network, Part};
+use crate::network::{Function, Leg, Network, Part};
+use crate::problem::{Access, Program};
+use sdfg::{Layout, Pass};
 use std::rc::Rc;
 
-/// A stack of equal layers, in picoseconds.
-#[derive(Clone, Debug, PartialEq)]
+/// Containers of a layer, each with the one of the next layer that it is: `(y, x)`, `(d_y, d_x)`.
+pub type Joins = Vec<(String, String)>;
+
+/// A claim about every step between two states, and its proof.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Positions of the potentials on the side of the layer before, and of the next.
+    pub enters: usize,
+    pub leaves: usize,
+    /// Length + potential at the next layer − potential at the layer before is at least this; `proof` shows it.
+    pub least: Cost,
+    /// What the proof drops parts against.
+    pub target: Cost,
+    pub proof: Proof,
+}
+
+/// A choice for a stack of equal layers, in picoseconds. A single program is a stack of one, without joins.
+#[derive(Clone, Debug)]
 pub struct Stacked {
+    pub joins: Joins,
+    /// Layouts of the joined containers, by state.
+    pub states: Vec<Vec<Layout>>,
+    /// Tables of potentials, by state.
+    pub potentials: Vec<Vec<Cost>>,
+    pub steps: Vec<Step>,
+    /// Step of every layer: what one leaves to, the next enters from.
+    pub chain: Vec<usize>,
+    /// Values by layer: held layouts of the classes, then variants of the groups.
+    pub layers: Vec<Vec<u16>>,
     pub total: Cost,
     /// No choice costs less.
     pub bound: Cost,
-    /// Held layouts by layer and class.
-    pub layers: Vec<Vec<u16>>,
-    /// Layers solved: far fewer than there are ways to hold what lies between them.
-    pub solved: usize,
+    /// Layers that were searched.
+    pub searches: usize,
 }
 
-/// How sure a step's length is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Known {
-    Bound,
-    Sharp,
-    /// No step from the same state is shorter than the bound says.
-    Row,
-    Solved,
-}
-
-struct Length {
-    bound: Cost,
-    known: Known,
-    /// Total and held layouts, once solved.
-    found: Option<(Cost, Vec<u16>)>,
-}
-
-/// Passes that sharpen one bound.
-const PASSES: usize = 24;
-
-/// The cheapest stack of `count` layers. `joins` names containers of a layer and those of the next layer that they are;
-/// at both ends of the stack they are held as row-major.
-pub fn solve(model: &Model, joins: &[(String, String)], count: usize, limits: Limits) -> Result<Stacked, SelectError> {
-    let class = |data: &String| model.class_of.get(data).copied().ok_or_else(|| SelectError::UnknownTensor(data.clone()));
-    // Every way to hold what lies between: values on the near side, and on the far side.
-    let mut states: Vec<Vec<(u16, u16)>> = vec![Vec::new()];
-    let mut sides = Vec::new();
-    for (near, far) in joins {
-        let (a, b) = (class(near)?, class(far)?);
-        let position = |layout| model.classes[b].layouts.iter().position(|l| l == layout).map(|p| p as u16);
-        let common: Vec<(u16, u16)> =
-            model.classes[a].layouts.iter().enumerate().filter_map(|(n, l)| Some((n as u16, position(l)?))).collect();
-        if common.is_empty() {
-            return Err(SelectError::Exhausted(format!("{near}, which is {far} of the next layer")));
-        }
-        states = states.iter().flat_map(|s| common.iter().map(move |c| [s.as_slice(), &[*c]].concat())).collect();
-        sides.push((a, b));
+impl Stacked {
+    pub fn proven(&self) -> bool {
+        self.bound >= self.total
     }
-    let network = Network::new(model);
-    let mut whole = Part::whole(model, &network);
-    for (a, b) in &sides {
-        for class in [a, b] {
-            whole.domains[*class] = (0..network.sizes[*class] as u16).collect();
+}
+
+impl From<Optimum> for Stacked {
+    fn from(one: Optimum) -> Self {
+        let step = Step { enters: 0, leaves: 0, least: one.bound, target: one.total, proof: one.proof };
+        Stacked {
+            joins: Vec::new(),
+            states: vec![Vec::new()],
+            potentials: vec![vec![0]],
+            steps: vec![step],
+            chain: vec![0],
+            layers: vec![[one.held, one.variants].concat()],
+            total: one.total,
+            bound: one.bound,
+            searches: 1,
         }
     }
-    whole.drop_dominated(&network);
-    // A part of a layer: what comes from the layer before is its far side, what goes to the next its near side.
-    let between = |from: usize, to: usize| {
-        let mut part = whole.clone();
-        for (n, (a, b)) in sides.iter().enumerate() {
-            part.domains[*a] = vec![states[to][n].0];
-            part.domains[*b] = vec![states[from][n].1];
-        }
-        part
+}
+
+/// The joins of a program that is a layer: the one result of the forward pass and the one input that have the same
+/// layouts, and their gradients.
+pub fn joins(program: &Program) -> Result<Joins, SelectError> {
+    let touched = |data: &str, access: fn(Access) -> bool, pass: Option<Pass>| {
+        let kernels = program.kernels.iter().filter(|k| pass.is_none_or(|p| k.pass == p));
+        kernels.flat_map(|k| &k.tensors).any(|(d, a)| d == data && access(*a))
     };
-    // A layer that may choose what lies around it: no step is shorter.
-    let first = exact::solve_within(&network, whole.clone(), limits, Start::default(), &mut |_| true);
-    let dual = first.proof.nodes.first().and_then(|n| n.duals.last().cloned()).unwrap_or_default();
-    let dual = if dual.shares.is_empty() { Rc::new(crate::dual::Dual::new(&network)) } else { dual };
-    let mut lengths: Vec<Vec<Length>> = Vec::new();
-    for from in 0..states.len() {
-        let bound = |to| dual.bounds(&network, &between(from, to)).least.max(first.bound);
-        lengths.push((0..states.len()).map(|to| Length { bound: bound(to), known: Known::Bound, found: None }).collect());
+    let (reads, writes): (fn(Access) -> bool, fn(Access) -> bool) = (|a| a == Access::Read, |a| a != Access::Read);
+    let natural = |data: &str| program.tensor(data).map(|t| &t.natural);
+    let names = || program.boundary.keys();
+    let given: Vec<&String> = names().filter(|d| !touched(d, writes, None) && touched(d, reads, Some(Pass::Forward))).collect();
+    let made = names().filter(|d| touched(d, writes, Some(Pass::Forward)));
+    let pairs: Vec<(&String, &String)> =
+        made.flat_map(|y| given.iter().map(move |x| (y, *x))).filter(|(y, x)| natural(y) == natural(x)).collect();
+    let [(y, x)] = pairs.as_slice() else { return Err(SelectError::NoJoin(pairs.len())) };
+    let gradients = (format!("d_{y}"), format!("d_{x}"));
+    let both = [&gradients.0, &gradients.1].iter().all(|d| program.boundary.contains_key(*d));
+    Ok(std::iter::once((y.to_string(), x.to_string())).chain(both.then_some(gradients)).collect())
+}
+
+/// A layer, and the states on both of its sides.
+struct Layer {
+    network: Network,
+    part: Part,
+    /// By join: the variable towards the next layer, and towards the one before.
+    sides: Vec<(usize, usize)>,
+    /// By state and join: values of these variables.
+    states: Vec<Vec<(u16, u16)>>,
+    /// States at both ends of the stack.
+    first: usize,
+    last: usize,
+}
+
+impl Layer {
+    fn new(model: &Model, joins: &Joins) -> Result<Layer, SelectError> {
+        let class = |data: &String| model.class_of.get(data).copied().ok_or_else(|| SelectError::UnknownTensor(data.clone()));
+        let network = Network::new(model);
+        let mut part = Part::whole(model, &network);
+        let (mut sides, mut states): (Vec<(usize, usize)>, _) = (Vec::new(), vec![Vec::new()]);
+        let (mut first, mut last) = (Vec::new(), Vec::new());
+        for (near, far) in joins {
+            let (a, b) = (class(near)?, class(far)?);
+            if a == b || sides.iter().any(|(c, d)| [a, b].contains(c) || [a, b].contains(d)) {
+                return Err(SelectError::Joined { near: near.clone(), far: far.clone() });
+            }
+            let layouts = |class: usize| model.classes[class].layouts.iter();
+            let position = |layout: &Layout| layouts(b).position(|l| l == layout).map(|p| p as u16);
+            let common: Vec<(u16, u16)> = layouts(a).enumerate().filter_map(|(n, l)| Some((n as u16, position(l)?))).collect();
+            // At the ends they are held as the boundary asks, or row-major.
+            let nowhere = || SelectError::Exhausted(format!("{near}, which is {far} of the next layer"));
+            let (wanted_a, wanted_b) = (model.classes[a].domain.first(), model.classes[b].domain.first());
+            last.push(common.iter().find(|c| Some(&c.0) == wanted_a).copied().ok_or_else(nowhere)?);
+            first.push(common.iter().find(|c| Some(&c.1) == wanted_b).copied().ok_or_else(nowhere)?);
+            part.domains[a] = common.iter().map(|c| c.0).collect();
+            part.domains[b] = common.iter().map(|c| c.1).collect();
+            part.domains[b].sort_unstable();
+            states = states.iter().flat_map(|s: &Vec<_>| common.iter().map(move |c| [s.as_slice(), &[*c]].concat())).collect();
+            sides.push((a, b));
+        }
+        let at = |wanted: &Vec<(u16, u16)>| states.iter().position(|s| s == wanted).unwrap_or(0);
+        let (first, last) = (at(&first), at(&last));
+        Ok(Layer { network, part, sides, states, first, last })
     }
-    let mut solved = 0;
-    let mut start: Vec<Vec<u16>> = vec![first.held];
-    let mut best: Option<Stacked> = None;
-    loop {
-        let path = shortest(&lengths, count);
-        let steps: Vec<(usize, usize)> = path.windows(2).map(|pair| (pair[0], pair[1])).collect();
-        let bound: Cost = steps.iter().map(|(f, t)| lengths[*f][*t].bound).sum();
-        let found: Option<Vec<&(Cost, Vec<u16>)>> = steps.iter().map(|(f, t)| lengths[*f][*t].found.as_ref()).collect();
-        if let Some(found) = found {
-            let total = found.iter().map(|(total, _)| total).sum();
-            if best.as_ref().is_none_or(|known| total < known.total) {
-                best = Some(Stacked { total, bound, layers: found.iter().map(|(_, held)| held.clone()).collect(), solved });
+
+    /// The states on both sides of a choice.
+    fn between(&self, values: &[u16]) -> Option<(usize, usize)> {
+        let all = |s: &[(u16, u16)], fits: fn((usize, usize), (u16, u16), &[u16]) -> bool| {
+            self.sides.iter().zip(s).all(|(side, state)| fits(*side, *state, values))
+        };
+        let from = self.states.iter().position(|s| all(s, |(_, b), (_, far), values| values[b] == far))?;
+        let to = self.states.iter().position(|s| all(s, |(a, _), (near, _), values| values[a] == near))?;
+        Some((from, to))
+    }
+
+    /// A choice with other states around it, adapted to them.
+    fn moved(&self, values: &[u16], from: Option<usize>, to: Option<usize>) -> Vec<u16> {
+        let (mut part, mut values) = (Part { domains: self.part.domains.clone(), rows: Vec::new() }, values.to_vec());
+        let mut changed = Vec::new();
+        for (n, (a, b)) in self.sides.iter().enumerate() {
+            for (variable, value) in [(*b, from.map(|s| self.states[s][n].1)), (*a, to.map(|s| self.states[s][n].0))] {
+                changed.extend(value.is_some_and(|v| v != values[variable]).then_some(variable));
+                values[variable] = value.unwrap_or(values[variable]);
+                part.domains[variable] = vec![values[variable]];
             }
         }
-        let open = steps.iter().copied().filter(|(f, t)| lengths[*f][*t].known != Known::Solved);
-        let next = open.min_by_key(|(f, t)| (lengths[*f][*t].known, *f, *t));
-        match (&best, next) {
-            (Some(known), next) if next.is_none() || known.total <= bound => {
-                return Ok(Stacked { bound: bound.min(known.total), solved, ..known.clone() });
+        exact::descend(&self.network, &part, values, Some(&changed))
+    }
+
+    /// The layer with a cost for every state on each side.
+    fn between_costs(&self, before: &[Cost], behind: &[Cost]) -> (Network, Part) {
+        let (mut network, mut part) = (self.network.clone(), self.part.clone());
+        part.rows.extend([before, behind].map(|costs| (0..costs.len() as u32).collect::<Vec<_>>()));
+        let side = |costs: &[Cost], variable: fn(&(usize, usize)) -> usize, value: fn(&(u16, u16)) -> u16| {
+            let mut states: Vec<usize> = (0..costs.len()).collect();
+            states.sort_by_key(|s| (costs[*s], *s));
+            let mut function = Function { rows: states.iter().map(|s| costs[*s]).collect(), ..Function::default() };
+            for join in &self.sides {
+                // A state asks for its own values and forbids all others.
+                let values = self.network.sizes[variable(join)];
+                let ask = |own: usize| (0..values).map(move |v| if v == own { 0 } else { FORBIDDEN });
+                function.legs.push(Leg { variable: variable(join), values, cost: (0..values).flat_map(ask).collect() });
             }
-            (_, Some((from, to))) => {
-                let part = between(from, to);
-                let uses = steps.iter().filter(|s| **s == (from, to)).count() as Cost;
-                if lengths[from][to].known == Known::Sharp {
-                    let mut row = whole.clone();
-                    for (n, (_, b)) in sides.iter().enumerate() {
-                        row.domains[*b] = vec![states[from][n].1];
-                    }
-                    let leaving = steps.iter().filter(|(f, _)| *f == from).count() as Cost;
-                    let cutoff = best.as_ref().map(|known| lengths[from][to].bound + (known.total - bound) / leaving + 1);
-                    let known = Start { assignments: start.clone(), dual: Some(dual.clone()), cutoff };
-                    let found = exact::solve_within(&network, row, limits, known, &mut |_| true);
-                    let excluded = cutoff.is_some_and(|cutoff| found.total >= cutoff);
-                    solved += 1;
-                    for length in &mut lengths[from] {
-                        length.bound = length.bound.max(found.bound);
-                        // A row that was only excluded for now is looked at again when it is back on the path.
-                        if length.known < Known::Row && !excluded {
-                            length.known = Known::Row;
-                        }
-                    }
-                    if !excluded {
-                        let to = states.iter().position(|s| sides.iter().zip(s).all(|((a, _), (near, _))| found.held[*a] == *near));
-                        if let Some(length) = to.map(|to| &mut lengths[from][to]) {
-                            length.known = Known::Solved;
-                            length.found = Some((found.total, found.held));
-                        }
-                    } else if !found.proven() {
-                        lengths[from][to].known = Known::Row;
-                    }
-                    continue;
-                }
-                let length = &mut lengths[from][to];
-                if length.known == Known::Bound {
-                    let mut sharper = (*dual).clone();
-                    for pass in 0..PASSES {
-                        sharper.pass(&network, &part, pass % 2 == 1, first.total.saturating_mul(2));
-                    }
-                    length.bound = length.bound.max(sharper.bounds(&network, &part).least);
-                    length.known = Known::Sharp;
-                    continue;
-                }
-                // Beyond this length the step is on no path that is shorter than the best one known.
-                let cutoff = best.as_ref().map(|known| length.bound + (known.total - bound) / uses + 1);
-                let known = Start { assignments: start.clone(), dual: Some(dual.clone()), cutoff };
-                let found = exact::solve_within(&network, part, limits, known, &mut |_| true);
-                length.bound = length.bound.max(found.bound);
-                solved += 1;
-                if cutoff.is_none_or(|cutoff| found.total < cutoff) {
-                    start.truncate(1);
-                    start.push(found.held.clone());
-                    length.known = Known::Solved;
-                    length.found = Some((found.total, found.held));
-                } else if !found.proven() {
-                    length.known = Known::Solved;
-                }
+            function.patterns = states.iter().flat_map(|s| self.states[*s].iter().map(value)).collect();
+            function
+        };
+        network.add(side(before, |join| join.1, |state| state.1));
+        network.add(side(behind, |join| join.0, |state| state.0));
+        (network, part)
+    }
+}
+
+/// The best steps known: length and values by states, first the one before.
+type Steps = Vec<Vec<(Cost, Rc<Vec<u16>>)>>;
+
+/// Longer than any stack.
+const LONGEST: Cost = Cost::MAX / 8;
+
+/// Takes a choice into account, and what it becomes with other states around it.
+fn spread(layer: &Layer, values: &[u16], steps: &mut Steps) {
+    let states = layer.states.len();
+    let froms: Vec<Vec<u16>> = (0..states).map(|s| layer.moved(values, Some(s), None)).collect();
+    let tos: Vec<Vec<u16>> = (0..states).map(|s| layer.moved(values, None, Some(s))).collect();
+    for (from, row) in froms.iter().zip(steps.iter_mut()) {
+        for (to, known) in tos.iter().zip(row) {
+            // What changes on one side hardly touches the other.
+            let merged: Vec<u16> = values.iter().zip(from).zip(to).map(|((v, f), t)| if f == v { *t } else { *f }).collect();
+            let merged = layer.sides.iter().fold(merged, |mut merged, (a, b)| {
+                (merged[*a], merged[*b]) = (to[*a], from[*b]);
+                merged
+            });
+            let total = layer.network.total(&merged);
+            if total < known.0 {
+                *known = (total, Rc::new(merged));
             }
-            (None, None) => return Err(SelectError::Exhausted("the stack".into())),
-            (Some(_), None) => continue,
+        }
+    }
+    if let Some((from, to)) = layer.between(values) {
+        let total = layer.network.total(values);
+        if total < steps[from][to].0 {
+            steps[from][to] = (total, Rc::new(values.to_vec()));
         }
     }
 }
 
-/// The states that a shortest path of `count` steps visits, from the first state to the first state.
-fn shortest(lengths: &[Vec<Length>], count: usize) -> Vec<usize> {
-    let states = lengths.len();
-    let mut least = vec![Cost::MAX / 2; states];
-    least[0] = 0;
-    let mut came: Vec<Vec<usize>> = Vec::new();
+/// A path through states, its length, and potentials under which no known step is shorter than those on it.
+struct Path {
+    states: Vec<usize>,
+    total: Cost,
+    /// One table, or one for each depth.
+    potentials: Vec<Vec<Cost>>,
+}
+
+/// Least lengths to a state; `steps` says what a step to one state from another costs.
+fn relaxed(least: &[Cost], step: impl Fn(usize, usize) -> Cost) -> Vec<(Cost, usize)> {
+    let to = |to: usize| (0..least.len()).map(|from| ((least[from] + step(from, to)).min(LONGEST), from)).min().unwrap_or((LONGEST, 0));
+    (0..least.len()).map(to).collect()
+}
+
+/// Least lengths over any number of steps; none if a cycle is shorter than nothing.
+fn settled(mut least: Vec<Cost>, step: impl Fn(usize, usize) -> Cost) -> Option<Vec<Cost>> {
+    for _ in 0..=least.len() {
+        let next: Vec<Cost> = relaxed(&least, &step).into_iter().zip(&least).map(|((new, _), old)| new.min(*old)).collect();
+        if next == least {
+            return Some(least);
+        }
+        least = next;
+    }
+    None
+}
+
+fn only(state: usize, states: usize) -> Vec<Cost> {
+    (0..states).map(|s| if s == state { 0 } else { LONGEST }).collect()
+}
+
+fn shortest(layer: &Layer, steps: &Steps, count: usize) -> Path {
+    let states = layer.states.len();
+    let mut ahead = vec![only(layer.last, states)];
     for _ in 0..count {
-        let step = |to: usize| {
-            (0..states).map(|from| (least[from].saturating_add(lengths[from][to].bound), from)).min().unwrap_or((Cost::MAX / 2, 0))
+        let next = relaxed(&ahead[ahead.len() - 1], |behind, before| steps[before][behind].0);
+        ahead.push(next.into_iter().map(|(length, _)| length).collect());
+    }
+    ahead.reverse();
+    let (mut path, mut so_far) = (vec![layer.first], vec![only(layer.first, states)]);
+    for (depth, ahead) in ahead.iter().enumerate().skip(1) {
+        let at = path[depth - 1];
+        let next = (0..states).min_by_key(|s| ((steps[at][*s].0 + ahead[*s]).min(LONGEST), *s)).unwrap_or(0);
+        path.push(next);
+        let next = relaxed(&so_far[depth - 1], |before, behind| steps[before][behind].0);
+        so_far.push(next.into_iter().map(|(length, _)| length).collect());
+    }
+    let total = ahead[0][layer.first];
+    // Halfway between the length ahead and what the length so far leaves: tight on shortest paths alone.
+    let halfway = |ahead: &[Cost], so_far: &[Cost], meet: Cost| -> Vec<Cost> {
+        let capped = |length: Cost| length.min(4 * total);
+        ahead.iter().zip(so_far).map(|(a, f)| (capped(*a) + meet - capped(*f)).div_euclid(2)).collect()
+    };
+    let middle = path[count / 2];
+    let usual = steps[middle][path[(count / 2 + 1).min(count)]].0;
+    let (to_last, from_first) = (
+        settled(only(layer.last, states), |behind, before| steps[before][behind].0 - usual),
+        settled(only(layer.first, states), |before, behind| steps[before][behind].0 - usual),
+    );
+    let alike = to_last.zip(from_first).filter(|(to_last, _)| to_last[layer.first] + usual * count as Cost == total);
+    let potentials = match alike {
+        Some((to_last, from_first)) => vec![halfway(&to_last, &from_first, to_last[layer.first])],
+        None => ahead.iter().zip(&so_far).map(|(ahead, so_far)| halfway(ahead, so_far, total)).collect(),
+    };
+    Path { states: path, total, potentials }
+}
+
+/// What a search that may not find anything may spend, as a share of the whole.
+const QUICK: u64 = 16;
+
+/// The cheapest stack of `count` layers, at least one; at its ends the joined containers are held as the boundary asks.
+pub fn solve(model: &Model, joins: &Joins, count: usize, limits: Limits, watch: Watch) -> Result<Stacked, SelectError> {
+    let layer = Layer::new(model, joins)?;
+    let (count, states) = (count.max(1), layer.states.len());
+    let mut steps: Steps = vec![vec![(LONGEST, Rc::default()); states]; states];
+    for values in exact::starts(model, &layer.part) {
+        spread(&layer, &exact::descend(&layer.network, &layer.part, values, None), &mut steps);
+    }
+    let mut dual: Option<Rc<Dual>> = None;
+    let mut searches = 0;
+    loop {
+        let path = shortest(&layer, &steps, count);
+        let (mut tables, mut kinds): (Vec<Vec<Cost>>, Vec<(usize, usize, Cost)>) = (Vec::new(), Vec::new());
+        let mut chain = Vec::new();
+        for depth in 0..count {
+            let table = |depth: usize| &path.potentials[depth.min(path.potentials.len() - 1)];
+            let mut position = |table: &Vec<Cost>| {
+                // Only differences matter.
+                let least = table.iter().min().copied().unwrap_or(0);
+                let table: Vec<Cost> = table.iter().map(|p| p - least).collect();
+                tables.iter().position(|known| *known == table).unwrap_or_else(|| {
+                    tables.push(table);
+                    tables.len() - 1
+                })
+            };
+            let (enters, leaves) = (position(table(depth)), position(table(depth + 1)));
+            let (from, to) = (path.states[depth], path.states[depth + 1]);
+            let length = steps[from][to].0 + tables[leaves][to] - tables[enters][from];
+            let kind = kinds.iter().position(|k| (k.0, k.1) == (enters, leaves)).unwrap_or_else(|| {
+                kinds.push((enters, leaves, length));
+                kinds.len() - 1
+            });
+            kinds[kind].2 = kinds[kind].2.min(length);
+            chain.push(kind);
+        }
+        let mut proven: Vec<Step> = Vec::new();
+        let mut shorter = false;
+        for (enters, leaves, length) in kinds {
+            // Costs may not be negative: the most that a state is worth stands for nothing.
+            let most = tables[enters].iter().max().copied().unwrap_or(0);
+            let before: Vec<Cost> = tables[enters].iter().map(|p| most - p).collect();
+            let (network, part) = layer.between_costs(&before, &tables[leaves]);
+            let mut on_path: Vec<Vec<u16>> = path.states.windows(2).map(|pair| (*steps[pair[0]][pair[1]].1).clone()).collect();
+            on_path.dedup();
+            let start = Start { assignments: on_path, dual: dual.clone() };
+            let quick = Limits { work: limits.work / QUICK, ..limits };
+            for (thorough, limits) in [(false, quick), (true, limits)] {
+                searches += 1;
+                let found = exact::solve_within(&network, part.clone(), limits, start.clone(), watch);
+                dual = found.proof.nodes.first().and_then(|n| n.duals.last().cloned()).or(dual);
+                if found.total < length + most {
+                    spread(&layer, &[found.held, found.variants].concat(), &mut steps);
+                    shorter = true;
+                    break;
+                }
+                if found.proven() || thorough {
+                    let (least, target) = (found.bound - most, found.total - most);
+                    proven.push(Step { enters, leaves, least, target, proof: found.proof });
+                    break;
+                }
+            }
+            if shorter {
+                break;
+            }
+        }
+        if shorter {
+            continue;
+        }
+        let ends = tables[proven[chain[0]].enters][layer.first] - tables[proven[chain[count - 1]].leaves][layer.last];
+        let bound = chain.iter().map(|kind| proven[*kind].least).sum::<Cost>() + ends;
+        let layout = |s: &Vec<(u16, u16)>| {
+            s.iter().zip(&layer.sides).map(|((near, _), (a, _))| model.classes[*a].layouts[*near as usize].clone()).collect()
         };
-        let next: Vec<(Cost, usize)> = (0..states).map(step).collect();
-        came.push(next.iter().map(|(_, from)| *from).collect());
-        least = next.into_iter().map(|(cost, _)| cost).collect();
+        return Ok(Stacked {
+            joins: joins.clone(),
+            states: layer.states.iter().map(layout).collect(),
+            potentials: tables,
+            steps: proven,
+            chain,
+            layers: path.states.windows(2).map(|pair| (*steps[pair[0]][pair[1]].1).clone()).collect(),
+            total: path.total,
+            bound: bound.min(path.total),
+            searches,
+        });
     }
-    let mut path = vec![0];
-    for came in came.iter().rev() {
-        path.push(came[*path.last().unwrap_or(&0)]);
-    }
-    path.reverse();
-    path
 }

@@ -4,7 +4,7 @@
 //! the last: it is ignored when reading and cut off when the file is opened for writing. Any other damaged line is an
 //! error that names it. Several files (shards, or sessions of several days) merge into the same contents in any order.
 
-use crate::record::{Line, Measurement, Outcome, Session};
+use crate::record::{Cache, Line, Measurement, Outcome, Session};
 use sdfg::config::KernelConfig;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -17,7 +17,9 @@ pub enum StoreError {
     File { path: PathBuf, source: std::io::Error },
     #[error("{path}:{line}: this line is damaged ({why}); delete it to lose only this measurement")]
     Line { path: PathBuf, line: usize, why: String },
-    #[error("{path}: measured on `{there}`, but this is `{here}`; times of different machines do not mix: use another file")]
+    #[error(
+        "{path}: measured on `{there}`, but this is `{here}`; times of different machines, or with warm and with cold caches, do not mix: use another file"
+    )]
     Machine { path: PathBuf, there: String, here: String },
     #[error("a measurement could not be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -40,7 +42,7 @@ pub struct Store {
 }
 
 fn machine(session: &Session) -> String {
-    format!("{}, {}, {} threads", session.device, session.toolchain, session.threads)
+    format!("{}, {}, {} threads, {} caches", session.device, session.toolchain, session.threads, session.cache)
 }
 
 impl Store {
@@ -172,6 +174,11 @@ impl Store {
     /// Sessions in order of their names.
     pub fn sessions(&self) -> impl Iterator<Item = &Session> {
         self.sessions.values()
+    }
+
+    /// What timed runs found in the caches: the same in all sessions.
+    pub fn cache(&self) -> Cache {
+        self.sessions().next().map(|s| s.cache).unwrap_or_default()
     }
 
     pub fn get(&self, key: &str, config: &KernelConfig) -> Option<&Measurement> {

@@ -23,6 +23,14 @@ impl Memory {
         }
     }
 
+    /// Throws its lines out of the caches; false where Memlet does not know how.
+    pub fn flush(&self) -> bool {
+        match self {
+            Memory::Host(buffer) => buffer.flush(),
+            Memory::Gpu(_) => false,
+        }
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Memory::Host(buffer) => buffer.len(),

@@ -11,7 +11,7 @@ use layouts::record::Variant;
 use layouts::relayout::RelayoutCosts;
 use layouts::robust::robustness;
 use layouts::selection::{Method, exactly, select};
-use layouts::verify::{VerifyError, verify};
+use layouts::verify::{VerifyError, swept, verify};
 use layouts::{Model, SelectError, Store};
 use sdfg::config::KernelConfig;
 use sdfg::{Layout, Pass};
@@ -25,7 +25,8 @@ fn certificate(program: &Program, store: &Store) -> Certificate {
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs).unwrap();
     let optimum = exact::solve(&model, Limits::default());
-    Certificate::new(program, store, &model, &optimum, &exactly(&model, &costs, &optimum))
+    let estimated = exactly(&model, &costs, &optimum).unmeasured().count();
+    Certificate::new(program, store, &model, &optimum.into(), estimated)
 }
 
 #[test]
@@ -51,7 +52,7 @@ fn a_certificate_survives_its_file_and_nothing_else_does() {
         std::fs::write(&path, &bytes).unwrap();
         assert!(Certificate::read(&path).is_err(), "digit {at}");
     }
-    std::fs::write(&path, text.replacen("\"format\":1", "\"format\":9", 1)).unwrap();
+    std::fs::write(&path, text.replacen("\"format\":2", "\"format\":9", 1)).unwrap();
     assert!(matches!(Certificate::read(&path), Err(CertificateError::Version { found: 9, .. })));
 }
 
@@ -63,7 +64,8 @@ fn forged_claims_are_refused() {
     assert!(verify(&honest, &store).is_ok());
     let lower = Certificate { total_ps: honest.total_ps - 1_000_000_000, ..honest.clone() };
     assert!(matches!(verify(&lower, &store), Err(VerifyError::Price { .. })));
-    let unproven = Certificate { parts: vec![], ..honest.clone() };
+    let mut unproven = honest.clone();
+    unproven.steps[0].parts.clear();
     assert!(matches!(verify(&unproven, &store), Err(VerifyError::Misfit(_))));
     let mut other = store.resampled(1);
     other.begin(session("9")).unwrap();
@@ -74,11 +76,11 @@ fn forged_claims_are_refused() {
     other.append(faster).unwrap();
     assert_eq!(verify(&honest, &other), Err(VerifyError::OtherMeasurements));
     // A dearer choice is no optimum, whatever it says.
-    for (data, layout) in &honest.layouts {
-        for kernel in honest.kernels.values() {
+    for (data, layout) in &honest.choices[0].layouts {
+        for kernel in honest.choices[0].kernels.values() {
             let Some(wanted) = kernel.layouts.get(data).filter(|l| *l != layout) else { continue };
             let mut forged = honest.clone();
-            forged.layouts.insert(data.clone(), wanted.clone());
+            forged.choices[0].layouts.insert(data.clone(), wanted.clone());
             if let Err(VerifyError::Price { found, .. }) = verify(&forged, &store) {
                 forged.total_ps = found as i64;
                 forged.bound_ps = found as i64;
@@ -148,6 +150,16 @@ fn programs_that_compute_the_same_are_one_decision() {
             second.boundary.clear();
         }
         let among = Program::among(GROUP, &[("one".into(), first.clone()), ("two".into(), second.clone())]);
+        // Taken apart again, they are what was put together; and with another kernel in one of them they were never swept.
+        assert_eq!(among.each(), [first.each(), second.each()].concat(), "seed {seed}");
+        let mut records = store.resampled(0);
+        for (n, program) in [&second, &first].into_iter().enumerate() {
+            records.begin(layouts::Session { program: Some(program.clone()), ..session(&format!("swept {n}")) }).unwrap();
+        }
+        assert_eq!(swept(&certificate(&among, &store), &records), Ok(()), "seed {seed}");
+        let mut forged = certificate(&among, &store);
+        forged.program.kernels[0].key = "never swept".into();
+        assert_eq!(swept(&forged, &records), Err(VerifyError::OtherProgram));
         let total = |program: &Program| select(program, &store, Method::Exact, Limits::default()).unwrap();
         let chosen = total(&among);
         assert_eq!(chosen.total_ms, total(&first).total_ms.min(total(&second).total_ms), "seed {seed}");

@@ -1,11 +1,14 @@
 //! A stack against the same layers written out one after the other.
 
 use super::synthetic::{Random, measured, session};
+use layouts::certificate::Certificate;
 use layouts::exact::Limits;
 use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
 use layouts::relayout::RelayoutCosts;
 use layouts::selection::{Method, select};
-use layouts::{Model, Store, stack};
+use layouts::stack::Stacked;
+use layouts::verify::{VerifyError, verify};
+use layouts::{Model, SelectError, Store, stack};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, Pass};
 
@@ -78,8 +81,8 @@ fn a_stack_costs_what_its_layers_cost_written_out() {
         let count = 1 + seed as usize % 4;
         let (layer, written_out, store) = layers(seed, count);
         let model = Model::new(&layer, &store, &RelayoutCosts::new(&layer, &store)).unwrap();
-        let joins = [("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
-        let stacked = stack::solve(&model, &joins, count, Limits::default()).unwrap();
+        let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
+        let stacked = stack::solve(&model, &joins, count, Limits::default(), &mut |_| true).unwrap();
         let expected = select(&written_out, &store, Method::Exact, Limits::default()).unwrap();
         assert!(expected.proven);
         assert_eq!(stacked.total as f64 / 1e9, expected.total_ms, "seed {seed}, {count} layers");
@@ -87,5 +90,129 @@ fn a_stack_costs_what_its_layers_cost_written_out() {
         assert_eq!(stacked.layers.len(), count);
         let total: i64 = stacked.layers.iter().map(|held| model.total(held)).sum();
         assert_eq!(total, stacked.total);
+        let certificate = Certificate::new(&layer, &store, &model, &stacked, 0);
+        let confirmed = verify(&certificate, &store).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert_eq!((confirmed.total_ps, confirmed.bound_ps), (stacked.total, stacked.total), "seed {seed}");
     }
+}
+
+/// However many layers: the search is that of one.
+#[test]
+fn a_deep_stack_takes_few_searches_and_its_certificate_is_confirmed() {
+    for seed in 0..12 {
+        let (layer, _, store) = layers(seed, 1);
+        let model = Model::new(&layer, &store, &RelayoutCosts::new(&layer, &store)).unwrap();
+        let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
+        let stacked = |count| stack::solve(&model, &joins, count, Limits::default(), &mut |_| true).unwrap();
+        let (ten, deep) = (stacked(10), stacked(1000));
+        assert!(deep.proven() && deep.searches < 200, "seed {seed}: {} searches", deep.searches);
+        assert!(deep.total <= 100 * ten.total && deep.total >= 10 * ten.total);
+        let certificate = Certificate::new(&layer, &store, &model, &deep, 0);
+        assert_eq!(verify(&certificate, &store).map(|c| c.bound_ps), Ok(deep.total), "seed {seed}");
+    }
+}
+
+/// A search without any room still bounds the stack, and its certificate says no more than that.
+#[test]
+fn a_stack_that_is_cut_short_has_a_bound_that_holds() {
+    let mut cut = 0;
+    for seed in 0..25 {
+        let (layer, _, store) = layers(seed, 1);
+        let model = Model::new(&layer, &store, &RelayoutCosts::new(&layer, &store)).unwrap();
+        let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
+        let within = |limits| stack::solve(&model, &joins, 6, limits, &mut |_| true).unwrap();
+        let (best, short) = (within(Limits::default()), within(Limits { table: 0, work: 0 }));
+        assert!(short.bound <= best.total && best.total <= short.total, "seed {seed}");
+        let certificate = Certificate::new(&layer, &store, &model, &short, 0);
+        assert_eq!(verify(&certificate, &store).map(|c| c.bound_ps), Ok(short.bound), "seed {seed}");
+        cut += usize::from(!short.proven());
+    }
+    assert!(cut > 0);
+}
+
+#[test]
+fn forged_stacks_are_refused() {
+    let (layer, _, store) = layers(7, 1);
+    let model = Model::new(&layer, &store, &RelayoutCosts::new(&layer, &store)).unwrap();
+    let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
+    let stacked = stack::solve(&model, &joins, 5, Limits::default(), &mut |_| true).unwrap();
+    let honest = Certificate::new(&layer, &store, &model, &stacked, 0);
+    assert!(verify(&honest, &store).is_ok());
+    let forged = |change: &dyn Fn(&mut Certificate)| {
+        let mut certificate = honest.clone();
+        change(&mut certificate);
+        verify(&certificate, &store)
+    };
+    let misfit = |result| matches!(result, Err(VerifyError::Misfit(_)));
+    let kernel = layer.kernels[0].name.clone();
+    assert!(misfit(forged(&|c| c.states.truncate(1))), "a state is missing");
+    assert!(misfit(forged(&|c| c.states[1] = c.states[0].clone())), "a state stands for another");
+    assert!(misfit(forged(&|c| c.potentials.clear())));
+    assert!(misfit(forged(&|c| c.potentials[0].truncate(1))));
+    assert!(misfit(forged(&|c| c.layers[2].step = 99)));
+    assert!(misfit(forged(&|c| c.layers[2].choice = 99)));
+    assert!(misfit(forged(&|c| c.layers.clear())));
+    assert!(misfit(forged(&|c| c.joins = vec![("y".into(), "nothing".into())])));
+    assert!(misfit(forged(&|c| c.choices[0].kernels.clear())));
+    assert!(misfit(forged(&|c| {
+        c.choices[0].kernels.get_mut(&kernel).unwrap().knobs = Knobs::default().with("v", 77);
+    })));
+    // A layer that takes over what the one before did not hand on, or potentials that do not cancel.
+    let other = model.classes[model.class_of["x"]]
+        .layouts
+        .iter()
+        .find(|l| **l != honest.choices[honest.layers[2].choice].layouts["x"])
+        .unwrap()
+        .clone();
+    assert!(misfit(forged(&|c| {
+        c.choices.push(c.choices[c.layers[2].choice].clone());
+        c.layers[2].choice = c.choices.len() - 1;
+        c.choices.last_mut().unwrap().layouts.insert("x".into(), other.clone());
+    })));
+    assert!(misfit(forged(&|c| {
+        let other = c.potentials[0].iter().map(|p| p + 1_000_000_000).collect();
+        c.potentials.push(other);
+        let (mut step, leaves) = (c.steps[c.layers[2].step].clone(), c.potentials.len() - 1);
+        step.leaves = leaves;
+        c.steps.push(step);
+        c.layers[2].step = c.steps.len() - 1;
+    })));
+    // A layer less costs less than is claimed.
+    assert!(forged(&|c| c.layers.truncate(4)).is_err());
+    assert!(matches!(forged(&|c| c.steps.iter_mut().for_each(|s| s.target_ps -= 1)), Err(VerifyError::Bound { .. })));
+    // Potentials may say anything: a dearer choice is not proven by any.
+    let natural = model.natural();
+    let total = 5 * model.total(&natural);
+    assert!(total > stacked.total);
+    let mut dear = Stacked { layers: vec![natural; 5], total, bound: total, ..stacked };
+    dear.steps.iter_mut().for_each(|s| s.target = total);
+    let dear = Certificate::new(&layer, &store, &model, &dear, 0);
+    assert_eq!(dear.states.len(), dear.potentials[0].len());
+    for state in 0..dear.states.len() {
+        for more in [-3_000_000_000, 0, 5_000_000_000] {
+            let mut dear = dear.clone();
+            dear.potentials.iter_mut().for_each(|table| table[state] += more);
+            assert!(verify(&dear, &store).is_err(), "state {state}, {more} ps");
+        }
+    }
+}
+
+#[test]
+fn layers_are_joined_by_the_result_and_the_input_of_equal_layouts() {
+    let (mut layer, _, store) = layers(3, 1);
+    assert_eq!(stack::joins(&layer), Err(SelectError::NoJoin(0)));
+    let natural = layer.tensors[0].natural.clone();
+    for data in ["x", "y", "d_y", "d_x"] {
+        layer.boundary.insert(data.into(), natural.clone());
+    }
+    let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
+    assert_eq!(stack::joins(&layer), Ok(joins));
+    let model = Model::new(&layer, &store, &RelayoutCosts::new(&layer, &store)).unwrap();
+    let refused = |joins: &[(&str, &str)]| {
+        let joins = joins.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
+        stack::solve(&model, &joins, 2, Limits::default(), &mut |_| true).unwrap_err()
+    };
+    assert!(matches!(refused(&[("y", "y")]), SelectError::Joined { .. }));
+    assert!(matches!(refused(&[("y", "x"), ("t", "x")]), SelectError::Joined { .. }));
+    assert!(matches!(refused(&[("y", "elsewhere")]), SelectError::UnknownTensor(_)));
 }

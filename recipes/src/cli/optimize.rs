@@ -17,6 +17,7 @@ use bench::unit::significant;
 use clap::Args;
 use kernels::device::Device;
 use layouts::exact::Limits;
+use layouts::record::Cache;
 use layouts::{Finish, Method, Selection};
 use sdfg::interpret::Run;
 use serde::Serialize;
@@ -194,7 +195,7 @@ impl OptimizeArgs {
         self.measure.table(&rows);
         let measured = |n: &usize| outcome.timed[*n].step_ms;
         let Some(winner) = (0..contenders).min_by(|a, b| measured(a).total_cmp(&measured(b))) else { return self.done(&outcome) };
-        self.measure.say(&agreement(&candidates[..contenders], &timed[..contenders]));
+        self.measure.say(&agreement(&candidates[..contenders], &timed[..contenders], &choices[0].selections[0], session.store.cache()));
         for n in contenders..timed.len() {
             if let Ok(ratio) = timed[winner].step.speedup_over(&timed[n].step) {
                 let (median, interval) = (ratio.median, ratio.interval);
@@ -295,9 +296,12 @@ fn contenders(sweeps: &Sweeps, choices: &[Choices], store: &layouts::Store) -> R
     Ok(candidates)
 }
 
-/// Whether the order that sums of kernel times predict is the order that whole plans have, and by how much totals differ.
-/// Kernels are timed with warm caches, each over and over; in a plan each finds what its neighbours left.
-fn agreement(candidates: &[Candidate], timed: &[Timed]) -> String {
+/// Kernels that a difference of totals is told by.
+const BLAMED: usize = 3;
+
+/// Whether the order that sums of kernel times predict is the order that whole plans have, and by how much totals differ;
+/// and where. Kernels are timed alone, each over and over; in a plan each finds what its neighbours left.
+fn agreement(candidates: &[Candidate], timed: &[Timed], choice: &Selection, cache: Cache) -> String {
     let measured: Vec<f64> = timed.iter().map(|t| layouts::record::median(&t.step.samples).unwrap_or(f64::NAN)).collect();
     let order = |times: &dyn Fn(usize) -> f64| {
         let mut places: Vec<usize> = (0..candidates.len()).collect();
@@ -312,8 +316,25 @@ fn agreement(candidates: &[Candidate], timed: &[Timed]) -> String {
     let extreme = |pick: fn(f64, f64) -> f64| samples.iter().copied().reduce(pick).unwrap_or(f64::NAN);
     let predicted = candidates[first].predicted_ms;
     if !(extreme(f64::min)..=extreme(f64::max)).contains(&predicted) {
-        let why = if off > 0.0 { "kernels were timed alone, with warm caches" } else { "the machine was slower while kernels were timed" };
+        let why = if off > 0.0 {
+            format!("kernels were timed alone, with {cache} caches")
+        } else {
+            "the machine was slower while kernels were timed".into()
+        };
         text += &format!("predicted and measured total differ by {off:+.1}%, more than the spread: {why}\n");
+        // The first candidate is the choice; a kernel is launched once in a step.
+        let alone = |name: &str| choice.kernels.iter().find(|k| k.kernel == name).map(|k| k.ms);
+        let launches = timed[0].launches.iter();
+        let mut apart: Vec<(f64, &str, f64, f64)> = launches
+            .filter_map(|(name, _, samples)| {
+                let (alone, within) = (alone(name)?, layouts::record::median(samples)?);
+                Some((within - alone, name.as_str(), alone, within))
+            })
+            .collect();
+        apart.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()).then(a.1.cmp(b.1)));
+        for (_, name, alone, within) in apart.into_iter().take(if first == 0 { BLAMED } else { 0 }) {
+            text += &format!("  {name}: {} ms alone, {} ms in the plan\n", significant(alone), significant(within));
+        }
     }
     if best != first {
         let gain = 100.0 * (1.0 - measured[best] / measured[first]);

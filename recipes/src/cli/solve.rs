@@ -2,10 +2,11 @@
 
 use super::{cells, duration, table};
 use crate::pipeline::PipelineError;
-use crate::pipeline::decide::{Decision, decide};
+use crate::pipeline::decide::{Decision, StackDecision, decide, decide_stack};
 use bench::unit::significant;
 use clap::Args;
-use layouts::exact::Limits;
+use layouts::certificate::Certificate;
+use layouts::exact::{Limits, Progress};
 use layouts::{Method, Store};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -28,9 +29,21 @@ pub struct SolveArgs {
     /// Stop after this time; the gap to the best that is possible is printed
     #[arg(long, value_parser = duration)]
     time: Option<Duration>,
+    /// Choose for a stack of so many layers, each of which is the whole program
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    layers: u16,
+    /// In a stack: a container of a layer, and the one of the next layer that it is, e.g. --join y=x [default: the result
+    /// and the input of equal layouts, and their gradients]
+    #[arg(long, value_name = "DATA=DATA", value_parser = join)]
+    join: Vec<(String, String)>,
     /// Print JSON: every choice in full
     #[arg(long)]
     json: bool,
+}
+
+fn join(text: &str) -> Result<(String, String), String> {
+    let (near, far) = text.split_once('=').ok_or("write DATA=DATA, e.g. y=x")?;
+    Ok((near.trim().to_string(), far.trim().to_string()))
 }
 
 impl SolveArgs {
@@ -44,12 +57,15 @@ impl SolveArgs {
                 why: "no program was swept in these records; `memlet sweep RECIPE` makes them".into(),
             });
         }
-        let mut all = Vec::new();
+        if !self.json {
+            println!("costs are times of kernels alone, with {} caches", store.cache());
+        }
+        let (mut decisions, mut stacks) = (Vec::new(), Vec::new());
         for (name, program) in &programs {
             let start = Instant::now();
             let mut told = start;
-            let mut watch = |p: layouts::exact::Progress| {
-                if std::io::stderr().is_terminal() && told.elapsed() > Duration::from_secs(1) {
+            let mut watch = |p: Progress| {
+                if self.layers == 1 && std::io::stderr().is_terminal() && told.elapsed() > Duration::from_secs(1) {
                     told = Instant::now();
                     let gap = 100.0 * (p.total - p.bound) as f64 / p.total.max(1) as f64;
                     eprintln!(
@@ -61,26 +77,40 @@ impl SolveArgs {
                 let stop = super::INTERRUPT.load(std::sync::atomic::Ordering::SeqCst);
                 !stop && self.time.is_none_or(|limit| start.elapsed() < limit)
             };
+            if self.layers > 1 {
+                let of = (usize::from(self.layers), &self.join);
+                let decision = decide_stack(name, program, &store, of, Limits::default(), &mut watch)?;
+                let seconds = start.elapsed().as_secs_f64();
+                let path = self.write(name, &decision.certificate, programs.len() > 1)?;
+                if !self.json {
+                    print_stack(&decision, self.layers, seconds);
+                    checked_with(&path);
+                }
+                stacks.push(decision);
+                continue;
+            }
             let decision = decide(name, program, &store, self.top, self.resamples, Limits::default(), &mut watch)?;
             let seconds = start.elapsed().as_secs_f64();
-            let path = self.write(&decision, programs.len() > 1)?;
+            let path = self.write(name, &decision.certificate, programs.len() > 1)?;
             if !self.json {
-                print(&decision, &path, seconds);
+                print(&decision, seconds);
+                checked_with(&path);
             }
-            all.push(decision);
+            decisions.push(decision);
         }
         if self.json {
-            println!("{}", serde_json::to_string(&all).map_err(|e| PipelineError::Internal(e.to_string()))?);
+            let text = if self.layers > 1 { serde_json::to_string(&stacks) } else { serde_json::to_string(&decisions) };
+            println!("{}", text.map_err(|e| PipelineError::Internal(e.to_string()))?);
         }
         Ok(())
     }
 
     /// Writes the certificate; one for each program, by its name, if there are several.
-    fn write(&self, decision: &Decision, several: bool) -> Result<PathBuf, PipelineError> {
+    fn write(&self, name: &str, certificate: &Certificate, several: bool) -> Result<PathBuf, PipelineError> {
         let beside = || self.records[0].parent().unwrap_or(Path::new("")).join("certificate.json");
         let mut path = self.certificate.clone().unwrap_or_else(beside);
         if several {
-            let name: String = decision.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+            let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
             let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
             path.set_file_name(format!("{stem}-{name}.json"));
         }
@@ -91,7 +121,7 @@ impl SolveArgs {
             let shown = if same { record.file_name().map(PathBuf::from).unwrap_or_default() } else { absolute() };
             shown.display().to_string()
         };
-        let certificate = decision.certificate.clone().about(self.records.iter().map(relative).collect());
+        let certificate = certificate.clone().about(self.records.iter().map(relative).collect());
         let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
         let text = certificate.text().map_err(|e| fault(e.to_string()))?;
         bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
@@ -100,7 +130,7 @@ impl SolveArgs {
 }
 
 /// The choices of all methods, and how far each stands above the optimum.
-fn print(decision: &Decision, certificate: &Path, seconds: f64) {
+fn print(decision: &Decision, seconds: f64) {
     let Some(exact) = decision.selections.iter().find(|s| s.method == Method::Exact) else { return };
     println!("{}", decision.name);
     let mut rows = table(&["method", "program", "predicted ms", "above exact", "above minima"]);
@@ -153,5 +183,56 @@ fn print(decision: &Decision, certificate: &Path, seconds: f64) {
     for (n, s) in decision.top.iter().enumerate() {
         println!("choice {}: {} ms (+{})", n + 1, significant(s.total_ms), above(s.total_ms, exact.total_ms));
     }
+}
+
+/// What a stack costs, layer by layer, and what it would cost without being one.
+fn print_stack(decision: &StackDecision, layers: u16, seconds: f64) {
+    let joins: Vec<String> = decision.joins.iter().map(|(near, far)| format!("{near} is {far} of the next")).collect();
+    println!("{}: {layers} layers; {}", decision.name, joins.join(", "));
+    let mut rows = table(&["layers", "program", "ms each", "changes of layout", "handed on in"]);
+    for choice in &decision.choices {
+        let s = &choice.selection;
+        let variants: Vec<&str> = s.configuration.variants.values().map(String::as_str).collect();
+        let handed: Vec<String> =
+            decision.joins.iter().filter_map(|(near, _)| Some(format!("{near}[{}]", s.configuration.layouts.get(near)?))).collect();
+        rows.row(cells(vec![
+            runs(&choice.layers),
+            variants.join(", "),
+            significant(s.total_ms),
+            s.relayouts.len().to_string(),
+            handed.join(" "),
+        ]));
+    }
+    print!("{}", rows.text(bench::table::colour()));
+    let less = 100.0 * (1.0 - decision.total_ms / decision.alone_ms);
+    println!(
+        "{} ms in all, {less:.2}% less than the {} ms of layers that each begin and end as the recipe asks",
+        significant(decision.total_ms),
+        significant(decision.alone_ms)
+    );
+    match decision.proven {
+        true => println!("proven in {seconds:.1} s: no choice in the stored measurements costs less (gap 0)"),
+        false => println!(
+            "not proven: at most {:.3}% above the best choice, which costs at least {} ms",
+            100.0 * (1.0 - decision.bound_ms / decision.total_ms),
+            significant(decision.bound_ms)
+        ),
+    }
+}
+
+/// `1, 2-23, 24`
+fn runs(layers: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for layer in layers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *layer => *last = *layer,
+            _ => runs.push((*layer, *layer)),
+        }
+    }
+    let shown = |(first, last): &(usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    runs.iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
+fn checked_with(certificate: &Path) {
     println!("certificate: {}; check it with: memlet verify-selection {}", certificate.display(), certificate.display());
 }

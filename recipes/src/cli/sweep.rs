@@ -16,9 +16,10 @@ use clap::Args;
 use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use layouts::candidates::Shard;
+use layouts::record::Cache;
 use layouts::{Finish, Store, Tally};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,10 +39,13 @@ pub struct MeasureArgs {
     /// What to measure and run on: cpu, cuda, or a GPU's number as in cuda:1; several share the sweep, as in cuda:0,1
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub device: Target,
+    /// Time every run with nothing of its tensors in the caches: what a kernel finds whose neighbours left nothing there
+    #[arg(long)]
+    pub cold: bool,
     /// Worker threads; 0 is one for each core
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Folder for everything that is written [default: target/memlet/MODEL]
+    /// Folder for everything that is written [default: target/memlet/MODEL, with --cold MODEL-cold]
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Records of measurements [default: OUT/records.jsonl]
@@ -73,6 +77,9 @@ fn shard(text: &str) -> Result<Shard, String> {
 
 /// Part of a budget in which several devices measure at once; in the rest one confirms what was found.
 const TOGETHER: f64 = 0.8;
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
 
 /// A recipe that was swept, and what for.
 pub struct Session {
@@ -100,7 +107,8 @@ impl MeasureArgs {
             programs.variants.retain(|variant| variant.compositions.is_empty());
         }
         let pool = Pool::new(self.threads)?;
-        let out = self.out.clone().unwrap_or_else(|| default_out(&recipe, &self.recipe, &self.device));
+        let own = |out: PathBuf| if self.cold { out.with_file_name(format!("{}-cold", file_name(&out))) } else { out };
+        let out = self.out.clone().unwrap_or_else(|| own(default_out(&recipe, &self.recipe, &self.device)));
         std::fs::create_dir_all(&out).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })?;
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
@@ -124,6 +132,7 @@ impl MeasureArgs {
                 budget: budget.map(|b| b.mul_f64(TOGETHER)),
                 shard: self.shard,
                 interrupt: &INTERRUPT,
+                cache: if self.cold { Cache::Cold } else { Cache::Warm },
             };
             let outcome = parts::sweep(&shared);
             session.store = Store::open(&session.records)?;
@@ -140,6 +149,7 @@ impl MeasureArgs {
                 store: &mut session.store,
                 interrupt: &INTERRUPT,
                 shard: self.shard,
+                cache: if self.cold { Cache::Cold } else { Cache::Warm },
                 ledger: &mut session.ledger,
                 progress: &mut progress,
             };
@@ -217,7 +227,12 @@ impl SweepArgs {
         let mut session = self.measure.open()?;
         let sweeps = self.measure.sweep(&mut session)?;
         self.measure.table(&coverage(&sweeps));
-        self.measure.say(&format!("{} measurements in {}\n", session.store.all().count(), session.records.display()));
+        self.measure.say(&format!(
+            "{} measurements with {} caches in {}\n",
+            session.store.all().count(),
+            session.store.cache(),
+            session.records.display()
+        ));
         if self.measure.json {
             let outcome = Outcome {
                 finish: sweeps.finish,

@@ -5,7 +5,7 @@ use bench::unit::significant;
 use clap::Args;
 use layouts::Store;
 use layouts::certificate::Certificate;
-use layouts::verify::verify;
+use layouts::verify::{swept, verify};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -28,7 +28,7 @@ impl VerifySelectionArgs {
         let records: Vec<PathBuf> = if self.records.is_empty() { named() } else { self.records.clone() };
         let store = Store::merge(&records)?;
         let refused = |error| PipelineError::Refused { file: self.file.display().to_string(), error: Box::new(error) };
-        let confirmed = verify(&certificate, &store).map_err(refused)?;
+        let confirmed = swept(&certificate, &store).and_then(|()| verify(&certificate, &store)).map_err(refused)?;
         let ms = |ps: i64| significant(layouts::cost::milliseconds(ps));
         if self.json {
             let proven = confirmed.bound_ps >= confirmed.total_ps;
@@ -36,7 +36,11 @@ impl VerifySelectionArgs {
             println!("{value}");
             return Ok(());
         }
-        println!("confirmed: the choice costs {} ms ({} ps)", ms(confirmed.total_ps), confirmed.total_ps);
+        let layers = match certificate.layers.len() {
+            1 => String::new(),
+            n => format!(" for {n} layers"),
+        };
+        println!("confirmed: the choice{layers} costs {} ms ({} ps)", ms(confirmed.total_ps), confirmed.total_ps);
         if confirmed.bound_ps >= confirmed.total_ps {
             println!("confirmed: no choice in the stored measurements costs less");
         } else {
@@ -47,7 +51,7 @@ impl VerifySelectionArgs {
             );
         }
         let timed: usize = certificate.scope.timed.values().sum();
-        println!("relative to {timed} timed configurations of {} kernels", certificate.scope.timed.len());
+        println!("relative to {timed} timed configurations of {} kernels, with {} caches", certificate.scope.timed.len(), store.cache());
         Ok(())
     }
 }

@@ -4,9 +4,11 @@ use super::PipelineError;
 use layouts::certificate::Certificate;
 use layouts::count::{Count, within};
 use layouts::exact::{Limits, Optimum, Watch};
+use layouts::record::Cache;
 use layouts::relayout::RelayoutCosts;
 use layouts::robust::{Robustness, robustness};
-use layouts::selection::{choose, exactly, optimum, top};
+use layouts::selection::{Solution, choose, exactly, optimum, top, write_out};
+use layouts::stack::{self, Joins};
 use layouts::{Method, Model, Program, Selection, Store};
 use serde::Serialize;
 
@@ -14,6 +16,8 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub struct Decision {
     pub name: String,
+    /// What the timed runs found in the caches.
+    pub cache: Cache,
     /// One for each method; the exact one first.
     pub selections: Vec<Selection>,
     /// The best choices, best first.
@@ -45,7 +49,7 @@ pub fn decide(
     let model = Model::new(program, store, &costs)?;
     let best = optimum(&model, limits, watch);
     let exact = exactly(&model, &costs, &best);
-    let certificate = Certificate::new(program, store, &model, &best, &exact);
+    let certificate = Certificate::new(program, store, &model, &best.clone().into(), exact.unmeasured().count());
     let mut selections = vec![exact];
     selections.extend(Method::ALL.into_iter().filter(|m| *m != Method::Exact).map(|m| choose(&model, &costs, m, limits)));
     let others = top(&model, best.clone(), count, AGAIN).iter().map(|o| exactly(&model, &costs, o)).collect();
@@ -54,5 +58,74 @@ pub fn decide(
         n => Some(robustness(program, store, &model, &best, n, AGAIN)?),
     };
     let within = within(&model, best.total + best.total / 100);
-    Ok(Decision { name: name.into(), selections, top: others, within, robustness, certificate, optimum: best })
+    Ok(Decision { name: name.into(), cache: store.cache(), selections, top: others, within, robustness, certificate, optimum: best })
+}
+
+/// What choosing for a stack of layers that are alike found.
+#[derive(Serialize)]
+pub struct StackDecision {
+    pub name: String,
+    /// What the timed runs found in the caches.
+    pub cache: Cache,
+    /// Containers of a layer, each with the one of the next layer that it is.
+    pub joins: Joins,
+    pub total_ms: f64,
+    /// No choice costs less.
+    pub bound_ms: f64,
+    pub proven: bool,
+    /// The same layers, each with its own best choice and its boundary as the recipe asks.
+    pub alone_ms: f64,
+    /// Distinct choices, by first layer.
+    pub choices: Vec<StackChoice>,
+    #[serde(skip)]
+    pub certificate: Certificate,
+}
+
+/// What some layers of a stack have in common.
+#[derive(Serialize)]
+pub struct StackChoice {
+    /// Counted from 1.
+    pub layers: Vec<usize>,
+    pub selection: Selection,
+}
+
+/// Chooses for `count` layers of a program, one after the other, and proves it.
+pub fn decide_stack(
+    name: &str,
+    program: &Program,
+    store: &Store,
+    (count, joins): (usize, &Joins),
+    limits: Limits,
+    watch: Watch,
+) -> Result<StackDecision, PipelineError> {
+    let costs = RelayoutCosts::new(program, store);
+    let model = Model::new(program, store, &costs)?;
+    let joins = if joins.is_empty() { stack::joins(program)? } else { joins.clone() };
+    let alone = optimum(&model, limits, watch);
+    let stacked = stack::solve(&model, &joins, count, limits, watch)?;
+    let mut choices: Vec<(&Vec<u16>, StackChoice)> = Vec::new();
+    for (n, values) in stacked.layers.iter().enumerate() {
+        if let Some((_, known)) = choices.iter_mut().find(|(known, _)| *known == values) {
+            known.layers.push(n + 1);
+            continue;
+        }
+        let (held, variants) = values.split_at(model.classes.len());
+        let solution = Solution::of(&model.variant(variants), held.to_vec());
+        let selection = write_out(&model, variants, &costs, Method::Exact, &solution);
+        choices.push((values, StackChoice { layers: vec![n + 1], selection }));
+    }
+    let choices: Vec<StackChoice> = choices.into_iter().map(|(_, choice)| choice).collect();
+    let estimated = choices.iter().map(|c| c.selection.unmeasured().count()).sum();
+    let ms = layouts::cost::milliseconds;
+    Ok(StackDecision {
+        name: name.into(),
+        cache: store.cache(),
+        certificate: Certificate::new(program, store, &model, &stacked, estimated),
+        total_ms: ms(stacked.total),
+        bound_ms: ms(stacked.bound),
+        proven: stacked.proven(),
+        alone_ms: ms(alone.total) * count as f64,
+        choices,
+        joins,
+    })
 }

@@ -8,6 +8,7 @@ use kernels::device::{Device, Memory, Recording};
 use kernels::error::Blame;
 use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space};
 use layouts::problem::{Access, Bench, Check, Fault, KernelSpace, RelayoutSpace, TensorSpace, Timing};
+use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret_unit};
@@ -203,6 +204,8 @@ pub struct DeviceBench<'a> {
     /// At least this many samples, and at least this long in total, for each configuration.
     pub samples: usize,
     pub sample_ms: f64,
+    /// What every timed run finds in the caches.
+    pub cache: Cache,
 }
 
 impl<'a> DeviceBench<'a> {
@@ -218,6 +221,7 @@ impl<'a> DeviceBench<'a> {
             arenas: BTreeMap::new(),
             samples: 3,
             sample_ms: 2.0,
+            cache: Cache::Warm,
         }
     }
 
@@ -438,6 +442,12 @@ impl Bench for DeviceBench<'_> {
         // Where runs are recorded, a sample is several of them, so that putting them under way is not what is timed.
         let mut recorded: Option<(Box<dyn Recording>, usize)> = None;
         loop {
+            if self.cache == Cache::Cold {
+                let memory = self.arenas.get(name).into_iter().flatten();
+                if !memory.fold(true, |done, memory| memory.flush() && done) {
+                    return Err(Fault::Device("its caches cannot be emptied, so nothing is timed cold there; leave out --cold".into()));
+                }
+            }
             let repeats = recorded.as_ref().map_or(1, |(_, repeats)| *repeats);
             // Half as much again: one slow run on a shared machine proves nothing.
             let context = self.context(Instant::now().checked_add(give_up.saturating_mul(3) / 2));

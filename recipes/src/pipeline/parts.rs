@@ -12,6 +12,7 @@ use crate::load::Recipe;
 use kernels::device::cpu::Pool;
 use layouts::Store;
 use layouts::candidates::Shard;
+use layouts::record::Cache;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ pub struct Shared<'a> {
     /// Of this machine among others.
     pub shard: Shard,
     pub interrupt: &'a AtomicBool,
+    /// What every timed run finds in the caches.
+    pub cache: Cache,
 }
 
 fn fault(path: &Path) -> impl Fn(std::io::Error) -> PipelineError {
@@ -73,6 +76,7 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
         device: &*device,
         store: &mut store,
         interrupt: shared.interrupt,
+        cache: shared.cache,
         shard: Shard { index: shared.shard.index + shared.shard.of * n as u64, of: shared.shard.of * of },
         ledger: &mut ledger,
         progress: &mut |_, _| (),

@@ -10,6 +10,7 @@ use kernels::device::cpu::Pool;
 use layouts::candidates::Shard;
 use layouts::exact::Limits;
 use layouts::problem::{Clock, KernelSpace, Program};
+use layouts::record::Cache;
 use layouts::selection::{select_top, write_out};
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
 use sdfg::{Layout, Role, Sdfg};
@@ -24,6 +25,8 @@ pub struct Sweeping<'a> {
     pub store: &'a mut Store,
     pub interrupt: &'a AtomicBool,
     pub shard: Shard,
+    /// What timed runs find in the caches.
+    pub cache: Cache,
     /// What earlier sweeps have spent of the budget.
     pub ledger: &'a mut Ledger,
     /// Told after every configuration: the program's name, and the sweep's progress.
@@ -115,12 +118,11 @@ pub fn sweep_program(
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
     let problem = Program::of(&all, &relayouts, boundary, ties);
     let trial = matches!(extent, Extent::Trial(_));
-    // On another device than the cores, workers make no difference to a time.
-    let threads = if with.device.name().is_some() { 1 } else { with.pool.workers() };
-    let session = session(name, program, &problem, threads, with.device);
+    let session = session(name, program, &problem, with);
     with.store.begin(if trial { Session { program: None, variant: None, ..session } } else { session })?;
     let spaces: Vec<&dyn KernelSpace> = kernels.iter().filter(|k| extent.holds(k)).map(|k| k as &dyn KernelSpace).collect();
     let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
+    bench.cache = with.cache;
     let clock = Stopwatch(Instant::now());
     let budget = with.ledger.left(&problem, budget);
     bench.prepare(&kernels, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING))));
@@ -178,7 +180,8 @@ const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
 /// Several devices may begin sessions in the same millisecond.
 static SESSIONS: AtomicUsize = AtomicUsize::new(0);
 
-fn session(name: &str, program: &Sdfg, problem: &Program, threads: usize, device: &dyn Device) -> Session {
+fn session(name: &str, program: &Sdfg, problem: &Program, with: &Sweeping) -> Session {
+    let device = with.device;
     let provenance = bench::record::Machine::here();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);
     Session {
@@ -186,10 +189,12 @@ fn session(name: &str, program: &Sdfg, problem: &Program, threads: usize, device
         format: 1,
         device: device.name().unwrap_or(provenance.cpu),
         toolchain: device.toolchain(),
-        threads,
+        // On another device than the cores, workers make no difference to a time.
+        threads: if device.name().is_some() { 1 } else { with.pool.workers() },
         sizes: program.sizes.clone(),
         commit: option_env!("MEMLET_COMMIT").unwrap_or("").to_string(),
         clock: device.clock().into(),
+        cache: with.cache,
         program: Some(problem.clone()),
         variant: Some(variant(name, program)),
     }

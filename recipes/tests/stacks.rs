@@ -1,0 +1,69 @@
+//! A stack of layers from records of one, and records of runs that find nothing in the caches.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/softmax.yaml");
+
+fn memlet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memlet")).args(arguments).output().expect("the command starts")
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&text(output)).expect("JSON")
+}
+
+fn refused(output: &Output, why: &str) {
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains(why), "{error}");
+}
+
+fn path(folder: &Path, name: &str) -> String {
+    folder.join(name).display().to_string()
+}
+
+#[test]
+fn a_stack_is_chosen_from_cold_records_of_one_layer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().display().to_string();
+    let sizes = ["--set", "h=2", "--set", "b=2", "--set", "j=8"];
+    let sweep = [&["sweep", RECIPE, "--budget", "1s", "--out", &out], sizes.as_slice()].concat();
+    text(&memlet(&[sweep.as_slice(), &["--cold"]].concat()));
+    // The same folder cannot hold warm times too.
+    refused(&memlet(&sweep), "cold caches");
+
+    let records = path(folder.path(), "records.jsonl");
+    let lines = std::fs::read_to_string(&records).expect("records");
+    assert!(lines.lines().next().is_some_and(|session| session.contains("\"cache\":\"cold\"")));
+    assert!(text(&memlet(&["solve", &records, "--resamples", "0"])).contains("cold caches"));
+
+    let solve = ["solve", &records, "--layers", "5"];
+    let all = json(&memlet(&[solve.as_slice(), &["--json"]].concat()));
+    let stack = all.as_array().expect("programs").iter().find(|d| !d["name"].as_str().unwrap_or_default().contains("unfused"));
+    let stack = stack.expect("the recipe");
+    assert_eq!(stack["joins"][0], serde_json::json!(["y", "x"]));
+    assert_eq!((&stack["proven"], &stack["cache"]), (&Value::Bool(true), &Value::from("cold")));
+    assert!(stack["total_ms"].as_f64() <= stack["alone_ms"].as_f64());
+    let layers: usize = stack["choices"].as_array().expect("choices").iter().map(|c| c["layers"].as_array().map_or(0, Vec::len)).sum();
+    assert_eq!(layers, 5);
+    assert!(text(&memlet(&solve)).contains("5 layers; y is x of the next"));
+    let certificates: Vec<String> = std::fs::read_dir(folder.path())
+        .expect("a folder")
+        .filter_map(|entry| entry.ok()?.path().to_str().map(String::from))
+        .filter(|name| name.contains("certificate") && !name.contains("unfused"))
+        .collect();
+    assert_eq!(certificates.len(), 1, "{certificates:?}");
+    let confirmed = json(&memlet(&["verify-selection", &certificates[0], "--json"]));
+    assert_eq!(confirmed["proven"], true);
+    let total = stack["total_ms"].as_f64().expect("a time");
+    assert_eq!((total * 1e9).round() as i64, confirmed["total_ps"].as_i64().expect("a time"));
+    refused(&memlet(&[solve.as_slice(), &["--join", "y=y"]].concat()), "tied to the other");
+    refused(&memlet(&["solve", &records, "--layers", "0"]), "--layers");
+}
