@@ -84,15 +84,14 @@ impl From<Optimum> for Stacked {
 /// The joins of a program that is a layer: the one result of the forward pass and the one input that have the same
 /// layouts, and their gradients.
 pub fn joins(program: &Program) -> Result<Joins, SelectError> {
-    let touched = |data: &str, access: fn(Access) -> bool, pass: Option<Pass>| {
+    let touched = |data: &str, writes: bool, pass: Option<Pass>| {
         let kernels = program.kernels.iter().filter(|k| pass.is_none_or(|p| k.pass == p));
-        kernels.flat_map(|k| &k.tensors).any(|(d, a)| d == data && access(*a))
+        kernels.flat_map(|k| &k.tensors).any(|(d, access)| d == data && (*access != Access::Read) == writes)
     };
-    let (reads, writes): (fn(Access) -> bool, fn(Access) -> bool) = (|a| a == Access::Read, |a| a != Access::Read);
     let natural = |data: &str| program.tensor(data).map(|t| &t.natural);
     let names = || program.boundary.keys();
-    let given: Vec<&String> = names().filter(|d| !touched(d, writes, None) && touched(d, reads, Some(Pass::Forward))).collect();
-    let made = names().filter(|d| touched(d, writes, Some(Pass::Forward)));
+    let given: Vec<&String> = names().filter(|d| !touched(d, true, None) && touched(d, false, Some(Pass::Forward))).collect();
+    let made = names().filter(|d| touched(d, true, Some(Pass::Forward)));
     let pairs: Vec<(&String, &String)> =
         made.flat_map(|y| given.iter().map(move |x| (y, *x))).filter(|(y, x)| natural(y) == natural(x)).collect();
     let [(y, x)] = pairs.as_slice() else { return Err(SelectError::NoJoin(pairs.len())) };
@@ -147,11 +146,9 @@ impl Layer {
 
     /// The states on both sides of a choice.
     fn between(&self, values: &[u16]) -> Option<(usize, usize)> {
-        let all = |s: &[(u16, u16)], fits: fn((usize, usize), (u16, u16), &[u16]) -> bool| {
-            self.sides.iter().zip(s).all(|(side, state)| fits(*side, *state, values))
-        };
-        let from = self.states.iter().position(|s| all(s, |(_, b), (_, far), values| values[b] == far))?;
-        let to = self.states.iter().position(|s| all(s, |(a, _), (near, _), values| values[a] == near))?;
+        let sides = |s: &Vec<(u16, u16)>| self.sides.iter().copied().zip(s.clone()).collect::<Vec<_>>();
+        let from = self.states.iter().position(|s| sides(s).iter().all(|((_, b), (_, far))| values[*b] == *far))?;
+        let to = self.states.iter().position(|s| sides(s).iter().all(|((a, _), (near, _))| values[*a] == *near))?;
         Some((from, to))
     }
 
@@ -306,7 +303,8 @@ pub fn solve(model: &Model, joins: &Joins, count: usize, limits: Limits, watch: 
     let mut searches = 0;
     loop {
         let path = shortest(&layer, &steps, count);
-        let (mut tables, mut kinds): (Vec<Vec<Cost>>, Vec<(usize, usize, Cost)>) = (Vec::new(), Vec::new());
+        let mut tables: Vec<Vec<Cost>> = Vec::new();
+        let mut kinds: Vec<(usize, usize, Cost)> = Vec::new();
         let mut chain = Vec::new();
         for depth in 0..count {
             let table = |depth: usize| &path.potentials[depth.min(path.potentials.len() - 1)];

@@ -173,7 +173,8 @@ impl<'a> Check<'a> {
             }
             let total = |row: &&Row| row.ps + row.asks.iter().zip(&least).map(|(ask, reach)| reach[*ask]).sum::<Ps>();
             totals.push(rows.iter().map(total).collect::<Vec<Ps>>());
-            (reduced.push(legs), reach.push(least));
+            reduced.push(legs);
+            reach.push(least);
         }
         let floor: Vec<Ps> = held.iter().zip(&left.values).map(|(h, v)| v.iter().map(|v| h[*v]).min().unwrap_or(NEVER)).collect();
         let minima: Vec<Ps> = totals.iter().map(|t| t.iter().min().copied().unwrap_or(NEVER)).collect();
