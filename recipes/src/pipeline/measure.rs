@@ -326,14 +326,12 @@ impl<'a> DeviceBench<'a> {
     }
 }
 
+/// Several runs of a kernel, recorded as one, and how many they are.
+type Repeated = (Box<dyn Recording>, usize);
+
 impl DeviceBench<'_> {
     /// Runs of a kernel as the device has recorded them, and how many they are; `None` where the device records nothing.
-    fn recorded(
-        &self,
-        executable: &dyn Executable,
-        pointers: &[*mut u8],
-        repeats: usize,
-    ) -> Result<Option<(Box<dyn Recording>, usize)>, KernelError> {
+    fn recorded(&self, executable: &dyn Executable, pointers: &[*mut u8], repeats: usize) -> Result<Option<Repeated>, KernelError> {
         let context = self.context(None);
         let recording = self.device.record(&mut || {
             // SAFETY: one piece of memory for each argument, as large as its container in its layout.
@@ -435,7 +433,7 @@ impl Bench for DeviceBench<'_> {
         let mut first = None;
         let mut total = 0.0;
         // Where runs are recorded, a sample is several of them, so that putting them under way is not what is timed.
-        let mut recorded: Option<(Box<dyn Recording>, usize)> = None;
+        let mut recorded: Option<Repeated> = None;
         loop {
             let repeats = recorded.as_ref().map_or(1, |(_, repeats)| *repeats);
             // Half as much again: one slow run on a shared machine proves nothing.
