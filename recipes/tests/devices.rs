@@ -76,6 +76,14 @@ fn softmax_from_recipe_to_report() {
     assert_eq!(mixed.status.code(), Some(2), "{mixed:?}");
 }
 
+/// Contractions as cuBLASLt is told to do them, in bf16 with weights held in f32.
+#[test]
+fn a_network_in_bf16_from_recipe_to_report() {
+    let folder = optimized("mlp.yaml", &["b=3", "i=4", "u=5"], &["--dtype", "bf16"]);
+    let records = std::fs::read_to_string(folder.path().join("records.jsonl")).expect("records");
+    assert!(records.contains("\"algorithm\":"), "contractions have the knobs of the library");
+}
+
 #[test]
 fn several_devices_share_a_sweep() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -178,6 +186,7 @@ fn swept(device: &dyn Device, folder: &Path) -> (Option<PipelineError>, Store) {
         device,
         store: &mut store,
         interrupt: &AtomicBool::new(false),
+        cache: layouts::record::Cache::Warm,
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         progress: &mut |_, _| (),

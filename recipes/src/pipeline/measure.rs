@@ -333,12 +333,12 @@ impl<'a> DeviceBench<'a> {
     }
 }
 
-/// Runs of a kernel that the device has recorded, and how many they are.
-type Recorded = (Box<dyn Recording>, usize);
+/// Several runs of a kernel, recorded as one, and how many they are.
+type Repeated = (Box<dyn Recording>, usize);
 
 impl DeviceBench<'_> {
     /// Runs of a kernel as the device has recorded them, and how many they are; `None` where the device records nothing.
-    fn recorded(&self, executable: &dyn Executable, pointers: &[*mut u8], repeats: usize) -> Result<Option<Recorded>, KernelError> {
+    fn recorded(&self, executable: &dyn Executable, pointers: &[*mut u8], repeats: usize) -> Result<Option<Repeated>, KernelError> {
         let context = self.context(None);
         let recording = self.device.record(&mut || {
             // SAFETY: one piece of memory for each argument, as large as its container in its layout.
@@ -440,7 +440,7 @@ impl Bench for DeviceBench<'_> {
         let mut first = None;
         let mut total = 0.0;
         // Where runs are recorded, a sample is several of them, so that putting them under way is not what is timed.
-        let mut recorded: Option<(Box<dyn Recording>, usize)> = None;
+        let mut recorded: Option<Repeated> = None;
         loop {
             if self.cache == Cache::Cold {
                 let memory = self.arenas.get(name).into_iter().flatten();
