@@ -9,7 +9,7 @@ use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::Configuration;
 use sdfg::interpret::{Run, Tensors};
 use sdfg::lifetime::{ArenaPlan, Interval};
-use sdfg::{Container, Layout, Pass, Role, Sdfg, Unit};
+use sdfg::{Container, Expr, Layout, Pass, Role, Scope, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -280,9 +280,13 @@ impl Launch {
     }
 }
 
-/// Whether an operation writes only a slice of a container.
+/// Whether an operation or a scope writes only a slice of a container.
 pub(super) fn writes_part(program: &Sdfg, unit: &Unit, data: &str) -> bool {
-    let Unit::Operation(operation) = unit else { return false };
+    let operation = match unit {
+        Unit::Operation(operation) => operation,
+        Unit::Scope(scope) => return writes_slices(program, scope, data),
+        _ => return false,
+    };
     let Some(container) = program.containers.get(data) else { return false };
     let whole = |o: &&sdfg::Operand| {
         o.subscripts
@@ -291,6 +295,29 @@ pub(super) fn writes_part(program: &Sdfg, unit: &Unit, data: &str) -> bool {
             .all(|(s, dim)| s.as_sym().and_then(|i| operation.indices.get(i)).is_some_and(|d| program.size_of(d) == program.size_of(dim)))
     };
     operation.outputs.iter().filter(|o| o.data == data).any(|o| !whole(&o))
+}
+
+/// Whether the elements that a scope's maps write, each by indices of its own, are fewer than the container has.
+fn writes_slices(program: &Sdfg, scope: &Scope, data: &str) -> bool {
+    let mut written = 0i64;
+    for (around, computation) in scope.computations() {
+        for (_, memlet) in computation.writes.iter().filter(|(_, m)| m.data == data) {
+            let along = |e: &Expr| {
+                let symbols = e.symbols();
+                let indices: Vec<_> = around.iter().filter(|i| symbols.contains(&i.name)).collect();
+                match indices[..] {
+                    [] => Some(1),
+                    [index] => index.count().eval(&program.sizes).ok(),
+                    _ => None,
+                }
+            };
+            let elements = memlet.point().and_then(|point| point.into_iter().map(along).product::<Option<i64>>());
+            let Some(elements) = elements else { return false };
+            written = written.saturating_add(elements);
+        }
+    }
+    let all = program.shape_of(data).map_or(0, |shape| shape.iter().product::<usize>() as i64);
+    written > 0 && written < all
 }
 
 /// The slice of its parent that a view is.

@@ -1,12 +1,13 @@
 //! From a recipe to programs: differentiated, unfused, fused, one program for each way of stacking contractions, and the
 //! same with contractions that swallow their neighbours.
 
+use super::execute::writes_part;
 use super::mixture::Mixture;
 use super::{PipelineError, counterexample};
 use crate::load::Recipe;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
-use sdfg::{Container, Role, Unit};
+use sdfg::{Container, Role, Storage, Unit};
 use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
 use transforms::recompute::Saved;
@@ -72,6 +73,16 @@ pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, Pipeline
     Ok(Programs { operators, unfused, variants, saved })
 }
 
+/// Whether a kernel would write a slice of a container and leave the rest to others: tile kernels cannot.
+fn writes_slices(program: &Sdfg) -> bool {
+    let is_heap = |data: &String| program.containers.get(data).is_some_and(|c| c.storage == Storage::Heap);
+    let slices = |unit: &Unit| match unit {
+        Unit::Scope(scope) => scope.writes().keys().any(|data| is_heap(data) && writes_part(program, unit, data)),
+        _ => false,
+    };
+    program.units().iter().any(|(_, _, unit)| slices(unit))
+}
+
 /// The composed program, and the one with the longest stacking if that moves fewer bytes: most of what stacking saves,
 /// composition saves too.
 fn compositions(recipe: &Recipe, stacking: Option<&Vec<String>>, verify_each: bool) -> Result<Vec<Variant>, PipelineError> {
@@ -81,7 +92,8 @@ fn compositions(recipe: &Recipe, stacking: Option<&Vec<String>>, verify_each: bo
     }
     let stacked = stacking.map(|weights| composed(recipe, weights, &|_| true, verify_each)).transpose()?;
     let bytes = moved_bytes(&plain.program);
-    Ok([Some(plain), stacked.filter(|v| moved_bytes(&v.program) < bytes)].into_iter().flatten().collect())
+    let stacked = stacked.filter(|v| moved_bytes(&v.program) < bytes && !writes_slices(&v.program));
+    Ok([Some(plain), stacked].into_iter().flatten().collect())
 }
 
 /// The choices of weights to stack: every run of at least two neighbours in a group, the longest first.
