@@ -73,8 +73,8 @@ pub fn recompute(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
             other => return Err(RecomputeError::Expanded { unit: other.name().to_string() }),
         }
     }
-    let (forward, readers) = lists;
-    let (readers, told) = told_by_results(program, &forward, &readers);
+    let (forward, asking) = lists;
+    let (readers, told) = told_by_results(program, &forward, &asking);
     let mut choice = Choice::new(program, &forward, &readers);
     let mut decisions = Vec::new();
     for output in forward.iter().flat_map(|o| &o.outputs) {
@@ -86,7 +86,7 @@ pub fn recompute(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
     }
     decisions.extend(masks(program, &readers)?);
     let chains = choice.chains;
-    if chains.is_empty() && told.is_empty() {
+    if chains.is_empty() && readers == asking {
         return Ok((program.clone(), decisions));
     }
     Ok((with_clones(program, backward, &readers, &chains)?, decisions))
