@@ -203,7 +203,7 @@ fn sweep_trials(
         }
         let (variant, _) = builder.variant(&made.mixture)?;
         let program = variant.program.clone();
-        let trial = sweep_program(&format!("{change}"), &program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
+        let trial = sweep_program(&change.to_string(), &program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
         known.extend(keys([&trial]));
         let finish = trial.report.finish;
         swept.push(trial);

@@ -160,7 +160,9 @@ pub fn weigh(change: &Change, from: &Made, to: &Made, times: Times) -> Weighed {
         let mut parts = Vec::new();
         for (kernel, key) in &of.kernels {
             match left.iter().position(|k| *k == key) {
-                Some(at) => drop(left.swap_remove(at)),
+                Some(at) => {
+                    left.swap_remove(at);
+                }
                 None => parts.push(Part { kernel: kernel.clone(), ms: times(key) }),
             }
         }
