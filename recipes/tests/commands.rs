@@ -178,7 +178,7 @@ fn a_composition_that_does_not_pay_is_undone() {
             if let Some((_, found)) = own.iter().find(|(_, k)| line["key"] == k.as_str())
                 && let Some(samples) = line["samples"].as_array_mut()
             {
-                let factor = if found == key { 1e6 } else { 1e-6 };
+                let factor = if found == key { 1e4 } else { 1e-4 };
                 samples.iter_mut().for_each(|s| *s = (s.as_f64().expect("a time") * factor).into());
             }
             line.to_string()

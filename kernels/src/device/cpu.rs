@@ -70,7 +70,7 @@ impl Pool {
         }
         // A kernel that reads what it has not written shows in tests.
         if cfg!(debug_assertions) {
-            held.as_mut().map_or(&mut [][..], Buffer::as_mut_slice).fill(0xff);
+            held.as_mut().map_or(&mut [][..], |b| &mut b.as_mut_slice()[..bytes]).fill(0xff);
         }
         Ok(Scratch(held))
     }

@@ -444,7 +444,7 @@ impl Bench for DeviceBench<'_> {
         loop {
             if self.cache == Cache::Cold {
                 let memory = self.arenas.get(name).into_iter().flatten();
-                if !memory.fold(true, |done, memory| memory.flush() && done) {
+                if !memory.map(Memory::flush).min().unwrap_or(true) {
                     return Err(Fault::Device("its caches cannot be emptied, so nothing is timed cold there; leave out --cold".into()));
                 }
             }
