@@ -160,8 +160,9 @@ pub fn sweep_program(
         }
         report
     };
-    // A budget that ended a sweep is spent, even where the last measurement would not have fitted into what was left of it.
-    let spent = if report.finish == Finish::Budget { clock.elapsed().max(budget.unwrap_or_default()) } else { clock.elapsed() };
+    // Whatever ended the sweep in time, the same budget has nothing more to say; only an interrupted one goes on with what is left.
+    let whole = if report.finish == Finish::Interrupted { Duration::ZERO } else { budget.unwrap_or_default() };
+    let spent = clock.elapsed().max(whole);
     with.ledger.spend(&problem, spent)?;
     Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report })
 }
