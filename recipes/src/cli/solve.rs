@@ -204,7 +204,8 @@ fn print_stack(decision: &StackDecision, layers: u16, seconds: f64) {
         ]));
     }
     print!("{}", rows.text(bench::table::colour()));
-    let less = 100.0 * (1.0 - decision.total_ms / decision.alone_ms);
+    // Layers that hand on what the recipe asks are among the choices: what is left below zero is rounding.
+    let less = (100.0 * (1.0 - decision.total_ms / decision.alone_ms)).max(0.0);
     println!(
         "{} ms in all, {less:.2}% less than the {} ms of layers that each begin and end as the recipe asks",
         significant(decision.total_ms),
