@@ -237,6 +237,21 @@ pub enum Completion {
     DeadlineExceeded,
 }
 
+/// What tells configurations apart that make the same code on the same addresses: knobs, and where neighbours lie.
+pub(crate) fn identity(spec: &KernelSpec, tensors: &[TensorChoice], config: &KernelConfig) -> String {
+    let mut text = config.knobs.to_string();
+    for tensor in tensors {
+        let Some(container) = spec.containers.get(&tensor.data) else { continue };
+        let shape = spec.shape(&tensor.data).unwrap_or_default();
+        let layout = config.layouts.get(&tensor.data).cloned().unwrap_or_default();
+        let strides = layout.strides(&container.dims, &shape).unwrap_or_default();
+        // Along a dim of size 1 nobody steps.
+        let steps: Vec<usize> = strides.iter().zip(&shape).map(|(s, n)| if *n == 1 { 0 } else { *s }).collect();
+        text += &format!(" {}{steps:?}", tensor.data);
+    }
+    text
+}
+
 /// A kernel under one configuration, ready to run.
 pub trait Executable: Send + Sync {
     /// Runs on all workers of the context's pool.

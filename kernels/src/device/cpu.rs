@@ -96,7 +96,7 @@ impl Device for Cores {
     }
 
     fn clock(&self) -> &'static str {
-        "wall, monotonic; warm cache"
+        "wall, monotonic"
     }
 
     fn extension(&self) -> &'static str {

@@ -7,7 +7,6 @@ use crate::kernel::{KernelSpec, Space, TensorChoice};
 use indexmap::IndexSet;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Expr, Layout, Scalar, Unit};
-use std::fmt::Write;
 
 /// Lanes of a block: one and four cache lines of f32.
 const LANES: [u32; 2] = [16, 64];
@@ -227,17 +226,7 @@ impl Space for MapSpace {
     }
 
     fn identity(&self, n: u64) -> String {
-        let config = self.config(n);
-        let mut text = config.knobs.to_string();
-        for tensor in &self.tensors {
-            let Some(container) = self.spec.containers.get(&tensor.data) else { continue };
-            let shape = self.spec.shape(&tensor.data).unwrap_or_default();
-            let strides = self.layout(&config, &tensor.data).strides(&container.dims, &shape).unwrap_or_default();
-            // Along a dim of size 1 nobody steps.
-            let steps: Vec<usize> = strides.iter().zip(&shape).map(|(s, n)| if *n == 1 { 0 } else { *s }).collect();
-            let _ = write!(text, " {}{steps:?}", tensor.data);
-        }
-        text
+        crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
     fn promise(&self, n: u64) -> f64 {

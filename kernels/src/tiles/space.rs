@@ -9,7 +9,6 @@ use crate::maps::flatten::{Flat, Flattened, Range, statements};
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 /// Iterations of a tile, by the side of the product that its indices belong to: the larger side streams past the smaller.
 const SHORT: [i64; 4] = [128, 256, 64, 32];
@@ -279,17 +278,7 @@ impl Space for TileSpace {
     }
 
     fn identity(&self, n: u64) -> String {
-        let config = self.config(n);
-        let mut text = config.knobs.to_string();
-        for tensor in &self.tensors {
-            let Some(container) = self.spec.containers.get(&tensor.data) else { continue };
-            let shape = self.spec.shape(&tensor.data).unwrap_or_default();
-            let strides = self.layout(&config, &tensor.data).strides(&container.dims, &shape).unwrap_or_default();
-            // Along a dim of size 1 nobody steps.
-            let steps: Vec<usize> = strides.iter().zip(&shape).map(|(s, n)| if *n == 1 { 0 } else { *s }).collect();
-            let _ = write!(text, " {}{steps:?}", tensor.data);
-        }
-        text
+        crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
     fn promise(&self, n: u64) -> f64 {
