@@ -2,9 +2,11 @@
 //! is in a core's cache. "FusionStitching", block composition, is where the shape comes from.
 
 mod contraction;
+mod factor;
 mod lower;
 mod micro;
 mod product;
+mod slots;
 mod space;
 
 pub use contraction::{ProductSpace, expanded};
