@@ -205,19 +205,25 @@ impl OptimizeArgs {
         }
         // The program is the last that was added, if it was.
         let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
-        let is_mixed =
-            of_mixture.is_some_and(|name| sweeps.variants.iter().any(|s| s.name == name && s.program == candidates[winner].program));
-        let mixing = is_mixed.then(|| sweeps.mixing.clone());
-        let plan = plan(
-            &self.measure.recipe.recipe.display().to_string(),
-            &self.measure.recipe.overrides(),
-            candidates[winner].clone(),
-            baselines,
-            mixing,
-            (self.measure.device.clone(), &*session.device, session.pool.workers()),
-            command_line(),
-        );
+        let mixed = of_mixture.and_then(|name| sweeps.variants.iter().find(|s| s.name == name)).map(|s| &s.program);
+        let plan_of = |candidate: &Candidate| {
+            plan(
+                &self.measure.recipe.recipe.display().to_string(),
+                &self.measure.recipe.overrides(),
+                candidate.clone(),
+                baselines.clone(),
+                (mixed == Some(&candidate.program)).then(|| sweeps.mixing.clone()),
+                (self.measure.device.clone(), &*session.device, session.pool.workers()),
+                command_line(),
+            )
+        };
+        let plan = plan_of(&candidates[winner]);
         plan.write(&path)?;
+        let others = session.out.join("plans");
+        fresh_folder(&others)?;
+        for candidate in &candidates[..contenders] {
+            plan_of(candidate).write(&others.join(format!("{}.json", file_name(&candidate.name))))?;
+        }
         write_kernels(&session.out.join("kernels"), &plan, &session.device)?;
         say(&format!("plan: {}", path.display()));
         let finished = Finished {
@@ -247,6 +253,21 @@ impl OptimizeArgs {
         }
         Ok(())
     }
+}
+
+/// An empty folder: what an earlier run left there is of other measurements.
+fn fresh_folder(path: &Path) -> Result<(), PipelineError> {
+    let failed = |e: std::io::Error| PipelineError::Plan { file: path.display().to_string(), why: e.to_string() };
+    match std::fs::remove_dir_all(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(e)),
+        _ => std::fs::create_dir_all(path).map_err(failed),
+    }
+}
+
+/// The name of a plan as a file: letters and digits, joined by `-`.
+fn file_name(plan: &str) -> String {
+    let words: Vec<&str> = plan.split(|c: char| !c.is_ascii_alphanumeric() && c != '+').filter(|w| !w.is_empty()).collect();
+    words.join("-")
 }
 
 /// Each composition with the best that could be in its place, or that was put there.
