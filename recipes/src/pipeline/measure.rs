@@ -123,23 +123,23 @@ impl KernelSpace for SweptKernel {
         self.space.intuitive(config)
     }
 
-    /// Configurations in which every tensor follows one of the program's uniform orders, the most promising knobs first:
-    /// choices that fit together from the start.
+    /// Configurations in which every tensor follows one of the program's uniform orders, the most promising knobs first and the
+    /// orders in turns: choices that fit together from the start, however soon the budget ends.
     fn seeds(&self) -> Vec<u64> {
         let layouts: u64 = self.tensors.iter().map(|t| t.layouts.len() as u64).product();
         let knobs = self.count() / layouts.max(1);
-        let mut found = Vec::new();
         let uniform = self.orders.iter().map(|order| {
             let digit = |t: &TensorSpace| t.layouts.iter().position(|l| follows(l, order)).unwrap_or(0) as u64;
             self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
         });
-        // Row-major is the first.
-        for base in std::iter::once(0).chain(uniform) {
+        let ranked = |base: u64| {
             let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (self.promise(n), n)).collect();
             numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            found.extend(numbers.into_iter().take(SEEDS).map(|(_, n)| n));
-        }
-        found
+            numbers.into_iter().take(SEEDS).map(|(_, n)| n).collect::<Vec<u64>>()
+        };
+        // Row-major is the first.
+        let orders: Vec<Vec<u64>> = std::iter::once(0).chain(uniform).map(ranked).collect();
+        (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect()
     }
 }
 
