@@ -6,9 +6,11 @@ use crate::error::KernelError;
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, MapSpace};
 use crate::tiles::{self, ProductSpace, TileSpace};
+use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Layout, Unit};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Every way to run a unit.
 ///
@@ -46,6 +48,19 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
         Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(ContractionKernel::new(spec, config, cores())?)),
         _ => Err(no_template(spec)),
     }
+}
+
+/// Makes the code of units under configurations that are about to be compiled, as many at a time as there are cores, until
+/// that time. What cannot be made is left to [`compile`] to tell.
+pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: Option<Instant>) {
+    let source = |(spec, config): &'_ (KernelSpec, KernelConfig)| match &spec.unit {
+        Unit::Scope(_) if tiles::takes(config) => tiles::source(spec, config).ok(),
+        Unit::Scope(_) => maps::source(spec, config).ok(),
+        Unit::Operation(_) if tiles::takes(config) => tiles::source(&tiles::expanded(spec).ok()?, config).ok(),
+        _ => None,
+    };
+    let sources = kernels.par_iter().filter_map(|kernel| Some((kernel.0.name.as_str(), source(kernel)?)));
+    toolchain.prepare(sources.collect(), until);
 }
 
 /// Cores that a prediction may count on; the pool decides how many there really are.

@@ -1,6 +1,6 @@
 //! `memlet optimize`: the whole way from a recipe to a plan and its report.
 
-use super::sweep::{Coverage, MeasureArgs, Session, coverage, coverages};
+use super::sweep::{Coverage, MeasureArgs, Pace, Session, coverage, coverages};
 use super::{cells, command_line, duration, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
@@ -40,6 +40,8 @@ struct Outcome<'a> {
     finish: Finish,
     coverage: Vec<Coverage<'a>>,
     stored: usize,
+    #[serde(flatten)]
+    pace: Pace,
     /// Empty if the plan of an earlier run stands.
     choices: Vec<Choice<'a>>,
     verified: Vec<Verified>,
@@ -120,10 +122,12 @@ impl OptimizeArgs {
         let sweeps = self.measure.sweep(&mut session)?;
         self.measure.table(&coverage(&sweeps));
         let stored = session.store.all().count();
+        say(&format!("{stored} configurations are stored; {}", session.pace));
         let mut outcome = Outcome {
             finish: sweeps.finish,
             coverage: coverages(&sweeps),
             stored,
+            pace: session.pace,
             choices: vec![],
             verified: vec![],
             timed: vec![],

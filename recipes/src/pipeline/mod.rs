@@ -8,6 +8,7 @@ pub mod ledger;
 pub mod measure;
 pub mod mixed;
 pub mod mixture;
+mod operands;
 pub mod optimize;
 pub mod parts;
 pub mod plan;
