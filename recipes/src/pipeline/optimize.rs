@@ -1,6 +1,7 @@
 //! The whole way: programs, sweep, choice, verification, timing, plan.
 
-use super::execute::{Execution, PeakMemory};
+use super::execute::Execution;
+use super::memory::PeakMemory;
 use super::mixed::{Mixed, Mixing, mixed};
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, Variant, shrunken};
