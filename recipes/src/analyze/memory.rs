@@ -2,8 +2,9 @@
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::memory::{MemoryMap, expected, summary, table};
+use crate::pipeline::memory::expected;
 use crate::pipeline::programs::{self, COMPOSED};
+use bench::memory::MemoryMap;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -40,7 +41,7 @@ pub fn memory(recipe: &Recipe) -> Result<Vec<ProgramMemory>, PipelineError> {
 pub fn text(programs: &[ProgramMemory], colour: bool) -> String {
     let mut out = String::new();
     for ProgramMemory { program, map, .. } in programs {
-        let _ = writeln!(out, "{program}: {}\n\n{}", summary(map), table(map).text(colour));
+        let _ = writeln!(out, "{program}: {}\n\n{}", map.summary(), map.table().text(colour));
     }
     out
 }

@@ -2,7 +2,8 @@
 
 use super::PipelineError;
 use super::execute::{Launch, Place, Slot, writes_part};
-use super::memory::{MemoryMap, PeakMemory};
+use super::memory::{self, PeakMemory};
+use bench::memory::MemoryMap;
 use kernels::device::{Device, Memory};
 use kernels::{Access, KernelSpec, in_place};
 use sdfg::config::{Configuration, KernelConfig};
@@ -199,7 +200,7 @@ impl Assembler<'_> {
         for draft in order.iter().filter_map(|n| drafts.get_mut(*n)?.take()) {
             launches.push(self.launch(draft, &plan, &schedule)?);
         }
-        let map = MemoryMap::new(given, &schedule, &plan);
+        let map = memory::map(given, &schedule, &plan);
         let replaced = |name: &String| plan.handovers.iter().any(|h| h.from == *name);
         for life in map.lives.iter().filter(|l| !l.kept && !replaced(&l.name)) {
             if let Some(launch) = launches.get_mut(life.last) {

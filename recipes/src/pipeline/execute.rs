@@ -2,8 +2,9 @@
 
 use super::PipelineError;
 use super::assemble::{Assembly, assemble};
-use super::memory::{MemoryMap, PeakMemory};
+use super::memory::PeakMemory;
 use super::tensors::{given, results};
+use bench::memory::MemoryMap;
 use kernels::device::cpu::Pool;
 use kernels::device::{Device, Memory, Recording};
 use kernels::{Completion, Executable, KernelError, RunContext};

@@ -29,6 +29,9 @@ struct Place<'a> {
     last: usize,
 }
 
+/// What places are ordered by, smallest first.
+type Key = dyn Fn(&Place) -> (Reverse<u64>, u64);
+
 impl Place<'_> {
     fn meets(&self, other: &Place) -> bool {
         self.first <= other.last && other.first <= self.last
@@ -57,7 +60,7 @@ pub fn plan(intervals: &[Interval], handovers: &[Handover]) -> ArenaPlan {
     };
     let name = |p: &Place| p.members.first().map(|m| m.data.clone()).unwrap_or_default();
     let length = |p: &Place| (p.last - p.first + 1) as u64;
-    let keys: [&dyn Fn(&Place) -> (Reverse<u64>, u64); 4] =
+    let keys: [&Key; 4] =
         [&|p| (Reverse(p.room), 0), &|p| (Reverse(p.room.saturating_mul(length(p))), 0), &|p| (Reverse(length(p)), 0), &|p| {
             (Reverse(0), p.first as u64)
         }];
