@@ -262,7 +262,8 @@ pub trait Executable: Send + Sync {
     ///
     /// # Safety
     /// `arguments` are in the order of [`KernelSpec::arguments`]; each points to a whole container, aligned to 64 bytes and
-    /// laid out as the configuration says; those written overlap with no other.
+    /// laid out as the configuration says; those written overlap with no other, but for what the configuration says is
+    /// written in place, which may start where the other does.
     unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError>;
 
     /// Memory that it takes from the pool while it runs, besides its arguments, when run by so many workers.

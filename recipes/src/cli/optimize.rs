@@ -1,12 +1,12 @@
 //! `memlet optimize`: the whole way from a recipe to a plan and its report.
 
 use super::sweep::{Coverage, MeasureArgs, Pace, Session, coverage, coverages};
-use super::{cells, command_line, duration, table};
+use super::{cells, command_line, duration, share, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
 use crate::pipeline::decide::decide;
 use crate::pipeline::mixture::Mixture;
-use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small};
+use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small, winner};
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::COMPOSED;
 use crate::pipeline::report::{self, Finished};
@@ -32,6 +32,9 @@ pub struct OptimizeArgs {
     /// Time for timing the best plans and the baselines as wholes
     #[arg(long, value_parser = duration, default_value = "20s")]
     pub timing: Duration,
+    /// Of plans that take at most this much longer than the fastest, the one that needs the least memory is taken
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "2%")]
+    pub memory_slack: f64,
 }
 
 /// What `memlet optimize --json` prints.
@@ -197,13 +200,23 @@ impl OptimizeArgs {
         }
         say("");
         self.measure.table(&rows);
-        let measured = |n: &usize| outcome.timed[*n].step_ms;
-        let Some(winner) = (0..contenders).min_by(|a, b| measured(a).total_cmp(&measured(b))) else { return self.done(&outcome) };
+        let Some(taken) = winner(&timed[..contenders], self.memory_slack) else { return self.done(&outcome) };
+        if let Some(fastest) = winner(&timed[..contenders], 0.0).filter(|fastest| *fastest != taken) {
+            let (own, other) = (&outcome.timed[taken], &outcome.timed[fastest]);
+            say(&format!(
+                "{} is taken: it needs {} MB instead of {} MB and {:.1}% more time than {}; --memory-slack decides",
+                own.plan,
+                significant(own.peak_bytes as f64 / 1e6),
+                significant(other.peak_bytes as f64 / 1e6),
+                100.0 * (own.step_ms / other.step_ms - 1.0),
+                other.plan,
+            ));
+        }
         self.measure.say(&agreement(&candidates[..contenders], &timed[..contenders], &choices[0].selections[0], session.store.cache()));
         for n in contenders..timed.len() {
-            if let Ok(ratio) = timed[winner].step.speedup_over(&timed[n].step) {
+            if let Ok(ratio) = timed[taken].step.speedup_over(&timed[n].step) {
                 let (median, interval) = (ratio.median, ratio.interval);
-                let (other, own) = (&timed[n].name, &timed[winner].name);
+                let (other, own) = (&timed[n].name, &timed[taken].name);
                 say(&format!("{other} ÷ {own}: {median:.3} (95% interval {:.3} to {:.3})", interval.lower, interval.upper));
             }
         }
@@ -221,7 +234,7 @@ impl OptimizeArgs {
                 command_line(),
             )
         };
-        let plan = plan_of(&candidates[winner]);
+        let plan = plan_of(&candidates[taken]);
         plan.write(&path)?;
         let others = session.out.join("plans");
         fresh_folder(&others)?;
@@ -238,7 +251,7 @@ impl OptimizeArgs {
             choices: &choices,
             candidates: &candidates,
             timed: &timed,
-            winner,
+            winner: taken,
             pool: &session.pool,
             device: &*session.device,
         };
@@ -246,7 +259,7 @@ impl OptimizeArgs {
         session.ledger.settle(learned)?;
         let page = session.out.join("report.html");
         say(&format!("report: {}", page.display()));
-        outcome.winner = Some(candidates[winner].name.clone());
+        outcome.winner = Some(candidates[taken].name.clone());
         (outcome.plan, outcome.report) = (Some(path), Some(page));
         self.done(&outcome)
     }

@@ -378,7 +378,7 @@ impl Bench for DeviceBench<'_> {
             let executable = self.device.relayout(container, &shape, from, to).map_err(fault)?;
             // SAFETY: both buffers hold the container in their layout.
             unsafe { executable.run(&[input.address(), output.address()], &self.context(None)) }.map_err(fault)?;
-            let got = output.unpack(container, to, &shape).map_err(fault)?;
+            let got = output.unpack(0, container, to, &shape).map_err(fault)?;
             return Ok(Check { ratio: if got == want { 0.0 } else { f64::INFINITY } });
         }
         self.expect(name)?;
@@ -412,7 +412,7 @@ impl Bench for DeviceBench<'_> {
         for (argument, (memory, layout)) in arguments.iter().zip(&memories) {
             if argument.access == kernels::Access::Write {
                 let got =
-                    memory.unpack(&spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?).map_err(fault)?;
+                    memory.unpack(0, &spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?).map_err(fault)?;
                 let missing = || Fault::Configuration(format!("`{name}`: the oracle does not know `{}`", argument.data));
                 let (want, tolerance) =
                     (outputs.get(&argument.data).ok_or_else(missing)?, tolerances.get(&argument.data).ok_or_else(missing)?);

@@ -1,11 +1,13 @@
 //! From a recipe to a measured, verified, reported plan.
 
 pub mod accuracy;
+mod assemble;
 pub mod counterexample;
 pub mod decide;
 pub mod execute;
 pub mod ledger;
 pub mod measure;
+pub mod memory;
 pub mod mixed;
 pub mod mixture;
 mod operands;
