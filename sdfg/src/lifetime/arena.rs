@@ -30,9 +30,14 @@ struct Place<'a> {
 }
 
 /// What places are ordered by, smallest first.
-type Key = dyn Fn(&Place) -> (Reverse<u64>, u64);
+type Key = fn(&Place) -> (Reverse<u64>, u64);
 
 impl Place<'_> {
+    /// Kernels that it lives through.
+    fn length(&self) -> u64 {
+        (self.last - self.first + 1) as u64
+    }
+
     fn meets(&self, other: &Place) -> bool {
         self.first <= other.last && other.first <= self.last
     }
@@ -59,11 +64,12 @@ pub fn plan(intervals: &[Interval], handovers: &[Handover]) -> ArenaPlan {
         (best.as_ref().is_some_and(|(least, _)| *least <= lower_bound), highest)
     };
     let name = |p: &Place| p.members.first().map(|m| m.data.clone()).unwrap_or_default();
-    let length = |p: &Place| (p.last - p.first + 1) as u64;
-    let keys: [&Key; 4] =
-        [&|p| (Reverse(p.room), 0), &|p| (Reverse(p.room.saturating_mul(length(p))), 0), &|p| (Reverse(length(p)), 0), &|p| {
-            (Reverse(0), p.first as u64)
-        }];
+    let keys: [Key; 4] = [
+        |p| (Reverse(p.room), 0),
+        |p| (Reverse(p.room.saturating_mul(p.length())), 0),
+        |p| (Reverse(p.length()), 0),
+        |p| (Reverse(0), p.first as u64),
+    ];
     let mut done = places.is_empty();
     for key in keys.iter().filter(|_| !places.is_empty()) {
         let mut order: Vec<usize> = (0..places.len()).collect();
