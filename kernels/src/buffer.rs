@@ -86,12 +86,12 @@ impl Buffer {
         self.bytes == 0
     }
 
-    /// Throws its lines out of the caches of all cores; false on processors where Memlet does not know how.
-    pub fn flush(&self) -> bool {
+    /// Throws the lines of its first bytes out of the caches of all cores; false on processors where Memlet does not know how.
+    pub fn flush(&self, bytes: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_mm_clflush, _mm_mfence};
-            for line in (0..self.bytes).step_by(LINE) {
+            for line in (0..self.bytes.min(bytes)).step_by(LINE) {
                 // SAFETY: the address lies within the allocation; flushing writes back and changes no byte.
                 unsafe { _mm_clflush(self.start.as_ptr().add(line)) };
             }

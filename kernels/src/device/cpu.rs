@@ -82,6 +82,9 @@ impl Pool {
     }
 }
 
+/// Configurations of a kernel whose code is made at a time: several share one text, and all cores should have something to do.
+const PREPARED: usize = 16;
+
 /// The cores as a device.
 pub struct Cores {
     pub toolchain: Toolchain,
@@ -122,6 +125,14 @@ impl Device for Cores {
 
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
         template::relayout(container, shape, from, to, &self.toolchain)
+    }
+
+    fn prepares(&self) -> usize {
+        PREPARED
+    }
+
+    fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
+        template::prepare(kernels, &self.toolchain, until);
     }
 
     fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {

@@ -23,10 +23,10 @@ impl Memory {
         }
     }
 
-    /// Throws its lines out of the caches; false where Memlet does not know how.
-    pub fn flush(&self) -> bool {
+    /// Throws the lines of its first bytes out of the caches; false where Memlet does not know how.
+    pub fn flush(&self, bytes: usize) -> bool {
         match self {
-            Memory::Host(buffer) => buffer.flush(),
+            Memory::Host(buffer) => buffer.flush(bytes),
             Memory::Gpu(_) => false,
         }
     }

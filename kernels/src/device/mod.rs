@@ -72,14 +72,10 @@ pub trait Device: Send + Sync {
         crate::tiles::scaled(config, from, to)
     }
 
-    /// How many kernels are worth preparing at a time; 0 where making code takes no longer than checking and timing it.
+    /// How many configurations of a kernel are worth preparing at a time; 0 where making code takes no longer than checking and
+    /// timing it.
     fn prepares(&self) -> usize {
         0
-    }
-
-    /// Whether the code of a kernel was made before.
-    fn prepared(&self, _spec: &KernelSpec, _config: &KernelConfig) -> bool {
-        true
     }
 
     /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, until that time.
@@ -90,11 +86,6 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// Not enough of it.
     fn memory(&self, bytes: usize) -> Result<Memory, KernelError>;
-
-    /// Bytes of memory that a sweep may keep filled for kernels it comes back to.
-    fn spare(&self) -> u64 {
-        0
-    }
 
     /// Milliseconds that work takes, from its beginning until nothing of it runs any more.
     ///

@@ -1,6 +1,6 @@
 //! `memlet optimize`: the whole way from a recipe to a plan and its report.
 
-use super::sweep::{Coverage, MeasureArgs, Session, coverage, coverages};
+use super::sweep::{Coverage, MeasureArgs, Pace, Session, coverage, coverages};
 use super::{cells, command_line, duration, share, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
@@ -43,6 +43,8 @@ struct Outcome<'a> {
     finish: Finish,
     coverage: Vec<Coverage<'a>>,
     stored: usize,
+    #[serde(flatten)]
+    pace: Pace,
     /// Empty if the plan of an earlier run stands.
     choices: Vec<Choice<'a>>,
     verified: Vec<Verified>,
@@ -123,10 +125,12 @@ impl OptimizeArgs {
         let sweeps = self.measure.sweep(&mut session)?;
         self.measure.table(&coverage(&sweeps));
         let stored = session.store.all().count();
+        say(&format!("{stored} configurations are stored; {}", session.pace));
         let mut outcome = Outcome {
             finish: sweeps.finish,
             coverage: coverages(&sweeps),
             stored,
+            pace: session.pace,
             choices: vec![],
             verified: vec![],
             timed: vec![],
@@ -218,19 +222,25 @@ impl OptimizeArgs {
         }
         // The program is the last that was added, if it was.
         let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
-        let is_mixed =
-            of_mixture.is_some_and(|name| sweeps.variants.iter().any(|s| s.name == name && s.program == candidates[taken].program));
-        let mixing = is_mixed.then(|| sweeps.mixing.clone());
-        let plan = plan(
-            &self.measure.recipe.recipe.display().to_string(),
-            &self.measure.recipe.overrides(),
-            candidates[taken].clone(),
-            baselines,
-            mixing,
-            (self.measure.device.clone(), &*session.device, session.pool.workers()),
-            command_line(),
-        );
+        let mixed = of_mixture.and_then(|name| sweeps.variants.iter().find(|s| s.name == name)).map(|s| &s.program);
+        let plan_of = |candidate: &Candidate| {
+            plan(
+                &self.measure.recipe.recipe.display().to_string(),
+                &self.measure.recipe.overrides(),
+                candidate.clone(),
+                baselines.clone(),
+                (mixed == Some(&candidate.program)).then(|| sweeps.mixing.clone()),
+                (self.measure.device.clone(), &*session.device, session.pool.workers()),
+                command_line(),
+            )
+        };
+        let plan = plan_of(&candidates[taken]);
         plan.write(&path)?;
+        let others = session.out.join("plans");
+        fresh_folder(&others)?;
+        for candidate in &candidates[..contenders] {
+            plan_of(candidate).write(&others.join(format!("{}.json", file_name(&candidate.name))))?;
+        }
         write_kernels(&session.out.join("kernels"), &plan, &session.device)?;
         say(&format!("plan: {}", path.display()));
         let finished = Finished {
@@ -260,6 +270,21 @@ impl OptimizeArgs {
         }
         Ok(())
     }
+}
+
+/// An empty folder: what an earlier run left there is of other measurements.
+fn fresh_folder(path: &Path) -> Result<(), PipelineError> {
+    let failed = |e: std::io::Error| PipelineError::Plan { file: path.display().to_string(), why: e.to_string() };
+    match std::fs::remove_dir_all(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(e)),
+        _ => std::fs::create_dir_all(path).map_err(failed),
+    }
+}
+
+/// The name of a plan as a file: letters and digits, joined by `-`.
+fn file_name(plan: &str) -> String {
+    let words: Vec<&str> = plan.split(|c: char| !c.is_ascii_alphanumeric() && c != '+').filter(|w| !w.is_empty()).collect();
+    words.join("-")
 }
 
 /// Each composition with the best that could be in its place, or that was put there.
@@ -360,7 +385,7 @@ fn agreement(candidates: &[Candidate], timed: &[Timed], choice: &Selection, cach
 /// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records.
 fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> {
     let variants: Vec<(String, layouts::Program)> = sweeps.variants.iter().map(|s| (s.name.clone(), s.problem.clone())).collect();
-    let program = layouts::Program::among(layouts::alternatives::GROUP, &variants);
+    let program = layouts::Program::among(&variants);
     let decision = decide(&session.programs.operators.name, &program, &session.store, 0, 0, Limits::default(), &mut |_| true)?;
     let records = session.out.join("records.jsonl");
     let path = session.out.join("certificate.json");
