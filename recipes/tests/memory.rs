@@ -59,7 +59,7 @@ fn with_gradients(program: &Sdfg) -> Option<Sdfg> {
 fn random_programs_keep_their_results() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
     let mut handed_over = 0;
-    for seed in 0..10 {
+    for seed in 0..6 {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).unwrap_or(forward);
         let expanded = fixpoint(&program, &[&Expand], &Options::default())?.program;
@@ -76,11 +76,11 @@ fn random_programs_keep_their_results() -> Result<(), Failure> {
 #[test]
 fn a_layer_keeps_its_results() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
-    let recipe = load_with(&Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml"), &Overrides::default())?;
-    let programs = programs(&recipe, false)?;
-    for variant in programs.variants.iter().filter(|v| ["separate", "composed"].contains(&v.name.as_str())) {
+    for (recipe, name) in [("mha.yaml", "separate"), ("bert-large-encoder.yaml", "composed")] {
+        let programs = programs(&load_with(&Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe), &Overrides::default())?, false)?;
+        let variant = programs.variants.iter().find(|v| v.name == name).ok_or("a program")?;
         let handed_over = checked(&candidate(&variant.program, &*device, None)?, &programs.operators, &device, &pool)?;
-        assert!(handed_over > 5, "{}: {handed_over} buffers took the place of others", variant.name);
+        assert!(handed_over > 3, "{recipe}, {name}: {handed_over} buffers took the place of others");
     }
     Ok(())
 }
