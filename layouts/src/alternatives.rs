@@ -4,20 +4,25 @@
 //! What programs have in common they share: kernels of equal name, key and containers; containers of equal description,
 //! boundary and ties. Where they have different things of one name, each gets its own, called `name@program`.
 //!
-//! Where they differ they do so in *sites*. Two kernels that not all programs run belong to one site if one cannot be
-//! exchanged without the other: both write a container, both touch one that some program does without, or each holds its
-//! own idea of a name. Every site is a group of alternatives, its variants the distinct sets of kernels that the programs
-//! run there; sites are chosen independently of one another, since whatever is written in one is written in every
-//! variant of it, or read nowhere else. A container that the chosen variants do not touch is absent: no kernel asks for
-//! it, so it costs nothing however it is held. Programs that cannot be taken apart are one site.
+//! Where they differ they do so in *sites*: kernels that write a common container, of which one set or another runs, are a
+//! site, and the distinct sets that the programs run are its variants. A variant may leave a container *absent*, as a
+//! composed kernel does with what it keeps inside: then nothing that reads it can run. Such [`Need`]s are all that binds
+//! one site to another, so kernels of several programs may run together, as long as each finds what it reads. What only
+//! some programs are given or result in, as where weights are stacked, concerns the caller: it is a site as well. Programs
+//! that are given different containers share what is made before that makes a difference, and are whole alternatives
+//! behind it: a name need not mean the same in both.
+//! A container that is absent costs nothing however it is held: no kernel that runs asks for it.
 
-use crate::problem::{Access, Kernel, Program, Tensor};
+use crate::problem::{Access, Kernel, Need, Program, Tensor};
 use crate::store::Store;
 use sdfg::Layout;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The only group of alternatives where programs cannot be taken apart; also what the choice of all sites is called.
+/// The only site where programs differ in one alone; also what the choice at all sites is called.
 pub const GROUP: &str = "program";
+
+/// What stands for the caller among kernels; also the site of what only some programs are given or result in.
+pub const CALLER: &str = "caller";
 
 /// Variants by group.
 pub type Variants = BTreeMap<String, String>;
@@ -40,12 +45,50 @@ fn facts<'a>(program: &'a Program, data: &'a str) -> Facts<'a> {
     found
 }
 
+/// For each program the first one that is given the same containers.
+fn faces(programs: &[(String, Program)]) -> Vec<usize> {
+    let given = |program: &Program| -> BTreeSet<String> {
+        let touched = program.kernels.iter().flat_map(|k| &k.tensors);
+        let written: BTreeSet<&String> = touched.clone().filter(|(_, access)| *access != Access::Read).map(|(data, _)| data).collect();
+        touched.map(|(data, _)| data).filter(|data| !written.contains(data)).cloned().collect()
+    };
+    let all: Vec<BTreeSet<String>> = programs.iter().map(|(_, p)| given(p)).collect();
+    all.iter().map(|own| all.iter().position(|other| other == own).unwrap_or(0)).collect()
+}
+
+/// Containers that may hold something else in programs that are given other containers: where weights are stacked, what
+/// was one of several summands may be their sum. Only what the same kernels make from the same containers is sure to be
+/// the same there.
+fn apart(programs: &[(String, Program)]) -> BTreeSet<String> {
+    let mut found: BTreeSet<String> = BTreeSet::new();
+    if faces(programs).iter().all(|face| *face == 0) {
+        return found;
+    }
+    loop {
+        let before = found.len();
+        for kernel in programs.iter().flat_map(|(_, p)| &p.kernels) {
+            let everywhere = programs.iter().all(|(_, p)| p.kernels.contains(kernel));
+            if !everywhere || kernel.tensors.iter().any(|(data, _)| found.contains(data)) {
+                found.extend(kernel.tensors.iter().filter(|(_, access)| *access != Access::Read).map(|(data, _)| data.clone()));
+            }
+        }
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+/// Variants that some need, by those that they may need.
+type Allowed<'a> = BTreeMap<BTreeSet<&'a String>, BTreeSet<String>>;
+
 /// A kernel, with the names that its containers have among all programs, and the programs that run it.
 struct Pooled {
     kernel: Kernel,
     runs: BTreeSet<usize>,
     /// The first kernel of its site; itself where it is alone, or where every program runs it.
     site: usize,
+    /// Whether it stands for the caller.
+    caller: bool,
 }
 
 impl Pooled {
@@ -77,12 +120,11 @@ impl Pool {
                 let at = known.unwrap_or(next);
                 match known {
                     Some(at) => _ = kernels[at].runs.insert(n),
-                    None => kernels.insert(next, Pooled { kernel, runs: BTreeSet::from([n]), site: 0 }),
+                    None => kernels.insert(next, Pooled { kernel, runs: BTreeSet::from([n]), site: 0, caller: false }),
                 }
                 next = next.max(at + 1);
             }
         }
-        kernels.iter_mut().enumerate().for_each(|(n, kernel)| kernel.site = n);
         Pool { kernels, programs: programs.len() }
     }
 
@@ -97,22 +139,49 @@ impl Pool {
         self.kernels.iter_mut().filter(|k| sites.contains(&k.site)).for_each(|k| k.site = first);
     }
 
-    /// Joins what cannot be exchanged apart. `plain` is the name of a container in its own program.
-    fn find_sites(&mut self, plain: &dyn Fn(&String) -> String) {
-        let all = || 0..self.kernels.len();
-        let touched: BTreeSet<String> = self.kernels.iter().flat_map(|k| k.kernel.tensors.iter().map(|(data, _)| data.clone())).collect();
-        let mut together: Vec<Vec<usize>> = Vec::new();
-        for data in &touched {
-            let touching = |n: &usize| self.kernels[*n].kernel.tensors.iter().any(|(d, _)| d == data);
-            let writers: Vec<usize> = all().filter(|n| self.kernels[*n].writes().any(|d| d == data)).collect();
-            let written: BTreeSet<usize> = writers.iter().flat_map(|n| &self.kernels[*n].runs).copied().collect();
-            let absent = !writers.is_empty() && written.len() < self.programs;
-            together.push(if absent { all().filter(touching).collect() } else { writers });
-            let others = touched.iter().filter(|other| *other != data && plain(other) == plain(data)).collect::<Vec<_>>();
-            if !others.is_empty() {
-                let touching = |n: &usize| self.kernels[*n].kernel.tensors.iter().any(|(d, _)| d == data || others.contains(&d));
-                together.push(all().filter(touching).collect());
+    /// Adds what the caller gives and takes, where programs differ in that.
+    fn add_callers(&mut self) {
+        let of = |members: &mut dyn Iterator<Item = &Pooled>| members.flat_map(|k| &k.runs).copied().collect::<BTreeSet<usize>>();
+        let mut differing: Vec<(String, bool, BTreeSet<usize>)> = Vec::new();
+        for data in self.containers() {
+            let written = of(&mut self.kernels.iter().filter(|k| k.writes().any(|d| *d == data)));
+            let read = of(&mut self.kernels.iter().filter(|k| k.reads(&data)));
+            let result: BTreeSet<usize> = written.difference(&read).copied().collect();
+            match () {
+                () if written.is_empty() && read.len() < self.programs => differing.push((data, true, read)),
+                () if !written.is_empty() && written.len() < self.programs && !result.is_empty() => differing.push((data, false, result)),
+                () => {}
             }
+        }
+        if differing.is_empty() {
+            return;
+        }
+        let faces: Vec<Vec<usize>> =
+            (0..self.programs).map(|n| (0..differing.len()).filter(|d| differing[*d].2.contains(&n)).collect()).collect();
+        for face in faces.iter().collect::<BTreeSet<_>>() {
+            let runs: BTreeSet<usize> = (0..self.programs).filter(|n| faces[*n] == *face).collect();
+            let side = |given: bool| {
+                let access = if given { Access::Write } else { Access::Read };
+                let tensors = face.iter().filter(|d| differing[**d].1 == given).map(|d| (differing[*d].0.clone(), access)).collect();
+                Pooled { kernel: Kernel::new(CALLER, "", sdfg::Pass::Forward, tensors), runs: runs.clone(), site: 0, caller: true }
+            };
+            self.kernels.insert(0, side(true));
+            self.kernels.push(side(false));
+        }
+    }
+
+    fn containers(&self) -> BTreeSet<String> {
+        self.kernels.iter().flat_map(|k| k.kernel.tensors.iter().map(|(data, _)| data.clone())).collect()
+    }
+
+    /// Joins kernels that write what one name stands for, and those of one name. `plain` is the name of a container in its
+    /// own program.
+    fn find_sites(&mut self, plain: &dyn Fn(&String) -> String) {
+        self.kernels.iter_mut().enumerate().for_each(|(n, kernel)| kernel.site = n);
+        let all = || 0..self.kernels.len();
+        let mut together: Vec<Vec<usize>> = Vec::new();
+        for name in self.containers().iter().map(plain).collect::<BTreeSet<_>>() {
+            together.push(all().filter(|n| self.kernels[*n].writes().any(|data| plain(data) == name)).collect());
         }
         for kernel in &self.kernels {
             together.push(all().filter(|n| self.kernels[*n].kernel.name == kernel.kernel.name).collect());
@@ -130,8 +199,7 @@ impl Pool {
     fn order(&mut self) -> bool {
         loop {
             let count = self.kernels.len();
-            let hands =
-                |a: usize, b: usize| a != b && self.meet(a, b) && self.kernels[a].writes().any(|data| self.kernels[b].reads(data));
+            let hands = |a: usize, b: usize| a != b && self.meet(a, b) && self.kernels[a].writes().any(|data| self.kernels[b].reads(data));
             let after: Vec<Vec<usize>> = (0..count).map(|a| (0..count).filter(|b| hands(a, *b)).collect()).collect();
             let (order, cycle) = topological(&after);
             if cycle.is_empty() {
@@ -184,9 +252,13 @@ impl Program {
             return only.clone();
         }
         // A container is shared by the programs in which it is the same; elsewhere it is called after the first of them.
+        let (faces, apart) = (faces(programs), apart(programs));
         let first_like = |n: usize, data: &str| {
             let own = facts(&programs[n].1, data);
-            programs.iter().position(|(_, p)| p.tensor(data).is_some() && facts(p, data) == own).unwrap_or(n)
+            let like = |(p, (_, program)): (usize, &(String, Program))| {
+                program.tensor(data).is_some() && facts(program, data) == own && (faces[p] == faces[n] || !apart.contains(data))
+            };
+            programs.iter().enumerate().position(like).unwrap_or(n)
         };
         let mut names: BTreeMap<(usize, &str), String> = BTreeMap::new();
         for (n, (_, program)) in programs.iter().enumerate() {
@@ -216,6 +288,7 @@ impl Program {
             }
         }
         let mut pool = Pool::new(programs, &called);
+        pool.add_callers();
         pool.find_sites(&|data| all.tensor(data).map_or(data.clone(), |t| t.plain().to_string()));
         if !pool.order() {
             pool.join(&(0..pool.kernels.len()).collect::<Vec<_>>());
@@ -249,13 +322,55 @@ impl Program {
             }
             self.alternatives.insert(group, variants.into_iter().map(|(name, _)| name.clone()).collect());
         }
-        for (Pooled { kernel, runs, .. }, only) in pool.kernels.iter().zip(only) {
+        for (Pooled { kernel, runs, caller, .. }, only) in pool.kernels.iter().zip(only) {
+            if *caller {
+                self.callers.push(Kernel { only, ..kernel.clone() });
+                continue;
+            }
             let taken = self.kernels.iter().any(|k| k.name == kernel.name);
             let owner = runs.first().map(|n| programs[*n].0.as_str()).unwrap_or_default();
             let (name, original) =
                 if taken { (format!("{}@{owner}", kernel.name), kernel.name.clone()) } else { (kernel.name.clone(), String::new()) };
             self.kernels.push(Kernel { name, original, only, ..kernel.clone() });
         }
+        self.needs = self.find_needs();
+    }
+
+    /// What sites ask of one another: where a kernel runs, what it reads is not absent.
+    fn find_needs(&self) -> Vec<Need> {
+        let all = || self.kernels.iter().chain(&self.callers);
+        // By site and container that it writes: the variants that do.
+        let mut writing: BTreeMap<(&String, &String), BTreeSet<&String>> = BTreeMap::new();
+        for kernel in all() {
+            for (data, _) in kernel.tensors.iter().filter(|(_, access)| *access != Access::Read) {
+                for (site, variants) in &kernel.only {
+                    writing.entry((site, data)).or_default().extend(variants);
+                }
+            }
+        }
+        let mut needs: BTreeMap<(&String, &String), Allowed> = BTreeMap::new();
+        for (site, variants) in &self.alternatives {
+            for variant in variants {
+                let runs = |k: &&Kernel| k.only.get(site).is_some_and(|own| own.contains(variant));
+                let read: BTreeSet<&String> = all().filter(runs).flat_map(|k| k.tensors.iter().map(|(data, _)| data)).collect();
+                for (maker, made) in self.alternatives.iter().filter(|(maker, _)| *maker != site) {
+                    let mut allowed: BTreeSet<&String> = made.iter().collect();
+                    for data in &read {
+                        if let Some(writers) = writing.get(&(maker, *data)) {
+                            allowed.retain(|v| writers.contains(v));
+                        }
+                    }
+                    if allowed.len() < made.len() {
+                        needs.entry((site, maker)).or_default().entry(allowed).or_default().insert(variant.clone());
+                    }
+                }
+            }
+        }
+        let need = |(site, maker): (&String, &String), (allowed, variants): (BTreeSet<&String>, BTreeSet<String>)| Need {
+            when: (site.clone(), variants),
+            then: (maker.clone(), allowed.into_iter().cloned().collect()),
+        };
+        needs.into_iter().flat_map(|(sites, all)| all.into_iter().map(move |n| need(sites, n))).collect()
     }
 
     /// What a choice of variants is called: a program, or the one that it is most like and where it differs.
@@ -284,7 +399,13 @@ impl Program {
             };
             combinations = combinations.into_iter().flat_map(with).collect();
         }
-        combinations.iter().map(|variants| self.under(variants)).collect()
+        combinations.iter().filter(|variants| self.finds(variants)).map(|variants| self.under(variants)).collect()
+    }
+
+    /// Whether these variants make what they read.
+    pub fn finds(&self, variants: &Variants) -> bool {
+        let among = |(group, names): &(String, BTreeSet<String>)| variants.get(group).is_some_and(|v| names.contains(v));
+        self.needs.iter().all(|need| !among(&need.when) || among(&need.then))
     }
 
     /// What runs under these variants, by its names there.

@@ -32,6 +32,11 @@ pub type Shares = BTreeMap<String, BTreeMap<String, Vec<Cost>>>;
 pub const ENTERS: &str = "(enters)";
 pub const LEAVES: &str = "(leaves)";
 
+/// The same for what variants need, by position.
+pub fn need(n: usize) -> String {
+    format!("(need {n})")
+}
+
 /// A class of tied containers, by the first of them, or a group of alternatives; and its values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variable {
@@ -181,14 +186,15 @@ impl Certificate {
             classes.copied().collect::<Vec<usize>>()
         });
         let shares = |dual: &Rc<crate::dual::Dual>| -> Shares {
-            let of_kernels = model.factors.iter().zip(&network.functions);
-            let mut legs: Vec<(&str, Vec<usize>)> =
-                of_kernels.map(|(factor, f)| (factor.name.as_str(), f.legs.iter().map(|leg| leg.variable).collect())).collect();
-            legs.extend([ENTERS, LEAVES].into_iter().zip(sides.clone()));
+            let names = model.factors.iter().map(|f| f.name.clone()).chain((0..model.needs.len()).map(need));
+            let named = names.zip(&network.functions);
+            let mut legs: Vec<(String, Vec<usize>)> =
+                named.map(|(name, f)| (name, f.legs.iter().map(|leg| leg.variable).collect())).collect();
+            legs.extend([ENTERS, LEAVES].map(String::from).into_iter().zip(sides.clone()));
             let mut found = Shares::new();
             for ((name, legs), shares) in legs.into_iter().zip(&dual.shares) {
                 for (variable, shares) in legs.into_iter().zip(shares).filter(|(_, shares)| shares.iter().any(|s| *s != 0)) {
-                    found.entry(name.to_string()).or_default().insert(variables[variable].name.clone(), shares.clone());
+                    found.entry(name.clone()).or_default().insert(variables[variable].name.clone(), shares.clone());
                 }
             }
             found

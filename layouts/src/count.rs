@@ -9,8 +9,8 @@ use crate::cost::{Cost, FORBIDDEN};
 use crate::dual::Dual;
 use crate::eliminate::order;
 use crate::model::Model;
-use crate::network::{Network, Part};
-use std::collections::BTreeMap;
+use crate::network::{Function, Leg, Network, Part};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Entries of all tables together that an exact count may take, and steps to which costs are rounded if it takes more.
 const ENTRIES: usize = 1 << 20;
@@ -48,14 +48,11 @@ impl Rounding {
 /// Counts the choices that cost at most `limit` picoseconds; `None` if the program is too wide to count.
 pub fn within(model: &Model, limit: Cost) -> Option<Count> {
     let mut total = Count { least: 0, most: 0 };
-    for variants in model.combinations(COMBINATIONS)? {
-        let chosen = model.variant(&variants);
-        let network = Network::new(&chosen);
-        let mut part = Part::whole(&chosen, &network);
-        for (domain, touching) in part.domains.iter_mut().zip(&network.touching) {
-            // What no kernel touches makes no difference.
-            domain.truncate(if touching.is_empty() { 1 } else { domain.len() });
-        }
+    let parts = match model.combinations(COMBINATIONS) {
+        Some(all) => all.iter().map(|variants| model.variant(variants)).map(|one| posed(&one)).collect(),
+        None => vec![posed(model)],
+    };
+    for (network, mut part) in parts {
         let mut dual = Dual::new(&network);
         let mut some = true;
         for pass in 0..48 {
@@ -80,6 +77,50 @@ pub fn within(model: &Model, limit: Cost) -> Option<Count> {
         total.most = total.most.saturating_add(found.most);
     }
     Some(total)
+}
+
+/// The network of a model in which every choice is one assignment: an absent container has only its first layout.
+fn posed(model: &Model) -> (Network, Part) {
+    let mut network = Network::new(model);
+    let mut part = Part::whole(model, &network);
+    for class in 0..model.classes.len() {
+        let touching: Vec<_> = model.factors.iter().filter(|f| f.uses.iter().any(|u| u.class == class)).collect();
+        if touching.is_empty() {
+            part.domains[class].truncate(1);
+        }
+        if touching.is_empty() || touching.iter().any(|f| f.guards.is_empty()) {
+            continue;
+        }
+        // Any layout where one of the kernels that touch it runs; else the first one.
+        let groups: BTreeSet<usize> = touching.iter().flat_map(|f| f.guards.iter().map(|(g, _)| *g)).collect();
+        let leg = |variable: usize, patterns: &[&dyn Fn(u16) -> bool]| {
+            let values = network.sizes[variable];
+            let cost = patterns.iter().flat_map(|allowed| (0..values as u16).map(move |v| if allowed(v) { 0 } else { FORBIDDEN }));
+            Leg { variable, values, cost: cost.collect() }
+        };
+        let first = part.domains[class].first().copied().unwrap_or(0);
+        let mut legs = vec![leg(class, &[&|_| true, &|v| v == first])];
+        for group in &groups {
+            let mut patterns: Vec<Box<dyn Fn(u16) -> bool>> = vec![Box::new(|_| true)];
+            for factor in &touching {
+                let allowed = factor.guards.iter().find(|(g, _)| g == group).map(|(_, variants)| variants.clone());
+                patterns.push(Box::new(move |v| allowed.as_ref().is_none_or(|a| a.contains(&v))));
+            }
+            legs.push(leg(network.groups + group, &patterns.iter().map(|p| p.as_ref()).collect::<Vec<_>>()));
+        }
+        let rows = touching.len() + 1;
+        let asks = |row: usize| {
+            (0..=groups.len()).map(move |leg| match (row, leg) {
+                (0, 0) => 1,
+                (0, _) | (_, 0) => 0,
+                _ => row as u16,
+            })
+        };
+        let patterns = (0..rows).flat_map(asks).collect();
+        network.add(Function { legs, rows: vec![0; rows], patterns });
+        part.rows.push((0..rows as u32).collect());
+    }
+    (network, part)
 }
 
 /// The count, or the slack if the tables grow too long.

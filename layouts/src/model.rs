@@ -30,6 +30,8 @@ pub enum SelectError {
     TooLong,
     #[error("the kernel `{kernel}` runs only in `{variant}` of `{group}`, which is no alternative of the program")]
     UnknownVariant { kernel: String, group: String, variant: String },
+    #[error("a variant needs something of `{0}`, which is no group of alternatives of the program, or has no such variant")]
+    UnknownNeed(String),
     #[error("the program names the container `{0}` in a tie, a boundary or a kernel, but does not describe it")]
     UnknownTensor(String),
     #[error("`{a}` and `{b}` are tied but have different dims (`{left}` and `{right}`); tie only containers of equal dims")]
@@ -53,6 +55,8 @@ pub struct Class {
     /// Positions in `layouts` in which it may be held; ascending.
     pub domain: Vec<u16>,
     pub fixed: bool,
+    /// Positions in which it may not be held where layers of a stack meet.
+    pub barred: Vec<u16>,
 }
 
 /// A container as used by one kernel.
@@ -122,12 +126,21 @@ pub struct Group {
     pub left_out: Vec<(String, String)>,
 }
 
+/// Where a group has one of some variants, another one has one of others.
+#[derive(Clone, Debug)]
+pub struct Need {
+    pub when: (usize, Vec<u16>),
+    pub then: (usize, Vec<u16>),
+}
+
 #[derive(Clone, Debug)]
 pub struct Model {
     pub classes: Vec<Class>,
     /// In order of their names.
     pub groups: Vec<Group>,
     pub factors: Vec<Factor>,
+    /// In the order of the program.
+    pub needs: Vec<Need>,
     /// Container → class.
     pub class_of: BTreeMap<String, usize>,
     /// Container → its name in its own variant.
@@ -158,6 +171,14 @@ fn guards(kernel: &Kernel, groups: &[Group]) -> Result<Guards, SelectError> {
         }
     }
     Ok(found)
+}
+
+/// Positions of a group and of some of its variants.
+fn positions(groups: &[Group], (name, variants): &(String, BTreeSet<String>)) -> Result<(usize, Vec<u16>), SelectError> {
+    let unknown = || SelectError::UnknownNeed(name.clone());
+    let at = groups.iter().position(|g| g.name == *name).ok_or_else(unknown)?;
+    let position = |v: &String| groups[at].variants.iter().position(|known| known == v).map(|p| p as u16).ok_or_else(unknown);
+    Ok((at, variants.iter().map(position).collect::<Result<_, _>>()?))
 }
 
 fn sorted_dims(layout: &Layout) -> Vec<&str> {
@@ -258,7 +279,16 @@ impl Model {
         let mut programs: Vec<Vec<u16>> = program.programs.values().filter_map(of_groups).collect();
         programs.sort();
         programs.dedup();
-        Ok(Model { classes, groups, factors, class_of, plain, programs })
+        let mut needs = Vec::new();
+        for need in &program.needs {
+            needs.push(Need { when: positions(&groups, &need.when)?, then: positions(&groups, &need.then)? });
+        }
+        let missing = groups.iter().flat_map(|g| &g.left_out).next();
+        if let Some((_, kernel)) = missing.filter(|_| !needs.is_empty() && programs.is_empty()) {
+            // What is left of the programs may not fit together.
+            return Err(SelectError::Unmeasured(kernel.clone()));
+        }
+        Ok(Model { classes, groups, factors, needs, class_of, plain, programs })
     }
 
     /// The program in which these variants run: without groups, with the same classes.
@@ -267,10 +297,10 @@ impl Model {
         let unguarded = |f: &Factor| Factor { guards: Vec::new(), ..f.clone() };
         let factors = self.factors.iter().filter(runs).map(unguarded).collect();
         let (classes, class_of, plain) = (self.classes.clone(), self.class_of.clone(), self.plain.clone());
-        Model { classes, groups: Vec::new(), factors, class_of, plain, programs: Vec::new() }
+        Model { classes, groups: Vec::new(), factors, needs: Vec::new(), class_of, plain, programs: Vec::new() }
     }
 
-    /// Every combination of variants, the last group fastest; `None` if there are more than `most`.
+    /// Every combination of variants in which each finds what it needs, the last group fastest; `None` if there are more than `most`.
     pub fn combinations(&self, most: usize) -> Option<Vec<Vec<u16>>> {
         let count = self.groups.iter().try_fold(1usize, |n, g| n.checked_mul(g.domain.len()))?;
         if count > most {
@@ -279,7 +309,17 @@ impl Model {
         let extend = |found: Vec<Vec<u16>>, group: &Group| {
             found.iter().flat_map(|c| group.domain.iter().map(move |v| [c.as_slice(), &[*v]].concat())).collect()
         };
-        Some(self.groups.iter().fold(vec![Vec::new()], extend))
+        let mut all = self.groups.iter().fold(vec![Vec::new()], extend);
+        let among = |own: &[u16], (group, variants): &(usize, Vec<u16>)| variants.contains(&own[*group]);
+        all.retain(|own| self.needs.iter().all(|need| !among(own, &need.when) || among(own, &need.then)));
+        Some(all)
+    }
+
+    /// The choice of variants alone, as if every container had one layout.
+    pub fn without_layouts(&self) -> Model {
+        let fastest = |f: &Factor| f.choices.iter().take(1).map(|c| Choice { layouts: Vec::new(), ..c.clone() }).collect();
+        let factors = self.factors.iter().map(|f| Factor { uses: Vec::new(), choices: fastest(f), ..f.clone() }).collect();
+        Model { classes: Vec::new(), factors, class_of: BTreeMap::new(), ..self.clone() }
     }
 
     /// Combinations of variants to try one by one: all, if that is at most `most`, or whole programs.
@@ -294,17 +334,9 @@ impl Model {
         self.factors.iter().map(|f| f.best(held).1).sum()
     }
 
-    /// Sum over kernels of their fastest measured configuration, whatever its layouts, in the variants for which that is
-    /// least: no choice costs less. A kernel of several groups counts for nothing.
+    /// Sum over kernels of their fastest measured configuration, whatever its layouts: no choice costs less.
     pub fn sum_of_minima(&self) -> Cost {
-        let fastest = |f: &Factor| f.choices.first().map_or(0, |c| c.ps);
-        let always: Cost = self.factors.iter().filter(|f| f.guards.is_empty()).map(fastest).sum();
-        let of_group = |(n, group): (usize, &Group)| {
-            let runs = |f: &&Factor, v: &u16| matches!(f.guards.as_slice(), [(g, variants)] if *g == n && variants.contains(v));
-            let of_variant = |v: &u16| self.factors.iter().filter(|f| runs(f, v)).map(fastest).sum::<Cost>();
-            group.domain.iter().map(of_variant).min().unwrap_or(0)
-        };
-        always + self.groups.iter().enumerate().map(of_group).sum::<Cost>()
+        self.factors.iter().filter_map(|f| f.choices.first()).map(|c| c.ps).sum()
     }
 
     /// Row-major, except where the boundary asks for something else.
@@ -319,6 +351,16 @@ impl Model {
         let Class { domain, layouts, .. } = &mut model.classes[class];
         domain.retain(|l| layouts[*l as usize] != *layout);
         if domain.is_empty() { Err(SelectError::Exhausted(format!("{data}[{layout}]"))) } else { Ok(model) }
+    }
+
+    /// The model in which classes may not be held in a layout where layers meet.
+    pub fn barring(&self, classes: &[usize], layout: &Layout) -> Model {
+        let mut model = self.clone();
+        for class in classes {
+            let Class { layouts, barred, .. } = &mut model.classes[*class];
+            barred.extend(layouts.iter().position(|l| l == layout).map(|p| p as u16));
+        }
+        model
     }
 
     /// The model in which a variant may not run.
@@ -371,7 +413,13 @@ fn classes(program: &Program) -> Result<(Vec<Class>, BTreeMap<String, usize>), S
     let mut of_root = BTreeMap::new();
     for (n, tensor) in program.tensors.iter().enumerate() {
         let class = *of_root.entry(root(&parent, n)).or_insert_with(|| {
-            classes.push(Class { members: Vec::new(), layouts: vec![tensor.natural.clone()], domain: vec![0], fixed: false });
+            classes.push(Class {
+                members: Vec::new(),
+                layouts: vec![tensor.natural.clone()],
+                domain: vec![0],
+                fixed: false,
+                barred: Vec::new(),
+            });
             classes.len() - 1
         });
         classes[class].members.push(tensor.data.clone());

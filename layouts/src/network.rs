@@ -94,7 +94,7 @@ impl Function {
 pub struct Network {
     /// Number of values by variable: classes first, then groups of alternatives.
     pub sizes: Vec<usize>,
-    /// In the order of the kernels.
+    /// In the order of the kernels; then what variants need.
     pub functions: Vec<Rc<Function>>,
     /// Functions by variable, ascending.
     pub touching: Vec<Vec<usize>>,
@@ -140,7 +140,22 @@ impl Network {
             function.legs = legs;
             network.add(function);
         }
+        for need in &model.needs {
+            network.require(groups + need.when.0, &need.when.1, groups + need.then.0, &need.then.1);
+        }
         network
+    }
+
+    /// Where one variable has one of these values, another one has one of those.
+    fn require(&mut self, when: usize, values: &[u16], then: usize, others: &[u16]) {
+        let allowed = |variable: usize, these: &[u16], on: bool| -> Vec<Cost> {
+            (0..self.sizes[variable] as u16).map(|v| if these.contains(&v) == on { 0 } else { FORBIDDEN }).collect()
+        };
+        let legs = vec![
+            Leg { variable: when, values: self.sizes[when], cost: [allowed(when, values, true), allowed(when, values, false)].concat() },
+            Leg { variable: then, values: self.sizes[then], cost: [allowed(then, others, true), vec![0; self.sizes[then]]].concat() },
+        ];
+        self.add(Function { legs, rows: vec![0, 0], patterns: vec![0, 0, 1, 1] });
     }
 
     /// Legs to the groups on which the kernel depends, and the row for when it does not run.
@@ -192,7 +207,8 @@ impl Network {
     }
 
     pub fn total(&self, assignment: &[u16]) -> Cost {
-        self.functions.iter().map(|f| f.at(assignment)).sum()
+        // Of many that may not be, the sum is still a number.
+        self.functions.iter().fold(0, |sum: Cost, f| (sum + f.at(assignment)).min(FORBIDDEN))
     }
 
     /// What a pass over all rows costs: the unit of work.

@@ -241,6 +241,13 @@ impl Kernel {
     }
 }
 
+/// Where one of these variants runs, so does one of those of another group: they make what it reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Need {
+    pub when: (String, BTreeSet<String>),
+    pub then: (String, BTreeSet<String>),
+}
+
 /// The program as selection sees it: kernels in execution order, what binds their layouts. Kept in the records, so that
 /// a choice can be made again from the file alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,6 +261,12 @@ pub struct Program {
     /// Groups of alternatives: of each, one variant runs. The first is taken where all cost the same.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub alternatives: BTreeMap<String, Vec<String>>,
+    /// What variants ask of one another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<Need>,
+    /// What the caller gives (as if it wrote it) and takes (as if it read it), where that depends on the variant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub callers: Vec<Kernel>,
     /// The programs that it was made of, if it was: name → the variant that each has of every group.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, Variants>,

@@ -4,7 +4,7 @@
 //! earlier layout (natural first) and the earlier configuration in their order.
 
 use crate::config_graph::Scope;
-use crate::cost::{Cost, milliseconds};
+use crate::cost::{Cost, FORBIDDEN, milliseconds};
 use crate::exact::{self, Limits, Optimum, Start};
 use crate::model::{Factor, Model, SelectError};
 use crate::network::{Network, Part};
@@ -229,6 +229,9 @@ pub fn top(model: &Model, first: Optimum, count: usize, limits: Limits) -> Vec<O
             let start =
                 Start { assignments: chosen.iter().map(|o| [o.held.as_slice(), &o.variants].concat()).collect(), dual: dual.clone() };
             let found = exact::solve_within(&network, part.clone(), limits, start, &mut |_| true);
+            if found.total >= FORBIDDEN {
+                continue;
+            }
             open.push((found.total, part, Some(found)));
             continue;
         };
@@ -304,10 +307,10 @@ pub fn write_out(whole: &Model, variants: &[u16], costs: &RelayoutCosts, method:
         kernels.push(KernelCost { kernel: factor.plain.clone(), ms: milliseconds(choice.ps), relayout_ms, least_ms });
     }
     let (total, bound) = (solution.total, solution.bound.min(solution.total));
-    // Kernels of several groups are counted combination by combination.
-    let several = whole.factors.iter().any(|f| f.guards.len() > 1);
-    let combinations = if several { whole.combinations(COMBINATIONS) } else { None };
-    let minima = combinations.and_then(|all| all.iter().map(|v| whole.variant(v).sum_of_minima()).min());
+    let minima = match whole.groups.is_empty() {
+        true => whole.sum_of_minima(),
+        false => exact::solve(&whole.without_layouts(), Limits::default()).bound,
+    };
     Selection {
         method,
         total_ms: milliseconds(total),
@@ -317,7 +320,7 @@ pub fn write_out(whole: &Model, variants: &[u16], costs: &RelayoutCosts, method:
         bound_ms: milliseconds(bound),
         proven: bound >= total,
         gap: if total > 0 { (total - bound) as f64 / total as f64 } else { 0.0 },
-        sum_of_minima_ms: milliseconds(minima.unwrap_or_else(|| whole.sum_of_minima())),
+        sum_of_minima_ms: milliseconds(minima),
         path_ms: None,
     }
 }

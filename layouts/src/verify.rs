@@ -69,7 +69,7 @@ pub fn verify(certificate: &Certificate, store: &Store) -> Result<Confirmed, Ver
         let sides = [question.potential(step.enters, true)?, question.potential(step.leaves, false)?];
         question.factors.extend(sides);
         least.push(proven(&question, step)?);
-        question.factors.truncate(certificate.program.kernels.len());
+        question.factors.truncate(certificate.program.kernels.len() + certificate.program.needs.len());
     }
     shown += certificate.layers.iter().map(|layer| least[layer.step]).sum::<Ps>();
     if shown < Ps::from(certificate.bound_ps) || certificate.bound_ps > certificate.total_ps {

@@ -1,22 +1,37 @@
-//! Whether every choice that a certificate speaks of is a program: each one that it was made of was swept, and what one
-//! site exchanges does not concern the others.
+//! Whether every choice that a certificate speaks of is a program: each one that it was made of was swept, and kernels of
+//! several of them run together only where each finds what it reads.
 
 use super::{VerifyError, misfit};
+use crate::alternatives::Variants;
 use crate::certificate::Certificate;
 use crate::problem::{Access, Kernel, Program};
 use crate::store::Store;
+use std::collections::BTreeSet;
 
 /// Confirms that what the certificate chooses for is what was swept.
 pub fn swept(certificate: &Certificate, store: &Store) -> Result<(), VerifyError> {
     let swept: Vec<Program> = store.sessions().filter_map(|s| s.program.as_ref()).flat_map(Program::each).collect();
     match certificate.program.each().iter().all(|program| swept.contains(program)) {
-        true => exchangeable(&certificate.program),
+        true => sound(&certificate.program),
         false => Err(VerifyError::OtherProgram),
     }
 }
 
-/// Confirms that sites can be chosen independently, given that every program that was put together is sound.
-fn exchangeable(program: &Program) -> Result<(), VerifyError> {
+fn touches(kernel: &Kernel, data: &str, writes: bool) -> bool {
+    kernel.tensors.iter().any(|(d, access)| d == data && (*access != Access::Read) == writes)
+}
+
+fn runs(kernel: &Kernel, own: &Variants) -> bool {
+    kernel.only.iter().all(|(group, variants)| own.get(group).is_some_and(|v| variants.contains(v)))
+}
+
+fn site(kernel: &Kernel) -> Option<&String> {
+    kernel.only.keys().next()
+}
+
+/// Confirms that whatever variants are chosen, as their needs allow, make a program, given that every program that was put
+/// together is one.
+fn sound(program: &Program) -> Result<(), VerifyError> {
     // Otherwise every combination is among those that were swept.
     if program.programs.is_empty() || program.alternatives.len() < 2 {
         return Ok(());
@@ -26,44 +41,62 @@ fn exchangeable(program: &Program) -> Result<(), VerifyError> {
             return misfit(format!("no program has the variant `{variant}` of `{group}`"));
         }
     }
-    if let Some(kernel) = program.kernels.iter().find(|k| k.only.len() > 1) {
+    let all: Vec<&Kernel> = program.kernels.iter().chain(&program.callers).collect();
+    if let Some(kernel) = all.iter().find(|k| k.only.len() > 1) {
         return misfit(format!("`{}` belongs to several sites", kernel.name));
     }
-    let site = |kernel: &Kernel| kernel.only.keys().next().cloned();
-    let one_site = |kernels: &[&Kernel]| kernels.windows(2).all(|pair| site(pair[0]) == site(pair[1])) && site(kernels[0]).is_some();
-    for kernel in &program.kernels {
-        let namesakes: Vec<&Kernel> = program.kernels.iter().filter(|k| k.plain() == kernel.plain()).collect();
-        if namesakes.len() > 1 && !one_site(&namesakes) {
+    // Every variant is of some program, in which a name means one thing and a container has all of its writers.
+    let together = |kernels: &[&Kernel]| kernels.windows(2).all(|pair| site(pair[0]) == site(pair[1]) && site(pair[0]).is_some());
+    for kernel in &all {
+        if !together(&all.iter().copied().filter(|k| k.plain() == kernel.plain()).collect::<Vec<_>>()) {
             return misfit(format!("several sites have a kernel `{}`", kernel.plain()));
         }
     }
-    for tensor in &program.tensors {
-        let touches = |k: &&Kernel, data: &str| k.tensors.iter().any(|(d, _)| d == data);
-        let namesakes = program.tensors.iter().filter(|t| t.plain() == tensor.plain());
-        let concerned: Vec<&Kernel> = namesakes.clone().flat_map(|t| program.kernels.iter().filter(move |k| touches(k, &t.data))).collect();
-        if namesakes.count() > 1 && !one_site(&concerned) {
-            return misfit(format!("several sites have a container `{}` of their own", tensor.plain()));
+    let touched = |data: &str| all.iter().any(|k| k.tensors.iter().any(|(d, _)| d == data));
+    let tensors = || program.tensors.iter().filter(|t| touched(&t.data));
+    for tensor in tensors() {
+        let namesakes = || tensors().filter(|t| t.plain() == tensor.plain());
+        let mut writers: Vec<&Kernel> = all.iter().copied().filter(|k| namesakes().any(|t| touches(k, &t.data, true))).collect();
+        let several = namesakes().count() > 1;
+        writers.retain(|k| several || site(k).is_some());
+        if !together(&writers) {
+            return misfit(format!("several sites write `{}`", tensor.plain()));
         }
-        let writes = |k: &&Kernel| k.tensors.iter().any(|(d, access)| *d == tensor.data && *access != Access::Read);
-        let writers: Vec<&Kernel> = program.kernels.iter().filter(writes).collect();
-        let mut sites = writers.iter().copied().filter_map(site);
-        let Some(own) = sites.next() else { continue };
-        if sites.any(|other| other != own) {
-            return misfit(format!("several sites write `{}`", tensor.data));
+        let readers = || all.iter().copied().filter(|k| touches(k, &tensor.data, false));
+        let written = |own: &Variants| all.iter().any(|k| touches(k, &tensor.data, true) && runs(k, own));
+        let always = program.programs.values().all(written);
+        let given = all.iter().all(|k| !touches(k, &tensor.data, true));
+        let read = |own: &Variants| readers().any(|k| runs(k, own));
+        if given && (several || !program.programs.values().all(read)) {
+            return misfit(format!("only some programs are given `{}`, and the caller is not asked for it", tensor.data));
         }
-        let written = |variant: &String| writers.iter().any(|k| k.only.values().all(|runs| runs.contains(variant)));
-        let elsewhere = program.kernels.iter().any(|k| touches(&k, &tensor.data) && site(k).as_ref() != Some(&own));
-        if elsewhere && !program.alternatives.get(&own).is_some_and(|variants| variants.iter().all(written)) {
-            return misfit(format!("`{}` is touched outside of `{own}`, which does not always write it", tensor.data));
+        if !always && program.programs.values().any(|own| written(own) && !read(own)) {
+            return misfit(format!("only some programs result in `{}`, and the caller does not take it", tensor.data));
+        }
+        if given || always {
+            continue;
+        }
+        let Some(maker) = writers.iter().find_map(|k| site(k)) else { continue };
+        for reader in readers().filter(|k| site(k) != Some(maker)) {
+            let Some((own, variants)) = reader.only.iter().next() else {
+                return misfit(format!("`{}` always reads `{}`, which is not always written", reader.name, tensor.data));
+            };
+            for variant in variants {
+                let needs = program.needs.iter().filter(|n| n.when.0 == *own && n.when.1.contains(variant) && n.then.0 == *maker);
+                let mut left: BTreeSet<&String> = program.alternatives.get(maker).into_iter().flatten().collect();
+                needs.for_each(|need| left.retain(|v| need.then.1.contains(*v)));
+                let writes = |v: &&String| writers.iter().any(|k| touches(k, &tensor.data, true) && k.only[maker].contains(*v));
+                if !left.iter().all(writes) {
+                    return misfit(format!("`{}` of `{own}` reads `{}`, and does not need it", variant, tensor.data));
+                }
+            }
         }
     }
     for (at, reader) in program.kernels.iter().enumerate() {
-        let meets = |k: &Kernel| site(k) != site(reader) || k.only.iter().all(|(group, runs)| !runs.is_disjoint(&reader.only[group]));
-        let hands = |k: &&Kernel| {
-            let writes = |data: &String| k.tensors.iter().any(|(d, access)| d == data && *access != Access::Read);
-            reader.tensors.iter().any(|(data, access)| *access == Access::Read && writes(data))
-        };
-        if let Some(writer) = program.kernels.iter().skip(at + 1).filter(hands).find(|k| meets(k)) {
+        let meets =
+            |k: &Kernel| site(k) != site(reader) || k.only.iter().all(|(group, variants)| !variants.is_disjoint(&reader.only[group]));
+        let hands = |k: &Kernel| reader.tensors.iter().any(|(d, access)| *access == Access::Read && touches(k, d, true));
+        if let Some(writer) = program.kernels.iter().skip(at + 1).find(|k| hands(k) && meets(k)) {
             return misfit(format!("`{}` reads what `{}` writes after it", reader.name, writer.name));
         }
     }

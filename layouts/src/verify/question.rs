@@ -2,8 +2,8 @@
 //! its containers are held, and what the certified choice costs.
 
 use super::{Ps, VerifyError, misfit};
-use crate::certificate::{Certificate, Choice, ENTERS, LEAVES, Variable};
-use crate::problem::{Access, Kernel, Program};
+use crate::certificate::{Certificate, Choice, ENTERS, LEAVES, Variable, need};
+use crate::problem::{Access, Kernel, Need, Program};
 use crate::relayout::RelayoutCosts;
 use crate::store::Store;
 use sdfg::Layout;
@@ -25,6 +25,9 @@ pub struct Row {
     pub asks: Vec<usize>,
     config: Option<KernelConfig>,
 }
+
+/// A group of alternatives, and some of its variants.
+type Names = (String, BTreeSet<String>);
 
 /// The least of its rows is what a kernel costs.
 pub struct Factor {
@@ -86,6 +89,10 @@ impl<'a> Question<'a> {
         for kernel in &program.kernels {
             let factor = question.factor(kernel, store, &mut allowed)?;
             question.factors.push(factor);
+        }
+        for (n, Need { when, then }) in program.needs.iter().enumerate() {
+            let needed = question.need(need(n), when, then)?;
+            question.factors.push(needed);
         }
         let joined = |data: &str| certificate.joins.iter().any(|(near, far)| near == data || far == data);
         for (data, layout) in program.boundary.iter().filter(|(data, _)| !joined(data)) {
@@ -204,6 +211,18 @@ impl<'a> Question<'a> {
             factor.rows.push(Row { ps: 0, asks, config: None });
         }
         Ok(())
+    }
+
+    /// Nothing where the one has none of these variants, or the other one of those; else what may not be.
+    fn need(&self, name: String, when: &Names, then: &Names) -> Result<Factor, VerifyError> {
+        let leg = |(group, variants): &Names, other: &dyn Fn(bool) -> Ps| -> Result<Leg, VerifyError> {
+            let variable = self.variable(group)?;
+            let values = &self.certificate.variables[variable].values;
+            let ask = |cost: &dyn Fn(bool) -> Ps| values.iter().map(|v| cost(variants.contains(v))).collect();
+            Ok(Leg { variable, asks: vec![ask(&|on| if on { 0 } else { NEVER }), ask(other)] })
+        };
+        let legs = vec![leg(when, &|on| if on { NEVER } else { 0 })?, leg(then, &|_| 0)?];
+        Ok(Factor { name, legs, rows: [0, 1].map(|n| Row { ps: 0, asks: vec![n, n], config: None }).into() })
     }
 
     /// Potentials as a function of the states on one side of a layer: negative where it is entered.

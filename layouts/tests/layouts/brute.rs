@@ -53,7 +53,7 @@ pub fn brute_force(program: &Program, store: &Store) -> Vec<f64> {
         combinations = combinations.iter().flat_map(|v| names.iter().map(move |name| with(v, name))).collect();
     }
     let mut prices = Vec::new();
-    for variants in combinations {
+    for variants in combinations.into_iter().filter(|v| program.finds(v)) {
         let touched: BTreeSet<&String> = running(program, &variants).flat_map(|k| k.tensors.iter().map(|(t, _)| t)).collect();
         let mut assignments: Vec<Held> = vec![Held::new()];
         for class in classes.iter().filter(|c| c.iter().any(|t| touched.contains(t))) {

@@ -4,6 +4,7 @@ mod brute;
 mod certificate;
 mod encoder;
 mod exact;
+mod records;
 mod scale;
 mod sites;
 mod stack;

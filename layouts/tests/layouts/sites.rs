@@ -2,7 +2,7 @@
 
 use super::brute::{brute_force, running};
 use super::synthetic::{program, programs, session};
-use layouts::alternatives::{GROUP, Variants};
+use layouts::alternatives::Variants;
 use layouts::certificate::Certificate;
 use layouts::exact::{self, Limits};
 use layouts::problem::{Access, Kernel, Program};
@@ -14,10 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 fn combinations(program: &Program) -> Vec<Variants> {
     let with = |found: Vec<Variants>, (group, names): (&String, &Vec<String>)| {
-        let each = |v: &Variants| names.iter().map(|n| v.clone().into_iter().chain([(group.clone(), n.clone())]).collect()).collect::<Vec<_>>();
+        let each =
+            |v: &Variants| names.iter().map(|n| v.clone().into_iter().chain([(group.clone(), n.clone())]).collect()).collect::<Vec<_>>();
         found.iter().flat_map(each).collect()
     };
-    program.alternatives.iter().fold(vec![Variants::new()], with)
+    let all = program.alternatives.iter().fold(vec![Variants::new()], with);
+    all.into_iter().filter(|variants| program.finds(variants)).collect()
 }
 
 fn least(program: &Program, store: &Store) -> f64 {
@@ -136,17 +138,35 @@ fn compositions_that_do_not_touch_are_sites_of_their_own() {
     let (a, b, c, d) = (kernel("a", &["x"], &["s"]), kernel("b", &["s"], &["t"]), kernel("c", &["t"], &["u"]), kernel("d", &["u"], &["y"]));
     let (ab, cd) = (kernel("b", &["x"], &["t"]), kernel("d", &["t"], &["y"]));
     let found = among(&[&[a.clone(), b.clone(), c.clone(), d.clone()], &[ab.clone(), cd.clone()]]);
-    assert_eq!(found.alternatives.keys().collect::<Vec<_>>(), ["site:b", "site:d"]);
+    assert_eq!(found.alternatives.keys().collect::<Vec<_>>(), ["site:a", "site:b", "site:c", "site:d"]);
     assert!(found.alternatives.values().all(|variants| variants == &["p0", "p1"]));
-    let mixed = Variants::from([("site:b".into(), "p1".into()), ("site:d".into(), "p0".into())]);
-    assert_eq!(running(&found, &mixed).map(|k| k.plain()).collect::<Vec<_>>(), ["b", "c", "d"]);
-    assert_eq!(found.called(&mixed), "p0, b as in p1");
+    assert_eq!(kernels(&found), [vec!["ab", "c", "d"], vec!["ab", "cd"], vec!["a", "b", "c", "d"], vec!["a", "b", "cd"]].map(named).into());
+    let of = |wanted: [&str; 4]| found.alternatives.keys().cloned().zip(wanted.map(String::from)).collect::<Variants>();
+    assert_eq!(found.called(&of(["p1", "p1", "p0", "p0"])), "p0, a as in p1, b as in p1");
     assert_eq!(found.called(&found.programs["p1"]), "p1");
-    // One that overlaps both makes them one, with a value for each way that some program has.
+    // What `b` reads is absent where only `ab` could make it.
+    assert!(!found.finds(&of(["p1", "p0", "p0", "p0"])));
+    // One that overlaps both is another value of both: none of its parts can run with it.
     let bc = kernel("c", &["s"], &["u"]);
     let found = among(&[&[a.clone(), b, c, d.clone()], &[ab, cd], &[a, bc, d]]);
-    assert_eq!(found.alternatives.keys().collect::<Vec<_>>(), [GROUP]);
-    assert_eq!(found.alternatives[GROUP], ["p0", "p1", "p2"]);
+    let more = [vec!["ab", "c", "d"], vec!["ab", "cd"], vec!["a", "b", "c", "d"], vec!["a", "b", "cd"], vec!["a", "bc", "d"]];
+    assert_eq!(kernels(&found), more.map(named).into());
+}
+
+fn named(kernels: Vec<&str>) -> BTreeSet<String> {
+    kernels.into_iter().map(String::from).collect()
+}
+
+/// The kernels of every choice in which none runs for nothing, by what is in their keys.
+fn kernels(program: &Program) -> BTreeSet<BTreeSet<String>> {
+    let letters = |k: &Kernel| {
+        let (reads, writes) = k.key.split_once(':').and_then(|(_, of)| of.split_once('>')).unwrap();
+        // `x > s > t > u > y` are the steps `a` to `d`.
+        let place = |data: &str| "xstuy".find(data).unwrap();
+        "abcd"[place(reads)..place(writes)].to_string()
+    };
+    let sets = combinations(program).into_iter().map(|v| running(program, &v).map(letters).collect::<BTreeSet<_>>());
+    sets.filter(|set| set.iter().map(String::len).sum::<usize>() == 4).collect()
 }
 
 /// Either composition alone can be run; both would wait for each other.
@@ -175,9 +195,21 @@ fn stacking_is_a_value_of_the_site_that_it_overlaps() {
         &[head.clone(), composed, k, norm, tail.clone(), top.clone()],
         &[&[head][..], &stacked, &[tail, top]].concat(),
     ]);
-    assert_eq!(found.alternatives["site:norm"], ["p0", "p1", "p2"]);
-    assert_eq!(found.alternatives["site:top"], ["p0", "p1"]);
-    assert_eq!(found.alternatives.len(), 2);
+    // What the caller gives is another thing where weights are stacked, and what reads it runs only there.
+    assert_eq!(found.alternatives["site:caller"], ["p0", "p2"]);
+    assert_eq!(found.alternatives["site:bias"], ["p0", "p1", "p2"]);
+    let (mut stackings, mut compositions) = (0, 0);
+    for variants in combinations(&found) {
+        let runs: BTreeSet<&str> = running(&found, &variants).map(|k| k.key.as_str()).collect();
+        let is_stacked = variants["site:caller"] == "p2";
+        assert!(!is_stacked || runs.iter().all(|k| !k.contains("wq") && !k.contains("wk")), "{runs:?}");
+        // A name need not mean the same there: nothing behind it is exchanged.
+        assert!(!is_stacked || runs == BTreeSet::from(["head:in>x", "qk:x,w>qk", "bias:qk>qb", "norm:qk,qb>n", "tail:n>z,y", "top:z>o"]));
+        assert!(is_stacked || !runs.contains("qk:x,w>qk"), "{runs:?}");
+        stackings += usize::from(is_stacked);
+        compositions += usize::from(runs.contains("bias:x,wq>qb"));
+    }
+    assert!(stackings == 1 && compositions > 1, "{stackings}, {compositions}");
 }
 
 #[test]

@@ -4,12 +4,14 @@ use super::sweep::{Coverage, MeasureArgs, Pace, Session, coverage, coverages};
 use super::{cells, command_line, duration, share, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
+use crate::pipeline::combined::COMBINED;
 use crate::pipeline::decide::decide;
 use crate::pipeline::mixture::Mixture;
 use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small, winner};
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::COMPOSED;
 use crate::pipeline::report::{self, Finished};
+use crate::pipeline::sweep::Swept;
 use crate::pipeline::tensors::drawn;
 use bench::model::CompositionRow;
 use bench::table::Table;
@@ -21,6 +23,7 @@ use layouts::record::Cache;
 use layouts::{Finish, Method, Selection};
 use sdfg::interpret::Run;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,6 +162,9 @@ impl OptimizeArgs {
             say("\ncompositions: measured");
             self.measure.table(&weighed(&compositions));
         }
+        if let Some(why) = &sweeps.apart {
+            say(&format!("the best kernels of all programs could not be put together: {why}"));
+        }
         let choices = choose(&sweeps, &session.store)?;
         outcome.choices = choices.iter().flat_map(|c| c.selections.iter().map(|s| Choice::of(&sweeps.variants[c.swept].name, s))).collect();
         let mut rows = table(&["program", "method", "predicted ms", "above minima", "proven"]);
@@ -222,14 +228,15 @@ impl OptimizeArgs {
         }
         // The program is the last that was added, if it was.
         let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
-        let mixed = of_mixture.and_then(|name| sweeps.variants.iter().find(|s| s.name == name)).map(|s| &s.program);
+        let made = |s: &Swept| s.name == COMBINED || of_mixture.as_ref() == Some(&s.name);
+        let made: Vec<&sdfg::Sdfg> = sweeps.variants.iter().filter(|s| made(s)).map(|s| &s.program).collect();
         let plan_of = |candidate: &Candidate| {
             plan(
                 &self.measure.recipe.recipe.display().to_string(),
                 &self.measure.recipe.overrides(),
                 candidate.clone(),
                 baselines.clone(),
-                (mixed == Some(&candidate.program)).then(|| sweeps.mixing.clone()),
+                made.contains(&&candidate.program).then(|| sweeps.mixing.clone()),
                 (self.measure.device.clone(), &*session.device, session.pool.workers()),
                 command_line(),
             )
@@ -314,20 +321,24 @@ fn weighed(rows: &[CompositionRow]) -> Table {
     found
 }
 
-/// What is timed as wholes: the three best choices for the best program, the best for the next two programs, and for the
-/// composed and the mixed one.
+/// Distinct choices that are timed as wholes, at least.
+const WHOLES: usize = 5;
+
+/// What is timed as wholes: the best choice for each of the three best programs and for the composed ones, and what comes
+/// next for the best of them. The choice is the first.
 fn contenders(sweeps: &Sweeps, choices: &[Choices], store: &layouts::Store) -> Result<Vec<Candidate>, PipelineError> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
     let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
     // What is composed moves least, which shows in a whole and not in kernels that are timed alone, their tensors in the caches.
     let is_composed = |choice: &Choices| {
         let name = &sweeps.variants[choice.swept].name;
-        name == COMPOSED || of_mixture.as_ref() == Some(name)
+        [COMPOSED, COMBINED].contains(&name.as_str()) || of_mixture.as_ref() == Some(name)
     };
     let mut candidates: Vec<Candidate> =
         choices.iter().enumerate().filter(|(n, choice)| *n < 3 || is_composed(choice)).map(|(_, choice)| exact(choice)).collect();
     let Some(best) = choices.first().map(|c| &sweeps.variants[c.swept]) else { return Ok(candidates) };
-    for (n, selection) in best.top(store, 3)?.iter().enumerate().skip(1) {
+    let next = WHOLES.saturating_sub(candidates.len()).max(2);
+    for (n, selection) in best.top(store, 1 + next)?.iter().enumerate().skip(1) {
         let name = format!("{} · exact, choice {}", best.name, n + 1);
         candidates.push(Candidate { name, ..best.candidate(selection) });
     }
@@ -384,8 +395,11 @@ fn agreement(candidates: &[Candidate], timed: &[Timed], choice: &Selection, cach
 
 /// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records.
 fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> {
-    let variants: Vec<(String, layouts::Program)> = sweeps.variants.iter().map(|s| (s.name.clone(), s.problem.clone())).collect();
-    let program = layouts::Program::among(&variants);
+    // What `memlet solve` would choose from.
+    let keys = |p: &layouts::Program| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
+    let swept: BTreeSet<String> = sweeps.variants.iter().flat_map(|s| keys(&s.problem)).collect();
+    let all = layouts::Program::of_records(&session.store);
+    let Some((_, program)) = all.into_iter().find(|(_, p)| keys(p).is_superset(&swept)) else { return Ok(String::new()) };
     let decision = decide(&session.programs.operators.name, &program, &session.store, 0, 0, Limits::default(), &mut |_| true)?;
     let records = session.out.join("records.jsonl");
     let path = session.out.join("certificate.json");
@@ -395,7 +409,8 @@ fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> 
         bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
     }
     let Some(exact) = decision.selections.first() else { return Ok(String::new()) };
-    let program = exact.configuration.variants.values().next().map_or(String::new(), |v| format!(", program {v}"));
+    let program =
+        if program.programs.is_empty() { String::new() } else { format!(", program {}", program.called(&exact.configuration.variants)) };
     Ok(format!(
         "chosen of all programs: {} ms{program}; {}",
         significant(exact.total_ms),

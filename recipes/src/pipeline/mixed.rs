@@ -1,5 +1,6 @@
-//! The mixed program: after the separate and the composed programs were swept, compositions that do not pay are undone one
-//! by one, and what comes of it is swept where it is new and competes with the others.
+//! What to measure beside the separate and the composed programs: with compositions undone one by one, kernels get times
+//! that may run in the place of composed ones; and the program of those that seem to pay. What is chosen of all that is
+//! decided for all kernels at once ([`super::combined`]).
 
 use super::PipelineError;
 use super::measure::SweptKernel;
@@ -25,6 +26,9 @@ pub struct Mixing {
     /// `None` where all compositions pay, or the mixed program would be one of the others.
     pub mixture: Option<Mixture>,
     pub weighed: Vec<Weighed>,
+    /// Programs that lend their kernels to others: those with one composition undone that were swept, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<(String, Mixture)>,
 }
 
 impl Mixing {
@@ -46,7 +50,7 @@ pub struct Mixed {
     pub mixing: Mixing,
     pub program: Option<(Variant, Swept)>,
     /// Programs with one composition undone, swept where they are new.
-    pub trials: Vec<Swept>,
+    pub trials: Vec<(Variant, Swept)>,
 }
 
 /// The program of a mixture, and what it is weighed by.
@@ -117,7 +121,16 @@ pub fn mixed(
     let settled = with.ledger.settled(with.store.learned());
     let mut found = Mixed::default();
     match with.ledger.mixing().filter(|_| settled) {
-        Some(mixing) => found.mixing = mixing.clone(),
+        Some(mixing) => {
+            found.mixing = mixing.clone();
+            let mut known = known.clone();
+            for (name, mixture) in found.mixing.trials.clone() {
+                let variant = Variant { name, ..builder.variant(&mixture)?.0.clone() };
+                let swept = sweep_program(&variant.name, &variant.program, Some(Duration::ZERO), Extent::Trial(&known), with)?;
+                known.extend(keys([&swept]));
+                found.trials.push((variant, swept));
+            }
+        }
         None => {
             let earlier = with.ledger.mixing().and_then(|m| m.mixture.clone());
             let mut current = builder.made(&Mixture::default())?;
@@ -130,8 +143,8 @@ pub fn mixed(
                 let trials = trials(&mut builder, &current, changes)?;
                 // Later rounds have what the first has left.
                 let time = half.map(|h| h / (1 << round));
-                sweep_trials(&mut builder, &current, &trials, &known, time, with, &mut found.trials)?;
-                if found.trials.last().is_some_and(|t| t.report.finish == Finish::Interrupted) {
+                sweep_trials(&mut builder, &current, &trials, &known, time, with, &mut found)?;
+                if found.trials.last().is_some_and(|(_, t)| t.report.finish == Finish::Interrupted) {
                     return Ok(found);
                 }
                 let (next, mut weighed) = mix(&current, &trials, &mut |m| builder.made(m), &|key| best(with.store, key))?;
@@ -180,7 +193,7 @@ fn sweep_trials(
     known: &BTreeSet<String>,
     budget: Option<Duration>,
     with: &mut Sweeping,
-    swept: &mut Vec<Swept>,
+    found: &mut Mixed,
 ) -> Result<(), PipelineError> {
     let began = Instant::now();
     let cost = |store: &Store, subject: &str| {
@@ -189,7 +202,7 @@ fn sweep_trials(
     };
     let mut order: Vec<(f64, usize)> = trials.iter().enumerate().map(|(n, (change, _))| (cost(with.store, &change.subject), n)).collect();
     order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let mut known: BTreeSet<String> = known.union(&keys(&*swept)).cloned().collect();
+    let mut known: BTreeSet<String> = known.union(&keys(found.trials.iter().map(|(_, swept)| swept))).cloned().collect();
     let new = |made: &Made, known: &BTreeSet<String>| made.kernels.iter().any(|(_, key)| !known.contains(key));
     let share = order.iter().filter(|(_, n)| new(&trials[*n].1, &known)).count().max(1) as u32;
     for (_, n) in order {
@@ -201,12 +214,15 @@ fn sweep_trials(
         if budget.is_some_and(|b| began.elapsed() > b) {
             break;
         }
-        let (variant, _) = builder.variant(&made.mixture)?;
-        let program = variant.program.clone();
-        let trial = sweep_program(&change.to_string(), &program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
+        let taken = |name: &String| found.trials.iter().any(|(variant, _)| variant.name == *name);
+        // In a later round the same words may mean another program.
+        let name = (1..).map(|n| if n == 1 { change.to_string() } else { format!("{change} ({n})") }).find(|name| !taken(name));
+        let variant = Variant { name: name.unwrap_or_default(), ..builder.variant(&made.mixture)?.0.clone() };
+        let trial = sweep_program(&variant.name, &variant.program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
         known.extend(keys([&trial]));
         let finish = trial.report.finish;
-        swept.push(trial);
+        found.mixing.trials.push((variant.name.clone(), made.mixture.clone()));
+        found.trials.push((variant, trial));
         if finish == Finish::Interrupted {
             break;
         }

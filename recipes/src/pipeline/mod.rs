@@ -2,6 +2,7 @@
 
 pub mod accuracy;
 mod assemble;
+pub mod combined;
 pub mod counterexample;
 pub mod decide;
 pub mod execute;
@@ -57,6 +58,8 @@ pub enum PipelineError {
     Interpret(#[from] sdfg::interpret::InterpretError),
     #[error("{0}")]
     Measure(String),
+    #[error("kernels of several programs cannot be put together: {0}")]
+    Combined(String),
     #[error("the result is wrong: {0}")]
     Mismatch(String),
     #[error("Memlet itself is at fault: {0}; please report it with the recipe")]

@@ -1,10 +1,11 @@
 //! The whole way: programs, sweep, choice, verification, timing, plan.
 
+use super::combined::{COMBINED, Lender, combined};
 use super::execute::Execution;
 use super::memory::PeakMemory;
 use super::mixed::{Mixed, Mixing, mixed};
 use super::plan::{Candidate, FORMAT, Plan};
-use super::programs::{Programs, Variant, shrunken};
+use super::programs::{Programs, Variant, difference, shrunken};
 use super::sweep::{Extent, METHODS, Sweeping, Swept, sweep_program};
 use super::target::Target;
 use super::{PipelineError, accuracy, tensors};
@@ -14,6 +15,7 @@ use bench::protocol::{Contender, Protocol, Timing};
 use kernels::KernelSpec;
 use kernels::device::Device;
 use kernels::device::cpu::Pool;
+use layouts::exact::Limits;
 use layouts::{Finish, Method, Selection, Store};
 use ndarray::ArrayD;
 use sdfg::interpret::{Run, Tensors, interpret};
@@ -33,13 +35,18 @@ pub struct Sweeps {
     pub unfused: Swept,
     /// Which compositions pay.
     pub mixing: Mixing,
-    /// Programs that were swept only to weigh a composition.
+    /// Programs that were swept for what they lend to others.
     pub trials: Vec<Swept>,
+    /// Why the best kernels of all programs could not be put together, if that is so.
+    pub apart: Option<String>,
     pub finish: Finish,
 }
 
-/// Share of the budget for finding out which compositions pay.
-const MIXING: f64 = 0.15;
+/// Share of the budget for finding out which compositions pay, and for confirming what is chosen of all programs.
+const MIXING: f64 = 0.12;
+const COMBINING: f64 = 0.03;
+/// How often that choice is made again with fresh samples, before another one may stand.
+const CHOICES: usize = 3;
 
 /// Sweeps all programs, the mixed one among them, which is added to the programs. Later ones find the kernels that they
 /// share with earlier ones in the store.
@@ -68,16 +75,64 @@ pub fn sweep_all(
     let whole = with.shard.of == 1 && finish != Finish::Interrupted;
     let share = budget.map(|b| b.mul_f64(MIXING));
     let mixed = if whole { mixed((recipe, verify_each), programs, &variants, share, with)? } else { Mixed::default() };
-    for swept in mixed.trials.iter().chain(mixed.program.iter().map(|(_, swept)| swept)) {
+    for (_, swept) in mixed.trials.iter().chain(&mixed.program) {
         finish = worse(finish, swept.report.finish);
     }
     if let Some((variant, swept)) = mixed.program {
         programs.variants.push(variant);
         variants.push(swept);
     }
+    let mut apart = None;
+    if whole && finish != Finish::Interrupted {
+        let lent = (programs.variants.iter().zip(&variants)).chain(mixed.trials.iter().map(|(variant, swept)| (variant, swept)));
+        let lent: Vec<(&Variant, &Swept)> = lent.collect();
+        match combine(&lent, budget.map(|b| b.mul_f64(COMBINING)), with) {
+            Ok(None) => {}
+            Ok(Some((variant, swept))) => {
+                finish = worse(finish, swept.report.finish);
+                programs.variants.push(variant);
+                variants.push(swept);
+            }
+            // The programs stand without it.
+            Err(PipelineError::Combined(why)) => apart = Some(why),
+            Err(error) => return Err(error),
+        }
+    }
     let unfused = sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), Extent::Whole, with)?;
     finish = worse(finish, unfused.report.finish);
-    Ok(Sweeps { variants, unfused, mixing: mixed.mixing, trials: mixed.trials, finish })
+    let trials = mixed.trials.into_iter().map(|(_, swept)| swept).collect();
+    Ok(Sweeps { variants, unfused, mixing: mixed.mixing, trials, apart, finish })
+}
+
+/// The program that runs the best kernels of all programs together, if it is none of them. What it is made of gets fresh
+/// samples; where that changes the choice, it is made again.
+fn combine(lent: &[(&Variant, &Swept)], budget: Option<Duration>, with: &mut Sweeping) -> Result<Option<(Variant, Swept)>, PipelineError> {
+    let problems: Vec<(String, layouts::Program)> = lent.iter().map(|(v, swept)| (v.name.clone(), swept.problem.clone())).collect();
+    let among = layouts::Program::among(&problems);
+    let lenders: Vec<Lender> = lent.iter().map(|(variant, _)| Lender { name: &variant.name, variant }).collect();
+    let known = lent.iter().flat_map(|(_, swept)| &swept.problem.kernels).map(|k| k.key.clone()).collect();
+    let mut found: Option<(Variant, Swept)> = None;
+    for _ in 0..CHOICES {
+        let variants = layouts::select(&among, with.store, Method::Exact, Limits::default())?.configuration.variants;
+        if among.programs.values().any(|own| *own == variants) {
+            return Ok(None);
+        }
+        let variant = combined(&among, &variants, &lenders)?;
+        if found.as_ref().is_some_and(|(known, _)| known.program == variant.program) {
+            break;
+        }
+        // Nothing is timed before it is checked: the same names could mean different things in two programs.
+        if let Some(wrong) = difference(&shrunken(&lent[0].0.program), &shrunken(&variant.program)) {
+            return Err(PipelineError::Combined(format!("they would compute something else: {wrong}")));
+        }
+        let swept = sweep_program(COMBINED, &variant.program, budget.map(|b| b / CHOICES as u32), Extent::Beside(&known), with)?;
+        let finish = swept.report.finish;
+        found = Some((variant, swept));
+        if finish == Finish::Interrupted {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 fn worse(a: Finish, b: Finish) -> Finish {

@@ -9,7 +9,7 @@ use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use layouts::candidates::Shard;
 use layouts::exact::Limits;
-use layouts::problem::{Clock, KernelSpace, Program};
+use layouts::problem::{Clock, KernelSpace, Program, RelayoutSpace};
 use layouts::record::Cache;
 use layouts::selection::{select_top, write_out};
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
@@ -90,7 +90,7 @@ pub enum Extent<'a> {
     Whole,
     /// Kernels whose content hash is not among these. The program may be chosen.
     Beside(&'a BTreeSet<String>),
-    /// The same, of a program that is only weighed against another one.
+    /// The same, of a program in which one composition is undone: it lends its kernels to others.
     Trial(&'a BTreeSet<String>),
 }
 
@@ -103,6 +103,25 @@ impl Extent<'_> {
     }
 }
 
+/// A program as the sweep and the choice see it.
+pub struct Posed {
+    pub kernels: Vec<SweptKernel>,
+    pub relayouts: Vec<RelayoutSpace>,
+    pub problem: Program,
+}
+
+/// Poses the choice for a program: the spaces of its kernels and of changes of layout, and what binds them.
+pub fn posed(program: &Sdfg, device: &dyn Device) -> Result<Posed, PipelineError> {
+    let kernels = swept_kernels(program, device)?;
+    let relayouts = relayout_spaces(program, &kernels);
+    let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
+    let touched = |data: &String| all.iter().any(|s| s.tensors().iter().any(|t| t.data == *data));
+    let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
+    let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
+    let problem = Program::of(&all, &relayouts, boundary, ties);
+    Ok(Posed { kernels, relayouts, problem })
+}
+
 /// Sweeps one program within its share of the budget.
 pub fn sweep_program(
     name: &str,
@@ -111,16 +130,10 @@ pub fn sweep_program(
     extent: Extent,
     with: &mut Sweeping,
 ) -> Result<Swept, PipelineError> {
-    let kernels = swept_kernels(program, with.device)?;
-    let relayouts = relayout_spaces(program, &kernels);
+    let Posed { kernels, relayouts, problem } = posed(program, with.device)?;
     let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
-    let touched = |data: &String| all.iter().any(|s| s.tensors().iter().any(|t| t.data == *data));
-    let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
-    let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
-    let problem = Program::of(&all, &relayouts, boundary, ties);
     let trial = matches!(extent, Extent::Trial(_));
-    let session = session(name, program, &problem, with);
-    with.store.begin(if trial { Session { program: None, variant: None, ..session } } else { session })?;
+    with.store.begin(session(name, program, &problem, with))?;
     let held: Vec<&SweptKernel> = kernels.iter().filter(|k| extent.holds(k)).collect();
     let spaces: Vec<&dyn KernelSpace> = held.iter().map(|k| *k as &dyn KernelSpace).collect();
     let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
