@@ -76,6 +76,15 @@ fn full(name: &str) -> Report {
             changed: false,
             note: text(),
         }],
+        products: vec![ProductRow {
+            kernel: text(),
+            measured: 9,
+            descriptions: 2,
+            best: ms(1.0),
+            first: Some(ms(1.125)),
+            worst: Some(1.25),
+            plain: None,
+        }],
         sweeps: vec![KernelSweep {
             kernel: text(),
             class: Class::Normalization,

@@ -126,7 +126,9 @@ impl Toolchain {
     /// Compiles what has not been compiled before, as many at a time as the machine has cores, until that time. Whoever loads a
     /// source that cannot be compiled is told so.
     pub(crate) fn prepare(&self, sources: Vec<(&str, Source)>, until: Option<Instant>) {
-        let texts = sources.into_iter().flat_map(|(name, source)| [(canonical(&source.text), name)].into_iter().chain(source.library.map(|text| (text, "products"))));
+        let texts = sources
+            .into_iter()
+            .flat_map(|(name, source)| [(canonical(&source.text), name)].into_iter().chain(source.library.map(|text| (text, "products"))));
         let texts: BTreeMap<String, &str> = texts.collect();
         texts.into_par_iter().for_each(|(text, name)| {
             if until.is_none_or(|until| Instant::now() < until) {
