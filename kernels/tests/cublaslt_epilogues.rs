@@ -1,5 +1,5 @@
-//! Kernels that cuBLASLt does as a product with an epilogue: which scopes are, that each means what its scope means under every
-//! layout that the library has words for, and what the library says to the descriptors.
+//! Kernels that cuBLASLt does as one product, with an epilogue or a batch by address: which scopes are, that each means what its
+//! scope means under every layout that the library has words for, and what the library says to the descriptors.
 
 // Each file of tests uses a part of these.
 #[allow(dead_code)]
@@ -9,14 +9,15 @@ mod harness;
 
 use common::*;
 use harness::{Failure, Reference};
-use kernels::contraction::cublaslt::{Bias, Choice, CublasLtSpace, Descriptors, Everything, Function, Fused};
+use kernels::contraction::cublaslt::{Batching, Bias, Choice, CublasLtSpace, Descriptors, Everything, Function, Fused};
 use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use kernels::device::cuda::Library;
 use kernels::device::shim::ShimDevice;
 use kernels::{KernelSpec, Space};
+use sdfg::config::{KernelConfig, Knobs};
 use sdfg::library::calculus::pullback;
-use sdfg::{Binary, Combine, Dtype, IndexKind, Item, Role, Scalar, Scope, Unary, Unit};
+use sdfg::{Binary, Combine, Dtype, IndexKind, Item, Layout, Op, Operand, Operation, Pass, Role, Scalar, Scope, Unary, Unit};
 use std::sync::Arc;
 
 /// Columns of an auxiliary matrix begin at multiples of eight.
@@ -184,5 +185,42 @@ fn the_library_takes_every_epilogue() -> Result<(), Failure> {
         }
         assert!(!found.is_empty() && found.iter().all(|n| numbers.contains(n)), "{want:?}: {found:?}");
     }
+    Ok(())
+}
+
+/// Heads and positions of a batch at strides of their own: all products at once by address, one launch for each head otherwise.
+#[test]
+fn batches_by_address_where_strides_do_not_describe_them() -> Result<(), Failure> {
+    let mut p = program(&[("b", 3), ("h", 2), ("j", 4), ("k", 5), ("p", 3)]);
+    let dims = [("q", ["p", "h", "b", "k"]), ("r", ["p", "h", "b", "j"]), ("s", ["h", "b", "j", "k"])];
+    for (name, dims) in &dims {
+        heap(&mut p, name, dims, if *name == "s" { Role::Output } else { Role::Input });
+    }
+    let operand = |connector: &str, n: usize| Operand::new(connector, dims[n].0, &dims[n].1);
+    let operation = Operation {
+        name: "scores".into(),
+        op: Op::Contraction { scale: c(0.5) },
+        indices: ["h", "b", "j", "k", "p"].map(|i| (i.to_string(), i.to_string())).into_iter().collect(),
+        inputs: vec![operand("a", 0), operand("b", 1)],
+        outputs: vec![operand("out", 2)],
+        pass: Pass::Forward,
+        origin: None,
+    };
+    let reference = Reference::new(&p, &Unit::Operation(operation))?;
+    let (fused, pool) = (Fused::of(&reference.spec)?, Pool::new(1)?);
+    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+    let config = |q: [&str; 4], batching: Batching| KernelConfig {
+        layouts: [("q", q), ("r", ["h", "b", "j", "p"]), ("s", ["h", "b", "j", "k"])].map(|(d, l)| (d.to_string(), Layout::of(&l))).into(),
+        knobs: Knobs::default().with("batching", batching),
+    };
+    for (batching, launches, batch) in [(Batching::Pointers, 1, 6), (Batching::Strided, 2, 3), (Batching::Launches, 6, 1)] {
+        let config = config(["b", "h", "k", "p"], batching);
+        let description = fused.description(&Choice::of(&fused.problem, &config)?, &config)?;
+        assert_eq!((description.launches.len(), description.batch), (launches, batch), "{batching}");
+        let (ratio, what) = reference.ratio(&reference.run(&*device.compile(&reference.spec, &config)?, &config, &pool)?);
+        assert!(ratio <= 1.0, "{batching}: {what}");
+    }
+    let refused = device.compile(&reference.spec, &config(["h", "b", "k", "p"], Batching::Pointers)).err().map(|e| e.to_string());
+    assert!(refused.is_some_and(|why| why.contains("a stride describes its batch")));
     Ok(())
 }

@@ -11,6 +11,7 @@ use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
 use sdfg::Dtype;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::mem::zeroed;
 use std::sync::{Arc, Mutex};
@@ -139,18 +140,21 @@ impl Matmul {
         }
         let (widths, [a, b, out]) = (types.widths().map(|w| w as u64), operands);
         let bases = if d.exchanged { [b, a, out] } else { [a, b, out] };
+        let array = |launch: &Launch, t: usize| -> Result<Memory, KernelError> {
+            let bytes: Vec<u8> = launch.origins.iter().flat_map(|o| (bases[t] + o[t] as u64 * widths[t]).to_le_bytes()).collect();
+            let mut memory = self.library.context.memory(bytes.len())?;
+            memory.write(&bytes)?;
+            Ok(memory)
+        };
         let mut known = self.arrays.lock().unwrap_or_else(|e| e.into_inner());
-        if !known.contains_key(&operands) {
-            let array = |launch: &Launch, t: usize| -> Result<Memory, KernelError> {
-                let bytes: Vec<u8> = launch.origins.iter().flat_map(|o| (bases[t] + o[t] as u64 * widths[t]).to_le_bytes()).collect();
-                let mut memory = self.library.context.memory(bytes.len())?;
-                memory.write(&bytes)?;
-                Ok(memory)
-            };
-            let arrays = d.launches.iter().map(|l| Ok([array(l, 0)?, array(l, 1)?, array(l, 2)?]));
-            known.insert(operands, arrays.collect::<Result<Arrays, KernelError>>()?);
-        }
-        Ok(known.get(&operands).into_iter().flatten().map(|each| each.each_ref().map(Memory::address)).collect())
+        let arrays = match known.entry(operands) {
+            Entry::Occupied(arrays) => arrays.into_mut(),
+            Entry::Vacant(place) => {
+                let arrays = d.launches.iter().map(|l| Ok([array(l, 0)?, array(l, 1)?, array(l, 2)?]));
+                place.insert(arrays.collect::<Result<Arrays, KernelError>>()?)
+            }
+        };
+        Ok(arrays.iter().map(|each| each.each_ref().map(Memory::address)).collect())
     }
 
     /// Puts all launches on the context's stream.

@@ -64,13 +64,13 @@ pub fn carry_out(d: &Description, read: &dyn Fn(Operand, usize) -> f64, write: &
             let a = |i: usize, l: usize| read(first, of(&d.a, 0) + position(&d.a, d.transpose_a, i, l));
             let b = |l: usize, j: usize| read(second, of(&d.b, 1) + position(&d.b, d.transpose_b, l, j));
             let mut sums = vec![0.0; d.m];
-            for i in 0..d.m {
+            for (i, sum) in sums.iter_mut().enumerate() {
                 for j in 0..d.n {
                     let total = d.alpha * (0..d.k).map(|l| a(i, l) * b(l, j)).sum::<f64>();
                     let at = of(&d.d, 2) + position(&d.d, false, i, j);
                     let before = if launch.accumulate { read(Operand::Out, at) } else { 0.0 };
                     let value = ended(d.epilogue, before + total, (i, j), read, write);
-                    sums[i] += value;
+                    *sum += value;
                     write(Operand::Out, at, value);
                 }
             }
