@@ -130,8 +130,7 @@ impl Pool {
     fn order(&mut self) -> bool {
         loop {
             let count = self.kernels.len();
-            let hands =
-                |a: usize, b: usize| a != b && self.meet(a, b) && self.kernels[a].writes().any(|data| self.kernels[b].reads(data));
+            let hands = |a: usize, b: usize| a != b && self.meet(a, b) && self.kernels[a].writes().any(|data| self.kernels[b].reads(data));
             let after: Vec<Vec<usize>> = (0..count).map(|a| (0..count).filter(|b| hands(a, *b)).collect()).collect();
             let (order, cycle) = topological(&after);
             if cycle.is_empty() {

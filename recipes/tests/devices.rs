@@ -7,7 +7,7 @@ mod command;
 use command::{json, memlet, recipe};
 use kernels::device::cpu::Pool;
 use kernels::device::shim::ShimDevice;
-use kernels::device::{Device, Memory, Work};
+use kernels::device::{Device, Forms, Memory, Work};
 use kernels::{Executable, KernelError, KernelSpec, Space};
 use layouts::Store;
 use layouts::candidates::Shard;
@@ -68,6 +68,16 @@ fn a_network_in_bf16_from_recipe_to_report() {
     let folder = optimized("mlp.yaml", &["b=3", "i=4", "u=5"], &["--dtype", "bf16"]);
     let records = std::fs::read_to_string(folder.path().join("records.jsonl")).expect("records");
     assert!(records.contains("\"algorithm\":"), "contractions have the knobs of the library");
+    // Products with epilogues are a program of their own among those that compete.
+    assert!(records.contains("\"variant\":\"composed\"") || records.contains("\"composed\""), "epilogues were measured");
+    let report: Value = serde_json::from_slice(&std::fs::read(folder.path().join("report.json")).expect("a report")).expect("JSON");
+    let products = report["products"].as_array().expect("products");
+    assert!(
+        products.iter().any(|p| p["kernel"] == "hidden.dot") && products.iter().all(|p| p["measured"].as_u64() > Some(0)),
+        "{products:?}"
+    );
+    let page = std::fs::read_to_string(folder.path().join("report.html")).expect("a report");
+    assert!(page.contains("Matrix products"));
 }
 
 /// The same in f16, as storage and as factors.
@@ -139,8 +149,8 @@ impl Device for Fragile {
         self.device.extension()
     }
 
-    fn composes(&self) -> bool {
-        self.device.composes()
+    fn forms(&self) -> Option<Forms> {
+        self.device.forms()
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {

@@ -13,7 +13,7 @@ use sdfg::config::Configuration;
 use sdfg::{Role, Sdfg};
 use std::path::Path;
 use std::sync::Arc;
-use transforms::{Expand, Fusion, Options, compose, differentiate, fixpoint};
+use transforms::{Expand, Fusion, Options, Wanted, compose, differentiate, fixpoint};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -63,7 +63,7 @@ fn random_programs_keep_their_results() -> Result<(), Failure> {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).unwrap_or(forward);
         let expanded = fixpoint(&program, &[&Expand], &Options::default())?.program;
-        let composed = compose(&expanded, &|_| seed % 2 == 1, &Options::default())?;
+        let composed = compose(&expanded, Wanted { accept: &|_| seed % 2 == 1, form: None }, &Options::default())?;
         let fusion = Fusion { apart: composed.kernels.into_iter().map(|c| c.name).collect(), ..Fusion::default() };
         let fused = fixpoint(&composed.outcome.program, &[&fusion], &Options::default())?.program;
         let drawn = (seed % 3 == 2).then_some(seed);

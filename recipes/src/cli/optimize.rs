@@ -159,6 +159,11 @@ impl OptimizeArgs {
             say("\ncompositions: measured");
             self.measure.table(&weighed(&compositions));
         }
+        let products = report::products(&sweeps, &session.store);
+        if !products.is_empty() {
+            say("\nmatrix products: the library's own choice of algorithms against the best");
+            self.measure.table(&bench::report::tables::products(&products));
+        }
         let choices = choose(&sweeps, &session.store)?;
         outcome.choices = choices.iter().flat_map(|c| c.selections.iter().map(|s| Choice::of(&sweeps.variants[c.swept].name, s))).collect();
         let mut rows = table(&["program", "method", "predicted ms", "above minima", "proven"]);

@@ -411,8 +411,9 @@ impl Bench for DeviceBench<'_> {
         let mut ratio = 0.0f64;
         for (argument, (memory, layout)) in arguments.iter().zip(&memories) {
             if argument.access == kernels::Access::Write {
-                let got =
-                    memory.unpack(0, &spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?).map_err(fault)?;
+                let got = memory
+                    .unpack(0, &spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?)
+                    .map_err(fault)?;
                 let missing = || Fault::Configuration(format!("`{name}`: the oracle does not know `{}`", argument.data));
                 let (want, tolerance) =
                     (outputs.get(&argument.data).ok_or_else(missing)?, tolerances.get(&argument.data).ok_or_else(missing)?);
