@@ -1,7 +1,7 @@
 //! Which template a unit of a program gets: its space, and its executable under a configuration.
 
 use crate::compile::Toolchain;
-use crate::contraction::{ContractionKernel, ContractionSpace};
+use crate::contraction::{ContractionKernel, ContractionSpace, Problem};
 use crate::emit::c::Source;
 use crate::error::KernelError;
 use crate::kernel::{Executable, KernelSpec, Space};
@@ -24,7 +24,7 @@ pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
             Err(_) => Ok(Box::new(MapSpace::new(spec)?)),
         },
         Unit::Operation(o) if o.class() == Class::Contraction => {
-            let libraries = || ContractionSpace::of(spec, cores());
+            let libraries = || Problem::on_cores(spec).map(|problem| ContractionSpace::new(problem, cores()));
             let generated = tiles::expanded(spec).and_then(|scope| TileSpace::new(&scope));
             match generated.ok().and_then(|generated| Some(ProductSpace::new(libraries().ok()?, generated))).flatten() {
                 Some(both) => Ok(Box::new(both)),

@@ -144,5 +144,9 @@ fn what_cannot_be_stored_or_multiplied_is_refused() {
     refused(&memlet(&["optimize", recipe, "--dtype", "i32"]), "no floating type; write f64, f32, bf16 or f16");
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().display().to_string();
-    refused(&memlet(&["optimize", recipe, "--dtype", "f16", "--out", &out]), "matrix products exist for");
+    refused(&memlet(&["optimize", recipe, "--dtype", "f16", "--out", &out]), "`hidden.dot` multiplies f16, which is for GPUs");
+    // Integers are multiplied nowhere.
+    let counted = folder.path().join("counted.yaml");
+    std::fs::write(&counted, MLP.replace("  x: [i, b]", "  x: {dims: [i, b], dtype: i32, grad: false}")).expect("a recipe");
+    refused(&memlet(&["optimize", &counted.display().to_string(), "--out", &out]), "matrix products exist for");
 }

@@ -4,6 +4,7 @@ use super::{Device, Memory, Work};
 use crate::buffer::Buffer;
 use crate::compile::Toolchain;
 use crate::error::KernelError;
+use crate::in_place::{self, InPlace};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::template;
 use sdfg::config::KernelConfig;
@@ -116,6 +117,10 @@ impl Device for Cores {
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
         template::compile(spec, config, &self.toolchain)
+    }
+
+    fn in_place(&self, spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
+        in_place::in_place(spec, config)
     }
 
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {

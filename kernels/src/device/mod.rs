@@ -8,6 +8,7 @@ pub mod shim;
 pub use memory::Memory;
 
 use crate::error::KernelError;
+use crate::in_place::InPlace;
 use crate::kernel::{Executable, KernelSpec, Space};
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Layout};
@@ -54,6 +55,11 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// Units that no template takes, configurations of another unit, a compiler that is missing or refuses.
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError>;
+
+    /// What a kernel may write in place under a configuration. [`crate::in_place::with`] makes a configuration that does.
+    fn in_place(&self, _spec: &KernelSpec, _config: &KernelConfig) -> Vec<InPlace> {
+        vec![]
+    }
 
     /// A copy of a container from one layout into another. Takes the container in `from`, then in `to`.
     ///

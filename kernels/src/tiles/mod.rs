@@ -2,9 +2,11 @@
 //! is in a core's cache. "FusionStitching", block composition, is where the shape comes from.
 
 mod contraction;
+mod factor;
 mod lower;
 mod micro;
 mod product;
+mod slots;
 mod space;
 
 pub use contraction::{ProductSpace, expanded};
@@ -24,11 +26,14 @@ use sdfg::config::KernelConfig;
 use sdfg::{Index, Unit};
 use std::sync::{Arc, Mutex};
 
+/// A library of products: its block, whether factors are narrow, whether it computes in f64; and its C.
+type Printed = ((Block, bool, bool), Arc<str>);
+
 impl Products {
     /// C of packing, micro-kernels and products: a library of its own, so that every kernel that uses it compiles in no time.
     pub fn code(&self, double: bool) -> Arc<str> {
         // Printing it takes as long as printing a kernel.
-        static KNOWN: Mutex<Vec<((Block, bool, bool), Arc<str>)>> = Mutex::new(Vec::new());
+        static KNOWN: Mutex<Vec<Printed>> = Mutex::new(Vec::new());
         let key = (self.block, self.narrow, double);
         let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((_, code)) = known.iter().find(|(k, _)| *k == key) {

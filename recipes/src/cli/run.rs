@@ -43,6 +43,9 @@ pub struct RunArgs {
     /// Also print the time of each kernel within the step and alone, run again and again as a sweep does
     #[arg(long)]
     kernels: bool,
+    /// Also print what is alive at the peak of the step, from when to when
+    #[arg(long)]
+    memory: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -116,6 +119,7 @@ impl RunArgs {
                         "samples": {"forward_ms": t.forward_ms, "backward_ms": t.backward_ms, "step_ms": t.step.samples},
                         "planned_peak_bytes": t.memory.planned_bytes,
                         "actual_peak_bytes": t.memory.actual_bytes,
+                        "least_peak_bytes": t.memory.lower_bound_bytes,
                     })
                 })
                 .collect();
@@ -125,6 +129,9 @@ impl RunArgs {
             }
             if self.kernels {
                 object["kernels"] = serde_json::to_value(&kernels).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            }
+            if let Some(timed) = timed.first().filter(|_| self.memory) {
+                object["memory"] = serde_json::to_value(&timed.map).map_err(|e| PipelineError::Internal(e.to_string()))?;
             }
             object["threads"] = pool.workers().into();
             object["baselines"] = rows[1..].to_vec().into();
@@ -155,6 +162,9 @@ impl RunArgs {
             let sum = |of: fn(&KernelTimes) -> f64| kernels.iter().map(of).sum();
             rows.row(row("all", String::new(), [sum(|k| k.in_step_ms), sum(|k| k.alone_ms)]));
             println!("\n{}", rows.text(bench::table::colour()));
+        }
+        if let Some(timed) = timed.first().filter(|_| self.memory) {
+            println!("\n{}\n\n{}", timed.map.summary(), timed.map.table().text(bench::table::colour()));
         }
         if let Some(errors) = errors {
             println!("\nErrors against the f64 oracle, relative to each tensor:");

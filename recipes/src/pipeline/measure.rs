@@ -131,23 +131,23 @@ impl KernelSpace for SweptKernel {
         self.space.intuitive(config)
     }
 
-    /// Configurations in which every tensor follows one of the program's uniform orders, the most promising knobs first:
-    /// choices that fit together from the start.
+    /// Configurations in which every tensor follows one of the program's uniform orders, the most promising knobs first and the
+    /// orders in turns: choices that fit together from the start, however soon the budget ends.
     fn seeds(&self) -> Vec<u64> {
         let layouts: u64 = self.tensors.iter().map(|t| t.layouts.len() as u64).product();
         let knobs = self.count() / layouts.max(1);
-        let mut found = Vec::new();
         let uniform = self.orders.iter().map(|order| {
             let digit = |t: &TensorSpace| t.layouts.iter().position(|l| follows(l, order)).unwrap_or(0) as u64;
             self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
         });
-        // Row-major is the first.
-        for base in std::iter::once(0).chain(uniform) {
+        let ranked = |base: u64| {
             let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (self.promise(n), n)).collect();
             numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            found.extend(numbers.into_iter().take(SEEDS).map(|(_, n)| n));
-        }
-        found
+            numbers.into_iter().take(SEEDS).map(|(_, n)| n).collect::<Vec<u64>>()
+        };
+        // Row-major is the first.
+        let orders: Vec<Vec<u64>> = std::iter::once(0).chain(uniform).map(ranked).collect();
+        (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect()
     }
 }
 
@@ -378,7 +378,7 @@ impl Bench for DeviceBench<'_> {
             let executable = self.device.relayout(container, &shape, from, to).map_err(fault)?;
             // SAFETY: both buffers hold the container in their layout.
             unsafe { executable.run(&[input.address(), output.address()], &self.context(None)) }.map_err(fault)?;
-            let got = output.unpack(container, to, &shape).map_err(fault)?;
+            let got = output.unpack(0, container, to, &shape).map_err(fault)?;
             return Ok(Check { ratio: if got == want { 0.0 } else { f64::INFINITY } });
         }
         self.expect(name)?;
@@ -411,8 +411,9 @@ impl Bench for DeviceBench<'_> {
         let mut ratio = 0.0f64;
         for (argument, (memory, layout)) in arguments.iter().zip(&memories) {
             if argument.access == kernels::Access::Write {
-                let got =
-                    memory.unpack(&spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?).map_err(fault)?;
+                let got = memory
+                    .unpack(0, &spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?)
+                    .map_err(fault)?;
                 let missing = || Fault::Configuration(format!("`{name}`: the oracle does not know `{}`", argument.data));
                 let (want, tolerance) =
                     (outputs.get(&argument.data).ok_or_else(missing)?, tolerances.get(&argument.data).ok_or_else(missing)?);

@@ -10,7 +10,7 @@ use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
-use sdfg::{Class, Container, Layout, Unit};
+use sdfg::{Class, Container, Dtype, Layout, Unit};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -174,6 +174,7 @@ impl CudaDevice {
             let mut each = self.memory(elements * width)?;
             let values = sdfg::random::tensor(1, &which.to_string(), 1 << 16).into_iter();
             let pattern: Vec<u8> = match width {
+                2 if types.factor == Dtype::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
                 2 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
                 8 => values.flat_map(f64::to_le_bytes).collect(),
                 _ => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
