@@ -110,7 +110,7 @@ fn what_would_be_wrong_is_refused() -> Result<(), Failure> {
         let want = if legal { vec![pair("y", "x")] } else { vec![] };
         assert_eq!(in_place(&spec, &config), want, "{what}");
         // Asking for it all the same is no way around.
-        let asked = maps::text(&spec, &with(&config, &[pair("y", "x")]));
+        let asked = maps::source(&spec, &with(&config, &[pair("y", "x")]));
         assert_eq!(asked.is_ok(), legal, "{what}");
         assert!(legal || matches!(asked, Err(KernelError::Knob { .. })), "{what}");
     }
