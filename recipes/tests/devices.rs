@@ -1,6 +1,10 @@
 //! The whole way of a recipe on another device than this machine's cores: with the shim in place of a GPU, and what is said
 //! without a GPU.
 
+#[allow(dead_code)]
+mod command;
+
+use command::{json, memlet, recipe};
 use kernels::device::cpu::Pool;
 use kernels::device::shim::ShimDevice;
 use kernels::device::{Device, Forms, Memory, Work};
@@ -15,27 +19,9 @@ use sdfg::config::KernelConfig;
 use sdfg::{Container, Layout};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-
-fn memlet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_memlet"))
-        .args(arguments)
-        .env("MEMLET_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/devices"))
-        .output()
-        .expect("memlet starts")
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
-fn recipe(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name).display().to_string()
-}
 
 /// Optimizes a recipe on the shim and checks what comes of it; the folder of the run stays.
 fn optimized(name: &str, sizes: &[&str], more: &[&str]) -> tempfile::TempDir {
@@ -216,7 +202,7 @@ fn swept(device: &dyn Device, folder: &Path) -> (Option<PipelineError>, Store) {
 #[test]
 fn a_device_that_is_lost_takes_no_measurement_with_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    let shim = || ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/devices/shim").into());
+    let shim = || ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/command/shim").into());
     let lost = || KernelError::GpuLost { what: "cuStreamSynchronize: no device".into() };
     // A kernel is compiled to be checked, and again to be timed: the second one gets as far as that.
     let fragile = Fragile { device: shim(), left: AtomicUsize::new(3), error: lost };

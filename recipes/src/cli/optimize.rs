@@ -33,7 +33,7 @@ pub struct OptimizeArgs {
     #[arg(long, value_parser = duration, default_value = "20s")]
     pub timing: Duration,
     /// Of plans that take at most this much longer than the fastest, the one that needs the least memory is taken
-    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "2%")]
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
     pub memory_slack: f64,
 }
 
