@@ -1,6 +1,7 @@
 //! From a recipe to a measured, verified, reported plan.
 
 pub mod accuracy;
+pub mod beside;
 pub mod counterexample;
 pub mod decide;
 pub mod execute;
@@ -13,6 +14,7 @@ pub mod parts;
 pub mod plan;
 pub mod programs;
 pub mod report;
+pub mod schedule;
 pub mod sweep;
 pub mod target;
 pub mod tensors;
