@@ -3,6 +3,7 @@
 //! `cargo run -p bench --example sample_report [DIR]`
 
 use bench::machine::{CacheLevel, Machine};
+use bench::memory::{Life, MemoryMap};
 use bench::model::*;
 use bench::mue::TensorVolume;
 use bench::{Bytes, Cache, Flop, Measured, Milliseconds, Provenance, Quantity, Timing};
@@ -231,6 +232,22 @@ fn contenders() -> Vec<ContenderTimes> {
         .collect()
 }
 
+/// A chain in which every third buffer takes the place of the one before it, and a result.
+fn memory() -> MemoryMap {
+    let kernels: Vec<String> = LINES.iter().map(|l| l.0.to_string()).collect();
+    let last = kernels.len() - 1;
+    let life = |n: usize| Life {
+        name: format!("t{n}"),
+        bytes: 12_582_912,
+        offset: 12_582_912 * [0, 1, 1][n % 3] as u64,
+        first: n,
+        last: (n + 1).min(last),
+        kept: n == last,
+        over: (n % 3 == 2).then(|| format!("t{}", n - 1)),
+    };
+    MemoryMap { given: vec![("w".into(), 31_500_000)], lives: (0..=last).map(life).collect(), kernels }
+}
+
 fn waterfall() -> Vec<WaterfallStep> {
     let step = |name: &str, launches, bytes, time, note: &str| WaterfallStep {
         name: name.into(),
@@ -307,6 +324,7 @@ fn sample() -> Report {
             date: "2026-01-01T12:00:00Z".into(),
         },
         waterfall: waterfall(),
+        memory: memory(),
         graph: graph(),
         operators: LINES.iter().map(|l| row(l.0, &[l], false)).collect(),
         roofline: Roofline {

@@ -8,6 +8,7 @@ pub mod atomic;
 pub mod check;
 pub mod layered;
 pub mod machine;
+pub mod memory;
 pub mod model;
 pub mod mue;
 pub mod plot;

@@ -4,6 +4,7 @@
 //! are methods, so that they cannot disagree with what they are derived from. No value is ever negative or NaN
 //! ([`crate::check`]).
 
+use crate::memory::MemoryMap;
 use crate::mue::{Mue, TensorVolume};
 use crate::protocol::Timing;
 use crate::record::Provenance;
@@ -56,6 +57,9 @@ pub struct Report {
     pub selection: Vec<SelectionRow>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<Coverage>,
+    /// Of one step of the plan.
+    #[serde(default)]
+    pub memory: MemoryMap,
     #[serde(default)]
     pub policy: Vec<PolicyRow>,
     #[serde(default)]

@@ -1,5 +1,6 @@
 //! The report as a whole: what it refuses, what it survives, and that it stands alone.
 
+use bench::memory::{Life, MemoryMap};
 use bench::model::*;
 use bench::mue::TensorVolume;
 use bench::plot;
@@ -105,6 +106,14 @@ fn full(name: &str) -> Report {
         movement: vec![MovementRow { definition: text(), unfused: Bytes(100), fused: Bytes(60), composed: Some(Bytes(40)) }],
         selection: vec![SelectionRow { method: text(), total: ms(1.02), lower_bound: ms(1.0), proven: true }],
         coverage: Some(Coverage { enumerated: 10, full: 10, ..Coverage::default() }),
+        memory: MemoryMap {
+            given: vec![(text(), 1 << 20)],
+            kernels: vec![text(), text()],
+            lives: vec![
+                Life { name: text(), bytes: 4 << 20, offset: 0, first: 0, last: 1, kept: false, over: None },
+                Life { name: text() + "2", bytes: 4 << 20, offset: 0, first: 1, last: 1, kept: true, over: Some(text()) },
+            ],
+        },
         policy: vec![PolicyRow { tensor: text(), policy: Policy::Recomputed, bytes: Bytes(1), reason: text() }],
         refusals: vec![FusionRefusal { first: text(), second: text(), reason: text() }],
     }
@@ -135,7 +144,16 @@ fn the_model_survives_json_exactly() {
 fn every_part_has_its_figure() {
     let (_, figures) = written(&full("mha"));
     let names: Vec<&str> = figures.iter().map(|f| f.0.as_str()).collect();
-    let expected = ["classes.svg", "config-graph.svg", "operators.svg", "roofline.svg", "sweep-fused-1.svg", "totals.svg", "waterfall.svg"];
+    let expected = [
+        "classes.svg",
+        "config-graph.svg",
+        "memory.svg",
+        "operators.svg",
+        "roofline.svg",
+        "sweep-fused-1.svg",
+        "totals.svg",
+        "waterfall.svg",
+    ];
     assert_eq!(names, expected);
 }
 
@@ -143,7 +161,7 @@ fn every_part_has_its_figure() {
 fn an_empty_report_says_so() {
     let (html, figures) = written(&Report::default());
     assert!(figures.is_empty());
-    assert_eq!(html.matches("Not part of this run.").count(), 12, "one for each part: {html}");
+    assert_eq!(html.matches("Not part of this run.").count(), 13, "one for each part: {html}");
 }
 
 #[test]
@@ -279,6 +297,21 @@ proptest! {
             })
             .collect();
         prop_assert!(inside(&plot::waterfall("p", &steps).unwrap()));
+    }
+
+    #[test]
+    fn any_memory_is_drawn_inside_its_figure(
+        given in 0u64..1 << 40,
+        lives in prop::collection::vec((any::<u32>(), any::<u32>(), 0usize..60, 0usize..60, any::<bool>()), 1..40),
+        kernels in 1usize..60,
+    ) {
+        let life = |(n, (bytes, offset, first, more, kept)): (usize, (u32, u32, usize, usize, bool))| {
+            let (first, name) = (first % kernels, format!("a buffer with a name, {n}"));
+            Life { name, bytes: bytes.into(), offset: offset.into(), first, last: (first + more).min(kernels - 1), kept, over: None }
+        };
+        let lives = lives.into_iter().enumerate().map(life).collect();
+        let map = MemoryMap { given: vec![("x".into(), given)], kernels: vec!["k".repeat(99); kernels], lives };
+        prop_assert!(inside(&plot::memory("p", &map).unwrap()));
     }
 
     #[test]

@@ -86,12 +86,12 @@ impl Buffer {
         self.bytes == 0
     }
 
-    /// Throws its lines out of the caches of all cores; false on processors where Memlet does not know how.
-    pub fn flush(&self) -> bool {
+    /// Throws the lines of its first bytes out of the caches of all cores; false on processors where Memlet does not know how.
+    pub fn flush(&self, bytes: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_mm_clflush, _mm_mfence};
-            for line in (0..self.bytes).step_by(LINE) {
+            for line in (0..self.bytes.min(bytes)).step_by(LINE) {
                 // SAFETY: the address lies within the allocation; flushing writes back and changes no byte.
                 unsafe { _mm_clflush(self.start.as_ptr().add(line)) };
             }
@@ -116,7 +116,7 @@ impl Buffer {
     /// # Errors
     /// An array of another size; a layout of other dims or blocked.
     pub fn pack(&mut self, container: &Container, layout: &Layout, array: &ArrayD<f64>) -> Result<(), KernelError> {
-        let strides = self.strides(container, layout, array.shape())?;
+        let strides = strides(self.bytes, container, layout, array.shape())?;
         let bytes = self.as_mut_slice();
         for (at, value) in array.indexed_iter() {
             let position = position(&at, &strides);
@@ -130,21 +130,30 @@ impl Buffer {
     /// # Errors
     /// A shape of another size; a layout of other dims or blocked.
     pub fn unpack(&self, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
-        let strides = self.strides(container, layout, shape)?;
-        let bytes = self.as_slice();
-        Ok(ArrayD::from_shape_fn(IxDyn(shape), |at| load(container.dtype, bytes, position(&at, &strides))))
+        self.unpack_from(0, container, layout, shape)
     }
 
-    fn strides(&self, container: &Container, layout: &Layout, shape: &[usize]) -> Result<Vec<usize>, KernelError> {
-        let strides = (shape.len() == container.dims.len()).then(|| layout.strides(&container.dims, shape)).flatten();
-        let strides = strides.ok_or_else(|| layout_error(container, layout))?;
-        let elements = layout.extent(&container.dims, shape).unwrap_or(usize::MAX);
-        if container.dtype.bytes(elements as u64) as usize > self.bytes {
-            let held = vec![self.bytes * 8 / container.dtype.bits() as usize];
-            return Err(KernelError::Shape { data: container.name.clone(), expected: held, given: shape.to_vec() });
-        }
-        Ok(strides)
+    /// The array that it holds from a byte on.
+    ///
+    /// # Errors
+    /// As for [`Buffer::unpack`].
+    pub fn unpack_from(&self, at: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
+        let bytes = self.as_slice().get(at..).unwrap_or_default();
+        let strides = strides(bytes.len(), container, layout, shape)?;
+        Ok(ArrayD::from_shape_fn(IxDyn(shape), |at| load(container.dtype, bytes, position(&at, &strides))))
     }
+}
+
+/// Strides of an array that so many bytes hold.
+fn strides(bytes: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<Vec<usize>, KernelError> {
+    let strides = (shape.len() == container.dims.len()).then(|| layout.strides(&container.dims, shape)).flatten();
+    let strides = strides.ok_or_else(|| layout_error(container, layout))?;
+    let elements = layout.extent(&container.dims, shape).unwrap_or(usize::MAX);
+    if container.dtype.bytes(elements as u64) as usize > bytes {
+        let held = vec![bytes * 8 / container.dtype.bits() as usize];
+        return Err(KernelError::Shape { data: container.name.clone(), expected: held, given: shape.to_vec() });
+    }
+    Ok(strides)
 }
 
 fn layout_error(container: &Container, layout: &Layout) -> KernelError {

@@ -9,7 +9,8 @@ use sdfg::{Bindings, Container, Dtype, Expr, Layout, Sdfg, Storage, Unit};
 use std::time::Instant;
 
 /// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
-const GENERATION: &str = "8: tile kernels over bf16, sums kept in f32; rows that lie well are read where they lie";
+const GENERATION: &str =
+    "9: locals of a tile share memory, factors of all terms are applied to their sum; rows of reciprocals; exp without subnormals";
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]
@@ -262,7 +263,8 @@ pub trait Executable: Send + Sync {
     ///
     /// # Safety
     /// `arguments` are in the order of [`KernelSpec::arguments`]; each points to a whole container, aligned to 64 bytes and
-    /// laid out as the configuration says; those written overlap with no other.
+    /// laid out as the configuration says; those written overlap with no other, but for what the configuration says is
+    /// written in place, which may start where the other does.
     unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError>;
 
     /// Memory that it takes from the pool while it runs, besides its arguments, when run by so many workers.

@@ -130,6 +130,8 @@ pub struct LoopNest {
     pub lanes: i64,
     pub groups: Vec<Group>,
     pub tensors: IndexMap<String, Tensor>,
+    /// Locals that have the memory of another one: that one.
+    pub slots: IndexMap<String, String>,
     /// Lines about where the kernel comes from.
     pub about: Vec<String>,
 }
@@ -148,6 +150,12 @@ impl LoopNest {
     /// The outer loops that run within one point.
     pub fn sequential(&self) -> impl DoubleEndedIterator<Item = &Loop> + Clone {
         self.outer.iter().filter(|l| l.tag == Tag::Sequential)
+    }
+
+    /// The dim of a container that the vector index runs along where it is written.
+    pub fn vector_dim(&self, data: &str) -> Option<usize> {
+        let writer = self.groups.iter().flat_map(|g| &g.statements).find(|s| s.write.data == data)?;
+        self.vectors.iter().find_map(|v| writer.write.subscripts.iter().position(|s| s.as_sym() == Some(v)))
     }
 
     /// Points of the flattened outer range.

@@ -1,14 +1,16 @@
 //! Which template a unit of a program gets: its space, and its executable under a configuration.
 
 use crate::compile::Toolchain;
-use crate::contraction::{ContractionKernel, ContractionSpace};
+use crate::contraction::{ContractionKernel, ContractionSpace, Problem};
 use crate::error::KernelError;
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, MapSpace};
 use crate::tiles::{self, ProductSpace, TileSpace};
+use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Layout, Unit};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Every way to run a unit.
 ///
@@ -21,7 +23,7 @@ pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
             Err(_) => Ok(Box::new(MapSpace::new(spec)?)),
         },
         Unit::Operation(o) if o.class() == Class::Contraction => {
-            let libraries = || ContractionSpace::of(spec, cores());
+            let libraries = || Problem::on_cores(spec).map(|problem| ContractionSpace::new(problem, cores()));
             let generated = tiles::expanded(spec).and_then(|scope| TileSpace::new(&scope));
             match generated.ok().and_then(|generated| Some(ProductSpace::new(libraries().ok()?, generated))).flatten() {
                 Some(both) => Ok(Box::new(both)),
@@ -46,6 +48,19 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
         Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(ContractionKernel::new(spec, config, cores())?)),
         _ => Err(no_template(spec)),
     }
+}
+
+/// Makes the code of units under configurations that are about to be compiled, as many at a time as there are cores, until
+/// that time. What cannot be made is left to [`compile`] to tell.
+pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: Option<Instant>) {
+    let source = |(spec, config): &'_ (KernelSpec, KernelConfig)| match &spec.unit {
+        Unit::Scope(_) if tiles::takes(config) => tiles::source(spec, config).ok(),
+        Unit::Scope(_) => maps::source(spec, config).ok(),
+        Unit::Operation(_) if tiles::takes(config) => tiles::source(&tiles::expanded(spec).ok()?, config).ok(),
+        _ => None,
+    };
+    let sources = kernels.par_iter().filter_map(|kernel| Some((kernel.0.name.as_str(), source(kernel)?)));
+    toolchain.prepare(sources.collect(), until);
 }
 
 /// Cores that a prediction may count on; the pool decides how many there really are.

@@ -155,18 +155,20 @@ fn the_library_takes_every_description() -> Result<(), Box<dyn std::error::Error
         println!("skipped: {missing}");
         return Ok(());
     }
-    let (bf16, mixed) = (Types { factor: Dtype::Bf16, out: Dtype::Bf16 }, Types { factor: Dtype::Bf16, out: Dtype::F32 });
-    let single = Types { factor: Dtype::F32, out: Dtype::F32 };
+    let types = |factor, out| Types::of([factor, factor, out]).expect("types that are multiplied");
+    let (single, double) = (types(Dtype::F32, Dtype::F32), types(Dtype::F64, Dtype::F64));
+    let narrow = [Dtype::Bf16, Dtype::F16].into_iter().flat_map(|factor| [types(factor, factor), types(factor, Dtype::F32)]);
+    let all: Vec<Types> = [single, double].into_iter().chain(narrow).collect();
     let mut taken = 0;
     for memory in [["phbk", "phbj", "hbjk"], ["hbkp", "hbjp", "hbjk"], ["bhkp", "hbjp", "hbjk"], ["kpbh", "jphb", "jkhb"]] {
         let axes = axes("phbk,phbj->hbjk", "p8 h2 b3 j5 k7", memory);
         for mapping in mappings(&axes) {
             let call = Call::new(&mapping, &axes).ok_or("a mapping of these axes")?;
             for (form, batching, d) in Description::all(&call, [0, 3, 16], 0.5) {
-                for types in [single, bf16, mixed] {
+                for types in all.iter().copied() {
                     let made = Descriptors::new(&d, types, false);
                     // What is not launched yet is refused before the library is asked.
-                    let refused = d.pointers || types.out == Dtype::Bf16 && d.launches.iter().any(|l| l.accumulate);
+                    let refused = d.pointers || types.narrows() && d.launches.iter().any(|l| l.accumulate);
                     assert_eq!(made.is_err(), refused, "{form} {batching} {d:?}");
                     let Ok(descriptors) = made else { continue };
                     descriptors.preference(32 << 20)?;

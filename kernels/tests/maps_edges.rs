@@ -106,7 +106,8 @@ fn identities_name_the_code() -> Result<(), Failure> {
         let step = (space.count() / 400).max(1) | 1;
         for n in (0..space.count()).step_by(step as usize) {
             let config = space.config(n);
-            let text = maps::text(&spec, &config)?;
+            let source = maps::source(&spec, &config)?;
+            let text = format!("{}\n{:?}", source.text, source.integers);
             let known = texts.entry(space.identity(n)).or_insert_with(|| text.clone());
             assert!(*known == text, "{config} has the identity of a configuration with other code");
         }

@@ -113,7 +113,7 @@ fn sums_are_held_in_f32_until_they_are_whole() -> Result<(), Failure> {
     let unit = Unit::Scope(Scope::new("sum", over(&["h"], IndexKind::Independent), body));
     let config = KernelConfig { knobs: Knobs::default().with("vector", "i"), ..KernelConfig::default() };
     narrow(&mut p, &["top"]);
-    let text = maps::text(&KernelSpec::new(&p, &unit)?, &config)?;
+    let text = maps::source(&KernelSpec::new(&p, &unit)?, &config)?.text;
     assert!(text.contains("real *restrict const t_s_sum"), "{text}");
     Ok(())
 }

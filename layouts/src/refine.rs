@@ -41,6 +41,8 @@ impl Sweeper<'_> {
                         return Ok(taken);
                     }
                     let config = space.config(n);
+                    let coming = |count: usize| numbers.iter().skip(turn + 1).take(count).map(|n| space.config(*n)).collect();
+                    self.bench.ahead(space.name(), &config, &coming);
                     let limit = Race::of(space.key(), self.store).limit(*space, &config, &costs);
                     let outcome = self.measure(space.name(), space.key(), &config, &space.identity(n), 0, limit)?;
                     taken += usize::from(!matches!(outcome, Outcome::Failed { .. }));

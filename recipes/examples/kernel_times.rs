@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p recipes --example kernel_times RECIPE VARIANT DIMS [COUNT [NAME]]` times the COUNT most promising
 //! knobs of each kernel (default 6) with DIMS from outer to inner, e.g. `b,h,j,k,u,i,p`, and prints the fastest three.
-//! Medians of warm runs; nothing is stored. NAME keeps kernels whose name contains it.
+//! Medians of warm runs; nothing is stored. NAME keeps kernels whose name contains it, =NAME the one of that name.
 
 use kernels::Toolchain;
 use kernels::device::cpu::{Cores, Pool};
@@ -23,7 +23,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kernels = swept_kernels(&variant.program, &device)?;
     let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
     let mut total = 0.0;
-    for kernel in kernels.iter().filter(|k| rest.get(1).is_none_or(|name| k.name().contains(name.as_str()))) {
+    for kernel in kernels
+        .iter()
+        .filter(|k| rest.get(1).is_none_or(|name| name.strip_prefix("=").map_or(k.name().contains(name.as_str()), |n| k.name() == n)))
+    {
         let layouts: u64 = kernel.tensors().iter().map(|t| t.layouts.len() as u64).product();
         let knobs = kernel.count() / layouts.max(1);
         let digit = |t: &layouts::problem::TensorSpace| t.layouts.iter().position(|l| follows(l, &order)).unwrap_or(0) as u64;
@@ -49,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         found.sort_by(|a, b| a.0.total_cmp(&b.0));
         total += found.first().map_or(0.0, |f| f.0);
-        for (ms, knobs) in found.iter().take(3) {
+        for (ms, knobs) in found.iter().take(if std::env::var("ALL").is_ok() { 99 } else { 3 }) {
             println!("{:<16} {ms:>9.3} ms  {knobs}", kernel.name());
         }
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 fn command(recipe: &str) -> Analyze {
     let recipe =
         RecipeArgs { recipe: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(recipe), sizes: vec![], dtype: None, no_dropout: false };
-    Analyze { recipe, json: false, verify_each: false, graph: None, refusals: false }
+    Analyze { recipe, json: false, verify_each: false, graph: None, memory: false, refusals: false }
 }
 
 fn output(command: &Analyze) -> String {

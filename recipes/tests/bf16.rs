@@ -168,5 +168,11 @@ fn what_cannot_be_stored_or_multiplied_is_refused() {
     let out = folder.path().display().to_string();
     let refused = memlet(&["optimize", recipe, "--dtype", "f16", "--out", &out]);
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("matrix products exist for"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("`hidden.dot` multiplies f16, which is for GPUs"));
+    // Integers are multiplied nowhere.
+    let counted = folder.path().join("counted.yaml");
+    std::fs::write(&counted, MLP.replace("  x: [i, b]", "  x: {dims: [i, b], dtype: i32, grad: false}")).expect("a recipe");
+    let refused = memlet(&["optimize", &counted.display().to_string(), "--out", &out]);
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("matrix products exist for"), "{}", String::from_utf8_lossy(&refused.stderr));
 }

@@ -49,7 +49,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
     assert_eq!((&swept["stored"], &swept["coverage"]), (&first["stored"], &again["coverage"]));
 
     let page = std::fs::read_to_string(folder.path().join("report.html")).expect("a page");
-    assert!(page.contains("id=\"waterfall\""));
+    assert!(page.contains("id=\"waterfall\"") && page.contains("id=\"memory\""));
     // Self-contained: nothing is loaded, and the name spaces of SVG are the only addresses.
     assert!(!page.contains("src=") && !page.contains("<link") && page.matches("://").count() == page.matches("http://www.w3.org/").count());
     let values = json(&memlet(&["report", &out, "--json"]));

@@ -22,7 +22,7 @@ const OTHERS: u64 = 2;
 
 fn configurations(space: &CudaSpace) -> Vec<KernelConfig> {
     let all = space.count();
-    let spread = |count: u64| (0..count).map(move |n| ((n + 1) * 1_000_003 + n * n * 7919) % all);
+    let spread = |count: u64| (0..count).map(move |n| ((n + 1) * 1_000_003 + n * n / 2 * 7919) % all);
     let mut promising: Vec<u64> = spread(100).collect();
     promising.sort_by(|a, b| space.promise(*a).total_cmp(&space.promise(*b)));
     promising.truncate(PROMISING);

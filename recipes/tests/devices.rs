@@ -73,6 +73,14 @@ fn a_network_in_bf16_from_recipe_to_report() {
     assert!(timed.iter().any(|name| name.ends_with("streams")), "{timed:?}");
 }
 
+/// The same in f16, as storage and as factors.
+#[test]
+fn a_network_in_f16_from_recipe_to_report() {
+    let folder = optimized("mlp.yaml", &["b=3", "i=4", "u=5"], &["--dtype", "f16"]);
+    let plan = std::fs::read_to_string(folder.path().join("plan.json")).expect("a plan");
+    assert!(plan.contains("w1.f16") && !plan.contains("bf16"), "weights are cast");
+}
+
 #[test]
 fn several_devices_share_a_sweep() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -8,6 +8,7 @@ mod axis;
 mod canvas;
 mod classes;
 mod config_graph;
+mod memory;
 mod operators;
 mod roofline;
 mod totals;
@@ -16,6 +17,7 @@ mod waterfall;
 
 pub use classes::classes;
 pub use config_graph::config_graph;
+pub use memory::memory;
 pub use operators::operators;
 pub use roofline::roofline;
 pub use totals::totals;

@@ -24,6 +24,7 @@ pub enum Section {
     Roofline,
     Sweeps,
     Selection,
+    Memory,
 }
 
 /// Every figure that the report has data for.
@@ -71,6 +72,13 @@ pub fn draw(report: &Report) -> Result<Vec<Figure>, PlotError> {
         "Kernels under what was reached in the same run: the fastest contraction, and a copy of arrays that fit no cache (NT: \
          with non-temporal stores). Bytes are distinct elements of each container of a kernel.",
         plot::roofline(program, &report.roofline),
+    )?;
+    add(
+        "memory",
+        Section::Memory,
+        "Every buffer of the plan from its first kernel to its last, where it lies. What is written in the place of another buffer \
+         continues it. The line is the most that is alive at once.",
+        plot::memory(program, &report.memory),
     )?;
     let (contractions, others): (Vec<_>, Vec<_>) = report.sweeps.iter().partition(|s| s.class == Class::Contraction);
     for (kind, title, sweeps) in

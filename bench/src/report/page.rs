@@ -177,6 +177,14 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
             Some(Section::Selection),
             vec![("Methods", tables::selection(report))],
         ),
+        part(
+            "memory",
+            "Memory",
+            "What a step holds beside inputs and parameters is planned into one arena: the order of kernels that needs the least, \
+             results in the place of what nobody reads any more.",
+            Some(Section::Memory),
+            vec![("Alive at the peak", report.memory.table())],
+        ),
         part("roofline", "Roofline", "How near each kernel is to what the machine can do.", Some(Section::Roofline), vec![]),
         part(
             "decisions",

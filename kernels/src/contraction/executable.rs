@@ -207,9 +207,9 @@ impl ContractionKernel {
     /// Works a configuration out. Absent layouts are the containers' own order, absent knobs the predicted best.
     ///
     /// # Errors
-    /// No matrix product; layouts or knobs that do not fit.
+    /// No matrix product, or none for cores; layouts or knobs that do not fit.
     pub fn new(spec: &KernelSpec, config: &KernelConfig, cores: usize) -> Result<Self, KernelError> {
-        let problem = Problem::of(spec)?;
+        let problem = Problem::on_cores(spec)?;
         let plan = problem.plan_of(config, cores)?;
         let position = problem.positions(spec)?;
         Ok(ContractionKernel { plan, name: spec.name.clone(), arguments: spec.arguments().len(), position })

@@ -29,6 +29,10 @@ pub enum ContractionError {
     #[error("`{operation}`: a, b and out have the types {found}; matrix products exist for {known}", known = Types::KNOWN)]
     Dtype { operation: String, found: String },
     #[error(
+        "`{operation}` multiplies {factor}, which is for GPUs; the cores of this machine multiply bf16, f32 and f64: take one of these as dtype"
+    )]
+    Cores { operation: String, factor: Dtype },
+    #[error(
         "`{operation}`: the layout `{layout}` of `{data}` does not order exactly the dims {dims:?}; matrix products take unblocked layouts"
     )]
     Layout { operation: String, data: String, layout: String, dims: Vec<String> },

@@ -9,7 +9,7 @@ use super::types::Types;
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Layout, Unit};
+use sdfg::{Dtype, Layout, Unit};
 use std::fmt::Display;
 
 /// All plain permutations of the tensors and all knobs of one contraction.
@@ -218,6 +218,18 @@ impl Problem {
         match &spec.unit {
             Unit::Operation(operation) => Ok(Problem::new(operation, &spec.containers, &spec.extents, &spec.sizes)?),
             _ => Err(ContractionError::NotAContraction { operation: spec.name.clone(), label: "fused kernel".into() }.into()),
+        }
+    }
+
+    /// The same, for the libraries that run on cores.
+    ///
+    /// # Errors
+    /// As [`Problem::of`]; factors that none of them takes.
+    pub fn on_cores(spec: &KernelSpec) -> Result<Self, KernelError> {
+        let problem = Problem::of(spec)?;
+        match problem.types.factor {
+            factor @ Dtype::F16 => Err(ContractionError::Cores { operation: problem.name, factor }.into()),
+            _ => Ok(problem),
         }
     }
 

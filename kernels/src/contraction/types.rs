@@ -13,11 +13,15 @@ pub struct Types {
 
 impl Types {
     /// What kernels exist for, in words.
-    pub const KNOWN: &str = "f64 or f32 throughout, or bf16 factors with an output of bf16 or f32";
+    pub const KNOWN: &str = "f64 or f32 throughout, or factors of bf16 or f16 with an output of the same type or f32";
 
     /// The types of `a`, `b` and `out`; `None` where no kernel takes them.
     pub fn of([a, b, out]: [Dtype; 3]) -> Option<Self> {
-        let known = matches!((a, out), (Dtype::F64, Dtype::F64) | (Dtype::F32, Dtype::F32) | (Dtype::Bf16, Dtype::Bf16 | Dtype::F32));
+        let known = match a {
+            Dtype::F64 | Dtype::F32 => out == a,
+            Dtype::Bf16 | Dtype::F16 => out == a || out == Dtype::F32,
+            _ => false,
+        };
         (a == b && known).then_some(Types { factor: a, out })
     }
 

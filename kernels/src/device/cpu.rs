@@ -4,6 +4,7 @@ use super::{Device, Memory, Work};
 use crate::buffer::Buffer;
 use crate::compile::Toolchain;
 use crate::error::KernelError;
+use crate::in_place::{self, InPlace};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::template;
 use sdfg::config::KernelConfig;
@@ -81,6 +82,9 @@ impl Pool {
     }
 }
 
+/// Configurations of a kernel whose code is made at a time: several share one text, and all cores should have something to do.
+const PREPARED: usize = 16;
+
 /// The cores as a device.
 pub struct Cores {
     pub toolchain: Toolchain,
@@ -115,8 +119,20 @@ impl Device for Cores {
         template::compile(spec, config, &self.toolchain)
     }
 
+    fn in_place(&self, spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
+        in_place::in_place(spec, config)
+    }
+
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
         template::relayout(container, shape, from, to, &self.toolchain)
+    }
+
+    fn prepares(&self) -> usize {
+        PREPARED
+    }
+
+    fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
+        template::prepare(kernels, &self.toolchain, until);
     }
 
     fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {

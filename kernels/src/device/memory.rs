@@ -23,10 +23,10 @@ impl Memory {
         }
     }
 
-    /// Throws its lines out of the caches; false where Memlet does not know how.
-    pub fn flush(&self) -> bool {
+    /// Throws the lines of its first bytes out of the caches; false where Memlet does not know how.
+    pub fn flush(&self, bytes: usize) -> bool {
         match self {
-            Memory::Host(buffer) => buffer.flush(),
+            Memory::Host(buffer) => buffer.flush(bytes),
             Memory::Gpu(_) => false,
         }
     }
@@ -75,18 +75,26 @@ impl Memory {
         }
     }
 
-    /// The array of this shape (axes in the container's order of dims) that the memory holds.
+    /// The array of this shape (axes in the container's order of dims) that the memory holds from a byte on.
     ///
     /// # Errors
     /// A shape of another size; a layout of other dims or blocked; a device that failed.
-    pub fn unpack(&self, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
+    pub fn unpack(&self, at: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
         match self {
-            Memory::Host(buffer) => buffer.unpack(container, layout, shape),
+            Memory::Host(buffer) => buffer.unpack_from(at, container, layout, shape),
             Memory::Gpu(memory) => {
-                let mut buffer = Buffer::new(memory.len())?;
-                memory.read(buffer.as_mut_slice())?;
+                let bytes = container.dtype.bytes(layout.extent(&container.dims, shape).unwrap_or_default() as u64) as usize;
+                let mut buffer = Buffer::new(bytes)?;
+                memory.read(at, buffer.as_mut_slice())?;
                 buffer.unpack(container, layout, shape)
             }
+        }
+    }
+
+    /// Writes one byte again and again into a part of it, where that takes no copy.
+    pub fn spoil(&mut self, at: usize, bytes: usize, with: u8) {
+        if let Memory::Host(buffer) = self {
+            buffer.as_mut_slice().get_mut(at..at + bytes).unwrap_or_default().fill(with);
         }
     }
 }

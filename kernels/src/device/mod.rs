@@ -10,6 +10,7 @@ pub use memory::Memory;
 pub use streams::Streams;
 
 use crate::error::KernelError;
+use crate::in_place::InPlace;
 use crate::kernel::{Executable, KernelSpec, Space};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
@@ -58,6 +59,11 @@ pub trait Device: Send + Sync {
     /// Units that no template takes, configurations of another unit, a compiler that is missing or refuses.
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError>;
 
+    /// What a kernel may write in place under a configuration. [`crate::in_place::with`] makes a configuration that does.
+    fn in_place(&self, _spec: &KernelSpec, _config: &KernelConfig) -> Vec<InPlace> {
+        vec![]
+    }
+
     /// A copy of a container from one layout into another. Takes the container in `from`, then in `to`.
     ///
     /// # Errors
@@ -69,14 +75,10 @@ pub trait Device: Send + Sync {
         crate::tiles::scaled(config, from, to)
     }
 
-    /// How many kernels are worth preparing at a time; 0 where making code takes no longer than checking and timing it.
+    /// How many configurations of a kernel are worth preparing at a time; 0 where making code takes no longer than checking and
+    /// timing it.
     fn prepares(&self) -> usize {
         0
-    }
-
-    /// Whether the code of a kernel was made before.
-    fn prepared(&self, _spec: &KernelSpec, _config: &KernelConfig) -> bool {
-        true
     }
 
     /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, until that time.
@@ -87,11 +89,6 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// Not enough of it.
     fn memory(&self, bytes: usize) -> Result<Memory, KernelError>;
-
-    /// Bytes of memory that a sweep may keep filled for kernels it comes back to.
-    fn spare(&self) -> u64 {
-        0
-    }
 
     /// Milliseconds that work takes, from its beginning until nothing of it runs any more.
     ///
@@ -117,13 +114,13 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Throws what these pieces of memory hold out of the caches, before anything that is put under way later; false where Memlet
-    /// does not know how.
+    /// Throws the first bytes of these pieces of memory, as many as it says, out of the caches, before anything that is put under way
+    /// later; false where Memlet does not know how.
     ///
     /// # Errors
     /// A device that failed.
-    fn flush(&self, memories: &[Memory]) -> Result<bool, KernelError> {
-        Ok(memories.iter().all(Memory::flush))
+    fn flush(&self, memories: &[(&Memory, usize)]) -> Result<bool, KernelError> {
+        Ok(memories.iter().all(|(memory, bytes)| memory.flush(*bytes)))
     }
 
     /// How many runs of a kernel make one sample if one takes so many milliseconds: more than one where putting a kernel under way

@@ -34,7 +34,7 @@ impl Printer<'_> {
                 Ok((strides, unit, first))
             }
             Space::Local | Space::Kept | Space::Private { .. } => {
-                let vector = self.vector_dim(data);
+                let vector = self.nest.vector_dim(data);
                 let mut strides = vec![0; tensor.shape.len()];
                 let mut next = if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };
                 let unit = (next == 1).then_some(vector.or(tensor.shape.len().checked_sub(1))).flatten();
@@ -78,12 +78,6 @@ impl Printer<'_> {
             at = &view.of;
         }
         Ok(total)
-    }
-
-    /// The dim of a container that the vector index runs along where it is written.
-    fn vector_dim(&self, data: &str) -> Option<usize> {
-        let writer = self.nest.groups.iter().flat_map(|g| &g.statements).find(|s| s.write.data == data)?;
-        self.nest.vectors.iter().find_map(|v| writer.write.subscripts.iter().position(|s| s.as_sym() == Some(v)))
     }
 
     /// C text of the position of an element.
@@ -136,7 +130,9 @@ impl Printer<'_> {
         }
         if !matches!(tensor.space, Space::Heap { .. }) {
             let elements: i64 = tensor.shape.iter().product::<i64>() * if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };
-            self.scratch.insert(name.clone(), ("real", elements as usize * if self.double { 8 } else { 4 }));
+            let owner = self.nest.slots.get(&element.data).map_or(name, |owner| self.identifier(owner));
+            self.scratch.insert(owner.clone(), ("real", elements as usize * if self.double { 8 } else { 4 }));
+            return Ok(format!("{owner}[{}]", self.position(element)?));
         }
         self.pointers.insert(element.data.clone());
         Ok(format!("{name}[{}]", self.position(element)?))

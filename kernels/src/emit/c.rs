@@ -5,6 +5,7 @@ use super::printer::{Printer, c_type};
 use super::scalar::Names;
 use super::scalar::combined;
 use crate::error::KernelError;
+use crate::in_place;
 use crate::kernel::{Access, KernelSpec};
 use crate::loopnest::{LoopNest, Space, Tag, Tile};
 use sdfg::config::KernelConfig;
@@ -95,6 +96,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         parameters.push((format!("const int64_t {name}"), name.clone(), format!("n[{n}]")));
     }
     let arguments = spec.arguments();
+    let in_place = in_place::asked(spec, nest, config)?;
     let heap: Vec<(String, usize, String)> = nest
         .tensors
         .iter()
@@ -109,7 +111,9 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
             what: format!("`{data}` holds bits, which kernels cannot address"),
         })?;
         let constant = if arguments.get(*argument).is_some_and(|a| a.access == Access::Read) { "const " } else { "" };
-        let restrict = if heap.iter().filter(|(_, _, r)| r == root).count() == 1 { "restrict " } else { "" };
+        let shared = in_place.iter().any(|p| p.read == *root || p.written == *root);
+        let alone = !shared && heap.iter().filter(|(_, _, r)| r == root).count() == 1;
+        let restrict = if alone { "restrict " } else { "" };
         let name = &printer.identifiers[data.as_str()];
         let declaration = format!("{constant}{kind} *{restrict}const {name}");
         parameters.push((declaration, name.clone(), format!("({constant}{kind} *)p[{argument}]")));

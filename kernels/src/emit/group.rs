@@ -26,7 +26,34 @@ impl Printer<'_> {
                 self.declare_value(&statement.write.data, depth)?;
             }
         }
+        self.reciprocal_rows(group, depth)?;
         self.open(group, &reductions, 0, depth)
+    }
+
+    /// Before the loops of a group, one row of reciprocals for each divisor that only the innermost of them changes: the loops
+    /// around it would divide by the same row again and again.
+    fn reciprocal_rows(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+        let [around @ .., last] = group.loops.as_slice() else { return Ok(()) };
+        if self.is_block(&last.index) || around.iter().all(|l| l.count < 2) {
+            return Ok(());
+        }
+        let uses = |element: &Element, index: &str| element.subscripts.iter().any(|s| s.symbols().contains(index));
+        for element in self.reads_at(group, group.loops.len()) {
+            let divides = group.statements.iter().any(|s| divides_by(s, &element));
+            if !divides || around.iter().any(|l| uses(&element, &l.index)) {
+                continue;
+            }
+            let room = self.fresh("over");
+            let bytes = if self.double { 8 } else { 4 };
+            self.scratch.insert(room.clone(), ("real", last.count as usize * bytes));
+            let nest = Group { loops: vec![last.clone()], statements: vec![], product: false, last: false };
+            self.open_loop(&nest, 0, &[], false, depth);
+            let (text, at) = (self.load(&element)?, self.index(&last.index));
+            self.line(depth + 1, format!("{room}[{at}] = 1 / {text};"));
+            self.line(depth, "}");
+            self.divisors.insert(element, format!("{room}[{at}]"));
+        }
+        Ok(())
     }
 
     /// C text of whether the sequential outer loops are in their last iteration, for a group that waits for that.
@@ -40,6 +67,7 @@ impl Printer<'_> {
     /// Forgets the values of the group before, and names the maps of this one.
     pub fn title(&mut self, group: &Group, depth: usize) {
         self.known.clear();
+        self.divisors.clear();
         self.rows.clear();
         let maps: IndexSet<&str> = group.statements.iter().map(|s| s.name.as_str()).collect();
         self.line(depth, format!("/* {} */", maps.into_iter().collect::<Vec<_>>().join(", ").replace("*/", "")));
@@ -180,6 +208,8 @@ impl Printer<'_> {
                 let reciprocal = format!("over_{name}");
                 self.line(depth, format!("const real {reciprocal} = 1 / {name};"));
                 self.reciprocals.insert(name.clone(), reciprocal);
+            } else if let Some(reciprocal) = self.divisors.get(&element) {
+                self.reciprocals.insert(name.clone(), reciprocal.clone());
             }
             self.known.insert(element, name);
         }

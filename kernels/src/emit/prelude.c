@@ -39,9 +39,8 @@ ALWAYS real r_sigmoid(real x) { return 1 / (1 + __builtin_exp(-x)); }
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* Where exp and erf reach what they tend to. Visible from outside and not constant, so that no compiler works the rest of a
-   function out for these values: that takes the place of two instructions with a dozen. */
-float memlet_exp_range[2] = {-104.0f, 89.0f};
+/* Where erf reaches what it tends to. Visible from outside and not constant, so that no compiler works the rest of a function out
+   for these values: that takes the place of two instructions with a dozen. */
 float memlet_erf_range[2] = {-3.832506856900711f, 3.832506856900711f};
 /* Written so that NaN comes through. */
 ALWAYS float clamp(float x, const float range[2]) {
@@ -49,14 +48,20 @@ ALWAYS float clamp(float x, const float range[2]) {
     return range[1] < c ? range[1] : c;
 }
 
-/* exp: x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial in r, then 2^n in two halves: so results fade through the subnormals to 0
-   and grow to infinity. The steps of the reduction are written as fused operations, so that no compiler merges the two halves
-   of ln 2. Below the smallest subnormal the second half is 0: a product that underflows costs some processors more than the
-   rest of the function, and masks make many of them. */
+/* exp: x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial in r, then n added to its exponent. Results below 2^-126,
+   the smallest normal number, are 0: what underflows costs some processors more than the rest of the function, and masks make
+   many of them. Adding a number in whose
+   unit place a float's bits end rounds to whole numbers and leaves n in the lowest bits. The steps are written as fused
+   operations, so that no compiler merges the two halves of ln 2 or cancels the large number. */
 ALWAYS float r_exp(float x) {
-    float c = clamp(x, memlet_exp_range);
-    float n = __builtin_rintf(c * 1.44269504f);
-    float r = FMA(n, -0.693359375f, c);
+#ifdef __FMA__
+    float whole = FMA(x, 1.44269504f, 12582912.0f), n = whole - 12582912.0f;
+    uint32_t power = bits_of(whole) << 23;
+#else
+    float n = __builtin_rintf(x * 1.44269504f);
+    uint32_t power = (uint32_t)(int32_t)n << 23;
+#endif
+    float r = FMA(n, -0.693359375f, x);
     r = FMA(n, 2.12194440e-4f, r);
     float p = 1.9875691500e-4f;
     p = FMA(p, r, 1.3981999507e-3f);
@@ -64,10 +69,11 @@ ALWAYS float r_exp(float x) {
     p = FMA(p, r, 4.1665795894e-2f);
     p = FMA(p, r, 1.6666665459e-1f);
     p = FMA(p, r, 5.0000001201e-1f);
-    p = FMA(p, r * r, r) + 1.0f;
-    int32_t whole = (int32_t)n, half = whole >> 1;
-    float up = of_bits((uint32_t)(half + 127) << 23), rest = of_bits(whole < -149 ? 0 : (uint32_t)(whole - half + 127) << 23);
-    return p * up * rest;
+    p = FMA(p, r, 1.0f);
+    p = FMA(p, r, 1.0f);
+    float scaled = of_bits(bits_of(p) + power);
+    scaled = x < -87.33654f ? 0.0f : scaled;
+    return x <= 88.72283f ? scaled : x + __builtin_inff();
 }
 
 /* log: x = m 2^e, m in [1/sqrt 2, sqrt 2), a polynomial in m - 1. */

@@ -39,6 +39,8 @@ pub struct Printer<'a> {
     /// Values at hand in the current group.
     pub known: IndexMap<Element, String>,
     pub connectors: BTreeMap<String, String>,
+    /// Places of reciprocals made before the loops of the current group, by the element that is divided by.
+    pub divisors: IndexMap<Element, String>,
     /// Reciprocals at hand, by the C name of the value.
     pub reciprocals: BTreeMap<String, String>,
     fresh: usize,
@@ -96,6 +98,7 @@ impl<'a> Printer<'a> {
             pointers: IndexSet::new(),
             known: IndexMap::new(),
             connectors: BTreeMap::new(),
+            divisors: IndexMap::new(),
             reciprocals: BTreeMap::new(),
             fresh: 0,
             rows: vec![],

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Elements of an operand that a worker may keep packed between points.
 const KEPT: i64 = 1 << 20;
 /// Panels that are packed as one step before the first point.
-const PORTION: i64 = 4;
+const PORTION: i64 = 8;
 
 /// C texts of a packed operand, of its columns, and of the first column to multiply by.
 type Operand = (String, String, String);

@@ -72,16 +72,22 @@ impl Rounds {
 
 unsafe extern "C" fn row_portable(keep: *const Keep, first: i64, stride: i64, count: i64, room: *mut u16, held: *mut i64) -> *const u16 {
     // SAFETY: as promised by the caller.
-    unsafe { fill(&*keep, first, stride, count as usize, room, &mut *held, blocks) }
+    unsafe { fill(&*keep, first, stride, count as usize, room, &mut *held, (blocks, turned)) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe extern "C" fn row_avx512(keep: *const Keep, first: i64, stride: i64, count: i64, room: *mut u16, held: *mut i64) -> *const u16 {
     // SAFETY: as promised by the caller; the processor has been asked.
-    unsafe { fill(&*keep, first, stride, count as usize, room, &mut *held, |rounds, counters| blocks_avx512(rounds, counters)) }
+    unsafe {
+        let blocks = |rounds: &Rounds, counters| in_order_avx512(words_avx512(rounds, counters));
+        let turned = |rounds: &Rounds, counters| turned_avx512(words_avx512(rounds, counters));
+        fill(&*keep, first, stride, count as usize, room, &mut *held, (blocks, turned))
+    }
 }
 
+/// Eight blocks: all lanes of the first, of the second and so on; or the first lane of all, the second of all and so on.
+///
 /// # Safety
 /// `to` holds `room(count, stride)` lanes.
 #[inline(always)]
@@ -92,7 +98,7 @@ unsafe fn fill(
     count: usize,
     to: *mut u16,
     held: &mut i64,
-    blocks: impl Fn(&Rounds, [u64; WIDTH]) -> [u16; LANES],
+    (blocks, turned): (impl Fn(&Rounds, [u64; WIDTH]) -> [u16; LANES], impl Fn(&Rounds, [u64; WIDTH]) -> [[u16; WIDTH]; WIDTH]),
 ) -> *const u16 {
     if keep.threshold == 0 {
         return to;
@@ -114,11 +120,10 @@ unsafe fn fill(
         if *held != block {
             let step = stride / WIDTH as i64;
             for n in (0..count).step_by(WIDTH) {
-                let lanes = blocks(&rounds, counters(block + n as i64 * step, step));
-                for row in 0..WIDTH {
-                    let column: [u16; WIDTH] = std::array::from_fn(|c| lanes[c * WIDTH + row]);
+                let rows = turned(&rounds, counters(block + n as i64 * step, step));
+                for (row, lanes) in rows.into_iter().enumerate() {
                     // SAFETY: eight rows of `pitch` lanes.
-                    unsafe { to.add(row * pitch + n).cast::<[u16; WIDTH]>().write_unaligned(column) };
+                    unsafe { to.add(row * pitch + n).cast::<[u16; WIDTH]>().write_unaligned(lanes) };
                 }
             }
             *held = block;
@@ -154,23 +159,43 @@ fn blocks(rounds: &Rounds, counters: [u64; WIDTH]) -> [u16; LANES] {
     })
 }
 
-/// The same with eight 64-bit elements to a register, each holding one 32-bit word in its low half; the high half is noise.
+/// Eight blocks, lane by lane.
+#[inline(always)]
+fn turned(rounds: &Rounds, counters: [u64; WIDTH]) -> [[u16; WIDTH]; WIDTH] {
+    let lanes = blocks(rounds, counters);
+    std::array::from_fn(|row| std::array::from_fn(|block| lanes[block * WIDTH + row]))
+}
+
+/// The four words of eight blocks, with eight 64-bit elements to a register, each holding one word in its low half; the high half
+/// is noise.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn blocks_avx512(rounds: &Rounds, counters: [u64; WIDTH]) -> [u16; LANES] {
+#[inline]
+fn words_avx512(rounds: &Rounds, counters: [u64; WIDTH]) -> [std::arch::x86_64::__m512i; 4] {
     use std::arch::x86_64::*;
     let all = |word: u32| _mm512_set1_epi64(i64::from(word));
+    // A shuffle takes a high half to the low one: shifts compete with the products for one port of the processor.
+    let high = |x| _mm512_shuffle_epi32::<_MM_PERM_DDBB>(x);
     // SAFETY: eight 64-bit integers.
     let mut c0 = unsafe { _mm512_loadu_si512(counters.as_ptr().cast()) };
-    let mut c1 = _mm512_srli_epi64::<32>(c0);
+    let mut c1 = high(c0);
     let (mut c2, mut c3) = (all(rounds.step as u32), all((rounds.step >> 32) as u32));
     for key in &rounds.keys {
         let (a, b) = (_mm512_mul_epu32(all(MULTIPLIER[0]), c0), _mm512_mul_epu32(all(MULTIPLIER[1]), c2));
         // 0x96: the exclusive or of three.
-        c0 = _mm512_ternarylogic_epi64::<0x96>(_mm512_srli_epi64::<32>(b), c1, all(key[0]));
-        c2 = _mm512_ternarylogic_epi64::<0x96>(_mm512_srli_epi64::<32>(a), c3, all(key[1]));
+        c0 = _mm512_ternarylogic_epi64::<0x96>(high(b), c1, all(key[0]));
+        c2 = _mm512_ternarylogic_epi64::<0x96>(high(a), c3, all(key[1]));
         (c1, c3) = (b, a);
     }
+    [c0, c1, c2, c3]
+}
+
+/// The lanes of eight blocks, one block after the other.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn in_order_avx512([c0, c1, c2, c3]: [std::arch::x86_64::__m512i; 4]) -> [u16; LANES] {
+    use std::arch::x86_64::*;
     let low = _mm512_set1_epi64(0xffff_ffff);
     let front = _mm512_or_si512(_mm512_and_si512(c0, low), _mm512_slli_epi64::<32>(c1));
     let back = _mm512_or_si512(_mm512_and_si512(c2, low), _mm512_slli_epi64::<32>(c3));
@@ -182,6 +207,23 @@ fn blocks_avx512(rounds: &Rounds, counters: [u64; WIDTH]) -> [u16; LANES] {
         _mm512_storeu_si512(to.add(32).cast(), _mm512_permutex2var_epi64(front, _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4), back));
     }
     lanes
+}
+
+/// The first lanes of eight blocks, their second lanes and so on: each word holds two.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn turned_avx512(words: [std::arch::x86_64::__m512i; 4]) -> [[u16; WIDTH]; WIDTH] {
+    use std::arch::x86_64::*;
+    let mut rows = [[0u16; WIDTH]; WIDTH];
+    for (word, pair) in words.into_iter().zip(rows.chunks_exact_mut(2)) {
+        // SAFETY: each row holds eight lanes.
+        unsafe {
+            _mm_storeu_si128(pair[0].as_mut_ptr().cast(), _mm512_cvtepi64_epi16(word));
+            _mm_storeu_si128(pair[1].as_mut_ptr().cast(), _mm512_cvtepi64_epi16(_mm512_srli_epi64::<16>(word)));
+        }
+    }
+    rows
 }
 
 #[cfg(test)]

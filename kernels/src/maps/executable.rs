@@ -60,13 +60,12 @@ pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, to
     })
 }
 
-/// The C text of a scope under a configuration and the integers that it is given.
+/// The C of a scope under a configuration, and the integers that it is given.
 ///
 /// # Errors
 /// Scopes that cannot be generated.
-pub fn text(spec: &KernelSpec, config: &KernelConfig) -> Result<String, KernelError> {
-    let source = emit(spec, &super::lower(spec, config)?, config)?;
-    Ok(format!("{}\n{:?}\n", source.text, source.integers))
+pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+    emit(spec, &super::lower(spec, config)?, config)
 }
 
 impl MapKernel {

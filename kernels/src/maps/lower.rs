@@ -89,6 +89,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         lanes,
         groups,
         tensors,
+        slots: IndexMap::new(),
         about,
     })
 }

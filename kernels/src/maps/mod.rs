@@ -11,7 +11,7 @@ pub(crate) mod stream;
 
 pub use cuda::{CudaSpace, cuda_source};
 pub(crate) use executable::load;
-pub use executable::{MapKernel, compile, text};
+pub use executable::{MapKernel, compile, source};
 pub use lower::{lower, slope};
 pub use relayout::{cuda_relayout, relayout};
 pub use space::MapSpace;

@@ -7,7 +7,9 @@
 //! memory holds in bf16 are made in f32 scratch memory and rounded once, when they are whole.
 
 use super::Block;
+use super::factor;
 use super::product::is_product;
+use super::slots;
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Products, Space, Statement, Tag, Tensor, Tile};
@@ -44,6 +46,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         return Err(unsupported(spec, format!("tiles hold f64, f32 and bf16, and `{}` is {}", half.data, half.dtype)));
     }
     let mut flattened = statements(spec, true)?;
+    factor::share(&mut flattened);
     let private = match config.knobs.get("reduce") {
         None | Some("sequential") => false,
         Some("private") => true,
@@ -128,7 +131,9 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     }
     hold(&groups, &mut tensors);
     let products = Some(Products { block: Block::native(), depth, narrow });
-    Ok(LoopNest { name: spec.name.clone(), outer: shared, tiles, products, vectors, lanes: ROW_LANES, groups, tensors, about })
+    let (name, lanes, slots) = (spec.name.clone(), ROW_LANES, IndexMap::new());
+    let nest = LoopNest { name, outer: shared, tiles, products, vectors, lanes, groups, tensors, slots, about };
+    Ok(LoopNest { slots: slots::slots(&nest), ..nest })
 }
 
 /// The first group after those that a statement must wait for because one of them is a product: it has all of its results at

@@ -2,9 +2,11 @@
 //! is in a core's cache. "FusionStitching", block composition, is where the shape comes from.
 
 mod contraction;
+mod factor;
 mod lower;
 mod micro;
 mod product;
+mod slots;
 mod space;
 
 pub use contraction::{ProductSpace, expanded};
@@ -15,6 +17,7 @@ pub use product::{Factors, factors};
 pub use space::TileSpace;
 
 use crate::compile::Toolchain;
+use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::Products;
@@ -49,6 +52,14 @@ ALWAYS int64_t whole_panels(int64_t n) {{ return (n + {last}) / {width} * {width
             last = width - 1
         )
     }
+}
+
+/// The C of a scope under a configuration, and the integers that it is given.
+///
+/// # Errors
+/// Scopes without a matrix product, or that cannot be generated.
+pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+    emit(spec, &lower(spec, config)?, config)
 }
 
 /// Generates, compiles and loads a scope under a configuration.

@@ -103,15 +103,21 @@ ALWAYS void pack_all_rows(const void *a, int64_t row, int64_t step, int64_t m, i
 ALWAYS void pack_all_columns(const void *b, int64_t step, int64_t column, int64_t n, int64_t depth, int kind, real *to)
 {
     const int64_t each = steps_of(kind), elements = elements_of(depth, kind), whole = depth / each;
+    /* Where columns are neighbours, panels share rows of memory: few steps of all of them at a time. */
+    const int64_t neighbours = column == 1 ? n / WIDTH * WIDTH : 0, some = 8;
+    for (int64_t first = 0; neighbours > 0 && first < whole; first += some)
+        for (int64_t j = 0; j < neighbours; j += WIDTH)
+            for (int64_t k = first; k < min_of(first + some, whole); ++k) {
+                real *const row = to + j * elements + k * WIDTH;
+#pragma GCC unroll 4
+                for (int64_t v = 0; v < NV; ++v) *(vec *)(row + v * VL) = across(b, k * each * step + j + v * VL, step, kind);
+            }
     int64_t at = 0;
     for (int64_t j = 0; j < n; j += WIDTH, at += WIDTH * column, to += WIDTH * elements) {
         const int64_t width = min_of(WIDTH, n - j);
         int64_t k = 0;
-        if (width == WIDTH && column == 1) {
-            for (; k < whole; ++k) {
-#pragma GCC unroll 4
-                for (int64_t v = 0; v < NV; ++v) *(vec *)(to + k * WIDTH + v * VL) = across(b, at + k * each * step + v * VL, step, kind);
-            }
+        if (j < neighbours) {
+            k = whole;
         } else if (width == WIDTH && step == 1) {
             for (; k + VL <= whole; k += VL) {
 #pragma GCC unroll 4

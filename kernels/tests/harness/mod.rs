@@ -3,7 +3,7 @@
 use kernels::device::cpu::Pool;
 use kernels::device::shim::{Shim, ShimKernel, ShimRun};
 use kernels::maps::MapKernel;
-use kernels::{Access, Buffer, Completion, Executable, KernelSpec, RunContext, Toolchain};
+use kernels::{Access, Buffer, Completion, Executable, InPlace, KernelSpec, RunContext, Toolchain};
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret_unit};
@@ -92,11 +92,24 @@ impl Reference {
     }
 
     pub fn run(&self, kernel: &MapKernel, config: &KernelConfig, pool: &Pool) -> Result<Tensors, Failure> {
+        self.run_in_place(kernel, config, &[], pool)
+    }
+
+    /// Runs a kernel that writes some arguments where it reads others.
+    pub fn run_in_place(&self, kernel: &MapKernel, config: &KernelConfig, pairs: &[InPlace], pool: &Pool) -> Result<Tensors, Failure> {
         let mut buffers = self.buffers(config)?;
-        let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr()).collect();
+        let arguments = self.spec.arguments();
+        let place = |data: &str| arguments.iter().position(|a| a.data == data).ok_or("no such argument");
+        let mut pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr()).collect();
+        for pair in pairs {
+            pointers[place(&pair.written)?] = pointers[place(&pair.read)?];
+        }
         let context = RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool, deadline: None };
-        // SAFETY: one buffer for each argument, in the configuration's layouts.
+        // SAFETY: one buffer for each argument, in the configuration's layouts, shared where it says so.
         assert_eq!(unsafe { kernel.run(&pointers, &context) }?, Completion::Done);
+        for pair in pairs {
+            buffers.swap(place(&pair.written)?, place(&pair.read)?);
+        }
         self.results(config, &buffers)
     }
 

@@ -5,6 +5,7 @@ mod certificate;
 mod encoder;
 mod exact;
 mod scale;
+mod sites;
 mod stack;
 mod store;
 mod sweep;

@@ -7,6 +7,7 @@
 
 mod covers;
 mod display;
+pub mod memory;
 
 pub use covers::{Occurrence, PaperKernel, covers, occurrences};
 pub use display::text;

@@ -1,7 +1,7 @@
 //! `memlet analyze`: operators, kernels and movement of a recipe, without running it.
 
 use super::RecipeArgs;
-use crate::analyze::{analyze, text};
+use crate::analyze::{analyze, memory, text};
 use crate::pipeline::PipelineError;
 use clap::{Args, ValueEnum};
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -20,6 +20,9 @@ pub struct Analyze {
     /// Print only the fused program: as Graphviz DOT, or in the text form.
     #[arg(long, value_name = "FORM", conflicts_with = "json")]
     pub graph: Option<Graph>,
+    /// Print only the memory of a step: what is alive at its peak, in the separate and in the composed program.
+    #[arg(long, conflicts_with = "graph")]
+    pub memory: bool,
     /// Also name the pairs of kernels that share no data and were not fused.
     #[arg(long)]
     pub refusals: bool,
@@ -37,13 +40,7 @@ impl Analyze {
     /// # Errors
     /// What is wrong with the recipe, a failed verification, or why `out` could not be written.
     pub fn run(&self, out: &mut dyn Write) -> Result<(), PipelineError> {
-        let analysis = analyze(&self.recipe.load()?, self.verify_each)?;
-        let shown = match self.graph {
-            Some(Graph::Dot) => sdfg::dot::dot(&analysis.fused),
-            Some(Graph::Text) => sdfg::text::print(&analysis.fused),
-            None if self.json => serde_json::to_string_pretty(&analysis).map_err(|e| PipelineError::Internal(e.to_string()))? + "\n",
-            None => text(&analysis, self.refusals, std::io::stdout().is_terminal()),
-        };
+        let shown = if self.memory { self.memory()? } else { self.analysis()? };
         match out.write_all(shown.as_bytes()) {
             // Whoever reads may stop before the end, as `head` does.
             Err(why) if why.kind() != ErrorKind::BrokenPipe => {
@@ -52,4 +49,23 @@ impl Analyze {
             _ => Ok(()),
         }
     }
+
+    fn memory(&self) -> Result<String, PipelineError> {
+        let found = memory::memory(&self.recipe.load()?)?;
+        if self.json { json(&found) } else { Ok(memory::text(&found, std::io::stdout().is_terminal())) }
+    }
+
+    fn analysis(&self) -> Result<String, PipelineError> {
+        let analysis = analyze(&self.recipe.load()?, self.verify_each)?;
+        Ok(match self.graph {
+            Some(Graph::Dot) => sdfg::dot::dot(&analysis.fused),
+            Some(Graph::Text) => sdfg::text::print(&analysis.fused),
+            None if self.json => json(&analysis)?,
+            None => text(&analysis, self.refusals, std::io::stdout().is_terminal()),
+        })
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, PipelineError> {
+    Ok(serde_json::to_string_pretty(value).map_err(|e| PipelineError::Internal(e.to_string()))? + "\n")
 }

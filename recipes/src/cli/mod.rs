@@ -112,6 +112,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds * factor).map_err(|e| e.to_string())
 }
 
+/// A share as people write it: `2%` or `0.02`.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 0.01));
+    let share = number.parse::<f64>().ok().map(|n| n * unit).filter(|s| s.is_finite() && *s >= 0.0);
+    share.ok_or_else(|| format!("`{text}` is no share; write 2% or 0.02"))
+}
+
 /// Where results of a recipe go unless told otherwise: another folder for another type and kind of device.
 fn default_out(recipe: &Recipe, args: &RecipeArgs, target: &Target) -> PathBuf {
     let stored = args.dtype.map(|dtype| format!("-{dtype}")).unwrap_or_default();

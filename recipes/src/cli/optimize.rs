@@ -1,13 +1,13 @@
 //! `memlet optimize`: the whole way from a recipe to a plan and its report.
 
-use super::sweep::{Coverage, MeasureArgs, Session, coverage, coverages};
-use super::{cells, command_line, duration, table};
+use super::sweep::{Coverage, MeasureArgs, Pace, Session, coverage, coverages};
+use super::{cells, command_line, duration, share, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
 use crate::pipeline::decide::decide;
 use crate::pipeline::execute::Execution;
 use crate::pipeline::mixture::Mixture;
-use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small};
+use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small, winner};
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::COMPOSED;
 use crate::pipeline::report::{self, Finished};
@@ -33,6 +33,9 @@ pub struct OptimizeArgs {
     /// Time for timing the best plans and the baselines as wholes
     #[arg(long, value_parser = duration, default_value = "20s")]
     pub timing: Duration,
+    /// Of plans that take at most this much longer than the fastest, the one that needs the least memory is taken
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "2%")]
+    pub memory_slack: f64,
 }
 
 /// What `memlet optimize --json` prints.
@@ -41,6 +44,8 @@ struct Outcome<'a> {
     finish: Finish,
     coverage: Vec<Coverage<'a>>,
     stored: usize,
+    #[serde(flatten)]
+    pace: Pace,
     /// Empty if the plan of an earlier run stands.
     choices: Vec<Choice<'a>>,
     verified: Vec<Verified>,
@@ -121,10 +126,12 @@ impl OptimizeArgs {
         let sweeps = self.measure.sweep(&mut session)?;
         self.measure.table(&coverage(&sweeps));
         let stored = session.store.all().count();
+        say(&format!("{stored} configurations are stored; {}", session.pace));
         let mut outcome = Outcome {
             finish: sweeps.finish,
             coverage: coverages(&sweeps),
             stored,
+            pace: session.pace,
             choices: vec![],
             verified: vec![],
             timed: vec![],
@@ -194,38 +201,54 @@ impl OptimizeArgs {
         }
         say("");
         self.measure.table(&rows);
-        let measured = |n: &usize| outcome.timed[*n].step_ms;
-        let Some(winner) = (0..contenders).min_by(|a, b| measured(a).total_cmp(&measured(b))) else { return self.done(&outcome) };
-        if candidates[winner].streams > 1 {
+        let Some(taken) = winner(&timed[..contenders], self.memory_slack) else { return self.done(&outcome) };
+        if let Some(fastest) = winner(&timed[..contenders], 0.0).filter(|fastest| *fastest != taken) {
+            let (own, other) = (&outcome.timed[taken], &outcome.timed[fastest]);
+            say(&format!(
+                "{} is taken: it needs {} MB instead of {} MB and {:.1}% more time than {}; --memory-slack decides",
+                own.plan,
+                significant(own.peak_bytes as f64 / 1e6),
+                significant(other.peak_bytes as f64 / 1e6),
+                100.0 * (own.step_ms / other.step_ms - 1.0),
+                other.plan,
+            ));
+        }
+        if candidates[taken].streams > 1 {
             // A kernel that does not wait for what it needs shows at full size, where it has the time to come too early.
-            let Candidate { name, .. } = &candidates[winner];
-            let found = verify_full(&candidates[winner], &candidates[contenders], &tensors, &session.pool, &session.device)?;
+            let Candidate { name, .. } = &candidates[taken];
+            let found = verify_full(&candidates[taken], &candidates[contenders], &tensors, &session.pool, &session.device)?;
             say(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
             outcome.verified.push(Verified { plan: name.clone(), worst: found.worst(), against: found.against });
         }
         self.measure.say(&agreement(&candidates[..contenders], &timed[..contenders], &choices[0].selections[0], session.store.cache()));
         for n in contenders..timed.len() {
-            if let Ok(ratio) = timed[winner].step.speedup_over(&timed[n].step) {
+            if let Ok(ratio) = timed[taken].step.speedup_over(&timed[n].step) {
                 let (median, interval) = (ratio.median, ratio.interval);
-                let (other, own) = (&timed[n].name, &timed[winner].name);
+                let (other, own) = (&timed[n].name, &timed[taken].name);
                 say(&format!("{other} ÷ {own}: {median:.3} (95% interval {:.3} to {:.3})", interval.lower, interval.upper));
             }
         }
         // The program is the last that was added, if it was.
         let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
-        let is_mixed =
-            of_mixture.is_some_and(|name| sweeps.variants.iter().any(|s| s.name == name && s.program == candidates[winner].program));
-        let mixing = is_mixed.then(|| sweeps.mixing.clone());
-        let plan = plan(
-            &self.measure.recipe.recipe.display().to_string(),
-            &self.measure.recipe.overrides(),
-            candidates[winner].clone(),
-            baselines,
-            mixing,
-            (self.measure.device.clone(), &*session.device, session.pool.workers()),
-            command_line(),
-        );
+        let mixed = of_mixture.and_then(|name| sweeps.variants.iter().find(|s| s.name == name)).map(|s| &s.program);
+        let plan_of = |candidate: &Candidate| {
+            plan(
+                &self.measure.recipe.recipe.display().to_string(),
+                &self.measure.recipe.overrides(),
+                candidate.clone(),
+                baselines.clone(),
+                (mixed == Some(&candidate.program)).then(|| sweeps.mixing.clone()),
+                (self.measure.device.clone(), &*session.device, session.pool.workers()),
+                command_line(),
+            )
+        };
+        let plan = plan_of(&candidates[taken]);
         plan.write(&path)?;
+        let others = session.out.join("plans");
+        fresh_folder(&others)?;
+        for candidate in &candidates[..contenders] {
+            plan_of(candidate).write(&others.join(format!("{}.json", file_name(&candidate.name))))?;
+        }
         write_kernels(&session.out.join("kernels"), &plan, &session.device)?;
         say(&format!("plan: {}", path.display()));
         let finished = Finished {
@@ -236,7 +259,7 @@ impl OptimizeArgs {
             choices: &choices,
             candidates: &candidates,
             timed: &timed,
-            winner,
+            winner: taken,
             pool: &session.pool,
             device: &*session.device,
         };
@@ -244,7 +267,7 @@ impl OptimizeArgs {
         session.ledger.settle(learned)?;
         let page = session.out.join("report.html");
         say(&format!("report: {}", page.display()));
-        outcome.winner = Some(candidates[winner].name.clone());
+        outcome.winner = Some(candidates[taken].name.clone());
         (outcome.plan, outcome.report) = (Some(path), Some(page));
         self.done(&outcome)
     }
@@ -255,6 +278,21 @@ impl OptimizeArgs {
         }
         Ok(())
     }
+}
+
+/// An empty folder: what an earlier run left there is of other measurements.
+fn fresh_folder(path: &Path) -> Result<(), PipelineError> {
+    let failed = |e: std::io::Error| PipelineError::Plan { file: path.display().to_string(), why: e.to_string() };
+    match std::fs::remove_dir_all(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(e)),
+        _ => std::fs::create_dir_all(path).map_err(failed),
+    }
+}
+
+/// The name of a plan as a file: letters and digits, joined by `-`.
+fn file_name(plan: &str) -> String {
+    let words: Vec<&str> = plan.split(|c: char| !c.is_ascii_alphanumeric() && c != '+').filter(|w| !w.is_empty()).collect();
+    words.join("-")
 }
 
 /// Each composition with the best that could be in its place, or that was put there.
@@ -364,7 +402,7 @@ fn agreement(candidates: &[Candidate], timed: &[Timed], choice: &Selection, cach
 /// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records.
 fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> {
     let variants: Vec<(String, layouts::Program)> = sweeps.variants.iter().map(|s| (s.name.clone(), s.problem.clone())).collect();
-    let program = layouts::Program::among(layouts::alternatives::GROUP, &variants);
+    let program = layouts::Program::among(&variants);
     let decision = decide(&session.programs.operators.name, &program, &session.store, 0, 0, Limits::default(), &mut |_| true)?;
     let records = session.out.join("records.jsonl");
     let path = session.out.join("certificate.json");

@@ -54,6 +54,9 @@ pub struct RunArgs {
     /// needs a C compiler
     #[arg(long)]
     check: bool,
+    /// Also print what is alive at the peak of the step, from when to when
+    #[arg(long)]
+    memory: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -133,6 +136,7 @@ impl RunArgs {
                         "samples": {"forward_ms": t.forward_ms, "backward_ms": t.backward_ms, "step_ms": t.step.samples},
                         "planned_peak_bytes": t.memory.planned_bytes,
                         "actual_peak_bytes": t.memory.actual_bytes,
+                        "least_peak_bytes": t.memory.lower_bound_bytes,
                     })
                 })
                 .collect();
@@ -145,6 +149,9 @@ impl RunArgs {
             }
             if self.check {
                 object["checked"] = serde_json::to_value(&checked).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            }
+            if let Some(timed) = timed.first().filter(|_| self.memory) {
+                object["memory"] = serde_json::to_value(&timed.map).map_err(|e| PipelineError::Internal(e.to_string()))?;
             }
             object["threads"] = pool.workers().into();
             object["baselines"] = rows[1..].to_vec().into();
@@ -178,6 +185,9 @@ impl RunArgs {
             if kernels.iter().any(|k| !k.resources.is_empty()) {
                 println!("{}", needs(&kernels).text(bench::table::colour()));
             }
+        }
+        if let Some(timed) = timed.first().filter(|_| self.memory) {
+            println!("\n{}\n\n{}", timed.map.summary(), timed.map.table().text(bench::table::colour()));
         }
         if let Some(errors) = errors {
             println!("\nErrors against the f64 oracle, relative to each tensor:");

@@ -21,7 +21,7 @@ use layouts::{Finish, Store, Tally};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct MeasureArgs {
@@ -91,6 +91,21 @@ pub struct Session {
     pub records: PathBuf,
     pub ledger: Ledger,
     pub out: PathBuf,
+    pub pace: Pace,
+}
+
+/// What a sweep has added to the records, and in what time.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Pace {
+    new: usize,
+    seconds: f64,
+    new_per_second: f64,
+}
+
+impl std::fmt::Display for Pace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} new in {:.1} s: {:.1} in a second", self.new, self.seconds, self.new_per_second)
+    }
 }
 
 impl MeasureArgs {
@@ -113,10 +128,11 @@ impl MeasureArgs {
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
         let ledger = Ledger::open(&out);
-        Ok(Session { recipe, programs, pool, device, store, records, ledger, out })
+        Ok(Session { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default() })
     }
 
     pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
+        let (known, began) = (session.store.all().count(), Instant::now());
         let mut budget = self.budget();
         let targets = self.device.each();
         if targets.len() > 1 {
@@ -156,6 +172,8 @@ impl MeasureArgs {
             sweep_all((&session.recipe, self.verify_each), &mut session.programs, budget, &mut with)?
         };
         bar.finish();
+        let (new, seconds) = (session.store.all().count().saturating_sub(known), began.elapsed().as_secs_f64());
+        session.pace = Pace { new, seconds, new_per_second: new as f64 / seconds.max(1e-3) };
         Ok(sweeps)
     }
 
@@ -206,6 +224,8 @@ struct Outcome<'a> {
     coverage: Vec<Coverage<'a>>,
     /// Configurations that the records know something of.
     stored: usize,
+    #[serde(flatten)]
+    pace: Pace,
     records: PathBuf,
 }
 
@@ -228,16 +248,18 @@ impl SweepArgs {
         let sweeps = self.measure.sweep(&mut session)?;
         self.measure.table(&coverage(&sweeps));
         self.measure.say(&format!(
-            "{} measurements with {} caches in {}\n",
+            "{} measurements with {} caches in {}; {}\n",
             session.store.all().count(),
             session.store.cache(),
-            session.records.display()
+            session.records.display(),
+            session.pace
         ));
         if self.measure.json {
             let outcome = Outcome {
                 finish: sweeps.finish,
                 coverage: coverages(&sweeps),
                 stored: session.store.all().count(),
+                pace: session.pace,
                 records: session.records.clone(),
             };
             println!("{}", serde_json::to_string(&outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);

@@ -120,7 +120,7 @@ fn outcome(
     let written = memories.iter().filter(|(argument, _, _, _)| argument.access == Access::Write);
     written
         .map(|(argument, memory, layout, shape)| {
-            Ok((argument.data.clone(), memory.unpack(&spec.containers[&argument.data], layout, shape)?))
+            Ok((argument.data.clone(), memory.unpack(0, &spec.containers[&argument.data], layout, shape)?))
         })
         .collect()
 }

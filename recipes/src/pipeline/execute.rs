@@ -1,58 +1,52 @@
 //! A program under a configuration, compiled and with its memory: runs training steps.
 
 use super::PipelineError;
+use super::assemble::{Assembly, assemble};
+use super::memory::PeakMemory;
 use super::plan::Candidate;
-use super::schedule::{Region, last_beside, over, put, schedule, used};
+use super::schedule::{Region, put, schedule, used};
 use super::tensors::{given, results};
+use bench::memory::MemoryMap;
 use kernels::device::cpu::Pool;
 use kernels::device::cuda::Resources;
 use kernels::device::{Device, Memory, Recording};
-use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext};
+use kernels::{Completion, Executable, KernelError, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::Configuration;
 use sdfg::interpret::{Run, Tensors};
-use sdfg::lifetime::{ArenaPlan, Interval};
-use sdfg::{Container, Expr, Layout, Pass, Role, Scope, Sdfg, Unit};
+use sdfg::{Container, Expr, Layout, Pass, Scope, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One thing to run: a kernel, or a change of layout.
-struct Launch {
-    name: String,
-    pass: Pass,
-    executable: Arc<dyn Executable>,
+pub(super) struct Launch {
+    pub name: String,
+    pub pass: Pass,
+    pub executable: Arc<dyn Executable>,
     /// Slots of memory, in the order of the kernel's arguments, and whether the kernel writes them.
-    arguments: Vec<(usize, bool)>,
+    pub arguments: Vec<(usize, bool)>,
+    /// Slots whose life ends here, unless another one takes their place: offset and bytes in the arena.
+    pub ends: Vec<(usize, usize)>,
 }
 
 /// Where a container, in one layout, lives.
-struct Slot {
+pub(super) struct Slot {
     /// Container and layout: a relayouted copy is a slot of its own.
-    data: String,
-    layout: Layout,
-    bytes: usize,
-    place: Place,
+    pub data: String,
+    pub layout: Layout,
+    pub bytes: usize,
+    pub place: Place,
 }
 
-enum Place {
+pub(super) enum Place {
     /// Across steps, in memory of its own.
     Held(Memory),
     /// In the arena, at this offset.
     Arena(usize),
 }
 
-/// Peak bytes of tensors: planned from lifetimes, and really allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct PeakMemory {
-    /// Inputs and parameters, upstream gradients among them: part of the following.
-    #[serde(default)]
-    pub given_bytes: u64,
-    /// Inputs, parameters, outputs, gradients, and the most that transients need at once.
-    pub planned_bytes: u64,
-    pub actual_bytes: u64,
-    /// What no plan can go below: as planned, with the transients that are alive at once.
-    pub lower_bound_bytes: u64,
-}
+/// What freed memory is filled with in debug builds: a NaN in every floating type, so that whoever still reads it shows.
+const SPOILT: u8 = 0xff;
 
 /// Times of one step in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -76,8 +70,10 @@ pub struct Execution {
     slots: Vec<Slot>,
     arena: Memory,
     /// Boundary container → slot that holds it.
-    held: BTreeMap<String, usize>,
+    boundary: BTreeMap<String, usize>,
     pub memory: PeakMemory,
+    /// Who lies where, from when to when.
+    pub map: MemoryMap,
 }
 
 impl Execution {
@@ -92,60 +88,19 @@ impl Execution {
         Execution::on(1, program, configuration, device)
     }
 
-    /// Compiles every kernel and plans memory.
+    /// Compiles every kernel and plans memory: in the order of kernels that needs the least of it, results written in place
+    /// of what nobody reads any more where kernels can.
     fn on(streams: usize, program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
-        let mut builder = Builder { program, device, slots: Vec::new(), launches: Vec::new() };
-        let held = |data: &str| {
-            configuration.layouts.get(data).cloned().or_else(|| program.containers.get(data).map(Layout::natural)).unwrap_or_default()
-        };
-        for (state, _, unit) in program.units() {
-            let backward = program.state(state).is_some_and(|s| s.name == "backward");
-            let pass = if backward { Pass::Backward } else { Pass::Forward };
-            let spec = KernelSpec::new(program, &unit)?;
-            let config = configuration
-                .kernels
-                .get(&spec.name)
-                .ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?;
-            let wanted = |data: &str| config.layouts.get(data).cloned().unwrap_or_else(|| held(data));
-            let mut arguments = Vec::new();
-            let mut after = Vec::new();
-            for argument in spec.arguments() {
-                let (have, want) = (held(&argument.data), wanted(&argument.data));
-                let slot = builder.slot(&argument.data, &want);
-                if have != want {
-                    let other = builder.slot(&argument.data, &have);
-                    match argument.access {
-                        kernels::Access::Read => builder.relayout(&argument.data, pass, other, slot)?,
-                        kernels::Access::Write => {
-                            // A kernel that writes a part must find the other parts where it leaves them.
-                            if writes_part(program, &unit, &argument.data) {
-                                builder.relayout(&argument.data, pass, other, slot)?;
-                            }
-                            after.push((argument.data.clone(), slot, other));
-                        }
-                    }
-                }
-                arguments.push((slot, argument.access == kernels::Access::Write));
-            }
-            let executable = device.compile(&spec, config)?;
-            builder.launches.push(Launch { name: spec.name.clone(), pass, executable, arguments });
-            for (data, from, to) in after {
-                builder.relayout(&data, pass, from, to)?;
-            }
-        }
-        // Boundary containers exist even if no kernel touches them.
-        let mut boundary = BTreeMap::new();
-        for container in program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none()) {
-            boundary.insert(container.name.clone(), builder.slot(&container.name, &held(&container.name)));
-        }
-        builder.finish(boundary, streams)
+        let Assembly { launches, slots, arena, boundary, memory, map } = assemble(program, configuration, device, streams)?;
+        let (device, program) = (device.clone(), program.clone());
+        Ok(Execution { recorded: None, device, streams, program, launches, slots, arena, boundary, memory, map })
     }
 
     /// Puts inputs and parameters into place. Tensors are in the recipe's dim order.
     pub fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
         for (data, array) in wholes(&self.program, tensors)? {
             let Some(container) = self.program.containers.get(&data) else { continue };
-            if let Some(Slot { layout, place: Place::Held(memory), .. }) = self.held.get(&data).and_then(|s| self.slots.get_mut(*s)) {
+            if let Some(Slot { layout, place: Place::Held(memory), .. }) = self.boundary.get(&data).and_then(|s| self.slots.get_mut(*s)) {
                 memory.pack(container, layout, &array)?;
             }
         }
@@ -158,8 +113,12 @@ impl Execution {
         for container in results(&self.program) {
             let root = container.view.as_ref().map_or(&container.name, |v| &v.of);
             let Some(parent) = self.program.containers.get(root) else { continue };
-            if let Some(Slot { layout, place: Place::Held(memory), .. }) = self.held.get(root).and_then(|s| self.slots.get(*s)) {
-                let whole = memory.unpack(parent, layout, &self.program.shape_of(root)?)?;
+            if let Some(Slot { layout, place, .. }) = self.boundary.get(root).and_then(|s| self.slots.get(*s)) {
+                let shape = self.program.shape_of(root)?;
+                let whole = match place {
+                    Place::Held(memory) => memory.unpack(0, parent, layout, &shape)?,
+                    Place::Arena(offset) => self.arena.unpack(*offset, parent, layout, &shape)?,
+                };
                 let tensor = match container.view {
                     Some(_) => whole.slice(window(&self.program, container)?.as_slice()).to_owned(),
                     None => whole,
@@ -221,6 +180,9 @@ impl Execution {
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let mut times = StepTimes::default();
         let pointers = self.pointers();
+        if cfg!(debug_assertions) {
+            self.arena.spoil(0, self.arena.len(), SPOILT);
+        }
         for launch in &self.launches {
             let once = || self.device.time(&mut || launch.run(&pointers, &context));
             let first = once()?;
@@ -231,6 +193,9 @@ impl Execution {
                 Pass::Backward => times.backward_ms += elapsed,
             }
             times.launches_ms.push(elapsed);
+            if cfg!(debug_assertions) {
+                launch.ends.iter().for_each(|(at, bytes)| self.arena.spoil(*at, *bytes, SPOILT));
+            }
         }
         Ok(times)
     }
@@ -260,7 +225,7 @@ impl Execution {
     /// How many streams of the device a step has work for.
     pub fn breadth(&self) -> usize {
         let most = self.device.streams().map_or(1, |streams| streams.count());
-        used(&schedule(&dataflow(&self.launches), most))
+        used(&schedule(&dataflow(self.launches.iter().map(|l| l.arguments.as_slice())), most))
     }
 
     /// What each launch does to memory: slots of their own, and the arena that the others share.
@@ -293,7 +258,8 @@ impl Execution {
 impl Launch {
     fn run(&self, pointers: &[*mut u8], context: &RunContext) -> Result<(), KernelError> {
         let arguments: Vec<*mut u8> = self.arguments.iter().map(|(slot, _)| pointers[*slot]).collect();
-        // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap.
+        // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap, but where the kernel was
+        // compiled to write in place.
         match unsafe { self.executable.run(&arguments, context)? } {
             Completion::Done => Ok(()),
             Completion::DeadlineExceeded => {
@@ -304,9 +270,9 @@ impl Launch {
 }
 
 /// What launches do to tensors, wherever these lie.
-fn dataflow(launches: &[Launch]) -> Vec<Vec<Region>> {
+pub(super) fn dataflow<'a>(arguments: impl Iterator<Item = &'a [(usize, bool)]>) -> Vec<Vec<Region>> {
     let region = |(slot, written): &(usize, bool)| Region { memory: *slot, bytes: 0..1, written: *written };
-    launches.iter().map(|l| l.arguments.iter().map(region).collect()).collect()
+    arguments.map(|each| each.iter().map(region).collect()).collect()
 }
 
 /// Inputs and parameters by the container that has their storage.
@@ -379,79 +345,4 @@ fn window(program: &Sdfg, container: &Container) -> Result<Vec<SliceInfoElem>, P
         .zip(shape)
         .map(|(o, n)| SliceInfoElem::Slice { start: *o as isize, end: Some(*o as isize + n as isize), step: 1 })
         .collect())
-}
-
-struct Builder<'a> {
-    program: &'a Sdfg,
-    device: &'a Arc<dyn Device>,
-    slots: Vec<Slot>,
-    launches: Vec<Launch>,
-}
-
-impl Builder<'_> {
-    fn slot(&mut self, data: &str, layout: &Layout) -> usize {
-        match self.slots.iter().position(|s| s.data == data && s.layout == *layout) {
-            Some(slot) => slot,
-            None => {
-                self.slots.push(Slot { data: data.to_string(), layout: layout.clone(), bytes: 0, place: Place::Arena(0) });
-                self.slots.len() - 1
-            }
-        }
-    }
-
-    fn relayout(&mut self, data: &str, pass: Pass, from: usize, to: usize) -> Result<(), PipelineError> {
-        let container = self.program.containers.get(data).ok_or_else(|| PipelineError::Internal(format!("`{data}` is not declared")))?;
-        let shape = self.program.shape_of(data)?;
-        let executable = self.device.relayout(container, &shape, &self.slots[from].layout, &self.slots[to].layout)?;
-        let name = format!("relayout {data} {} → {}", self.slots[from].layout, self.slots[to].layout);
-        self.launches.push(Launch { name, pass, executable, arguments: vec![(from, false), (to, true)] });
-        Ok(())
-    }
-
-    /// Gives every slot its memory. Launches on different streams are given no memory in common, where they may run beside one
-    /// another.
-    fn finish(mut self, held: BTreeMap<String, usize>, streams: usize) -> Result<Execution, PipelineError> {
-        let over = over(&schedule(&dataflow(&self.launches), streams));
-        let (mut held_bytes, mut given_bytes) = (0u64, 0u64);
-        let mut intervals = Vec::new();
-        let boundary: BTreeSet<usize> = held.values().copied().collect();
-        for (n, slot) in self.slots.iter_mut().enumerate() {
-            let Some(container) = self.program.containers.get(&slot.data) else { continue };
-            let shape = self.program.shape_of(&slot.data)?;
-            let elements = slot
-                .layout
-                .extent(&container.dims, &shape)
-                .ok_or_else(|| PipelineError::Internal(format!("the layout {} does not fit `{}`", slot.layout, slot.data)))?;
-            let bytes = container.dtype.bytes(elements as u64);
-            slot.bytes = bytes as usize;
-            if boundary.contains(&n) {
-                slot.place = Place::Held(self.device.memory(bytes as usize)?);
-                held_bytes += bytes;
-                if matches!(container.role, Role::Input | Role::Parameter) {
-                    given_bytes += bytes;
-                }
-            } else {
-                let uses: Vec<usize> =
-                    self.launches.iter().enumerate().filter(|(_, l)| l.arguments.iter().any(|a| a.0 == n)).map(|(at, _)| at).collect();
-                let (first, last) = (uses.first().copied().unwrap_or(0), last_beside(&over, &uses));
-                intervals.push(Interval { data: n.to_string(), bytes, first, last });
-            }
-        }
-        let ArenaPlan { offsets, peak_bytes, lower_bound } = sdfg::lifetime::plan(&intervals);
-        for (n, slot) in self.slots.iter_mut().enumerate() {
-            if let Some(offset) = offsets.get(&n.to_string()) {
-                slot.place = Place::Arena(*offset as usize);
-            }
-        }
-        let arena = self.device.memory(peak_bytes as usize)?;
-        let memory = PeakMemory {
-            given_bytes,
-            planned_bytes: held_bytes + peak_bytes,
-            actual_bytes: held_bytes + arena.len() as u64,
-            lower_bound_bytes: held_bytes + lower_bound,
-        };
-        let device = self.device.clone();
-        let (program, launches, slots) = (self.program.clone(), self.launches, self.slots);
-        Ok(Execution { recorded: None, device, streams, program, launches, slots, arena, held, memory })
-    }
 }

@@ -1,6 +1,7 @@
 //! Answers the sweep's questions on a device: is a configuration right, and how long does it take?
 
 use super::execute::writes_part;
+use super::operands::{Operands, Room};
 use super::programs::shrunken;
 use super::{PipelineError, tensors};
 use kernels::device::cpu::Pool;
@@ -13,8 +14,8 @@ use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret_unit};
 use sdfg::tolerance::{self, Tolerance};
-use sdfg::{Container, Dtype, Layout, Pass, Sdfg, StateId, Unit};
-use std::collections::BTreeMap;
+use sdfg::{Container, Layout, Pass, Sdfg, StateId, Unit};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,15 @@ const SEED: u64 = 1;
 /// What every run is.
 const RUN: Run = Run { seed: SEED, step: 0, dropout: true };
 
-/// Milliseconds after which two samples of a configuration are enough: what is chosen gets fresh ones.
-const LONG_MS: f64 = 500.0;
+/// A run that takes so many milliseconds leaves nothing to warm up: the first one counts.
+const SETTLED_MS: f64 = 50.0;
+
+/// Milliseconds of runs after which two samples of a configuration are enough: in a race, as what is chosen gets fresh ones;
+/// and of such fresh ones.
+const LONG_MS: [f64; 2] = [50.0, 500.0];
+
+/// Configurations of a kernel whose code is made together at first.
+const LEAST_MADE: usize = 4;
 
 /// Untimed runs of what was recorded, at most.
 const WARM_UPS: usize = 16;
@@ -125,23 +133,23 @@ impl KernelSpace for SweptKernel {
         self.space.intuitive(config)
     }
 
-    /// Configurations in which every tensor follows one of the program's uniform orders, the most promising knobs first:
-    /// choices that fit together from the start.
+    /// Configurations in which every tensor follows one of the program's uniform orders, the most promising knobs first and the
+    /// orders in turns: choices that fit together from the start, however soon the budget ends.
     fn seeds(&self) -> Vec<u64> {
         let layouts: u64 = self.tensors.iter().map(|t| t.layouts.len() as u64).product();
         let knobs = self.count() / layouts.max(1);
-        let mut found = Vec::new();
         let uniform = self.orders.iter().map(|order| {
             let digit = |t: &TensorSpace| t.layouts.iter().position(|l| follows(l, order)).unwrap_or(0) as u64;
             self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
         });
-        // Row-major is the first.
-        for base in std::iter::once(0).chain(uniform) {
+        let ranked = |base: u64| {
             let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (self.promise(n), n)).collect();
             numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            found.extend(numbers.into_iter().take(SEEDS).map(|(_, n)| n));
-        }
-        found
+            numbers.into_iter().take(SEEDS).map(|(_, n)| n).collect::<Vec<u64>>()
+        };
+        // Row-major is the first.
+        let orders: Vec<Vec<u64>> = std::iter::once(0).chain(uniform).map(ranked).collect();
+        (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect()
     }
 }
 
@@ -181,9 +189,6 @@ struct Expected {
     tolerances: BTreeMap<String, Tolerance>,
 }
 
-/// Element type and bytes of one argument.
-type Room = (Dtype, usize);
-
 /// What a failure means for the sweep.
 fn fault(error: KernelError) -> Fault {
     match error.blame() {
@@ -201,8 +206,9 @@ pub struct DeviceBench<'a> {
     device: &'a dyn Device,
     pool: &'a Pool,
     expected: BTreeMap<String, Expected>,
-    /// Memory of the kernel timed last, as large as any of its layouts needs; of others too, as far as the device has room.
-    arenas: BTreeMap<String, Vec<Memory>>,
+    operands: Operands,
+    /// Configurations whose code was made together last, by kernel.
+    made: BTreeMap<String, BTreeSet<KernelConfig>>,
     /// At least this many samples, and at least this long in total, for each configuration.
     pub samples: usize,
     pub sample_ms: f64,
@@ -220,21 +226,32 @@ impl<'a> DeviceBench<'a> {
             device,
             pool,
             expected: BTreeMap::new(),
-            arenas: BTreeMap::new(),
+            operands: Operands::default(),
+            made: BTreeMap::new(),
             samples: 3,
             sample_ms: 2.0,
             cache: Cache::Warm,
         }
     }
 
-    /// Makes the code of what a sweep tries first of every kernel, on devices where that takes long, until that time.
-    pub fn prepare(&self, kernels: &[SweptKernel], until: Option<Instant>) {
+    /// Makes the code of what a sweep tries first of every kernel, on devices where that takes long: of its first configuration
+    /// whatever the time, and until then of its seeds. What is `known` needs none.
+    pub fn prepare(&mut self, kernels: &[&SweptKernel], known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool, until: Option<Instant>) {
         if self.device.prepares() == 0 {
             return;
         }
-        let first = |kernel: &SweptKernel| [0].into_iter().chain(kernel.seeds()).map(|n| kernel.config(n)).collect::<Vec<_>>();
-        let wanted: Vec<_> = kernels.iter().flat_map(|kernel| self.both(kernel, first(kernel))).collect();
-        self.device.prepare(&wanted, until);
+        let wanted = |kernel: &SweptKernel, numbers: Vec<u64>| {
+            let new = numbers.into_iter().map(|n| kernel.config(n)).filter(|config| !known(kernel, config));
+            self.both(kernel, new.collect())
+        };
+        let first: Vec<_> = kernels.iter().flat_map(|kernel| wanted(kernel, vec![0])).collect();
+        self.device.prepare(&first, None);
+        let seeds: Vec<_> = kernels.iter().flat_map(|kernel| wanted(kernel, kernel.seeds())).collect();
+        self.device.prepare(&seeds, until);
+        let in_time = until.is_none_or(|until| Instant::now() < until);
+        for (spec, config) in first.into_iter().chain(seeds.into_iter().filter(|_| in_time)) {
+            self.made.entry(spec.name).or_default().insert(config);
+        }
     }
 
     /// A kernel under some configurations, as it is checked and as it is timed.
@@ -284,53 +301,24 @@ impl<'a> DeviceBench<'a> {
         Ok(())
     }
 
-    /// Memory for a kernel at full size, filled with signed numbers.
-    fn memory(&mut self, name: &str, sizes: Vec<Room>) -> Result<Vec<*mut u8>, Fault> {
-        let fits = |arena: &Vec<Memory>| arena.len() == sizes.len() && arena.iter().zip(&sizes).all(|(m, (_, s))| m.len() >= *s);
-        if !self.arenas.get(name).is_some_and(fits) {
-            self.arenas.remove(name);
-            if self.device.spare() < sizes.iter().map(|(_, size)| *size as u64).sum() {
-                self.arenas.clear();
-            }
-            let failed = |e: KernelError| Fault::Device(e.to_string());
-            let mut arena = Vec::new();
-            for (n, (dtype, size)) in sizes.iter().enumerate() {
-                let mut memory = self.device.memory(*size).map_err(failed)?;
-                // A pattern of 65,536 values is enough: times depend on addresses, not on values (no denormals, no NaN).
-                let values = sdfg::random::tensor(SEED, &n.to_string(), 1 << 16).into_iter();
-                let pattern: Vec<u8> = match dtype {
-                    Dtype::F64 => values.flat_map(f64::to_le_bytes).collect(),
-                    Dtype::Bf16 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
-                    Dtype::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
-                    _ => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
-                };
-                memory.fill(&pattern).map_err(failed)?;
-                arena.push(memory);
-            }
-            self.arenas.insert(name.to_string(), arena);
-        }
-        Ok(self.arenas.get_mut(name).into_iter().flatten().map(Memory::address).collect())
-    }
-
     fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<Room>), Fault> {
         if let Some(container) = self.relayouted(name) {
             let shape = self.program.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
             let executable = self.device.relayout(container, &shape, from, to).map_err(fault)?;
-            return Ok((
-                executable,
-                vec![(container.dtype, bytes(container, &shape, from)?), (container.dtype, bytes(container, &shape, to)?)],
-            ));
+            let room = |layout, written| Ok(Room { dtype: container.dtype, bytes: bytes(container, &shape, layout)?, written });
+            return Ok((executable, vec![room(from, false)?, room(to, true)?]));
         }
         let spec = &self.kernel(name)?.spec;
-        let mut sizes = Vec::new();
+        let mut rooms = Vec::new();
         for argument in spec.arguments() {
             let shape = spec.shape(&argument.data).map_err(fault)?;
             let container = &spec.containers[&argument.data];
             let natural = Layout::natural(container);
-            sizes.push((container.dtype, bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?));
+            let bytes = bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?;
+            rooms.push(Room { dtype: container.dtype, bytes, written: argument.access == kernels::Access::Write });
         }
-        Ok((self.device.compile(spec, config).map_err(fault)?, sizes))
+        Ok((self.device.compile(spec, config).map_err(fault)?, rooms))
     }
 }
 
@@ -365,12 +353,16 @@ fn bytes(container: &Container, shape: &[usize], layout: &Layout) -> Result<usiz
 
 impl Bench for DeviceBench<'_> {
     fn ahead(&mut self, name: &str, config: &KernelConfig, coming: &dyn Fn(usize) -> Vec<KernelConfig>) {
-        let many = self.device.prepares();
-        let Some(kernel) = self.kernels.get(name).filter(|_| many > 0) else { return };
-        if self.device.prepared(&kernel.spec, config) {
+        let most = self.device.prepares();
+        let Some(kernel) = self.kernels.get(name).filter(|_| most > 0) else { return };
+        let before = self.made.get(name).map_or(0, BTreeSet::len);
+        if self.made.get(name).is_some_and(|made| made.contains(config)) {
             return;
         }
-        let wanted: Vec<KernelConfig> = [config.clone()].into_iter().chain(coming(many / 2)).collect();
+        // Twice as many as the last time: a small budget ends soon.
+        let many = (2 * before).clamp(LEAST_MADE.min(most), most);
+        let wanted: Vec<KernelConfig> = [config.clone()].into_iter().chain(coming(many - 1)).collect();
+        self.made.insert(name.to_string(), wanted.iter().cloned().collect());
         self.device.prepare(&self.both(kernel, wanted), None);
     }
 
@@ -387,7 +379,7 @@ impl Bench for DeviceBench<'_> {
             let executable = self.device.relayout(container, &shape, from, to).map_err(fault)?;
             // SAFETY: both buffers hold the container in their layout.
             unsafe { executable.run(&[input.address(), output.address()], &self.context(None)) }.map_err(fault)?;
-            let got = output.unpack(container, to, &shape).map_err(fault)?;
+            let got = output.unpack(0, container, to, &shape).map_err(fault)?;
             return Ok(Check { ratio: if got == want { 0.0 } else { f64::INFINITY } });
         }
         self.expect(name)?;
@@ -420,8 +412,9 @@ impl Bench for DeviceBench<'_> {
         let mut ratio = 0.0f64;
         for (argument, (memory, layout)) in arguments.iter().zip(&memories) {
             if argument.access == kernels::Access::Write {
-                let got =
-                    memory.unpack(&spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?).map_err(fault)?;
+                let got = memory
+                    .unpack(0, &spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?)
+                    .map_err(fault)?;
                 let missing = || Fault::Configuration(format!("`{name}`: the oracle does not know `{}`", argument.data));
                 let (want, tolerance) =
                     (outputs.get(&argument.data).ok_or_else(missing)?, tolerances.get(&argument.data).ok_or_else(missing)?);
@@ -433,23 +426,29 @@ impl Bench for DeviceBench<'_> {
     }
 
     fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
-        let (executable, sizes) = self.compiled(name, config)?;
-        let pointers = self.memory(name, sizes)?;
+        let (executable, rooms) = self.compiled(name, config)?;
+        let operands = self.operands.take(&rooms, self.device, SEED).map_err(|e| Fault::Device(e.to_string()))?;
+        let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();
         let mut samples = Vec::new();
-        // The first run warms caches and pages: it is no sample, but two runs beyond the limit in a row end the race.
+        // The first run warms caches and pages: it is no sample unless it is long, but two runs beyond the limit in a row end the
+        // race, or a long one.
         let limit = give_up.as_secs_f64() * 1e3;
+        let long = LONG_MS[usize::from(give_up == Duration::MAX)];
+        // Half as much again: one slow run on a shared machine proves nothing.
+        let patience = give_up.saturating_add((give_up / 2).min(Duration::from_secs_f64(SETTLED_MS / 1e3)));
         let mut first = None;
         let mut total = 0.0;
         // Where runs are recorded, a sample is several of them, so that putting them under way is not what is timed. A cold one is a
         // single run: while caches are emptied, it waits on the device already.
         let mut recorded: Option<Repeated> = None;
         loop {
-            if self.cache == Cache::Cold && !self.device.flush(self.arenas.get(name).map_or(&[], Vec::as_slice)).map_err(fault)? {
+            let parts: Vec<(&Memory, usize)> =
+                operands.iter().zip(&rooms).filter_map(|(n, room)| Some((self.operands.memory(*n)?, room.bytes))).collect();
+            if self.cache == Cache::Cold && !self.device.flush(&parts).map_err(fault)? {
                 return Err(Fault::Device("its caches cannot be emptied, so nothing is timed cold there; leave out --cold".into()));
             }
             let repeats = recorded.as_ref().map_or(1, |(_, repeats)| *repeats);
-            // Half as much again: one slow run on a shared machine proves nothing.
-            let context = self.context(Instant::now().checked_add(give_up.saturating_mul(3) / 2));
+            let context = self.context(Instant::now().checked_add(patience));
             let mut completion = Completion::Done;
             let mut once = || {
                 // SAFETY: one piece of memory for each argument, as large as its container in its layout.
@@ -465,9 +464,10 @@ impl Bench for DeviceBench<'_> {
                 return Ok(Timing::ExceededAfter(ms));
             }
             total += ms * repeats as f64;
-            if first.is_some() {
+            if first.is_some() || (ms >= SETTLED_MS && !self.device.records()) {
                 samples.push(ms);
-            } else if self.cache == Cache::Warm {
+            }
+            if first.is_none() && self.cache == Cache::Warm {
                 recorded = self.recorded(&*executable, &pointers, self.device.repeats(ms)).map_err(fault)?;
                 if let Some((recorded, _)) = &recorded {
                     let mut warm = 0.0;
@@ -485,7 +485,7 @@ impl Bench for DeviceBench<'_> {
                 return Ok(Timing::ExceededAfter(slow));
             }
             let enough = samples.len() >= self.samples && total >= self.sample_ms;
-            if enough || samples.len() >= 200 || (samples.len() >= 2 && total > LONG_MS) {
+            if enough || samples.len() >= 200 || (samples.len() >= 2 && total > long) {
                 return Ok(Timing::Samples(samples));
             }
         }

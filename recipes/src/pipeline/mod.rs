@@ -1,14 +1,17 @@
 //! From a recipe to a measured, verified, reported plan.
 
 pub mod accuracy;
+mod assemble;
 pub mod beside;
 pub mod counterexample;
 pub mod decide;
 pub mod execute;
 pub mod ledger;
 pub mod measure;
+pub mod memory;
 pub mod mixed;
 pub mod mixture;
+mod operands;
 pub mod optimize;
 pub mod parts;
 pub mod plan;
@@ -76,7 +79,7 @@ impl PipelineError {
             | PipelineError::Refused { .. }
             | PipelineError::Plan { .. } => 2,
             // No kernel takes these types: the recipe asks for what there is not.
-            PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. })) => 2,
+            PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. } | ContractionError::Cores { .. })) => 2,
             PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
             PipelineError::Mismatch(_) => 3,
             PipelineError::Kernel(error) if error.missing() => 4,

@@ -1,6 +1,7 @@
 //! The whole way: programs, sweep, choice, verification, timing, plan.
 
-use super::execute::{Execution, PeakMemory};
+use super::execute::Execution;
+use super::memory::PeakMemory;
 use super::mixed::{Mixed, Mixing, mixed};
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, Variant, shrunken};
@@ -8,6 +9,7 @@ use super::sweep::{Extent, METHODS, Sweeping, Swept, sweep_program};
 use super::target::Target;
 use super::{PipelineError, accuracy, tensors};
 use crate::load::{Overrides, Recipe};
+use bench::memory::MemoryMap;
 use bench::protocol::{Contender, Protocol, Timing};
 use kernels::KernelSpec;
 use kernels::device::Device;
@@ -136,6 +138,7 @@ pub struct Timed {
     pub backward_ms: Vec<f64>,
     pub launches: Vec<(String, sdfg::Pass, Vec<f64>)>,
     pub memory: PeakMemory,
+    pub map: MemoryMap,
 }
 
 /// Steps in which launches are timed apart where they run as one.
@@ -199,10 +202,27 @@ pub fn time_whole(
             backward_ms: sampled.iter().map(|t| t.backward_ms).collect(),
             launches,
             memory: execution.memory,
+            map: execution.map.clone(),
             step,
         });
     }
     Ok(found)
+}
+
+/// What a plan is taken for: the fastest, or one that needs less memory and no more than this share of time beyond it.
+///
+/// Of all that are within `slack` of the least median, the one of the smallest peak; of equals the fastest.
+pub fn winner(timed: &[Timed], slack: f64) -> Option<usize> {
+    let times: Vec<(f64, u64)> =
+        timed.iter().map(|t| (layouts::record::median(&t.step.samples).unwrap_or(f64::INFINITY), t.memory.actual_bytes)).collect();
+    preferred(&times, slack)
+}
+
+/// The preferred one of (milliseconds, bytes).
+fn preferred(times: &[(f64, u64)], slack: f64) -> Option<usize> {
+    let least = times.iter().map(|(ms, _)| *ms).fold(f64::INFINITY, f64::min);
+    let near = (0..times.len()).filter(|n| times[*n].0 <= least * (1.0 + slack));
+    near.min_by(|a, b| times[*a].1.cmp(&times[*b].1).then(times[*a].0.total_cmp(&times[*b].0)))
 }
 
 /// How far a result is from its reference.
@@ -402,6 +422,13 @@ mod tests {
             }
         }
         Ok(())
+    }
+
+    #[test]
+    fn memory_decides_among_the_fastest_alone() {
+        let times = [(100.0, 500), (101.5, 300), (101.0, 300), (103.0, 10)];
+        assert_eq!([0.0, 0.012, 0.02, 0.03].map(|slack| preferred(&times, slack)), [Some(0), Some(2), Some(2), Some(3)]);
+        assert_eq!(preferred(&[], 0.02), None);
     }
 
     /// A flipped element among many passes; a wrong scale, a wrong block or a NaN does not.

@@ -13,6 +13,7 @@ use layouts::problem::{Clock, KernelSpace, Program};
 use layouts::record::Cache;
 use layouts::selection::{select_top, write_out};
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
+use sdfg::config::KernelConfig;
 use sdfg::{Layout, Role, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -120,12 +121,14 @@ pub fn sweep_program(
     let trial = matches!(extent, Extent::Trial(_));
     let session = session(name, program, &problem, with);
     with.store.begin(if trial { Session { program: None, variant: None, ..session } } else { session })?;
-    let spaces: Vec<&dyn KernelSpace> = kernels.iter().filter(|k| extent.holds(k)).map(|k| k as &dyn KernelSpace).collect();
+    let held: Vec<&SweptKernel> = kernels.iter().filter(|k| extent.holds(k)).collect();
+    let spaces: Vec<&dyn KernelSpace> = held.iter().map(|k| *k as &dyn KernelSpace).collect();
     let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
     bench.cache = with.cache;
     let clock = Stopwatch(Instant::now());
     let budget = with.ledger.left(&problem, budget);
-    bench.prepare(&kernels, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING))));
+    let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();
+    bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING))));
     let report = {
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);

@@ -197,7 +197,7 @@ impl Device for Fake {
         Some(self)
     }
 
-    fn flush(&self, memories: &[Memory]) -> Result<bool, KernelError> {
+    fn flush(&self, memories: &[(&Memory, usize)]) -> Result<bool, KernelError> {
         self.call(Call::Flush)?;
         self.device.flush(memories)
     }

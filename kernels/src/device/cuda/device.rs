@@ -11,7 +11,7 @@ use crate::maps::{self, CudaSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
-use sdfg::{Class, Container, Layout, Unit};
+use sdfg::{Class, Container, Dtype, Layout, Unit};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -25,8 +25,9 @@ const SAMPLE_MS: f64 = 0.2;
 const REPEATS: usize = 32;
 /// Idle processors clock down; so long a kernel runs before it is timed.
 const WARM_UP_MS: f64 = 2.0;
-/// Kernels whose code is made at a time: a text takes the compiler about half a second, and the GPU less than a millisecond.
-const PREPARED: usize = 24;
+/// Configurations of a kernel whose code is made at a time: a text takes the compiler about half a second, and the GPU less
+/// than a millisecond.
+const PREPARED: usize = 12;
 /// Bytes of the arrays whose copy is timed, and how often.
 const COPIED: usize = 1 << 30;
 const COPIES: usize = 10;
@@ -179,6 +180,7 @@ impl CudaDevice {
             let mut each = self.memory(elements * width)?;
             let values = sdfg::random::tensor(1, &which.to_string(), 1 << 16).into_iter();
             let pattern: Vec<u8> = match width {
+                2 if types.factor == Dtype::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
                 2 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
                 8 => values.flat_map(f64::to_le_bytes).collect(),
                 _ => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
@@ -275,14 +277,6 @@ impl Device for CudaDevice {
         PREPARED
     }
 
-    fn prepared(&self, spec: &KernelSpec, config: &KernelConfig) -> bool {
-        if !matches!(spec.unit, Unit::Scope(_)) {
-            return true;
-        }
-        // What cannot be generated is refused soon enough.
-        maps::cuda_source(spec, config).map_or(true, |source| self.file(&source.text).exists())
-    }
-
     fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
         let scopes = kernels.par_iter().filter(|(spec, _)| matches!(spec.unit, Unit::Scope(_)));
         let texts = scopes.filter_map(|(spec, config)| Some((maps::cuda_source(spec, config).ok()?.text, spec.name.as_str())));
@@ -301,10 +295,6 @@ impl Device for CudaDevice {
         Ok(Memory::Gpu(memory))
     }
 
-    fn spare(&self) -> u64 {
-        self.context.free().unwrap_or(0) as u64 / 2
-    }
-
     fn time(&self, work: Work) -> Result<f64, KernelError> {
         self.context.milliseconds(work)
     }
@@ -321,7 +311,7 @@ impl Device for CudaDevice {
         Some(&*self.context)
     }
 
-    fn flush(&self, _: &[Memory]) -> Result<bool, KernelError> {
+    fn flush(&self, _: &[(&Memory, usize)]) -> Result<bool, KernelError> {
         self.context.flush().map(|()| true)
     }
 

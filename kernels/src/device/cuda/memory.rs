@@ -80,18 +80,18 @@ impl Memory {
             .map_err(failed("a copy on the GPU"))
     }
 
-    /// Copies from the GPU, after everything on the stream.
+    /// Copies from the GPU, from a byte on, after everything on the stream.
     ///
     /// # Errors
     /// More bytes than there are; a kernel or device that failed.
-    pub fn read(&self, to: &mut [u8]) -> Result<(), KernelError> {
-        self.fits(to.len())?;
+    pub fn read(&self, at: usize, to: &mut [u8]) -> Result<(), KernelError> {
+        self.fits(at.saturating_add(to.len()))?;
         self.context.wait()?;
         if to.is_empty() {
             return Ok(());
         }
         // SAFETY: the bytes fit.
-        unsafe { result::memcpy_dtoh_sync(to, self.address) }.map_err(failed("a copy from the GPU"))
+        unsafe { result::memcpy_dtoh_sync(to, self.address + at as u64) }.map_err(failed("a copy from the GPU"))
     }
 
     fn fits(&self, bytes: usize) -> Result<(), KernelError> {

@@ -107,6 +107,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         sizes: sizes(&candidate.program),
         provenance: Provenance::here(run.device.toolchain(), versions(run)),
         waterfall: waterfall(run, &plan)?,
+        memory: timed.map.clone(),
         graph: flow::graph(&plan),
         classes: rows::classes(&plan, &kernels),
         roofline: rows::roofline(&plan, &kernels),

@@ -1,12 +1,17 @@
 //! The system's C compiler, and the cache of what it made.
 
+mod canonical;
+
 use crate::emit::c::Source;
 use crate::error::KernelError;
 use crate::maps::{dropout, stream};
+use canonical::canonical;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 /// Fast code without `-ffast-math`: at link time that would make the whole process flush subnormals, and −∞ masks and NaN
 /// must keep their meaning.
@@ -105,16 +110,31 @@ impl Toolchain {
     pub(crate) fn load(&self, name: &str, source: &Source) -> Result<Entry, KernelError> {
         static LOADED: OnceLock<Mutex<BTreeMap<String, Entry>>> = OnceLock::new();
         let loaded = LOADED.get_or_init(Mutex::default);
-        let hash = self.hash(&source.text);
+        let text = canonical(&source.text);
+        let hash = self.hash(&text);
         if let Some(entry) = loaded.lock().unwrap_or_else(|e| e.into_inner()).get(&hash) {
             return Ok(*entry);
         }
-        let mut entry = open(&self.library(name, &source.text)?, source.preparations > 0, !source.partials.is_empty())?;
+        let mut entry = open(&self.library(name, &text)?, source.preparations > 0, !source.partials.is_empty())?;
         if let Some(products) = &source.library {
             entry.products = open_products(&self.library("products", products)?)?;
         }
         loaded.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, entry);
         Ok(entry)
+    }
+
+    /// Compiles what has not been compiled before, as many at a time as the machine has cores, until that time. Whoever loads a
+    /// source that cannot be compiled is told so.
+    pub(crate) fn prepare(&self, sources: Vec<(&str, Source)>, until: Option<Instant>) {
+        let texts = sources
+            .into_iter()
+            .flat_map(|(name, source)| [(canonical(&source.text), name)].into_iter().chain(source.library.map(|text| (text, "products"))));
+        let texts: BTreeMap<String, &str> = texts.collect();
+        texts.into_par_iter().for_each(|(text, name)| {
+            if until.is_none_or(|until| Instant::now() < until) {
+                drop(self.library(name, &text));
+            }
+        });
     }
 
     /// Content hash of what is made of a text here.

@@ -1,0 +1,189 @@
+//! Programs that differ in places: every combination of what they have there is a choice.
+
+use super::brute::{brute_force, running};
+use super::synthetic::{program, programs, session};
+use layouts::alternatives::{GROUP, Variants};
+use layouts::certificate::Certificate;
+use layouts::exact::{self, Limits};
+use layouts::problem::{Access, Kernel, Program};
+use layouts::relayout::RelayoutCosts;
+use layouts::selection::exactly;
+use layouts::verify::{VerifyError, swept, verify};
+use layouts::{Method, Model, Store, select};
+use std::collections::{BTreeMap, BTreeSet};
+
+fn combinations(program: &Program) -> Vec<Variants> {
+    let with = |found: Vec<Variants>, (group, names): (&String, &Vec<String>)| {
+        let each = |v: &Variants| names.iter().map(|n| v.clone().into_iter().chain([(group.clone(), n.clone())]).collect()).collect::<Vec<_>>();
+        found.iter().flat_map(each).collect()
+    };
+    program.alternatives.iter().fold(vec![Variants::new()], with)
+}
+
+fn least(program: &Program, store: &Store) -> f64 {
+    select(program, store, Method::Exact, Limits::default()).unwrap().total_ms
+}
+
+/// What runs can run: in this order every container is written, once, before it is read, and no name means two things.
+fn runs(program: &Program, variants: &Variants) {
+    let given = |data: &String| program.kernels.iter().all(|k| k.tensors.iter().all(|(d, a)| d != data || *a == Access::Read));
+    let mut written: BTreeSet<&String> = BTreeSet::new();
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    let mut meant: BTreeMap<&str, &String> = BTreeMap::new();
+    for kernel in running(program, variants) {
+        assert!(names.insert(kernel.plain()), "two kernels `{}`", kernel.plain());
+        for (data, access) in &kernel.tensors {
+            assert_eq!(*meant.entry(program.tensor(data).unwrap().plain()).or_insert(data), data);
+            assert!(*access != Access::Read || given(data) || written.contains(data), "`{}` reads `{data}` too early", kernel.name);
+        }
+        for (data, _) in kernel.tensors.iter().filter(|(_, access)| *access != Access::Read) {
+            assert!(written.insert(data), "`{data}` is written twice");
+        }
+    }
+    let all: BTreeSet<&String> = program.boundary.keys().filter(|data| !given(data)).collect();
+    assert!(all.is_subset(&written));
+}
+
+#[test]
+fn every_combination_of_what_sites_have_is_a_program() {
+    let (mut sites, mut gained) = (0, 0);
+    for seed in 0..400 {
+        let (programs, store) = programs(seed);
+        let among = Program::among(&programs);
+        combinations(&among).iter().for_each(|variants| runs(&among, variants));
+        // What was put together is among them, whole.
+        for (name, program) in &programs {
+            if programs.len() > 1 {
+                assert_eq!(vec![among.under(&among.programs[name])], program.each(), "seed {seed}");
+            }
+        }
+        let wholes = programs.iter().map(|(_, p)| least(p, &store)).fold(f64::INFINITY, f64::min);
+        let chosen = least(&among, &store);
+        assert!(chosen <= wholes, "seed {seed}");
+        assert_eq!(chosen, brute_force(&among, &store)[0], "seed {seed}");
+        sites += usize::from(among.alternatives.len() > 1);
+        gained += usize::from(chosen < wholes);
+    }
+    assert!(sites > 20 && gained > 5, "the programs must show something: {sites}, {gained}");
+}
+
+#[test]
+fn a_choice_by_sites_is_certified_and_one_by_other_sites_is_not() {
+    let mut several = 0;
+    for seed in 0..200 {
+        let (programs, mut store) = programs(seed);
+        for (n, (_, program)) in programs.iter().enumerate() {
+            store.begin(layouts::Session { program: Some(program.clone()), ..session(&format!("swept {n}")) }).unwrap();
+        }
+        let among = Program::among(&programs);
+        let costs = RelayoutCosts::new(&among, &store);
+        let model = Model::new(&among, &store, &costs).unwrap();
+        let optimum = exact::solve(&model, Limits::default());
+        let estimated = exactly(&model, &costs, &optimum).unmeasured().count();
+        let certificate = Certificate::new(&among, &store, &model, &optimum.into(), estimated);
+        assert_eq!(swept(&certificate, &store), Ok(()), "seed {seed}");
+        let confirmed = verify(&certificate, &store).unwrap();
+        assert_eq!((confirmed.total_ps, confirmed.bound_ps), (certificate.total_ps, certificate.total_ps), "seed {seed}");
+        if among.alternatives.len() < 2 {
+            continue;
+        }
+        several += 1;
+        // A kernel that is said to run whatever its site does, and one that is said to belong to another site.
+        let guarded = among.kernels.iter().position(|k| !k.only.is_empty()).unwrap();
+        let mut forged = certificate.clone();
+        forged.program.kernels[guarded].only.clear();
+        assert!(swept(&forged, &store).is_err(), "seed {seed}");
+        let own = among.kernels[guarded].only.keys().next().unwrap();
+        let other = among.alternatives.keys().find(|group| *group != own).unwrap();
+        let mut forged = certificate.clone();
+        let runs = among.programs.values().filter(|v| among.kernels[guarded].only[own].contains(&v[own])).map(|v| v[other].clone());
+        forged.program.kernels[guarded].only = BTreeMap::from([(other.clone(), runs.collect())]);
+        assert!(swept(&forged, &store).is_err(), "seed {seed}");
+        // A reader before its writer.
+        let mut forged = certificate.clone();
+        forged.program.kernels.reverse();
+        assert!(matches!(swept(&forged, &store), Err(VerifyError::Misfit(_))), "seed {seed}");
+    }
+    assert!(several > 10, "{several}");
+}
+
+fn kernel(name: &str, reads: &[&str], writes: &[&str]) -> Kernel {
+    let of = |data: &[&str], access: Access| data.iter().map(|d| (d.to_string(), access)).collect::<Vec<_>>();
+    let key = format!("{name}:{}>{}", reads.join(","), writes.join(","));
+    Kernel::new(name, &key, sdfg::Pass::Forward, [of(reads, Access::Read), of(writes, Access::Write)].concat())
+}
+
+/// A program of these kernels; containers are described by their names alone.
+fn of(kernels: &[Kernel]) -> Program {
+    let mut program = Program { kernels: kernels.to_vec(), ..Program::default() };
+    for (data, _) in kernels.iter().flat_map(|k| &k.tensors) {
+        if program.tensor(data).is_none() {
+            program.tensors.push(layouts::problem::Tensor { data: data.clone(), ..Default::default() });
+        }
+    }
+    program
+}
+
+fn among(programs: &[&[Kernel]]) -> Program {
+    let named: Vec<(String, Program)> = programs.iter().enumerate().map(|(n, kernels)| (format!("p{n}"), of(kernels))).collect();
+    let found = Program::among(&named);
+    combinations(&found).iter().for_each(|variants| runs(&found, variants));
+    found
+}
+
+#[test]
+fn compositions_that_do_not_touch_are_sites_of_their_own() {
+    let (a, b, c, d) = (kernel("a", &["x"], &["s"]), kernel("b", &["s"], &["t"]), kernel("c", &["t"], &["u"]), kernel("d", &["u"], &["y"]));
+    let (ab, cd) = (kernel("b", &["x"], &["t"]), kernel("d", &["t"], &["y"]));
+    let found = among(&[&[a.clone(), b.clone(), c.clone(), d.clone()], &[ab.clone(), cd.clone()]]);
+    assert_eq!(found.alternatives.keys().collect::<Vec<_>>(), ["site:b", "site:d"]);
+    assert!(found.alternatives.values().all(|variants| variants == &["p0", "p1"]));
+    let mixed = Variants::from([("site:b".into(), "p1".into()), ("site:d".into(), "p0".into())]);
+    assert_eq!(running(&found, &mixed).map(|k| k.plain()).collect::<Vec<_>>(), ["b", "c", "d"]);
+    assert_eq!(found.called(&mixed), "p0, b as in p1");
+    assert_eq!(found.called(&found.programs["p1"]), "p1");
+    // One that overlaps both makes them one, with a value for each way that some program has.
+    let bc = kernel("c", &["s"], &["u"]);
+    let found = among(&[&[a.clone(), b, c, d.clone()], &[ab, cd], &[a, bc, d]]);
+    assert_eq!(found.alternatives.keys().collect::<Vec<_>>(), [GROUP]);
+    assert_eq!(found.alternatives[GROUP], ["p0", "p1", "p2"]);
+}
+
+/// Either composition alone can be run; both would wait for each other.
+#[test]
+fn compositions_that_would_wait_for_one_another_are_one_site() {
+    let (a, b) = (kernel("a", &["x"], &["s"]), kernel("b", &["s"], &["t"]));
+    let (c, d) = (kernel("c", &["z"], &["u"]), kernel("d", &["u"], &["v"]));
+    // `a` with `d`, which needs `u`; `c` with `b`, which needs `s`.
+    let (ad, cb) = (kernel("ad", &["x", "u"], &["s", "v"]), kernel("cb", &["z", "s"], &["u", "t"]));
+    let separate = [a.clone(), b.clone(), c.clone(), d.clone()];
+    let found = among(&[&separate, &[c.clone(), ad, b], &[a, cb, d]]);
+    assert_eq!(found.alternatives.len(), 1);
+}
+
+/// Weights stacked in one container, against kernels that are composed where they are not.
+#[test]
+fn stacking_is_a_value_of_the_site_that_it_overlaps() {
+    let (q, k) = (kernel("q", &["x", "wq"], &["qq"]), kernel("k", &["x", "wk"], &["kk"]));
+    let (bias, norm, both) = (kernel("bias", &["qq"], &["qb"]), kernel("norm", &["qb", "kk"], &["n"]), kernel("tail", &["n"], &["y"]));
+    let head = kernel("head", &["in"], &["x"]);
+    let composed = kernel("bias", &["x", "wq"], &["qb"]);
+    let stacked = [kernel("qk", &["x", "w"], &["qk"]), kernel("bias", &["qk"], &["qb"]), kernel("norm", &["qk", "qb"], &["n"])];
+    let (tail, top) = (kernel("tail", &["n"], &["z", "y"]), kernel("top", &["z"], &["o"]));
+    let found = among(&[
+        &[head.clone(), q, k.clone(), bias, norm.clone(), both, kernel("top", &["y"], &["o"])],
+        &[head.clone(), composed, k, norm, tail.clone(), top.clone()],
+        &[&[head][..], &stacked, &[tail, top]].concat(),
+    ]);
+    assert_eq!(found.alternatives["site:norm"], ["p0", "p1", "p2"]);
+    assert_eq!(found.alternatives["site:top"], ["p0", "p1"]);
+    assert_eq!(found.alternatives.len(), 2);
+}
+
+#[test]
+fn equal_programs_leave_no_choice() {
+    let (program, store) = program(1);
+    let found = Program::among(&[("one".into(), program.clone()), ("two".into(), program.clone())]);
+    assert!(found.alternatives.is_empty() && found.programs.len() == 2);
+    assert_eq!(least(&found, &store), least(&program, &store));
+}

@@ -1,0 +1,47 @@
+//! What is alive at the peak of a step, before anything is measured.
+
+use crate::load::Recipe;
+use crate::pipeline::PipelineError;
+use crate::pipeline::memory::expected;
+use crate::pipeline::programs::{self, COMPOSED};
+use bench::memory::MemoryMap;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// The memory of one program of a recipe, with tensors in the recipe's order of dims.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgramMemory {
+    pub program: String,
+    /// What is given and the most that is alive beside it.
+    pub peak_bytes: u64,
+    pub given_bytes: u64,
+    #[serde(flatten)]
+    pub map: MemoryMap,
+}
+
+/// The memory of the separate and the composed program.
+///
+/// # Errors
+/// What is wrong with the recipe.
+pub fn memory(recipe: &Recipe) -> Result<Vec<ProgramMemory>, PipelineError> {
+    let (operators, saved) = programs::operators(recipe)?;
+    let separate = programs::fused("separate".into(), operators, saved, false)?;
+    let composed = programs::composed(recipe, &[], &|_| true, false)?;
+    let mut found = Vec::new();
+    for (program, variant) in [("separate", &separate), (COMPOSED, &composed)] {
+        let map = expected(&variant.program)?;
+        let given_bytes = map.given_bytes();
+        let peak_bytes = given_bytes + map.fullest().map_or(0, |at| map.alive_bytes(at));
+        found.push(ProgramMemory { program: program.to_string(), peak_bytes, given_bytes, map });
+    }
+    Ok(found)
+}
+
+/// The same as tables for a terminal.
+pub fn text(programs: &[ProgramMemory], colour: bool) -> String {
+    let mut out = String::new();
+    for ProgramMemory { program, map, .. } in programs {
+        let _ = writeln!(out, "{program}: {}\n\n{}", map.summary(), map.table().text(colour));
+    }
+    out
+}

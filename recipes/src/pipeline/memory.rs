@@ -1,0 +1,57 @@
+//! Memory of a step: how much, and who lies where from when to when.
+
+use super::PipelineError;
+use bench::memory::{Life, MemoryMap};
+use kernels::{KernelSpec, in_place, template};
+use sdfg::lifetime::{ArenaPlan, Interval, Schedule};
+use sdfg::{Container, Role, Sdfg, Unit};
+use serde::{Deserialize, Serialize};
+
+/// Peak bytes of tensors: planned from lifetimes, and really allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeakMemory {
+    /// Inputs and parameters, upstream gradients among them: part of the following.
+    #[serde(default)]
+    pub given_bytes: u64,
+    /// What is given, and the most that results so far and transients need at once.
+    pub planned_bytes: u64,
+    pub actual_bytes: u64,
+    /// What no plan of these kernels in this order can go below: what is alive at once.
+    pub lower_bound_bytes: u64,
+}
+
+/// Who lies where under a plan.
+pub(super) fn map(given: Vec<(String, u64)>, schedule: &Schedule, plan: &ArenaPlan) -> MemoryMap {
+    let life = |i: Interval| Life {
+        offset: plan.offsets.get(&i.data).copied().unwrap_or_default(),
+        kept: schedule.buffers.iter().any(|b| b.kept && b.name == i.data),
+        over: plan.handovers.iter().find(|h| h.to == i.data).map(|h| h.from.clone()),
+        name: i.data,
+        bytes: i.bytes,
+        first: i.first,
+        last: i.last,
+    };
+    let kernels = schedule.steps.iter().map(|s| s.name.clone()).collect();
+    MemoryMap { given, kernels, lives: schedule.intervals().into_iter().map(life).collect() }
+}
+
+/// The memory of a program before it has a configuration: tensors in the recipe's order of dims, kernels under the first of
+/// their configurations, which decides what they can write in place.
+///
+/// # Errors
+/// Sizes without a value.
+pub fn expected(program: &Sdfg) -> Result<MemoryMap, PipelineError> {
+    let mut schedule = Schedule::of(program)?;
+    for (n, (_, _, unit)) in program.units().iter().enumerate().filter(|(_, (_, _, u))| matches!(u, Unit::Scope(_))) {
+        let spec = KernelSpec::new(program, unit)?;
+        let Ok(space) = template::space(&spec) else { continue };
+        let number = |data: &str| schedule.buffers.iter().position(|b| b.name == data);
+        let pairs = in_place::in_place(&spec, &space.config(0)).into_iter();
+        schedule.steps[n].in_place = pairs.filter_map(|p| Some((number(&p.read)?, number(&p.written)?))).collect();
+    }
+    let schedule = schedule.reordered(&schedule.order());
+    let plan = sdfg::lifetime::plan(&schedule.intervals(), &schedule.handovers());
+    let is_given = |c: &&Container| matches!(c.role, Role::Input | Role::Parameter) && c.view.is_none();
+    let given = program.containers.values().filter(is_given).map(|c| Ok((c.name.clone(), program.bytes(&c.name)?)));
+    Ok(map(given.collect::<Result<_, PipelineError>>()?, &schedule, &plan))
+}
