@@ -26,7 +26,8 @@ struct Mutation {
 
 const WARP: &[(&str, &str)] = &[("threads", "64"), ("rows", "2"), ("width", "2")];
 const BLOCK: &[(&str, &str)] = &[("threads", "64"), ("rows", "1"), ("width", "1"), ("hold", "shared")];
-const ACROSS: &[(&str, &str)] = &[("vector", "j"), ("order", "b,j,u"), ("threads", "128"), ("rows", "16"), ("width", "2"), ("out", "turned")];
+const ACROSS: &[(&str, &str)] =
+    &[("vector", "j"), ("order", "b,j,u"), ("threads", "128"), ("rows", "16"), ("width", "2"), ("out", "turned")];
 const EIGHT: &[(&str, &str)] = &[("threads", "32"), ("rows", "4"), ("width", "2")];
 
 const MUTATIONS: [Mutation; 17] = [

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 fn combinations(program: &Program) -> Vec<Variants> {
     let with = |found: Vec<Variants>, (group, names): (&String, &Vec<String>)| {
-        let each = |v: &Variants| names.iter().map(|n| v.clone().into_iter().chain([(group.clone(), n.clone())]).collect()).collect::<Vec<_>>();
+        let each =
+            |v: &Variants| names.iter().map(|n| v.clone().into_iter().chain([(group.clone(), n.clone())]).collect()).collect::<Vec<_>>();
         found.iter().flat_map(each).collect()
     };
     program.alternatives.iter().fold(vec![Variants::new()], with)
