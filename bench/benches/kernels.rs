@@ -1,4 +1,5 @@
-//! Every kernel of two shipped recipes in its natural layout: groups `kernel/shape/layout/device`.
+//! Every kernel of two shipped recipes in its natural layout, those composed around contractions among them: groups
+//! `kernel, program/shape/layout/device`.
 //!
 //! `cargo bench -p bench --bench kernels -- [FILTER] [--measurement-time SECONDS]`. Each kernel is checked against the oracle before it is timed.
 
@@ -7,6 +8,8 @@ use kernels::Toolchain;
 use kernels::device::cpu::{Cores, Pool};
 use layouts::problem::{Bench, KernelSpace, Timing};
 use recipes::pipeline::measure::{DeviceBench, swept_kernels};
+use sdfg::Sdfg;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,20 +18,29 @@ fn recipe(criterion: &mut Criterion, file: &str, sizes: &[(&str, i64)]) -> Resul
     let overrides: Vec<(String, i64)> = sizes.iter().map(|(dim, size)| (dim.to_string(), *size)).collect();
     let recipe = recipes::load::load(&path, &overrides)?;
     let programs = recipes::pipeline::programs::programs(&recipe, false)?;
-    let program = &programs.variants[0].program;
+    let mut seen = BTreeSet::new();
+    // Kernels that are the same in another program are timed once.
+    let separate = programs.variants.first();
+    for variant in separate.into_iter().chain(programs.variants.iter().filter(|v| !v.compositions.is_empty())) {
+        kernels(criterion, &variant.name, &variant.program, &mut seen)?;
+    }
+    Ok(())
+}
+
+fn kernels(criterion: &mut Criterion, of: &str, program: &Sdfg, seen: &mut BTreeSet<String>) -> Result<(), Box<dyn std::error::Error>> {
     let (pool, device) = (Pool::new(0)?, Cores { toolchain: Toolchain::system()? });
     let kernels = swept_kernels(program, &device)?;
     let mut bench = DeviceBench::new(program, &kernels, &device, &pool);
     // Criterion decides how many samples there are.
     bench.sample_ms = 0.0;
     let shape: Vec<String> = program.sizes.iter().map(|(symbol, value)| format!("{symbol}{value}")).collect();
-    for kernel in &kernels {
+    for kernel in kernels.iter().filter(|k| seen.insert(k.key().to_string())) {
         let config = kernel.config(0);
         if !bench.check(kernel.name(), &config)?.passed() {
             return Err(format!("`{}` is wrong in {config}; it is not timed", kernel.name()).into());
         }
         let bytes: u64 = kernel.tensors().iter().map(|t| t.bytes).sum();
-        let mut group = criterion.benchmark_group(format!("{}/{}", kernel.name(), shape.join(",")));
+        let mut group = criterion.benchmark_group(format!("{}, {of}/{}", kernel.name(), shape.join(",")));
         group.throughput(Throughput::Bytes(bytes));
         group.bench_function(BenchmarkId::new("natural", format!("cpu-{}", pool.workers())), |b| {
             b.iter_custom(|times| {

@@ -37,6 +37,11 @@ impl MemoryMap {
         self.given.iter().map(|(_, bytes)| bytes).sum()
     }
 
+    /// What is given, and the results.
+    pub fn boundary_bytes(&self) -> u64 {
+        self.given_bytes() + self.lives.iter().filter(|l| l.kept).map(|l| l.bytes).sum::<u64>()
+    }
+
     /// Bytes from the start of the arena to the end of what lies highest.
     pub fn arena_bytes(&self) -> u64 {
         self.lives.iter().map(|l| l.offset + l.bytes).max().unwrap_or(0)
@@ -66,15 +71,16 @@ impl MemoryMap {
     pub fn summary(&self) -> String {
         let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
         let Some(at) = self.fullest() else { return String::new() };
-        let results: u64 = self.lives.iter().filter(|l| l.kept).map(|l| l.bytes).sum();
+        let idle = self.arena_bytes().saturating_sub(self.alive_bytes(at));
+        let gaps = if idle * 1000 > self.arena_bytes() { format!("; {} lie idle between", megabytes(idle)) } else { String::new() };
         format!(
-            "peak {} at kernel {} of {}, `{}`: {} of it given, and {} once the step has ended",
+            "peak {} at kernel {} of {}, `{}`: {} of it given, and {} once the step has ended{gaps}",
             megabytes(self.given_bytes() + self.alive_bytes(at)),
             at + 1,
             self.kernels.len(),
             self.kernels[at],
             megabytes(self.given_bytes()),
-            megabytes(self.given_bytes() + results),
+            megabytes(self.boundary_bytes()),
         )
     }
 

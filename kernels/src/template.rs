@@ -2,6 +2,7 @@
 
 use crate::compile::Toolchain;
 use crate::contraction::{ContractionKernel, ContractionSpace, Problem};
+use crate::emit::c::Source;
 use crate::error::KernelError;
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, MapSpace};
@@ -50,17 +51,20 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
     }
 }
 
-/// Makes the code of units under configurations that are about to be compiled, as many at a time as there are cores, until
-/// that time. What cannot be made is left to [`compile`] to tell.
-pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: Option<Instant>) {
-    let source = |(spec, config): &'_ (KernelSpec, KernelConfig)| match &spec.unit {
+/// The C of a unit under a configuration, if it has any.
+pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<Source> {
+    match &spec.unit {
         Unit::Scope(_) if tiles::takes(config) => tiles::source(spec, config).ok(),
         Unit::Scope(_) => maps::source(spec, config).ok(),
         Unit::Operation(_) if tiles::takes(config) => tiles::source(&tiles::expanded(spec).ok()?, config).ok(),
         _ => None,
-    };
-    let sources = kernels.par_iter().filter_map(|kernel| Some((kernel.0.name.as_str(), source(kernel)?)));
-    toolchain.prepare(sources.collect(), until);
+    }
+}
+
+/// Makes the code of units under configurations that are about to be compiled, on all cores, until that time. What cannot be
+/// made is left to [`compile`] to tell.
+pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: Option<Instant>) {
+    toolchain.prepare(kernels.par_iter().filter_map(|(spec, config)| source(spec, config)).collect(), until);
 }
 
 /// Cores that a prediction may count on; the pool decides how many there really are.

@@ -306,6 +306,38 @@ fn cuda_refuses_what_it_has_no_form_for() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The statements of a kernel in order: what is written, `*` where a product of matrices writes it, and how.
+fn statements(case: Case) -> Result<(Vec<String>, indexmap::IndexMap<String, String>), Failure> {
+    let spec = kernels::KernelSpec::new(&case.program, &case.unit)?;
+    let nest = tiles::lower(&spec, &KernelConfig { knobs: Knobs::default().with("tile", "j:16"), ..KernelConfig::default() })?;
+    let line = |g: &kernels::loopnest::Group, s: &kernels::loopnest::Statement| {
+        format!("{}{} = {}", s.write.data, if g.product { " *" } else { "" }, serde_json::to_string(&s.code).unwrap_or_default())
+    };
+    let lines = nest.groups.iter().flat_map(|g| g.statements.iter().map(move |s| line(g, s))).collect();
+    Ok((lines, nest.slots))
+}
+
+#[test]
+fn what_all_terms_share_is_applied_to_their_sum() -> Result<(), Failure> {
+    let (lines, _) = statements(attention(SIZES))?;
+    let at = |start: &str| lines.iter().position(|l| l.starts_with(start)).ok_or(format!("no `{start}` in {lines:#?}"));
+    let (made, product, divided) = (at("a = ")?, at("o.undivided *")?, at("o = ")?);
+    assert!(made < product && product < divided, "{lines:#?}");
+    assert!(!lines[made].contains('/') && lines[divided].contains("sum/by"), "{lines:#?}");
+    Ok(())
+}
+
+#[test]
+fn locals_share_memory_when_one_is_done_with() -> Result<(), Failure> {
+    let (lines, slots) = statements(attention(SIZES))?;
+    // Scores, and what is left of their exponentials by dropout: one after the other in the same place.
+    assert_eq!(slots.get("a").map(String::as_str), Some("s"), "{slots:?} {lines:#?}");
+    // Both products of the keys read what `d` holds, after `s` is done with.
+    let (lines, slots) = statements(keys(SIZES))?;
+    assert_eq!(slots.get("d").map(String::as_str), Some("s"), "{slots:?} {lines:#?}");
+    Ok(())
+}
+
 #[test]
 fn knobs_are_checked() -> Result<(), Failure> {
     let Case { program, unit } = plain(SIZES);

@@ -1,5 +1,9 @@
 //! Recipes stored in bf16: which tensors are, and the commands on one from the sweep to the files.
 
+#[allow(dead_code)]
+mod command;
+
+use command::{json, memlet, refused, text};
 use recipes::load::{Recipe, load_str, load_str_as};
 use recipes::pipeline::accuracy::{accuracy, oracle};
 use recipes::pipeline::programs::{Variant, programs, shrunken};
@@ -8,7 +12,6 @@ use safetensors::{Dtype as Stored, SafeTensors};
 use sdfg::interpret::{Run, interpret};
 use sdfg::{Dtype, Role, Storage};
 use std::path::Path;
-use std::process::{Command, Output};
 
 const MLP: &str = include_str!("../mlp.yaml");
 const ENCODER: &str = include_str!("../bert-base-encoder.yaml");
@@ -85,15 +88,6 @@ fn casts_change_no_meaning_and_hide_no_stacking() {
     }
 }
 
-fn memlet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_memlet")).args(arguments).output().expect("the command starts")
-}
-
-fn text(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).expect("text")
-}
-
 /// Optimized, run on tensors from a file and compared with the oracle: the plan holds a sweep checked kernel by kernel.
 #[test]
 fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
@@ -133,7 +127,7 @@ fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
             "--json",
         ];
         let arguments: Vec<&str> = arguments.iter().map(|a| if *a == "100ms" { "0.1s" } else { a }).collect();
-        let printed: serde_json::Value = serde_json::from_str(&text(&memlet(&arguments))).expect("JSON");
+        let printed = json(&memlet(&arguments));
         let checked = printed["checked"].as_array().expect("comparisons");
         assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{checked:?}");
         let bytes = std::fs::read(&outputs).expect("results");
@@ -161,18 +155,12 @@ fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
 #[test]
 fn what_cannot_be_stored_or_multiplied_is_refused() {
     let recipe = concat!(env!("CARGO_MANIFEST_DIR"), "/mlp.yaml");
-    let refused = memlet(&["optimize", recipe, "--dtype", "i32"]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("no floating type; write f64, f32, bf16 or f16"));
+    refused(&memlet(&["optimize", recipe, "--dtype", "i32"]), "no floating type; write f64, f32, bf16 or f16");
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().display().to_string();
-    let refused = memlet(&["optimize", recipe, "--dtype", "f16", "--out", &out]);
-    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("`hidden.dot` multiplies f16, which is for GPUs"));
+    refused(&memlet(&["optimize", recipe, "--dtype", "f16", "--out", &out]), "`hidden.dot` multiplies f16, which is for GPUs");
     // Integers are multiplied nowhere.
     let counted = folder.path().join("counted.yaml");
     std::fs::write(&counted, MLP.replace("  x: [i, b]", "  x: {dims: [i, b], dtype: i32, grad: false}")).expect("a recipe");
-    let refused = memlet(&["optimize", &counted.display().to_string(), "--out", &out]);
-    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("matrix products exist for"), "{}", String::from_utf8_lossy(&refused.stderr));
+    refused(&memlet(&["optimize", &counted.display().to_string(), "--out", &out]), "matrix products exist for");
 }

@@ -1,27 +1,14 @@
 //! The commands on a small recipe, from the sweep to the report, as a user runs them.
 
+#[allow(dead_code)]
+mod command;
+
+use command::{json, memlet, path, text};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mlp.yaml");
-
-fn memlet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_memlet")).args(arguments).output().expect("the command starts")
-}
-
-fn text(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).expect("text")
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_str(&text(output)).expect("JSON")
-}
-
-fn path(folder: &Path, name: &str) -> String {
-    folder.join(name).display().to_string()
-}
 
 /// One run for all that reads its results: a sweep is the slow part.
 #[test]

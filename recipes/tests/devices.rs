@@ -1,26 +1,12 @@
 //! The whole way of a recipe on another device than this machine's cores: with the shim in place of a GPU, and what is said
 //! without a GPU.
 
+#[allow(dead_code)]
+mod command;
+
+use command::{json, memlet, recipe};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn memlet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_memlet"))
-        .args(arguments)
-        .env("MEMLET_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/devices"))
-        .output()
-        .expect("memlet starts")
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
-fn recipe(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name).display().to_string()
-}
 
 /// Optimizes a recipe on the shim and checks what comes of it; the folder of the run stays, and the names of what was timed.
 fn optimized(name: &str, sizes: &[&str], more: &[&str]) -> (tempfile::TempDir, Vec<String>) {
@@ -71,12 +57,22 @@ fn a_network_in_bf16_from_recipe_to_report() {
     assert!(records.contains("\"algorithm\":"), "contractions have the knobs of the library");
     // Gradients that need nothing of one another run beside one another in a candidate of its own.
     assert!(timed.iter().any(|name| name.ends_with("streams")), "{timed:?}");
+    // Products with epilogues are a program of their own among those that compete.
+    assert!(records.contains("\"variant\":\"composed\"") || records.contains("\"composed\""), "epilogues were measured");
+    let report: Value = serde_json::from_slice(&std::fs::read(folder.path().join("report.json")).expect("a report")).expect("JSON");
+    let products = report["products"].as_array().expect("products");
+    assert!(
+        products.iter().any(|p| p["kernel"] == "hidden.dot") && products.iter().all(|p| p["measured"].as_u64() > Some(0)),
+        "{products:?}"
+    );
+    let page = std::fs::read_to_string(folder.path().join("report.html")).expect("a report");
+    assert!(page.contains("Matrix products"));
 }
 
 /// The same in f16, as storage and as factors.
 #[test]
 fn a_network_in_f16_from_recipe_to_report() {
-    let folder = optimized("mlp.yaml", &["b=3", "i=4", "u=5"], &["--dtype", "f16"]);
+    let (folder, _) = optimized("mlp.yaml", &["b=3", "i=4", "u=5"], &["--dtype", "f16"]);
     let plan = std::fs::read_to_string(folder.path().join("plan.json")).expect("a plan");
     assert!(plan.contains("w1.f16") && !plan.contains("bf16"), "weights are cast");
 }

@@ -13,7 +13,7 @@ use sdfg::config::Configuration;
 use sdfg::{Role, Sdfg};
 use std::path::Path;
 use std::sync::Arc;
-use transforms::{Expand, Fusion, Options, compose, differentiate, fixpoint};
+use transforms::{Expand, Fusion, Options, Wanted, compose, differentiate, fixpoint};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -31,7 +31,7 @@ fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Result<
         let number = drawn.map_or(0, |seed| (seed * 1_000_003 + n as u64 * 7919) % space.count());
         configuration.kernels.insert(spec.name.clone(), space.config(number));
     }
-    Ok(Candidate { name: "drawn".into(), program: program.clone(), configuration, predicted_ms: 0.0 })
+    Ok(Candidate { name: "drawn".into(), program: program.clone(), configuration, predicted_ms: 0.0, streams: 1 })
 }
 
 /// Runs a candidate at small sizes against the interpreter. How many buffers took the place of others.
@@ -59,11 +59,11 @@ fn with_gradients(program: &Sdfg) -> Option<Sdfg> {
 fn random_programs_keep_their_results() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
     let mut handed_over = 0;
-    for seed in 0..10 {
+    for seed in 0..6 {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).unwrap_or(forward);
         let expanded = fixpoint(&program, &[&Expand], &Options::default())?.program;
-        let composed = compose(&expanded, &|_| seed % 2 == 1, &Options::default())?;
+        let composed = compose(&expanded, Wanted { accept: &|_| seed % 2 == 1, form: None }, &Options::default())?;
         let fusion = Fusion { apart: composed.kernels.into_iter().map(|c| c.name).collect(), ..Fusion::default() };
         let fused = fixpoint(&composed.outcome.program, &[&fusion], &Options::default())?.program;
         let drawn = (seed % 3 == 2).then_some(seed);
@@ -76,11 +76,11 @@ fn random_programs_keep_their_results() -> Result<(), Failure> {
 #[test]
 fn a_layer_keeps_its_results() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
-    let recipe = load_with(&Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml"), &Overrides::default())?;
-    let programs = programs(&recipe, false)?;
-    for variant in programs.variants.iter().filter(|v| ["separate", "composed"].contains(&v.name.as_str())) {
+    for (recipe, name) in [("mha.yaml", "separate"), ("bert-large-encoder.yaml", "composed")] {
+        let programs = programs(&load_with(&Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe), &Overrides::default())?, false)?;
+        let variant = programs.variants.iter().find(|v| v.name == name).ok_or("a program")?;
         let handed_over = checked(&candidate(&variant.program, &*device, None)?, &programs.operators, &device, &pool)?;
-        assert!(handed_over > 5, "{}: {handed_over} buffers took the place of others", variant.name);
+        assert!(handed_over > 3, "{recipe}, {name}: {handed_over} buffers took the place of others");
     }
     Ok(())
 }

@@ -1,33 +1,13 @@
 //! A stack of layers from records of one, and records of runs that find nothing in the caches.
 
+// Each file of tests uses a part of it.
+#[allow(dead_code)]
+mod command;
+
+use command::{json, memlet, path, refused, text};
 use serde_json::Value;
-use std::path::Path;
-use std::process::{Command, Output};
 
 const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/softmax.yaml");
-
-fn memlet(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_memlet")).args(arguments).output().expect("the command starts")
-}
-
-fn text(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).expect("text")
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_str(&text(output)).expect("JSON")
-}
-
-fn refused(output: &Output, why: &str) {
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.contains(why), "{error}");
-}
-
-fn path(folder: &Path, name: &str) -> String {
-    folder.join(name).display().to_string()
-}
 
 #[test]
 fn a_stack_is_chosen_from_cold_records_of_one_layer() {

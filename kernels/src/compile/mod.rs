@@ -5,12 +5,12 @@ mod canonical;
 use crate::emit::c::Source;
 use crate::error::KernelError;
 use crate::maps::{dropout, stream};
-use canonical::canonical;
+pub use canonical::canonical;
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 /// Fast code without `-ffast-math`: at link time that would make the whole process flush subnormals, and −∞ masks and NaN
@@ -35,6 +35,13 @@ const FLAGS: [&str; 15] = [
     "-shared",
     "-fPIC",
 ];
+
+/// Texts that are compiled together at most.
+const TOGETHER: usize = 8;
+/// Functions of a generated text.
+const FUNCTIONS: [&str; 5] = ["point", "whole_panels", "memlet_kernel", "memlet_prepare", "memlet_finish"];
+/// What a text defines for itself alone.
+const MACROS: [&str; 3] = ["LANES", "pack_chunks", "product"];
 
 /// A C compiler and a folder for what it makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,47 +122,74 @@ impl Toolchain {
         if let Some(entry) = loaded.lock().unwrap_or_else(|e| e.into_inner()).get(&hash) {
             return Ok(*entry);
         }
-        let mut entry = open(&self.library(name, &text)?, source.preparations > 0, !source.partials.is_empty())?;
+        let library = self.library(&hash);
+        if !library.exists() {
+            self.together(name, &[(hash.clone(), text)])?;
+        }
+        let mut entry = open(&library, &hash, source.preparations > 0, !source.partials.is_empty())?;
         if let Some(products) = &source.library {
-            entry.products = open_products(&self.library("products", products)?)?;
+            entry.products = open_products(&self.products(products)?)?;
         }
         loaded.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, entry);
         Ok(entry)
     }
 
-    /// Compiles what has not been compiled before, as many at a time as the machine has cores, until that time. Whoever loads a
-    /// source that cannot be compiled is told so.
-    pub(crate) fn prepare(&self, sources: Vec<(&str, Source)>, until: Option<Instant>) {
-        let texts = sources
-            .into_iter()
-            .flat_map(|(name, source)| [(canonical(&source.text), name)].into_iter().chain(source.library.map(|text| (text, "products"))));
-        let texts: BTreeMap<String, &str> = texts.collect();
-        texts.into_par_iter().for_each(|(text, name)| {
-            if until.is_none_or(|until| Instant::now() < until) {
-                drop(self.library(name, &text));
+    /// Compiles what has not been compiled before, on all cores, until that time. Whoever loads a source that cannot be compiled
+    /// is told so.
+    pub(crate) fn prepare(&self, sources: Vec<Source>, until: Option<Instant>) {
+        let in_time = || until.is_none_or(|until| Instant::now() < until);
+        let products: BTreeSet<Arc<str>> = sources.iter().filter_map(|source| source.library.clone()).collect();
+        products.par_iter().filter(|_| in_time()).for_each(|text| drop(self.products(text)));
+        for double in [false, true] {
+            let mine = sources.par_iter().filter(|source| source.double == double).map(|source| canonical(&source.text));
+            let texts: BTreeMap<String, String> = mine.map(|text| (self.hash(&text), text)).collect();
+            let texts: Vec<(String, String)> = texts.into_iter().filter(|(hash, _)| !self.library(hash).exists()).collect();
+            let share = texts.len().div_ceil(rayon::current_num_threads()).clamp(1, TOGETHER);
+            texts.par_chunks(share).filter(|_| in_time()).for_each(|texts| drop(self.together("", texts)));
+        }
+    }
+
+    /// Compiles texts, by their hashes, as one: starting a compiler, assembler and linker takes as long as a kernel. Each text has
+    /// a library of its own name, which is the same file for all of them.
+    fn together(&self, name: &str, texts: &[(String, String)]) -> Result<(), KernelError> {
+        let [(first, _), rest @ ..] = texts else { return Ok(()) };
+        let whole: String = texts.iter().map(|(hash, text)| renamed(hash, text)).collect();
+        let library = self.library(first);
+        self.compile(name, &whole, &library)?;
+        for (hash, _) in rest {
+            let link = self.library(hash);
+            match std::fs::hard_link(&library, &link) {
+                Err(source) if !link.exists() => return Err(KernelError::Cache { path: link, source }),
+                _ => {}
             }
-        });
+        }
+        Ok(())
+    }
+
+    /// Where the library made of a text is, or will be.
+    fn library(&self, hash: &str) -> PathBuf {
+        self.cache.join(format!("{hash}.so"))
+    }
+
+    /// The library of packing and products made of a text, now or before.
+    fn products(&self, text: &str) -> Result<PathBuf, KernelError> {
+        let library = self.library(&self.hash(text));
+        if !library.exists() {
+            self.compile("products", text, &library)?;
+        }
+        Ok(library)
     }
 
     /// Content hash of what is made of a text here.
     fn hash(&self, text: &str) -> String {
         let mut hasher = blake3::Hasher::new();
         let flags: Vec<&str> = FLAGS.into_iter().chain(self.flags.iter().map(String::as_str)).collect();
-        for part in [self.command.as_str(), &self.version, &flags.join(" "), text] {
+        for part in [self.command.as_str(), &self.version, &flags.join(" "), &FUNCTIONS.join(" "), text] {
             hasher.update(part.as_bytes()).update(b"\0");
         }
         // `-march=native` code must not be found by another machine that shares the folder.
         hasher.update(processor().as_bytes());
         hasher.finalize().to_hex().to_string()
-    }
-
-    /// The library made of a text, now or before.
-    fn library(&self, name: &str, text: &str) -> Result<PathBuf, KernelError> {
-        let library = self.cache.join(format!("{}.so", self.hash(text)));
-        if !library.exists() {
-            self.compile(name, text, &library)?;
-        }
-        Ok(library)
     }
 
     fn compile(&self, name: &str, text: &str, library: &Path) -> Result<(), KernelError> {
@@ -198,15 +232,28 @@ fn processor() -> &'static str {
     })
 }
 
-fn open(path: &Path, prepares: bool, finishes: bool) -> Result<Entry, KernelError> {
+/// The name under which a function of the text with this hash is found.
+fn symbol(function: &str, hash: &str) -> String {
+    format!("{function}_{}", &hash[..16])
+}
+
+/// A text whose functions are told from those of other texts.
+fn renamed(hash: &str, text: &str) -> String {
+    let define: String = FUNCTIONS.iter().map(|name| format!("#define {name} {}\n", symbol(name, hash))).collect();
+    let undefine: String = FUNCTIONS.iter().chain(&MACROS).map(|name| format!("#undef {name}\n")).collect();
+    format!("{define}{text}{undefine}")
+}
+
+fn open(path: &Path, hash: &str, prepares: bool, finishes: bool) -> Result<Entry, KernelError> {
     let failed = |e: libloading::Error| KernelError::Load { path: path.to_path_buf(), message: e.to_string() };
     let library = open_library(path)?;
+    let [prepare, kernel, finish] = ["memlet_prepare", "memlet_kernel", "memlet_finish"].map(|name| symbol(name, hash) + "\0");
     // SAFETY: `emit::c` prints these functions with these types.
     let entry = unsafe {
         Entry {
-            prepare: if prepares { Some(*library.get::<Prepare>(b"memlet_prepare\0").map_err(failed)?) } else { None },
-            kernel: *library.get::<Kernel>(b"memlet_kernel\0").map_err(failed)?,
-            finish: if finishes { Some(*library.get::<Finish>(b"memlet_finish\0").map_err(failed)?) } else { None },
+            prepare: if prepares { Some(*library.get::<Prepare>(prepare.as_bytes()).map_err(failed)?) } else { None },
+            kernel: *library.get::<Kernel>(kernel.as_bytes()).map_err(failed)?,
+            finish: if finishes { Some(*library.get::<Finish>(finish.as_bytes()).map_err(failed)?) } else { None },
             products: [None; 2],
         }
     };

@@ -21,6 +21,9 @@ use std::time::Instant;
 /// What a device is given to run. It returns once everything is under way.
 pub type Work<'a> = &'a mut dyn FnMut() -> Result<(), KernelError>;
 
+/// Whether a kernel composed around contractions has a form.
+pub type Forms = fn(&KernelSpec) -> bool;
+
 /// Work that a device has recorded and runs as one.
 pub trait Recording {
     /// Puts the work under way, with the masks of this run: seed and step may be others than when it was recorded.
@@ -44,8 +47,8 @@ pub trait Device: Send + Sync {
     /// What its generated code is called: `c`, `cu`.
     fn extension(&self) -> &'static str;
 
-    /// Whether kernels composed around contractions have a form here.
-    fn composes(&self) -> bool;
+    /// Which kernels composed around contractions have a form here; `None` where all have.
+    fn forms(&self) -> Option<Forms>;
 
     /// Every way to run a unit.
     ///

@@ -10,6 +10,7 @@ use crate::kernel::{Access, KernelSpec};
 use crate::loopnest::{LoopNest, Space, Tag, Tile};
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Dtype};
+use std::sync::Arc;
 
 /// Alignment of scratch buffers: a cache line, the widest vector.
 const LINE: usize = 64;
@@ -37,7 +38,7 @@ pub struct Source {
     pub scratch: usize,
     pub partials: Vec<Partial>,
     /// C of the library of products that it calls.
-    pub library: Option<String>,
+    pub library: Option<Arc<str>>,
     /// Bytes of operands that are packed before the first point, shared by all workers.
     pub prepared: usize,
     /// Steps of the packing, which the workers share.

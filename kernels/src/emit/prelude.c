@@ -1,4 +1,6 @@
 /* What every kernel starts with. `real` is what it computes in. */
+#ifndef MEMLET_PRELUDE
+#define MEMLET_PRELUDE
 #include <stdint.h>
 
 #define ALWAYS static inline __attribute__((always_inline))
@@ -171,3 +173,4 @@ ALWAYS uint32_t lane_of(const Host *host, int64_t mask, int64_t element) {
     int64_t held = -1;
     return *host->row(&host->keep[mask], element, 1, 1, room, &held);
 }
+#endif

@@ -127,7 +127,7 @@ fn divisor(flattened: &Flattened, user: usize, factor: &Element, summed: &BTreeS
     let element = |connector: &str| reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e);
     let fixed = |e: &Element| !e.subscripts.iter().flat_map(Expr::symbols).any(|s| summed.contains(&s)) && e.fill.is_none();
     if let Some(connector) = divides(code)
-        && let Some(by) = element(&connector).filter(|e| fixed(e) && is_local(flattened, &e.data))
+        && let Some(by) = element(&connector).filter(|e| fixed(e))
     {
         return Some((made, by.clone()));
     }

@@ -24,10 +24,24 @@ use crate::loopnest::Products;
 use crate::maps::{self, MapKernel};
 use sdfg::config::KernelConfig;
 use sdfg::{Index, Unit};
+use std::sync::{Arc, Mutex};
 
 impl Products {
     /// C of packing, micro-kernels and products: a library of its own, so that every kernel that uses it compiles in no time.
-    pub fn code(&self, double: bool) -> String {
+    pub fn code(&self, double: bool) -> Arc<str> {
+        // Printing it takes as long as printing a kernel.
+        static KNOWN: Mutex<Vec<((Block, bool, bool), Arc<str>)>> = Mutex::new(Vec::new());
+        let key = (self.block, self.narrow, double);
+        let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, code)) = known.iter().find(|(k, _)| *k == key) {
+            return code.clone();
+        }
+        let code: Arc<str> = self.printed(double).into();
+        known.push((key, code.clone()));
+        code
+    }
+
+    fn printed(&self, double: bool) -> String {
         let real = if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
         let narrow = if self.narrow { "#define HAS_NARROW\n" } else { "" };
         let start = "#include <stdint.h>\n#define ALWAYS static inline __attribute__((always_inline))\n";

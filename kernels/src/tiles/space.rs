@@ -39,6 +39,8 @@ enum Side {
 pub struct TileSpace {
     spec: KernelSpec,
     tensors: Vec<TensorChoice>,
+    /// Bytes of each tensor.
+    bytes: Vec<f64>,
     outer: Vec<Outer>,
     /// Index → dim of everything walked.
     dims: Vec<(String, String)>,
@@ -58,9 +60,9 @@ impl TileSpace {
         // What can be lowered at all can be lowered point by point, however large a point is.
         super::lower(spec, &KernelConfig { knobs: Knobs::default().with("tile", ""), ..KernelConfig::default() })?;
         let Flattened { outer, statements, tensors: seen, .. } = statements(spec, true)?;
-        let mut tensors = Vec::new();
-        let mut written = Vec::new();
+        let (mut tensors, mut bytes, mut written) = (Vec::new(), Vec::new(), Vec::new());
         for argument in spec.arguments() {
+            bytes.push(argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64) as f64);
             if argument.access == crate::kernel::Access::Write {
                 written.push((spec.shape(&argument.data)?.iter().product::<usize>(), tensors.len()));
             }
@@ -102,6 +104,7 @@ impl TileSpace {
         Ok(TileSpace {
             spec: spec.clone(),
             tensors,
+            bytes,
             outer,
             dims,
             written: written.into_iter().map(|(_, n)| n).collect(),
@@ -119,12 +122,7 @@ impl TileSpace {
 
     /// Bytes of all tensors.
     pub fn bytes(&self) -> f64 {
-        self.tensors.iter().map(|t| self.bytes_of(t)).sum()
-    }
-
-    fn bytes_of(&self, tensor: &TensorChoice) -> f64 {
-        let elements = self.spec.shape(&tensor.data).unwrap_or_default().iter().product::<usize>() as u64;
-        self.spec.containers.get(&tensor.data).map_or(0.0, |c| c.dtype.bytes(elements) as f64)
+        self.bytes.iter().sum()
     }
 
     fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
@@ -172,8 +170,7 @@ impl TileSpace {
         let vector_dim = self.dims.iter().find(|(i, _)| i == vector).map_or("", |(_, d)| d.as_str());
         let root = |data: &str| self.spec.root(data).to_string();
         let mut total = 0.0;
-        for tensor in &self.tensors {
-            let bytes = self.bytes_of(tensor);
+        for (tensor, bytes) in self.tensors.iter().zip(&self.bytes) {
             let layout = self.layout(config, &tensor.data);
             let inner = layout.innermost().unwrap_or_default();
             let in_products: Vec<&Statement> = self

@@ -2,7 +2,6 @@
 
 use kernels::device::cpu::Pool;
 use kernels::device::shim::{Shim, ShimKernel, ShimRun};
-use kernels::maps::MapKernel;
 use kernels::{Access, Buffer, Completion, Executable, InPlace, KernelSpec, RunContext, Toolchain};
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
@@ -91,12 +90,12 @@ impl Reference {
         Ok(results)
     }
 
-    pub fn run(&self, kernel: &MapKernel, config: &KernelConfig, pool: &Pool) -> Result<Tensors, Failure> {
+    pub fn run(&self, kernel: &dyn Executable, config: &KernelConfig, pool: &Pool) -> Result<Tensors, Failure> {
         self.run_in_place(kernel, config, &[], pool)
     }
 
     /// Runs a kernel that writes some arguments where it reads others.
-    pub fn run_in_place(&self, kernel: &MapKernel, config: &KernelConfig, pairs: &[InPlace], pool: &Pool) -> Result<Tensors, Failure> {
+    pub fn run_in_place(&self, kernel: &dyn Executable, config: &KernelConfig, pairs: &[InPlace], pool: &Pool) -> Result<Tensors, Failure> {
         let mut buffers = self.buffers(config)?;
         let arguments = self.spec.arguments();
         let place = |data: &str| arguments.iter().position(|a| a.data == data).ok_or("no such argument");

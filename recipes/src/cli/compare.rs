@@ -90,7 +90,8 @@ impl Ours for Prepared {
     fn memory(&self) -> OurBytes {
         let planned = self.execution.memory;
         let tensors = TensorBytes { given_bytes: planned.given_bytes, peak_bytes: planned.actual_bytes };
-        OurBytes { tensors, working_bytes: self.execution.working_bytes(self.pool.workers()) }
+        let boundary_bytes = self.execution.map.boundary_bytes();
+        OurBytes { tensors, boundary_bytes, working_bytes: self.execution.working_bytes(self.pool.workers()) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Plan;
-use crate::pipeline::programs::{Composing, Variant, programs};
+use crate::pipeline::programs::{Composing, Variant, programs_on};
 use clap::Args;
 use layouts::exact::Limits;
 use layouts::explain::{Explanation, explain};
@@ -128,13 +128,13 @@ impl ExplainArgs {
         if let Some(mixing) = &plan.mixing
             && let Some(mixture) = &mixing.mixture
         {
-            let mut variant = Composing::new(&recipe, &mixture.weights, false)?.mixed(mixture)?;
+            let mut variant = Composing::on(&recipe, &mixture.weights, false, plan.target.forms())?.mixed(mixture)?;
             mixing.tell(&mut variant);
             if variant.program == plan.chosen.program {
                 return Ok(variant);
             }
         }
-        let programs = programs(&recipe, false)?;
+        let programs = programs_on(&recipe, false, plan.target.forms())?;
         let found = programs.variants.into_iter().find(|v| v.program == plan.chosen.program);
         found.ok_or_else(|| self.fault(format!("`{}` has changed since the plan was made; optimize again", plan.recipe)))
     }

@@ -34,7 +34,7 @@ pub struct OptimizeArgs {
     #[arg(long, value_parser = duration, default_value = "20s")]
     pub timing: Duration,
     /// Of plans that take at most this much longer than the fastest, the one that needs the least memory is taken
-    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "2%")]
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
     pub memory_slack: f64,
 }
 
@@ -159,6 +159,11 @@ impl OptimizeArgs {
         if !compositions.is_empty() {
             say("\ncompositions: measured");
             self.measure.table(&weighed(&compositions));
+        }
+        let products = report::products(&sweeps, &session.store);
+        if !products.is_empty() {
+            say("\nmatrix products: the library's own choice of algorithms against the best");
+            self.measure.table(&bench::report::tables::products(&products));
         }
         let choices = choose(&sweeps, &session.store)?;
         outcome.choices = choices.iter().flat_map(|c| c.selections.iter().map(|s| Choice::of(&sweeps.variants[c.swept].name, s))).collect();

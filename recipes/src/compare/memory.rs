@@ -1,8 +1,9 @@
 //! Bytes of tensors that are alive at once in a step: not the size of a process, which holds its libraries, too.
 //!
 //! On both sides *given* are the input, the parameters and the upstream gradient, in the types that they are held in; the
-//! *peak* counts these, the output, all gradients, and at the moment at which it is largest what lies between them
-//! (activations, masks, copies in another layout or type). What one kernel or operator needs inside itself counts on
+//! *peak* counts these, and at the moment at which it is largest what has been made so far and is still needed: the output and
+//! gradients, which are held to the end, and what lies between (activations, masks, copies in another layout or type). When
+//! the step has ended everyone holds what is given and the results: no peak is smaller. What one kernel or operator needs inside itself counts on
 //! neither side: packed operands and tiles of ours are told apart, those of PyTorch's libraries cannot be seen.
 //!
 //! PyTorch's are storages that its operators return (`bench/peers/tensor_bytes.py`). In f32 that is what its allocator
@@ -34,6 +35,8 @@ impl TensorBytes {
 pub struct OurBytes {
     #[serde(flatten)]
     pub tensors: TensorBytes,
+    /// What is given and the results: what is held when the step has ended, so that no peak is smaller.
+    pub boundary_bytes: u64,
     /// Working memory inside kernels, of all kernels together: packed operands, tiles, partial sums of each worker.
     pub working_bytes: u64,
 }
@@ -70,8 +73,10 @@ pub fn text(ours: &OurBytes, rows: &[Row], colour: bool) -> String {
         table.row(cells);
     }
     let working = ours.working_bytes as f64 / 1e6;
+    let boundary = ours.boundary_bytes as f64 / 1e6;
     format!(
         "\nTensors alive at once in a step; given are input, parameters and upstream gradient:\n{}\
+         What is given and the results are {boundary:.1} MB by themselves, which no step can do without.\n\
          Inside kernels, counted on neither side: {working:.1} MB of ours, held from step to step.\n",
         table.text(colour)
     )

@@ -1,7 +1,7 @@
 //! The shim with something wrong about it, and a view of what it is asked for.
 
 use kernels::device::shim::ShimDevice;
-use kernels::device::{Device, Memory, Recording, Streams, Work};
+use kernels::device::{Device, Forms, Memory, Recording, Streams, Work};
 use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space};
 use recipes::pipeline::plan::Candidate;
 use recipes::pipeline::programs::{programs, shrunken};
@@ -153,8 +153,8 @@ impl Device for Fake {
         self.device.extension()
     }
 
-    fn composes(&self) -> bool {
-        self.device.composes()
+    fn forms(&self) -> Option<Forms> {
+        self.device.forms()
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {

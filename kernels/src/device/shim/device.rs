@@ -4,15 +4,15 @@
 use super::recording::{Recordable, Recorder};
 use super::{Shim, ShimKernel, ShimRun};
 use crate::buffer::Buffer;
-use crate::contraction::cublaslt::{CublasLtSpace, Everything, Reference};
-use crate::device::{Device, Memory, Recording, Streams, Work};
+use crate::contraction::cublaslt::{CublasLtSpace, Everything, Fused, Reference};
+use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
 use crate::emit::cuda::Source;
 use crate::error::KernelError;
 use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
 use crate::maps::{self, CudaSpace};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
-use sdfg::{Class, Container, Layout, Unit};
+use sdfg::{Container, Layout};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -91,21 +91,21 @@ impl Device for ShimDevice {
         "cu"
     }
 
-    fn composes(&self) -> bool {
-        false
+    fn forms(&self) -> Option<Forms> {
+        Some(Fused::has)
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
-        match &spec.unit {
-            Unit::Operation(o) if o.class() == Class::Contraction => Ok(Box::new(CublasLtSpace::new(spec, Arc::new(Everything))?)),
-            _ => Ok(Box::new(CudaSpace::new(spec)?)),
+        match Fused::wanted(spec)? {
+            Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, Arc::new(Everything)))),
+            None => Ok(Box::new(CudaSpace::new(spec)?)),
         }
     }
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
-        match &spec.unit {
-            Unit::Operation(o) if o.class() == Class::Contraction => Ok(self.recordable(Arc::new(Reference::new(spec, config)?))),
-            _ => Ok(self.recordable(Arc::new(self.kernel(spec, maps::cuda_source(spec, config)?)?))),
+        match Fused::wanted(spec)? {
+            Some(fused) => Ok(self.recordable(Arc::new(Reference::new(spec, fused, config)?))),
+            None => Ok(self.recordable(Arc::new(self.kernel(spec, maps::cuda_source(spec, config)?)?))),
         }
     }
 

@@ -1,0 +1,76 @@
+//! Code made ahead: many configurations in a few compiler runs, each as right as if it were compiled alone.
+
+#[allow(dead_code)]
+mod common;
+#[allow(dead_code)]
+mod harness;
+
+use harness::{Failure, Reference, toolchain};
+use kernels::device::cpu::Pool;
+use kernels::maps::MapSpace;
+use kernels::{Space, Toolchain, maps, template};
+use sdfg::{Dtype, Unit};
+use std::path::Path;
+
+const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
+
+/// Files of this kind in a folder.
+fn files(folder: &Path, extension: &str) -> usize {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|e| e.path().extension().is_some_and(|found| found == extension)).count()
+}
+
+#[test]
+fn what_was_prepared_is_loaded_and_right() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let toolchain = Toolchain { cache: folder.path().into(), ..toolchain()? };
+    let pool = Pool::new(2)?;
+    let mut cases = Vec::new();
+    for (make, dtype) in
+        [(common::layernorm as common::Make, Dtype::F32), (common::softmax_dropout, Dtype::F32), (common::gelu, Dtype::F64)]
+    {
+        let mut case = make(SIZES);
+        for container in case.program.containers.values_mut() {
+            container.dtype = dtype;
+        }
+        let reference = Reference::new(&case.program, &case.unit)?;
+        let space = MapSpace::new(&reference.spec)?;
+        let configs: Vec<_> = (0..8u64).map(|n| space.config((n * 1_000_003 + n * n * 7919) % space.count())).collect();
+        cases.push((reference, configs));
+    }
+    let wanted: Vec<_> = cases.iter().flat_map(|(r, configs)| configs.iter().map(|c| (r.spec.clone(), c.clone()))).collect();
+    template::prepare(&wanted, &toolchain, None);
+    let (libraries, runs) = (files(folder.path(), "so"), files(folder.path(), "c"));
+    assert!(runs > 1 && libraries > runs, "{libraries} libraries by {runs} runs of the compiler");
+    for (reference, configs) in &cases {
+        for config in configs {
+            let kernel = maps::compile(&reference.spec, config, &toolchain)?;
+            let (ratio, place) = reference.ratio(&reference.run(&kernel, config, &pool)?);
+            assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
+        }
+    }
+    assert_eq!((files(folder.path(), "so"), files(folder.path(), "c")), (libraries, runs), "nothing was left to compile");
+    Ok(())
+}
+
+/// Kernels that compute the same of containers with other names are one text.
+#[test]
+fn names_are_compiled_once() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let toolchain = Toolchain { cache: folder.path().into(), ..toolchain()? };
+    let spec = |name: &str| -> Result<_, Failure> {
+        let common::Case { mut program, unit: Unit::Scope(mut scope) } = common::gelu(SIZES) else { return Err("a scope".into()) };
+        common::heap(&mut program, name, &["b", "j", "u"], sdfg::Role::Input);
+        for item in &mut scope.body {
+            let sdfg::Item::Tasklet(computation) = item else { continue };
+            computation.reads.iter_mut().for_each(|(_, memlet)| memlet.data = name.into());
+        }
+        Ok(kernels::KernelSpec::new(&program, &Unit::Scope(scope))?)
+    };
+    for name in ["x", "another.name", "x"] {
+        let spec = spec(name)?;
+        maps::compile(&spec, &MapSpace::new(&spec)?.config(0), &toolchain)?;
+    }
+    assert_eq!(files(folder.path(), "so"), 1);
+    Ok(())
+}

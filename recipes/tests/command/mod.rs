@@ -1,0 +1,40 @@
+//! The binary as a user runs it, and what it prints.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs `memlet`; what it compiles stays with the tests.
+pub fn memlet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memlet"))
+        .args(arguments)
+        .env("MEMLET_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/command"))
+        .output()
+        .expect("memlet starts")
+}
+
+/// What a command that succeeded has printed.
+pub fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+pub fn json(output: &Output) -> Value {
+    serde_json::from_str(&text(output)).expect("JSON")
+}
+
+/// A command that was told to do something wrong has said why.
+pub fn refused(output: &Output, why: &str) {
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains(why), "{error}");
+}
+
+pub fn path(folder: &Path, name: &str) -> String {
+    folder.join(name).display().to_string()
+}
+
+/// The path of a recipe that is shipped.
+pub fn recipe(name: &str) -> String {
+    path(Path::new(env!("CARGO_MANIFEST_DIR")), name)
+}
