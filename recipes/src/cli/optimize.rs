@@ -5,6 +5,7 @@ use super::{cells, command_line, duration, share, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
 use crate::pipeline::decide::decide;
+use crate::pipeline::execute::Execution;
 use crate::pipeline::mixture::Mixture;
 use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small, winner};
 use crate::pipeline::plan::{Candidate, Plan};
@@ -180,7 +181,7 @@ impl OptimizeArgs {
         self.measure.table(&rows);
         say(&certify(&sweeps, &session)?);
 
-        let mut candidates = contenders(&sweeps, &choices, &session.store)?;
+        let mut candidates = contenders(&sweeps, &choices, &session)?;
         let contenders = candidates.len();
         let baselines = baselines(&sweeps, &session.store)?;
         let tensors = drawn(&session.programs.operators, 1)?;
@@ -216,6 +217,13 @@ impl OptimizeArgs {
                 100.0 * (own.step_ms / other.step_ms - 1.0),
                 other.plan,
             ));
+        }
+        if candidates[taken].streams > 1 {
+            // A kernel that does not wait for what it needs shows at full size, where it has the time to come too early.
+            let Candidate { name, .. } = &candidates[taken];
+            let found = verify_full(&candidates[taken], &candidates[contenders], &tensors, &session.pool, &session.device)?;
+            say(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
+            outcome.verified.push(Verified { plan: name.clone(), worst: found.worst(), against: found.against });
         }
         self.measure.say(&agreement(&candidates[..contenders], &timed[..contenders], &choices[0].selections[0], session.store.cache()));
         for n in contenders..timed.len() {
@@ -320,8 +328,9 @@ fn weighed(rows: &[CompositionRow]) -> Table {
 }
 
 /// What is timed as wholes: the three best choices for the best program, the best for the next two programs, and for the
-/// composed and the mixed one.
-fn contenders(sweeps: &Sweeps, choices: &[Choices], store: &layouts::Store) -> Result<Vec<Candidate>, PipelineError> {
+/// composed and the mixed one; of the best of each program also with its launches on several streams, where the device has them
+/// and the program work for them.
+fn contenders(sweeps: &Sweeps, choices: &[Choices], session: &Session) -> Result<Vec<Candidate>, PipelineError> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
     let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
     // What is composed moves least, which shows in a whole and not in kernels that are timed alone, their tensors in the caches.
@@ -332,7 +341,15 @@ fn contenders(sweeps: &Sweeps, choices: &[Choices], store: &layouts::Store) -> R
     let mut candidates: Vec<Candidate> =
         choices.iter().enumerate().filter(|(n, choice)| *n < 3 || is_composed(choice)).map(|(_, choice)| exact(choice)).collect();
     let Some(best) = choices.first().map(|c| &sweeps.variants[c.swept]) else { return Ok(candidates) };
-    for (n, selection) in best.top(store, 3)?.iter().enumerate().skip(1) {
+    if session.device.streams().is_some() {
+        for candidate in candidates.clone() {
+            let streams = Execution::of(&candidate, &session.device)?.breadth();
+            if streams > 1 {
+                candidates.push(Candidate { name: format!("{} · {streams} streams", candidate.name), streams, ..candidate });
+            }
+        }
+    }
+    for (n, selection) in best.top(&session.store, 3)?.iter().enumerate().skip(1) {
         let name = format!("{} · exact, choice {}", best.name, n + 1);
         candidates.push(Candidate { name, ..best.candidate(selection) });
     }
@@ -416,7 +433,7 @@ fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> 
 fn write_kernels(folder: &Path, plan: &Plan, device: &Arc<dyn Device>) -> Result<(), PipelineError> {
     let fault = |e: std::io::Error| PipelineError::Plan { file: folder.display().to_string(), why: e.to_string() };
     std::fs::create_dir_all(folder).map_err(fault)?;
-    let execution = crate::pipeline::execute::Execution::new(&plan.chosen.program, &plan.chosen.configuration, device)?;
+    let execution = Execution::of(&plan.chosen, device)?;
     for (name, source) in execution.sources() {
         let file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         bench::atomic::write(&folder.join(format!("{file}.{}", device.extension())), source.as_bytes()).map_err(fault)?;

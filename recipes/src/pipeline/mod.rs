@@ -2,6 +2,7 @@
 
 pub mod accuracy;
 mod assemble;
+pub mod beside;
 pub mod counterexample;
 pub mod decide;
 pub mod execute;
@@ -16,6 +17,7 @@ pub mod parts;
 pub mod plan;
 pub mod programs;
 pub mod report;
+pub mod schedule;
 pub mod sweep;
 pub mod target;
 pub mod tensors;

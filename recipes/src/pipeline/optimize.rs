@@ -159,7 +159,7 @@ pub fn time_whole(
     }
     let mut lanes = Vec::new();
     for candidate in candidates {
-        let mut execution = Execution::new(&candidate.program, &candidate.configuration, device)?;
+        let mut execution = Execution::of(candidate, device)?;
         execution.load(tensors)?;
         lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
     }
@@ -250,7 +250,7 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device
             *config = device.scaled(config, &whole, &small);
         }
     }
-    let mut execution = Execution::new(&program, &configuration, device)?;
+    let mut execution = Execution::of(&Candidate { program: program.clone(), configuration, ..candidate.clone() }, device)?;
     execution.load(&tensors)?;
     execution.step(pool, 1, 0, true)?;
     let got = execution.results()?;
@@ -267,7 +267,7 @@ pub fn verify_full(
     device: &Arc<dyn Device>,
 ) -> Result<Verification, PipelineError> {
     let results = |candidate: &Candidate| -> Result<Tensors, PipelineError> {
-        let mut execution = Execution::new(&candidate.program, &candidate.configuration, device)?;
+        let mut execution = Execution::of(candidate, device)?;
         execution.load(tensors)?;
         execution.step(pool, 1, 0, true)?;
         execution.results()
@@ -292,6 +292,16 @@ fn compares_values(unit: &Unit) -> bool {
 /// (two standard deviations on either side), and each of them changes its term altogether: the root of the share.
 fn kink_bound(dtype: Dtype, length: u64) -> f64 {
     (4.0 * dtype.roundoff() * (length as f64).sqrt()).sqrt()
+}
+
+/// A ratio of error to tolerance of one unit's result: where the unit decides by comparing values and single elements jumped, that
+/// of the whole result's distance to what jumps may make of it.
+pub(super) fn excused(unit: &Unit, tolerance: &tolerance::Tolerance, got: &ArrayD<f64>, want: &ArrayD<f64>, ratio: f64) -> f64 {
+    if ratio <= 1.0 || !compares_values(unit) {
+        return ratio;
+    }
+    let bound = f64::max(kink_bound(tolerance.dtype.accumulator(), tolerance.length), kink_bound(tolerance.dtype, 1));
+    ratio.min(distance(got, want) / bound)
 }
 
 /// |got − want| ÷ |want| in the Euclidean norm.

@@ -215,7 +215,8 @@ impl Swept {
 
     pub fn candidate(&self, selection: &Selection) -> Candidate {
         let name = format!("{} · {}", self.name, selection.method);
-        Candidate { name, program: self.program.clone(), configuration: selection.configuration.clone(), predicted_ms: selection.total_ms }
+        let (program, configuration) = (self.program.clone(), selection.configuration.clone());
+        Candidate { name, program, configuration, predicted_ms: selection.total_ms, streams: 1 }
     }
 
     /// The best choice in which every container follows one order of dims, the one that PyTorch's modules use: batch and

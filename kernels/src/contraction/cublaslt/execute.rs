@@ -5,7 +5,7 @@ use super::choice::Units;
 use super::description::{Description, Launch};
 use super::descriptors::Descriptors;
 use crate::contraction::Types;
-use crate::device::cuda::{Context, Library, Memory};
+use crate::device::cuda::{Context, Library, Memory, STREAMS};
 use crate::error::KernelError;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
@@ -23,12 +23,13 @@ const ASKED: usize = 200;
 pub struct CublasLt {
     context: Arc<Context>,
     handle: sys::cublasLtHandle_t,
-    workspace: Memory,
+    /// One for each stream.
+    workspaces: Vec<Memory>,
 }
 
 // SAFETY: the handle may be used by any thread (the manual says so of it), and the context is bound before it is.
 unsafe impl Send for CublasLt {}
-// SAFETY: as above; the workspace is used by one stream alone.
+// SAFETY: as above; each workspace is used by one stream alone.
 unsafe impl Sync for CublasLt {}
 
 /// A product on a GPU.
@@ -67,10 +68,15 @@ impl CublasLt {
     /// No library; no memory.
     pub fn new(context: &Arc<Context>, workspace: usize) -> Result<Self, KernelError> {
         Library::CublasLt.load()?;
-        let workspace = context.memory(workspace)?;
+        let workspaces = (0..STREAMS).map(|_| context.memory(workspace)).collect::<Result<_, _>>()?;
         context.current()?;
         let handle = result::create_handle().map_err(failed("cublasLtCreate"))?;
-        Ok(CublasLt { context: context.clone(), handle, workspace })
+        Ok(CublasLt { context: context.clone(), handle, workspaces })
+    }
+
+    /// That of the stream which takes what is put under way.
+    fn workspace(&self) -> &Memory {
+        &self.workspaces[self.context.at()]
     }
 
     /// E.g. 13.0.2.
@@ -103,7 +109,7 @@ impl Matmul {
     /// A product that it does not do.
     pub fn algorithms(&self, units: Units) -> Result<Vec<Algorithm>, KernelError> {
         self.library.context.current()?;
-        let preference = self.descriptors.preference(self.library.workspace.len(), units)?;
+        let preference = self.descriptors.preference(self.library.workspace().len(), units)?;
         // SAFETY: a heuristic result is numbers alone.
         let mut found = vec![unsafe { zeroed::<sys::cublasLtMatmulHeuristicResult_t>() }; ASKED];
         let mut count = 0;
@@ -206,8 +212,8 @@ impl Matmul {
                         at(2),
                         *z,
                         &algorithm.algorithm,
-                        self.library.workspace.address() as *mut c_void,
-                        self.library.workspace.len(),
+                        self.library.workspace().address() as *mut c_void,
+                        self.library.workspace().len(),
                         self.library.context.stream().cast(),
                     )
                 }

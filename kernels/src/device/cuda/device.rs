@@ -5,16 +5,17 @@ use crate::contraction::cublaslt::{
     Addresses, Algorithm, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Fused, Matmul, Offer, Product, Units,
 };
 use crate::contraction::{Call, Loop, Types};
-use crate::device::{Device, Forms, Memory, Recording, Work};
+use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
 use crate::emit::cuda::Source;
 use crate::error::{Blame, KernelError};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
+use sdfg::interpret::Run;
 use sdfg::{Container, Dtype, Layout, Unit};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -117,15 +118,20 @@ impl CudaDevice {
     fn compiled(&self, name: &str, text: &str) -> Result<Compiled, KernelError> {
         let capability = self.context.gpu.capability;
         let file = self.file(text);
+        let beside = file.with_extension("json");
         if let Ok(code) = std::fs::read(&file) {
-            return Ok(Compiled { code, resources: vec![] });
+            // Without them a kernel runs as well.
+            let known = std::fs::read(&beside).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            return Ok(Compiled { code, resources: known.unwrap_or_default() });
         }
         let compiled = self.nvrtc.compile(name, text, capability)?;
         let fault = |source| KernelError::Cache { path: file.clone(), source };
         std::fs::create_dir_all(&self.cache).map_err(fault)?;
         // Written aside and renamed, so that no other process sees half a file.
         let aside = file.with_extension(format!("{}-{:?}", std::process::id(), std::thread::current().id()));
-        std::fs::write(&aside, &compiled.code).and_then(|()| std::fs::rename(&aside, &file)).map_err(fault)?;
+        let whole = |bytes: &[u8], file: &Path| std::fs::write(&aside, bytes).and_then(|()| std::fs::rename(&aside, file));
+        let resources = serde_json::to_vec(&compiled.resources).unwrap_or_default();
+        whole(&resources, &beside).and_then(|()| whole(&compiled.code, &file)).map_err(fault)?;
         Ok(compiled)
     }
 
@@ -205,7 +211,8 @@ impl CudaDevice {
 struct Graph(super::Graph);
 
 impl Recording for Graph {
-    fn run(&self) -> Result<(), KernelError> {
+    fn run(&self, run: &Run) -> Result<(), KernelError> {
+        self.0.context().draw(run)?;
         self.0.launch()
     }
 }
@@ -221,7 +228,7 @@ impl Device for CudaDevice {
     }
 
     fn clock(&self) -> &'static str {
-        "events of the GPU's stream around recorded graphs; warm second-level cache"
+        "events of the GPU's stream: around recorded graphs, and where caches are cold around single launches"
     }
 
     fn extension(&self) -> &'static str {
@@ -296,6 +303,14 @@ impl Device for CudaDevice {
 
     fn records(&self) -> bool {
         true
+    }
+
+    fn streams(&self) -> Option<&dyn Streams> {
+        Some(&*self.context)
+    }
+
+    fn flush(&self, _: &[(&Memory, usize)]) -> Result<bool, KernelError> {
+        self.context.flush().map(|()| true)
     }
 
     fn repeats(&self, ms: f64) -> usize {
