@@ -1,285 +1,85 @@
-//! Several programs that compute the same, as one program with alternatives: the choice of kernels and of layouts is one
+//! Several programs that compute the same, as one program with alternatives: the choice of program and of layouts is one
 //! decision.
 //!
 //! What programs have in common they share: kernels of equal name, key and containers; containers of equal description,
-//! boundary and ties. Where they have different things of one name, each gets its own, called `name@program`.
-//!
-//! Where they differ they do so in *sites*. Two kernels that not all programs run belong to one site if one cannot be
-//! exchanged without the other: both write a container, both touch one that some program does without, or each holds its
-//! own idea of a name. Every site is a group of alternatives, its variants the distinct sets of kernels that the programs
-//! run there; sites are chosen independently of one another, since whatever is written in one is written in every
-//! variant of it, or read nowhere else. A container that the chosen variants do not touch is absent: no kernel asks for
-//! it, so it costs nothing however it is held. Programs that cannot be taken apart are one site.
+//! boundary and ties. Where they have different things of one name, each variant gets its own, called `name@variant`.
 
-use crate::problem::{Access, Kernel, Program, Tensor};
+use crate::problem::{Kernel, Program, Tensor};
 use crate::store::Store;
-use sdfg::Layout;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The only group of alternatives where programs cannot be taken apart; also what the choice of all sites is called.
-pub const GROUP: &str = "program";
-
-/// Variants by group.
-pub type Variants = BTreeMap<String, String>;
-
-/// All that a container is, and the ones that it is tied to.
-type Facts<'a> = BTreeMap<&'a str, (&'a Tensor, Option<&'a Layout>)>;
-
-fn facts<'a>(program: &'a Program, data: &'a str) -> Facts<'a> {
-    let mut found = Facts::new();
-    let mut next = vec![data];
-    while let Some(data) = next.pop() {
-        let Some(tensor) = program.tensor(data).filter(|_| !found.contains_key(data)) else { continue };
-        found.insert(data, (tensor, program.boundary.get(data)));
-        next.extend(program.ties.iter().filter_map(|(a, b)| match (a == data, b == data) {
-            (true, _) => Some(b.as_str()),
-            (_, true) => Some(a.as_str()),
-            _ => None,
-        }));
-    }
-    found
-}
-
-/// A kernel, with the names that its containers have among all programs, and the programs that run it.
-struct Pooled {
-    kernel: Kernel,
-    runs: BTreeSet<usize>,
-    /// The first kernel of its site; itself where it is alone, or where every program runs it.
-    site: usize,
-}
-
-impl Pooled {
-    fn writes(&self) -> impl Iterator<Item = &String> {
-        self.kernel.tensors.iter().filter(|(_, access)| *access != Access::Read).map(|(data, _)| data)
-    }
-
-    fn reads(&self, data: &String) -> bool {
-        self.kernel.tensors.iter().any(|(read, access)| read == data && *access == Access::Read)
-    }
-}
-
-/// The kernels of all programs, in an order of execution as far as each program's own goes.
-struct Pool {
-    kernels: Vec<Pooled>,
-    programs: usize,
-}
-
-impl Pool {
-    fn new(programs: &[(String, Program)], called: &dyn Fn(usize, &String) -> String) -> Pool {
-        let mut kernels: Vec<Pooled> = Vec::new();
-        for (n, (_, program)) in programs.iter().enumerate() {
-            // Each kernel behind the one before it.
-            let mut next = 0;
-            for kernel in &program.kernels {
-                let tensors = kernel.tensors.iter().map(|(data, access)| (called(n, data), *access)).collect();
-                let kernel = Kernel { tensors, ..kernel.clone() };
-                let known = kernels.iter().position(|k| k.kernel == kernel);
-                let at = known.unwrap_or(next);
-                match known {
-                    Some(at) => _ = kernels[at].runs.insert(n),
-                    None => kernels.insert(next, Pooled { kernel, runs: BTreeSet::from([n]), site: 0 }),
-                }
-                next = next.max(at + 1);
-            }
-        }
-        kernels.iter_mut().enumerate().for_each(|(n, kernel)| kernel.site = n);
-        Pool { kernels, programs: programs.len() }
-    }
-
-    fn varies(&self, at: usize) -> bool {
-        self.kernels[at].runs.len() < self.programs
-    }
-
-    /// Makes one site of all that these varying kernels belong to.
-    fn join(&mut self, members: &[usize]) {
-        let sites: BTreeSet<usize> = members.iter().filter(|n| self.varies(**n)).map(|n| self.kernels[*n].site).collect();
-        let Some(first) = sites.first().copied() else { return };
-        self.kernels.iter_mut().filter(|k| sites.contains(&k.site)).for_each(|k| k.site = first);
-    }
-
-    /// Joins what cannot be exchanged apart. `plain` is the name of a container in its own program.
-    fn find_sites(&mut self, plain: &dyn Fn(&String) -> String) {
-        let all = || 0..self.kernels.len();
-        let touched: BTreeSet<String> = self.kernels.iter().flat_map(|k| k.kernel.tensors.iter().map(|(data, _)| data.clone())).collect();
-        let mut together: Vec<Vec<usize>> = Vec::new();
-        for data in &touched {
-            let touching = |n: &usize| self.kernels[*n].kernel.tensors.iter().any(|(d, _)| d == data);
-            let writers: Vec<usize> = all().filter(|n| self.kernels[*n].writes().any(|d| d == data)).collect();
-            let written: BTreeSet<usize> = writers.iter().flat_map(|n| &self.kernels[*n].runs).copied().collect();
-            let absent = !writers.is_empty() && written.len() < self.programs;
-            together.push(if absent { all().filter(touching).collect() } else { writers });
-            let others = touched.iter().filter(|other| *other != data && plain(other) == plain(data)).collect::<Vec<_>>();
-            if !others.is_empty() {
-                let touching = |n: &usize| self.kernels[*n].kernel.tensors.iter().any(|(d, _)| d == data || others.contains(&d));
-                together.push(all().filter(touching).collect());
-            }
-        }
-        for kernel in &self.kernels {
-            together.push(all().filter(|n| self.kernels[*n].kernel.name == kernel.kernel.name).collect());
-        }
-        together.iter().for_each(|members| self.join(members));
-    }
-
-    /// Whether some choice runs both.
-    fn meet(&self, a: usize, b: usize) -> bool {
-        self.kernels[a].site != self.kernels[b].site || !self.kernels[a].runs.is_disjoint(&self.kernels[b].runs)
-    }
-
-    /// Brings the kernels into an order that every choice of variants can be run in. Sites that would wait for one another
-    /// are joined; false if that does not help.
-    fn order(&mut self) -> bool {
-        loop {
-            let count = self.kernels.len();
-            let hands = |a: usize, b: usize| a != b && self.meet(a, b) && self.kernels[a].writes().any(|data| self.kernels[b].reads(data));
-            let after: Vec<Vec<usize>> = (0..count).map(|a| (0..count).filter(|b| hands(a, *b)).collect()).collect();
-            let (order, cycle) = topological(&after);
-            if cycle.is_empty() {
-                let place: BTreeMap<usize, usize> = order.iter().enumerate().map(|(new, old)| (*old, new)).collect();
-                let mut kernels: Vec<Option<Pooled>> = std::mem::take(&mut self.kernels).into_iter().map(Some).collect();
-                self.kernels = order.iter().filter_map(|n| kernels[*n].take()).collect();
-                self.kernels.iter_mut().for_each(|k| k.site = place[&k.site]);
-                return true;
-            }
-            let sites = |pool: &Pool| (0..count).map(|n| pool.kernels[n].site).collect::<BTreeSet<usize>>().len();
-            let before = sites(self);
-            self.join(&cycle);
-            if sites(self) == before {
-                return false;
-            }
-        }
-    }
-
-    /// The sites in order of their first kernels, each with its kernels.
-    fn sites(&self) -> Vec<Vec<usize>> {
-        let mut found: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for n in (0..self.kernels.len()).filter(|n| self.varies(*n)) {
-            found.entry(self.kernels[n].site).or_default().push(n);
-        }
-        let mut found: Vec<Vec<usize>> = found.into_values().collect();
-        found.sort();
-        found
-    }
-}
-
-/// An order in which everything comes before what is behind it, the given one where that says nothing; and what lies on
-/// cycles or between them, for which there is none.
-fn topological(after: &[Vec<usize>]) -> (Vec<usize>, Vec<usize>) {
-    let mut left: BTreeSet<usize> = (0..after.len()).collect();
-    let mut order = Vec::new();
-    while let Some(first) = left.iter().copied().find(|n| !left.iter().any(|m| after[*m].contains(n))) {
-        left.remove(&first);
-        order.push(first);
-    }
-    while let Some(last) = left.iter().copied().find(|n| !after[*n].iter().any(|m| left.contains(m))) {
-        left.remove(&last);
-    }
-    (order, left.into_iter().collect())
+/// All that a container is, besides its name.
+fn facts<'a>(program: &'a Program, tensor: &'a Tensor) -> (&'a Tensor, Option<&'a sdfg::Layout>, BTreeSet<&'a str>) {
+    let partner = |(a, b): &'a (String, String)| match (*a == tensor.data, *b == tensor.data) {
+        (true, _) => Some(b.as_str()),
+        (_, true) => Some(a.as_str()),
+        _ => None,
+    };
+    (tensor, program.boundary.get(&tensor.data), program.ties.iter().filter_map(partner).collect())
 }
 
 impl Program {
-    /// One program of which one variant of each site runs. A single program stays as it is.
-    pub fn among(programs: &[(String, Program)]) -> Program {
-        if let [(_, only)] = programs {
+    /// One program of which one variant runs. A single variant stays as it is.
+    pub fn among(group: &str, variants: &[(String, Program)]) -> Program {
+        if let [(_, only)] = variants {
             return only.clone();
         }
-        // A container is shared by the programs in which it is the same; elsewhere it is called after the first of them.
-        let first_like = |n: usize, data: &str| {
-            let own = facts(&programs[n].1, data);
-            programs.iter().position(|(_, p)| p.tensor(data).is_some() && facts(p, data) == own).unwrap_or(n)
-        };
-        let mut names: BTreeMap<(usize, &str), String> = BTreeMap::new();
-        for (n, (_, program)) in programs.iter().enumerate() {
-            for data in program.tensors.iter().map(|t| t.data.as_str()) {
-                let versions: BTreeSet<usize> =
-                    (0..programs.len()).filter(|p| programs[*p].1.tensor(data).is_some()).map(|p| first_like(p, data)).collect();
-                let own = || format!("{data}@{}", programs[first_like(n, data)].0);
-                names.insert((n, data), if versions.len() > 1 { own() } else { data.to_string() });
-            }
-        }
-        let called = |n: usize, data: &String| names.get(&(n, data.as_str())).unwrap_or(data).clone();
         let mut all = Program::default();
-        for (n, (_, program)) in programs.iter().enumerate() {
+        all.alternatives.insert(group.to_string(), variants.iter().map(|(name, _)| name.clone()).collect());
+        // A container is shared if it is the same in every variant that has it.
+        let shared = |data: &str| {
+            let mut known = variants.iter().filter_map(|(_, p)| Some(facts(p, p.tensor(data)?)));
+            let first = known.next();
+            known.all(|other| Some(&other) == first.as_ref())
+        };
+        for (name, program) in variants {
+            let called = |data: &String| if shared(data) { data.clone() } else { format!("{data}@{name}") };
             for tensor in &program.tensors {
-                let data = called(n, &tensor.data);
+                let data = called(&tensor.data);
                 if all.tensor(&data).is_none() {
                     let original = if data == tensor.data { String::new() } else { tensor.data.clone() };
                     all.tensors.push(Tensor { data, original, ..tensor.clone() });
                 }
             }
-            all.boundary.extend(program.boundary.iter().map(|(data, layout)| (called(n, data), layout.clone())));
+            all.boundary.extend(program.boundary.iter().map(|(data, layout)| (called(data), layout.clone())));
             for (a, b) in &program.ties {
-                let tie = (called(n, a), called(n, b));
+                let tie = (called(a), called(b));
                 if !all.ties.contains(&tie) {
                     all.ties.push(tie);
                 }
             }
+            // Each kernel behind the one before it, so that the order stays that of execution.
+            let mut next = 0;
+            for kernel in &program.kernels {
+                let tensors = kernel.tensors.iter().map(|(data, access)| (called(data), *access)).collect::<Vec<_>>();
+                let same = |k: &Kernel| k.plain() == kernel.name && k.key == kernel.key && k.pass == kernel.pass && k.tensors == tensors;
+                if let Some(at) = all.kernels.iter().position(same) {
+                    all.kernels[at].only.entry(group.to_string()).or_default().insert(name.clone());
+                    next = next.max(at + 1);
+                    continue;
+                }
+                let taken = all.kernels.iter().any(|k| k.name == kernel.name);
+                let own = if taken { format!("{}@{name}", kernel.name) } else { kernel.name.clone() };
+                let original = if taken { kernel.name.clone() } else { String::new() };
+                let only = BTreeMap::from([(group.to_string(), BTreeSet::from([name.clone()]))]);
+                let kernel = Kernel { name: own, key: kernel.key.clone(), pass: kernel.pass, tensors, only, original };
+                all.kernels.insert(next, kernel);
+                next += 1;
+            }
         }
-        let mut pool = Pool::new(programs, &called);
-        pool.find_sites(&|data| all.tensor(data).map_or(data.clone(), |t| t.plain().to_string()));
-        if !pool.order() {
-            pool.join(&(0..pool.kernels.len()).collect::<Vec<_>>());
+        // What every variant runs always runs.
+        for kernel in &mut all.kernels {
+            kernel.only.retain(|_, names| names.len() < variants.len());
         }
-        all.name_variants(programs, &pool);
         all
     }
 
-    /// Kernels guarded by the variants of their sites, each variant called after the first program that has it.
-    fn name_variants(&mut self, programs: &[(String, Program)], pool: &Pool) {
-        let sites = pool.sites();
-        let mut only: Vec<BTreeMap<String, BTreeSet<String>>> = vec![BTreeMap::new(); pool.kernels.len()];
-        self.programs = programs.iter().map(|(name, _)| (name.clone(), Variants::new())).collect();
-        for site in &sites {
-            let last = site.last().map(|n| pool.kernels[*n].kernel.name.as_str()).unwrap_or_default();
-            let group = if sites.len() == 1 { GROUP.to_string() } else { format!("site:{last}") };
-            let running = |program: usize| site.iter().filter(|n| pool.kernels[**n].runs.contains(&program)).collect::<Vec<_>>();
-            let mut variants: Vec<(&String, Vec<&usize>)> = Vec::new();
-            for (n, (name, _)) in programs.iter().enumerate() {
-                let kernels = running(n);
-                let variant = variants.iter().find(|(_, known)| *known == kernels).map(|(name, _)| *name);
-                if variant.is_none() {
-                    variants.push((name, kernels));
-                }
-                self.programs.entry(name.clone()).or_default().insert(group.clone(), variant.unwrap_or(name).clone());
-            }
-            for (name, kernels) in &variants {
-                for kernel in kernels {
-                    only[**kernel].entry(group.clone()).or_default().insert(name.to_string());
-                }
-            }
-            self.alternatives.insert(group, variants.into_iter().map(|(name, _)| name.clone()).collect());
-        }
-        for (Pooled { kernel, runs, .. }, only) in pool.kernels.iter().zip(only) {
-            let taken = self.kernels.iter().any(|k| k.name == kernel.name);
-            let owner = runs.first().map(|n| programs[*n].0.as_str()).unwrap_or_default();
-            let (name, original) =
-                if taken { (format!("{}@{owner}", kernel.name), kernel.name.clone()) } else { (kernel.name.clone(), String::new()) };
-            self.kernels.push(Kernel { name, original, only, ..kernel.clone() });
-        }
-    }
-
-    /// What a choice of variants is called: a program, or the one that it is most like and where it differs.
-    pub fn called(&self, variants: &Variants) -> String {
-        let differing = |own: &Variants| own.iter().filter(|(group, variant)| variants.get(*group) != Some(variant)).count();
-        let Some((name, own)) = self.programs.iter().min_by_key(|(_, own)| differing(own)) else {
-            return variants.values().cloned().collect::<Vec<_>>().join(", ");
-        };
-        let others = own.keys().filter_map(|group| {
-            let variant = variants.get(group).filter(|v| own.get(group) != Some(v))?;
-            Some(format!(", {} as in {variant}", group.strip_prefix("site:").unwrap_or(group)))
-        });
-        std::iter::once(name.clone()).chain(others).collect()
-    }
-
-    /// Every program that this one was made of, in a form in which the order in which things are told makes no difference;
-    /// without a record of that, every program that it stands for.
+    /// Every program that this one stands for, in a form in which the order in which things are told makes no difference.
     pub fn each(&self) -> Vec<Program> {
-        if !self.programs.is_empty() {
-            return self.programs.values().map(|variants| self.under(variants)).collect();
-        }
-        let mut combinations: Vec<Variants> = vec![Variants::new()];
+        let mut combinations: Vec<BTreeMap<&str, &str>> = vec![BTreeMap::new()];
         for (group, variants) in &self.alternatives {
-            let with = |known: Variants| {
-                variants.iter().map(move |v| known.clone().into_iter().chain([(group.clone(), v.clone())]).collect::<Variants>())
+            let with = |known: BTreeMap<_, _>| {
+                variants.iter().map(move |v| known.clone().into_iter().chain([(group.as_str(), v.as_str())]).collect())
             };
             combinations = combinations.into_iter().flat_map(with).collect();
         }
@@ -287,9 +87,9 @@ impl Program {
     }
 
     /// What runs under these variants, by its names there.
-    pub fn under(&self, variants: &Variants) -> Program {
+    fn under(&self, variants: &BTreeMap<&str, &str>) -> Program {
         let plain = |data: &String| self.tensor(data).map_or(data.clone(), |t| t.plain().to_string());
-        let runs = |k: &&Kernel| k.only.iter().all(|(group, names)| variants.get(group).is_some_and(|v| names.contains(v)));
+        let runs = |k: &&Kernel| k.only.iter().all(|(group, names)| variants.get(group.as_str()).is_some_and(|v| names.contains(*v)));
         let kernels: Vec<&Kernel> = self.kernels.iter().filter(runs).collect();
         let touched: BTreeSet<&String> = kernels.iter().flat_map(|k| k.tensors.iter().map(|(data, _)| data)).collect();
         let kernel = |k: &&Kernel| {
@@ -302,12 +102,11 @@ impl Program {
             tensors: self.tensors.iter().filter(|t| touched.contains(&t.data)).map(tensor).collect(),
             boundary: self.boundary.iter().filter(|(d, _)| touched.contains(d)).map(|(d, l)| (plain(d), l.clone())).collect(),
             ties: self.ties.iter().filter(|(a, b)| touched.contains(a) && touched.contains(b)).map(|(a, b)| (plain(a), plain(b))).collect(),
-            ..Program::default()
+            alternatives: BTreeMap::new(),
         };
         one.kernels.sort_by(|a, b| a.name.cmp(&b.name));
         one.tensors.sort_by(|a, b| a.data.cmp(&b.data));
         one.ties.sort();
-        one.ties.dedup();
         one
     }
 
@@ -338,7 +137,10 @@ impl Program {
         }
         let single = alone.len() == 1 && groups.is_empty();
         let named = |(n, program): (usize, Program)| (if single { "program".into() } else { format!("program {}", n + 1) }, program);
-        let merged = groups.into_iter().map(|(name, variants)| (name, Program::among(&variants)));
+        let merged = groups.into_iter().map(|(name, variants)| (name, Program::among(GROUP, &variants)));
         merged.chain(alone.into_iter().enumerate().map(named)).collect()
     }
 }
+
+/// The group of alternatives that whole programs are.
+pub const GROUP: &str = "program";

@@ -296,11 +296,10 @@ impl Search<'_> {
         if root {
             self.widen(&part, &bounds.values);
         }
+        let group = (self.network.groups..self.network.sizes.len()).find(|v| part.domains[*v].len() > 1);
         // Of the widest table, the variable whose values are told apart best: most of its parts are closed at once.
         let apart =
             |v: &usize| part.domains[*v].iter().map(|x| bounds.values[*v][*x as usize].min(self.best.0) - bounds.least).sum::<Cost>();
-        let groups = (self.network.groups..self.network.sizes.len()).filter(|v| part.domains[*v].len() > 1);
-        let group = groups.max_by_key(|v| (apart(v), std::cmp::Reverse(*v)));
         let widest = || order(self.network, &part).widest.into_iter().max_by_key(|v| (apart(v), std::cmp::Reverse(*v)));
         let Some(variable) = group.or_else(widest) else { return };
         let dual = duals.last().cloned().unwrap_or_else(|| Rc::new(dual));
@@ -325,7 +324,7 @@ pub fn solve(model: &Model, limits: Limits) -> Optimum {
 /// The same, from what is known already, and watched.
 pub fn solve_from(model: &Model, network: &Network, limits: Limits, mut start: Start, watch: Watch) -> Optimum {
     let part = Part::whole(model, network);
-    start.assignments.extend(starts(model));
+    start.assignments.extend(starts(model, &part));
     solve_within(network, part, limits, start, watch)
 }
 
@@ -370,7 +369,7 @@ pub fn solve_within(network: &Network, mut part: Part, limits: Limits, start: St
 }
 
 /// First assignments: row-major, and every class as the slowest kernel that touches it likes it best; for each variant.
-pub fn starts(model: &Model) -> Vec<Vec<u16>> {
+pub fn starts(model: &Model, part: &Part) -> Vec<Vec<u16>> {
     let natural = model.natural();
     let mut liked = natural.clone();
     let mut by_time: Vec<_> = model.factors.iter().filter_map(|f| Some((f, f.choices.first()?))).collect();
@@ -382,6 +381,7 @@ pub fn starts(model: &Model) -> Vec<Vec<u16>> {
             }
         }
     }
-    let variants = model.tried(16);
+    let first = part.domains[model.classes.len()..].iter().map(|d| d.first().copied().unwrap_or(0)).collect();
+    let variants = model.combinations(16).unwrap_or_else(|| vec![first]);
     variants.iter().flat_map(|v| [&natural, &liked].map(|held| [held.as_slice(), v].concat())).collect()
 }

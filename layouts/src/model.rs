@@ -11,7 +11,6 @@
 //! Alternatives are variables too: a kernel is guarded by the variants in which it runs. A variant that was not swept to
 //! the point where each of its kernels has a time cannot be chosen yet and is left out, by name.
 
-use crate::alternatives::Variants;
 use crate::cost::{Cost, FORBIDDEN, picoseconds};
 use crate::problem::{Access, Kernel, Program};
 use crate::relayout::RelayoutCosts;
@@ -132,8 +131,6 @@ pub struct Model {
     pub class_of: BTreeMap<String, usize>,
     /// Container → its name in its own variant.
     pub plain: BTreeMap<String, String>,
-    /// Variants by group of the programs that it was made of, those that can be chosen.
-    pub programs: Vec<Vec<u16>>,
 }
 
 /// Group, and the variants in which a kernel runs.
@@ -253,12 +250,7 @@ impl Model {
             return Err(SelectError::TooLong);
         }
         let plain = program.tensors.iter().map(|t| (t.data.clone(), t.plain().to_string())).collect();
-        let position = |group: &Group, variant: &String| group.domain.iter().copied().find(|v| group.variants[*v as usize] == *variant);
-        let of_groups = |own: &Variants| groups.iter().map(|g| position(g, own.get(&g.name)?)).collect::<Option<Vec<u16>>>();
-        let mut programs: Vec<Vec<u16>> = program.programs.values().filter_map(of_groups).collect();
-        programs.sort();
-        programs.dedup();
-        Ok(Model { classes, groups, factors, class_of, plain, programs })
+        Ok(Model { classes, groups, factors, class_of, plain })
     }
 
     /// The program in which these variants run: without groups, with the same classes.
@@ -267,7 +259,7 @@ impl Model {
         let unguarded = |f: &Factor| Factor { guards: Vec::new(), ..f.clone() };
         let factors = self.factors.iter().filter(runs).map(unguarded).collect();
         let (classes, class_of, plain) = (self.classes.clone(), self.class_of.clone(), self.plain.clone());
-        Model { classes, groups: Vec::new(), factors, class_of, plain, programs: Vec::new() }
+        Model { classes, groups: Vec::new(), factors, class_of, plain }
     }
 
     /// Every combination of variants, the last group fastest; `None` if there are more than `most`.
@@ -282,29 +274,14 @@ impl Model {
         Some(self.groups.iter().fold(vec![Vec::new()], extend))
     }
 
-    /// Combinations of variants to try one by one: all, if that is at most `most`, or whole programs.
-    pub fn tried(&self, most: usize) -> Vec<Vec<u16>> {
-        let first = || vec![self.groups.iter().map(|g| g.domain.first().copied().unwrap_or(0)).collect()];
-        let programs = || self.programs.iter().take(most).cloned().collect::<Vec<_>>();
-        self.combinations(most).unwrap_or_else(|| if self.programs.is_empty() { first() } else { programs() })
-    }
-
     /// Cost in picoseconds of holding the classes so, with the best choice of every kernel.
     pub fn total(&self, held: &[u16]) -> Cost {
         self.factors.iter().map(|f| f.best(held).1).sum()
     }
 
-    /// Sum over kernels of their fastest measured configuration, whatever its layouts, in the variants for which that is
-    /// least: no choice costs less. A kernel of several groups counts for nothing.
+    /// Sum over kernels of their fastest measured configuration, whatever its layouts: no choice costs less.
     pub fn sum_of_minima(&self) -> Cost {
-        let fastest = |f: &Factor| f.choices.first().map_or(0, |c| c.ps);
-        let always: Cost = self.factors.iter().filter(|f| f.guards.is_empty()).map(fastest).sum();
-        let of_group = |(n, group): (usize, &Group)| {
-            let runs = |f: &&Factor, v: &u16| matches!(f.guards.as_slice(), [(g, variants)] if *g == n && variants.contains(v));
-            let of_variant = |v: &u16| self.factors.iter().filter(|f| runs(f, v)).map(fastest).sum::<Cost>();
-            group.domain.iter().map(of_variant).min().unwrap_or(0)
-        };
-        always + self.groups.iter().enumerate().map(of_group).sum::<Cost>()
+        self.factors.iter().filter_map(|f| f.choices.first()).map(|c| c.ps).sum()
     }
 
     /// Row-major, except where the boundary asks for something else.
@@ -326,11 +303,7 @@ impl Model {
         let mut model = self.clone();
         let Group { name, variants, domain, .. } = &mut model.groups[group];
         domain.retain(|v| *v != variant);
-        if domain.is_empty() {
-            return Err(SelectError::Exhausted(format!("{name}: {}", variants[variant as usize])));
-        }
-        model.programs.retain(|own| own[group] != variant);
-        Ok(model)
+        if domain.is_empty() { Err(SelectError::Exhausted(format!("{name}: {}", variants[variant as usize]))) } else { Ok(model) }
     }
 
     /// The model in which a kernel may not use a configuration.

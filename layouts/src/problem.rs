@@ -1,6 +1,5 @@
 //! The questions: which configurations a kernel has, and how whoever owns the device answers for their times.
 
-use crate::alternatives::Variants;
 use sdfg::config::KernelConfig;
 use sdfg::{Layout, Pass};
 use serde::{Deserialize, Serialize};
@@ -254,9 +253,6 @@ pub struct Program {
     /// Groups of alternatives: of each, one variant runs. The first is taken where all cost the same.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub alternatives: BTreeMap<String, Vec<String>>,
-    /// The programs that it was made of, if it was: name → the variant that each has of every group.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub programs: BTreeMap<String, Variants>,
 }
 
 impl Program {

@@ -145,8 +145,9 @@ pub fn choose(model: &Model, costs: &RelayoutCosts, method: Method, limits: Limi
     if method == Method::Exact {
         return exactly(model, costs, &optimum(model, limits, &mut |_| true));
     }
+    let combinations = model.combinations(COMBINATIONS).unwrap_or_else(|| vec![exact::solve(model, limits).variants]);
     let mut best: Option<(Vec<u16>, Solution, Option<f64>)> = None;
-    for variants in model.tried(COMBINATIONS) {
+    for variants in combinations {
         let (solution, length) = heuristic(&model.variant(&variants), method);
         if best.as_ref().is_none_or(|(_, known, _)| solution.total < known.total) {
             best = Some((variants, solution, length));
@@ -177,7 +178,7 @@ fn heuristic(model: &Model, method: Method) -> (Solution, Option<f64>) {
 pub fn optimum(model: &Model, limits: Limits, watch: exact::Watch) -> Optimum {
     let network = Network::new(model);
     let mut assignments = Vec::new();
-    for variants in model.tried(COMBINATIONS) {
+    for variants in model.combinations(COMBINATIONS).unwrap_or_default() {
         let chosen = model.variant(&variants);
         for method in [Method::Sssp, Method::BackwardFirst, Method::Joint] {
             assignments.push([heuristic(&chosen, method).0.held, variants.clone()].concat());
@@ -185,7 +186,7 @@ pub fn optimum(model: &Model, limits: Limits, watch: exact::Watch) -> Optimum {
     }
     let mut optimum = exact::solve_from(model, &network, limits, Start { assignments, ..Start::default() }, watch);
     if !optimum.proven() {
-        for variants in model.tried(COMBINATIONS) {
+        for variants in model.combinations(COMBINATIONS).unwrap_or_default() {
             let uniform = uniform::solve(&model.variant(&variants));
             if uniform.total < optimum.total {
                 (optimum.held, optimum.variants, optimum.total) = (uniform.held, variants, uniform.total);
@@ -304,10 +305,7 @@ pub fn write_out(whole: &Model, variants: &[u16], costs: &RelayoutCosts, method:
         kernels.push(KernelCost { kernel: factor.plain.clone(), ms: milliseconds(choice.ps), relayout_ms, least_ms });
     }
     let (total, bound) = (solution.total, solution.bound.min(solution.total));
-    // Kernels of several groups are counted combination by combination.
-    let several = whole.factors.iter().any(|f| f.guards.len() > 1);
-    let combinations = if several { whole.combinations(COMBINATIONS) } else { None };
-    let minima = combinations.and_then(|all| all.iter().map(|v| whole.variant(v).sum_of_minima()).min());
+    let minima = || whole.combinations(COMBINATIONS)?.iter().map(|v| whole.variant(v).sum_of_minima()).min();
     Selection {
         method,
         total_ms: milliseconds(total),
@@ -317,7 +315,7 @@ pub fn write_out(whole: &Model, variants: &[u16], costs: &RelayoutCosts, method:
         bound_ms: milliseconds(bound),
         proven: bound >= total,
         gap: if total > 0 { (total - bound) as f64 / total as f64 } else { 0.0 },
-        sum_of_minima_ms: milliseconds(minima.unwrap_or_else(|| whole.sum_of_minima())),
+        sum_of_minima_ms: milliseconds(minima().unwrap_or_else(|| model.sum_of_minima())),
         path_ms: None,
     }
 }

@@ -296,7 +296,7 @@ pub fn solve(model: &Model, joins: &Joins, count: usize, limits: Limits, watch: 
     let layer = Layer::new(model, joins)?;
     let (count, states) = (count.max(1), layer.states.len());
     let mut steps: Steps = vec![vec![(LONGEST, Rc::default()); states]; states];
-    for values in exact::starts(model) {
+    for values in exact::starts(model, &layer.part) {
         spread(&layer, &exact::descend(&layer.network, &layer.part, values, None), &mut steps);
     }
     let mut dual: Option<Rc<Dual>> = None;

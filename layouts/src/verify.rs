@@ -1,17 +1,16 @@
 //! An independent check of a certificate against the stored measurements.
 //!
 //! It shares no code with the solver: only the file formats, and what was measured (records, and prices of relayouts).
-//! [`swept`] confirms that it chooses among programs that were swept, and what their sites combine to. [`question`] builds the cost functions again from program and records and works out what the certified choice costs;
+//! [`question`] builds the cost functions again from program and records and works out what the certified choice costs;
 //! here the proof is walked through. Shares of costs are added up to lower bounds, eliminations are carried out, and every
 //! value that is left at a split must have its part. Nothing is searched. Sums are 128 bits wide, so they are exact
 //! whatever the certificate says.
 
-mod programs;
 pub mod question;
 
 use crate::certificate::{Certificate, Proof, Shares, Step, Variable};
+use crate::problem::Program;
 use crate::store::Store;
-pub use programs::swept;
 use question::{Factor, NEVER, Question, Row};
 use std::collections::BTreeSet;
 
@@ -43,6 +42,13 @@ pub struct Confirmed {
 
 fn misfit<T>(what: impl Into<String>) -> Result<T, VerifyError> {
     Err(VerifyError::Misfit(what.into()))
+}
+
+/// Confirms that what the certificate chooses for is what was swept: every program that it chooses from is in the records.
+pub fn swept(certificate: &Certificate, store: &Store) -> Result<(), VerifyError> {
+    let swept: Vec<Program> = store.sessions().filter_map(|s| s.program.as_ref()).flat_map(Program::each).collect();
+    let known = certificate.program.each().iter().all(|program| swept.contains(program));
+    if known { Ok(()) } else { Err(VerifyError::OtherProgram) }
 }
 
 /// Confirms that the certified choice costs what it says, and that no choice in the store costs less than its bound.

@@ -18,13 +18,12 @@ pub fn running<'a>(program: &'a Program, variants: &'a Variants) -> impl Iterato
 /// Cost of a choice, worked out from the program and the records alone.
 pub fn price(program: &Program, store: &Store, held: &Held, variants: &Variants) -> f64 {
     let costs = RelayoutCosts::new(program, store);
-    let plain = |data: &String| program.tensor(data).unwrap().plain().to_string();
     let mut total = 0.0;
     for kernel in running(program, variants) {
         let price = |record: &layouts::Measurement| {
             let mut ms = record.ms().unwrap();
             for (data, access) in &kernel.tensors {
-                let (held, wanted) = (&held[data], &record.config.layouts[&plain(data)]);
+                let (held, wanted) = (&held[data], &record.config.layouts[data]);
                 ms += match access {
                     Access::Read => costs.cost(data, held, wanted).ms,
                     Access::Write => costs.cost(data, wanted, held).ms,
@@ -60,9 +59,7 @@ pub fn brute_force(program: &Program, store: &Store) -> Vec<f64> {
             let mut domain: BTreeSet<Layout> = BTreeSet::from([first_natural(program, class)]);
             for kernel in &program.kernels {
                 for record in store.of(&kernel.key) {
-                    for (data, _) in kernel.tensors.iter().filter(|(data, _)| class.contains(data)) {
-                        domain.insert(record.config.layouts[program.tensor(data).unwrap().plain()].clone());
-                    }
+                    domain.extend(record.config.layouts.iter().filter(|(t, _)| class.contains(*t)).map(|(_, l)| l.clone()));
                 }
             }
             if let Some((_, fixed)) = program.boundary.iter().find(|(t, _)| class.contains(*t)) {

@@ -142,18 +142,14 @@ fn programs_that_compute_the_same_are_one_decision() {
         // Two programs over one store: kernels and containers of equal names are now the same, now not.
         let (first, store) = program(seed);
         let mut second = first.clone();
-        // One whose result nobody reads.
-        let read = |data: &String| first.kernels.iter().any(|k| k.tensors.contains(&(data.clone(), Access::Read)));
-        let unread: Vec<usize> =
-            (0..first.kernels.len()).filter(|n| first.kernels[*n].tensors.last().is_some_and(|(d, _)| !read(d))).collect();
-        second.kernels.remove(unread[seed as usize % unread.len()]);
+        second.kernels.remove(seed as usize % first.kernels.len());
         if seed % 3 == 0 {
             second.ties.clear();
         }
         if seed % 4 == 0 {
             second.boundary.clear();
         }
-        let among = Program::among(&[("one".into(), first.clone()), ("two".into(), second.clone())]);
+        let among = Program::among(GROUP, &[("one".into(), first.clone()), ("two".into(), second.clone())]);
         // Taken apart again, they are what was put together; and with another kernel in one of them they were never swept.
         assert_eq!(among.each(), [first.each(), second.each()].concat(), "seed {seed}");
         let mut records = store.resampled(0);
@@ -166,11 +162,10 @@ fn programs_that_compute_the_same_are_one_decision() {
         assert_eq!(swept(&forged, &records), Err(VerifyError::OtherProgram));
         let total = |program: &Program| select(program, &store, Method::Exact, Limits::default()).unwrap();
         let chosen = total(&among);
-        let whole = total(&first).total_ms.min(total(&second).total_ms);
-        assert!(chosen.total_ms <= whole && (among.alternatives.len() > 1 || chosen.total_ms == whole), "seed {seed}");
+        assert_eq!(chosen.total_ms, total(&first).total_ms.min(total(&second).total_ms), "seed {seed}");
         assert!(verify(&certificate(&among, &store), &store).is_ok(), "seed {seed}");
         // Spelled out, it speaks of the names in its own program.
-        let program = among.under(&chosen.configuration.variants);
+        let program = if chosen.configuration.variants[GROUP] == "one" { &first } else { &second };
         assert!(chosen.configuration.kernels.keys().all(|k| program.kernel(k).is_some()));
         assert!(chosen.configuration.layouts.keys().all(|d| program.tensor(d).is_some()));
     }
@@ -181,7 +176,7 @@ fn a_variant_that_was_not_swept_is_left_out_by_name() {
     let (first, store) = program(3);
     let mut second = first.clone();
     second.kernels[0].key = "never swept".into();
-    let among = Program::among(&[("one".into(), first.clone()), ("two".into(), second.clone())]);
+    let among = Program::among(GROUP, &[("one".into(), first.clone()), ("two".into(), second.clone())]);
     let chosen = select(&among, &store, Method::Exact, Limits::default()).unwrap();
     assert_eq!(chosen.configuration.variants[GROUP], "one");
     let certificate = certificate(&among, &store);
@@ -196,9 +191,7 @@ fn records_know_which_programs_are_alternatives() {
     let mut store = Store::in_memory();
     for (n, (of, name)) in [("mlp", "separate"), ("mlp", "stacked"), ("mlp, unfused", "unfused")].iter().enumerate() {
         let variant = Some(Variant { of: of.to_string(), name: name.to_string() });
-        let mut program = program.clone();
-        program.kernels[0].key = name.to_string();
-        store.begin(layouts::Session { program: Some(program), variant, ..session(&n.to_string()) }).unwrap();
+        store.begin(layouts::Session { program: Some(program.clone()), variant, ..session(&n.to_string()) }).unwrap();
     }
     let found = Program::of_records(&store);
     assert_eq!(found.len(), 2);

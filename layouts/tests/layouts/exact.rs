@@ -9,8 +9,6 @@ use layouts::selection::{Method, Selection, exactly, select, select_top};
 use layouts::store::Store;
 use layouts::verify::verify;
 use layouts::{Model, Network};
-use sdfg::Layout;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// What the selection says of itself is true: its parts add up to its total, and its configuration has that price.
 fn consistent(program: &Program, store: &Store, selection: &Selection) {
@@ -18,24 +16,19 @@ fn consistent(program: &Program, store: &Store, selection: &Selection) {
     assert_eq!(parts, selection.total_ms);
     assert_eq!(selection.relayouts.iter().map(|r| r.ms).sum::<f64>(), selection.kernels.iter().map(|k| k.relayout_ms).sum::<f64>());
     let configuration = &selection.configuration;
-    let touched: BTreeSet<&String> = running(program, &configuration.variants).flat_map(|k| k.tensors.iter().map(|(d, _)| d)).collect();
-    // The selection speaks of names in the chosen program; a container of a program that does not run is not in it.
-    let named = program.tensors.iter().filter(|t| program.alternatives.is_empty() || touched.contains(&t.data));
-    let held: BTreeMap<String, Layout> = named.map(|t| (t.data.clone(), configuration.layouts[t.plain()].clone())).collect();
-    assert!(selection.total_ms >= price(program, store, &held, &configuration.variants));
-    let there = |data: &String| held.contains_key(data);
+    assert!(selection.total_ms >= price(program, store, &configuration.layouts, &configuration.variants));
+    let there = |data: &String| selection.configuration.layouts.contains_key(data);
     for (a, b) in program.ties.iter().filter(|(a, b)| there(a) && there(b)) {
-        assert_eq!(held[a], held[b]);
+        assert_eq!(selection.configuration.layouts[a], selection.configuration.layouts[b]);
     }
     for (data, layout) in program.boundary.iter().filter(|(data, _)| there(data)) {
-        assert_eq!(held[data], *layout);
+        assert_eq!(selection.configuration.layouts[data], *layout);
     }
     for kernel in running(program, &selection.configuration.variants) {
-        let config = &selection.configuration.kernels[kernel.plain()];
+        let config = &selection.configuration.kernels[&kernel.name];
         for (data, access) in &kernel.tensors {
-            let plain = program.tensor(data).unwrap().plain();
-            let (held, wanted) = (&held[data], &config.layouts[plain]);
-            let planned = selection.relayouts.iter().filter(|r| r.kernel == kernel.plain() && r.relayout.data == plain);
+            let (held, wanted) = (&selection.configuration.layouts[data], &config.layouts[data]);
+            let planned = selection.relayouts.iter().filter(|r| r.kernel == kernel.name && r.relayout.data == *data);
             let planned: Vec<_> = planned.map(|r| (&r.relayout.from, &r.relayout.to)).collect();
             let expected = match access {
                 _ if held == wanted => vec![],

@@ -5,7 +5,6 @@ mod certificate;
 mod encoder;
 mod exact;
 mod scale;
-mod sites;
 mod stack;
 mod store;
 mod sweep;

@@ -102,74 +102,8 @@ pub fn program(seed: u64) -> (Program, Store) {
     (program, store)
 }
 
-/// A program in which some kernels are composed with the ones behind them: `at` says which. What no other kernel reads
-/// stays inside; what a composed kernel costs is drawn for each anew, once.
-fn composed(program: &Program, at: &BTreeSet<usize>, store: &mut Store, random: &mut Random) -> Program {
-    let mut found = Program { kernels: Vec::new(), ..program.clone() };
-    let mut n = 0;
-    while n < program.kernels.len() {
-        let (first, second) = (&program.kernels[n], program.kernels.get(n + 1));
-        let Some(second) = second.filter(|second| at.contains(&n) && second.pass == first.pass) else {
-            found.kernels.push(first.clone());
-            n += 1;
-            continue;
-        };
-        let made = &first.tensors.last().unwrap().0;
-        let elsewhere = |k: &Kernel| k.name != first.name && k.name != second.name && k.tensors.iter().any(|(t, _)| t == made);
-        let stored = program.boundary.contains_key(made) || program.kernels.iter().any(elsewhere);
-        let mut tensors: Vec<(String, Access)> = Vec::new();
-        for (data, access) in first.tensors.iter().chain(&second.tensors) {
-            let inside = data == made && (!stored || *access == Access::Read);
-            if !inside && tensors.iter().all(|(t, _)| t != data) {
-                tensors.push((data.clone(), *access));
-            }
-        }
-        let key = format!("{}+{}", first.name, second.name);
-        if store.of(&key).next().is_none() {
-            for _ in 0..1 + random.below(4) {
-                let mut layout = |t: &String| {
-                    let mut layout = program.tensor(t).unwrap().natural.clone();
-                    let pieces = layout.pieces.len() as u64;
-                    layout.pieces.rotate_left(random.below(pieces) as usize);
-                    layout
-                };
-                let layouts = tensors.iter().map(|(t, _)| t.clone()).map(|t| (t.clone(), layout(&t))).collect();
-                let config = KernelConfig { layouts, knobs: Knobs::default() };
-                store.append(measured(&key, config, 1.0 + random.below(30) as f64)).unwrap();
-            }
-        }
-        // It is called like the last kernel that it holds.
-        found.kernels.push(Kernel::new(&second.name, &key, second.pass, tensors));
-        n += 2;
-    }
-    let touched: BTreeSet<String> = found.kernels.iter().flat_map(|k| k.tensors.iter().map(|(t, _)| t.clone())).collect();
-    found.tensors.retain(|t| touched.contains(&t.data));
-    found.boundary.retain(|data, _| touched.contains(data));
-    found.ties.retain(|(a, b)| touched.contains(a) && touched.contains(b));
-    found
-}
-
-/// Several programs that compute the same: one with every kernel on its own, some with kernels composed in pairs that may
-/// overlap from program to program.
-pub fn programs(seed: u64) -> (Vec<(String, Program)>, Store) {
-    let (separate, mut store) = program(seed);
-    let mut random = Random(seed ^ 0x517e);
-    let count = separate.kernels.len() as u64;
-    let mut programs = vec![("separate".to_string(), separate.clone())];
-    for n in 0..1 + random.below(3) {
-        let pairs = (0..1 + random.below(2)).map(|_| random.below(count.max(2) - 1) as usize).collect();
-        programs.push((format!("composed {n}"), composed(&separate, &pairs, &mut store, &mut random)));
-    }
-    (programs, store)
-}
-
-/// A program; in every other case one with alternatives, and now and then a kernel that writes a part; in every fifth the
-/// choice among several programs.
+/// A program, in every other case one with alternatives, and now and then a kernel that writes a part.
 pub fn any(seed: u64) -> (Program, Store) {
-    if seed % 5 == 4 {
-        let (programs, store) = programs(seed);
-        return (Program::among(&programs), store);
-    }
     let (mut program, mut store) = program(seed);
     let mut random = Random(seed ^ 0x5eed);
     for kernel in &mut program.kernels {

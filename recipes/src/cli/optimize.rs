@@ -407,7 +407,7 @@ fn agreement(candidates: &[Candidate], timed: &[Timed], choice: &Selection, cach
 /// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records.
 fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> {
     let variants: Vec<(String, layouts::Program)> = sweeps.variants.iter().map(|s| (s.name.clone(), s.problem.clone())).collect();
-    let program = layouts::Program::among(&variants);
+    let program = layouts::Program::among(layouts::alternatives::GROUP, &variants);
     let decision = decide(&session.programs.operators.name, &program, &session.store, 0, 0, Limits::default(), &mut |_| true)?;
     let records = session.out.join("records.jsonl");
     let path = session.out.join("certificate.json");
