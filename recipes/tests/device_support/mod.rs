@@ -62,8 +62,9 @@ pub struct Fake {
     device: ShimDevice,
     planted: Option<Arc<Planted>>,
     pub calls: Mutex<Vec<Call>>,
-    /// Marks from this number on are waited for; earlier ones are forgotten.
-    pub waits_from: usize,
+    /// Waits for launches are forgotten: those for marks before the first one of a recording, which is its beginning.
+    pub forgets: bool,
+    beginning: AtomicUsize,
     /// A kernel of this name makes a mistake in the last of its results.
     pub spoiled: Option<String>,
 }
@@ -71,7 +72,7 @@ pub struct Fake {
 impl Fake {
     pub fn new(planted: Option<Arc<Planted>>) -> Self {
         let device = ShimDevice::new(Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/devices/shim")).into());
-        Fake { device, planted, calls: Mutex::default(), waits_from: 0, spoiled: None }
+        Fake { device, planted, calls: Mutex::default(), forgets: false, beginning: AtomicUsize::new(usize::MAX), spoiled: None }
     }
 
     pub fn called(&self, call: Call) -> usize {
@@ -128,11 +129,13 @@ impl Streams for Fake {
     }
 
     fn mark(&self, number: usize) -> Result<(), KernelError> {
+        let _ = self.beginning.compare_exchange(usize::MAX, number, Ordering::Relaxed, Ordering::Relaxed);
         self.device.streams().map_or(Ok(()), |s| s.mark(number))
     }
 
     fn wait(&self, number: usize) -> Result<(), KernelError> {
-        self.device.streams().filter(|_| number >= self.waits_from).map_or(Ok(()), |s| s.wait(number))
+        let kept = !self.forgets || number >= self.beginning.load(Ordering::Relaxed);
+        self.device.streams().filter(|_| kept).map_or(Ok(()), |s| s.wait(number))
     }
 }
 
@@ -186,6 +189,7 @@ impl Device for Fake {
 
     fn record(&self, work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
         self.call(Call::Record)?;
+        self.beginning.store(usize::MAX, Ordering::Relaxed);
         self.device.record(work)
     }
 
