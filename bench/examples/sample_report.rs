@@ -343,6 +343,7 @@ fn sample() -> Report {
             composition("norm1", "norm1 apart", 4.1, &[3.2, 1.4], false),
             composition("ff1", "ff1 apart", 9.0, &[7.9, 0.8], true),
         ],
+        products: vec![],
         sweeps: sweeps(),
         config_graph: config_graph(),
         contenders: contenders(),

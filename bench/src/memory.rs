@@ -71,8 +71,10 @@ impl MemoryMap {
     pub fn summary(&self) -> String {
         let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
         let Some(at) = self.fullest() else { return String::new() };
+        let idle = self.arena_bytes().saturating_sub(self.alive_bytes(at));
+        let gaps = if idle * 1000 > self.arena_bytes() { format!("; {} lie idle between", megabytes(idle)) } else { String::new() };
         format!(
-            "peak {} at kernel {} of {}, `{}`: {} of it given, and {} once the step has ended",
+            "peak {} at kernel {} of {}, `{}`: {} of it given, and {} once the step has ended{gaps}",
             megabytes(self.given_bytes() + self.alive_bytes(at)),
             at + 1,
             self.kernels.len(),

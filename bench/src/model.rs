@@ -42,6 +42,9 @@ pub struct Report {
     /// Each way to undo a composition, weighed.
     #[serde(default)]
     pub compositions: Vec<CompositionRow>,
+    /// Products of a library that offers several algorithms (Fig. 4).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub products: Vec<ProductRow>,
     #[serde(default)]
     pub sweeps: Vec<KernelSweep>,
     #[serde(default)]
@@ -232,6 +235,38 @@ pub struct CompositionRow {
     /// What the change cannot bring, and why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+}
+
+/// A contraction under every algorithm that was measured: what it costs to take the one that the library would choose itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProductRow {
+    pub kernel: String,
+    /// Measured configurations, and distinct descriptions among them, each with algorithms of its own.
+    pub measured: u64,
+    pub descriptions: u64,
+    /// The fastest of all.
+    pub best: Time,
+    /// The library's own choice for that description; `None` if it has no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Time>,
+    /// Of all descriptions with a time of the library's choice, the largest quotient of that and the best.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst: Option<f64>,
+    /// The fastest on plain units alone; `None` where there are no others, or none was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain: Option<Time>,
+}
+
+impl ProductRow {
+    /// How much longer the library's own choice takes, as a part of the best.
+    pub fn loss(&self) -> Option<f64> {
+        Some(quotient(self.first?.value().0, self.best.value().0)? - 1.0)
+    }
+
+    /// How many times longer plain units take.
+    pub fn gain(&self) -> Option<f64> {
+        quotient(self.plain?.value().0, self.best.value().0)
+    }
 }
 
 /// A kernel that one of two programs runs.

@@ -76,6 +76,15 @@ fn full(name: &str) -> Report {
             changed: false,
             note: text(),
         }],
+        products: vec![ProductRow {
+            kernel: text(),
+            measured: 9,
+            descriptions: 2,
+            best: ms(1.0),
+            first: Some(ms(1.125)),
+            worst: Some(1.25),
+            plain: None,
+        }],
         sweeps: vec![KernelSweep {
             kernel: text(),
             class: Class::Normalization,
@@ -161,7 +170,7 @@ fn every_part_has_its_figure() {
 fn an_empty_report_says_so() {
     let (html, figures) = written(&Report::default());
     assert!(figures.is_empty());
-    assert_eq!(html.matches("Not part of this run.").count(), 13, "one for each part: {html}");
+    assert_eq!(html.matches("Not part of this run.").count(), 14, "one for each part: {html}");
 }
 
 #[test]

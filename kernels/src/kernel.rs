@@ -1,6 +1,7 @@
 //! The contract of every kernel: what it computes, what may be chosen, and how it is run.
 
 use crate::device::cpu::Pool;
+use crate::device::cuda::Resources;
 use crate::error::KernelError;
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
@@ -279,5 +280,10 @@ pub trait Executable: Send + Sync {
     /// The generated library that the code calls, if there is any.
     fn library(&self) -> Option<&str> {
         None
+    }
+
+    /// What each of its functions needs on a GPU; empty elsewhere.
+    fn resources(&self) -> &[Resources] {
+        &[]
     }
 }

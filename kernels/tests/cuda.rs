@@ -40,13 +40,76 @@ fn each_case(sizes: common::Sizes, dtype: Dtype, configs: impl Fn(&CudaSpace) ->
 /// A fixed spread of configurations: a step with no small factor in common with the radices visits all of their digits.
 fn spread(space: &CudaSpace, wanted: u64) -> Vec<KernelConfig> {
     let count = space.count();
-    (0..wanted).map(|n| space.config((n * 1_000_003 + n * n * 7919) % count)).collect()
+    (0..wanted).map(|n| space.config((n * 1_000_003 + n * n / 2 * 7919) % count)).collect()
 }
 
 #[test]
 fn every_case_equals_the_interpreter_over_its_space() -> Result<(), Failure> {
     let checked = each_case(SIZES, Dtype::F32, |space| spread(space, 16))?;
     assert_eq!(checked, 16 * CASES.len());
+    Ok(())
+}
+
+#[test]
+fn results_are_transposed_on_their_way_out() -> Result<(), Failure> {
+    let turned = |space: &CudaSpace| {
+        let all = (0..4000).map(|n| space.config(n * 1_000_003 % space.count()));
+        all.filter(|config| config.knobs.get("out") == Some("turned")).take(6).collect::<Vec<_>>()
+    };
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        assert!(each_case(SIZES, dtype, turned)? > 3 * CASES.len(), "most kernels have results that can be turned");
+    }
+    // Vectors across a result: it is what leaves through shared memory, and one thread writes no single elements.
+    let Case { program, unit } = common::gelu(SIZES);
+    let spec = kernels::KernelSpec::new(&program, &unit)?;
+    let knobs = Knobs::default().with("vector", "j").with("order", "b,j,u").with("rows", 32);
+    let text = |out: &str| maps::cuda_source(&spec, &KernelConfig { knobs: knobs.clone().with("out", out), ..KernelConfig::default() });
+    let (direct, turned) = (text("direct")?.text, text("turned")?.text);
+    assert!(turned.contains("turn_rows(t_y, ") && !direct.contains("turn_rows(t_y, "));
+    // Where nothing lies across, the knob changes nothing.
+    let along = |out: &str| {
+        let knobs = Knobs::default().with("out", out);
+        maps::cuda_source(&spec, &KernelConfig { knobs, ..KernelConfig::default() }).map(|source| source.text)
+    };
+    assert_eq!(along("direct")?, along("turned")?);
+    Ok(())
+}
+
+/// Every way from one layout to another, through every element type.
+#[test]
+fn relayouts_move_every_element() -> Result<(), Failure> {
+    use kernels::Buffer;
+    use kernels::device::shim::ShimRun;
+    use ndarray::ArrayD;
+    use sdfg::{Container, Layout, Role};
+    let dims: Vec<(String, i64)> = [("a", 5), ("b", 37), ("c", 19)].map(|(d, n)| (d.to_string(), n)).into();
+    let (names, shape): (Vec<String>, Vec<usize>) = dims.iter().map(|(d, n)| (d.clone(), *n as usize)).unzip();
+    let layouts = Layout::permutations(&names);
+    let (mut cases, mut sources) = (Vec::new(), Vec::new());
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F64] {
+        for (n, from) in layouts.iter().enumerate() {
+            // Of the wider and the narrower types some will do.
+            let to = layouts.iter().enumerate().filter(|(m, _)| *m != n && (dtype == Dtype::F32 || (m + n) % 4 == 1));
+            for (_, to) in to {
+                let (spec, source) = maps::cuda_relayout("x", dtype, &dims, from, to)?;
+                cases.push((dtype, spec, from, to));
+                sources.push(source);
+            }
+        }
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (kernel, (dtype, spec, from, to)) in shim().compile(sources)?.iter().zip(&cases) {
+        let container = Container::new("x", &names, *dtype, Role::Input);
+        let values = (0..shape.iter().product::<usize>()).map(|n| dtype.rounded(n as f64));
+        let array = ArrayD::from_shape_vec(shape.clone(), values.collect())?;
+        let mut buffers = vec![Buffer::of(&container, &shape, from)?, Buffer::of(&container, &shape, to)?];
+        buffers[0].pack(&container, from, &array)?;
+        let run = ShimRun { run: harness::RUN, order: 3 };
+        let unwritten = kernel.run(spec, &mut buffers, &run).map_err(|e| format!("{from} to {to} in {dtype}: {e}"))?;
+        assert!(unwritten.is_empty(), "{from} to {to} in {dtype}: {unwritten:?}");
+        assert_eq!(buffers[1].unpack(&container, to, &shape)?, array, "{from} to {to} in {dtype}");
+    }
+    println!("{} relayouts", cases.len());
     Ok(())
 }
 
@@ -108,11 +171,30 @@ fn knobs_that_do_not_exist_are_refused() -> Result<(), Failure> {
         ("width", "16"),
         ("loops", "3"),
         ("hold", "x"),
+        ("out", "x"),
         ("unroll", "0"),
     ] {
         let config = KernelConfig { knobs: Knobs::default().with(key, value), ..KernelConfig::default() };
         let error = maps::cuda_source(&spec, &config).expect_err("refused").to_string();
         assert!(error.contains(&format!("`{key}={value}`")), "{error}");
+    }
+    Ok(())
+}
+
+/// The code of a kernel says nothing of a run: what decides about its masks is read from memory.
+#[test]
+fn masks_follow_what_is_drawn() -> Result<(), Failure> {
+    use kernels::device::shim::ShimRun;
+    use sdfg::interpret::Run;
+    let Case { program, unit } = common::softmax_dropout(SIZES);
+    let config = KernelConfig::default();
+    let mut reference = Reference::new(&program, &unit)?;
+    let kernel = shim().compile(vec![maps::cuda_source(&reference.spec, &config)?])?.remove(0);
+    for run in [(0, 0, true), (11, 5, true), (11, 6, true), (u64::MAX, 1 << 40, true), (11, 5, false)] {
+        let run = Run { seed: run.0, step: run.1, dropout: run.2 };
+        reference.expect(&program, &unit, &run)?;
+        let (ratio, place) = reference.ratio(&reference.emulate_as(&kernel, &config, ShimRun { run, order: 1 })?);
+        assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, as {run:?}");
     }
     Ok(())
 }

@@ -26,9 +26,11 @@ struct Mutation {
 
 const WARP: &[(&str, &str)] = &[("threads", "64"), ("rows", "2"), ("width", "2")];
 const BLOCK: &[(&str, &str)] = &[("threads", "64"), ("rows", "1"), ("width", "1"), ("hold", "shared")];
+const ACROSS: &[(&str, &str)] =
+    &[("vector", "j"), ("order", "b,j,u"), ("threads", "128"), ("rows", "16"), ("width", "2"), ("out", "turned")];
 const EIGHT: &[(&str, &str)] = &[("threads", "32"), ("rows", "4"), ("width", "2")];
 
-const MUTATIONS: [Mutation; 14] = [
+const MUTATIONS: [Mutation; 17] = [
     Mutation {
         fault: "no barrier before the warps' results are read",
         case: common::softmax_dropout,
@@ -123,6 +125,30 @@ const MUTATIONS: [Mutation; 14] = [
         knobs: &[("vector", "i"), ("reduce", "private"), ("threads", "64")],
         from: "for (int s = 1; s < 8; ++s)",
         to: "for (int s = 2; s < 8; ++s)",
+        says: None,
+    },
+    Mutation {
+        fault: "no barrier before rows are turned",
+        case: common::gelu,
+        knobs: ACROSS,
+        from: "    __syncthreads();\n    for (int e = threadIdx.x; e < ROWS",
+        to: "    for (int e = threadIdx.x; e < ROWS",
+        says: Some("nobody has written"),
+    },
+    Mutation {
+        fault: "a row without a point of its own writes",
+        case: common::gelu,
+        knobs: ACROSS,
+        from: "lives[row] = active ? ",
+        to: "lives[row] = true ? ",
+        says: Some("no barrier between them"),
+    },
+    Mutation {
+        fault: "rows go where their neighbours belong",
+        case: common::gelu,
+        knobs: ACROSS,
+        from: "p[heads[to] + n * step]",
+        to: "p[heads[to ^ 1] + n * step]",
         says: None,
     },
     Mutation {

@@ -168,3 +168,17 @@ fn other_layouts_and_types_stay_apart() -> Result<(), Failure> {
     assert_eq!(in_place(&spec, &MapSpace::new(&spec)?.config(0)), []);
     Ok(())
 }
+
+/// Where results lie over what is read, pointers are not `restrict`: a number at file scope that could be changed might lie there too,
+/// and no loop that reads it would become vector code.
+#[test]
+fn nothing_at_file_scope_can_be_changed() -> Result<(), Failure> {
+    let Case { program, unit } = gelu(SIZES);
+    let spec = Reference::new(&program, &unit)?.spec;
+    let text = maps::source(&spec, &with(&MapSpace::new(&spec)?.config(0), &[pair("y", "x")]))?.text;
+    let numbers = |line: &&str| ["float ", "double ", "int", "uint"].iter().any(|kind| line.starts_with(kind)) && line.contains(" = ");
+    let found: Vec<&str> = text.lines().filter(numbers).collect();
+    assert_eq!(found, Vec::<&str>::new());
+    assert!(text.contains("const float memlet_erf_range"));
+    Ok(())
+}

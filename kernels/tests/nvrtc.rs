@@ -46,7 +46,9 @@ fn every_family_compiles_for_every_generation() -> Result<(), Failure> {
         let spec = KernelSpec::new(&program, &unit)?;
         let space = CudaSpace::new(&spec)?;
         assert!(matches!(spec.unit, Unit::Scope(_)));
-        let configs = [KernelConfig::default(), space.config(space.count() / 3)];
+        let turned = (0..4000).map(|n| space.config(n * 1_000_003 % space.count()));
+        let turned = turned.into_iter().find(|config| config.knobs.get("out").is_some());
+        let configs: Vec<KernelConfig> = [KernelConfig::default(), space.config(space.count() / 3)].into_iter().chain(turned).collect();
         for (n, config) in configs.iter().enumerate() {
             let source = maps::cuda_source(&spec, config)?;
             // Every generation for the first configuration, the newest for the other.

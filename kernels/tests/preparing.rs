@@ -14,6 +14,9 @@ use std::path::Path;
 
 const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
 
+const MADE: [(common::Make, Dtype); 3] =
+    [(common::layernorm, Dtype::F32), (common::softmax_dropout, Dtype::F32), (common::gelu, Dtype::F64)];
+
 /// Files of this kind in a folder.
 fn files(folder: &Path, extension: &str) -> usize {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -26,9 +29,7 @@ fn what_was_prepared_is_loaded_and_right() -> Result<(), Failure> {
     let toolchain = Toolchain { cache: folder.path().into(), ..toolchain()? };
     let pool = Pool::new(2)?;
     let mut cases = Vec::new();
-    for (make, dtype) in
-        [(common::layernorm as common::Make, Dtype::F32), (common::softmax_dropout, Dtype::F32), (common::gelu, Dtype::F64)]
-    {
+    for (make, dtype) in MADE {
         let mut case = make(SIZES);
         for container in case.program.containers.values_mut() {
             container.dtype = dtype;

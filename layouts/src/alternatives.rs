@@ -2,15 +2,15 @@
 //! decision.
 //!
 //! What programs have in common they share: kernels of equal name, key and containers; containers of equal description,
-//! boundary and ties. Where they have different things of one name, each gets its own, called `name@program`.
+//! boundary and ties that hold the same. Where they have different things of one name, each gets its own, called
+//! `name@program`.
 //!
 //! Where they differ they do so in *sites*: kernels that write a common container, of which one set or another runs, are a
 //! site, and the distinct sets that the programs run are its variants. A variant may leave a container *absent*, as a
 //! composed kernel does with what it keeps inside: then nothing that reads it can run. Such [`Need`]s are all that binds
 //! one site to another, so kernels of several programs may run together, as long as each finds what it reads. What only
-//! some programs are given or result in, as where weights are stacked, concerns the caller: it is a site as well. Programs
-//! that are given different containers share what is made before that makes a difference, and are whole alternatives
-//! behind it: a name need not mean the same in both.
+//! some programs are given or result in, as where weights are stacked, concerns the caller: it is a site as well. Where it
+//! is not known of every container what it holds, a name may stand for anything, and programs are exchanged as wholes.
 //! A container that is absent costs nothing however it is held: no kernel that runs asks for it.
 
 use crate::problem::{Access, Kernel, Need, Program, Tensor};
@@ -45,37 +45,9 @@ fn facts<'a>(program: &'a Program, data: &'a str) -> Facts<'a> {
     found
 }
 
-/// For each program the first one that is given the same containers.
-fn faces(programs: &[(String, Program)]) -> Vec<usize> {
-    let given = |program: &Program| -> BTreeSet<String> {
-        let touched = program.kernels.iter().flat_map(|k| &k.tensors);
-        let written: BTreeSet<&String> = touched.clone().filter(|(_, access)| *access != Access::Read).map(|(data, _)| data).collect();
-        touched.map(|(data, _)| data).filter(|data| !written.contains(data)).cloned().collect()
-    };
-    let all: Vec<BTreeSet<String>> = programs.iter().map(|(_, p)| given(p)).collect();
-    all.iter().map(|own| all.iter().position(|other| other == own).unwrap_or(0)).collect()
-}
-
-/// Containers that may hold something else in programs that are given other containers: where weights are stacked, what
-/// was one of several summands may be their sum. Only what the same kernels make from the same containers is sure to be
-/// the same there.
-fn apart(programs: &[(String, Program)]) -> BTreeSet<String> {
-    let mut found: BTreeSet<String> = BTreeSet::new();
-    if faces(programs).iter().all(|face| *face == 0) {
-        return found;
-    }
-    loop {
-        let before = found.len();
-        for kernel in programs.iter().flat_map(|(_, p)| &p.kernels) {
-            let everywhere = programs.iter().all(|(_, p)| p.kernels.contains(kernel));
-            if !everywhere || kernel.tensors.iter().any(|(data, _)| found.contains(data)) {
-                found.extend(kernel.tensors.iter().filter(|(_, access)| *access != Access::Read).map(|(data, _)| data.clone()));
-            }
-        }
-        if found.len() == before {
-            return found;
-        }
-    }
+/// Whether it is known of every container what it holds.
+fn known(programs: &[(String, Program)]) -> bool {
+    programs.iter().all(|(_, program)| program.tensors.iter().all(|t| !t.meaning.is_empty()))
 }
 
 /// Variants that some need, by those that they may need.
@@ -140,13 +112,13 @@ impl Pool {
     }
 
     /// Adds what the caller gives and takes, where programs differ in that.
-    fn add_callers(&mut self) {
+    fn add_callers(&mut self, boundary: &dyn Fn(&String) -> bool) {
         let of = |members: &mut dyn Iterator<Item = &Pooled>| members.flat_map(|k| &k.runs).copied().collect::<BTreeSet<usize>>();
         let mut differing: Vec<(String, bool, BTreeSet<usize>)> = Vec::new();
         for data in self.containers() {
             let written = of(&mut self.kernels.iter().filter(|k| k.writes().any(|d| *d == data)));
             let read = of(&mut self.kernels.iter().filter(|k| k.reads(&data)));
-            let result: BTreeSet<usize> = written.difference(&read).copied().collect();
+            let result: BTreeSet<usize> = written.iter().filter(|n| boundary(&data) || !read.contains(n)).copied().collect();
             match () {
                 () if written.is_empty() && read.len() < self.programs => differing.push((data, true, read)),
                 () if !written.is_empty() && written.len() < self.programs && !result.is_empty() => differing.push((data, false, result)),
@@ -252,13 +224,9 @@ impl Program {
             return only.clone();
         }
         // A container is shared by the programs in which it is the same; elsewhere it is called after the first of them.
-        let (faces, apart) = (faces(programs), apart(programs));
         let first_like = |n: usize, data: &str| {
             let own = facts(&programs[n].1, data);
-            let like = |(p, (_, program)): (usize, &(String, Program))| {
-                program.tensor(data).is_some() && facts(program, data) == own && (faces[p] == faces[n] || !apart.contains(data))
-            };
-            programs.iter().enumerate().position(like).unwrap_or(n)
+            programs.iter().position(|(_, program)| facts(program, data) == own).unwrap_or(n)
         };
         let mut names: BTreeMap<(usize, &str), String> = BTreeMap::new();
         for (n, (_, program)) in programs.iter().enumerate() {
@@ -288,9 +256,12 @@ impl Program {
             }
         }
         let mut pool = Pool::new(programs, &called);
-        pool.add_callers();
+        let takes_apart = known(programs);
+        if takes_apart {
+            pool.add_callers(&|data| all.boundary.contains_key(data));
+        }
         pool.find_sites(&|data| all.tensor(data).map_or(data.clone(), |t| t.plain().to_string()));
-        if !pool.order() {
+        if !takes_apart || !pool.order() {
             pool.join(&(0..pool.kernels.len()).collect::<Vec<_>>());
         }
         all.name_variants(programs, &pool);

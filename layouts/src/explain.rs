@@ -134,6 +134,16 @@ impl Chosen {
         all.max_by_key(|(n, layer)| (count(layer), std::cmp::Reverse(*n))).map_or(&[], |(_, layer)| layer)
     }
 
+    /// The class that a joined container is in the layer beside.
+    fn beside(&self, class: usize) -> Option<usize> {
+        let of = |data: &String| self.model.class_of.get(data).copied();
+        self.stacked.joins.iter().find_map(|(near, far)| match (of(near)?, of(far)?) {
+            (a, b) if a == class => Some(b),
+            (a, b) if b == class => Some(a),
+            _ => None,
+        })
+    }
+
     /// The models in which what most layers have is forbidden to all: one, or for the choice at all sites one for each.
     fn others(&self, name: &str) -> Result<Vec<Model>, SelectError> {
         let (held, variants) = self.values(self.usual());
@@ -152,16 +162,20 @@ impl Chosen {
         }
         let class = *self.model.class_of.get(name).ok_or_else(|| SelectError::UnknownTensor(name.to_string()))?;
         let layout = &self.model.classes[class].layouts[held[class] as usize];
-        let joins = &self.stacked.joins;
-        let partner = joins.iter().find_map(|(near, far)| match (self.model.class_of.get(near), self.model.class_of.get(far)) {
-            (Some(a), Some(b)) if *a == class => Some(*b),
-            (Some(a), Some(b)) if *b == class => Some(*a),
-            _ => None,
-        });
-        match partner {
+        match self.beside(class) {
             // Between layers it is held as both sides like, whatever the boundary asks for at the ends.
-            Some(partner) => Ok(vec![self.model.barring(&[class, partner], layout)]),
+            Some(beside) => Ok(vec![self.model.barring(&[class, beside], layout)]),
             None => Ok(vec![self.model.without_layout(name, layout)?]),
+        }
+    }
+
+    /// Why there is nothing else.
+    fn only(&self, name: &str) -> &'static str {
+        let class = self.model.class_of.get(name).copied();
+        match class.map(|class| (self.beside(class).is_some(), self.model.classes[class].fixed)) {
+            Some((true, _)) => "no alternative: it is held like this at an end of the stack",
+            Some((false, true)) => "no alternative: the boundary of the program asks for this layout",
+            _ => "no alternative was measured",
         }
     }
 }
@@ -178,18 +192,12 @@ pub fn explain(program: &Program, store: &Store, name: &str, layers: &Layers, li
         reason: String::new(),
     };
     let others = best.others(name).and_then(|all| all.into_iter().map(|m| Chosen::new(m, layers, limits)).collect::<Result<Vec<_>, _>>());
-    let class = best.model.class_of.get(name).and_then(|c| best.model.classes.get(*c));
     let second = match others {
         Ok(others) => others.into_iter().filter(|o| o.stacked.total < FORBIDDEN).min_by_key(|o| o.stacked.total),
         Err(SelectError::Exhausted(_)) => None,
         Err(error) => return Err(error),
     };
-    let Some(second) = second else {
-        let fixed = class.is_some_and(|c| c.fixed);
-        explanation.reason =
-            if fixed { "no alternative: the boundary of the program asks for this layout" } else { "no alternative was measured" }.into();
-        return Ok(explanation);
-    };
+    let Some(second) = second else { return Ok(Explanation { reason: best.only(name).into(), ..explanation }) };
     let (a, b) = (&best.stacked, &second.stacked);
     let groups = best.model.groups.iter().map(|g| g.name.clone());
     let tensors = best.model.classes.iter().flat_map(|c| c.members.clone());

@@ -206,6 +206,9 @@ pub struct Tensor {
     /// Its name in its own variant, where another variant has something else of that name; empty if it is `data`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub original: String,
+    /// A mark of what it holds, equal in two programs if that is; empty if nothing is known of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub meaning: String,
 }
 
 impl Tensor {
@@ -288,8 +291,8 @@ impl Program {
                 if program.tensors.iter().all(|t| t.data != tensor.data) {
                     let relayout_key = relayouts.iter().find(|r| r.data == tensor.data).map(|r| r.key.clone()).unwrap_or_default();
                     let natural = tensor.layouts.first().cloned().unwrap_or_default();
-                    let (data, original) = (tensor.data.clone(), String::new());
-                    program.tensors.push(Tensor { data, natural, bytes: tensor.bytes, relayout_key, original });
+                    let (data, bytes) = (tensor.data.clone(), tensor.bytes);
+                    program.tensors.push(Tensor { data, natural, bytes, relayout_key, ..Tensor::default() });
                 }
             }
         }

@@ -45,6 +45,31 @@ fn json_has_the_documented_keys() {
     assert_eq!(flop, totals);
 }
 
+/// Both programs, each with what is alive at its peak; results are there to the end, and sizes add up.
+#[test]
+fn memory_names_what_is_alive_at_the_peak() {
+    let memory = Analyze { memory: true, ..command("mha.yaml") };
+    let text = output(&memory);
+    for line in ["separate: peak ", "composed: peak ", "inputs and parameters", "in the place of"] {
+        assert!(text.contains(line), "no `{line}` in {text}");
+    }
+    let all: Value = serde_json::from_str(&output(&Analyze { json: true, ..memory })).expect("JSON");
+    let programs = all.as_array().expect("a list");
+    assert_eq!(programs.iter().map(|p| p["program"].as_str()).collect::<Vec<_>>(), [Some("separate"), Some("composed")]);
+    for program in programs {
+        let number = |value: &Value| value.as_u64().expect("a number");
+        let given: u64 = program["given"].as_array().expect("a list").iter().map(|g| number(&g[1])).sum();
+        assert_eq!(number(&program["given_bytes"]), given);
+        let lives = program["lives"].as_array().expect("a list");
+        let kept: u64 = lives.iter().filter(|l| l["kept"] == true).map(|l| number(&l["bytes"])).sum();
+        // y, and gradients of all that is given but the upstream gradient, which is as large as y.
+        assert_eq!(kept, given);
+        assert!(number(&program["peak_bytes"]) >= given + kept);
+        let end = program["kernels"].as_array().expect("a list").len() as u64 - 1;
+        assert!(lives.iter().all(|l| number(&l["first"]) <= number(&l["last"]) && number(&l["last"]) <= end));
+    }
+}
+
 /// One operator per kernel against fused: less than 70% of the bytes remain, contractions included.
 #[test]
 fn fusion_of_the_encoder_layer_saves_three_tenths() {

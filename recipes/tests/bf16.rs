@@ -112,10 +112,24 @@ fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
         let (inputs, outputs) = (path(inputs), path("results.safetensors"));
         recipes::pipeline::tensors::write(Path::new(&inputs), &given, &operators).unwrap();
         assert_eq!(read(Path::new(&inputs), &operators).unwrap(), given, "{inputs}");
-        let arguments =
-            ["run", &plan, "--inputs", &inputs, "--outputs", &outputs, "--no-dropout", "--timing", "100ms", "--accuracy", "--json"];
+        let arguments = [
+            "run",
+            &plan,
+            "--inputs",
+            &inputs,
+            "--outputs",
+            &outputs,
+            "--no-dropout",
+            "--timing",
+            "100ms",
+            "--accuracy",
+            "--check",
+            "--json",
+        ];
         let arguments: Vec<&str> = arguments.iter().map(|a| if *a == "100ms" { "0.1s" } else { a }).collect();
         let printed = json(&memlet(&arguments));
+        let checked = printed["checked"].as_array().expect("comparisons");
+        assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{checked:?}");
         let bytes = std::fs::read(&outputs).expect("results");
         let file = SafeTensors::deserialize(&bytes).expect("safetensors");
         for container in results(&operators) {

@@ -121,8 +121,8 @@ fn compositions_are_told_by_kind() {
     };
     assert_eq!(kinds("ff1"), [Kind::Epilogue], "bias, activation and dropout");
     assert_eq!(kinds("norm1"), [Kind::Epilogue, Kind::Rows], "normalization");
-    assert_eq!(kinds("gamma"), Kind::ALL, "attention");
-    assert_eq!(kinds("d_bq"), Kind::ALL, "attention backward");
+    assert_eq!(kinds("gamma"), Kind::ALL[..4], "attention");
+    assert_eq!(kinds("d_bq"), Kind::ALL[..4], "attention backward");
 }
 
 /// Attention written out by hand under other names: unscaled scores, a softmax of maxima, exponentials and sums, values of

@@ -13,7 +13,7 @@ use sdfg::config::Configuration;
 use sdfg::{Role, Sdfg};
 use std::path::Path;
 use std::sync::Arc;
-use transforms::{Expand, Fusion, Options, compose, differentiate, fixpoint};
+use transforms::{Expand, Fusion, Options, Wanted, compose, differentiate, fixpoint};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -31,7 +31,7 @@ fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Result<
         let number = drawn.map_or(0, |seed| (seed * 1_000_003 + n as u64 * 7919) % space.count());
         configuration.kernels.insert(spec.name.clone(), space.config(number));
     }
-    Ok(Candidate { name: "drawn".into(), program: program.clone(), configuration, predicted_ms: 0.0 })
+    Ok(Candidate { name: "drawn".into(), program: program.clone(), configuration, predicted_ms: 0.0, streams: 1 })
 }
 
 /// Runs a candidate at small sizes against the interpreter. How many buffers took the place of others.
@@ -63,7 +63,7 @@ fn random_programs_keep_their_results() -> Result<(), Failure> {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).unwrap_or(forward);
         let expanded = fixpoint(&program, &[&Expand], &Options::default())?.program;
-        let composed = compose(&expanded, &|_| seed % 2 == 1, &Options::default())?;
+        let composed = compose(&expanded, Wanted { accept: &|_| seed % 2 == 1, form: None }, &Options::default())?;
         let fusion = Fusion { apart: composed.kernels.into_iter().map(|c| c.name).collect(), ..Fusion::default() };
         let fused = fixpoint(&composed.outcome.program, &[&fusion], &Options::default())?.program;
         let drawn = (seed % 3 == 2).then_some(seed);

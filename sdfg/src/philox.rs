@@ -22,12 +22,14 @@ pub fn block(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// The key of a stream: the seed mixed with a hash (FNV-1a, 64 bits) of the stream's name.
+/// The hash (FNV-1a, 64 bits) of a stream's name.
+pub fn hash(stream: &str) -> u64 {
+    stream.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// The key of a stream: the seed mixed with the hash of the stream's name.
 pub fn key(seed: u64, stream: &str) -> [u32; 2] {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for byte in stream.bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
+    let hash = hash(stream);
     // One round of splitmix64, so that seeds that differ in one bit give unrelated keys.
     let mut mixed = (seed ^ hash).wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

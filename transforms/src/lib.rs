@@ -5,6 +5,7 @@
 
 pub mod algebraic;
 mod alignment;
+pub mod bias;
 mod boundary;
 pub mod compose;
 pub mod differentiate;
@@ -18,7 +19,7 @@ mod rectifier;
 pub mod row_statistics;
 pub mod transform;
 
-pub use compose::{Accept, Cluster, Composed, Composition, Kind, clusters, compose};
+pub use compose::{Accept, Cluster, Composed, Composition, Form, Kind, Wanted, clusters, compose};
 pub use differentiate::{DifferentiateError, differentiate};
 pub use driver::{DriverError, Options, Outcome, Step, Stop, apply, fixpoint, moved_bytes};
 pub use expand::Expand;

@@ -61,9 +61,22 @@ pub enum RecomputeError {
     Build(#[from] BuildError),
 }
 
+/// Where the results of contractions are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Products {
+    InMemory,
+    /// In the kernel that makes them, with what is added to them: in memory is what follows.
+    OnChip,
+}
+
+/// Applies the rule to a differentiated program, results of contractions being in memory.
+pub fn recompute(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
+    recompute_with(program, Products::InMemory)
+}
+
 /// Applies the rule to a differentiated program; returns every decision in the order of the forward state, masks last.
 /// A program without a state `backward` is returned unchanged.
-pub fn recompute(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
+pub fn recompute_with(program: &Sdfg, products: Products) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
     let Some(backward) = program.state_named("backward") else { return Ok((program.clone(), vec![])) };
     let mut lists = (Vec::new(), Vec::new());
     for (state, _, unit) in program.units() {
@@ -75,7 +88,7 @@ pub fn recompute(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
     }
     let (forward, asking) = lists;
     let (readers, told) = told_by_results(program, &forward, &asking);
-    let mut choice = Choice::new(program, &forward, &readers);
+    let mut choice = Choice::new(program, &forward, &readers, products);
     let mut decisions = Vec::new();
     for output in forward.iter().flat_map(|o| &o.outputs) {
         if let Some(witness) = told.get(&output.data) {
@@ -106,7 +119,7 @@ struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    fn new(program: &'a Sdfg, forward: &'a [Operation], backward: &'a [Operation]) -> Self {
+    fn new(program: &'a Sdfg, forward: &'a [Operation], backward: &'a [Operation], products: Products) -> Self {
         let producers: BTreeMap<_, _> = forward.iter().flat_map(|o| o.outputs.iter().map(move |out| (out.data.as_str(), o))).collect();
         let mut in_memory: BTreeSet<String> = program
             .containers
@@ -115,7 +128,8 @@ impl<'a> Choice<'a> {
             .map(|c| c.name.clone())
             .collect();
         for operation in forward.iter().chain(backward).filter(|o| o.class() == Class::Contraction) {
-            in_memory.extend(operation.inputs.iter().chain(&operation.outputs).map(|o| o.data.clone()));
+            let outputs = operation.outputs.iter().filter(|_| products == Products::InMemory);
+            in_memory.extend(operation.inputs.iter().chain(outputs).map(|o| o.data.clone()));
         }
         Choice { program, producers, backward, in_memory, chains: BTreeMap::new() }
     }

@@ -4,7 +4,7 @@
 use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Role, Sdfg};
-use transforms::{Expand, Fusion, Kind, Options, compose, differentiate, fixpoint, moved_bytes, row_statistics};
+use transforms::{Expand, Fusion, Kind, Options, Wanted, compose, differentiate, fixpoint, moved_bytes, row_statistics};
 
 fn inputs(seed: u64, program: &Sdfg) -> Tensors {
     let given = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
@@ -69,10 +69,12 @@ fn composition_keeps_the_meaning_and_moves_less() {
             let expanded = fixpoint(operators, &[&Expand], &Options::default()).expect("expansion").program;
             // Compositions of one kind or other are not wanted.
             let unwanted = Kind::ALL[seed as usize % Kind::ALL.len()];
-            let part = compose(&expanded, &|cluster| !cluster.kinds.contains(&unwanted), &Options::default()).expect("composition");
+            let part =
+                compose(&expanded, Wanted { accept: &|cluster| !cluster.kinds.contains(&unwanted), form: None }, &Options::default())
+                    .expect("composition");
             assert!(part.kernels.iter().all(|c| !c.kinds.contains(&unwanted)), "seed {seed}");
             assert_equal(seed, "composition in part", &program, &part.outcome.program);
-            let composed = compose(&expanded, &|_| true, &Options::default()).expect("composition");
+            let composed = compose(&expanded, Wanted { accept: &|_| true, form: None }, &Options::default()).expect("composition");
             assert_eq!(sdfg::validate::validate(&composed.outcome.program), vec![], "seed {seed}");
             assert_equal(seed, "composition", &program, &composed.outcome.program);
             assert!(moved_bytes(&composed.outcome.program) <= moved_bytes(&expanded), "seed {seed}");

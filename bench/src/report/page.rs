@@ -163,6 +163,14 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
             vec![("Compositions: measured", tables::compositions(&report.compositions))],
         ),
         part(
+            "products",
+            "Matrix products",
+            "Every contraction in its fastest configuration, against the algorithm that the library would choose itself for the same \
+             matrices; the largest loss is that of any layout. Plain units: the fastest that uses no tensor cores.",
+            None,
+            vec![("Algorithms: measured", tables::products(&report.products))],
+        ),
+        part(
             "sweeps",
             "Configurations",
             "Every configuration was checked against the oracle before it was timed.",

@@ -1,6 +1,6 @@
 //! The report's tables, for the page and for the terminal alike.
 
-use crate::model::{Bound, CompositionPart, CompositionRow, FusionRefusal, OperatorRow, Policy, Report, Time, quotient};
+use crate::model::{Bound, CompositionPart, CompositionRow, FusionRefusal, OperatorRow, Policy, ProductRow, Report, Time, quotient};
 use crate::protocol::Timing;
 use crate::table::{Align, Cell, Table};
 use crate::unit::{Bytes, Flop, significant};
@@ -212,6 +212,36 @@ pub fn compositions(rows: &[CompositionRow]) -> Table {
             Cell::text(note),
             Cell::text(names(&row.with)),
             Cell::text(names(&row.instead)),
+        ]);
+    }
+    table
+}
+
+/// What the library's own choice of algorithms costs, and what tensor cores bring (Fig. 4).
+pub fn products(rows: &[ProductRow]) -> Table {
+    let mut table = Table::new(&[
+        ("contraction", "", Left),
+        ("measured", "", Right),
+        ("descriptions", "", Right),
+        ("best", "ms", Right),
+        ("library's choice", "ms", Right),
+        ("loss", "%", Right),
+        ("largest loss", "%", Right),
+        ("plain units", "ms", Right),
+        ("plain ÷ best", "×", Right),
+    ]);
+    let count = |n: u64| Cell::text(n.to_string()).sorted_by(n as f64);
+    for row in rows {
+        table.row(vec![
+            Cell::text(&row.kernel),
+            count(row.measured),
+            count(row.descriptions),
+            time(Some(row.best)).strong(true),
+            time(row.first),
+            Cell::maybe(row.loss().map(|loss| 100.0 * loss), 2),
+            Cell::maybe(row.worst.map(|worst| 100.0 * (worst - 1.0)), 2),
+            time(row.plain),
+            factor(row.gain()),
         ]);
     }
     table

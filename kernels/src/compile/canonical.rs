@@ -41,6 +41,14 @@ mod tests {
         assert_eq!(canonical(one).trim(), "name0[name1 * name2 + name3] = (real)name4[name3] * 1e-4f;");
     }
 
+    /// Texts that are compiled together tell their functions apart by these names.
+    #[test]
+    fn functions_keep_their_names() {
+        for name in crate::compile::FUNCTIONS.iter().chain(&crate::compile::MACROS) {
+            assert_eq!(canonical(name), *name);
+        }
+    }
+
     #[test]
     fn what_differs_in_more_than_names_stays_different() {
         let text = "t_a[i_x] = t_b[i_x] + t_c[i_y];";

@@ -39,7 +39,7 @@ const FLAGS: [&str; 15] = [
 /// Texts that are compiled together at most.
 const TOGETHER: usize = 8;
 /// Functions of a generated text.
-const FUNCTIONS: [&str; 5] = ["point", "whole_panels", "memlet_kernel", "memlet_prepare", "memlet_finish"];
+const FUNCTIONS: [&str; 5] = ["point", "in_panels", "memlet_kernel", "memlet_prepare", "memlet_finish"];
 /// What a text defines for itself alone.
 const MACROS: [&str; 3] = ["LANES", "pack_chunks", "product"];
 

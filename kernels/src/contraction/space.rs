@@ -58,6 +58,12 @@ impl ContractionSpace {
         Ok(ContractionSpace::new(Problem::of(spec)?, cores))
     }
 
+    /// With tensors that are no operands, each in any of its layouts.
+    pub fn beside(mut self, others: Vec<TensorChoice>) -> Self {
+        self.tensors.extend(others);
+        self
+    }
+
     pub fn problem(&self) -> &Problem {
         &self.problem
     }

@@ -1,6 +1,6 @@
 //! The cores of this machine: persistent workers, one for each, and C from the system's compiler.
 
-use super::{Device, Memory, Work};
+use super::{Device, Forms, Memory, Work};
 use crate::buffer::Buffer;
 use crate::compile::Toolchain;
 use crate::error::KernelError;
@@ -107,8 +107,8 @@ impl Device for Cores {
         "c"
     }
 
-    fn composes(&self) -> bool {
-        true
+    fn forms(&self) -> Option<Forms> {
+        None
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {

@@ -4,13 +4,16 @@ pub mod cpu;
 pub mod cuda;
 mod memory;
 pub mod shim;
+mod streams;
 
 pub use memory::Memory;
+pub use streams::Streams;
 
 use crate::error::KernelError;
 use crate::in_place::InPlace;
 use crate::kernel::{Executable, KernelSpec, Space};
 use sdfg::config::KernelConfig;
+use sdfg::interpret::Run;
 use sdfg::{Container, Layout};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,13 +21,16 @@ use std::time::Instant;
 /// What a device is given to run. It returns once everything is under way.
 pub type Work<'a> = &'a mut dyn FnMut() -> Result<(), KernelError>;
 
+/// Whether a kernel composed around contractions has a form.
+pub type Forms = fn(&KernelSpec) -> bool;
+
 /// Work that a device has recorded and runs as one.
 pub trait Recording {
-    /// Puts the work under way.
+    /// Puts the work under way, with the masks of this run: seed and step may be others than when it was recorded.
     ///
     /// # Errors
     /// A device that failed.
-    fn run(&self) -> Result<(), KernelError>;
+    fn run(&self, run: &Run) -> Result<(), KernelError>;
 }
 
 /// A processor with memory, code for it, and a clock. Everything of a program is the same on all of them but this.
@@ -41,8 +47,8 @@ pub trait Device: Send + Sync {
     /// What its generated code is called: `c`, `cu`.
     fn extension(&self) -> &'static str;
 
-    /// Whether kernels composed around contractions have a form here.
-    fn composes(&self) -> bool;
+    /// Which kernels composed around contractions have a form here; `None` where all have.
+    fn forms(&self) -> Option<Forms>;
 
     /// Every way to run a unit.
     ///
@@ -104,6 +110,20 @@ pub trait Device: Send + Sync {
     /// Whether it records.
     fn records(&self) -> bool {
         false
+    }
+
+    /// Where launches that are recorded may run beside one another; `None` where one follows the other.
+    fn streams(&self) -> Option<&dyn Streams> {
+        None
+    }
+
+    /// Throws the first bytes of these pieces of memory, as many as it says, out of the caches, before anything that is put under way
+    /// later; false where Memlet does not know how.
+    ///
+    /// # Errors
+    /// A device that failed.
+    fn flush(&self, memories: &[(&Memory, usize)]) -> Result<bool, KernelError> {
+        Ok(memories.iter().all(|(memory, bytes)| memory.flush(*bytes)))
     }
 
     /// How many runs of a kernel make one sample if one takes so many milliseconds: more than one where putting a kernel under way

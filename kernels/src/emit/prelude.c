@@ -41,9 +41,10 @@ ALWAYS real r_sigmoid(real x) { return 1 / (1 + __builtin_exp(-x)); }
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* Where erf reaches what it tends to. Visible from outside and not constant, so that no compiler works the rest of a function out
-   for these values: that takes the place of two instructions with a dozen. */
-float memlet_erf_range[2] = {-3.832506856900711f, 3.832506856900711f};
+/* Where erf reaches what it tends to. Weak, so that no compiler works the rest of a function out for these values, which would take
+   the place of two instructions with a dozen; constant, so that no result can be thought to lie there: loops whose results lie
+   over what they read would not become vector code. */
+__attribute__((weak)) const float memlet_erf_range[2] = {-3.832506856900711f, 3.832506856900711f};
 /* Written so that NaN comes through. */
 ALWAYS float clamp(float x, const float range[2]) {
     float c = range[0] > x ? range[0] : x;

@@ -184,11 +184,11 @@ impl Printer<'_> {
             self.line(level, format!("if (held[{slot}] != {tag}) {{"));
             self.line(
                 level + 1,
-                format!("pack_chunks({right}, {b_step}, {b_column}, {types}, {n}, {k}, most, whole_panels({n}), 0, {panel});"),
+                format!("pack_chunks({right}, {b_step}, {b_column}, {types}, {n}, {k}, most, in_panels({n}), 0, {panel});"),
             );
             self.line(level + 1, format!("held[{slot}] = {tag};"));
             self.line(level, "}");
-            ready = (panel, format!("whole_panels({n})"), "0".into());
+            ready = (panel, format!("in_panels({n})"), "0".into());
         }
         if ready.0 == "0" {
             self.room("columns", (padded * chunk) as usize * bytes + slack);
@@ -291,10 +291,10 @@ impl Printer<'_> {
         let portion = PORTION * width;
         let (whole_name, at_name) = (self.given(format!("whole{number}"), whole), self.given(format!("prepared{number}"), at));
         let code = format!(
-            "pack_chunks({from} + at * {portion} * {b_column}, {b_step}, {b_column}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, whole_panels({whole_name}), at * {portion}, prepared + {at_name});"
+            "pack_chunks({from} + at * {portion} * {b_column}, {b_step}, {b_column}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, in_panels({whole_name}), at * {portion}, prepared + {at_name});"
         );
         self.prepared.push(Prepared { at, elements, steps: (whole + portion - 1) / portion, code });
-        let ready = (format!("prepared + {at_name}"), format!("whole_panels({whole_name})"), String::new());
+        let ready = (format!("prepared + {at_name}"), format!("in_panels({whole_name})"), String::new());
         Ok(Some((ready, first)))
     }
 

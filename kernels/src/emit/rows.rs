@@ -25,6 +25,7 @@ pub struct StreamRow {
     pub place: String,
     pub room: String,
     pub to: String,
+    /// C text of the pointer to the piece; of a CUDA kernel the step of a result that is transposed, empty for others.
     pub out: String,
     pub kind: &'static str,
 }

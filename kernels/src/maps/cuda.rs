@@ -4,8 +4,9 @@ use super::MapSpace;
 use super::flatten::unsupported;
 use crate::emit::cuda::{self, Source};
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::kernel::{Access, KernelSpec, Space, TensorChoice};
 use crate::tiles::TileSpace;
+use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
 
 /// The CUDA of a scope under a configuration.
@@ -27,6 +28,8 @@ const WIDTHS: [i64; 4] = [4, 1, 2, 8];
 /// What happens between groups: values kept in registers, read again, or rows held in shared memory.
 const BETWEEN: [(&str, &str); 3] = [("one", "registers"), ("two", "registers"), ("two", "shared")];
 const UNROLL: [i64; 2] = [4, 1];
+/// How results leave whose neighbours along the vectors lie far apart.
+const OUT: [&str; 2] = ["direct", "turned"];
 /// Bytes that the memory of a GPU moves at least.
 const SECTOR: f64 = 32.0;
 
@@ -37,7 +40,7 @@ pub struct CudaSpace {
 }
 
 impl CudaSpace {
-    const KNOBS: u64 = (THREADS.len() * TEAMS.len() * WIDTHS.len() * BETWEEN.len() * UNROLL.len()) as u64;
+    const KNOBS: u64 = (THREADS.len() * TEAMS.len() * WIDTHS.len() * BETWEEN.len() * UNROLL.len() * OUT.len()) as u64;
 
     /// # Errors
     /// Scopes that cannot be generated.
@@ -53,12 +56,27 @@ impl CudaSpace {
         config.knobs.get(key).and_then(|t| t.parse().ok()).unwrap_or(1.0)
     }
 
+    fn results(&self) -> impl Iterator<Item = String> {
+        self.maps.spec().arguments().into_iter().filter(|a| a.access == Access::Write).map(|a| a.data)
+    }
+
+    /// Whether neighbours along the vectors lie far apart in a tensor.
+    fn crossed(&self, config: &KernelConfig, data: &str) -> bool {
+        let (vector, layout) = (self.maps.dim(config.knobs.get("vector").unwrap_or_default()), self.maps.layout(config, data));
+        layout.innermost() != Some(vector) && layout.pieces.iter().any(|p| p.dim == vector)
+    }
+
     /// Bytes moved, those that nobody asked for included, times the threads that have nothing to do.
     fn cost(&self, config: &KernelConfig) -> f64 {
         let spec = self.maps.spec();
         let vector = self.maps.dim(config.knobs.get("vector").unwrap_or_default());
         let (threads, rows, width) = (Self::number(config, "threads"), Self::number(config, "rows"), Self::number(config, "width"));
         let mut total = 0.0;
+        // Rows that are neighbours in a result leave together where they are turned.
+        let rows_along = |layout: &Layout| {
+            let last = config.knobs.get("order").and_then(|o| o.split(',').map(|i| self.maps.dim(i)).rfind(|d| *d != vector));
+            last.is_some() && layout.innermost() == last
+        };
         for argument in spec.arguments() {
             let elements = spec.shape(&argument.data).unwrap_or_default().iter().product::<usize>() as f64;
             let size = argument.dtype.bytes(1) as f64;
@@ -68,6 +86,9 @@ impl CudaSpace {
                 * match (has, layout.innermost() == Some(vector)) {
                     // An access of less than 16 bytes keeps the memory less busy.
                     (true, true) => size * (1.0 + 0.1 * (16.0 / (width * size)).log2().abs()),
+                    (true, false) if argument.access == Access::Write && config.knobs.get("out").is_some() && rows_along(&layout) => {
+                        size * (1.2 + 0.1 * (SECTOR / (rows * size)).log2().max(0.0))
+                    }
                     (true, false) => (width * SECTOR).min(8.0 * SECTOR),
                     (false, _) => size,
                 };
@@ -95,7 +116,7 @@ impl Space for CudaSpace {
     }
 
     fn knobs(&self) -> Vec<u64> {
-        let own = [THREADS.len(), TEAMS.len(), WIDTHS.len(), BETWEEN.len(), UNROLL.len()].map(|radix| radix as u64);
+        let own = [THREADS.len(), TEAMS.len(), WIDTHS.len(), BETWEEN.len(), UNROLL.len(), OUT.len()].map(|radix| radix as u64);
         self.maps.knob_radices().into_iter().chain(own).collect()
     }
 
@@ -107,12 +128,15 @@ impl Space for CudaSpace {
             rest /= radix;
             digit
         };
+        let out = OUT[digit(OUT.len())];
         let (unroll, between) = (UNROLL[digit(UNROLL.len())], BETWEEN[digit(BETWEEN.len())]);
         let (width, team) = (WIDTHS[digit(WIDTHS.len())], TEAMS[digit(TEAMS.len())]);
         let threads = THREADS[digit(THREADS.len())];
         let rows = if team == 0 { 1 } else { threads / team };
         let knobs: Knobs = knobs.with("threads", threads).with("rows", rows).with("width", width).with("loops", between.0);
         let config = KernelConfig { layouts, knobs };
+        let turned = rows > 1 && out != OUT[0] && self.results().any(|data| self.crossed(&config, &data));
+        let config = if turned { KernelConfig { knobs: config.knobs.with("out", out), ..config } } else { config };
         // What a lane of a block holds is in its registers, and it has one strip.
         if self.maps.blocked(&config) {
             return config;
@@ -137,5 +161,6 @@ impl Space for CudaSpace {
             && has("width", if widest == 2 { "8" } else { "4" })
             && has("unroll", "4")
             && has("loops", "one")
+            && has("out", "direct")
     }
 }

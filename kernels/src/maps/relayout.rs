@@ -34,8 +34,8 @@ pub fn relayout(
     compile(&spec, &config, toolchain)
 }
 
-/// The same kernel as CUDA: 16 bytes of the target at a time where both layouts have the same innermost dim; else each warp writes
-/// lines of the target, and the block reads whole sectors of the source.
+/// The same kernel as CUDA: 16 bytes at a time where both layouts have the same innermost dim; else neighbouring threads read a line
+/// of the source, and the block transposes what its rows have read on its way out.
 ///
 /// # Errors
 /// Layouts of other dims.
@@ -48,8 +48,15 @@ pub fn cuda_relayout(
 ) -> Result<(KernelSpec, Source), KernelError> {
     let (spec, config) = copy(data, dtype, dims, from, to)?;
     let width = (16 / dtype.bytes(1)).clamp(1, 8);
-    let rows = if from.innermost() == to.innermost() { 8 } else { 32 };
-    let knobs = config.knobs.with("threads", 256).with("rows", rows).with("width", width);
+    let knobs = config.knobs.with("threads", 256).with("width", width);
+    let knobs = match (from.innermost(), to.innermost()) {
+        (Some(read), Some(written)) if read != written => {
+            let rest = from.pieces.iter().map(|p| p.dim.as_str()).filter(|d| *d != written);
+            let order: Vec<&str> = rest.chain([written]).collect();
+            knobs.with("vector", read).with("order", order.join(",")).with("rows", 32).with("out", "turned")
+        }
+        _ => knobs.with("rows", 8),
+    };
     let source = cuda_source(&spec, &KernelConfig { knobs, ..config })?;
     Ok((spec, source))
 }

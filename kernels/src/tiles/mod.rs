@@ -26,11 +26,14 @@ use sdfg::config::KernelConfig;
 use sdfg::{Index, Unit};
 use std::sync::{Arc, Mutex};
 
+/// A library of products: its block, whether factors are narrow, whether it computes in f64; and its C.
+type Printed = ((Block, bool, bool), Arc<str>);
+
 impl Products {
     /// C of packing, micro-kernels and products: a library of its own, so that every kernel that uses it compiles in no time.
     pub fn code(&self, double: bool) -> Arc<str> {
         // Printing it takes as long as printing a kernel.
-        static KNOWN: Mutex<Vec<((Block, bool, bool), Arc<str>)>> = Mutex::new(Vec::new());
+        static KNOWN: Mutex<Vec<Printed>> = Mutex::new(Vec::new());
         let key = (self.block, self.narrow, double);
         let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((_, code)) = known.iter().find(|(k, _)| *k == key) {
@@ -59,7 +62,7 @@ impl Products {
         let width = self.block.width(if double { 8 } else { 4 });
         format!(
             "\n/* Matrix products, by the library that the host has loaded. */
-ALWAYS int64_t whole_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; }}
+ALWAYS int64_t in_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; }}
 #define pack_chunks ((void (*)(const void *, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, real *))host->pack)
 #define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const void *, int64_t, int64_t, real, const void *, int64_t, int64_t, int, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t))host->product)
 ",

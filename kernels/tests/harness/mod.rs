@@ -2,7 +2,6 @@
 
 use kernels::device::cpu::Pool;
 use kernels::device::shim::{Shim, ShimKernel, ShimRun};
-use kernels::maps::MapKernel;
 use kernels::{Access, Buffer, Completion, Executable, InPlace, KernelSpec, RunContext, Toolchain};
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
@@ -54,6 +53,12 @@ impl Reference {
         Ok(Reference { spec: KernelSpec::new(program, unit)?, given, want, tolerances: unit_tolerance(program, unit)? })
     }
 
+    /// Expects what the interpreter makes of the inputs in another run.
+    pub fn expect(&mut self, program: &Sdfg, unit: &Unit, run: &Run) -> Result<(), Failure> {
+        self.want = self.given.clone();
+        Ok(interpret_unit(program, unit, &mut self.want, run)?)
+    }
+
     /// Memory for all arguments in the layouts of a configuration, inputs filled in.
     fn buffers(&self, config: &KernelConfig) -> Result<Vec<Buffer>, Failure> {
         let mut buffers = Vec::new();
@@ -85,12 +90,12 @@ impl Reference {
         Ok(results)
     }
 
-    pub fn run(&self, kernel: &MapKernel, config: &KernelConfig, pool: &Pool) -> Result<Tensors, Failure> {
+    pub fn run(&self, kernel: &dyn Executable, config: &KernelConfig, pool: &Pool) -> Result<Tensors, Failure> {
         self.run_in_place(kernel, config, &[], pool)
     }
 
     /// Runs a kernel that writes some arguments where it reads others.
-    pub fn run_in_place(&self, kernel: &MapKernel, config: &KernelConfig, pairs: &[InPlace], pool: &Pool) -> Result<Tensors, Failure> {
+    pub fn run_in_place(&self, kernel: &dyn Executable, config: &KernelConfig, pairs: &[InPlace], pool: &Pool) -> Result<Tensors, Failure> {
         let mut buffers = self.buffers(config)?;
         let arguments = self.spec.arguments();
         let place = |data: &str| arguments.iter().position(|a| a.data == data).ok_or("no such argument");
@@ -109,8 +114,12 @@ impl Reference {
 
     /// Runs a CUDA kernel on the CPU; `order` decides about the order of its threads.
     pub fn emulate(&self, kernel: &ShimKernel, config: &KernelConfig, order: u64) -> Result<Tensors, Failure> {
+        self.emulate_as(kernel, config, ShimRun { run: RUN, order })
+    }
+
+    /// The same as any run.
+    pub fn emulate_as(&self, kernel: &ShimKernel, config: &KernelConfig, run: ShimRun) -> Result<Tensors, Failure> {
         let mut buffers = self.buffers(config)?;
-        let run = ShimRun { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, order };
         let unwritten = kernel.run(&self.spec, &mut buffers, &run)?;
         match unwritten.first() {
             Some(u) => Err(format!("{} elements of `{}` are not written, the first is {}", u.elements, u.data, u.first).into()),

@@ -52,6 +52,9 @@ fn sound(program: &Program) -> Result<(), VerifyError> {
             return misfit(format!("several sites have a kernel `{}`", kernel.plain()));
         }
     }
+    if let Some(tensor) = program.tensors.iter().find(|t| t.meaning.is_empty()) {
+        return misfit(format!("it is not known whether `{}` holds the same in all programs", tensor.data));
+    }
     let touched = |data: &str| all.iter().any(|k| k.tensors.iter().any(|(d, _)| d == data));
     let tensors = || program.tensors.iter().filter(|t| touched(&t.data));
     for tensor in tensors() {
@@ -70,7 +73,14 @@ fn sound(program: &Program) -> Result<(), VerifyError> {
         if given && (several || !program.programs.values().all(read)) {
             return misfit(format!("only some programs are given `{}`, and the caller is not asked for it", tensor.data));
         }
-        if !always && program.programs.values().any(|own| written(own) && !read(own)) {
+        let gives = |own: &Variants| program.callers.iter().any(|k| touches(k, &tensor.data, true) && runs(k, own));
+        let made = program.kernels.iter().any(|k| touches(k, &tensor.data, true));
+        if program.programs.values().any(|own| gives(own) && (made || !read(own))) {
+            return misfit(format!("the caller does not give `{}`", tensor.data));
+        }
+        let taken = |own: &Variants| program.callers.iter().any(|k| touches(k, &tensor.data, false) && runs(k, own));
+        let result = |own: &Variants| program.boundary.contains_key(&tensor.data) || !read(own);
+        if !always && program.programs.values().any(|own| written(own) && result(own) && !taken(own)) {
             return misfit(format!("only some programs result in `{}`, and the caller does not take it", tensor.data));
         }
         if given || always {

@@ -4,7 +4,6 @@ mod brute;
 mod certificate;
 mod encoder;
 mod exact;
-mod records;
 mod scale;
 mod sites;
 mod stack;

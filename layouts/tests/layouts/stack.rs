@@ -51,6 +51,7 @@ fn layers(seed: u64, count: usize) -> (Program, Program, Store) {
         bytes: 1,
         relayout_key: "r".into(),
         original: original.into(),
+        ..Tensor::default()
     };
     let layer = Program {
         tensors: ["x", "t", "y", "d_y", "d_x"].map(|d| tensor(d, "")).to_vec(),

@@ -57,7 +57,8 @@ pub fn program(seed: u64) -> (Program, Store) {
             }
         }
         let relayout_key = format!("r:{name}");
-        program.tensors.push(Tensor { data: name.clone(), natural: of[0].clone(), bytes: 1, relayout_key, ..Tensor::default() });
+        let (data, meaning) = (name.clone(), name.clone());
+        program.tensors.push(Tensor { data, natural: of[0].clone(), bytes: 1, relayout_key, meaning, ..Tensor::default() });
         all.insert(name.clone(), of);
         name
     };

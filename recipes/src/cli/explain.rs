@@ -2,14 +2,14 @@
 
 use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Plan;
-use crate::pipeline::programs::{Composing, Variant, programs};
+use crate::pipeline::programs::{Composing, Variant, programs_on};
 use clap::Args;
 use layouts::alternatives::GROUP;
 use layouts::certificate::{Certificate, CertificateError, measurements};
 use layouts::exact::Limits;
 use layouts::explain::{Explanation, Layers, explain};
 use layouts::stack::joins;
-use layouts::verify::VerifyError;
+use layouts::verify::{VerifyError, swept};
 use layouts::{Method, Store, select};
 use sdfg::Unit;
 use serde::Serialize;
@@ -118,6 +118,7 @@ impl ExplainArgs {
         if certificate.measurements != measurements(&store) {
             return Err(self.fault(VerifyError::OtherMeasurements.to_string()));
         }
+        swept(certificate, &store).map_err(|e| self.fault(e.to_string()))?;
         self.known([&certificate.program])?;
         let layers = Layers { count: certificate.layers.len(), joins: certificate.joins.clone() };
         Ok(explain(&certificate.program, &store, &self.name, &layers, Limits::default())?)
@@ -129,13 +130,11 @@ impl ExplainArgs {
         for program in programs {
             known.extend(names(program));
         }
-        match known.contains(self.name.as_str()) {
-            true => Ok(()),
-            false => {
-                let all: Vec<&str> = known.into_iter().collect();
-                Err(self.fault(format!("no kernel or tensor `{}` was measured; there are: {}", self.name, all.join(", "))))
-            }
+        if known.contains(self.name.as_str()) {
+            return Ok(());
         }
+        let all: Vec<&str> = known.into_iter().collect();
+        Err(self.fault(format!("no kernel or tensor `{}` was measured; there are: {}", self.name, all.join(", "))))
     }
 
     /// The choice in the plan's program; from records alone, in the program whose best choice is fastest.
@@ -181,13 +180,13 @@ impl ExplainArgs {
         if let Some(mixing) = &plan.mixing
             && let Some(mixture) = &mixing.mixture
         {
-            let mut variant = Composing::new(&recipe, &mixture.weights, false)?.mixed(mixture)?;
+            let mut variant = Composing::on(&recipe, &mixture.weights, false, plan.target.forms())?.mixed(mixture)?;
             mixing.tell(&mut variant);
             if variant.program == plan.chosen.program {
                 return Ok(variant);
             }
         }
-        let mut lent = programs(&recipe, false)?.variants;
+        let mut lent = programs_on(&recipe, false, plan.target.forms())?.variants;
         if let Some(found) = lent.iter().find(|v| v.program == plan.chosen.program) {
             return Ok(found.clone());
         }
@@ -196,7 +195,7 @@ impl ExplainArgs {
         let weighed = plan.mixing.iter().flat_map(|m| m.trials.iter().map(|(_, mixture)| mixture).chain(&m.mixture));
         for mixture in weighed {
             if !composing.contains_key(mixture.weights.as_slice()) {
-                composing.insert(&mixture.weights, Composing::new(&recipe, &mixture.weights, false)?);
+                composing.insert(&mixture.weights, Composing::on(&recipe, &mixture.weights, false, plan.target.forms())?);
             }
             lent.push(composing[mixture.weights.as_slice()].mixed(mixture)?);
         }

@@ -172,3 +172,16 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_written_in_two_ways() {
+        assert_eq!([share("2%"), share("0.02"), share("0"), share("150 %")], [Ok(0.02), Ok(0.02), Ok(0.0), Ok(1.5)]);
+        for wrong in ["", "%", "-1%", "two", "inf", "nan%"] {
+            assert!(share(wrong).is_err_and(|why| why.contains("write 2% or 0.02")), "{wrong}");
+        }
+    }
+}

@@ -4,14 +4,20 @@ use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::accuracy::{self, accuracy, oracle};
+use crate::pipeline::beside::{Compared, beside};
 use crate::pipeline::execute::Execution;
 use crate::pipeline::optimize::time_whole;
 use crate::pipeline::plan::Plan;
 use crate::pipeline::target::Target;
 use crate::pipeline::tensors;
+use bench::table::Table;
 use bench::unit::significant;
 use clap::Args;
-use kernels::device::cpu::Pool;
+use kernels::Toolchain;
+use kernels::device::Device;
+use kernels::device::cpu::{Cores, Pool};
+use kernels::device::cuda::Resources;
+use sdfg::interpret::{Run, Tensors};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,9 +46,14 @@ pub struct RunArgs {
     /// Also compare every output and gradient with the f64 oracle at full size, which takes its time
     #[arg(long)]
     accuracy: bool,
-    /// Also print the time of each kernel within the step and alone, run again and again as a sweep does
+    /// Also print the time of each kernel within the step and alone, run again and again as a sweep does, and on a GPU its registers,
+    /// spills and shared memory
     #[arg(long)]
     kernels: bool,
+    /// First run every kernel beside one of this machine's cores on the same tensors at full size, and compare what they write;
+    /// needs a C compiler
+    #[arg(long)]
+    check: bool,
     /// Also print what is alive at the peak of the step, from when to when
     #[arg(long)]
     memory: bool,
@@ -58,6 +69,9 @@ struct KernelTimes {
     pass: sdfg::Pass,
     in_step_ms: f64,
     alone_ms: f64,
+    /// What each of its functions needs on a GPU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resources: Vec<Resources>,
 }
 
 /// Runs of a kernel alone.
@@ -75,9 +89,10 @@ impl RunArgs {
         let program = &plan.chosen.program;
         let given = self.tensors.given(program)?;
         let run = self.tensors.run(!self.no_dropout);
+        let checked = if self.check { self.checked(&plan, &given, &run, &pool, &*device)? } else { vec![] };
         let mut errors = None;
         if self.tensors.outputs.is_some() || self.accuracy {
-            let mut execution = Execution::new(program, &plan.chosen.configuration, &device)?;
+            let mut execution = Execution::of(&plan.chosen, &device)?;
             execution.load(&given)?;
             execution.step(&pool, run.seed, run.step, run.dropout)?;
             let results = execution.results()?;
@@ -100,11 +115,13 @@ impl RunArgs {
             execution.load(&given)?;
             let alone = execution.alone(&pool, &run, ALONE)?;
             let times = timed.launches.iter().zip(alone);
-            kernels.extend(times.map(|((name, pass, samples), alone_ms)| KernelTimes {
+            let times = times.zip(execution.resources());
+            kernels.extend(times.map(|(((name, pass, samples), alone_ms), resources)| KernelTimes {
                 name: name.clone(),
                 pass: *pass,
                 in_step_ms: median(samples),
                 alone_ms,
+                resources: resources.to_vec(),
             }));
         }
         if self.json {
@@ -129,6 +146,9 @@ impl RunArgs {
             }
             if self.kernels {
                 object["kernels"] = serde_json::to_value(&kernels).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            }
+            if self.check {
+                object["checked"] = serde_json::to_value(&checked).map_err(|e| PipelineError::Internal(e.to_string()))?;
             }
             if let Some(timed) = timed.first().filter(|_| self.memory) {
                 object["memory"] = serde_json::to_value(&timed.map).map_err(|e| PipelineError::Internal(e.to_string()))?;
@@ -162,6 +182,9 @@ impl RunArgs {
             let sum = |of: fn(&KernelTimes) -> f64| kernels.iter().map(of).sum();
             rows.row(row("all", String::new(), [sum(|k| k.in_step_ms), sum(|k| k.alone_ms)]));
             println!("\n{}", rows.text(bench::table::colour()));
+            if kernels.iter().any(|k| !k.resources.is_empty()) {
+                println!("{}", needs(&kernels).text(bench::table::colour()));
+            }
         }
         if let Some(timed) = timed.first().filter(|_| self.memory) {
             println!("\n{}\n\n{}", timed.map.summary(), timed.map.table().text(bench::table::colour()));
@@ -172,4 +195,42 @@ impl RunArgs {
         }
         Ok(())
     }
+
+    /// Every result of every kernel beside that of a core.
+    ///
+    /// # Errors
+    /// Results that differ.
+    fn checked(&self, plan: &Plan, given: &Tensors, run: &Run, pool: &Pool, device: &dyn Device) -> Result<Vec<Compared>, PipelineError> {
+        let compared = beside(&plan.chosen, given, run, pool, (device, &Cores { toolchain: Toolchain::system()? }))?;
+        let mut rows = table(&["kernel", "result", "elements", "largest difference", "÷ tolerance"]);
+        for c in &compared {
+            let row = [c.kernel.clone(), c.data.clone(), c.elements.to_string(), format!("{:.1e}", c.max_error), format!("{:.3}", c.ratio)];
+            rows.row(cells(row.into()));
+        }
+        let text = rows.text(!self.json && bench::table::colour());
+        if self.json {
+            eprint!("{text}")
+        } else {
+            println!("{text}")
+        }
+        let wrong = |c: &&Compared| c.ratio > 1.0;
+        match compared.iter().find(wrong) {
+            None => Ok(compared),
+            Some(Compared { kernel, data, ratio, .. }) => {
+                let count = compared.iter().filter(wrong).count();
+                let first = format!("`{data}` of `{kernel}` by {ratio:.3} times the tolerance, of {} results {count}", compared.len());
+                Err(PipelineError::Mismatch(format!("beside kernels of the cores, at full size: {first}")))
+            }
+        }
+    }
+}
+
+/// What the functions of kernels need on a GPU; empty elsewhere.
+fn needs(kernels: &[KernelTimes]) -> Table {
+    let mut rows = table(&["kernel", "function", "registers", "spilled bytes", "stack bytes", "shared bytes"]);
+    for (kernel, r) in kernels.iter().flat_map(|k| k.resources.iter().map(move |r| (k, r))) {
+        let numbers = [r.registers, r.spill_stores + r.spill_loads, r.stack, r.shared].map(|n| n.to_string());
+        rows.row(cells([kernel.name.clone(), r.function.clone()].into_iter().chain(numbers).collect()));
+    }
+    rows
 }

@@ -8,7 +8,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::ledger::Ledger;
 use crate::pipeline::optimize::{Sweeps, sweep_all};
 use crate::pipeline::parts;
-use crate::pipeline::programs::{Programs, programs};
+use crate::pipeline::programs::{Programs, programs_on};
 use crate::pipeline::sweep::{Sweeping, Swept};
 use crate::pipeline::target::Target;
 use bench::table::Table;
@@ -117,10 +117,7 @@ impl MeasureArgs {
         let recipe = self.recipe.load()?;
         // What is missing is said before anything takes time.
         let device = self.device.open()?;
-        let mut programs = programs(&recipe, self.verify_each)?;
-        if !device.composes() {
-            programs.variants.retain(|variant| variant.compositions.is_empty());
-        }
+        let programs = programs_on(&recipe, self.verify_each, device.forms())?;
         let pool = Pool::new(self.threads)?;
         let own = |out: PathBuf| if self.cold { out.with_file_name(format!("{}-cold", file_name(&out))) } else { out };
         let out = self.out.clone().unwrap_or_else(|| own(default_out(&recipe, &self.recipe, &self.device)));

@@ -1,8 +1,9 @@
 //! From a program and a configuration to launches in order, and a place in memory for everything that they touch.
 
 use super::PipelineError;
-use super::execute::{Launch, Place, Slot, writes_part};
+use super::execute::{Launch, Place, Slot, dataflow, writes_part};
 use super::memory::{self, PeakMemory};
+use super::schedule::{last_beside, over, schedule as spread};
 use bench::memory::MemoryMap;
 use kernels::device::{Device, Memory};
 use kernels::{Access, KernelSpec, in_place};
@@ -53,11 +54,16 @@ struct Assembler<'a> {
     drafts: Vec<Draft>,
 }
 
-/// Puts a program together under a configuration.
+/// Puts a program together under a configuration, to run on so many streams.
 ///
 /// # Errors
 /// Kernels that the configuration does not name or that cannot be compiled; no memory.
-pub(super) fn assemble(program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Assembly, PipelineError> {
+pub(super) fn assemble(
+    program: &Sdfg,
+    configuration: &Configuration,
+    device: &Arc<dyn Device>,
+    streams: usize,
+) -> Result<Assembly, PipelineError> {
     let mut assembler = Assembler { program, configuration, device, slots: vec![], held: BTreeMap::new(), drafts: vec![] };
     assembler.draft()?;
     // Boundary containers exist even if no kernel touches them.
@@ -65,7 +71,7 @@ pub(super) fn assemble(program: &Sdfg, configuration: &Configuration, device: &A
     for container in program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none()) {
         boundary.insert(container.name.clone(), assembler.held(&container.name));
     }
-    assembler.finish(boundary)
+    assembler.finish(boundary, streams)
 }
 
 impl Assembler<'_> {
@@ -88,7 +94,7 @@ impl Assembler<'_> {
 
     /// A new slot for a container in some layout.
     fn copy(&mut self, data: &str, layout: Layout) -> usize {
-        self.slots.push(Slot { data: data.to_string(), layout, place: Place::Arena(0) });
+        self.slots.push(Slot { data: data.to_string(), layout, bytes: 0, place: Place::Arena(0) });
         self.slots.len() - 1
     }
 
@@ -179,14 +185,33 @@ impl Assembler<'_> {
         Ok(schedule)
     }
 
+    /// Memory of a step whose launches, in this order, run on several streams: launches that may run beside one another have none in
+    /// common, and nothing takes the place of what it is made of.
+    fn beside(&self, schedule: &Schedule, order: &[usize], streams: usize) -> ArenaPlan {
+        let written = |d: &Draft| d.arguments.iter().map(|(slot, access)| (*slot, *access == Access::Write)).collect();
+        let arguments: Vec<Vec<(usize, bool)>> = order.iter().map(|n| written(&self.drafts[*n])).collect();
+        let over = over(&spread(&dataflow(arguments.iter().map(Vec::as_slice)), streams));
+        let mut intervals = schedule.intervals();
+        for interval in &mut intervals {
+            let Some(slot) = schedule.buffers.iter().position(|b| b.name == interval.data) else { continue };
+            let uses: Vec<usize> = (0..arguments.len()).filter(|n| arguments[*n].iter().any(|a| a.0 == slot)).collect();
+            interval.last = interval.last.max(last_beside(&over, &uses));
+        }
+        sdfg::lifetime::plan(&intervals, &[])
+    }
+
     /// Orders and compiles the launches and gives every slot its memory.
-    fn finish(mut self, boundary: BTreeMap<String, usize>) -> Result<Assembly, PipelineError> {
+    fn finish(mut self, boundary: BTreeMap<String, usize>, streams: usize) -> Result<Assembly, PipelineError> {
         let schedule = self.schedule(&boundary)?;
         let order = schedule.order();
         let schedule = schedule.reordered(&order);
-        let plan = sdfg::lifetime::plan(&schedule.intervals(), &schedule.handovers());
+        let plan = match streams {
+            1 => sdfg::lifetime::plan(&schedule.intervals(), &schedule.handovers()),
+            _ => self.beside(&schedule, &order, streams),
+        };
         let mut given = Vec::new();
         for n in 0..self.slots.len() {
+            self.slots[n].bytes = self.bytes(n)? as usize;
             self.slots[n].place = if self.is_given(n) {
                 let bytes = self.bytes(n)?;
                 given.push((self.slots[n].data.clone(), bytes));
@@ -220,7 +245,7 @@ impl Assembler<'_> {
 
     /// A launch ready to run, which writes in place what the plan has placed so.
     fn launch(&self, draft: Draft, plan: &ArenaPlan, schedule: &Schedule) -> Result<Launch, PipelineError> {
-        let arguments: Vec<usize> = draft.arguments.iter().map(|(slot, _)| *slot).collect();
+        let arguments: Vec<(usize, bool)> = draft.arguments.iter().map(|(slot, access)| (*slot, *access == Access::Write)).collect();
         let executable = match draft.work {
             Work::Kernel { spec, config } => {
                 let data = |slot: usize| self.slots[slot].data.clone();
@@ -231,7 +256,7 @@ impl Assembler<'_> {
                 self.device.compile(&spec, &in_place::with(&config, &pairs))?
             }
             Work::Relayout => {
-                let (from, to) = (&self.slots[arguments[0]], &self.slots[arguments[1]]);
+                let (from, to) = (&self.slots[arguments[0].0], &self.slots[arguments[1].0]);
                 let container = self
                     .program
                     .containers

@@ -125,7 +125,7 @@ pub fn decide_stack(
         total_ms: ms(stacked.total),
         bound_ms: ms(stacked.bound),
         proven: stacked.proven(),
-        alone_ms: ms(alone.total) * count as f64,
+        alone_ms: ms(alone.total.saturating_mul(count as _)),
         choices,
         joins,
     })

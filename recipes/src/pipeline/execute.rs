@@ -3,9 +3,12 @@
 use super::PipelineError;
 use super::assemble::{Assembly, assemble};
 use super::memory::PeakMemory;
+use super::plan::Candidate;
+use super::schedule::{Region, put, schedule, used};
 use super::tensors::{given, results};
 use bench::memory::MemoryMap;
 use kernels::device::cpu::Pool;
+use kernels::device::cuda::Resources;
 use kernels::device::{Device, Memory, Recording};
 use kernels::{Completion, Executable, KernelError, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
@@ -20,8 +23,8 @@ pub(super) struct Launch {
     pub name: String,
     pub pass: Pass,
     pub executable: Arc<dyn Executable>,
-    /// Slots of memory, in the order of the kernel's arguments.
-    pub arguments: Vec<usize>,
+    /// Slots of memory, in the order of the kernel's arguments, and whether the kernel writes them.
+    pub arguments: Vec<(usize, bool)>,
     /// Slots whose life ends here, unless another one takes their place: offset and bytes in the arena.
     pub ends: Vec<(usize, usize)>,
 }
@@ -31,6 +34,7 @@ pub(super) struct Slot {
     /// Container and layout: a relayouted copy is a slot of its own.
     pub data: String,
     pub layout: Layout,
+    pub bytes: usize,
     pub place: Place,
 }
 
@@ -55,19 +59,12 @@ pub struct StepTimes {
     pub launches_ms: Vec<f64>,
 }
 
-/// A step as the device has recorded it: what depends on the run is fixed in it.
-struct Recorded {
-    seed: u64,
-    step: u64,
-    dropout: bool,
-    /// Forward, backward, both.
-    parts: [Box<dyn Recording>; 3],
-}
-
 pub struct Execution {
-    /// Before what it refers to, so that it is dropped first.
-    recorded: Option<Recorded>,
+    /// The step as the device has recorded it: forward, backward, both. Before what it refers to, so that it is dropped first.
+    recorded: Option<[Box<dyn Recording>; 3]>,
     device: Arc<dyn Device>,
+    /// Streams that a recorded step may use.
+    streams: usize,
     program: Sdfg,
     launches: Vec<Launch>,
     slots: Vec<Slot>,
@@ -80,33 +77,28 @@ pub struct Execution {
 }
 
 impl Execution {
+    /// A candidate, on as many streams as it says and the device has.
+    pub fn of(candidate: &Candidate, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
+        let streams = device.streams().map_or(1, |streams| streams.count().min(candidate.streams));
+        Execution::on(streams, &candidate.program, &candidate.configuration, device)
+    }
+
+    /// A program under a configuration, on one stream.
+    pub fn new(program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
+        Execution::on(1, program, configuration, device)
+    }
+
     /// Compiles every kernel and plans memory: in the order of kernels that needs the least of it, results written in place
     /// of what nobody reads any more where kernels can.
-    pub fn new(program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
-        let Assembly { launches, slots, arena, boundary, memory, map } = assemble(program, configuration, device)?;
+    fn on(streams: usize, program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
+        let Assembly { launches, slots, arena, boundary, memory, map } = assemble(program, configuration, device, streams)?;
         let (device, program) = (device.clone(), program.clone());
-        Ok(Execution { recorded: None, device, program, launches, slots, arena, boundary, memory, map })
+        Ok(Execution { recorded: None, device, streams, program, launches, slots, arena, boundary, memory, map })
     }
 
     /// Puts inputs and parameters into place. Tensors are in the recipe's dim order.
     pub fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
-        let mut whole: BTreeMap<String, ArrayD<f64>> = BTreeMap::new();
-        for container in given(&self.program) {
-            let tensor =
-                tensors.get(&container.name).ok_or_else(|| PipelineError::Internal(format!("`{}` was not given", container.name)))?;
-            match &container.view {
-                None => {
-                    whole.insert(container.name.clone(), tensor.clone());
-                }
-                Some(view) => {
-                    let shape = self.program.shape_of(&view.of)?;
-                    let parent = whole.entry(view.of.clone()).or_insert_with(|| ArrayD::zeros(IxDyn(&shape)));
-                    let slice = window(&self.program, container)?;
-                    parent.slice_mut(slice.as_slice()).assign(tensor);
-                }
-            }
-        }
-        for (data, array) in whole {
+        for (data, array) in wholes(&self.program, tensors)? {
             let Some(container) = self.program.containers.get(&data) else { continue };
             if let Some(Slot { layout, place: Place::Held(memory), .. }) = self.boundary.get(&data).and_then(|s| self.slots.get_mut(*s)) {
                 memory.pack(container, layout, &array)?;
@@ -147,6 +139,11 @@ impl Execution {
         self.launches.iter().map(|l| l.executable.working_bytes(workers) as u64).max().unwrap_or(0)
     }
 
+    /// What the functions of each launch need on a GPU, in order.
+    pub fn resources(&self) -> impl Iterator<Item = &[Resources]> {
+        self.launches.iter().map(|l| l.executable.resources())
+    }
+
     /// Generated code by kernel, where there is any.
     pub fn sources(&self) -> Vec<(String, String)> {
         let code = |l: &Launch| l.executable.source().map(|s| (l.name.clone(), s.to_string()));
@@ -161,15 +158,14 @@ impl Execution {
         if !self.device.records() {
             return self.apart(pool, &Run { seed, step, dropout }, 0);
         }
-        let same = |r: &Recorded| (r.seed, r.step, r.dropout) == (seed, step, dropout);
-        if !self.recorded.as_ref().is_some_and(same) {
-            self.recorded = None;
+        let run = Run { seed, step, dropout };
+        if self.recorded.is_none() {
             // What is loaded at its first use must not be loaded while recording.
-            self.apart(pool, &Run { seed, step, dropout }, 0)?;
-            self.recorded = self.record(pool, seed, step, dropout)?;
+            self.apart(pool, &run, 0)?;
+            self.recorded = self.record(pool, &run)?;
         }
-        let Some(recorded) = &self.recorded else { return Err(PipelineError::Internal("nothing was recorded".into())) };
-        let time = |part: usize| self.device.time(&mut || recorded.parts[part].run());
+        let Some(parts) = &self.recorded else { return Err(PipelineError::Internal("nothing was recorded".into())) };
+        let time = |part: usize| self.device.time(&mut || parts[part].run(&run));
         Ok(StepTimes { step_ms: Some(time(2)?), forward_ms: time(0)?, backward_ms: time(1)?, launches_ms: vec![] })
     }
 
@@ -204,18 +200,45 @@ impl Execution {
         Ok(times)
     }
 
-    fn record(&mut self, pool: &Pool, seed: u64, step: u64, dropout: bool) -> Result<Option<Recorded>, PipelineError> {
-        let context = RunContext { seed, step, dropout, pool, deadline: None };
+    /// Records forward, backward and both. What is recorded serves any run.
+    fn record(&mut self, pool: &Pool, run: &Run) -> Result<Option<[Box<dyn Recording>; 3]>, PipelineError> {
+        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let pointers = self.pointers();
         let part = |passes: &[Pass]| {
-            let launches = || self.launches.iter().filter(|l| passes.contains(&l.pass));
-            self.device.record(&mut || launches().try_for_each(|l| l.run(&pointers, &context)))
+            let launches: Vec<&Launch> = self.launches.iter().filter(|l| passes.contains(&l.pass)).collect();
+            let run = |n: usize| launches[n].run(&pointers, &context);
+            match self.device.streams().filter(|_| self.streams > 1) {
+                Some(streams) => {
+                    let placed = schedule(&self.regions(&launches), self.streams);
+                    self.device.record(&mut || put(&placed, streams, run))
+                }
+                None => self.device.record(&mut || (0..launches.len()).try_for_each(run)),
+            }
         };
         let parts = [part(&[Pass::Forward])?, part(&[Pass::Backward])?, part(&[Pass::Forward, Pass::Backward])?];
         Ok(match parts {
-            [Some(forward), Some(backward), Some(both)] => Some(Recorded { seed, step, dropout, parts: [forward, backward, both] }),
+            [Some(forward), Some(backward), Some(both)] => Some([forward, backward, both]),
             _ => None,
         })
+    }
+
+    /// How many streams of the device a step has work for.
+    pub fn breadth(&self) -> usize {
+        let most = self.device.streams().map_or(1, |streams| streams.count());
+        used(&schedule(&dataflow(self.launches.iter().map(|l| l.arguments.as_slice())), most))
+    }
+
+    /// What each launch does to memory: slots of their own, and the arena that the others share.
+    fn regions(&self, launches: &[&Launch]) -> Vec<Vec<Region>> {
+        let region = |(slot, written): &(usize, bool)| {
+            let Slot { bytes, place, .. } = &self.slots[*slot];
+            let (memory, from) = match place {
+                Place::Held(_) => (*slot, 0),
+                Place::Arena(offset) => (self.slots.len(), *offset),
+            };
+            Region { memory, bytes: from..from + bytes, written: *written }
+        };
+        launches.iter().map(|l| l.arguments.iter().map(region).collect()).collect()
     }
 
     /// Addresses of all slots.
@@ -234,7 +257,7 @@ impl Execution {
 
 impl Launch {
     fn run(&self, pointers: &[*mut u8], context: &RunContext) -> Result<(), KernelError> {
-        let arguments: Vec<*mut u8> = self.arguments.iter().map(|a| pointers[*a]).collect();
+        let arguments: Vec<*mut u8> = self.arguments.iter().map(|(slot, _)| pointers[*slot]).collect();
         // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap, but where the kernel was
         // compiled to write in place.
         match unsafe { self.executable.run(&arguments, context)? } {
@@ -244,6 +267,32 @@ impl Launch {
             }
         }
     }
+}
+
+/// What launches do to tensors, wherever these lie.
+pub(super) fn dataflow<'a>(arguments: impl Iterator<Item = &'a [(usize, bool)]>) -> Vec<Vec<Region>> {
+    let region = |(slot, written): &(usize, bool)| Region { memory: *slot, bytes: 0..1, written: *written };
+    arguments.map(|each| each.iter().map(region).collect()).collect()
+}
+
+/// Inputs and parameters by the container that has their storage.
+pub(super) fn wholes(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<String, ArrayD<f64>>, PipelineError> {
+    let mut whole: BTreeMap<String, ArrayD<f64>> = BTreeMap::new();
+    for container in given(program) {
+        let tensor = tensors.get(&container.name).ok_or_else(|| PipelineError::Internal(format!("`{}` was not given", container.name)))?;
+        match &container.view {
+            None => {
+                whole.insert(container.name.clone(), tensor.clone());
+            }
+            Some(view) => {
+                let shape = program.shape_of(&view.of)?;
+                let parent = whole.entry(view.of.clone()).or_insert_with(|| ArrayD::zeros(IxDyn(&shape)));
+                let slice = window(program, container)?;
+                parent.slice_mut(slice.as_slice()).assign(tensor);
+            }
+        }
+    }
+    Ok(whole)
 }
 
 /// Whether an operation or a scope writes only a slice of a container.

@@ -5,7 +5,7 @@ use super::operands::{Operands, Room};
 use super::programs::shrunken;
 use super::{PipelineError, tensors};
 use kernels::device::cpu::Pool;
-use kernels::device::{Device, Recording};
+use kernels::device::{Device, Memory, Recording};
 use kernels::error::Blame;
 use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space};
 use layouts::problem::{Access, Bench, Check, Fault, KernelSpace, RelayoutSpace, TensorSpace, Timing};
@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SEED: u64 = 1;
+/// What every run is.
+const RUN: Run = Run { seed: SEED, step: 0, dropout: true };
 
 /// A run that takes so many milliseconds leaves nothing to warm up: the first one counts.
 const SETTLED_MS: f64 = 50.0;
@@ -41,7 +43,10 @@ pub struct SweptKernel {
     space: Box<dyn Space>,
     key: String,
     tensors: Vec<TensorSpace>,
+    /// Of dims, in which everything may stand together.
     orders: Vec<Vec<String>>,
+    /// Layouts of what stands at the boundary.
+    fixed: BTreeMap<String, Layout>,
 }
 
 impl SweptKernel {
@@ -73,7 +78,8 @@ impl SweptKernel {
             spec,
             space,
             tensors,
-            orders: vec![super::optimize::pytorch_order(program)],
+            orders: vec![super::optimize::flat_order(program), super::optimize::pytorch_order(program)],
+            fixed: super::sweep::boundary(program),
         })
     }
 }
@@ -131,22 +137,32 @@ impl KernelSpace for SweptKernel {
         self.space.intuitive(config)
     }
 
-    /// Configurations in which every tensor follows one of the program's uniform orders, the most promising knobs first and the
-    /// orders in turns: choices that fit together from the start, however soon the budget ends.
+    /// Configurations in which every tensor follows one of the program's uniform orders, with the boundary as it stands and also
+    /// turned, the most promising knobs first and the orders in turns: choices that fit together from the start, however soon
+    /// the budget ends.
     fn seeds(&self) -> Vec<u64> {
         let layouts: u64 = self.tensors.iter().map(|t| t.layouts.len() as u64).product();
         let knobs = self.count() / layouts.max(1);
-        let uniform = self.orders.iter().map(|order| {
-            let digit = |t: &TensorSpace| t.layouts.iter().position(|l| follows(l, order)).unwrap_or(0) as u64;
+        let uniform = |order: &[String], fixed: &BTreeMap<String, Layout>| {
+            let digit = |t: &TensorSpace| {
+                let place = |l: &Layout| fixed.get(&t.data).map_or_else(|| follows(l, order), |fixed| l == fixed);
+                t.layouts.iter().position(place).unwrap_or(0) as u64
+            };
             self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
-        });
+        };
         let ranked = |base: u64| {
             let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (self.promise(n), n)).collect();
             numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             numbers.into_iter().take(SEEDS).map(|(_, n)| n).collect::<Vec<u64>>()
         };
         // Row-major is the first.
-        let orders: Vec<Vec<u64>> = std::iter::once(0).chain(uniform).map(ranked).collect();
+        let mut bases = vec![0];
+        for base in self.orders.iter().flat_map(|order| [uniform(order, &self.fixed), uniform(order, &BTreeMap::new())]) {
+            if !bases.contains(&base) {
+                bases.push(base);
+            }
+        }
+        let orders: Vec<Vec<u64>> = bases.into_iter().map(ranked).collect();
         (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect()
     }
 }
@@ -260,7 +276,7 @@ impl<'a> DeviceBench<'a> {
     }
 
     fn context(&self, deadline: Option<Instant>) -> RunContext<'a> {
-        RunContext { seed: SEED, step: 0, dropout: true, pool: self.pool, deadline }
+        RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool: self.pool, deadline }
     }
 
     fn kernel(&self, name: &str) -> Result<&'a SweptKernel, Fault> {
@@ -286,7 +302,6 @@ impl<'a> DeviceBench<'a> {
             values.iter_mut().for_each(|v| *v = argument.dtype.rounded(*v));
             inputs.insert(argument.data.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| fault(&e))?);
         }
-        let run = Run { seed: SEED, step: 0, dropout: true };
         let mut outputs = inputs.clone();
         for argument in spec.arguments().iter().filter(|a| a.access == kernels::Access::Write) {
             // What a kernel leaves alone keeps its value; what it must write begins as nothing.
@@ -294,7 +309,7 @@ impl<'a> DeviceBench<'a> {
                 outputs.remove(&argument.data);
             }
         }
-        interpret_unit(&self.small, &spec.unit, &mut outputs, &run).map_err(|e| fault(&e))?;
+        interpret_unit(&self.small, &spec.unit, &mut outputs, &RUN).map_err(|e| fault(&e))?;
         let tolerances = tolerance::unit_tolerance(&self.small, &spec.unit).map_err(|e| fault(&e))?;
         self.expected.insert(name.to_string(), Expected { spec, inputs, outputs, tolerances });
         Ok(())
@@ -437,10 +452,13 @@ impl Bench for DeviceBench<'_> {
         let patience = give_up.saturating_add((give_up / 2).min(Duration::from_secs_f64(SETTLED_MS / 1e3)));
         let mut first = None;
         let mut total = 0.0;
-        // Where runs are recorded, a sample is several of them, so that putting them under way is not what is timed.
+        // Where runs are recorded, a sample is several of them, so that putting them under way is not what is timed. A cold one is a
+        // single run: while caches are emptied, it waits on the device already.
         let mut recorded: Option<Repeated> = None;
         loop {
-            if self.cache == Cache::Cold && !operands.iter().zip(&rooms).all(|(n, room)| self.operands.flush(*n, room.bytes)) {
+            let parts: Vec<(&Memory, usize)> =
+                operands.iter().zip(&rooms).filter_map(|(n, room)| Some((self.operands.memory(*n)?, room.bytes))).collect();
+            if self.cache == Cache::Cold && !self.device.flush(&parts).map_err(fault)? {
                 return Err(Fault::Device("its caches cannot be emptied, so nothing is timed cold there; leave out --cold".into()));
             }
             let repeats = recorded.as_ref().map_or(1, |(_, repeats)| *repeats);
@@ -452,7 +470,7 @@ impl Bench for DeviceBench<'_> {
                 Ok(())
             };
             let ms = match &recorded {
-                Some((recorded, _)) => self.device.time(&mut || recorded.run()),
+                Some((recorded, _)) => self.device.time(&mut || recorded.run(&RUN)),
                 None => self.device.time(&mut once),
             };
             let ms = ms.map_err(fault)? / repeats as f64;
@@ -463,13 +481,13 @@ impl Bench for DeviceBench<'_> {
             if first.is_some() || (ms >= SETTLED_MS && !self.device.records()) {
                 samples.push(ms);
             }
-            if first.is_none() {
+            if first.is_none() && self.cache == Cache::Warm {
                 recorded = self.recorded(&*executable, &pointers, self.device.repeats(ms)).map_err(fault)?;
                 if let Some((recorded, _)) = &recorded {
                     let mut warm = 0.0;
                     for _ in 0..WARM_UPS {
                         if warm < self.device.warm_up_ms() {
-                            warm += self.device.time(&mut || recorded.run()).map_err(fault)?;
+                            warm += self.device.time(&mut || recorded.run(&RUN)).map_err(fault)?;
                         }
                     }
                 }

@@ -2,11 +2,13 @@
 
 pub mod accuracy;
 mod assemble;
+pub mod beside;
 pub mod combined;
 pub mod counterexample;
 pub mod decide;
 pub mod execute;
 pub mod ledger;
+pub mod meaning;
 pub mod measure;
 pub mod memory;
 pub mod mixed;
@@ -17,6 +19,7 @@ pub mod parts;
 pub mod plan;
 pub mod programs;
 pub mod report;
+pub mod schedule;
 pub mod sweep;
 pub mod target;
 pub mod tensors;

@@ -71,9 +71,9 @@ impl Operands {
         self.held[at].1.as_mut().map_or(std::ptr::null_mut(), Memory::address)
     }
 
-    /// Throws the first bytes out of the caches; false where Memlet does not know how.
-    pub fn flush(&self, at: usize, bytes: usize) -> bool {
-        self.held[at].1.as_ref().is_some_and(|memory| memory.flush(bytes))
+    /// The piece that an argument lies in.
+    pub fn memory(&self, at: usize) -> Option<&Memory> {
+        self.held[at].1.as_ref()
     }
 }
 

@@ -165,24 +165,32 @@ pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<Vec<Choices>, PipelineEr
 /// Derived from the boundary, not from names: a dim that the recipe's inputs share with activations and that no
 /// parameter has is a batch or sequence dim; dims of parameters are features.
 pub fn pytorch_order(program: &Sdfg) -> Vec<String> {
-    let feature = |dim: &str| program.containers.values().any(|c| c.role == sdfg::Role::Parameter && c.dims.iter().any(|d| d == dim));
-    let batch_like: Vec<String> = program.dims.keys().filter(|d| !feature(d)).cloned().collect();
-    // A feature dim that also spans attention scores (with two sequence dims) is a head: it stands before the sequences.
-    let heads: Vec<String> = program
-        .dims
-        .keys()
-        .filter(|d| {
-            feature(d)
-                && program.containers.values().any(|c| c.dims.contains(d) && c.dims.iter().filter(|o| batch_like.contains(o)).count() >= 3)
-        })
-        .cloned()
-        .collect();
-    let batch = batch_like.first().cloned();
-    let mut order: Vec<String> = batch.into_iter().chain(heads).collect();
-    let rest: Vec<String> =
-        batch_like.into_iter().chain(program.dims.keys().filter(|d| feature(d)).rev().cloned()).filter(|d| !order.contains(d)).collect();
+    let feature = |dim: &String| program.containers.values().any(|c| c.role == sdfg::Role::Parameter && c.dims.contains(dim));
+    let (features, batch_like): (Vec<String>, Vec<String>) = program.dims.keys().cloned().partition(feature);
+    let activations = |dim: &String| {
+        let of = program
+            .containers
+            .values()
+            .filter(|c| c.role != sdfg::Role::Parameter && c.dims.iter().filter(|d| batch_like.contains(d)).count() >= 2);
+        of.filter(|c| c.dims.contains(dim)).map(|c| c.dims.iter().filter(|d| features.contains(d)).count()).collect::<Vec<_>>()
+    };
+    // A feature that activations have beside another one (queries) and also alone (scores, or their statistics) is a head: it
+    // stands before the sequences.
+    let head = |dim: &&String| {
+        let beside = activations(dim);
+        beside.contains(&1) && beside.iter().any(|n| *n > 1)
+    };
+    let mut order: Vec<String> = batch_like.first().into_iter().chain(features.iter().filter(head)).cloned().collect();
+    let rest: Vec<String> = batch_like.iter().chain(features.iter().rev()).filter(|d| !order.contains(d)).cloned().collect();
     order.extend(rest);
     order
+}
+
+/// The same with heads among the features: what a projection writes row by row.
+pub fn flat_order(program: &Sdfg) -> Vec<String> {
+    let feature = |dim: &&String| program.containers.values().any(|c| c.role == sdfg::Role::Parameter && c.dims.contains(dim));
+    let (features, batch_like): (Vec<&String>, Vec<&String>) = program.dims.keys().partition(feature);
+    batch_like.into_iter().chain(features.into_iter().rev()).cloned().collect()
 }
 
 /// Measured times of whole programs.
@@ -214,7 +222,7 @@ pub fn time_whole(
     }
     let mut lanes = Vec::new();
     for candidate in candidates {
-        let mut execution = Execution::new(&candidate.program, &candidate.configuration, device)?;
+        let mut execution = Execution::of(candidate, device)?;
         execution.load(tensors)?;
         lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
     }
@@ -305,7 +313,7 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device
             *config = device.scaled(config, &whole, &small);
         }
     }
-    let mut execution = Execution::new(&program, &configuration, device)?;
+    let mut execution = Execution::of(&Candidate { program: program.clone(), configuration, ..candidate.clone() }, device)?;
     execution.load(&tensors)?;
     execution.step(pool, 1, 0, true)?;
     let got = execution.results()?;
@@ -322,7 +330,7 @@ pub fn verify_full(
     device: &Arc<dyn Device>,
 ) -> Result<Verification, PipelineError> {
     let results = |candidate: &Candidate| -> Result<Tensors, PipelineError> {
-        let mut execution = Execution::new(&candidate.program, &candidate.configuration, device)?;
+        let mut execution = Execution::of(candidate, device)?;
         execution.load(tensors)?;
         execution.step(pool, 1, 0, true)?;
         execution.results()
@@ -347,6 +355,16 @@ fn compares_values(unit: &Unit) -> bool {
 /// (two standard deviations on either side), and each of them changes its term altogether: the root of the share.
 fn kink_bound(dtype: Dtype, length: u64) -> f64 {
     (4.0 * dtype.roundoff() * (length as f64).sqrt()).sqrt()
+}
+
+/// A ratio of error to tolerance of one unit's result: where the unit decides by comparing values and single elements jumped, that
+/// of the whole result's distance to what jumps may make of it.
+pub(super) fn excused(unit: &Unit, tolerance: &tolerance::Tolerance, got: &ArrayD<f64>, want: &ArrayD<f64>, ratio: f64) -> f64 {
+    if ratio <= 1.0 || !compares_values(unit) {
+        return ratio;
+    }
+    let bound = f64::max(kink_bound(tolerance.dtype.accumulator(), tolerance.length), kink_bound(tolerance.dtype, 1));
+    ratio.min(distance(got, want) / bound)
 }
 
 /// |got − want| ÷ |want| in the Euclidean norm.

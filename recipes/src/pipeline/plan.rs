@@ -21,6 +21,17 @@ pub struct Candidate {
     pub configuration: Configuration,
     /// Sum of measured kernel and relayout times; not a measurement of the whole.
     pub predicted_ms: f64,
+    /// Streams of the device that launches are spread over.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub streams: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(streams: &usize) -> bool {
+    *streams == 1
 }
 
 /// What `memlet optimize` hands over and `memlet run` runs.

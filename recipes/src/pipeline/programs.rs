@@ -5,14 +5,18 @@ use super::execute::writes_part;
 use super::mixture::Mixture;
 use super::{PipelineError, counterexample};
 use crate::load::Recipe;
+use kernels::KernelSpec;
+use kernels::device::Forms;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Role, Storage, Unit};
 use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
-use transforms::recompute::Saved;
+use transforms::bias::narrowed;
+use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
 use transforms::{
-    Accept, Cluster, Expand, Fusion, Options, Outcome, Reason, Refusal, Step, Transform, compose, fixpoint, moved_bytes, row_statistics,
+    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Step, Transform, Wanted, compose, fixpoint,
+    moved_bytes, row_statistics,
 };
 
 /// The program in which nothing is stacked and everything that can be is composed.
@@ -59,8 +63,14 @@ pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
     Ok(transforms::recompute::recompute(&differentiated(recipe)?)?)
 }
 
-/// All programs of a recipe. With `verify_each`, a shrunken program is interpreted before and after every patch.
+/// All programs of a recipe, for processors on which every composition has a form. With `verify_each`, a shrunken program is
+/// interpreted before and after every patch.
 pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, PipelineError> {
+    programs_on(recipe, verify_each, None)
+}
+
+/// All programs of a recipe, composed as far as kernels have forms; `None` if all have.
+pub fn programs_on(recipe: &Recipe, verify_each: bool, forms: Option<Forms>) -> Result<Programs, PipelineError> {
     let (operators, saved) = operators(recipe)?;
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
     let mut variants = vec![fused("separate".into(), operators.clone(), saved.clone(), verify_each)?];
@@ -69,7 +79,7 @@ pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, Pipeline
         let program = stacked(&operators, weights)?;
         variants.push(fused(weights.join("+"), program, saved.clone(), verify_each)?);
     }
-    variants.extend(compositions(recipe, stackings.first(), verify_each)?);
+    variants.extend(compositions(recipe, stackings.first(), verify_each, forms)?);
     Ok(Programs { operators, unfused, variants, saved })
 }
 
@@ -85,14 +95,20 @@ fn writes_slices(program: &Sdfg) -> bool {
 
 /// The composed program, and the one with the longest stacking if that moves fewer bytes: most of what stacking saves,
 /// composition saves too.
-fn compositions(recipe: &Recipe, stacking: Option<&Vec<String>>, verify_each: bool) -> Result<Vec<Variant>, PipelineError> {
-    let plain = composed(recipe, &[], &|_| true, verify_each)?;
+fn compositions(
+    recipe: &Recipe,
+    stacking: Option<&Vec<String>>,
+    verify_each: bool,
+    forms: Option<Forms>,
+) -> Result<Vec<Variant>, PipelineError> {
+    let composed = |weights: &[String]| Composing::on(recipe, weights, verify_each, forms)?.composed(&|_| true);
+    let plain = composed(&[])?;
     if plain.compositions.is_empty() {
         return Ok(vec![]);
     }
-    let stacked = stacking.map(|weights| composed(recipe, weights, &|_| true, verify_each)).transpose()?;
+    let stacked = stacking.map(|weights| composed(weights)).transpose()?;
     let bytes = moved_bytes(&plain.program);
-    let stacked = stacked.filter(|v| moved_bytes(&v.program) < bytes && !writes_slices(&v.program));
+    let stacked = stacked.filter(|v| moved_bytes(&v.program) < bytes && (forms.is_some() || !writes_slices(&v.program)));
     Ok([Some(plain), stacked].into_iter().flatten().collect())
 }
 
@@ -137,8 +153,12 @@ pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each
 ///
 /// Backward computes rows again from their statistics. Where a contraction that it would run again does not end up inside
 /// a kernel, whether refused or not accepted, that would move more than it saves: the program saves those rows then.
+///
+/// Where few compositions have a form, all of them around a single product, rows are always saved; what backward reads of a
+/// product is what follows from it in the same kernel, and biases have the type of their sums.
 pub struct Composing {
     name: String,
+    forms: Option<Forms>,
     /// Backward reads whatever forward made.
     apart: Expanded,
     /// Backward computes rows again, by the operations named here; `None` if there are none.
@@ -155,6 +175,10 @@ struct Expanded {
 
 impl Composing {
     pub fn new(recipe: &Recipe, weights: &[String], verify_each: bool) -> Result<Self, PipelineError> {
+        Composing::on(recipe, weights, verify_each, None)
+    }
+
+    pub fn on(recipe: &Recipe, weights: &[String], verify_each: bool, forms: Option<Forms>) -> Result<Self, PipelineError> {
         let differentiated = differentiated(recipe)?;
         let name = match weights {
             [] => COMPOSED.to_string(),
@@ -162,15 +186,17 @@ impl Composing {
         };
         let folder = folder(&differentiated, verify_each);
         let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
-            let (operators, others) = transforms::recompute::recompute(program)?;
+            let products = if forms.is_some() { Products::OnChip } else { Products::InMemory };
+            let (operators, others) = recompute_with(program, products)?;
+            let operators = if forms.is_some() { narrowed(&operators).map_err(RecomputeError::from)? } else { operators };
             let operators = if weights.is_empty() { operators } else { stacked(&operators, weights)? };
             let program = rewritten(&operators, &[&Expand], folder.as_deref())?.program;
             Ok(Expanded { operators, program, saved: saved.into_iter().chain(others).collect() })
         };
         let rows = row_statistics(&differentiated)?;
-        let streams = !rows.again.is_empty();
+        let streams = !rows.again.is_empty() && forms.is_none();
         let streamed = if streams { Some((expanded(&rows.program, rows.saved)?, rows.again)) } else { None };
-        Ok(Composing { name, apart: expanded(&differentiated, vec![])?, streamed, folder })
+        Ok(Composing { name, forms, apart: expanded(&differentiated, vec![])?, streamed, folder })
     }
 
     /// The program with what is accepted composed, and all else fused.
@@ -194,7 +220,9 @@ impl Composing {
         let folder = self.folder.as_deref();
         let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder);
         let options = Options { verify: folder.is_some().then_some(&verify as transforms::driver::Verify), ..Options::default() };
-        let composed = compose(&expanded.program, accept, &options)?;
+        let form = |program: &Sdfg, patch: &Patch| self.forms.is_none_or(|forms| has_form(forms, program, patch));
+        let wanted = Wanted { accept, form: self.forms.is_some().then_some(&form as Form) };
+        let composed = compose(&expanded.program, wanted, &options)?;
         let fusion = Fusion { apart: composed.kernels.iter().map(|c| c.name.clone()).collect(), ..Fusion::default() };
         let fused = rewritten(&composed.outcome.program, &[&fusion], folder)?;
         // Why a contraction stays apart is said by composition.
@@ -209,6 +237,16 @@ impl Composing {
             saved: expanded.saved.clone(),
         })
     }
+}
+
+/// Whether the kernel that a patch would make has a form.
+fn has_form(forms: Forms, program: &Sdfg, patch: &Patch) -> bool {
+    let mut around = Sdfg::new(&program.name);
+    (around.sizes, around.dims, around.containers) = (program.sizes.clone(), program.dims.clone(), program.containers.clone());
+    around.dims.extend(patch.dims.iter().cloned());
+    around.containers.extend(patch.containers.iter().map(|c| (c.name.clone(), c.clone())));
+    let mut units = patch.edits.iter().flat_map(|edit| &edit.insert);
+    units.all(|unit| KernelSpec::new(&around, unit).is_ok_and(|spec| forms(&spec)))
 }
 
 /// Transforms applied to a fixed point. With a folder, a shrunken program is interpreted before and after every patch; one

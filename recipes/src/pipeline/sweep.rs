@@ -2,6 +2,7 @@
 
 use super::PipelineError;
 use super::ledger::Ledger;
+use super::meaning;
 use super::measure::{DeviceBench, SweptKernel, follows, relayout_spaces, swept_kernels};
 use super::optimize::UNFUSED;
 use super::plan::Candidate;
@@ -54,7 +55,7 @@ pub struct Swept {
 
 /// Containers that stand in a fixed layout at the boundary: all inputs, outputs and gradients of inputs, in the recipe's
 /// dim order. Parameters are kept by the plan, in whatever layout it likes.
-fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
+pub(super) fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
     let weight_gradient =
         |name: &str| name.strip_prefix("d_").is_some_and(|of| program.containers.get(of).is_some_and(|c| c.role == Role::Parameter));
     let fixed = program.containers.values().filter(|c| match c.role {
@@ -110,7 +111,8 @@ pub struct Posed {
     pub problem: Program,
 }
 
-/// Poses the choice for a program: the spaces of its kernels and of changes of layout, and what binds them.
+/// Poses the choice for a program: the spaces of its kernels and of changes of layout, what binds them, and what its
+/// containers hold.
 pub fn posed(program: &Sdfg, device: &dyn Device) -> Result<Posed, PipelineError> {
     let kernels = swept_kernels(program, device)?;
     let relayouts = relayout_spaces(program, &kernels);
@@ -118,7 +120,8 @@ pub fn posed(program: &Sdfg, device: &dyn Device) -> Result<Posed, PipelineError
     let touched = |data: &String| all.iter().any(|s| s.tensors().iter().any(|t| t.data == *data));
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
-    let problem = Program::of(&all, &relayouts, boundary, ties);
+    let mut problem = Program::of(&all, &relayouts, boundary, ties);
+    meaning::mark(&mut problem, program)?;
     Ok(Posed { kernels, relayouts, problem })
 }
 
@@ -228,7 +231,8 @@ impl Swept {
 
     pub fn candidate(&self, selection: &Selection) -> Candidate {
         let name = format!("{} · {}", self.name, selection.method);
-        Candidate { name, program: self.program.clone(), configuration: selection.configuration.clone(), predicted_ms: selection.total_ms }
+        let (program, configuration) = (self.program.clone(), selection.configuration.clone());
+        Candidate { name, program, configuration, predicted_ms: selection.total_ms, streams: 1 }
     }
 
     /// The best choice in which every container follows one order of dims, the one that PyTorch's modules use: batch and

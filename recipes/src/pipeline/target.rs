@@ -2,10 +2,11 @@
 
 use super::PipelineError;
 use kernels::Toolchain;
-use kernels::device::Device;
+use kernels::contraction::cublaslt::Fused;
 use kernels::device::cpu::Cores;
 use kernels::device::cuda::CudaDevice;
 use kernels::device::shim::ShimDevice;
+use kernels::device::{Device, Forms};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -47,6 +48,15 @@ impl Target {
             Target::Cuda(numbers) => Arc::new(CudaDevice::new(numbers.first().copied().unwrap_or(0), Toolchain::cache())?),
             Target::Shim(_) => Arc::new(ShimDevice::new(Toolchain::cache().join("shim"))),
         })
+    }
+
+    /// Which kernels composed around contractions have a form there; `None` where all have. As [`Device::forms`], of a device that
+    /// need not be here.
+    pub fn forms(&self) -> Option<Forms> {
+        match self {
+            Target::Cpu => None,
+            Target::Cuda(_) | Target::Shim(_) => Some(Fused::has),
+        }
     }
 
     /// One target for each device.

@@ -2,8 +2,9 @@
 
 use super::build::build;
 use super::kind::{Inside, Kind};
-use super::{Accept, Cluster};
+use super::{Cluster, Wanted};
 use crate::boundary::{Boundary, Kind as UnitKind, boundaries};
+use crate::patch::Patch;
 use crate::transform::{Reason, Site};
 use sdfg::{NodeId, Role, Sdfg, State, StateId, Storage};
 use std::cmp::Reverse;
@@ -33,14 +34,14 @@ pub(super) struct Growth<'a> {
     leaving: BTreeSet<String>,
     /// What each unit reduces and reads, inside and out.
     inside: Vec<Inside>,
-    /// Which candidates are wanted.
-    accept: Accept<'a>,
+    /// Which candidates are.
+    wanted: Wanted<'a>,
     /// Candidates that were refused, and why.
     refused: BTreeMap<Members, Reason>,
 }
 
 impl<'a> Growth<'a> {
-    pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State), accept: Accept<'a>) -> Self {
+    pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State), wanted: Wanted<'a>) -> Self {
         let units = boundaries(state);
         let moved = units.iter().map(|u| moved(program, state, u.node)).collect();
         let inside = units.iter().map(|u| Inside::of(state, u)).collect();
@@ -50,7 +51,7 @@ impl<'a> Growth<'a> {
             debug_assert_ne!(other, id);
             leaving.extend(s.units().into_iter().flat_map(|(node, _)| s.boundary(node).0).map(|m| m.data.clone()));
         }
-        Growth { program, id, state, units, moved, leaving, inside, accept, refused: BTreeMap::new() }
+        Growth { program, id, state, units, moved, leaving, inside, wanted, refused: BTreeMap::new() }
     }
 
     /// The nodes of members, in execution order.
@@ -114,9 +115,11 @@ impl<'a> Growth<'a> {
                 }
                 found
             }
-            // What could still join a kernel without contractions is left to fusion.
-            Relation::Sibling if cluster.len() > 1 => {
-                let free = |c: &Members| !holds(c) && !others().any(|o| !holds(o) && o != c && (self.hands(o, c) || self.hands(c, o)));
+            // What could still join a kernel without contractions is left to fusion, unless forms are few.
+            Relation::Sibling if cluster.len() > 1 || self.wanted.form.is_some() => {
+                let few = self.wanted.form.is_some();
+                let free =
+                    |c: &Members| !holds(c) && (few || !others().any(|o| !holds(o) && o != c && (self.hands(o, c) || self.hands(c, o))));
                 let reads = |c: &Members| -> BTreeSet<&String> { c.iter().flat_map(|m| &self.units[*m].reads).collect() };
                 let ours = reads(cluster);
                 others().filter(|c| free(c) && reads(c).intersection(&ours).next().is_some()).map(union).collect()
@@ -155,17 +158,28 @@ impl<'a> Growth<'a> {
         if members.iter().flat_map(|m| &self.inside[*m].reads).any(|data| reduced.contains(data)) {
             kinds.insert(Kind::Rows);
         }
+        if kinds.is_empty() && members.len() > 1 {
+            kinds.insert(Kind::Beside);
+        }
         kinds
     }
 
     /// Whether these units may become one scope, and are wanted as one.
     fn admits(&self, members: &Members) -> Result<(), Reason> {
         let cluster = self.describe(members);
-        if (self.accept)(&cluster) { self.fits(members) } else { Err(Reason::NotWanted { kernel: cluster.name, why: String::new() }) }
+        let not_wanted = |why: &str| Err(Reason::NotWanted { kernel: cluster.name.clone(), why: why.into() });
+        if !(self.wanted.accept)(&cluster) {
+            return not_wanted("");
+        }
+        let patch = self.fits(members)?;
+        match self.wanted.form {
+            Some(form) if !form(self.program, &patch) => not_wanted(": it has no form on this device"),
+            _ => Ok(()),
+        }
     }
 
-    /// Whether these units may become one scope.
-    pub fn fits(&self, members: &Members) -> Result<(), Reason> {
+    /// What would make these units one scope.
+    pub fn fits(&self, members: &Members) -> Result<Patch, Reason> {
         if let Some(other) = members.iter().map(|m| &self.units[*m]).find(|u| u.kind == UnitKind::Other) {
             return Err(Reason::Unsupported(format!("`{}` has not been expanded into a map", other.name)));
         }
@@ -175,7 +189,7 @@ impl<'a> Growth<'a> {
             }
         }
         self.chained(members)?;
-        build(self.program, (self.id, self.state), &self.nodes(members)).map(|_| ())
+        build(self.program, (self.id, self.state), &self.nodes(members))
     }
 
     /// Why two clusters stayed apart. Where one more reader was missing, why all of them could not join.

@@ -18,10 +18,12 @@ pub enum Kind {
     Prologue,
     /// Several contractions: one makes an operand of another, or their results are added up.
     Chain,
+    /// Work on nothing but what the contraction reads as well: the sums of an operand.
+    Beside,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 4] = [Kind::Epilogue, Kind::Rows, Kind::Prologue, Kind::Chain];
+    pub const ALL: [Kind; 5] = [Kind::Epilogue, Kind::Rows, Kind::Prologue, Kind::Chain, Kind::Beside];
 }
 
 impl fmt::Display for Kind {
@@ -31,6 +33,7 @@ impl fmt::Display for Kind {
             Kind::Rows => "rows",
             Kind::Prologue => "prologue",
             Kind::Chain => "chain",
+            Kind::Beside => "beside",
         })
     }
 }

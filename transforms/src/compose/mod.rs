@@ -56,11 +56,30 @@ pub struct Cluster {
 /// grow elsewhere.
 pub type Accept<'a> = &'a dyn Fn(&Cluster) -> bool;
 
+/// Whether a kernel that a patch would put into a program has a form where it is to run.
+pub type Form<'a> = &'a dyn Fn(&Sdfg, &Patch) -> bool;
+
+/// Which kernels are wanted, by what they hold and by what they would be.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    pub accept: Accept<'a>,
+    /// Absent where every kernel has a form. Where few have, sums beside a contraction are tried, too: fusion may not get them.
+    pub form: Option<Form<'a>>,
+}
+
+const EVERYTHING: Wanted = Wanted { accept: &|_| true, form: None };
+
+impl<'a> From<Accept<'a>> for Wanted<'a> {
+    fn from(accept: Accept<'a>) -> Self {
+        Wanted { accept, form: None }
+    }
+}
+
 /// Every wanted cluster of a program whose operations are expanded but for contractions, and why neighbours stay apart.
-pub fn clusters(program: &Sdfg, accept: Accept) -> (Vec<Cluster>, Vec<Refusal>) {
+pub fn clusters(program: &Sdfg, wanted: Wanted) -> (Vec<Cluster>, Vec<Refusal>) {
     let (mut found, mut refusals) = (Vec::new(), Vec::new());
     for (id, state) in program.states() {
-        let mut growth = Growth::new(program, (id, state), accept);
+        let mut growth = Growth::new(program, (id, state), wanted);
         let clusters = growth.clusters();
         let name = |m: usize| growth.units[m].name.clone();
         found.extend(clusters.iter().map(|members| growth.describe(members)));
@@ -90,8 +109,8 @@ pub struct Composed {
 }
 
 /// Composes as far as that is accepted. The refusals name neighbours that stay apart.
-pub fn compose(program: &Sdfg, accept: Accept, options: &Options) -> Result<Composed, DriverError> {
-    let (mut kernels, refusals) = clusters(program, accept);
+pub fn compose(program: &Sdfg, wanted: Wanted, options: &Options) -> Result<Composed, DriverError> {
+    let (mut kernels, refusals) = clusters(program, wanted);
     let sites: Vec<Site> = kernels.iter().map(|c| c.site.clone()).collect();
     let mut outcome = apply(program, &Composition, &sites, options)?;
     kernels.retain(|c| !outcome.refusals.iter().any(|r| r.site == c.site));
@@ -114,7 +133,7 @@ impl Transform for Composition {
     }
 
     fn sites(&self, program: &Sdfg) -> Vec<Site> {
-        clusters(program, &|_| true).0.into_iter().map(|c| c.site).collect()
+        clusters(program, EVERYTHING).0.into_iter().map(|c| c.site).collect()
     }
 
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
@@ -128,12 +147,11 @@ impl Transform for Composition {
         };
         let refuse = |reason: Reason| Box::new(refusal(program, site.clone(), names(&site.units), reason));
         let state = program.state(site.state).ok_or_else(|| refuse(Reason::Unsupported("the state does not exist".into())))?;
-        let growth = Growth::new(program, (site.state, state), &|_| true);
+        let growth = Growth::new(program, (site.state, state), EVERYTHING);
         let at = |node: &sdfg::NodeId| {
             growth.units.iter().position(|u| u.node == *node).ok_or_else(|| refuse(Reason::Unsupported(format!("there is no unit {node}"))))
         };
         let members = site.units.iter().map(at).collect::<Result<cluster::Members, _>>()?;
-        growth.fits(&members).map_err(refuse)?;
-        build::build(program, (site.state, state), &growth.nodes(&members)).map_err(refuse)
+        growth.fits(&members).map_err(refuse)
     }
 }

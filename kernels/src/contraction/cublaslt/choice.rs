@@ -1,32 +1,52 @@
 //! The knobs of a contraction on a GPU, and the description that they come to.
 
-use super::description::{Batching, Description, Form};
+use super::description::{Batching, Description, Form, named};
 use crate::contraction::mapping::{Call, Mapping, mappings};
 use crate::contraction::problem::{ContractionError, Problem};
 use crate::error::KernelError;
-use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Dtype, Layout};
+use std::fmt;
+use std::str::FromStr;
 
 /// More launches than this are never worth it: they alone would take a millisecond.
 const LAUNCHES: usize = 400;
 
-/// Knobs besides layouts: `mapping`, `form`, `batching`, and the number of the algorithm among those that the library offers.
+/// What multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Units {
+    /// Whatever the library likes: tensor cores, where they take the factors.
+    Any,
+    /// The units that do all other arithmetic.
+    Plain,
+}
+
+impl Units {
+    pub const ALL: [Units; 2] = [Units::Any, Units::Plain];
+}
+
+named!(Units: Any = "any", Plain = "plain");
+
+/// Knobs besides layouts: `mapping`, `form`, `batching`, `units`, and the number of the algorithm among those that the library
+/// offers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     pub mapping: Mapping,
     pub form: Form,
     pub batching: Batching,
+    pub units: Units,
     pub algorithm: usize,
 }
 
 impl Choice {
     pub fn knobs(&self) -> Knobs {
-        let Choice { mapping, form, batching, algorithm } = self;
-        Knobs::default().with("mapping", mapping).with("form", form).with("batching", batching).with("algorithm", algorithm)
+        let Choice { mapping, form, batching, units, algorithm } = self;
+        let told = Knobs::default().with("mapping", mapping).with("form", form).with("batching", batching);
+        told.with("units", units).with("algorithm", algorithm)
     }
 
     /// The choice of a configuration, under the layouts that it holds. Absent knobs: the first mapping that the library has words
-    /// for, columns, strided batches, and the library's own choice.
+    /// for, columns, strided batches, any units, and the library's own choice.
     ///
     /// # Errors
     /// Knobs that contractions do not have.
@@ -35,6 +55,7 @@ impl Choice {
         let axes = problem.axes(layouts.each_ref())?;
         let form = knob(problem, config, "form", Form::Columns, &Form::ALL)?;
         let batching = knob(problem, config, "batching", Batching::Strided, &Batching::ALL)?;
+        let units = knob(problem, config, "units", Units::Any, &Units::ALL)?;
         let algorithm = match config.knobs.get("algorithm") {
             None => 0,
             Some(text) => text.parse().map_err(|_| problem.unknown("algorithm", text, ["numbers from 0"].iter()))?,
@@ -50,13 +71,14 @@ impl Choice {
                 mappings(&axes).into_iter().find(|m| described(m).is_some()).ok_or_else(|| unknown(""))?
             }
         };
-        Ok(Choice { mapping, form, batching, algorithm })
+        Ok(Choice { mapping, form, batching, units, algorithm })
     }
 
     /// What the library is told under layouts of `a`, `b`, `out`.
     ///
     /// # Errors
-    /// Indices that do not fuse under these layouts; strides that the library has no words for; too many launches.
+    /// Indices that do not fuse under these layouts; strides that the library has no words for; too many launches; what another
+    /// choice says more simply.
     pub fn description(&self, problem: &Problem, layouts: [&Layout; 3]) -> Result<Description, KernelError> {
         let axes = problem.axes(layouts)?;
         let call = Call::new(&self.mapping, &axes).ok_or_else(|| problem.unknown("mapping", &self.mapping, mappings(&axes).iter()))?;
@@ -65,6 +87,13 @@ impl Choice {
             Batching::Pointers => call.items(),
             Batching::Launches => 1,
         };
+        // f32 is multiplied by plain units anyway.
+        if self.units == Units::Plain && problem.types.factor == Dtype::F32 {
+            return Err(problem.unknown("units", self.units, [Units::Any].iter()).into());
+        }
+        if self.batching == Batching::Pointers && call.batch.len() < 2 {
+            return Err(KernelError::Cuda { what: format!("`{}`: a stride describes its batch", problem.name) });
+        }
         let launches = call.items() / batched.max(1) * call.steps();
         if launches > LAUNCHES {
             return Err(KernelError::Cuda { what: format!("`{}` would take {launches} launches; {LAUNCHES} are tried", problem.name) });

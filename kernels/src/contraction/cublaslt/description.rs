@@ -3,6 +3,7 @@
 //! The library computes `D = α op(A) op(B) + β C` for matrices that lie in columns or in rows at a leading dimension, many of them at
 //! a fixed stride or at addresses of their own. Everything else of a [`Call`] becomes further launches.
 
+use super::epilogue::Ending;
 use crate::contraction::mapping::{Call, Loop};
 use std::fmt;
 use std::str::FromStr;
@@ -62,6 +63,8 @@ macro_rules! named {
     };
 }
 
+pub(super) use named;
+
 named!(Form: Columns = "columns", Rows = "rows", Own = "own");
 named!(Batching: Strided = "strided", Pointers = "pointers", Launches = "launches");
 
@@ -105,6 +108,7 @@ pub struct Description {
     pub batch: usize,
     pub pointers: bool,
     pub launches: Vec<Launch>,
+    pub epilogue: Option<Ending>,
 }
 
 /// Why the library cannot be given a call in some form.
@@ -242,6 +246,7 @@ impl Description {
             batch,
             pointers: batching == Batching::Pointers && batch > 1,
             launches,
+            epilogue: None,
         })
     }
 
@@ -262,10 +267,13 @@ impl Description {
 
     /// Equal for equal descriptions, and short.
     pub fn digest(&self) -> [u8; 32] {
-        let Description { m, n, k, a, b, d, transpose_a, transpose_b, exchanged, alpha, batch, pointers, launches } = self;
+        let Description { m, n, k, a, b, d, transpose_a, transpose_b, exchanged, alpha, batch, pointers, launches, epilogue } = self;
         let mut hasher = blake3::Hasher::new();
         let alpha = alpha.to_bits();
         hasher.update(format!("{:?}", (m, n, k, a, b, d, transpose_a, transpose_b, exchanged, alpha, batch, pointers)).as_bytes());
+        if let Some(epilogue) = epilogue {
+            hasher.update(format!("{epilogue:?}").as_bytes());
+        }
         for launch in launches {
             hasher.update(&[u8::from(launch.accumulate)]);
             for origin in launch.origins.iter().flatten() {

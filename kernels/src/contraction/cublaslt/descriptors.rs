@@ -1,12 +1,15 @@
 //! What the library is told: descriptors of matrices and operations, and preferences. Making them needs the library, but no GPU.
 
+use super::choice::Units;
 use super::description::{Description, Matrix, Order};
+use super::epilogue::{Bias, Ending, Function};
 use super::execute::failed;
 use crate::contraction::Types;
 use crate::device::cuda::Library;
 use crate::error::KernelError;
 use cudarc::cublaslt::{result, sys};
 use sdfg::Dtype;
+use std::sync::{Mutex, MutexGuard};
 
 /// Bytes that the beginning of every container is a multiple of.
 const ALIGNMENT: usize = sdfg::lifetime::ALIGNMENT as usize;
@@ -17,9 +20,11 @@ pub struct Descriptors {
     pub(super) types: Types,
     pub(super) operation: sys::cublasLtMatmulDesc_t,
     pub(super) layouts: [sys::cublasLtMatrixLayout_t; 3],
+    /// Held while addresses of an epilogue stand in the operation.
+    pub(super) addressed: Mutex<()>,
 }
 
-// SAFETY: descriptors are values of the library that nobody changes once they are made.
+// SAFETY: descriptors are values of the library that nobody changes once they are made, but for addresses, under a lock.
 unsafe impl Send for Descriptors {}
 // SAFETY: as above.
 unsafe impl Sync for Descriptors {}
@@ -46,6 +51,41 @@ fn storage(dtype: Dtype) -> Option<sys::cudaDataType_t> {
     })
 }
 
+impl Ending {
+    /// The library's name for it; `None` where it has none.
+    fn named(self) -> Option<sys::cublasLtEpilogue_t> {
+        use sys::cublasLtEpilogue_t as Named;
+        Some(match (self.function, self.bias, self.aux.is_some()) {
+            (None, Some(Bias::Added), false) => Named::CUBLASLT_EPILOGUE_BIAS,
+            (None, Some(Bias::OfA), false) => Named::CUBLASLT_EPILOGUE_BGRADA,
+            (None, Some(Bias::OfB), false) => Named::CUBLASLT_EPILOGUE_BGRADB,
+            (Some(Function::Relu), None, false) => Named::CUBLASLT_EPILOGUE_RELU,
+            (Some(Function::Relu), Some(Bias::Added), false) => Named::CUBLASLT_EPILOGUE_RELU_BIAS,
+            (Some(Function::Gelu), None, false) => Named::CUBLASLT_EPILOGUE_GELU,
+            (Some(Function::Gelu), None, true) => Named::CUBLASLT_EPILOGUE_GELU_AUX,
+            (Some(Function::Gelu), Some(Bias::Added), false) => Named::CUBLASLT_EPILOGUE_GELU_BIAS,
+            (Some(Function::Gelu), Some(Bias::Added), true) => Named::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+            (Some(Function::GeluGradient), None, true) => Named::CUBLASLT_EPILOGUE_DGELU,
+            (Some(Function::GeluGradient), Some(Bias::OfResult), true) => Named::CUBLASLT_EPILOGUE_DGELU_BGRAD,
+            _ => return None,
+        })
+    }
+}
+
+/// Sets one attribute of an operation.
+///
+/// # Safety
+/// The operation lives, and the attribute has this type.
+pub(super) unsafe fn set<T>(
+    operation: sys::cublasLtMatmulDesc_t,
+    key: sys::cublasLtMatmulDescAttributes_t,
+    value: T,
+) -> Result<(), KernelError> {
+    // SAFETY: as promised by the caller; the value is copied.
+    unsafe { result::set_matmul_desc_attribute(operation, key, (&raw const value).cast(), size_of::<T>()) }
+        .map_err(failed("cublasLtMatmulDescSetAttribute"))
+}
+
 /// Sets one attribute of a descriptor.
 ///
 /// # Safety
@@ -58,42 +98,60 @@ unsafe fn describe<T>(layout: sys::cublasLtMatrixLayout_t, key: sys::cublasLtMat
 
 impl Descriptors {
     /// # Errors
-    /// No library; element types that it does not multiply; batches of addresses, which are not launched yet; several products added
-    /// up in memory that rounds each sum.
+    /// No library; element types that it does not multiply; several products added up in memory that rounds each sum.
     pub fn new(description: &Description, types: Types, tf32: bool) -> Result<Self, KernelError> {
         Library::CublasLt.load()?;
         let unsupported = |what: String| KernelError::Cuda { what };
         let stored = |dtype| storage(dtype).ok_or_else(|| unsupported(format!("cuBLASLt has no products of {dtype}")));
         let (factor, out) = (stored(types.factor)?, stored(types.out)?);
-        if description.pointers {
-            return Err(unsupported("batches of addresses are described, but not launched yet; use strided batches".into()));
-        }
         if types.narrows() && description.launches.iter().any(|l| l.accumulate) {
             return Err(unsupported(format!("sums of several products would be rounded to {} in between", types.out)));
         }
         let (compute, scale) = arithmetic(types.factor, tf32);
         let operation = result::create_matmul_desc(compute, scale).map_err(failed("cublasLtMatmulDescCreate"))?;
         // From here on the destructor gives back whatever was made.
-        let mut made = Descriptors { description: description.clone(), types, operation, layouts: [std::ptr::null_mut(); 3] };
+        let mut made = Descriptors {
+            description: description.clone(),
+            types,
+            operation,
+            layouts: [std::ptr::null_mut(); 3],
+            addressed: Mutex::new(()),
+        };
         use sys::cublasLtMatmulDescAttributes_t as Key;
         for (key, transposed) in
             [(Key::CUBLASLT_MATMUL_DESC_TRANSA, description.transpose_a), (Key::CUBLASLT_MATMUL_DESC_TRANSB, description.transpose_b)]
         {
             // CUBLAS_OP_N and CUBLAS_OP_T.
-            let value = i32::from(transposed);
             // SAFETY: the operation was just made; the manual gives this type.
-            unsafe { result::set_matmul_desc_attribute(operation, key, (&raw const value).cast(), size_of::<i32>()) }
-                .map_err(failed("cublasLtMatmulDescSetAttribute"))?;
+            unsafe { set(operation, key, i32::from(transposed))? };
+        }
+        if let Some(ending) = description.epilogue {
+            let named = ending.named().ok_or_else(|| unsupported(format!("cuBLASLt has no epilogue {ending:?}")))?;
+            // SAFETY (all): as above.
+            unsafe {
+                set(operation, Key::CUBLASLT_MATMUL_DESC_EPILOGUE, named as u32)?;
+                if ending.bias.is_some() {
+                    set(operation, Key::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out as i32)?;
+                }
+                if let Some(leading) = ending.aux {
+                    set(operation, Key::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, leading as i64)?;
+                    set(operation, Key::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, out as i32)?;
+                }
+            }
         }
         for (n, (matrix, stored)) in [(&description.a, factor), (&description.b, factor), (&description.d, out)].into_iter().enumerate() {
-            made.layouts[n] = layout(matrix, stored, description.batch)?;
+            made.layouts[n] = layout(matrix, stored, (description.batch, description.pointers))?;
         }
         Ok(made)
     }
 }
 
 /// The descriptor of a matrix.
-fn layout(matrix: &Matrix, stored: sys::cudaDataType_t, batch: usize) -> Result<sys::cublasLtMatrixLayout_t, KernelError> {
+fn layout(
+    matrix: &Matrix,
+    stored: sys::cudaDataType_t,
+    (batch, pointers): (usize, bool),
+) -> Result<sys::cublasLtMatrixLayout_t, KernelError> {
     use sys::cublasLtMatrixLayoutAttribute_t as Key;
     let (rows, columns) = (matrix.rows as u64, matrix.columns as u64);
     let layout =
@@ -102,11 +160,16 @@ fn layout(matrix: &Matrix, stored: sys::cudaDataType_t, batch: usize) -> Result<
         Order::Column => sys::cublasLtOrder_t::CUBLASLT_ORDER_COL,
         Order::Row => sys::cublasLtOrder_t::CUBLASLT_ORDER_ROW,
     };
+    let addresses = sys::cublasLtBatchMode_t::CUBLASLT_BATCH_MODE_POINTER_ARRAY as u32;
     // SAFETY: the layout was just made; the manual gives these types.
     let described = unsafe {
         describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_ORDER, order as i32)
             .and_then(|()| describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, batch as i32))
-            .and_then(|()| describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.stride as i64))
+            .and_then(|()| match pointers {
+                // Older libraries know no other mode than this, and need not be told.
+                false => describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.stride as i64),
+                true => describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_BATCH_MODE, addresses),
+            })
     };
     if let Err(error) = described {
         // SAFETY: made above, given back once.
@@ -117,6 +180,44 @@ fn layout(matrix: &Matrix, stored: sys::cudaDataType_t, batch: usize) -> Result<
 }
 
 impl Descriptors {
+    /// Tells the operation where vector and auxiliary matrix of its epilogue lie; that holds as long as the guard.
+    ///
+    /// # Errors
+    /// A library that takes other attributes.
+    pub fn address(&self, [bias, aux]: [u64; 2]) -> Result<MutexGuard<'_, ()>, KernelError> {
+        use sys::cublasLtMatmulDescAttributes_t as Key;
+        let guard = self.addressed.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(ending) = self.description.epilogue {
+            // SAFETY (both): the operation lives, and nobody else changes it meanwhile; the manual gives these types.
+            if ending.bias.is_some() {
+                unsafe { set(self.operation, Key::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)? };
+            }
+            if ending.aux.is_some() {
+                unsafe { set(self.operation, Key::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)? };
+            }
+        }
+        Ok(guard)
+    }
+
+    /// Number of the epilogue, and the leading dimension of its auxiliary matrix, as the library has noted them; 0 where there is none.
+    ///
+    /// # Errors
+    /// A library that knows other attributes.
+    pub fn noted_epilogue(&self) -> Result<(u32, i64), KernelError> {
+        use sys::cublasLtMatmulDescAttributes_t as Key;
+        let (mut epilogue, mut leading, mut written) = (0u32, 0i64, 0usize);
+        for (key, to, size) in [
+            (Key::CUBLASLT_MATMUL_DESC_EPILOGUE, (&raw mut epilogue).cast(), 4),
+            (Key::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (&raw mut leading).cast(), 8),
+        ] {
+            // SAFETY: the operation lives; there is room for a value of this size.
+            unsafe { sys::cublasLtMatmulDescGetAttribute(self.operation, key, to, size, &mut written) }
+                .result()
+                .map_err(failed("cublasLtMatmulDescGetAttribute"))?;
+        }
+        Ok((epilogue, leading))
+    }
+
     /// Bytes that the beginnings of the three matrices are multiples of, in every launch.
     fn alignments(&self) -> [u32; 3] {
         let widths = self.types.widths();
@@ -132,11 +233,11 @@ impl Descriptors {
 pub struct Preference(pub(super) sys::cublasLtMatmulPreference_t);
 
 impl Descriptors {
-    /// Algorithms that need no more than `workspace` bytes, and no better alignment than these matrices have.
+    /// Algorithms on these units that need no more than `workspace` bytes, and no better alignment than these matrices have.
     ///
     /// # Errors
     /// A library that takes other attributes.
-    pub fn preference(&self, workspace: usize) -> Result<Preference, KernelError> {
+    pub fn preference(&self, workspace: usize, units: Units) -> Result<Preference, KernelError> {
         use sys::cublasLtMatmulPreferenceAttributes_t as Key;
         let preference = Preference(result::create_matmul_pref().map_err(failed("cublasLtMatmulPreferenceCreate"))?);
         let refused = failed("cublasLtMatmulPreferenceSetAttribute");
@@ -144,6 +245,14 @@ impl Descriptors {
         let key = Key::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         // SAFETY: the preference was just made; the header gives this type.
         unsafe { result::set_matmul_pref_attribute(preference.0, key, (&raw const bytes).cast(), size_of::<u64>()) }.map_err(&refused)?;
+        if units == Units::Plain {
+            // CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA: scalar multiply-adds, with sums and factors of any type.
+            let mask = 0x01u64 | !0xff;
+            let key = Key::CUBLASLT_MATMUL_PREF_IMPL_MASK;
+            // SAFETY: as above.
+            unsafe { result::set_matmul_pref_attribute(preference.0, key, (&raw const mask).cast(), size_of::<u64>()) }
+                .map_err(&refused)?;
+        }
         let [a, b, d] = self.alignments();
         for (key, bytes) in [
             (Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),

@@ -1,17 +1,20 @@
 //! The library itself: the algorithms that it offers for a product, and the launches.
 
 use super::algorithm::{Algorithm, algorithm};
-use super::description::Description;
+use super::choice::Units;
+use super::description::{Description, Launch};
 use super::descriptors::Descriptors;
 use crate::contraction::Types;
-use crate::device::cuda::{Context, Library, Memory};
+use crate::device::cuda::{Context, Library, Memory, STREAMS};
 use crate::error::KernelError;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
 use sdfg::Dtype;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::mem::zeroed;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// How many algorithms the library is asked for; it has fewer for most cases.
 const ASKED: usize = 200;
@@ -20,18 +23,33 @@ const ASKED: usize = 200;
 pub struct CublasLt {
     context: Arc<Context>,
     handle: sys::cublasLtHandle_t,
-    workspace: Memory,
+    /// One for each stream.
+    workspaces: Vec<Memory>,
 }
 
 // SAFETY: the handle may be used by any thread (the manual says so of it), and the context is bound before it is.
 unsafe impl Send for CublasLt {}
-// SAFETY: as above; the workspace is used by one stream alone.
+// SAFETY: as above; each workspace is used by one stream alone.
 unsafe impl Sync for CublasLt {}
 
 /// A product on a GPU.
 pub struct Matmul {
     library: Arc<CublasLt>,
     pub(super) descriptors: Descriptors,
+    /// Addresses of a batch's matrices, on the GPU, by launch and by where the containers lie.
+    arrays: Mutex<BTreeMap<[u64; 3], Arrays>>,
+}
+
+/// For each launch the addresses of the first matrices, of the second, of the results.
+type Arrays = Vec<[Memory; 3]>;
+
+/// Where a product finds what it reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// `a`, `b`, `out`.
+    pub operands: [u64; 3],
+    /// Vector and auxiliary matrix of an epilogue.
+    pub beside: [u64; 2],
 }
 
 pub(super) fn failed(what: &str) -> impl Fn(CublasError) -> KernelError + '_ {
@@ -50,10 +68,15 @@ impl CublasLt {
     /// No library; no memory.
     pub fn new(context: &Arc<Context>, workspace: usize) -> Result<Self, KernelError> {
         Library::CublasLt.load()?;
-        let workspace = context.memory(workspace)?;
+        let workspaces = (0..STREAMS).map(|_| context.memory(workspace)).collect::<Result<_, _>>()?;
         context.current()?;
         let handle = result::create_handle().map_err(failed("cublasLtCreate"))?;
-        Ok(CublasLt { context: context.clone(), handle, workspace })
+        Ok(CublasLt { context: context.clone(), handle, workspaces })
+    }
+
+    /// That of the stream which takes what is put under way.
+    fn workspace(&self) -> &Memory {
+        &self.workspaces[self.context.at()]
     }
 
     /// E.g. 13.0.2.
@@ -68,7 +91,7 @@ impl CublasLt {
     /// # Errors
     /// As [`Descriptors::new`].
     pub fn matmul(self: &Arc<Self>, description: &Description, types: Types, tf32: bool) -> Result<Matmul, KernelError> {
-        Ok(Matmul { library: self.clone(), descriptors: Descriptors::new(description, types, tf32)? })
+        Ok(Matmul { library: self.clone(), descriptors: Descriptors::new(description, types, tf32)?, arrays: Mutex::default() })
     }
 }
 
@@ -80,17 +103,19 @@ impl Drop for CublasLt {
 }
 
 impl Matmul {
-    /// All algorithms that the library offers, its own first choice first.
+    /// All algorithms that the library offers on these units, its own first choice first.
     ///
     /// # Errors
     /// A product that it does not do.
-    pub fn algorithms(&self) -> Result<Vec<Algorithm>, KernelError> {
+    pub fn algorithms(&self, units: Units) -> Result<Vec<Algorithm>, KernelError> {
         self.library.context.current()?;
-        let preference = self.descriptors.preference(self.library.workspace.len())?;
+        let preference = self.descriptors.preference(self.library.workspace().len(), units)?;
         // SAFETY: a heuristic result is numbers alone.
         let mut found = vec![unsafe { zeroed::<sys::cublasLtMatmulHeuristicResult_t>() }; ASKED];
         let mut count = 0;
         let Descriptors { operation, layouts: [a, b, d], .. } = &self.descriptors;
+        // Which algorithms there are depends on how well addresses are aligned: as well as those of containers.
+        let _addressed = self.descriptors.address([self.library.workspace().address(); 2])?;
         // SAFETY: all descriptors live; there is room for as many results as are asked for.
         unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
@@ -112,20 +137,49 @@ impl Matmul {
         Ok(usable.map(|f| algorithm(f.algo, f.workspaceSize)).collect())
     }
 
+    /// Where the addresses of every launch's matrices are, for containers that lie here; none unless batches are told by address.
+    /// They are written once: before a launch is recorded, it has been run.
+    fn arrays(&self, operands: [u64; 3]) -> Result<Vec<[u64; 3]>, KernelError> {
+        let Descriptors { description: d, types, .. } = &self.descriptors;
+        if !d.pointers {
+            return Ok(vec![]);
+        }
+        let (widths, [a, b, out]) = (types.widths().map(|w| w as u64), operands);
+        let bases = if d.exchanged { [b, a, out] } else { [a, b, out] };
+        let array = |launch: &Launch, t: usize| -> Result<Memory, KernelError> {
+            let bytes: Vec<u8> = launch.origins.iter().flat_map(|o| (bases[t] + o[t] as u64 * widths[t]).to_le_bytes()).collect();
+            let mut memory = self.library.context.memory(bytes.len())?;
+            memory.write(&bytes)?;
+            Ok(memory)
+        };
+        let mut known = self.arrays.lock().unwrap_or_else(|e| e.into_inner());
+        let arrays = match known.entry(operands) {
+            Entry::Occupied(arrays) => arrays.into_mut(),
+            Entry::Vacant(place) => {
+                let arrays = d.launches.iter().map(|l| Ok([array(l, 0)?, array(l, 1)?, array(l, 2)?]));
+                place.insert(arrays.collect::<Result<Arrays, KernelError>>()?)
+            }
+        };
+        Ok(arrays.iter().map(|each| each.each_ref().map(Memory::address)).collect())
+    }
+
     /// Puts all launches on the context's stream.
     ///
     /// # Errors
     /// What the library refuses.
     ///
     /// # Safety
-    /// `a`, `b` and `out` are addresses of whole containers on this GPU that live until the stream has been waited for; `out`
-    /// overlaps with neither of the others.
-    pub unsafe fn launch(&self, [a, b, out]: [u64; 3], algorithm: &Algorithm) -> Result<(), KernelError> {
+    /// The addresses are those of whole containers on this GPU that live until the stream has been waited for; those written
+    /// overlap with none of the others.
+    pub unsafe fn launch(&self, addresses: Addresses, algorithm: &Algorithm) -> Result<(), KernelError> {
         self.library.context.current()?;
-        let Descriptors { description: d, types, operation, layouts: [x, y, z] } = &self.descriptors;
+        let Descriptors { description: d, types, operation, layouts: [x, y, z], .. } = &self.descriptors;
+        let [a, b, out] = addresses.operands;
+        let _addressed = self.descriptors.address(addresses.beside)?;
         let widths = types.widths().map(|w| w as u64);
         let (a, b) = if d.exchanged { (b, a) } else { (a, b) };
-        for launch in &d.launches {
+        let arrays = self.arrays(addresses.operands)?;
+        for (number, launch) in d.launches.iter().enumerate() {
             let beta = if launch.accumulate { 1.0 } else { 0.0 };
             // α and β have the type of the arithmetic.
             let (single, double) = ([d.alpha as f32, beta as f32], [d.alpha, beta]);
@@ -134,8 +188,13 @@ impl Matmul {
             } else {
                 [(&raw const single[0]).cast(), (&raw const single[1]).cast()]
             };
-            for origin in &launch.origins {
-                let at = |base: u64, t: usize| (base + origin[t] as u64 * widths[t]) as *mut c_void;
+            // Of a batch of addresses the library is told where these are, else where the matrices are.
+            let told: Vec<[u64; 3]> = match arrays.get(number) {
+                Some(arrays) => vec![*arrays],
+                None => launch.origins.iter().map(|o| std::array::from_fn(|t| [a, b, out][t] + o[t] as u64 * widths[t])).collect(),
+            };
+            for each in told {
+                let at = |t: usize| each[t] as *mut c_void;
                 // SAFETY: as promised by the caller; descriptors, factors and workspace live until the call returns, the
                 // workspace until the library is dropped.
                 unsafe {
@@ -144,17 +203,17 @@ impl Matmul {
                         *operation,
                         factors[0],
                         factors[1],
-                        at(a, 0),
+                        at(0),
                         *x,
-                        at(b, 1),
+                        at(1),
                         *y,
-                        at(out, 2),
+                        at(2),
                         *z,
-                        at(out, 2),
+                        at(2),
                         *z,
                         &algorithm.algorithm,
-                        self.library.workspace.address() as *mut c_void,
-                        self.library.workspace.len(),
+                        self.library.workspace().address() as *mut c_void,
+                        self.library.workspace().len(),
                         self.library.context.stream().cast(),
                     )
                 }

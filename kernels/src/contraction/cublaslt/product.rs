@@ -2,8 +2,8 @@
 
 use super::algorithm::Algorithm;
 use super::choice::Choice;
-use super::execute::Matmul;
-use crate::contraction::Problem;
+use super::execute::{Addresses, Matmul};
+use super::fused::Fused;
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 
@@ -15,6 +15,8 @@ pub struct Product {
     arguments: usize,
     /// Which argument is `a`, `b`, `out`.
     position: [usize; 3],
+    /// Which are vector and auxiliary matrix of an epilogue.
+    beside: [Option<usize>; 2],
     text: String,
 }
 
@@ -23,16 +25,16 @@ impl Product {
     ///
     /// # Errors
     /// An algorithm that the library does not have.
-    pub fn new(spec: &KernelSpec, problem: &Problem, choice: &Choice, matmul: Matmul, offered: &[Algorithm]) -> Result<Self, KernelError> {
+    pub fn new(spec: &KernelSpec, fused: &Fused, choice: &Choice, matmul: Matmul, offered: &[Algorithm]) -> Result<Self, KernelError> {
         let algorithm = offered.get(choice.algorithm).cloned().ok_or_else(|| KernelError::Cuda {
             what: format!("cuBLASLt has {} algorithms for `{}`, none with number {}", offered.len(), spec.name, choice.algorithm),
         })?;
         let text = format!(
             "/* cublasLtMatmul, {}\n   {:#?}\n   algorithm {}: {algorithm} */\n",
-            problem.types, matmul.descriptors.description, choice.algorithm
+            fused.problem.types, matmul.descriptors.description, choice.algorithm
         );
-        let position = problem.positions(spec)?;
-        Ok(Product { name: spec.name.clone(), matmul, algorithm, arguments: spec.arguments().len(), position, text })
+        let (position, beside) = (fused.problem.positions(spec)?, fused.beside(spec));
+        Ok(Product { name: spec.name.clone(), matmul, algorithm, arguments: spec.arguments().len(), position, beside, text })
     }
 }
 
@@ -42,8 +44,10 @@ impl Executable for Product {
         if arguments.len() != self.arguments {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
+        let address = |p: usize| arguments[p] as u64;
+        let addresses = Addresses { operands: self.position.map(address), beside: self.beside.map(|p| p.map_or(0, address)) };
         // SAFETY: as promised by the caller.
-        unsafe { self.matmul.launch(self.position.map(|p| arguments[p] as u64), &self.algorithm)? };
+        unsafe { self.matmul.launch(addresses, &self.algorithm)? };
         Ok(Completion::Done)
     }
 

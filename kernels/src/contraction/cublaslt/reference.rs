@@ -1,14 +1,17 @@
 //! What the library's manual says about a description, carried out by plain loops: for machines without a GPU.
 
-use super::choice::Choice;
+use super::choice::{Choice, Units};
 use super::description::{Description, Matrix, Order};
+use super::epilogue::{Bias, Ending, Function};
+use super::fused::Fused;
 use super::space::Offer;
-use crate::contraction::{Problem, Types};
+use crate::contraction::Types;
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use half::{bf16, f16};
 use sdfg::Dtype;
 use sdfg::config::KernelConfig;
+use std::collections::BTreeMap;
 
 /// Algorithms that the reference pretends to have, so that a choice of algorithms can be tested.
 const OFFERED: usize = 2;
@@ -23,38 +26,86 @@ fn position(matrix: &Matrix, transposed: bool, row: usize, column: usize) -> usi
     }
 }
 
+/// What a description speaks of, by the contraction's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operand {
+    A,
+    B,
+    Out,
+    /// Vector and auxiliary matrix of an epilogue.
+    Bias,
+    Aux,
+}
+
+/// GELU by the hyperbolic tangent, and its derivative.
+fn gelu(x: f64) -> (f64, f64) {
+    let slope = (2.0 / std::f64::consts::PI).sqrt();
+    let tanh = (slope * (x + 0.044715 * x.powi(3))).tanh();
+    let inner = slope * (1.0 + 3.0 * 0.044715 * x * x);
+    (0.5 * x * (1.0 + tanh), 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner)
+}
+
 /// Computes what a description says, sums in f64: reads elements of the operands, and of the output where it adds to what is there.
 ///
 /// # Panics
 /// Descriptors that contradict themselves.
-pub fn carry_out(
-    d: &Description,
-    x: &dyn Fn(usize) -> f64,
-    y: &dyn Fn(usize) -> f64,
-    out: &dyn Fn(usize) -> f64,
-    write: &mut dyn FnMut(usize, f64),
-) {
+pub fn carry_out(d: &Description, read: &dyn Fn(Operand, usize) -> f64, write: &mut dyn FnMut(Operand, usize, f64)) {
     for matrix in [&d.a, &d.b, &d.d] {
         let length = if matrix.order == Order::Column { matrix.rows } else { matrix.columns };
         assert!(matrix.leading >= length, "a leading dimension below the length: {matrix:?}");
     }
-    let (a, b) = if d.exchanged { (y, x) } else { (x, y) };
+    let (first, second) = if d.exchanged { (Operand::B, Operand::A) } else { (Operand::A, Operand::B) };
+    let single = d.launches.len() == 1 && d.batch == 1;
+    assert!(d.epilogue.is_none() || single, "an epilogue of several products");
     for launch in &d.launches {
         assert_eq!(launch.origins.len(), if d.pointers { d.batch } else { 1 }, "as many addresses as products");
         for n in 0..d.batch {
             let of = |matrix: &Matrix, t: usize| if d.pointers { launch.origins[n][t] } else { launch.origins[0][t] + n * matrix.stride };
-            for i in 0..d.m {
+            let a = |i: usize, l: usize| read(first, of(&d.a, 0) + position(&d.a, d.transpose_a, i, l));
+            let b = |l: usize, j: usize| read(second, of(&d.b, 1) + position(&d.b, d.transpose_b, l, j));
+            let mut sums = vec![0.0; d.m];
+            for (i, sum) in sums.iter_mut().enumerate() {
                 for j in 0..d.n {
-                    let term = |l: usize| {
-                        a(of(&d.a, 0) + position(&d.a, d.transpose_a, i, l)) * b(of(&d.b, 1) + position(&d.b, d.transpose_b, l, j))
-                    };
-                    let total = d.alpha * (0..d.k).map(term).sum::<f64>();
+                    let total = d.alpha * (0..d.k).map(|l| a(i, l) * b(l, j)).sum::<f64>();
                     let at = of(&d.d, 2) + position(&d.d, false, i, j);
-                    let before = if launch.accumulate { out(at) } else { 0.0 };
-                    write(at, before + total);
+                    let before = if launch.accumulate { read(Operand::Out, at) } else { 0.0 };
+                    let value = ended(d.epilogue, before + total, (i, j), read, write);
+                    *sum += value;
+                    write(Operand::Out, at, value);
                 }
             }
+            let mut vector = |length: usize, sum: &dyn Fn(usize) -> f64| (0..length).for_each(|n| write(Operand::Bias, n, sum(n)));
+            match d.epilogue.and_then(|e| e.bias) {
+                Some(Bias::OfA) => vector(d.m, &|i| (0..d.k).map(|l| a(i, l)).sum()),
+                Some(Bias::OfB) => vector(d.n, &|j| (0..d.k).map(|l| b(l, j)).sum()),
+                Some(Bias::OfResult) => vector(d.m, &|i| sums[i]),
+                Some(Bias::Added) | None => {}
+            }
         }
+    }
+}
+
+/// An element after its epilogue.
+fn ended(
+    epilogue: Option<Ending>,
+    sum: f64,
+    (row, column): (usize, usize),
+    read: &dyn Fn(Operand, usize) -> f64,
+    write: &mut dyn FnMut(Operand, usize, f64),
+) -> f64 {
+    let Some(Ending { function, bias, aux }) = epilogue else { return sum };
+    let x = if bias == Some(Bias::Added) { sum + read(Operand::Bias, row) } else { sum };
+    let at = aux.map(|leading| row + column * leading);
+    match (function, at) {
+        (None, _) => x,
+        (Some(Function::Relu), _) => x.max(0.0),
+        (Some(Function::Gelu), at) => {
+            if let Some(at) = at {
+                write(Operand::Aux, at, x);
+            }
+            gelu(x).0
+        }
+        (Some(Function::GeluGradient), at) => x * gelu(at.map_or(0.0, |at| read(Operand::Aux, at))).1,
     }
 }
 
@@ -62,41 +113,47 @@ pub fn carry_out(
 pub struct Reference {
     name: String,
     description: Description,
-    types: Types,
     arguments: usize,
-    /// Which argument is `a`, `b`, `out`, and how many elements each has.
-    position: [usize; 3],
-    elements: [usize; 3],
+    /// By operand: which argument it is, of how many elements of which type.
+    operands: BTreeMap<Operand, (usize, usize, Dtype)>,
 }
 
 /// Any product has as many algorithms as any other.
 pub struct Everything;
 
 impl Offer for Everything {
-    fn known(&self, _: &Description, _: Types) -> Option<usize> {
+    fn known(&self, _: &Description, _: Types, _: Units) -> Option<usize> {
         Some(OFFERED)
     }
 }
 
 impl Reference {
     /// # Errors
-    /// No matrix product; layouts or knobs that do not fit, algorithms that there are not.
-    pub fn new(spec: &KernelSpec, config: &KernelConfig) -> Result<Self, KernelError> {
-        let problem = Problem::of(spec)?;
-        let choice = Choice::of(&problem, config)?;
-        let description = choice.description(&problem, problem.layouts_of(config).each_ref())?;
+    /// Layouts or knobs that do not fit, algorithms that there are not.
+    pub fn new(spec: &KernelSpec, fused: Fused, config: &KernelConfig) -> Result<Self, KernelError> {
+        let choice = Choice::of(&fused.problem, config)?;
+        let description = fused.description(&choice, config)?;
         if choice.algorithm >= OFFERED {
             return Err(KernelError::Cuda {
                 what: format!("there are {OFFERED} algorithms for `{}`, not {}", spec.name, choice.algorithm),
             });
         }
-        if description.pointers || problem.types.narrows() && description.launches.iter().any(|l| l.accumulate) {
+        let types = fused.problem.types;
+        if types.narrows() && description.launches.iter().any(|l| l.accumulate) {
             return Err(KernelError::Cuda { what: format!("`{}` is not launched like that", spec.name) });
         }
-        let position = problem.positions(spec)?;
-        let elements = problem.tensors.each_ref().map(|t| t.storage.iter().product());
-        let (name, arguments) = (spec.name.clone(), spec.arguments().len());
-        Ok(Reference { name, description, types: problem.types, arguments, position, elements })
+        let arguments = spec.arguments();
+        let [a, b, out] = fused.problem.positions(spec)?.map(Some);
+        let [bias, aux] = fused.beside(spec);
+        let mut operands = BTreeMap::new();
+        for (operand, position) in
+            [Operand::A, Operand::B, Operand::Out, Operand::Bias, Operand::Aux].into_iter().zip([a, b, out, bias, aux])
+        {
+            let Some(position) = position else { continue };
+            let elements = spec.shape(&arguments[position].data)?.iter().product();
+            operands.insert(operand, (position, elements, arguments[position].dtype));
+        }
+        Ok(Reference { name: spec.name.clone(), description, arguments: arguments.len(), operands })
     }
 }
 
@@ -105,22 +162,22 @@ impl Executable for Reference {
         if arguments.len() != self.arguments {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
-        let [a, b, out] = self.position.map(|p| arguments[p]);
-        let [x, y, z] = self.elements;
-        let read = |base: *mut u8, dtype: Dtype, elements: usize| {
-            move |at: usize| {
-                assert!(at < elements, "element {at} of {elements}");
-                // SAFETY: an element of a whole container, as promised by the caller.
-                unsafe { load(base, dtype, at) }
-            }
+        let place = |operand: Operand, at: usize| {
+            let (position, elements, dtype) = self.operands[&operand];
+            assert!(at < elements, "element {at} of {elements} of {operand:?}");
+            (arguments[position], dtype)
         };
-        let Types { factor, out: stored } = self.types;
-        let mut write = |at: usize, value: f64| {
-            assert!(at < z, "element {at} of {z}");
-            // SAFETY: as above; nothing else writes the output meanwhile.
-            unsafe { store(out, stored, at, value) };
+        let read = |operand: Operand, at: usize| {
+            let (base, dtype) = place(operand, at);
+            // SAFETY: an element of a whole container, as promised by the caller.
+            unsafe { load(base, dtype, at) }
         };
-        carry_out(&self.description, &read(a, factor, x), &read(b, factor, y), &read(out, stored, z), &mut write);
+        let mut write = |operand: Operand, at: usize, value: f64| {
+            let (base, dtype) = place(operand, at);
+            // SAFETY: as above; nothing else writes meanwhile.
+            unsafe { store(base, dtype, at, value) };
+        };
+        carry_out(&self.description, &read, &mut write);
         Ok(Completion::Done)
     }
 

@@ -1,17 +1,15 @@
 //! Every way to run one contraction through cuBLASLt: layouts of its tensors × mappings × forms × batchings × algorithms.
 
-use super::choice::Choice;
+use super::choice::{Choice, Units};
 use super::description::{Batching, Description, Form};
+use super::fused::Fused;
 use crate::contraction::{ContractionSpace, Problem, Types};
-use crate::error::KernelError;
-use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::kernel::{Space, TensorChoice};
 use sdfg::config::KernelConfig;
 use std::sync::Arc;
 
 /// Algorithms of a product that are numbered; the library has fewer for most.
 const ALGORITHMS: u64 = 64;
-/// Batches of addresses are described, but not launched yet.
-const BATCHINGS: [Batching; 2] = [Batching::Strided, Batching::Launches];
 /// Figures of an H200, for the order in which configurations are tried alone: bytes in a second, flop in a second with factors of
 /// two bytes and with others, seconds of a launch.
 const BANDWIDTH: f64 = 4e12;
@@ -22,33 +20,33 @@ const LAUNCH: f64 = 2.5e-6;
 /// Whoever knows which algorithms there are for a product.
 pub trait Offer: Send + Sync {
     /// How many there are, if that has been asked before: asking takes longer than all else that a space does.
-    fn known(&self, description: &Description, types: Types) -> Option<usize>;
+    fn known(&self, description: &Description, types: Types, units: Units) -> Option<usize>;
 }
 
 /// All plain permutations of the tensors and all knobs of one contraction. A number of an algorithm that the library does not have
 /// is refused when it is compiled.
 pub struct CublasLtSpace {
+    fused: Fused,
     mapped: ContractionSpace,
     offer: Arc<dyn Offer>,
 }
 
 impl CublasLtSpace {
-    const KNOBS: u64 = Form::ALL.len() as u64 * BATCHINGS.len() as u64 * ALGORITHMS;
+    const RADICES: [u64; 4] = [Form::ALL.len() as u64, Batching::ALL.len() as u64, Units::ALL.len() as u64, ALGORITHMS];
+    const KNOBS: u64 = Self::RADICES[0] * Self::RADICES[1] * Self::RADICES[2] * Self::RADICES[3];
 
-    /// # Errors
-    /// Anything but a contraction; one that is no matrix product.
-    pub fn new(spec: &KernelSpec, offer: Arc<dyn Offer>) -> Result<Self, KernelError> {
-        Ok(CublasLtSpace { mapped: ContractionSpace::of(spec, 1)?, offer })
+    pub fn new(fused: Fused, offer: Arc<dyn Offer>) -> Self {
+        let beside = fused.epilogue.iter().flat_map(|e| e.tensors()).collect();
+        CublasLtSpace { mapped: ContractionSpace::new(fused.problem.clone(), 1).beside(beside), fused, offer }
     }
 
     fn problem(&self) -> &Problem {
-        self.mapped.problem()
+        &self.fused.problem
     }
 
     fn described(&self, config: &KernelConfig) -> Option<(Choice, Description)> {
-        let layouts = self.problem().layouts_of(config);
         let choice = Choice::of(self.problem(), config).ok()?;
-        let description = choice.description(self.problem(), layouts.each_ref()).ok()?;
+        let description = self.fused.description(&choice, config).ok()?;
         Some((choice, description))
     }
 
@@ -57,13 +55,15 @@ impl CublasLtSpace {
         let Some((choice, description)) = self.described(config) else { return f64::INFINITY };
         let types = self.problem().types;
         let narrowed = types.narrows() && description.launches.iter().any(|l| l.accumulate);
-        if narrowed || self.offer.known(&description, types).is_some_and(|known| choice.algorithm >= known) {
+        if narrowed || self.offer.known(&description, types, choice.units).is_some_and(|known| choice.algorithm >= known) {
             return f64::INFINITY;
         }
-        let peak = if types.widths()[0] == 2 { NARROW_FLOP } else { WIDE_FLOP };
+        let peak = if types.widths()[0] == 2 && choice.units == Units::Any { NARROW_FLOP } else { WIDE_FLOP };
         let widths = types.widths();
         let Description { m, n, k, batch, .. } = description;
-        let each = [m * k, k * n, m * n].iter().zip(widths).map(|(elements, width)| (elements * width * batch) as f64).sum::<f64>();
+        // An auxiliary matrix is as large as the result.
+        let stored = if description.epilogue.is_some_and(|e| e.aux.is_some()) { 2 * m * n } else { m * n };
+        let each = [m * k, k * n, stored].iter().zip(widths).map(|(elements, width)| (elements * width * batch) as f64).sum::<f64>();
         let launches = description.launches.len() as f64;
         let work = (description.flop() / peak).max(each * launches / BANDWIDTH);
         // What the library puts first is seldom far from the best; matrices in columns are what it was made for.
@@ -83,16 +83,23 @@ impl Space for CublasLtSpace {
 
     fn knobs(&self) -> Vec<u64> {
         let mapped = self.mapped.mapped_radices().split_off(self.tensors().len());
-        mapped.into_iter().chain([Form::ALL.len() as u64, BATCHINGS.len() as u64, ALGORITHMS]).collect()
+        mapped.into_iter().chain(Self::RADICES).collect()
     }
 
     fn config(&self, n: u64) -> KernelConfig {
         let Ok((layouts, mapping)) = self.mapped.mapped(n / Self::KNOBS) else { return KernelConfig::default() };
-        let rest = (n % Self::KNOBS) as usize;
-        let (algorithm, rest) = (rest % ALGORITHMS as usize, rest / ALGORITHMS as usize);
-        let (batching, form) = (BATCHINGS[rest % BATCHINGS.len()], Form::ALL[rest / BATCHINGS.len()]);
+        let mut rest = (n % Self::KNOBS) as usize;
+        // Digits from the last, which is the fastest.
+        let [form, batching, units, algorithm] = {
+            let mut digits = [0; 4];
+            for (digit, radix) in digits.iter_mut().zip(Self::RADICES).rev() {
+                (*digit, rest) = (rest % radix as usize, rest / radix as usize);
+            }
+            digits
+        };
+        let (form, batching, units) = (Form::ALL[form], Batching::ALL[batching], Units::ALL[units]);
         let layouts = self.tensors().iter().map(|t| t.data.clone()).zip(layouts.into_iter().cloned()).collect();
-        KernelConfig { layouts, knobs: Choice { mapping, form, batching, algorithm }.knobs() }
+        KernelConfig { layouts, knobs: Choice { mapping, form, batching, units, algorithm }.knobs() }
     }
 
     /// What the library is told, and the algorithm.
@@ -100,7 +107,7 @@ impl Space for CublasLtSpace {
         match self.described(&self.config(n)) {
             Some((choice, description)) => {
                 let digest: String = description.digest()[..16].iter().map(|b| format!("{b:02x}")).collect();
-                format!("{} {digest} {}", self.problem().types, choice.algorithm)
+                format!("{} {digest} {} {}", self.problem().types, choice.units, choice.algorithm)
             }
             None => format!("number {n}"),
         }
@@ -113,6 +120,8 @@ impl Space for CublasLtSpace {
 
     /// One launch in columns, with the algorithm that the library chooses itself.
     fn intuitive(&self, config: &KernelConfig) -> bool {
-        self.described(config).is_some_and(|(choice, d)| d.launches.len() == 1 && choice.form == Form::Columns && choice.algorithm == 0)
+        self.described(config).is_some_and(|(choice, d)| {
+            d.launches.len() == 1 && choice.form == Form::Columns && choice.units == Units::Any && choice.algorithm == 0
+        })
     }
 }

@@ -1,17 +1,36 @@
-//! A GPU in use: its context, one stream, memory, and work captured as a graph.
+//! A GPU in use: its context, its streams, and what all launches share.
 
 use super::driver::{Driver, Gpu, failed};
+use super::memory::Memory;
+use crate::emit::cuda::{DRAWN, drawn};
 use crate::error::KernelError;
-use cudarc::driver::result::{self, ctx, device, event, graph, primary_ctx, stream};
-use cudarc::driver::sys::{self, CUevent_flags_enum, CUgraphInstantiate_flags, CUstreamCaptureMode_enum};
-use std::sync::Arc;
+use cudarc::driver::result::{self, ctx, device, event, primary_ctx, stream};
+use cudarc::driver::sys::{self, CUevent_flags_enum};
+use sdfg::interpret::Run;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The primary context of a GPU and a stream of its own.
+/// Streams of a GPU: as many as a layer has kernels that wait for nothing of one another, and one more.
+pub const STREAMS: usize = 4;
+
+/// The primary context of a GPU and streams of its own. Everything begins and ends on the first of them.
 pub struct Context {
     pub gpu: Gpu,
     device: sys::CUdevice,
     context: sys::CUcontext,
-    stream: sys::CUstream,
+    pub(super) streams: Vec<sys::CUstream>,
+    /// Which stream takes what is put under way.
+    pub(super) at: AtomicUsize,
+    /// Whether work is recorded, not run.
+    pub(super) recording: AtomicBool,
+    /// What the current recording remembers, by number.
+    pub(super) marks: Mutex<BTreeMap<usize, Event>>,
+    /// Where kernels find what is drawn for a run, and what lies there.
+    draw: sys::CUdeviceptr,
+    drawn: Mutex<Option<Run>>,
+    /// Written to empty the second-level cache; made when it is needed.
+    flushed: Mutex<sys::CUdeviceptr>,
 }
 
 // SAFETY: the driver's handles may be used by any thread; `current` binds the context before they are.
@@ -19,22 +38,9 @@ unsafe impl Send for Context {}
 // SAFETY: as above; the driver serialises work on one stream.
 unsafe impl Sync for Context {}
 
-/// Bytes on the GPU.
-#[derive(Debug)]
-pub struct Memory {
-    context: Arc<Context>,
-    address: sys::CUdeviceptr,
-    bytes: usize,
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Work captured from a stream, launched as one.
-pub struct Graph {
-    context: Arc<Context>,
-    executable: sys::CUgraphExec,
-}
-
-// SAFETY: as for the context.
-unsafe impl Send for Graph {}
 
 impl Context {
     /// GPU `number` of this machine.
@@ -49,10 +55,24 @@ impl Context {
         let device = device::get(gpu.number).map_err(failed("cuDeviceGet"))?;
         // SAFETY: the device was just asked for; the context is released when this value is dropped.
         let context = unsafe { primary_ctx::retain(device) }.map_err(failed("cuDevicePrimaryCtxRetain"))?;
-        // SAFETY: the context was just retained.
-        unsafe { ctx::set_current(context) }.map_err(failed("cuCtxSetCurrent"))?;
-        let stream = stream::create(stream::StreamKind::NonBlocking).map_err(failed("cuStreamCreate"))?;
-        Ok(Arc::new(Context { gpu, device, context, stream }))
+        let mut made = Context {
+            gpu,
+            device,
+            context,
+            streams: Vec::new(),
+            at: AtomicUsize::new(0),
+            recording: AtomicBool::new(false),
+            marks: Mutex::default(),
+            draw: 0,
+            drawn: Mutex::default(),
+            flushed: Mutex::default(),
+        };
+        made.current()?;
+        for _ in 0..STREAMS {
+            made.streams.push(stream::create(stream::StreamKind::NonBlocking).map_err(failed("cuStreamCreate"))?);
+        }
+        made.draw = made.allocate(DRAWN * size_of::<u64>())?;
+        Ok(Arc::new(made))
     }
 
     /// Makes the context the calling thread's.
@@ -64,8 +84,14 @@ impl Context {
         unsafe { ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))
     }
 
+    /// The number of the stream that takes what is put under way: the first one, unless a recording says otherwise.
+    pub fn at(&self) -> usize {
+        self.at.load(Ordering::Relaxed)
+    }
+
+    /// The stream that takes what is put under way.
     pub fn stream(&self) -> sys::CUstream {
-        self.stream
+        self.streams[self.at()]
     }
 
     /// Memory, not initialised.
@@ -73,19 +99,19 @@ impl Context {
     /// # Errors
     /// Not enough memory.
     pub fn memory(self: &Arc<Self>, bytes: usize) -> Result<Memory, KernelError> {
-        self.current()?;
-        if bytes == 0 {
-            return Ok(Memory { context: self.clone(), address: 0, bytes });
-        }
-        // SAFETY: freed once, when the value is dropped.
-        let address = unsafe { result::malloc_sync(bytes) }.map_err(|e| {
+        Memory::new(self, bytes)
+    }
+
+    /// The address of new memory of more than no bytes; whoever asks gives it back.
+    pub(super) fn allocate(&self, bytes: usize) -> Result<sys::CUdeviceptr, KernelError> {
+        // SAFETY: freed once, by whoever asks for it.
+        unsafe { result::malloc_sync(bytes) }.map_err(|e| {
             let (free, total) = result::mem_get_info().unwrap_or((0, self.gpu.memory));
             match e.0 {
                 sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => KernelError::GpuMemory { gpu: self.gpu.name.clone(), bytes, free, total },
                 _ => failed("cuMemAlloc")(e),
             }
-        })?;
-        Ok(Memory { context: self.clone(), address, bytes })
+        })
     }
 
     /// Free bytes of the GPU.
@@ -97,14 +123,52 @@ impl Context {
         Ok(result::mem_get_info().map_err(failed("cuMemGetInfo"))?.0)
     }
 
-    /// Waits for the stream. A kernel that failed is reported here.
+    /// Where kernels find what was drawn last.
+    pub fn draw_address(&self) -> u64 {
+        self.draw
+    }
+
+    /// Decides about the masks of everything that runs after this; what is recorded finds there what is drawn when it runs.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn draw(&self, run: &Run) -> Result<(), KernelError> {
+        let mut known = locked(&self.drawn);
+        if self.recording.load(Ordering::Relaxed) || *known == Some(*run) {
+            return Ok(());
+        }
+        self.current()?;
+        *known = None;
+        // SAFETY: the memory has these words. They may go away at once: the driver has read them when it returns (CUDA Driver API,
+        // "API synchronization behavior", asynchronous copies from pageable memory).
+        unsafe { result::memcpy_htod_async(self.draw, &drawn(run), self.streams[0]) }.map_err(failed("a copy to the GPU"))?;
+        *known = Some(*run);
+        Ok(())
+    }
+
+    /// Throws everything out of the second-level cache before what is put on the stream later: writes twice as much as it holds.
+    ///
+    /// # Errors
+    /// Not enough memory; a device that failed.
+    pub fn flush(&self) -> Result<(), KernelError> {
+        self.current()?;
+        let bytes = 2 * self.gpu.cache;
+        let mut address = locked(&self.flushed);
+        if *address == 0 && bytes > 0 {
+            *address = self.allocate(bytes)?;
+        }
+        // SAFETY: the memory has these bytes.
+        unsafe { result::memset_d8_async(*address, 0, bytes, self.stream()) }.map_err(failed("cuMemsetD8Async"))
+    }
+
+    /// Waits for the first stream, where everything ends. A kernel that failed is reported here.
     ///
     /// # Errors
     /// Whatever went wrong since the last wait.
     pub fn wait(&self) -> Result<(), KernelError> {
         self.current()?;
         // SAFETY: the stream lives as long as this value.
-        unsafe { stream::synchronize(self.stream) }.map_err(failed("a kernel on the GPU"))
+        unsafe { stream::synchronize(self.streams[0]) }.map_err(failed("a kernel on the GPU"))
     }
 
     /// Milliseconds that the GPU takes for `work`, between two events on the stream.
@@ -113,39 +177,14 @@ impl Context {
     /// What `work` returns, and kernels that failed.
     pub fn milliseconds(&self, work: impl FnOnce() -> Result<(), KernelError>) -> Result<f64, KernelError> {
         self.current()?;
-        let (start, end) = (Event::new()?, Event::new()?);
-        // SAFETY: events and stream live until the end of this function.
-        unsafe { event::record(start.0, self.stream) }.map_err(failed("cuEventRecord"))?;
+        let (start, end) = (Event::new(CUevent_flags_enum::CU_EVENT_DEFAULT)?, Event::new(CUevent_flags_enum::CU_EVENT_DEFAULT)?);
+        start.record(self.stream())?;
         work()?;
-        // SAFETY: as above.
-        unsafe { event::record(end.0, self.stream) }.map_err(failed("cuEventRecord"))?;
+        end.record(self.stream())?;
         self.wait()?;
-        // SAFETY: as above; both events have happened.
+        // SAFETY: both events live, and have happened.
         let ms = unsafe { event::elapsed(start.0, end.0) }.map_err(failed("cuEventElapsedTime"))?;
         Ok(f64::from(ms))
-    }
-
-    /// Captures what `work` puts on the stream.
-    ///
-    /// # Errors
-    /// What `work` returns; work that cannot be captured.
-    pub fn capture(self: &Arc<Self>, work: impl FnOnce() -> Result<(), KernelError>) -> Result<Graph, KernelError> {
-        self.current()?;
-        // SAFETY: the stream lives as long as this value.
-        unsafe { stream::begin_capture(self.stream, CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) }
-            .map_err(failed("cuStreamBeginCapture"))?;
-        let outcome = work();
-        // SAFETY: as above. The capture ends whatever came of the work.
-        let captured = unsafe { stream::end_capture(self.stream) };
-        outcome?;
-        let captured = captured.map_err(failed("cuStreamEndCapture"))?;
-        // SAFETY: the graph was just captured, and is destroyed once.
-        let executable = unsafe {
-            let executable = graph::instantiate(captured, CUgraphInstantiate_flags(0)).map_err(failed("cuGraphInstantiate"));
-            let _ = graph::destroy(captured);
-            executable?
-        };
-        Ok(Graph { context: self.clone(), executable })
     }
 }
 
@@ -157,19 +196,40 @@ impl std::fmt::Debug for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, given back once. Errors at the end have nobody to go to.
+        // Errors at the end have nobody to go to.
+        let bound = self.current().is_ok();
+        locked(&self.marks).clear();
+        for address in [self.draw, *locked(&self.flushed)].into_iter().filter(|address| bound && *address != 0) {
+            // SAFETY: allocated by this value, freed once.
+            let _ = unsafe { result::free_sync(address) };
+        }
+        // SAFETY: made in `new`, given back once.
         unsafe {
-            let _ = stream::destroy(self.stream);
+            for stream in &self.streams {
+                let _ = stream::destroy(*stream);
+            }
             let _ = primary_ctx::release(self.device);
         }
     }
 }
 
-struct Event(sys::CUevent);
+/// A moment on a stream.
+pub(super) struct Event(sys::CUevent);
 
 impl Event {
-    fn new() -> Result<Self, KernelError> {
-        event::create(CUevent_flags_enum::CU_EVENT_DEFAULT).map(Event).map_err(failed("cuEventCreate"))
+    pub(super) fn new(flags: CUevent_flags_enum) -> Result<Self, KernelError> {
+        event::create(flags).map(Event).map_err(failed("cuEventCreate"))
+    }
+
+    pub(super) fn record(&self, stream: sys::CUstream) -> Result<(), KernelError> {
+        // SAFETY: event and stream live.
+        unsafe { event::record(self.0, stream) }.map_err(failed("cuEventRecord"))
+    }
+
+    pub(super) fn wait(&self, stream: sys::CUstream) -> Result<(), KernelError> {
+        let flags = sys::CUevent_wait_flags_enum::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: event and stream live.
+        unsafe { stream::wait_event(stream, self.0, flags) }.map_err(failed("cuStreamWaitEvent"))
     }
 }
 
@@ -177,112 +237,5 @@ impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: made in `new`, destroyed once.
         let _ = unsafe { event::destroy(self.0) };
-    }
-}
-
-impl Memory {
-    pub fn address(&self) -> u64 {
-        self.address
-    }
-
-    pub fn len(&self) -> usize {
-        self.bytes
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.bytes == 0
-    }
-
-    /// Copies to the GPU, after everything on the stream.
-    ///
-    /// # Errors
-    /// More bytes than there are; a device that failed.
-    pub fn write(&mut self, from: &[u8]) -> Result<(), KernelError> {
-        self.fits(from.len())?;
-        // The copy is on another stream than the kernels.
-        self.context.wait()?;
-        if from.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the bytes fit.
-        unsafe { result::memcpy_htod_sync(self.address, from) }.map_err(failed("a copy to the GPU"))?;
-        // It returns when the bytes have been read, which may be before they have arrived; the stream does not wait for that.
-        ctx::synchronize().map_err(failed("a copy to the GPU"))
-    }
-
-    /// Sets every byte to 0, before anything that is put on the stream later.
-    ///
-    /// # Errors
-    /// A device that failed.
-    pub fn zero(&mut self) -> Result<(), KernelError> {
-        self.context.current()?;
-        if self.bytes > 0 {
-            // SAFETY: the memory has these bytes.
-            unsafe { result::memset_d8_async(self.address, 0, self.bytes, self.context.stream) }.map_err(failed("cuMemsetD8Async"))?;
-        }
-        self.context.wait()
-    }
-
-    /// Puts a copy of other memory of the same context on the stream.
-    ///
-    /// # Errors
-    /// More bytes than there are; a device that failed.
-    pub fn copy(&mut self, from: &Memory) -> Result<(), KernelError> {
-        self.fits(from.bytes)?;
-        self.context.current()?;
-        // SAFETY: the bytes fit, and both live until the stream has been waited for: dropping waits.
-        unsafe { result::memcpy_dtod_async(self.address, from.address, from.bytes, self.context.stream) }
-            .map_err(failed("a copy on the GPU"))
-    }
-
-    /// Copies from the GPU, from a byte on, after everything on the stream.
-    ///
-    /// # Errors
-    /// More bytes than there are; a kernel or device that failed.
-    pub fn read(&self, at: usize, to: &mut [u8]) -> Result<(), KernelError> {
-        self.fits(at.saturating_add(to.len()))?;
-        self.context.wait()?;
-        if to.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the bytes fit.
-        unsafe { result::memcpy_dtoh_sync(to, self.address + at as u64) }.map_err(failed("a copy from the GPU"))
-    }
-
-    fn fits(&self, bytes: usize) -> Result<(), KernelError> {
-        if bytes <= self.bytes {
-            return Ok(());
-        }
-        Err(KernelError::Cuda { what: format!("{bytes} bytes do not fit into memory of {} bytes", self.bytes) })
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        if self.address != 0 && self.context.wait().is_ok() {
-            // SAFETY: allocated by `Context::memory`, freed once; nothing on the stream uses it any more.
-            let _ = unsafe { result::free_sync(self.address) };
-        }
-    }
-}
-
-impl Graph {
-    /// Puts the captured work on the stream.
-    ///
-    /// # Errors
-    /// A device that failed.
-    pub fn launch(&self) -> Result<(), KernelError> {
-        self.context.current()?;
-        // SAFETY: graph and stream live as long as this value.
-        unsafe { graph::launch(self.executable, self.context.stream) }.map_err(failed("cuGraphLaunch"))
-    }
-}
-
-impl Drop for Graph {
-    fn drop(&mut self) {
-        if self.context.current().is_ok() {
-            // SAFETY: made by `Context::capture`, destroyed once.
-            let _ = unsafe { graph::exec_destroy(self.executable) };
-        }
     }
 }

@@ -1,18 +1,21 @@
 //! A GPU as a device: fused scopes as generated kernels, contractions as products of cuBLASLt.
 
 use super::{Compiled, Context, CudaKernel, Module, Nvrtc};
-use crate::contraction::cublaslt::{Algorithm, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Matmul, Offer, Product};
-use crate::contraction::{Call, Loop, Problem, Types};
-use crate::device::{Device, Memory, Recording, Work};
+use crate::contraction::cublaslt::{
+    Addresses, Algorithm, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Fused, Matmul, Offer, Product, Units,
+};
+use crate::contraction::{Call, Loop, Types};
+use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
 use crate::emit::cuda::Source;
 use crate::error::{Blame, KernelError};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
-use sdfg::{Class, Container, Dtype, Layout, Unit};
+use sdfg::interpret::Run;
+use sdfg::{Container, Dtype, Layout, Unit};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -48,29 +51,29 @@ struct Products {
     offered: Mutex<BTreeMap<Key, Arc<Vec<Algorithm>>>>,
 }
 
-/// A product by its description and types.
+/// A product by its types, its units and its description.
 type Key = (String, [u8; 32]);
 
-fn key(description: &Description, types: Types) -> Key {
-    (types.to_string(), description.digest())
+fn key(description: &Description, types: Types, units: Units) -> Key {
+    (format!("{types} {units}"), description.digest())
 }
 
 impl Offer for Products {
-    fn known(&self, description: &Description, types: Types) -> Option<usize> {
+    fn known(&self, description: &Description, types: Types, units: Units) -> Option<usize> {
         let offered = self.offered.lock().unwrap_or_else(|e| e.into_inner());
-        offered.get(&key(description, types)).map(|algorithms| algorithms.len())
+        offered.get(&key(description, types, units)).map(|algorithms| algorithms.len())
     }
 }
 
 impl Products {
     /// Algorithms of a product, the library's own choice first; asked for once.
-    fn algorithms(&self, matmul: &Matmul, key: Key) -> Result<Arc<Vec<Algorithm>>, KernelError> {
+    fn algorithms(&self, matmul: &Matmul, units: Units, key: Key) -> Result<Arc<Vec<Algorithm>>, KernelError> {
         let known = self.offered.lock().unwrap_or_else(|e| e.into_inner()).get(&key).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
         // A product that the library refuses has none: it is not asked again.
-        let found = match matmul.algorithms() {
+        let found = match matmul.algorithms(units) {
             Err(error) if error.blame() == Blame::Configuration => vec![],
             found => found?,
         };
@@ -80,11 +83,12 @@ impl Products {
     }
 
     /// A contraction's problem and choice with everything that the library says about it.
-    fn product(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<(Problem, Choice, Description), KernelError> {
-        let problem = Problem::of(spec)?;
-        let choice = Choice::of(&problem, config)?;
-        let description = choice.description(&problem, problem.layouts_of(config).each_ref())?;
-        Ok((problem, choice, description))
+    fn product(&self, fused: &Fused, config: &KernelConfig) -> Result<(Choice, Matmul, Arc<Vec<Algorithm>>), KernelError> {
+        let choice = Choice::of(&fused.problem, config)?;
+        let description = fused.description(&choice, config)?;
+        let matmul = self.library.matmul(&description, fused.problem.types, false)?;
+        let offered = self.algorithms(&matmul, choice.units, key(&description, fused.problem.types, choice.units))?;
+        Ok((choice, matmul, offered))
     }
 }
 
@@ -114,15 +118,20 @@ impl CudaDevice {
     fn compiled(&self, name: &str, text: &str) -> Result<Compiled, KernelError> {
         let capability = self.context.gpu.capability;
         let file = self.file(text);
+        let beside = file.with_extension("json");
         if let Ok(code) = std::fs::read(&file) {
-            return Ok(Compiled { code, resources: vec![] });
+            // Without them a kernel runs as well.
+            let known = std::fs::read(&beside).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            return Ok(Compiled { code, resources: known.unwrap_or_default() });
         }
         let compiled = self.nvrtc.compile(name, text, capability)?;
         let fault = |source| KernelError::Cache { path: file.clone(), source };
         std::fs::create_dir_all(&self.cache).map_err(fault)?;
         // Written aside and renamed, so that no other process sees half a file.
         let aside = file.with_extension(format!("{}-{:?}", std::process::id(), std::thread::current().id()));
-        std::fs::write(&aside, &compiled.code).and_then(|()| std::fs::rename(&aside, &file)).map_err(fault)?;
+        let whole = |bytes: &[u8], file: &Path| std::fs::write(&aside, bytes).and_then(|()| std::fs::rename(&aside, file));
+        let resources = serde_json::to_vec(&compiled.resources).unwrap_or_default();
+        whole(&resources, &beside).and_then(|()| whole(&compiled.code, &file)).map_err(fault)?;
         Ok(compiled)
     }
 
@@ -184,11 +193,12 @@ impl CudaDevice {
         }
         let addresses: Vec<u64> = memory.iter_mut().map(|m| m.address() as u64).collect();
         let mut rates = Vec::new();
-        for algorithm in self.products.algorithms(&matmul, key(&description, types))?.iter() {
+        for algorithm in self.products.algorithms(&matmul, Units::Any, key(&description, types, Units::Any))?.iter() {
             let mut least = f64::INFINITY;
             for _ in 0..ROUNDS {
                 // SAFETY: three matrices of these sizes, which live until they have been waited for.
-                let run = || unsafe { matmul.launch([addresses[0], addresses[1], addresses[2]], algorithm) };
+                let addresses = Addresses { operands: [addresses[0], addresses[1], addresses[2]], beside: [0; 2] };
+                let run = || unsafe { matmul.launch(addresses, algorithm) };
                 least = least.min(self.context.milliseconds(run)?);
             }
             rates.push(description.flop() / least / 1e9);
@@ -201,7 +211,8 @@ impl CudaDevice {
 struct Graph(super::Graph);
 
 impl Recording for Graph {
-    fn run(&self) -> Result<(), KernelError> {
+    fn run(&self, run: &Run) -> Result<(), KernelError> {
+        self.0.context().draw(run)?;
         self.0.launch()
     }
 }
@@ -217,33 +228,31 @@ impl Device for CudaDevice {
     }
 
     fn clock(&self) -> &'static str {
-        "events of the GPU's stream around recorded graphs; warm second-level cache"
+        "events of the GPU's stream: around recorded graphs, and where caches are cold around single launches"
     }
 
     fn extension(&self) -> &'static str {
         "cu"
     }
 
-    fn composes(&self) -> bool {
-        false
+    fn forms(&self) -> Option<Forms> {
+        Some(Fused::has)
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
-        match &spec.unit {
-            Unit::Operation(o) if o.class() == Class::Contraction => Ok(Box::new(CublasLtSpace::new(spec, self.products.clone())?)),
-            _ => Ok(Box::new(CudaSpace::new(spec)?)),
+        match Fused::wanted(spec)? {
+            Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, self.products.clone()))),
+            None => Ok(Box::new(CudaSpace::new(spec)?)),
         }
     }
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
-        match &spec.unit {
-            Unit::Operation(o) if o.class() == Class::Contraction => {
-                let (problem, choice, description) = self.products.product(spec, config)?;
-                let matmul = self.products.library.matmul(&description, problem.types, false)?;
-                let offered = self.products.algorithms(&matmul, key(&description, problem.types))?;
-                Ok(Arc::new(Product::new(spec, &problem, &choice, matmul, &offered)?))
+        match Fused::wanted(spec)? {
+            Some(fused) => {
+                let (choice, matmul, offered) = self.products.product(&fused, config)?;
+                Ok(Arc::new(Product::new(spec, &fused, &choice, matmul, &offered)?))
             }
-            _ => Ok(Arc::new(self.kernel(&spec.name, maps::cuda_source(spec, config)?, spec.arguments().len())?)),
+            None => Ok(Arc::new(self.kernel(&spec.name, maps::cuda_source(spec, config)?, spec.arguments().len())?)),
         }
     }
 
@@ -257,12 +266,8 @@ impl Device for CudaDevice {
     fn scaled(&self, config: &KernelConfig, _: &KernelSpec, to: &KernelSpec) -> KernelConfig {
         let number = config.knobs.get("algorithm").and_then(|text| text.parse::<usize>().ok());
         let Some(number) = number else { return config.clone() };
-        let offered = self.products.product(to, config).and_then(|(problem, _, description)| {
-            let matmul = self.products.library.matmul(&description, problem.types, false)?;
-            self.products.algorithms(&matmul, key(&description, problem.types))
-        });
         // What is wrong with the configuration is said when it is compiled.
-        let Ok(offered) = offered else { return config.clone() };
+        let Ok((_, _, offered)) = Fused::of(to).and_then(|fused| self.products.product(&fused, config)) else { return config.clone() };
         KernelConfig { knobs: config.knobs.clone().with("algorithm", number % offered.len().max(1)), ..config.clone() }
     }
 
@@ -298,6 +303,14 @@ impl Device for CudaDevice {
 
     fn records(&self) -> bool {
         true
+    }
+
+    fn streams(&self) -> Option<&dyn Streams> {
+        Some(&*self.context)
+    }
+
+    fn flush(&self, _: &[(&Memory, usize)]) -> Result<bool, KernelError> {
+        self.context.flush().map(|()| true)
     }
 
     fn repeats(&self, ms: f64) -> usize {

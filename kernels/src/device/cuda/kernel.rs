@@ -1,14 +1,15 @@
 //! A generated kernel on a GPU.
 
-use super::context::{Context, Memory};
+use super::context::Context;
 use super::driver::failed;
+use super::memory::Memory;
 use super::nvrtc::{Compiled, Nvrtc, Resources};
 use crate::emit::cuda::Source;
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, RunContext};
-use crate::maps::dropout;
 use cudarc::driver::result::{launch_kernel, module};
 use cudarc::driver::sys;
+use sdfg::interpret::Run;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -35,14 +36,6 @@ pub struct CudaKernel {
     module: Arc<Module>,
     scratch: Memory,
     arguments: usize,
-}
-
-/// What a run depends on besides its arguments.
-#[derive(Clone, Copy, Debug)]
-pub struct CudaRun {
-    pub seed: u64,
-    pub step: u64,
-    pub dropout: bool,
 }
 
 impl Module {
@@ -83,11 +76,7 @@ impl CudaKernel {
         Ok(CudaKernel { name: name.into(), source, context, module, scratch, arguments })
     }
 
-    pub fn resources(&self) -> &[Resources] {
-        &self.module.resources
-    }
-
-    /// Puts the kernel on the context's stream; returns before it has run.
+    /// Puts the kernel on the context's stream; returns before it has run. Its masks are those of what was drawn last when it does.
     ///
     /// # Errors
     /// A launch that the driver refuses.
@@ -95,10 +84,9 @@ impl CudaKernel {
     /// # Safety
     /// `arguments` are in the order of [`crate::KernelSpec::arguments`]; each is the address of a whole container on this GPU, laid
     /// out as the configuration says; those written overlap with no other, and all live until the stream has been waited for.
-    pub unsafe fn launch(&self, arguments: &[u64], run: &CudaRun) -> Result<(), KernelError> {
+    pub unsafe fn launch(&self, arguments: &[u64]) -> Result<(), KernelError> {
         self.context.current()?;
-        let keeps = dropout::keeps(&self.source.masks, run.seed, run.step, run.dropout);
-        let mut packed = self.source.pack(arguments, self.scratch.address(), &keeps);
+        let mut packed = self.source.pack(arguments, self.scratch.address(), self.context.draw_address());
         let mut parameters = [packed.as_mut_ptr().cast::<c_void>()];
         let what = format!("launching `{}`", self.name);
         let mut launch = |function, grid: i64, threads: i64| {
@@ -121,14 +109,18 @@ impl Executable for CudaKernel {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
         let addresses: Vec<u64> = arguments.iter().map(|a| *a as u64).collect();
-        let run = CudaRun { seed: context.seed, step: context.step, dropout: context.dropout };
+        self.context.draw(&Run { seed: context.seed, step: context.step, dropout: context.dropout })?;
         // SAFETY: as promised by the caller.
-        unsafe { self.launch(&addresses, &run)? };
+        unsafe { self.launch(&addresses)? };
         Ok(Completion::Done)
     }
 
     fn source(&self) -> Option<&str> {
         Some(&self.source.text)
+    }
+
+    fn resources(&self) -> &[Resources] {
+        &self.module.resources
     }
 }
 

@@ -3,13 +3,17 @@
 pub mod context;
 pub mod device;
 pub mod driver;
+pub mod graph;
 pub mod kernel;
 pub mod libraries;
+pub mod memory;
 pub mod nvrtc;
 
-pub use context::{Context, Graph, Memory};
+pub use context::{Context, STREAMS};
 pub use device::{Ceiling, CudaDevice};
 pub use driver::{Driver, Gpu};
-pub use kernel::{CudaKernel, CudaRun, Module};
+pub use graph::Graph;
+pub use kernel::{CudaKernel, Module};
 pub use libraries::Library;
+pub use memory::Memory;
 pub use nvrtc::{Compiled, Nvrtc, Resources};

@@ -3,6 +3,7 @@
 use super::Library;
 use crate::error::KernelError;
 use cudarc::nvrtc::{result, sys};
+use serde::{Deserialize, Serialize};
 use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
 
@@ -17,7 +18,7 @@ pub struct Nvrtc {
 }
 
 /// What one kernel function needs on the GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     pub function: String,
     /// Of one thread.

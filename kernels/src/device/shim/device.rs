@@ -1,16 +1,18 @@
 //! The shim as a device: what a GPU would be given, carried out on this machine, so that everything around it can be tested
 //! without one. Its times are times of the shim.
 
+use super::recording::{Recordable, Recorder};
 use super::{Shim, ShimKernel, ShimRun};
 use crate::buffer::Buffer;
-use crate::contraction::cublaslt::{CublasLtSpace, Everything, Reference};
-use crate::device::{Device, Memory, Work};
+use crate::contraction::cublaslt::{CublasLtSpace, Everything, Fused, Reference};
+use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
 use crate::emit::cuda::Source;
 use crate::error::KernelError;
 use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
 use crate::maps::{self, CudaSpace};
 use sdfg::config::KernelConfig;
-use sdfg::{Class, Container, Layout, Unit};
+use sdfg::interpret::Run;
+use sdfg::{Container, Layout};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,12 +20,13 @@ use std::time::Instant;
 /// Generated CUDA run thread by thread, and cuBLASLt's descriptions carried out by plain loops.
 pub struct ShimDevice {
     shim: Shim,
+    recorder: Arc<Recorder>,
 }
 
 impl ShimDevice {
     /// Compiled code is kept in `cache`.
     pub fn new(cache: PathBuf) -> Self {
-        ShimDevice { shim: Shim::new(cache) }
+        ShimDevice { shim: Shim::new(cache), recorder: Arc::default() }
     }
 
     fn kernel(&self, spec: &KernelSpec, source: Source) -> Result<Scope, KernelError> {
@@ -33,6 +36,10 @@ impl ShimDevice {
         let bytes = arguments.iter().map(|a| Ok(a.dtype.bytes(spec.shape(&a.data)?.iter().product::<usize>() as u64) as usize));
         let bytes = bytes.collect::<Result<Vec<_>, KernelError>>()?;
         Ok(Scope { name: spec.name.clone(), kernel, arguments, bytes })
+    }
+
+    fn recordable(&self, executable: Arc<dyn Executable>) -> Arc<dyn Executable> {
+        Arc::new(Recordable { executable, recorder: self.recorder.clone() })
     }
 }
 
@@ -50,7 +57,7 @@ impl Executable for Scope {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments.len(), given: arguments.len() });
         }
         let memory: Vec<(*mut u8, usize)> = arguments.iter().copied().zip(self.bytes.iter().copied()).collect();
-        let run = ShimRun { seed: context.seed, step: context.step, dropout: context.dropout, order: 0 };
+        let run = ShimRun { run: Run { seed: context.seed, step: context.step, dropout: context.dropout }, order: 0 };
         // SAFETY: whole containers, as promised by the caller.
         let unwritten = unsafe { self.kernel.run_at(&self.name, &self.arguments, &memory, &run)? };
         match unwritten.first() {
@@ -84,28 +91,28 @@ impl Device for ShimDevice {
         "cu"
     }
 
-    fn composes(&self) -> bool {
-        false
+    fn forms(&self) -> Option<Forms> {
+        Some(Fused::has)
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
-        match &spec.unit {
-            Unit::Operation(o) if o.class() == Class::Contraction => Ok(Box::new(CublasLtSpace::new(spec, Arc::new(Everything))?)),
-            _ => Ok(Box::new(CudaSpace::new(spec)?)),
+        match Fused::wanted(spec)? {
+            Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, Arc::new(Everything)))),
+            None => Ok(Box::new(CudaSpace::new(spec)?)),
         }
     }
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
-        match &spec.unit {
-            Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(Reference::new(spec, config)?)),
-            _ => Ok(Arc::new(self.kernel(spec, maps::cuda_source(spec, config)?)?)),
+        match Fused::wanted(spec)? {
+            Some(fused) => Ok(self.recordable(Arc::new(Reference::new(spec, fused, config)?))),
+            None => Ok(self.recordable(Arc::new(self.kernel(spec, maps::cuda_source(spec, config)?)?))),
         }
     }
 
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
         let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
         let (spec, source) = maps::cuda_relayout(&container.name, container.dtype, &dims, from, to)?;
-        Ok(Arc::new(self.kernel(&spec, source)?))
+        Ok(self.recordable(Arc::new(self.kernel(&spec, source)?)))
     }
 
     fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {
@@ -116,5 +123,17 @@ impl Device for ShimDevice {
         let start = Instant::now();
         work()?;
         Ok(start.elapsed().as_secs_f64() * 1e3)
+    }
+
+    fn record(&self, work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
+        Ok(Some(Box::new(self.recorder.record(work)?)))
+    }
+
+    fn records(&self) -> bool {
+        true
+    }
+
+    fn streams(&self) -> Option<&dyn Streams> {
+        Some(&*self.recorder)
     }
 }

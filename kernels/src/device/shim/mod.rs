@@ -3,15 +3,16 @@
 //! For tests on machines without a GPU. Nothing here is fast, and nothing is timed.
 
 mod device;
+mod recording;
 
 pub use device::ShimDevice;
 
 use crate::buffer::Buffer;
-use crate::emit::cuda::Source;
+use crate::emit::cuda::{Source, drawn};
 use crate::error::KernelError;
 use crate::kernel::{Access, Argument, KernelSpec};
-use crate::maps::dropout;
-use std::ffi::{CString, c_char, c_int, c_void};
+use sdfg::interpret::Run;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,9 +34,7 @@ pub struct ShimKernel {
 /// What a run is given besides its arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct ShimRun {
-    pub seed: u64,
-    pub step: u64,
-    pub dropout: bool,
+    pub run: Run,
     /// Decides about the order of threads and blocks.
     pub order: u64,
 }
@@ -188,10 +187,9 @@ impl ShimKernel {
     ) -> Result<Vec<Unwritten>, KernelError> {
         let real = if self.source.double { 8 } else { 4 };
         let mut scratch = Buffer::new((self.source.teams * self.source.scratch * real) as usize)?;
-        let names: Vec<CString> =
-            arguments.iter().map(|a| CString::new(a.data.replace('\0', "")).unwrap_or_default()).chain([c"scratch".into()]).collect();
+        let names: Vec<CString> = arguments.iter().map(|a| CString::new(a.data.replace('\0', "")).unwrap_or_default()).collect();
         let mut regions = Vec::new();
-        let mut region = |(base, bytes): (*mut u8, usize), element: u64, name: &CString, writable: bool| {
+        let mut region = |(base, bytes): (*mut u8, usize), element: u64, name: &CStr, writable: bool| {
             regions.push(Region {
                 base,
                 bytes: bytes as i64,
@@ -206,10 +204,11 @@ impl ShimKernel {
         for ((argument, memory), name) in arguments.iter().zip(memory).zip(&names) {
             region(*memory, argument.dtype.bytes(1), name, argument.access == Access::Write);
         }
-        region((scratch.as_mut_ptr(), scratch.len()), real as u64, &names[arguments.len()], true);
+        region((scratch.as_mut_ptr(), scratch.len()), real as u64, c"scratch", true);
+        let mut draw = drawn(&run.run);
+        region((draw.as_mut_ptr().cast(), size_of_val(&draw)), size_of::<u64>() as u64, c"what is drawn", false);
         let pointers: Vec<u64> = memory.iter().map(|(base, _)| *base as u64).collect();
-        let keeps = dropout::keeps(&self.source.masks, run.seed, run.step, run.dropout);
-        let packed = self.source.pack(&pointers, scratch.as_mut_ptr() as u64, &keeps);
+        let packed = self.source.pack(&pointers, scratch.as_mut_ptr() as u64, draw.as_mut_ptr() as u64);
         let mut message = [0u8; MESSAGE];
         let (finish_grid, finish_threads) = self.source.finish.unwrap_or((0, 0));
         let mut launch = Launch {

@@ -275,7 +275,8 @@ impl Printer<'_> {
         for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
             let tensor = self.tensor(&statement.write.data)?;
             let heap = matches!(tensor.space, Space::Heap { .. }) && cuda_type(tensor.dtype).is_some();
-            if !heap || !self.contiguous(&statement.write, last)? {
+            let step = if heap { self.turned(group, &statement.write, last) } else { None };
+            if !heap || step.is_none() && !self.contiguous(&statement.write, last)? {
                 continue;
             }
             let first = Element {
@@ -290,7 +291,7 @@ impl Printer<'_> {
                 place: format!("{room}[w]"),
                 room,
                 to,
-                out: String::new(),
+                out: step.unwrap_or_default(),
                 kind: "real",
             });
         }
@@ -299,9 +300,15 @@ impl Printer<'_> {
             self.statement(statement, reductions, inside + 1)?;
         }
         self.line(inside, "}");
-        for row in std::mem::take(&mut self.streamed) {
-            let name = self.identifier(&row.element.data);
-            self.line(inside, format!("store_row({name}, {}, {}, live);", row.to, row.room));
+        let live = if self.schedule.as_ref().is_some_and(|s| s.turns) { "active ? live : 0" } else { "live" };
+        for StreamRow { element, room, to, out: step, .. } in std::mem::take(&mut self.streamed) {
+            let name = self.identifier(&element.data);
+            if step.is_empty() {
+                self.line(inside, format!("store_row({name}, {to}, {room}, {live});"));
+            } else {
+                let left = format!("{} - first_lane", self.count(&last.index, last.count));
+                self.line(inside, format!("turn_rows({name}, {to}, {step}, {room}, live, {left}, active, tile, heads, lives);"));
+            }
         }
         self.line(depth, "}");
         self.uniform = true;

@@ -8,6 +8,7 @@ mod group;
 mod partial;
 mod register;
 mod schedule;
+mod turn;
 
 pub use schedule::{Place, Schedule, WARP, lanes};
 
@@ -17,11 +18,11 @@ use super::printer::Printer;
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
 use crate::loopnest::{LoopNest, Space, Tag};
-use crate::maps::dropout::Keep;
 use partial::FINISH_THREADS;
 use register::cuda_type;
-use sdfg::Dtype;
 use sdfg::config::KernelConfig;
+use sdfg::interpret::Run;
+use sdfg::{Dtype, philox};
 
 /// Blocks of a kernel with partial results: two for each processor of an H200.
 const BLOCKS: i64 = 264;
@@ -49,20 +50,29 @@ pub struct Source {
 }
 
 impl Source {
-    /// The argument of both kernels: `struct Arguments` of the text, in words of 8 bytes.
-    pub fn pack(&self, pointers: &[u64], scratch: u64, keeps: &[Keep]) -> Vec<u64> {
+    /// The argument of both kernels: `struct Arguments` of the text, in words of 8 bytes. `draw` is where [`drawn`] words lie.
+    pub fn pack(&self, pointers: &[u64], scratch: u64, draw: u64) -> Vec<u64> {
         let mut words = pointers.to_vec();
         words.resize(pointers.len().max(1), 0);
-        words.push(scratch);
+        words.extend([scratch, draw]);
         words.extend(self.integers.iter().map(|n| *n as u64));
         words.resize(words.len() + usize::from(self.integers.is_empty()), 0);
-        for keep in keeps {
-            let pair = |a: u32, b: u32| u64::from(a) | u64::from(b) << 32;
-            words.extend([keep.step, keep.factor.to_bits(), pair(keep.key[0], keep.key[1]), pair(keep.threshold, 0)]);
+        for mask in &self.masks {
+            let threshold = philox::dropped(mask.rate);
+            let factor = 65536.0 / f64::from(65536 - threshold);
+            words.extend([philox::hash(&mask.stream), factor.to_bits(), u64::from(threshold)]);
         }
-        words.resize(words.len() + if keeps.is_empty() { 4 } else { 0 }, 0);
+        words.resize(words.len() + if self.masks.is_empty() { 3 } else { 0 }, 0);
         words
     }
+}
+
+/// Words of what is drawn for a run.
+pub const DRAWN: usize = 3;
+
+/// What all kernels of a run find in memory: what decides about their masks.
+pub fn drawn(run: &Run) -> [u64; DRAWN] {
+    [run.seed, run.step, u64::from(run.dropout)]
 }
 
 /// Prints a loop nest that was lowered with the [`lanes`] of the configuration.
@@ -72,7 +82,8 @@ impl Source {
 pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<Source, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
     let mut printer = Printer::new(spec, nest, config, double);
-    let schedule = Schedule::new(spec, nest, config)?;
+    let mut schedule = Schedule::new(spec, nest, config)?;
+    schedule.turns = turn::turns(&printer, &schedule);
     printer.schedule = Some(schedule.clone());
     let private = partial::partials(nest).next().is_some();
 
@@ -129,8 +140,8 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     text += include_str!("prelude.cu");
     let count = |n: usize| n.max(1);
     text += "\nstruct Arguments {\n";
-    text += &format!("    char *p[{}];\n    char *scratch;\n", count(spec.arguments().len()));
-    text += &format!("    int64_t n[{}];\n    Keep keep[{}];\n}};\n", count(printer.integers.len()), count(printer.masks.len()));
+    text += &format!("    char *p[{}];\n    char *scratch;\n    char *draw;\n", count(spec.arguments().len()));
+    text += &format!("    int64_t n[{}];\n    Mask mask[{}];\n}};\n", count(printer.integers.len()), count(printer.masks.len()));
     text += "\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{\n";
     text += &head;
     text += &begin;
@@ -141,7 +152,12 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     } else {
         text += "    const index_t from = team, to = points, by = teams;\n";
     }
-    text += "    for (index_t point = from; point < to; point += by) {\n        index_t rest = point;\n";
+    if schedule.turns {
+        text += "    for (index_t first = from - row; first < to; first += by) {\n        const bool active = first + row < to;\n";
+        text += "        const index_t point = active ? first + row : to - 1;\n        index_t rest = point;\n";
+    } else {
+        text += "    for (index_t point = from; point < to; point += by) {\n        index_t rest = point;\n";
+    }
     for each in nest.outer.iter().rev() {
         let (at, steps) = outer_names(&mut printer, nest, each);
         text += &format!("        const index_t {at} = rest % {steps};\n        rest /= {steps};\n");
@@ -228,8 +244,12 @@ fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, Str
         }
     }
     for n in 0..printer.masks.len() {
-        text += &format!("    const Keep keep{n} = a.keep[{n}];\n");
+        text += &format!("    const Keep keep{n} = keep_of(a.mask[{n}], GLOBAL(const uint64_t, a.draw));\n");
         text += &format!("    const uint32_t threshold{n} = keep{n}.threshold;\n    const real factor{n} = (real)keep{n}.factor;\n");
+    }
+    if schedule.turns {
+        text += &format!("    SHARED(real, tile, {});\n", turn::tile(schedule));
+        text += "    SHARED(index_t, heads, ROWS);\n    SHARED(int32_t, lives, ROWS);\n";
     }
     if schedule.team() > WARP {
         text += &format!("    SHARED(real, slots, {});\n", schedule.threads / WARP);

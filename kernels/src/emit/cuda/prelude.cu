@@ -123,14 +123,32 @@ DEVICE real r_abs(real x) { return fabsf(x); }
 #endif
 DEVICE real r_sigmoid(real x) { return (real)1 / ((real)1 + r_exp(-x)); }
 
-/* Dropout: what decides about one mask; an element is dropped if its lane, 16 random bits, is below the threshold. */
+/* Dropout: what a kernel knows of a mask, */
+struct Mask {
+    uint64_t stream;
+    double factor;
+    uint32_t threshold;
+    uint32_t unused;
+};
+/* and what decides about it in a run; an element is dropped if its lane, 16 random bits, is below the threshold. */
 struct Keep {
     uint64_t step;
     double factor;
     uint32_t key[2];
     uint32_t threshold;
-    uint32_t unused;
 };
+/* What is drawn for all kernels of a run lies in memory: seed, step, and whether anything is dropped. A recorded launch finds
+   there what its run asks for. */
+DEVICE Keep keep_of(const Mask &mask, POINTER(const uint64_t) draw) {
+    /* The key of a stream: one round of splitmix64. */
+    uint64_t z = (draw[0] ^ mask.stream) + 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    const bool drops = draw[2] != 0;
+    Keep keep = {draw[1], drops ? mask.factor : 1.0, {(uint32_t)z, (uint32_t)(z >> 32)}, drops ? mask.threshold : 0};
+    return keep;
+}
 
 /* Philox 4x32-10 of the eight elements of one block. */
 DEVICE void philox(uint32_t (&c)[4], const Keep &keep, uint64_t block) {
@@ -194,4 +212,25 @@ template <class F> DEVICE real team_reduce(real x, F f, POINTER(real) slots) {
         __syncthreads();
     }
     return x;
+}
+/* A strip of every row of the block, `left` of its values from the team's first thread on, written with the rows next to one
+   another: they pass through `tile`. `at` is the place of a thread's first value, `step` the way from one value to the next. */
+template <class T>
+DEVICE void turn_rows(POINTER(T) p, index_t at, index_t step, const real (&x)[W], int live, index_t left, bool active, POINTER(real) tile,
+                      POINTER(index_t) heads, POINTER(int32_t) lives) {
+    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM;
+    constexpr int PLANE = TEAM * (ROWS + 1) + ROWS;
+#pragma unroll
+    for (int n = 0; n < W; ++n)
+        if (n < live) tile[n * PLANE + member * (ROWS + 1) + row] = x[n];
+    if (member == 0) {
+        heads[row] = at;
+        lives[row] = active ? (int32_t)min_of(max_of(left, 0), TEAM * W) : 0;
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < ROWS * TEAM * W; e += THREADS) {
+        const int to = e % ROWS, n = e / ROWS;
+        if (n < lives[to]) p[heads[to] + n * step] = From<T>::real_(tile[n % W * PLANE + n / W * (ROWS + 1) + to]);
+    }
+    __syncthreads();
 }

@@ -111,11 +111,12 @@ impl Printer<'_> {
         if !self.in_memory(&element.data)? || self.streamed.iter().any(|r| r.element == *element) {
             return Ok(format!("{place} = {text};"));
         }
-        let once = if self.uniform { "if (member == 0) " } else { "" };
+        let alone = if self.uniform { "member == 0" } else { "" };
         match (&tensor.space, cuda_type(tensor.dtype)) {
-            (Space::Heap { .. }, Some(kind)) => Ok(format!("{once}{place} = From<{kind}>::real_({text});")),
+            (Space::Heap { .. }, Some(kind)) => Ok(format!("{}{place} = From<{kind}>::real_({text});", self.if_active(alone))),
             (Space::Heap { .. }, None) => Err(self.unsupported(format!("`{}` holds bits, which kernels cannot address", element.data))),
-            _ => Ok(format!("{once}{place} = {text};")),
+            _ if self.uniform => Ok(format!("if ({alone}) {place} = {text};")),
+            _ => Ok(format!("{place} = {text};")),
         }
     }
 }

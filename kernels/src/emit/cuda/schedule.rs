@@ -1,5 +1,6 @@
 //! How the threads of a GPU share a loop nest, and where intermediates are held.
 
+use super::turn::tile;
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement, Tensor};
@@ -47,6 +48,8 @@ pub struct Schedule {
     pub keeps: bool,
     /// Whether indices take 64 bits.
     pub wide: bool,
+    /// Whether results whose neighbours along the vectors lie far apart are transposed on their way out.
+    pub turns: bool,
     pub places: IndexMap<String, Place>,
     /// Values that are kept in registers from one group to the next, and their names.
     pub kept: IndexMap<Element, String>,
@@ -83,7 +86,7 @@ pub fn lanes(spec: &KernelSpec, config: &KernelConfig) -> Result<i64, KernelErro
 
 impl Schedule {
     /// The schedule of a nest under the knobs `threads`, `rows`, `width`, `unroll`, `loops` (`one` or `two`), `hold` (`registers` or
-    /// `shared`). Absent knobs: 256, a warp for each row, 4, 4, `one`, `registers`.
+    /// `shared`), `out` (`direct` or `turned`). Absent knobs: 256, a warp for each row, 4, 4, `one`, `registers`, `direct`.
     ///
     /// # Errors
     /// Knobs that kernels do not have.
@@ -112,9 +115,19 @@ impl Schedule {
         let inner = nest.groups.iter().map(|g| g.loops.iter().filter(blocked).fold(1i64, |n, l| n.saturating_mul(l.count)));
         let inner = inner.max().unwrap_or(1);
         let wide = points.saturating_mul(inner) >= NARROW || nest.tensors.values().any(|t| elements(t) >= NARROW);
-        let mut schedule = Schedule { threads, rows, width, unroll, keeps, wide, places: IndexMap::new(), kept: IndexMap::new() };
-        let mut shared = WARP * 8;
+        let turns = !choice("out", ["direct", "turned"])?;
+        let mut schedule = Schedule { threads, rows, width, unroll, keeps, wide, turns, places: IndexMap::new(), kept: IndexMap::new() };
         let real = if nest.tensors.values().any(|t| t.dtype == Dtype::F64) { 8 } else { 4 };
+        let turning = if turns { tile(&schedule) * real + rows * 12 } else { 0 };
+        let mut shared = WARP * 8 + turning;
+        if shared > SHARED {
+            return Err(KernelError::Knob {
+                kernel: spec.name.clone(),
+                key: "out".into(),
+                value: "turned".into(),
+                allowed: "direct, where a block's strips do not fit its shared memory".into(),
+            });
+        }
         for (data, tensor) in &nest.tensors {
             let bytes = elements(tensor).saturating_mul(rows * real);
             let fits = shared + bytes <= SHARED;

@@ -8,7 +8,7 @@ mod flow;
 mod rows;
 mod space;
 
-pub use space::compositions;
+pub use space::{compositions, products};
 
 use super::PipelineError;
 use super::optimize::{Choices, Sweeps, Timed};
@@ -115,6 +115,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         kernels,
         algebraic: space::algebraic(run, &plan),
         compositions: compositions(run.sweeps),
+        products: products(run.sweeps, run.store),
         sweeps: space::sweeps(run, &plan),
         config_graph: space::config_graph(run, &plan)?,
         contenders: contenders(run),

@@ -5,15 +5,16 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::mixture::{Part, Weighed};
 use crate::pipeline::optimize::Sweeps;
 use bench::model::{
-    AlgebraicVariant, CompositionPart, CompositionRow, ConfigEdge, ConfigGraph, ConfigNode, Coverage, KernelSweep, SelectionRow,
-    SweptConfiguration, Time,
+    AlgebraicVariant, CompositionPart, CompositionRow, ConfigEdge, ConfigGraph, ConfigNode, Coverage, KernelSweep, ProductRow,
+    SelectionRow, SweptConfiguration, Time,
 };
 use bench::unit::{Measured, Milliseconds};
 use layouts::config_graph::{self, Step};
 use layouts::problem::{Kernel, KernelSpace};
 use layouts::relayout::RelayoutCosts;
 use layouts::shortest_path::shortest_path;
-use layouts::{Model, Tally};
+use layouts::{Model, Store, Tally};
+use sdfg::config::KernelConfig;
 use sdfg::{Class, Layout, Pass};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,6 +94,45 @@ pub fn compositions(sweeps: &Sweeps) -> Vec<CompositionRow> {
         note: w.note.clone(),
     };
     sweeps.mixing.weighed.iter().map(row).collect()
+}
+
+/// Contractions of which a library was asked for several algorithms, in program order; those that programs share count once.
+pub fn products(sweeps: &Sweeps, store: &Store) -> Vec<ProductRow> {
+    let mut seen = BTreeSet::new();
+    let kernels = sweeps.variants.iter().flat_map(|swept| &swept.kernels).filter(|kernel| seen.insert(kernel.key().to_string()));
+    let rows = kernels.filter_map(|kernel| {
+        let timed = store.of(kernel.key()).filter_map(|m| Some((&m.config, store.ms(m)?)));
+        product(kernel.name(), &timed.filter(|(config, _)| config.knobs.get("algorithm").is_some()).collect::<Vec<_>>())
+    });
+    rows.collect()
+}
+
+/// One contraction, by its configurations and their milliseconds.
+fn product(kernel: &str, timed: &[(&KernelConfig, f64)]) -> Option<ProductRow> {
+    let (fastest, best) = timed.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let knob = |config: &KernelConfig, key: &str| config.knobs.get(key).unwrap_or_default().to_string();
+    let described = |config: &KernelConfig| {
+        let mut all = config.clone();
+        all.knobs.0.remove("algorithm");
+        all
+    };
+    // By description: the library's own choice, and the best.
+    let mut groups: BTreeMap<KernelConfig, (Option<f64>, f64)> = BTreeMap::new();
+    for (config, ms) in timed {
+        let group = groups.entry(described(config)).or_insert((None, f64::INFINITY));
+        group.0 = if knob(config, "algorithm") == "0" { Some(*ms) } else { group.0 };
+        group.1 = group.1.min(*ms);
+    }
+    let plain = timed.iter().filter(|(config, _)| knob(config, "units") == "plain").map(|(_, ms)| *ms).min_by(f64::total_cmp);
+    Some(ProductRow {
+        kernel: kernel.to_string(),
+        measured: timed.len() as u64,
+        descriptions: groups.len() as u64,
+        best: measured(*best),
+        first: groups.get(&described(fastest)).and_then(|(first, _)| *first).map(measured),
+        worst: groups.values().filter_map(|(first, best)| Some((*first)? / *best)).filter(|worst| worst.is_finite()).max_by(f64::total_cmp),
+        plain: plain.map(measured),
+    })
 }
 
 /// Contractions apart and stacked: the fastest of each, over those that not all programs have in common.
@@ -210,4 +250,38 @@ fn relayout(costs: &RelayoutCosts, data: &str, layouts: &[&Layout]) -> (String, 
         [..] => "two relayouts",
     };
     (what.to_string(), hops.iter().fold(0.0, |total, c| total + c.ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sdfg::config::Knobs;
+
+    fn config(order: &[&str], algorithm: usize, units: &str) -> KernelConfig {
+        let knobs = Knobs::default().with("algorithm", algorithm).with("units", units);
+        KernelConfig { layouts: [("y".to_string(), Layout::of(order))].into(), knobs }
+    }
+
+    #[test]
+    fn the_librarys_choice_is_compared_under_the_same_layouts() {
+        let [near, far] = [["b", "u"], ["u", "b"]];
+        let configs = [
+            (config(&near, 0, "any"), 1.1),
+            (config(&near, 3, "any"), 1.0),
+            (config(&far, 0, "any"), 2.0),
+            (config(&far, 1, "any"), 1.6),
+            (config(&near, 0, "plain"), 8.0),
+            // Without a time of the library's choice nothing is known of its loss.
+            (config(&far, 2, "plain"), 9.0),
+        ];
+        let timed: Vec<(&KernelConfig, f64)> = configs.iter().map(|(c, ms)| (c, *ms)).collect();
+        let row = product("qq.dot", &timed).expect("a row");
+        assert_eq!((row.measured, row.descriptions), (6, 4));
+        assert!(row.loss().is_some_and(|loss| (loss - 0.1).abs() < 1e-12), "{row:?}");
+        assert!(row.worst.is_some_and(|worst| (worst - 1.25).abs() < 1e-12), "{row:?}");
+        assert_eq!(row.gain(), Some(8.0));
+        let alone = product("qq.dot", &timed[5..]).expect("a row");
+        assert_eq!((alone.loss(), alone.worst), (None, None));
+        assert_eq!(product("qq.dot", &[]), None);
+    }
 }

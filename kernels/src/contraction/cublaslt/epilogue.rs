@@ -1,0 +1,146 @@
+//! What the library does with a product before it stores it: a bias, an activation, its gradient, a bias gradient. Biases and
+//! auxiliary tensors have the type of the result, as the library's table of types asks.
+
+use super::description::{Description, Order};
+use crate::contraction::Problem;
+use crate::contraction::mapping::{Axis, Mapping};
+use crate::error::KernelError;
+use crate::kernel::{KernelSpec, TensorChoice};
+use sdfg::config::KernelConfig;
+use sdfg::{Layout, Storage};
+
+/// What happens to each element of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Function {
+    Relu,
+    /// Of its argument, which is written besides if anyone asks.
+    Gelu,
+    /// The product times GELU's derivative at an argument that is read.
+    GeluGradient,
+}
+
+/// What the vector beside a product is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bias {
+    /// Added to every column of the result, before the function.
+    Added,
+    /// Sums along the rows of the first or second matrix, or of the result after the function; written.
+    OfA,
+    OfB,
+    OfResult,
+}
+
+/// A container beside the operands, subscripted by plain indices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beside {
+    pub data: String,
+    dims: Vec<String>,
+    shape: Vec<usize>,
+    indices: Vec<String>,
+}
+
+/// What a kernel does besides a contraction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Epilogue {
+    pub function: Option<Function>,
+    pub bias: Option<(Bias, Beside)>,
+    /// GELU's argument.
+    pub aux: Option<Beside>,
+}
+
+/// An epilogue as the library is told it: with operands exchanged or not, and the auxiliary matrix in columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ending {
+    pub function: Option<Function>,
+    pub bias: Option<Bias>,
+    /// Elements from one column of the auxiliary matrix to the next.
+    pub aux: Option<usize>,
+}
+
+impl Beside {
+    pub(super) fn new(spec: &KernelSpec, data: &str, indices: &[String]) -> Option<Self> {
+        let container = spec.containers.get(data).filter(|c| c.view.is_none() && c.storage == Storage::Heap)?;
+        let distinct = (1..indices.len()).all(|n| !indices[..n].contains(&indices[n]));
+        (distinct && indices.len() == container.dims.len()).then_some(())?;
+        Some(Beside { data: data.into(), dims: container.dims.clone(), shape: spec.shape(data).ok()?, indices: indices.to_vec() })
+    }
+
+    pub(super) fn indices(&self) -> impl Iterator<Item = &str> {
+        self.indices.iter().map(String::as_str)
+    }
+
+    /// Elements between neighbours along an index; 0 if it has none.
+    fn stride(&self, strides: &[usize], index: &str) -> usize {
+        self.indices.iter().position(|i| i == index).map_or(0, |at| strides[at])
+    }
+}
+
+impl Epilogue {
+    /// Layouts of what lies beside the operands.
+    pub fn tensors(&self) -> Vec<TensorChoice> {
+        let beside = self.bias.iter().map(|(_, b)| b).chain(&self.aux);
+        beside.map(|b| TensorChoice { data: b.data.clone(), layouts: Layout::permutations(&b.dims) }).collect()
+    }
+
+    /// The epilogue of a description under a configuration's layouts.
+    ///
+    /// # Errors
+    /// More than one product; a vector that does not follow the rows of the result; an auxiliary matrix that does not lie as the
+    /// result does, in columns that begin at multiples of eight elements.
+    pub fn ending(
+        &self,
+        d: &Description,
+        mapping: &Mapping,
+        axes: &[Axis],
+        problem: &Problem,
+        config: &KernelConfig,
+    ) -> Result<Ending, KernelError> {
+        let refused = |what: &str| KernelError::Cuda { what: format!("`{}` has an epilogue, and {what}", problem.name) };
+        if d.launches.len() != 1 || d.batch != 1 {
+            return Err(refused("more than one product"));
+        }
+        let strides = |beside: &Beside| {
+            let layout = config.layouts.get(&beside.data).cloned().unwrap_or_else(|| Layout::of(&beside.dims));
+            layout.strides(&beside.dims, &beside.shape).ok_or_else(|| refused("a layout of other dims"))
+        };
+        let (rows, columns) = if d.exchanged { (&mapping.columns, &mapping.rows) } else { (&mapping.rows, &mapping.columns) };
+        let walked = || axes.iter().filter(|a| a.extent != 1);
+        let bias = match &self.bias {
+            None => None,
+            Some((bias, beside)) => {
+                let bias = match bias {
+                    Bias::OfA if d.exchanged => Bias::OfB,
+                    Bias::OfB if d.exchanged => Bias::OfA,
+                    other => *other,
+                };
+                // Along what the vector lies; neighbours of the result are one element or one leading dimension apart there.
+                let (along, near) = if bias == Bias::OfB { (columns, Order::Row) } else { (rows, Order::Column) };
+                let unit = if d.d.order == near { 1 } else { d.d.leading };
+                let strides = strides(beside)?;
+                let follows = |a: &Axis| {
+                    let wanted = if along.contains(&a.index) { a.strides[2] } else { 0 };
+                    beside.stride(&strides, &a.index) * unit == wanted
+                };
+                if !walked().all(follows) {
+                    return Err(refused("its vector does not follow the result"));
+                }
+                Some(bias)
+            }
+        };
+        let aux = match &self.aux {
+            None => None,
+            Some(beside) => {
+                let strides = strides(beside)?;
+                let alike = walked().filter(|a| a.strides[2] != 0).all(|a| beside.stride(&strides, &a.index) == a.strides[2]);
+                if !alike || d.d.order != Order::Column {
+                    return Err(refused("its auxiliary matrix does not lie as the result does, in columns"));
+                }
+                if !d.d.leading.is_multiple_of(8) {
+                    return Err(refused("columns of its auxiliary matrix do not begin at multiples of eight elements"));
+                }
+                Some(d.d.leading)
+            }
+        };
+        Ok(Ending { function: self.function, bias, aux })
+    }
+}

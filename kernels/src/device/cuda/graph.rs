@@ -1,0 +1,99 @@
+//! Work captured from the streams of a GPU as a graph.
+
+use super::context::{Context, Event, STREAMS, locked};
+use super::driver::failed;
+use crate::device::Streams;
+use crate::error::KernelError;
+use cudarc::driver::result::{graph, stream};
+use cudarc::driver::sys::{self, CUevent_flags_enum, CUgraphInstantiate_flags, CUstreamCaptureMode_enum};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Work captured from the streams, launched as one.
+pub struct Graph {
+    context: Arc<Context>,
+    executable: sys::CUgraphExec,
+}
+
+// SAFETY: as for the context.
+unsafe impl Send for Graph {}
+
+impl Context {
+    /// Captures what `work` puts on the streams.
+    ///
+    /// # Errors
+    /// What `work` returns; work that cannot be captured.
+    pub fn capture(self: &Arc<Self>, work: impl FnOnce() -> Result<(), KernelError>) -> Result<Graph, KernelError> {
+        self.current()?;
+        let first = self.streams[0];
+        // SAFETY: the stream lives as long as this value.
+        unsafe { stream::begin_capture(first, CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) }
+            .map_err(failed("cuStreamBeginCapture"))?;
+        self.recording.store(true, Ordering::Relaxed);
+        let outcome = work();
+        self.recording.store(false, Ordering::Relaxed);
+        self.at.store(0, Ordering::Relaxed);
+        // SAFETY: as above. The capture ends whatever came of the work.
+        let captured = unsafe { stream::end_capture(first) };
+        locked(&self.marks).clear();
+        outcome?;
+        let captured = captured.map_err(failed("cuStreamEndCapture"))?;
+        // SAFETY: the graph was just captured, and is destroyed once.
+        let executable = unsafe {
+            let executable = graph::instantiate(captured, CUgraphInstantiate_flags(0)).map_err(failed("cuGraphInstantiate"));
+            let _ = graph::destroy(captured);
+            executable?
+        };
+        Ok(Graph { context: self.clone(), executable })
+    }
+}
+
+impl Streams for Context {
+    fn count(&self) -> usize {
+        STREAMS
+    }
+
+    fn enter(&self, stream: usize) {
+        self.at.store(stream.min(STREAMS - 1), Ordering::Relaxed);
+    }
+
+    fn mark(&self, number: usize) -> Result<(), KernelError> {
+        self.current()?;
+        let event = Event::new(CUevent_flags_enum::CU_EVENT_DISABLE_TIMING)?;
+        event.record(self.stream())?;
+        locked(&self.marks).insert(number, event);
+        Ok(())
+    }
+
+    fn wait(&self, number: usize) -> Result<(), KernelError> {
+        self.current()?;
+        let marks = locked(&self.marks);
+        let event = marks.get(&number).ok_or_else(|| KernelError::Cuda { what: format!("nothing was marked {number}") })?;
+        event.wait(self.stream())
+    }
+}
+
+impl Graph {
+    /// Puts the captured work on the first stream.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn launch(&self) -> Result<(), KernelError> {
+        self.context.current()?;
+        // SAFETY: graph and stream live as long as this value.
+        unsafe { graph::launch(self.executable, self.context.streams[0]) }.map_err(failed("cuGraphLaunch"))
+    }
+
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if self.context.current().is_ok() {
+            // SAFETY: made by `Context::capture`, destroyed once.
+            let _ = unsafe { graph::exec_destroy(self.executable) };
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Every kernel of a plan at full size beside one of this machine's cores, on the same tensors.
+//!
+//! The cores run the program kernel by kernel. What each of them reads there, the plan's kernel is given too, in the plan's layouts,
+//! and what both write is compared. So an error shows in the kernel that makes it, and not in all that follow.
+
+use super::PipelineError;
+use super::execute::{wholes, writes_part};
+use super::optimize::excused;
+use super::plan::Candidate;
+use kernels::device::Device;
+use kernels::device::cpu::Pool;
+use kernels::{Access, KernelSpec, RunContext};
+use ndarray::{ArrayD, IxDyn};
+use sdfg::config::KernelConfig;
+use sdfg::interpret::Run;
+use sdfg::tolerance::{compare, unit_tolerance};
+use sdfg::{Layout, Sdfg, Unit};
+use std::collections::BTreeMap;
+
+/// Tensors by the container that has their storage, in the order of its dims.
+type Values = BTreeMap<String, ArrayD<f64>>;
+
+/// One result of one kernel.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Compared {
+    pub kernel: String,
+    pub data: String,
+    /// Largest difference ÷ what both sides together may be off. Right up to 1.
+    pub ratio: f64,
+    pub max_error: f64,
+    pub elements: usize,
+}
+
+/// Configurations of a kernel of the cores among which the most promising one is taken.
+const CONSIDERED: u64 = 256;
+
+/// Runs every kernel of a candidate on its device and on the cores, and compares all that they write.
+///
+/// # Errors
+/// Kernels that cannot be compiled or run on either side, tensors that are missing.
+pub fn beside(
+    candidate: &Candidate,
+    given: &sdfg::interpret::Tensors,
+    run: &Run,
+    pool: &Pool,
+    (device, cores): (&dyn Device, &dyn Device),
+) -> Result<Vec<Compared>, PipelineError> {
+    let program = &candidate.program;
+    let mut values = wholes(program, given)?;
+    let units = program.units();
+    let specs = units.iter().map(|(_, _, unit)| KernelSpec::new(program, unit)).collect::<Result<Vec<_>, _>>()?;
+    let mut compared = Vec::new();
+    for (n, ((_, _, unit), spec)) in units.iter().zip(&specs).enumerate() {
+        let config = candidate.configuration.kernels.get(&spec.name);
+        let config = config.ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?;
+        let ours = outcome((program, unit, spec), &natural(cores, spec)?, &values, run, pool, cores)?;
+        let theirs = outcome((program, unit, spec), config, &values, run, pool, device)?;
+        let tolerances = unit_tolerance(program, unit).map_err(|e| PipelineError::Measure(e.to_string()))?;
+        for (data, want) in ours {
+            let missing = || PipelineError::Internal(format!("`{}` has no tolerance for `{data}`", spec.name));
+            let (tolerance, got) = (tolerances.get(&data).ok_or_else(missing)?, theirs.get(&data).ok_or_else(missing)?);
+            let found = compare(got, &want, 1.0, tolerance);
+            // Each side may be off by the tolerance.
+            let ratio = excused(unit, tolerance, got, &want, found.ratio / 2.0);
+            let ratio = if ratio.is_nan() { f64::INFINITY } else { ratio };
+            let (kernel, elements) = (spec.name.clone(), want.len());
+            compared.push(Compared { kernel, data: data.clone(), ratio, max_error: found.max_error, elements });
+            values.insert(data, want);
+        }
+        // What nobody reads any more makes room.
+        let read = |data: &String| specs[n + 1..].iter().any(|s| s.arguments().iter().any(|a| a.data == *data));
+        values.retain(|data, _| read(data));
+    }
+    Ok(compared)
+}
+
+/// A configuration in the recipe's order of dims.
+fn natural(cores: &dyn Device, spec: &KernelSpec) -> Result<KernelConfig, PipelineError> {
+    let space = cores.space(spec)?;
+    let layouts: u64 = space.tensors().iter().map(|t| t.layouts.len() as u64).product();
+    let knobs = (space.count() / layouts.max(1)).clamp(1, CONSIDERED);
+    let best = (0..knobs).min_by(|a, b| space.promise(*a).total_cmp(&space.promise(*b)));
+    Ok(space.config(best.unwrap_or(0)))
+}
+
+/// What a kernel writes on a device.
+fn outcome(
+    (program, unit, spec): (&Sdfg, &Unit, &KernelSpec),
+    config: &KernelConfig,
+    values: &Values,
+    run: &Run,
+    pool: &Pool,
+    device: &dyn Device,
+) -> Result<Values, PipelineError> {
+    let mut memories = Vec::new();
+    for argument in spec.arguments() {
+        let (container, shape) = (&spec.containers[&argument.data], spec.shape(&argument.data)?);
+        let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::natural(container));
+        let misfit = || PipelineError::Internal(format!("the layout {layout} does not fit `{}`", argument.data));
+        let elements = layout.extent(&container.dims, &shape).ok_or_else(misfit)?;
+        let mut memory = device.memory(container.dtype.bytes(elements as u64) as usize)?;
+        let part = writes_part(program, unit, &argument.data);
+        match values.get(&argument.data) {
+            Some(value) if argument.access == Access::Read || part => memory.pack(container, &layout, value)?,
+            None if argument.access == Access::Read => {
+                return Err(PipelineError::Internal(format!("`{}` is read before it is written", argument.data)));
+            }
+            // What others have not written yet is the same on both sides.
+            None if part => memory.pack(container, &layout, &ArrayD::zeros(IxDyn(&shape)))?,
+            // All bits set is NaN: an element that is not written is found.
+            _ => memory.fill(&[0xff])?,
+        }
+        memories.push((argument, memory, layout, shape));
+    }
+    let executable = device.compile(spec, config)?;
+    let pointers: Vec<*mut u8> = memories.iter_mut().map(|(_, memory, _, _)| memory.address()).collect();
+    let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+    // SAFETY: one piece of memory for each argument, as large as its container in its layout.
+    unsafe { executable.run(&pointers, &context)? };
+    let written = memories.iter().filter(|(argument, _, _, _)| argument.access == Access::Write);
+    written
+        .map(|(argument, memory, layout, shape)| {
+            Ok((argument.data.clone(), memory.unpack(0, &spec.containers[&argument.data], layout, shape)?))
+        })
+        .collect()
+}

@@ -1,0 +1,174 @@
+//! Programs for devices on which only some compositions have a form: products with the epilogues that cuBLASLt has.
+
+use kernels::contraction::cublaslt::{Bias, Function, Fused};
+use kernels::device::Device;
+use kernels::device::cpu::Pool;
+use kernels::device::shim::ShimDevice;
+use kernels::{Access, Buffer, KernelSpec, RunContext};
+use ndarray::{ArrayD, IxDyn};
+use recipes::load::{Recipe, load_str_as};
+use recipes::pipeline::programs::{Composing, Variant, operators, programs_on, shrunken};
+use recipes::pipeline::tensors::{drawn, results};
+use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
+use sdfg::tolerance::{compare, unit_tolerance};
+use sdfg::{Dtype, Layout, Unit, random};
+use std::collections::BTreeSet;
+use transforms::Kind;
+
+const GPT2: &str = include_str!("../gpt2-decoder.yaml");
+const MLP: &str = include_str!("../mlp.yaml");
+const RUN: Run = Run { seed: 3, step: 1, dropout: true };
+
+fn recipe(text: &str, dtype: Dtype) -> Recipe {
+    load_str_as("test.yaml", text, &[], Some(dtype)).expect("a recipe")
+}
+
+fn composed(recipe: &Recipe) -> Variant {
+    Composing::on(recipe, &[], false, Some(Fused::has)).and_then(|c| c.composed(&|_| true)).expect("a composed program")
+}
+
+type Ending = (Option<Function>, Option<Bias>, bool);
+
+/// What each kernel with an epilogue does besides its product: the function, the vector, whether there is an auxiliary matrix.
+fn epilogues(variant: &Variant) -> Vec<(String, Ending)> {
+    let units = variant.program.units();
+    let fused = units.iter().filter_map(|(_, _, unit)| {
+        let spec = KernelSpec::new(&variant.program, unit).expect("a kernel");
+        let epilogue = Fused::of(&spec).ok()?.epilogue?;
+        Some((unit.name().to_string(), (epilogue.function, epilogue.bias.map(|(bias, _)| bias), epilogue.aux.is_some())))
+    });
+    fused.collect()
+}
+
+/// Kernels that end like this.
+fn count(variant: &Variant, wanted: Ending) -> usize {
+    epilogues(variant).iter().filter(|(_, ending)| *ending == wanted).count()
+}
+
+/// The composed program still means what its operators mean.
+fn means_the_same(recipe: &Recipe, variant: &Variant) {
+    let operators = shrunken(&operators(recipe).expect("operators").0);
+    let program = shrunken(&variant.program);
+    assert_eq!(sdfg::validate::validate(&program), vec![]);
+    let given = drawn(&operators, 3).expect("inputs");
+    let want = interpret(&operators, &given, &RUN).expect("operators");
+    let got = interpret(&program, &given, &RUN).expect("a program");
+    for container in results(&operators) {
+        let (want, got) = (&want[&container.name], &got[&container.name]);
+        let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+        let close = want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e4 * f64::EPSILON * scale);
+        assert!(close, "`{}`", container.name);
+    }
+}
+
+/// Every kernel with an epilogue in a few configurations, as cuBLASLt would be told to do it, against the oracle.
+fn equals_the_oracle(variant: &Variant) -> usize {
+    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+    let (pool, mut ran) = (Pool::new(1).expect("a worker"), 0);
+    let mut small = shrunken(&variant.program);
+    // Columns of an auxiliary matrix begin at multiples of eight elements.
+    small.sizes.values_mut().for_each(|size| *size = (*size / 4 + 1) * 8);
+    let mut seen = BTreeSet::new();
+    for (_, _, unit) in small.units() {
+        let spec = KernelSpec::new(&small, &unit).expect("a kernel");
+        if !matches!(unit, Unit::Scope(_)) || !Fused::has(&spec) || !seen.insert(spec.key()) {
+            continue;
+        }
+        let mut given = Tensors::new();
+        for argument in spec.arguments().iter().filter(|a| a.access == Access::Read) {
+            let shape = spec.shape(&argument.data).expect("a shape");
+            let values = random::tensor(5, &argument.data, shape.iter().product()).into_iter().map(|v| argument.dtype.rounded(v)).collect();
+            given.insert(argument.data.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).expect("an array"));
+        }
+        let mut want = given.clone();
+        interpret_unit(&small, &unit, &mut want, &RUN).expect("the oracle");
+        let tolerances = unit_tolerance(&small, &unit).expect("tolerances");
+        let space = device.space(&spec).expect("a space");
+        let fits = |n: &u64| space.promise(*n).is_finite();
+        let configs = (0..20_000u64).map(|n| n.wrapping_mul(2_654_435_761) % space.count()).filter(fits);
+        for config in configs.map(|n| space.config(n)).filter(|c| c.knobs.get("algorithm").is_some_and(|a| a == "0" || a == "1")).take(2) {
+            let layout = |data: &str| config.layouts.get(data).cloned().unwrap_or_else(|| Layout::natural(&spec.containers[data]));
+            let mut buffers = Vec::new();
+            for argument in spec.arguments() {
+                let (container, shape) = (&spec.containers[&argument.data], spec.shape(&argument.data).expect("a shape"));
+                let mut buffer = Buffer::of(container, &shape, &layout(&argument.data)).expect("memory");
+                match given.get(&argument.data) {
+                    Some(array) => buffer.pack(container, &layout(&argument.data), array).expect("values"),
+                    None => buffer.as_mut_slice().fill(0xff),
+                }
+                buffers.push(buffer);
+            }
+            let kernel = device.compile(&spec, &config).expect("a kernel");
+            let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
+            let context = RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool: &pool, deadline: None };
+            // SAFETY: one buffer for each argument, in the configuration's layouts.
+            unsafe { kernel.run(&pointers, &context) }.expect("a run");
+            for (argument, buffer) in spec.arguments().iter().zip(&buffers).filter(|(a, _)| a.access == Access::Write) {
+                let (container, shape) = (&spec.containers[&argument.data], spec.shape(&argument.data).expect("a shape"));
+                let got = buffer.unpack(container, &layout(&argument.data), &shape).expect("values");
+                let found = compare(&got, &want[&argument.data], 1.0, &tolerances[&argument.data]);
+                assert!(found.passes(), "`{}` of `{}` under {config}: {found:?}", argument.data, spec.name);
+            }
+            ran += 1;
+        }
+    }
+    ran
+}
+
+#[test]
+fn a_decoder_in_f32() {
+    let recipe = recipe(GPT2, Dtype::F32);
+    let variant = composed(&recipe);
+    means_the_same(&recipe, &variant);
+    let all = epilogues(&variant);
+    // GELU's argument is what backward reads, and the gradient of its bias leaves with it.
+    assert_eq!(count(&variant, (Some(Function::Gelu), Some(Bias::Added), true)), 1, "{all:#?}");
+    assert_eq!(count(&variant, (Some(Function::GeluGradient), Some(Bias::OfResult), true)), 1, "{all:#?}");
+    // Queries, keys, values and the two projections behind them.
+    assert_eq!(count(&variant, (None, Some(Bias::Added), false)), 5, "{all:#?}");
+    // Gradients of other biases beside those of the weights.
+    let beside = count(&variant, (None, Some(Bias::OfA), false)) + count(&variant, (None, Some(Bias::OfB), false));
+    assert!(beside >= 2, "{all:#?}");
+    assert!(equals_the_oracle(&variant) >= all.len(), "{all:#?}");
+}
+
+/// The library wants biases in the type of the result: they are cast, and gradients of f32 stay beside results of f32.
+#[test]
+fn a_decoder_in_f16() {
+    let recipe = recipe(GPT2, Dtype::F16);
+    let variant = composed(&recipe);
+    means_the_same(&recipe, &variant);
+    let all = epilogues(&variant);
+    assert!(variant.program.containers.contains_key("b1.f16"), "{:?}", variant.program.containers.keys());
+    assert_eq!(count(&variant, (Some(Function::Gelu), Some(Bias::Added), true)), 1, "{all:#?}");
+    assert_eq!(count(&variant, (Some(Function::GeluGradient), None, true)), 1, "{all:#?}");
+    assert!(equals_the_oracle(&variant) >= all.len(), "{all:#?}");
+}
+
+#[test]
+fn only_what_the_library_computes_exactly() {
+    let erf = composed(&recipe(&GPT2.replace("form: tanh", "form: erf"), Dtype::F32));
+    let all = epilogues(&erf);
+    assert!(all.iter().all(|(_, (function, ..))| function.is_none()) && !all.is_empty(), "{all:#?}");
+    let relu = composed(&recipe(MLP, Dtype::F32));
+    assert_eq!(count(&relu, (Some(Function::Relu), Some(Bias::Added), false)), 1, "{:#?}", epilogues(&relu));
+    // Chains and rows have no form: every composed kernel is one product.
+    assert!(erf.compositions.iter().chain(&relu.compositions).all(|c| c.contractions.len() == 1 && !c.kinds.is_empty()));
+}
+
+/// Epilogues compete with separate kernels: as a program, and each on its own.
+#[test]
+fn each_epilogue_can_be_undone() {
+    let recipe = recipe(MLP, Dtype::F32);
+    let all = programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants;
+    assert!(all.iter().any(|v| v.compositions.is_empty()) && all.iter().any(|v| v.name == "composed"));
+    let composing = Composing::on(&recipe, &[], false, Some(Fused::has)).expect("a program");
+    let (whole, made) = recipes::pipeline::mixed::made(&composing, &Default::default()).expect("a mixture");
+    let undoings: Vec<_> = made.undoings().into_iter().filter(|change| change.without.is_superset(&change.kinds)).collect();
+    assert_eq!(undoings.len(), whole.compositions.len());
+    for change in undoings {
+        let (without, _) = recipes::pipeline::mixed::made(&composing, &change.of(&made.mixture)).expect("a mixture");
+        assert_eq!(without.compositions.len() + 1, whole.compositions.len(), "{change}");
+    }
+    assert!(whole.compositions.iter().any(|c| c.kinds.contains(&Kind::Beside)), "{:#?}", whole.compositions);
+}

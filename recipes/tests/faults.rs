@@ -1,0 +1,160 @@
+//! Devices that fail in the middle of a sweep: what is said, what becomes of the measurements, and what a sound device does next.
+
+// Each file of tests uses a part of it.
+#[allow(dead_code)]
+mod device_support;
+
+use device_support::{Call, Fake, Planted};
+use kernels::KernelError;
+use kernels::device::Device;
+use kernels::device::cpu::Pool;
+use layouts::Store;
+use layouts::candidates::Shard;
+use layouts::record::{Cache, Outcome};
+use recipes::pipeline::PipelineError;
+use recipes::pipeline::ledger::Ledger;
+use recipes::pipeline::sweep::{Extent, Sweeping, sweep_program};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Sweeps softmax on a device, as far as it goes; the error, and what the records hold afterwards.
+fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineError>, Store) {
+    let sizes = ["h", "b", "j"].map(|dim| (dim.to_string(), 2));
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("softmax.yaml");
+    let recipe = recipes::load::load(&recipe, &sizes).expect("a recipe");
+    let program = recipes::pipeline::programs::programs(&recipe, false).expect("programs").variants.remove(0).program;
+    let path = folder.join("records.jsonl");
+    let mut store = Store::open(&path).expect("records");
+    let (pool, mut ledger) = (Pool::new(1).expect("workers"), Ledger::open(folder));
+    let mut with = Sweeping {
+        pool: &pool,
+        device,
+        store: &mut store,
+        interrupt: &AtomicBool::new(false),
+        cache,
+        shard: Shard::WHOLE,
+        ledger: &mut ledger,
+        progress: &mut |_, _| (),
+    };
+    let outcome = sweep_program("separate", &program, Some(Duration::ZERO), Extent::Whole, &mut with);
+    (outcome.err(), Store::read(&path).expect("records"))
+}
+
+fn memory() -> KernelError {
+    KernelError::GpuMemory { gpu: "a GPU".into(), bytes: 1 << 40, free: 1 << 30, total: 1 << 37 }
+}
+
+fn refused() -> KernelError {
+    KernelError::Cuda { what: "launching `softmax`: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES".into() }
+}
+
+fn crash() -> KernelError {
+    KernelError::Crash { what: "a kernel on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS".into() }
+}
+
+fn lost() -> KernelError {
+    KernelError::GpuLost { what: "cuStreamSynchronize: CUDA_ERROR_DEVICE_UNAVAILABLE".into() }
+}
+
+/// What a failure does to a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// Ends it; the same command asks the same again.
+    Ends,
+    /// Ends it; the same command goes on without that configuration.
+    EndsWithout,
+    /// It goes on without those configurations.
+    GoesOn,
+}
+
+/// A call, how it fails, what that does to the sweep, and part of what is said.
+type Case = (Call, fn() -> KernelError, Effect, &'static str);
+
+/// A sweep in which a call fails as soon as something has been measured: how often it was answered, and what came of it.
+fn failing(call: Call, error: fn() -> KernelError) -> (usize, tempfile::TempDir, Option<PipelineError>, Store) {
+    for answered in 1.. {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (ended, store) = swept(&Fake::new(Some(Planted::after(answered, call, error))), folder.path(), Cache::Warm);
+        // How many calls a measurement takes depends on how long they take.
+        if store.all().any(|m| m.ms().is_some()) {
+            return (answered, folder, ended, store);
+        }
+    }
+    unreachable!("calls are counted on without end")
+}
+
+#[test]
+fn no_failure_takes_a_measurement_with_it() {
+    use Effect::{Ends, EndsWithout, GoesOn};
+    let cases: [Case; 12] = [
+        (Call::Compile, memory, Ends, "could not be had on a GPU"),
+        (Call::Compile, refused, GoesOn, ""),
+        (Call::Compile, crash, EndsWithout, "broke the GPU's context"),
+        (Call::Compile, lost, Ends, "can no longer be used"),
+        (Call::Memory, memory, Ends, "use smaller sizes"),
+        (Call::Memory, lost, Ends, "can no longer be used"),
+        (Call::Run, refused, GoesOn, ""),
+        (Call::Run, crash, EndsWithout, "goes on without that kernel"),
+        (Call::Run, lost, Ends, "CUDA_ERROR_DEVICE_UNAVAILABLE"),
+        (Call::Time, crash, EndsWithout, "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        (Call::Time, lost, Ends, "nothing more can be measured"),
+        (Call::Record, refused, GoesOn, ""),
+    ];
+    for (call, error, effect, says) in cases {
+        let (answered, folder, ended, store) = failing(call, error);
+        let name = format!("{call:?} after {answered}, {error:?}", error = error().to_string());
+        let text = ended.map(|e| e.to_string());
+        assert_eq!(text.is_some(), effect != GoesOn, "{name}: {text:?}");
+        assert!(text.as_ref().is_none_or(|text| text.contains(says)), "{name}: {text:?}");
+        let kept: Vec<_> = store.all().filter(|m| m.ms().is_some()).cloned().collect();
+        assert!(!kept.is_empty(), "{name}: what was measured before is in the records");
+        let failed: Vec<_> = store.all().filter(|m| matches!(m.outcome, Outcome::Failed { .. })).cloned().collect();
+        match effect {
+            Ends => assert!(failed.is_empty(), "{name}: no configuration is at fault"),
+            EndsWithout => assert_eq!(failed.len(), 1, "{name}"),
+            GoesOn => assert!(!failed.is_empty(), "{name}"),
+        }
+        // A sound device goes on from there: it keeps what there is, and asks nothing again that has failed.
+        let (ended, after) = swept(&Fake::new(None), folder.path(), Cache::Warm);
+        assert!(ended.is_none(), "{name}: {ended:?}");
+        assert!(kept.iter().all(|m| after.get(&m.key, &m.config).is_some_and(|n| n.ms().is_some())), "{name}");
+        assert!(failed.iter().all(|m| after.get(&m.key, &m.config).map(|n| &n.outcome) == Some(&m.outcome)), "{name}");
+        assert!(effect == GoesOn || after.all().count() > store.all().count(), "{name}");
+    }
+}
+
+#[test]
+fn cold_runs_are_single_and_find_nothing_in_the_caches() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let device = Fake::new(None);
+    let (ended, store) = swept(&device, folder.path(), Cache::Cold);
+    if !cfg!(target_arch = "x86_64") {
+        // Elsewhere the caches of this machine, which the shim has, cannot be emptied.
+        return assert!(ended.is_some_and(|e| e.to_string().contains("leave out --cold")));
+    }
+    assert!(ended.is_none(), "{ended:?}");
+    assert_eq!(store.cache(), Cache::Cold);
+    let calls = device.calls.lock().expect("calls");
+    let timed: Vec<usize> = (0..calls.len()).filter(|n| calls[*n] == Call::Time).collect();
+    assert!(timed.len() > 3 && timed.iter().all(|n| calls[n - 1] == Call::Flush), "{calls:?}");
+    assert!(!calls.contains(&Call::Record), "what runs several times finds its tensors in the caches");
+    drop(calls);
+    // Warm runs are recorded, and nothing is flushed; their times do not mix with those.
+    let folder = tempfile::tempdir().expect("a folder");
+    let device = Fake::new(None);
+    assert!(swept(&device, folder.path(), Cache::Warm).0.is_none());
+    assert!(device.called(Call::Record) > 0 && device.called(Call::Flush) == 0);
+}
+
+#[test]
+fn what_is_missing_ends_with_its_own_code() {
+    let old = kernels::device::cuda::driver::new_enough((12, 4), (13, 0)).expect_err("older");
+    let text = old.to_string();
+    assert!(text.contains("CUDA 12.4 at most") && text.contains("install NVIDIA's driver"), "{text}");
+    assert_eq!(PipelineError::from(old).exit_code(), 4);
+    assert_eq!(PipelineError::from(KernelError::NoGpu { what: "none".into() }).exit_code(), 4);
+    for failed in [memory(), refused(), crash(), lost()] {
+        assert_eq!(PipelineError::from(failed).exit_code(), 1);
+    }
+}

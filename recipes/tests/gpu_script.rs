@@ -1,0 +1,42 @@
+//! `bench/gpu.sh` on the shim: the way of the script itself, without a GPU and without peers.
+
+#![cfg(unix)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn one_command_leaves_records_and_says_what_it_did() {
+    let there = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !(there("bash") && there("gzip")) {
+        println!("skipped: bash or gzip not found, install both to run bench/gpu.sh");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let smi = folder.path().join("nvidia-smi");
+    std::fs::write(&smi, "#!/bin/sh\necho 'Test GPU'\n").expect("a stand-in");
+    std::fs::set_permissions(&smi, std::fs::Permissions::from_mode(0o755)).expect("a stand-in that runs");
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap_or_default());
+    let out = folder.path().join("records");
+    let output = Command::new("bash")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/gpu.sh"))
+        .arg(env!("CARGO_BIN_EXE_memlet"))
+        .envs([("PATH", path.as_str()), ("DEVICE", "shim"), ("STAGES", "machine recipe:softmax checks"), ("PYTHON", "false")])
+        .envs([("SIZES", "--set h=2 --set b=2 --set j=2"), ("DTYPE", "f32"), ("SECONDS_LAYER", "0"), ("TIMING", "0s")])
+        .env("MEMLET_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/devices"))
+        .env("OUT", &out)
+        .output()
+        .expect("the script starts");
+    let log = std::fs::read_to_string(out.join("log.txt")).unwrap_or_default();
+    assert!(output.status.success(), "{log}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(log.contains("done in"), "{log}");
+    for file in ["records.jsonl.gz", "plan.json.gz", "report.json.gz", "certificate.json", "times.json", "kernels.txt"] {
+        assert!(std::fs::metadata(out.join("softmax").join(file)).is_ok_and(|m| m.len() > 0), "{file} is missing: {log}");
+    }
+    assert!(std::fs::read_to_string(out.join("machine.txt")).is_ok_and(|text| text.contains("Test GPU")), "{log}");
+    let kernels = std::fs::read(out.join("softmax/kernels.json")).expect("kernels");
+    let kernels: serde_json::Value = serde_json::from_slice(&kernels).expect("JSON");
+    let checked = kernels["checked"].as_array().expect("comparisons");
+    assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{kernels}");
+}

@@ -1,0 +1,68 @@
+//! Choices made again from the records in this repository, on a machine that did not measure them: whatever they were measured on.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn memlet(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memlet")).args(arguments).output().expect("memlet starts")
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Folders with a certificate, in the order of their names.
+fn folders(of: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(of).expect("records").flatten().map(|e| e.path()).collect();
+    entries.sort();
+    for path in entries.into_iter().filter(|path| path.is_dir()) {
+        found.extend(path.join("certificate.json").exists().then(|| path.clone()));
+        found.extend(folders(&path));
+    }
+    found
+}
+
+/// The records of a folder in a folder of their own, beside their certificate; `None` if they are packed and nothing here unpacks them.
+fn unpacked(folder: &Path) -> Option<tempfile::TempDir> {
+    let copy = tempfile::tempdir().expect("a folder");
+    let to = copy.path().join("records.jsonl");
+    std::fs::copy(folder.join("certificate.json"), copy.path().join("certificate.json")).expect("a certificate");
+    if std::fs::copy(folder.join("records.jsonl"), &to).is_err() {
+        let unpacked = Command::new("gzip").arg("-dc").arg(folder.join("records.jsonl.gz")).output().ok()?;
+        assert!(unpacked.status.success(), "{} has no records", folder.display());
+        std::fs::write(&to, unpacked.stdout).expect("records");
+    }
+    Some(copy)
+}
+
+#[test]
+fn the_choice_is_made_again_from_records() {
+    let all = folders(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/records"));
+    assert!(!all.is_empty(), "some records are here");
+    for folder in all {
+        let Some(copy) = unpacked(&folder) else {
+            println!("skipped: gzip not found, install it to choose from {}", folder.display());
+            continue;
+        };
+        let path = |name: &str| copy.path().join(name).display().to_string();
+        // The certificate of the day holds.
+        let held = json(&memlet(&["verify-selection", &path("certificate.json"), "--json"]));
+        assert_eq!(held["proven"], true, "{}", folder.display());
+        let total = held["total_ps"].as_f64().expect("a total") / 1e9;
+        // The same choice costs the same today, and its own certificate holds too.
+        let decisions =
+            json(&memlet(&["solve", &path("records.jsonl"), "--certificate", &path("again.json"), "--resamples", "0", "--json"]));
+        let totals: Vec<f64> = decisions.as_array().into_iter().flatten().filter_map(|d| d["selections"][0]["total_ms"].as_f64()).collect();
+        assert!(totals.iter().any(|again| (again - total).abs() < 1e-9), "{total} ms is not among {totals:?} of {}", folder.display());
+        let again = std::fs::read_dir(copy.path()).expect("a folder").flatten().map(|e| e.path());
+        let again: Vec<PathBuf> = again.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("again"))).collect();
+        assert_eq!(again.len(), totals.len());
+        for certificate in again {
+            assert_eq!(json(&memlet(&["verify-selection", &certificate.display().to_string(), "--json"]))["proven"], true);
+        }
+        println!("{}: {total} ms, chosen again", folder.display());
+    }
+}
