@@ -89,7 +89,12 @@ fn all_compute_the_same(recipe: &Recipe, most: usize) -> (usize, usize) {
         run += 1;
         new += usize::from(!among.programs.values().any(|own| own == variants));
     }
-    println!("{} programs, {} sites, {} choices, {run} put together, {new} of them new", all.len(), among.alternatives.len(), admitted.len());
+    println!(
+        "{} programs, {} sites, {} choices, {run} put together, {new} of them new",
+        all.len(),
+        among.alternatives.len(),
+        admitted.len()
+    );
     (admitted.len(), new)
 }
 

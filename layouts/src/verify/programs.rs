@@ -80,7 +80,7 @@ fn sound(program: &Program) -> Result<(), VerifyError> {
         }
         let taken = |own: &Variants| program.callers.iter().any(|k| touches(k, &tensor.data, false) && runs(k, own));
         let result = |own: &Variants| program.boundary.contains_key(&tensor.data) || !read(own);
-        if !always && program.programs.values().any(|own| written(own) && result(own) && !taken(own)) {
+        if made && !always && program.programs.values().any(|own| written(own) && result(own) && !taken(own)) {
             return misfit(format!("only some programs result in `{}`, and the caller does not take it", tensor.data));
         }
         if given || always {
