@@ -5,8 +5,8 @@
 //! boundary and ties that hold the same. Where they have different things of one name, each gets its own, called
 //! `name@program`.
 //!
-//! Where they differ they do so in *sites*: kernels that write a common container, of which one set or another runs, are a
-//! site, and the distinct sets that the programs run are its variants. A variant may leave a container *absent*, as a
+//! Where they differ they do so in *sites*: kernels that write a common container, or for which one name stands for different
+//! things, of which one set or another runs, are a site, and the distinct sets that the programs run are its variants. A variant may leave a container *absent*, as a
 //! composed kernel does with what it keeps inside: then nothing that reads it can run. Such [`Need`]s are all that binds
 //! one site to another, so kernels of several programs may run together, as long as each finds what it reads. What only
 //! some programs are given or result in, as where weights are stacked, concerns the caller: it is a site as well. Where it
@@ -146,14 +146,23 @@ impl Pool {
         self.kernels.iter().flat_map(|k| k.kernel.tensors.iter().map(|(data, _)| data.clone())).collect()
     }
 
-    /// Joins kernels that write what one name stands for, and those of one name. `plain` is the name of a container in its
+    /// Joins kernels that write or otherwise know what one name stands for, and those of one name. `plain` is the name of a container in its
     /// own program.
     fn find_sites(&mut self, plain: &dyn Fn(&String) -> String) {
         self.kernels.iter_mut().enumerate().for_each(|(n, kernel)| kernel.site = n);
         let all = || 0..self.kernels.len();
         let mut together: Vec<Vec<usize>> = Vec::new();
-        for name in self.containers().iter().map(plain).collect::<BTreeSet<_>>() {
-            together.push(all().filter(|n| self.kernels[*n].writes().any(|data| plain(data) == name)).collect());
+        let containers: BTreeSet<String> = self.containers().iter().map(plain).collect();
+        for name in &containers {
+            together.push(all().filter(|n| self.kernels[*n].writes().any(|data| plain(data) == *name)).collect());
+        }
+        // What is a container here and a part of one there, or kept inside a kernel, cannot have one name in one program.
+        for name in self.kernels.iter().flat_map(|k| k.kernel.names.keys()).collect::<BTreeSet<_>>() {
+            let marks: BTreeSet<&String> = self.kernels.iter().filter_map(|k| k.kernel.names.get(name)).collect();
+            let knows = |k: &Pooled| k.kernel.names.contains_key(name) || k.writes().any(|data| plain(data) == *name);
+            if marks.len() > 1 || containers.contains(name) {
+                together.push(all().filter(|n| knows(&self.kernels[*n])).collect());
+            }
         }
         for kernel in &self.kernels {
             together.push(all().filter(|n| self.kernels[*n].kernel.name == kernel.kernel.name).collect());
@@ -387,7 +396,7 @@ impl Program {
         let touched: BTreeSet<&String> = kernels.iter().flat_map(|k| k.tensors.iter().map(|(data, _)| data)).collect();
         let kernel = |k: &&Kernel| {
             let tensors = k.tensors.iter().map(|(data, access)| (plain(data), *access)).collect();
-            Kernel::new(k.plain(), &k.key, k.pass, tensors)
+            Kernel { names: k.names.clone(), ..Kernel::new(k.plain(), &k.key, k.pass, tensors) }
         };
         let tensor = |t: &Tensor| Tensor { data: t.plain().to_string(), original: String::new(), ..t.clone() };
         let mut one = Program {

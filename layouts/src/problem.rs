@@ -231,12 +231,16 @@ pub struct Kernel {
     /// As with [`Tensor::original`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub original: String,
+    /// What else it names: parts of its containers, and what it keeps inside; each with a mark of what that is.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub names: BTreeMap<String, String>,
 }
 
 impl Kernel {
     /// A kernel that always runs.
     pub fn new(name: &str, key: &str, pass: Pass, tensors: Vec<(String, Access)>) -> Self {
-        Kernel { name: name.into(), key: key.into(), pass, tensors, only: BTreeMap::new(), original: String::new() }
+        let (only, names) = (BTreeMap::new(), BTreeMap::new());
+        Kernel { name: name.into(), key: key.into(), pass, tensors, only, original: String::new(), names }
     }
 
     pub fn plain(&self) -> &str {

@@ -55,6 +55,15 @@ fn sound(program: &Program) -> Result<(), VerifyError> {
     if let Some(tensor) = program.tensors.iter().find(|t| t.meaning.is_empty()) {
         return misfit(format!("it is not known whether `{}` holds the same in all programs", tensor.data));
     }
+    for name in all.iter().flat_map(|k| k.names.keys()).collect::<BTreeSet<_>>() {
+        let writes = |k: &Kernel| program.tensors.iter().any(|t| t.plain() == name && touches(k, &t.data, true));
+        let marks: BTreeSet<&String> = all.iter().filter_map(|k| k.names.get(name)).collect();
+        let knows = |k: &Kernel| site(k).is_some() && (k.names.contains_key(name) || writes(k));
+        let different = marks.len() > 1 || program.tensors.iter().any(|t| t.plain() == name);
+        if different && !together(&all.iter().copied().filter(|k| knows(k)).collect::<Vec<_>>()) {
+            return misfit(format!("`{name}` is not the same in several sites"));
+        }
+    }
     let touched = |data: &str| all.iter().any(|k| k.tensors.iter().any(|(d, _)| d == data));
     let tensors = || program.tensors.iter().filter(|t| touched(&t.data));
     for tensor in tensors() {

@@ -13,9 +13,11 @@
 use super::PipelineError;
 use super::programs::shrunken;
 use super::tensors::drawn;
+use kernels::KernelSpec;
 use layouts::problem::Program;
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::{Container, Sdfg};
+use std::collections::BTreeMap;
 
 /// Digits of the sums that are kept. Rounding in f64 is some ten thousand times finer than their last one.
 const DIGITS: usize = 8;
@@ -44,11 +46,26 @@ pub fn mark(problem: &mut Program, program: &Sdfg) -> Result<(), PipelineError> 
         let weighted: f64 = values.iter().zip(&weights).map(|(v, w)| v * w).sum();
         let share = if magnitude > 0.0 { weighted / magnitude } else { 0.0 };
         let share = (share * 10f64.powi(DIGITS as i32)).round() as i64;
-        let (described, shape) = (Container { origin: None, ..container.clone() }, small.shape_of(&tensor.data)?);
-        let text = format!("{described:?} {shape:?} {magnitude:.DIGITS$e} {share}");
-        tensor.meaning = blake3::hash(text.as_bytes()).to_hex()[..16].to_string();
+        tensor.meaning = hash(&format!("{} {magnitude:.DIGITS$e} {share}", described(&small, container)));
     }
     Ok(())
+}
+
+/// Marks of what a kernel names besides its containers: parts of them, and what it keeps inside.
+pub fn names(kernel: &KernelSpec, program: &Sdfg) -> BTreeMap<String, String> {
+    let own: Vec<String> = kernel.arguments().into_iter().map(|a| a.data).collect();
+    let others = kernel.containers.values().filter(|c| !own.contains(&c.name));
+    others.map(|c| (c.name.clone(), hash(&described(program, c)))).collect()
+}
+
+/// All that a container is but where it comes from.
+fn described(program: &Sdfg, container: &Container) -> String {
+    let sizes: Vec<String> = program.shape(container).iter().map(ToString::to_string).collect();
+    format!("{:?} {sizes:?}", Container { origin: None, ..container.clone() })
+}
+
+fn hash(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex()[..16].to_string()
 }
 
 /// Infinities and what is no number, as numbers that are no usual values.

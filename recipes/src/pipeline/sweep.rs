@@ -121,6 +121,9 @@ pub fn posed(program: &Sdfg, device: &dyn Device) -> Result<Posed, PipelineError
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
     let mut problem = Program::of(&all, &relayouts, boundary, ties);
+    for (kernel, swept) in problem.kernels.iter_mut().zip(&kernels) {
+        kernel.names = meaning::names(&swept.spec, program);
+    }
     meaning::mark(&mut problem, program)?;
     Ok(Posed { kernels, relayouts, problem })
 }
