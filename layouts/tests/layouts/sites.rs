@@ -238,6 +238,16 @@ fn containers_that_hold_something_else_are_not_exchanged() {
 }
 
 #[test]
+fn what_a_kernel_keeps_inside_is_no_container_beside_it() {
+    let apart = [kernel("a", &["x"], &["t"]), kernel("b", &["t"], &["y"])];
+    let mut composed = kernel("b", &["x"], &["y"]);
+    // `a` may run for nothing.
+    assert_eq!(combinations(&among(&[&apart, &[composed.clone()]])).len(), 3);
+    composed.names.insert("t".into(), "kept inside".into());
+    assert_eq!(combinations(&among(&[&apart, &[composed]])).len(), 2);
+}
+
+#[test]
 fn equal_programs_leave_no_choice() {
     let (program, store) = program(1);
     let found = Program::among(&[("one".into(), program.clone()), ("two".into(), program.clone())]);
