@@ -41,7 +41,9 @@ impl Block {
     pub fn defines(self) -> String {
         let Block { vector, height, vectors } = self;
         let near = near();
-        format!("#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#define NEAR (int64_t){near}\n")
+        format!(
+            "#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#ifndef NEAR\n#define NEAR (int64_t){near}\n#endif\n"
+        )
     }
 
     /// C of the micro-kernels for every height, on panels or rows of one kind.
