@@ -60,7 +60,13 @@ fn kernels(criterion: &mut Criterion, of: &str, program: &Sdfg, seen: &mut BTree
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let quick = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_secs(1));
+    // Benches run in the folder of their crate, where Criterion would write otherwise.
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/criterion");
+    let quick = Criterion::default()
+        .output_directory(&results)
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(1));
     let mut criterion = quick.configure_from_args();
     recipe(&mut criterion, "mha.yaml", &[("b", 2), ("j", 128)])?;
     recipe(&mut criterion, "softmax.yaml", &[])?;

@@ -170,7 +170,7 @@ fn every_part_has_its_figure() {
 fn an_empty_report_says_so() {
     let (html, figures) = written(&Report::default());
     assert!(figures.is_empty());
-    assert_eq!(html.matches("Not part of this run.").count(), 14, "one for each part: {html}");
+    assert_eq!(html.matches("Not part of this run.").count(), 13, "one for each part: {html}");
 }
 
 #[test]
@@ -266,6 +266,45 @@ fn a_time_of_zero_has_no_place_on_a_logarithmic_axis() {
     report.sweeps[0].configurations.clear();
     let sweeps: Vec<&KernelSweep> = report.sweeps.iter().collect();
     assert!(matches!(plot::violins("t", &sweeps), Err(plot::PlotError::Empty { .. })));
+}
+
+/// Two numbers have no density to draw.
+#[test]
+fn few_configurations_are_marks() {
+    let configuration =
+        |n: usize| SweptConfiguration { label: String::new(), median: Measured(Milliseconds(1.0 + n as f64)), intuitive: false };
+    let drawn = |count: usize| {
+        let (kernel, class) = ("k".to_string(), Class::Contraction);
+        let sweep = KernelSweep { kernel, class, configurations: (0..count).map(configuration).collect(), chosen: Some(0) };
+        plot::violins("t", &[&sweep]).unwrap()
+    };
+    // The mark of the chosen one is a polygon as well.
+    let polygons = |count: usize| drawn(count).matches("<polygon").count();
+    assert_eq!([2, 7, 8].map(polygons), [polygons(1), polygons(1), polygons(1) + 1]);
+}
+
+/// A kernel may be weighed against several changes, of which one is made: it is in the mixed program as it is for none of them.
+#[test]
+fn of_several_changes_the_one_that_was_made_is_told() {
+    let rows = |changed: bool| {
+        let mut report = full("y");
+        let row = report.compositions.remove(0);
+        let with = vec![CompositionPart { kernel: "y".into(), time: Some(ms(3.0)) }];
+        let instead = vec![CompositionPart { kernel: "y.dot".into(), time: Some(ms(2.0)) }];
+        let other = CompositionRow { change: "y without rows".into(), changed, with, instead, note: String::new(), ..row.clone() };
+        vec![CompositionRow { note: String::new(), ..row }, other]
+    };
+    let told = |changed| bench::report::tables::compositions(&rows(changed)).text(false);
+    assert_eq!(told(true).matches("no: y without rows").count(), 2, "{}", told(true));
+    assert_eq!(told(false).matches("yes").count(), 2);
+}
+
+#[test]
+fn what_only_gpus_have_is_left_out_elsewhere() {
+    let mut report = full("mha");
+    assert!(written(&report).0.contains("Matrix products"));
+    report.products.clear();
+    assert!(!written(&report).0.contains("Matrix products"));
 }
 
 /// Every coordinate in the SVG lies within its own size.

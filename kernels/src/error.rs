@@ -54,6 +54,8 @@ pub enum KernelError {
     Load { path: PathBuf, message: String },
     #[error("{bytes} bytes of memory could not be had; use smaller sizes")]
     Memory { bytes: usize },
+    #[error("memory of {len} bytes has no {bytes} bytes from byte {at} on")]
+    Beyond { at: usize, bytes: usize, len: usize },
     #[error("the workers could not be started: {0}")]
     Workers(String),
     #[error("`{data}` of shape {expected:?} was given an array of shape {given:?}")]

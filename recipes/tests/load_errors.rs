@@ -84,6 +84,14 @@ fn steps_that_fail() {
         (&["a[i] = where(g, 1)"], &["t.yaml:12:12: `where` takes three operands: condition, value if true, value if not"]),
         (&["a[i] = g[i] * size(q)"], &["t.yaml:12:24: unknown dim `q`; did you mean `b`?"]),
         (
+            &["a[i] = layernorm(g, over: i, eps: -1)"],
+            &["t.yaml:12:39: `eps` is -1; it is a finite number that is at least 0, such as 1e-5"],
+        ),
+        (
+            &["a[i] = layernorm(g, over: i, eps: inf)"],
+            &["t.yaml:12:39: `eps` is inf; it is a finite number that is at least 0, such as 1e-5"],
+        ),
+        (
             &["a[i] = layernorm(g, over: i, scale: c[u])"],
             &[
                 "t.yaml:12:41: the index `u` occurs only once in this product and not on the left; write `sum(…, over: u)` if a sum is meant",
@@ -133,6 +141,18 @@ fn headers_that_fail() {
         (
             "model: m\ndims: {i: 2.5}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
             &["t.yaml:2:11: the size of `i` has no value: 2.5 is no integer of 64 bits"],
+        ),
+        (
+            "model: m\ndims: {i: 1e3}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:2:11: the size of `i` has no value: write it without point or exponent, as 1000"],
+        ),
+        (
+            "model: m\ndims: {i: .nan}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
+            &["t.yaml:2:11: this is not valid YAML: `.nan` is no finite number"],
+        ),
+        (
+            "model: m\ndims: {i: 2}\nsteps: [\"y[i] = x[i]\"]\n---\nmodel: n\n",
+            &["t.yaml:5:1: this is not valid YAML: a second document begins here; a recipe is one, without `---` in it"],
         ),
         (
             "model: m\ndims: {i: [2]}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
@@ -276,6 +296,13 @@ fn files_that_fail() {
     let binary = folder.path().join("binary.yaml");
     std::fs::write(&binary, [0xff, 0xfe]).unwrap();
     assert_eq!(failing(&binary), "FILE:1:1: the recipe cannot be read: it is not UTF-8 text");
+}
+
+#[test]
+fn aliases_count_as_what_they_stand_for() {
+    let line = |n: usize| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n.saturating_sub(1)); 9].join(","));
+    let text = format!("model: m\na0: &a0 [{}]\n{}", ["x"; 9].join(","), (1..8).map(line).collect::<String>());
+    check(&text, &["t.yaml:7:18: this is not valid YAML: it is larger than any recipe, each alias counted as all that it stands for"]);
 }
 
 #[test]

@@ -9,7 +9,9 @@ use recipes::pipeline::execute::Execution;
 use recipes::pipeline::optimize::verify_small;
 use recipes::pipeline::plan::Candidate;
 use recipes::pipeline::programs::{programs, shrunken};
+use recipes::pipeline::tensors::drawn;
 use sdfg::config::Configuration;
+use sdfg::interpret::Run;
 use sdfg::{Role, Sdfg};
 use std::path::Path;
 use std::sync::Arc;
@@ -82,6 +84,28 @@ fn a_layer_keeps_its_results() -> Result<(), Failure> {
         let handed_over = checked(&candidate(&variant.program, &*device, None)?, &programs.operators, &device, &pool)?;
         assert!(handed_over > 3, "{recipe}, {name}: {handed_over} buffers took the place of others");
     }
+    Ok(())
+}
+
+/// Kernels that write in place would find their own results when they run again.
+#[test]
+fn kernels_that_run_again_and_again_find_what_they_found_first() -> Result<(), Failure> {
+    let (device, pool) = (device()?, Pool::new(2)?);
+    let programs = programs(&load_with(&Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &Overrides::default())?, false)?;
+    let program = shrunken(&programs.variants[0].program);
+    let configuration = candidate(&program, &*device, None)?.configuration;
+    let (given, run) = (drawn(&program, 5)?, Run { seed: 5, step: 0, dropout: true });
+    let results = |again: usize| -> Result<_, Failure> {
+        let mut execution = Execution::new(&program, &configuration, &device)?;
+        assert!(execution.map.lives.iter().any(|l| l.over.is_some()), "something is written in place");
+        execution.load(&given)?;
+        match again {
+            0 => execution.step(&pool, run.seed, run.step, run.dropout).map(drop)?,
+            _ => assert_eq!(execution.alone(&pool, &run, again)?.len(), execution.launches().count()),
+        }
+        Ok(execution.results()?)
+    };
+    assert_eq!(results(0)?, results(3)?);
     Ok(())
 }
 

@@ -159,3 +159,25 @@ fn stacked_projections_keep_attention_backward_apart() {
     assert!(names(&made).iter().all(|name| !name.contains("again")));
     assert!(variant.refusals.iter().any(|r| matches!(r.reason, transforms::Reason::SeveralWriters { .. })));
 }
+
+/// A composed kernel that writes one part of a stack has no configuration that works: none is offered, whatever is undone.
+#[test]
+fn no_composition_writes_a_part_of_a_stack() {
+    let recipe = shipped("mha.yaml");
+    for weights in stackings(&operators(&recipe).expect("operators").0) {
+        let composing = Composing::new(&recipe, &weights, false).expect("programs");
+        let (full, made_of_all) = made(&composing, &Change::stacking(&weights).of(&Mixture::default())).expect("a program");
+        let undone = made_of_all.undoings().into_iter().map(|change| {
+            let mixture = change.of(&made_of_all.mixture);
+            made(&composing, &mixture).expect("a program").0
+        });
+        for variant in undone.chain([full]) {
+            for cluster in &variant.compositions {
+                let units = variant.program.units();
+                let Some((_, _, sdfg::Unit::Scope(scope))) = units.iter().find(|(_, _, u)| u.name() == cluster.name) else { continue };
+                let part = scope.writes().into_keys().find(|data| scope.writes_part(&variant.program, data));
+                assert_eq!(part, None, "{} of {}", cluster.name, variant.name);
+            }
+        }
+    }
+}

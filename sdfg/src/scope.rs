@@ -3,8 +3,10 @@
 //! The graph is the truth; [`crate::state::State::scope`] reads a tree from it and [`crate::graph::Sdfg::insert_scope`]
 //! writes one into it, adding access nodes and propagated memlets.
 
+use crate::graph::Sdfg;
 use crate::memlet::Memlet;
 use crate::node::{Computation, Index, Map, Operation};
+use crate::symbol::Expr;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +93,29 @@ impl Scope {
             }
         }
         found
+    }
+
+    /// Whether the elements of a container that the maps write, each by indices of its own, are fewer than it has.
+    pub fn writes_part(&self, program: &Sdfg, data: &str) -> bool {
+        let mut written = 0i64;
+        for (around, computation) in self.computations() {
+            for (_, memlet) in computation.writes.iter().filter(|(_, m)| m.data == data) {
+                let along = |e: &Expr| {
+                    let symbols = e.symbols();
+                    let indices: Vec<_> = around.iter().filter(|i| symbols.contains(&i.name)).collect();
+                    match indices[..] {
+                        [] => Some(1),
+                        [index] => index.count().eval(&program.sizes).ok(),
+                        _ => None,
+                    }
+                };
+                let elements = memlet.point().and_then(|point| point.into_iter().map(along).product::<Option<i64>>());
+                let Some(elements) = elements else { return false };
+                written = written.saturating_add(elements);
+            }
+        }
+        let all = program.shape_of(data).map_or(0, |shape| shape.iter().product::<usize>() as i64);
+        written > 0 && written < all
     }
 }
 

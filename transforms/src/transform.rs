@@ -51,6 +51,8 @@ pub enum Reason {
     SummedOutside { data: String, over: String, bytes: u64 },
     #[error("several computations write parts of `{data}`, so it is neither one local buffer nor one sum")]
     SeveralWriters { data: String },
+    #[error("only a part of `{data}` would be written, and a kernel around a contraction writes all of a container")]
+    WritesPart { data: String },
     #[error("one kernel would move as many bytes as two")]
     SavesNothing,
     /// With a reason that the caller may add, from `: ` on.

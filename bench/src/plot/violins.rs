@@ -15,7 +15,11 @@ const RIGHT: i32 = 880;
 /// Marks of rule-following configurations beyond this number would only overlap.
 const MARKS: usize = 400;
 
-/// One violin for each kernel that has configurations, on a common logarithmic axis. The density is that of log-time.
+/// Fewer configurations have no density: each is a mark of its own.
+const FEW: usize = 8;
+
+/// One violin for each kernel that has configurations, on a common logarithmic axis. The density is that of log-time; of
+/// fewer than [`FEW`] configurations each is a mark.
 ///
 /// # Errors
 /// [`PlotError::Empty`] when no kernel has a configuration; [`PlotError::OffScale`] for a time that is not positive.
@@ -66,7 +70,7 @@ fn violin(canvas: &Canvas<'_>, axis: &Axis, y: i32, sweep: &KernelSweep) -> Resu
     let times: Vec<f64> = sweep.configurations.iter().map(|c| c.median.0.0).collect();
     let count = times.len();
     let logs = Samples::new(times.iter().map(|t| t.ln()).collect()).map_err(|source| PlotError::Stats { figure: NAME, source })?;
-    let density = logs.density(96);
+    let density = if count < FEW { vec![] } else { logs.density(96) };
     let peak = density.iter().map(|d| d.1).fold(f64::MIN_POSITIVE, f64::max);
     let colour = class_colour(sweep.class);
     let edge = |sign: f64| {
@@ -81,7 +85,14 @@ fn violin(canvas: &Canvas<'_>, axis: &Axis, y: i32, sweep: &KernelSweep) -> Resu
         let median = axis.at(logs.median().exp());
         canvas.line(&[(median, y - 9), (median, y + 9)], colour, 2)?;
     } else {
-        canvas.line(&[(axis.at(logs.median().exp()), y - 9), (axis.at(logs.median().exp()), y + 9)], colour, 3)?;
+        let at: Vec<i32> = times.iter().map(|t| axis.at(*t)).collect();
+        let ends = at.iter().min().zip(at.iter().max());
+        if let Some((first, last)) = ends {
+            canvas.line(&[(*first, y), (*last, y)], colour, 1)?;
+        }
+        for x in at {
+            canvas.line(&[(x, y - 9), (x, y + 9)], colour, 2)?;
+        }
     }
     let rule: Vec<f64> = sweep.configurations.iter().filter(|c| c.intuitive).map(|c| c.median.0.0).collect();
     for time in rule.iter().step_by(rule.len() / MARKS + 1) {

@@ -89,7 +89,7 @@ pub fn draw(report: &Report) -> Result<Vec<Figure>, PlotError> {
             add(
                 &format!("sweep-{kind}-{}", n + 1),
                 Section::Sweeps,
-                "Every measured configuration of each kernel: the width is how many take that long.",
+                "Every measured configuration of each kernel: the width is how many take that long; of a few, each is a mark.",
                 plot::violins(&format!("{title}: {program}"), chunk),
             )?;
         }

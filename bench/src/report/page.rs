@@ -102,7 +102,7 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
     if !report.graph.nodes.is_empty() {
         graph.extra = graph::html(report);
     }
-    vec![
+    let mut parts = vec![
         part(
             "waterfall",
             "Waterfall",
@@ -122,8 +122,8 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
             "operators",
             "Kernels and operators",
             "Before and after fusion. Strong: the larger of % of peak and MUE, which names the limit. MUE = Q/D · B/B̂ · 100; \
-             D is counted from the generated loops, each container once, not by hardware. Unfused times are those of the baseline that \
-             is last under Training step. <i>p</i>: predicted.",
+             D is counted from the generated loops, each container once, not by hardware. Beyond 100: caches gave what memory could \
+             not. Unfused times are those of the baseline that is last under Training step. <i>p</i>: predicted.",
             Some(Section::Operators),
             vec![
                 ("Kernels of the plan", tables::operators(&report.kernels, "holds")),
@@ -134,7 +134,7 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
         part(
             "classes",
             "Operator classes",
-            "Flop and time by class. <i>p</i>: predicted.",
+            "Which class of operators the flop are in, and which one takes the time. <i>p</i>: predicted.",
             Some(Section::Classes),
             vec![("Classes", tables::classes(report))],
         ),
@@ -173,7 +173,8 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
         part(
             "sweeps",
             "Configurations",
-            "Every configuration was checked against the oracle before it was timed.",
+            "How long each kernel takes in every configuration that was measured, and where the plan's stands among them. Each was \
+             checked against the oracle before it was timed.",
             Some(Section::Sweeps),
             vec![("Kernels", tables::sweeps(report)), ("Coverage", tables::coverage(report))],
         ),
@@ -201,7 +202,10 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
             None,
             vec![("Saved or recomputed", tables::policy(report)), ("Fusions refused", tables::refusals(&report.refusals))],
         ),
-    ]
+    ];
+    // Only libraries on GPUs have algorithms to choose from.
+    parts.retain(|part| part.id != "products" || !report.products.is_empty());
+    parts
 }
 
 fn provenance(p: &Provenance) -> String {

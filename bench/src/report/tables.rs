@@ -200,14 +200,21 @@ pub fn compositions(rows: &[CompositionRow]) -> Table {
     };
     for row in rows {
         let (with, instead) = (row.with_ms(), row.instead_ms());
-        let decision = if row.changed { format!("no: {}", row.change) } else { "yes".to_string() };
+        // Of several changes to one kernel, another one may have been made.
+        let made = rows.iter().find(|r| r.changed && r.subject == row.subject);
+        let decision = match (made, row.holds.is_empty()) {
+            (Some(made), _) => format!("no: {}", made.change),
+            (None, false) => "yes".to_string(),
+            (None, true) => "not stacked".to_string(),
+        };
+        let faster = with.zip(instead).map(|(with, instead)| with <= instead);
         let note = if row.note.is_empty() { decision } else { format!("{decision}; {}", row.note) };
         table.row(vec![
             Cell::text(&row.subject),
             Cell::text(row.holds.join(", ")),
             Cell::text(&row.change),
-            ms(with).strong(!row.changed),
-            ms(instead).strong(row.changed),
+            ms(with).strong(faster == Some(true)),
+            ms(instead).strong(faster == Some(false)),
             factor(with.zip(instead).and_then(|(with, instead)| quotient(with, instead))),
             Cell::text(note),
             Cell::text(names(&row.with)),

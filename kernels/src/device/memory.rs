@@ -54,7 +54,7 @@ impl Memory {
             Memory::Gpu(memory) => {
                 let mut bytes = vec![0; memory.len()];
                 repeat(&mut bytes);
-                memory.write(&bytes)?;
+                memory.write(0, &bytes)?;
             }
         }
         Ok(())
@@ -70,7 +70,7 @@ impl Memory {
             Memory::Gpu(memory) => {
                 let mut buffer = Buffer::new(memory.len())?;
                 buffer.pack(container, layout, array)?;
-                memory.write(buffer.as_slice())
+                memory.write(0, buffer.as_slice())
             }
         }
     }
@@ -88,6 +88,40 @@ impl Memory {
                 memory.read(at, buffer.as_mut_slice())?;
                 buffer.unpack(container, layout, shape)
             }
+        }
+    }
+
+    /// A copy of a part of it.
+    ///
+    /// # Errors
+    /// More bytes than there are; a device that failed.
+    pub fn read(&self, at: usize, bytes: usize) -> Result<Vec<u8>, KernelError> {
+        match self {
+            Memory::Host(buffer) => {
+                let all = buffer.as_slice();
+                let part = at.checked_add(bytes).and_then(|end| all.get(at..end));
+                part.map(<[u8]>::to_vec).ok_or(KernelError::Beyond { at, bytes, len: all.len() })
+            }
+            Memory::Gpu(memory) => {
+                let mut copy = vec![0; bytes];
+                memory.read(at, &mut copy).map(|()| copy)
+            }
+        }
+    }
+
+    /// Writes bytes into it from a place on.
+    ///
+    /// # Errors
+    /// More bytes than there are; a device that failed.
+    pub fn write(&mut self, at: usize, from: &[u8]) -> Result<(), KernelError> {
+        match self {
+            Memory::Host(buffer) => {
+                let all = buffer.as_mut_slice();
+                let (bytes, len) = (from.len(), all.len());
+                let part = all.get_mut(at..at.saturating_add(bytes));
+                part.map(|part| part.copy_from_slice(from)).ok_or(KernelError::Beyond { at, bytes, len })
+            }
+            Memory::Gpu(memory) => memory.write(at, from),
         }
     }
 

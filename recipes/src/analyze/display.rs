@@ -9,7 +9,63 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use transforms::recompute::{Policy, Saved};
 
-const GIBI: f64 = (1u64 << 30) as f64;
+/// Units in which the larger operators of a program are numbers that a person reads: the paper's where it is as large.
+#[derive(Clone, Copy)]
+struct Scale {
+    flop: (&'static str, f64, usize),
+    elements: (&'static str, f64, usize),
+}
+
+impl Scale {
+    const FLOP: [(&'static str, f64, usize); 4] =
+        [("Gi", (1u64 << 30) as f64, 4), ("Mi", (1u64 << 20) as f64, 4), ("Ki", 1024.0, 3), ("", 1.0, 0)];
+    const ELEMENTS: [(&'static str, f64, usize); 3] = [("M el.", 1e6, 2), ("k el.", 1e3, 2), ("el.", 1.0, 0)];
+
+    fn of(analysis: &Analysis) -> Self {
+        let largest = |of: fn(&Operator) -> u64| analysis.operators.iter().map(of).max().unwrap_or(0) as f64;
+        let (flop, elements) = (largest(|o| o.flop), largest(|o| o.input_elements.max(o.output_elements)));
+        Scale { flop: Scale::unit(&Scale::FLOP, flop), elements: Scale::unit(&Scale::ELEMENTS, elements) }
+    }
+
+    /// The largest unit of which there is a tenth.
+    fn unit<const N: usize>(units: &[(&'static str, f64, usize); N], largest: f64) -> (&'static str, f64, usize) {
+        units.iter().copied().find(|(_, unit, _)| largest >= unit / 10.0).unwrap_or(units[N - 1])
+    }
+
+    /// What the units stand for; nothing where they are 1.
+    fn legend(&self) -> String {
+        let flop = match self.flop.0 {
+            "Gi" => "Gi = 2³⁰",
+            "Mi" => "Mi = 2²⁰",
+            "Ki" => "Ki = 2¹⁰",
+            _ => "",
+        };
+        let elements = match self.elements.0 {
+            "M el." => "M = 10⁶",
+            "k el." => "k = 10³",
+            _ => "",
+        };
+        let both: Vec<&str> = [flop, elements].into_iter().filter(|s| !s.is_empty()).collect();
+        if both.is_empty() { String::new() } else { format!(" ({})", both.join(", ")) }
+    }
+
+    fn columns(&self) -> [(&'static str, &'static str, Align); 5] {
+        let right = Align::Right;
+        let (flop, elements) = (self.flop.0, self.elements.0);
+        [("flop", flop, right), ("input", elements, right), ("output", elements, right), ("bytes", "", right), ("flop/byte", "", right)]
+    }
+
+    fn volumes(&self, flop: u64, input: u64, output: u64, bytes: u64, ratio: f64) -> Vec<Cell> {
+        let elements = |n: u64| Cell::number(n as f64 / self.elements.1, self.elements.2);
+        vec![
+            Cell::number(flop as f64 / self.flop.1, self.flop.2),
+            elements(input),
+            elements(output),
+            Cell::text(Bytes(bytes).to_string()).sorted_by(bytes as f64),
+            Cell::number(ratio, 2),
+        ]
+    }
+}
 
 /// Operators, totals, movement and kernels; with `refusals`, also the pairs of kernels that share no data, and where each
 /// comes from.
@@ -17,15 +73,19 @@ pub fn text(analysis: &Analysis, refusals: bool, colour: bool) -> String {
     let mut out = String::new();
     let about = if analysis.about.is_empty() { String::new() } else { format!(": {}", analysis.about) };
     let _ = writeln!(out, "{}{about}\n", analysis.program);
+    let scale = Scale::of(analysis);
     let mut section = |title: &str, table: Table| {
         if !table.rows.is_empty() {
             let _ = writeln!(out, "{title}\n\n{}", table.text(colour));
         }
     };
-    section("Operators, one kernel each, masks stored (Gi = 2³⁰, M = 10⁶)", operators(&analysis.operators));
-    section("Totals by class", totals(analysis));
-    section("Kernels after fusion, masks computed again", kernels(&analysis.kernels));
-    section("Compositions: contractions with their neighbours, rows computed again from their statistics", kernels(&analysis.compositions));
+    section(&format!("Operators, one kernel each, masks stored{}", scale.legend()), operators(&analysis.operators, scale));
+    section("Totals by class", totals(analysis, scale));
+    section("Kernels after fusion, masks computed again", kernels(&analysis.kernels, scale));
+    section(
+        "Compositions: contractions with their neighbours, rows computed again from their statistics",
+        kernels(&analysis.compositions, scale),
+    );
     section("Fused kernels of \"Data Movement Is All You Need\"", found(analysis));
     section("Bytes moved in a step, under each definition of the unfused program", movement(analysis));
     section("What backward of the composed program reads, and what it computes again", saved(&analysis.saved));
@@ -37,41 +97,22 @@ pub fn text(analysis: &Analysis, refusals: bool, colour: bool) -> String {
     out
 }
 
-fn volumes(flop: u64, input: u64, output: u64, bytes: u64, ratio: f64) -> Vec<Cell> {
-    let millions = |n: u64| Cell::number(n as f64 / 1e6, 2);
-    vec![
-        Cell::number(flop as f64 / GIBI, 4),
-        millions(input),
-        millions(output),
-        Cell::text(Bytes(bytes).to_string()).sorted_by(bytes as f64),
-        Cell::number(ratio, 2),
-    ]
-}
-
-const VOLUMES: [(&str, &str, Align); 5] = [
-    ("flop", "Gi", Align::Right),
-    ("input", "M el.", Align::Right),
-    ("output", "M el.", Align::Right),
-    ("bytes", "", Align::Right),
-    ("flop/byte", "", Align::Right),
-];
-
-fn operators(rows: &[Operator]) -> Table {
+fn operators(rows: &[Operator], scale: Scale) -> Table {
     let first = [("operator", "", Align::Left), ("name", "", Align::Left), ("class", "", Align::Left)];
-    let mut table = Table::new(&[&first[..], &VOLUMES[..]].concat());
+    let mut table = Table::new(&[&first[..], &scale.columns()[..]].concat());
     for row in rows {
         let mut cells = vec![Cell::text(&row.label), Cell::text(&row.name), Cell::text(row.class.to_string())];
-        cells.extend(volumes(row.flop, row.input_elements, row.output_elements, row.bytes, row.flop_per_byte));
+        cells.extend(scale.volumes(row.flop, row.input_elements, row.output_elements, row.bytes, row.flop_per_byte));
         table.row(cells);
     }
     table
 }
 
-fn totals(analysis: &Analysis) -> Table {
+fn totals(analysis: &Analysis, scale: Scale) -> Table {
     let right = Align::Right;
     let mut table = Table::new(&[
         ("class", "", Align::Left),
-        ("flop", "Gi", right),
+        ("flop", scale.flop.0, right),
         ("share", "%", right),
         ("bytes", "", right),
         ("share", "%", right),
@@ -84,7 +125,7 @@ fn totals(analysis: &Analysis) -> Table {
     for (name, total) in classes {
         table.row(vec![
             Cell::text(name),
-            Cell::number(total.flop as f64 / GIBI, 3),
+            Cell::number(total.flop as f64 / scale.flop.1, scale.flop.2.min(3)),
             share(total.flop, flop),
             Cell::text(Bytes(total.bytes).to_string()),
             share(total.bytes, bytes),
@@ -93,13 +134,13 @@ fn totals(analysis: &Analysis) -> Table {
     table
 }
 
-fn kernels(rows: &[Kernel]) -> Table {
+fn kernels(rows: &[Kernel], scale: Scale) -> Table {
     let first = [("kernel", "", Align::Left), ("class", "", Align::Left)];
     let last = [("covers", "", Align::Left), ("operators", "", Align::Left)];
-    let mut table = Table::new(&[&first[..], &VOLUMES[..], &last[..]].concat());
+    let mut table = Table::new(&[&first[..], &scale.columns()[..], &last[..]].concat());
     for row in rows {
         let mut cells = vec![Cell::text(&row.name), Cell::text(row.class.to_string())];
-        cells.extend(volumes(row.flop, row.input_elements, row.output_elements, row.bytes, row.flop_per_byte));
+        cells.extend(scale.volumes(row.flop, row.input_elements, row.output_elements, row.bytes, row.flop_per_byte));
         let covers: Vec<&str> = row.covers.iter().map(|c| c.name()).collect();
         cells.extend([Cell::text(covers.join(" ")), Cell::text(row.operators.join(", "))]);
         table.row(cells);

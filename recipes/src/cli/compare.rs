@@ -39,7 +39,7 @@ pub struct CompareArgs {
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Variant::ALL)]
     variants: Vec<Variant>,
     /// Threads for everyone, by default those of the plan; `1,2` compares twice
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=super::MOST_THREADS as i64))]
     threads: Vec<u32>,
     /// Rounds, in each of which every peer, and ours just before it, is timed once
     #[arg(long, default_value_t = 15)]

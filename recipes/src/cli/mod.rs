@@ -112,6 +112,15 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds * factor).map_err(|e| e.to_string())
 }
 
+/// More workers than any machine has cores for: all of them wait for one another at the end of every kernel.
+const MOST_THREADS: usize = 1024;
+
+/// Worker threads, not more than can be meant.
+fn threads(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| *n <= MOST_THREADS);
+    number.ok_or_else(|| format!("`{text}` is no number of threads from 0 to {MOST_THREADS}"))
+}
+
 /// A share as people write it: `2%` or `0.02`.
 fn share(text: &str) -> Result<f64, String> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 0.01));
@@ -176,6 +185,14 @@ pub fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_as_many_as_machines_have() {
+        assert_eq!([threads("0"), threads("64")], [Ok(0), Ok(64)]);
+        for wrong in ["-1", "1025", "many"] {
+            assert!(threads(wrong).is_err_and(|why| why.contains("from 0 to 1024")), "{wrong}");
+        }
+    }
 
     #[test]
     fn shares_are_written_in_two_ways() {

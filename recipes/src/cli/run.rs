@@ -35,7 +35,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DEVICE")]
     device: Option<Target>,
     /// Worker threads; 0 is one for each core
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_parser = super::threads, default_value_t = 0)]
     threads: usize,
     /// Also time the unfused program in its layouts
     #[arg(long)]

@@ -43,7 +43,7 @@ pub struct MeasureArgs {
     #[arg(long)]
     pub cold: bool,
     /// Worker threads; 0 is one for each core
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_parser = super::threads, default_value_t = 0)]
     pub threads: usize,
     /// Folder for everything that is written [default: target/memlet/MODEL, with --cold MODEL-cold]
     #[arg(long)]

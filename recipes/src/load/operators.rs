@@ -294,7 +294,14 @@ impl Call<'_, '_, '_> {
         let of = self.operand(0);
         let over = self.over();
         let eps = match self.option("eps") {
-            Some(_) => self.number("eps").map(|(_, eps)| eps),
+            Some(_) => self.number("eps").and_then(|(place, eps)| {
+                // Not finite, or below 0: there are rows without a square root then.
+                let usable = (0.0..f64::INFINITY).contains(&eps);
+                if !usable {
+                    self.resolver.problems.add(place, Problem::Eps(eps));
+                }
+                usable.then_some(eps)
+            }),
             None => Some(1e-5),
         };
         let mut weight = |name: &str| match self.option(name).cloned() {

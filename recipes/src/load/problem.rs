@@ -130,6 +130,8 @@ pub enum Problem {
     UnknownOption { operator: String, option: String, hint: Hint },
     #[error("the rate is {0}; a dropout rate is at least 0 and below 1")]
     Rate(f64),
+    #[error("`eps` is {0}; it is a finite number that is at least 0, such as 1e-5")]
+    Eps(f64),
     #[error("{0} must be a number known from the recipe alone, such as 0.1 or a constant")]
     NotConstant(String),
 

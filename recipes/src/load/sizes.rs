@@ -47,7 +47,10 @@ pub fn read(
                 }
             },
             Value::Float(value) => {
-                let why = format!("{value} is no integer of 64 bits");
+                let why = match value.fract() == 0.0 && value.abs() < LIMIT as f64 {
+                    true => format!("write it without point or exponent, as {value}"),
+                    false => format!("{value} is no integer of 64 bits"),
+                };
                 problems.add(node.place, Problem::NoSize { dim: name.text.clone(), why });
                 bound.insert(&name.text, (node.place, 1));
             }

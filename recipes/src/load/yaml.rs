@@ -52,11 +52,24 @@ pub fn read(source: &Source) -> Result<Node, (Place, Problem)> {
         if message.contains("recursion limit") || message.contains("Depth") {
             return (place, Problem::TooDeep { limit: DEPTH });
         }
-        // The place stands before the sentence already, and options of the parser mean nothing to a person.
-        let sentence =
-            [" at line ", ", set "].iter().fold(message.as_str(), |s, tail| s.find(tail).and_then(|at| s.get(..at)).unwrap_or(s));
-        (place, Problem::Yaml(sentence.replace('\u{a0}', " ")))
+        (place, Problem::Yaml(sentence(&message)))
     })
+}
+
+/// What the parser says, in words of the file where it speaks of itself.
+fn sentence(message: &str) -> String {
+    if let Some((number, _)) = message.strip_prefix("non-finite float `").and_then(|rest| rest.split_once('`')) {
+        return format!("`{number}` is no finite number");
+    }
+    if message.contains("multiple YAML documents") {
+        return "a second document begins here; a recipe is one, without `---` in it".into();
+    }
+    if message.contains("budget breached") {
+        return "it is larger than any recipe, each alias counted as all that it stands for".into();
+    }
+    // The place stands before the sentence already, and options of the parser mean nothing to a person.
+    let sentence = [" at line ", ", set "].iter().fold(message, |s, tail| s.find(tail).and_then(|at| s.get(..at)).unwrap_or(s));
+    sentence.replace('\u{a0}', " ")
 }
 
 fn place(location: Location) -> Place {

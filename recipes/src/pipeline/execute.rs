@@ -1,6 +1,7 @@
 //! A program under a configuration, compiled and with its memory: runs training steps.
 
 use super::PipelineError;
+use super::again::Found;
 use super::assemble::{Assembly, assemble};
 use super::memory::PeakMemory;
 use super::plan::Candidate;
@@ -14,7 +15,7 @@ use kernels::{Completion, Executable, KernelError, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::Configuration;
 use sdfg::interpret::{Run, Tensors};
-use sdfg::{Container, Expr, Layout, Pass, Scope, Sdfg, Unit};
+use sdfg::{Container, Layout, Pass, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -169,8 +170,8 @@ impl Execution {
         Ok(StepTimes { step_ms: Some(time(2)?), forward_ms: time(0)?, backward_ms: time(1)?, launches_ms: vec![] })
     }
 
-    /// Milliseconds of each launch when it runs again and again, as in a sweep: medians of so many runs, in order. Tensors hold no
-    /// results afterwards, since what adds to a tensor has done so several times.
+    /// Milliseconds of each launch when it runs again and again, as in a sweep: medians of so many runs, in order. Each finds what
+    /// the first one found, so that afterwards tensors hold the results of one step.
     pub fn alone(&mut self, pool: &Pool, run: &Run, times: usize) -> Result<Vec<f64>, PipelineError> {
         Ok(self.apart(pool, run, times)?.launches_ms)
     }
@@ -185,8 +186,16 @@ impl Execution {
         }
         for launch in &self.launches {
             let once = || self.device.time(&mut || launch.run(&pointers, &context));
+            let found = match again {
+                0 => Found::default(),
+                _ => Found::before(regions(&self.slots, &[launch]).concat(), &self.slots, &self.arena)?,
+            };
             let first = once()?;
-            let more: Vec<f64> = (0..again).map(|_| once()).collect::<Result<_, _>>()?;
+            let mut more = Vec::new();
+            for _ in 0..again {
+                found.put_back(&mut self.slots, &mut self.arena)?;
+                more.push(once()?);
+            }
             let elapsed = layouts::record::median(&more).unwrap_or(first);
             match launch.pass {
                 Pass::Forward => times.forward_ms += elapsed,
@@ -209,7 +218,7 @@ impl Execution {
             let run = |n: usize| launches[n].run(&pointers, &context);
             match self.device.streams().filter(|_| self.streams > 1) {
                 Some(streams) => {
-                    let placed = schedule(&self.regions(&launches), self.streams);
+                    let placed = schedule(&regions(&self.slots, &launches), self.streams);
                     self.device.record(&mut || put(&placed, streams, run))
                 }
                 None => self.device.record(&mut || (0..launches.len()).try_for_each(run)),
@@ -226,19 +235,6 @@ impl Execution {
     pub fn breadth(&self) -> usize {
         let most = self.device.streams().map_or(1, |streams| streams.count());
         used(&schedule(&dataflow(self.launches.iter().map(|l| l.arguments.as_slice())), most))
-    }
-
-    /// What each launch does to memory: slots of their own, and the arena that the others share.
-    fn regions(&self, launches: &[&Launch]) -> Vec<Vec<Region>> {
-        let region = |(slot, written): &(usize, bool)| {
-            let Slot { bytes, place, .. } = &self.slots[*slot];
-            let (memory, from) = match place {
-                Place::Held(_) => (*slot, 0),
-                Place::Arena(offset) => (self.slots.len(), *offset),
-            };
-            Region { memory, bytes: from..from + bytes, written: *written }
-        };
-        launches.iter().map(|l| l.arguments.iter().map(region).collect()).collect()
     }
 
     /// Addresses of all slots.
@@ -267,6 +263,19 @@ impl Launch {
             }
         }
     }
+}
+
+/// What each launch does to memory: slots of their own, and the arena that the others share.
+fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<Vec<Region>> {
+    let region = |(slot, written): &(usize, bool)| {
+        let Slot { bytes, place, .. } = &slots[*slot];
+        let (memory, from) = match place {
+            Place::Held(_) => (*slot, 0),
+            Place::Arena(offset) => (slots.len(), *offset),
+        };
+        Region { memory, bytes: from..from + bytes, written: *written }
+    };
+    launches.iter().map(|l| l.arguments.iter().map(region).collect()).collect()
 }
 
 /// What launches do to tensors, wherever these lie.
@@ -299,7 +308,7 @@ pub(super) fn wholes(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<Strin
 pub(super) fn writes_part(program: &Sdfg, unit: &Unit, data: &str) -> bool {
     let operation = match unit {
         Unit::Operation(operation) => operation,
-        Unit::Scope(scope) => return writes_slices(program, scope, data),
+        Unit::Scope(scope) => return scope.writes_part(program, data),
         _ => return false,
     };
     let Some(container) = program.containers.get(data) else { return false };
@@ -310,29 +319,6 @@ pub(super) fn writes_part(program: &Sdfg, unit: &Unit, data: &str) -> bool {
             .all(|(s, dim)| s.as_sym().and_then(|i| operation.indices.get(i)).is_some_and(|d| program.size_of(d) == program.size_of(dim)))
     };
     operation.outputs.iter().filter(|o| o.data == data).any(|o| !whole(&o))
-}
-
-/// Whether the elements that a scope's maps write, each by indices of its own, are fewer than the container has.
-fn writes_slices(program: &Sdfg, scope: &Scope, data: &str) -> bool {
-    let mut written = 0i64;
-    for (around, computation) in scope.computations() {
-        for (_, memlet) in computation.writes.iter().filter(|(_, m)| m.data == data) {
-            let along = |e: &Expr| {
-                let symbols = e.symbols();
-                let indices: Vec<_> = around.iter().filter(|i| symbols.contains(&i.name)).collect();
-                match indices[..] {
-                    [] => Some(1),
-                    [index] => index.count().eval(&program.sizes).ok(),
-                    _ => None,
-                }
-            };
-            let elements = memlet.point().and_then(|point| point.into_iter().map(along).product::<Option<i64>>());
-            let Some(elements) = elements else { return false };
-            written = written.saturating_add(elements);
-        }
-    }
-    let all = program.shape_of(data).map_or(0, |shape| shape.iter().product::<usize>() as i64);
-    written > 0 && written < all
 }
 
 /// The slice of its parent that a view is.

@@ -238,6 +238,6 @@ fn impossible(builder: &Builder, change: &Change, made: &Made) -> String {
         return String::new();
     }
     let refusals = builder.built.get(&made.mixture).map(|(variant, _)| variant.refusals.as_slice()).unwrap_or_default();
-    let parts = refusals.iter().find(|r| matches!(r.reason, Reason::SeveralWriters { .. }));
+    let parts = refusals.iter().find(|r| matches!(r.reason, Reason::SeveralWriters { .. } | Reason::WritesPart { .. }));
     parts.map(|r| format!("{} stay apart: {}", r.units.join(" and "), r.reason)).unwrap_or_default()
 }

@@ -1,6 +1,7 @@
 //! From a recipe to a measured, verified, reported plan.
 
 pub mod accuracy;
+mod again;
 mod assemble;
 pub mod beside;
 pub mod combined;

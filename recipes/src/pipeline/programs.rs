@@ -1,7 +1,6 @@
 //! From a recipe to programs: differentiated, unfused, fused, one program for each way of stacking contractions, and the
 //! same with contractions that swallow their neighbours.
 
-use super::execute::writes_part;
 use super::mixture::Mixture;
 use super::{PipelineError, counterexample};
 use crate::load::Recipe;
@@ -9,7 +8,7 @@ use kernels::KernelSpec;
 use kernels::device::Forms;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
-use sdfg::{Container, Role, Storage, Unit};
+use sdfg::{Container, Role, Unit};
 use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
 use transforms::bias::narrowed;
@@ -83,16 +82,6 @@ pub fn programs_on(recipe: &Recipe, verify_each: bool, forms: Option<Forms>) -> 
     Ok(Programs { operators, unfused, variants, saved })
 }
 
-/// Whether a kernel would write a slice of a container and leave the rest to others: tile kernels cannot.
-fn writes_slices(program: &Sdfg) -> bool {
-    let is_heap = |data: &String| program.containers.get(data).is_some_and(|c| c.storage == Storage::Heap);
-    let slices = |unit: &Unit| match unit {
-        Unit::Scope(scope) => scope.writes().keys().any(|data| is_heap(data) && writes_part(program, unit, data)),
-        _ => false,
-    };
-    program.units().iter().any(|(_, _, unit)| slices(unit))
-}
-
 /// The composed program, and the one with the longest stacking if that moves fewer bytes: most of what stacking saves,
 /// composition saves too.
 fn compositions(
@@ -108,7 +97,7 @@ fn compositions(
     }
     let stacked = stacking.map(|weights| composed(weights)).transpose()?;
     let bytes = moved_bytes(&plain.program);
-    let stacked = stacked.filter(|v| moved_bytes(&v.program) < bytes && (forms.is_some() || !writes_slices(&v.program)));
+    let stacked = stacked.filter(|v| moved_bytes(&v.program) < bytes);
     Ok([Some(plain), stacked].into_iter().flatten().collect())
 }
 

@@ -6,7 +6,7 @@ use super::{Cluster, Wanted};
 use crate::boundary::{Boundary, Kind as UnitKind, boundaries};
 use crate::patch::Patch;
 use crate::transform::{Reason, Site};
-use sdfg::{NodeId, Role, Sdfg, State, StateId, Storage};
+use sdfg::{NodeId, Role, Sdfg, State, StateId, Storage, Unit};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -174,8 +174,22 @@ impl<'a> Growth<'a> {
         let patch = self.fits(members)?;
         match self.wanted.form {
             Some(form) if !form(self.program, &patch) => not_wanted(": it has no form on this device"),
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => self.whole(&patch),
         }
+    }
+
+    /// A sum inside a kernel leaves it by plain indices: one that holds a contraction must not write a part of a container.
+    fn whole(&self, patch: &Patch) -> Result<(), Reason> {
+        for unit in patch.edits.iter().flat_map(|edit| &edit.insert) {
+            let Unit::Scope(scope) = unit else { continue };
+            // What the patch declares, anew or again, is inside the kernel.
+            let outside = scope.writes().into_keys().filter(|data| patch.containers.iter().all(|c| c.name != *data));
+            if let Some(data) = outside.into_iter().find(|data| scope.writes_part(self.program, data)) {
+                return Err(Reason::WritesPart { data });
+            }
+        }
+        Ok(())
     }
 
     /// What would make these units one scope.

@@ -149,7 +149,7 @@ impl Matmul {
         let array = |launch: &Launch, t: usize| -> Result<Memory, KernelError> {
             let bytes: Vec<u8> = launch.origins.iter().flat_map(|o| (bases[t] + o[t] as u64 * widths[t]).to_le_bytes()).collect();
             let mut memory = self.library.context.memory(bytes.len())?;
-            memory.write(&bytes)?;
+            memory.write(0, &bytes)?;
             Ok(memory)
         };
         let mut known = self.arrays.lock().unwrap_or_else(|e| e.into_inner());

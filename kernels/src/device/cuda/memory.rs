@@ -38,19 +38,19 @@ impl Memory {
         self.bytes == 0
     }
 
-    /// Copies to the GPU, after everything on the stream.
+    /// Copies to the GPU, from a byte on, after everything on the stream.
     ///
     /// # Errors
     /// More bytes than there are; a device that failed.
-    pub fn write(&mut self, from: &[u8]) -> Result<(), KernelError> {
-        self.fits(from.len())?;
+    pub fn write(&mut self, at: usize, from: &[u8]) -> Result<(), KernelError> {
+        self.fits(at.saturating_add(from.len()))?;
         // The copy is on another stream than the kernels.
         self.context.wait()?;
         if from.is_empty() {
             return Ok(());
         }
         // SAFETY: the bytes fit.
-        unsafe { result::memcpy_htod_sync(self.address, from) }.map_err(failed("a copy to the GPU"))?;
+        unsafe { result::memcpy_htod_sync(self.address + at as u64, from) }.map_err(failed("a copy to the GPU"))?;
         // It returns when the bytes have been read, which may be before they have arrived; the stream does not wait for that.
         ctx::synchronize().map_err(failed("a copy to the GPU"))
     }
