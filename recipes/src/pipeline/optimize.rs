@@ -82,11 +82,14 @@ pub fn sweep_all(
         programs.variants.push(variant);
         variants.push(swept);
     }
+    let unfused = sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), Extent::Whole, with)?;
+    finish = worse(finish, unfused.report.finish);
+    // Last: what is measured later could change what is chosen of all kernels.
     let mut apart = None;
     if whole && finish != Finish::Interrupted {
         let lent = (programs.variants.iter().zip(&variants)).chain(mixed.trials.iter().map(|(variant, swept)| (variant, swept)));
         let lent: Vec<(&Variant, &Swept)> = lent.collect();
-        match combine(&lent, budget.map(|b| b.mul_f64(COMBINING)), with) {
+        match combine(&lent, programs.variants.len(), budget.map(|b| b.mul_f64(COMBINING)), with) {
             Ok(None) => {}
             Ok(Some((variant, swept))) => {
                 finish = worse(finish, swept.report.finish);
@@ -98,23 +101,26 @@ pub fn sweep_all(
             Err(error) => return Err(error),
         }
     }
-    let unfused = sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), Extent::Whole, with)?;
-    finish = worse(finish, unfused.report.finish);
     let trials = mixed.trials.into_iter().map(|(_, swept)| swept).collect();
     Ok(Sweeps { variants, unfused, mixing: mixed.mixing, trials, apart, finish })
 }
 
-/// The program that runs the best kernels of all programs together, if it is none of them. What it is made of gets fresh
-/// samples; where that changes the choice, it is made again.
-fn combine(lent: &[(&Variant, &Swept)], budget: Option<Duration>, with: &mut Sweeping) -> Result<Option<(Variant, Swept)>, PipelineError> {
+/// The program that runs the best kernels of all programs together, if it is none of the first ones, which compete as they
+/// are. What it is made of gets fresh samples; where that changes the choice, it is made again.
+fn combine(
+    lent: &[(&Variant, &Swept)],
+    competing: usize,
+    budget: Option<Duration>,
+    with: &mut Sweeping,
+) -> Result<Option<(Variant, Swept)>, PipelineError> {
     let problems: Vec<(String, layouts::Program)> = lent.iter().map(|(v, swept)| (v.name.clone(), swept.problem.clone())).collect();
     let among = layouts::Program::among(&problems);
     let lenders: Vec<Lender> = lent.iter().map(|(variant, _)| Lender { name: &variant.name, variant }).collect();
     let known = lent.iter().flat_map(|(_, swept)| &swept.problem.kernels).map(|k| k.key.clone()).collect();
     let mut found: Option<(Variant, Swept)> = None;
-    for _ in 0..CHOICES {
+    for round in 1..=CHOICES {
         let variants = layouts::select(&among, with.store, Method::Exact, Limits::default())?.configuration.variants;
-        if among.programs.values().any(|own| *own == variants) {
+        if lent[..competing].iter().any(|(variant, _)| among.programs.get(&variant.name) == Some(&variants)) {
             return Ok(None);
         }
         let variant = combined(&among, &variants, &lenders)?;
@@ -125,7 +131,9 @@ fn combine(lent: &[(&Variant, &Swept)], budget: Option<Duration>, with: &mut Swe
         if let Some(wrong) = difference(&shrunken(&lent[0].0.program), &shrunken(&variant.program)) {
             return Err(PipelineError::Combined(format!("they would compute something else: {wrong}")));
         }
-        let swept = sweep_program(COMBINED, &variant.program, budget.map(|b| b / CHOICES as u32), Extent::Beside(&known), with)?;
+        // Nothing new in the last round: the choice stays what it is.
+        let share = if round < CHOICES { budget.map(|b| b / CHOICES as u32) } else { Some(Duration::ZERO) };
+        let swept = sweep_program(COMBINED, &variant.program, share, Extent::Beside(&known), with)?;
         let finish = swept.report.finish;
         found = Some((variant, swept));
         if finish == Finish::Interrupted {
