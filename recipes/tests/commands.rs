@@ -81,6 +81,13 @@ fn a_run_can_be_reported_explained_and_repeated() {
     // What fusion keeps apart, a plan whose kernels are composed may hold together.
     assert!(answer["together"].is_string() || answer["apart"][0]["reason"] == refused["reason"]);
     selection_can_be_checked(folder.path());
+    // What a kernel holds is explained by it.
+    let held = values["kernels"].as_array().expect("kernels").iter().find(|k| k["holds"].as_array().is_some_and(|h| h.len() > 1));
+    let held = held.expect("a fused kernel");
+    let operator =
+        held["holds"].as_array().expect("operators").iter().filter_map(|o| o.as_str()).find(|o| Some(*o) != held["name"].as_str());
+    let answer = json(&memlet(&["explain", &plan, operator.expect("an operator"), "--json"]));
+    assert_eq!(answer["place"]["inside"], held["name"], "{answer}");
     let unknown = memlet(&["explain", &plan, "no-such-kernel"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains(kernel), "known names are listed");

@@ -7,7 +7,7 @@ use clap::Args;
 use layouts::exact::Limits;
 use layouts::explain::{Explanation, explain};
 use layouts::{Method, Store, select};
-use sdfg::Unit;
+use sdfg::{Sdfg, Storage, Unit};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use transforms::Refusal;
@@ -28,8 +28,47 @@ pub struct ExplainArgs {
     json: bool,
 }
 
+/// Where something is that has no layout or configuration of its own.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Place {
+    /// A tensor that is a slice of another one.
+    PartOf(String),
+    /// An operator, or a tensor that never reaches memory.
+    Inside(String),
+}
+
+impl Place {
+    fn holder(&self) -> &String {
+        let (Place::PartOf(name) | Place::Inside(name)) = self;
+        name
+    }
+}
+
+/// What holds a name; `None` for what stands for itself, or is not there.
+fn place(program: &Sdfg, name: &str) -> Option<Place> {
+    let units = program.units();
+    if units.iter().any(|(_, _, unit)| unit.name() == name) {
+        return None;
+    }
+    let container = program.containers.get(name);
+    if let Some(view) = container.and_then(|c| c.view.as_ref()) {
+        return Some(Place::PartOf(view.of.clone()));
+    }
+    if container.is_some_and(|c| c.storage == Storage::Heap) {
+        return None;
+    }
+    let holds = |unit: &Unit| {
+        let Unit::Scope(scope) = unit else { return false };
+        scope.operators().iter().any(|o| o == name) || scope.writes().contains_key(name)
+    };
+    units.iter().find(|(_, _, unit)| holds(unit)).map(|(_, _, unit)| Place::Inside(unit.name().to_string()))
+}
+
 #[derive(Serialize)]
 struct Answer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<Place>,
     choice: Option<Explanation>,
     /// The kernel that holds both, where two were asked for and are one.
     together: Option<String>,
@@ -54,16 +93,23 @@ impl ExplainArgs {
                 return Err(self.fault("records do not know the recipe; give the plan.json to ask why two kernels are not one"));
             }
             (None, plan) => {
-                let choice = self.choice(plan.as_ref())?;
-                let kernel = plan.as_ref().filter(|p| p.chosen.configuration.kernels.contains_key(&self.name));
+                let place = plan.as_ref().and_then(|plan| place(&plan.chosen.program, &self.name));
+                let name = place.as_ref().map_or(&self.name, |place| place.holder());
+                let choice = self.choice(plan.as_ref(), name)?;
+                let kernel = plan.as_ref().filter(|p| p.chosen.configuration.kernels.contains_key(name));
                 // The recipe may have gone since; the choice is explained all the same.
-                let apart = kernel.and_then(|plan| Some(refusals(&self.variant(plan).ok()?, &[&self.name]))).unwrap_or_default();
-                Answer { choice: Some(choice), together: None, apart }
+                let apart = kernel.and_then(|plan| Some(refusals(&self.variant(plan).ok()?, &[name]))).unwrap_or_default();
+                Answer { place, choice: Some(choice), together: None, apart }
             }
         };
         if self.json {
             println!("{}", serde_json::to_string(&answer).map_err(|e| PipelineError::Internal(e.to_string()))?);
             return Ok(());
+        }
+        match &answer.place {
+            Some(Place::PartOf(whole)) => println!("{} is a part of {whole}", self.name),
+            Some(Place::Inside(kernel)) => println!("{} is inside the kernel {kernel}", self.name),
+            None => {}
         }
         if let Some(choice) = &answer.choice {
             println!("{choice}");
@@ -84,8 +130,8 @@ impl ExplainArgs {
         PipelineError::Plan { file: self.file.display().to_string(), why: why.into() }
     }
 
-    /// The choice in the plan's program; from records alone, in the program whose best choice is fastest.
-    fn choice(&self, plan: Option<&Plan>) -> Result<Explanation, PipelineError> {
+    /// The choice of this name in the plan's program; from records alone, in the program whose best choice is fastest.
+    fn choice(&self, plan: Option<&Plan>, name: &str) -> Result<Explanation, PipelineError> {
         let beside = || self.file.parent().unwrap_or(Path::new(".")).join("records.jsonl");
         let records = match plan {
             None => self.file.clone(),
@@ -106,8 +152,7 @@ impl ExplainArgs {
         let mut found: Vec<(f64, &layouts::Program)> = Vec::new();
         let mut known: Vec<&str> = Vec::new();
         for program in &programs {
-            if program.kernel(&self.name).is_some() || program.tensor(&self.name).is_some() || program.alternatives.contains_key(&self.name)
-            {
+            if program.kernel(name).is_some() || program.tensor(name).is_some() || program.alternatives.contains_key(name) {
                 found.push((select(program, &store, Method::Exact, Limits::default())?.total_ms, program));
             }
             known.extend(program.kernels.iter().map(|k| k.name.as_str()).chain(program.tensors.iter().map(|t| t.data.as_str())));
@@ -117,9 +162,9 @@ impl ExplainArgs {
         let Some((_, program)) = best else {
             known.sort_unstable();
             known.dedup();
-            return Err(self.fault(format!("no kernel or tensor `{}` was measured; there are: {}", self.name, known.join(", "))));
+            return Err(self.fault(format!("no kernel or tensor `{}` was measured; there are: {}", name, known.join(", "))));
         };
-        Ok(explain(program, &store, &self.name, Limits::default())?)
+        Ok(explain(program, &store, name, Limits::default())?)
     }
 
     /// The plan's program with its refused fusions, derived again from the recipe.
@@ -136,7 +181,9 @@ impl ExplainArgs {
         }
         let programs = programs_on(&recipe, false, plan.target.forms())?;
         let found = programs.variants.into_iter().find(|v| v.program == plan.chosen.program);
-        found.ok_or_else(|| self.fault(format!("`{}` has changed since the plan was made; optimize again", plan.recipe)))
+        found.ok_or_else(|| {
+            self.fault(format!("`{}` gives another program by now than when the plan was made; optimize again", plan.recipe))
+        })
     }
 
     /// Two kernels, or operators that kernels hold.
@@ -148,7 +195,7 @@ impl ExplainArgs {
         if together.is_none() && apart.is_empty() {
             return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: they run in different passes")));
         }
-        Ok(Answer { choice: None, together, apart })
+        Ok(Answer { place: None, choice: None, together, apart })
     }
 
     /// The kernel of this name, or the one that holds this operator.

@@ -238,7 +238,7 @@ impl OptimizeArgs {
         let mixed = of_mixture.and_then(|name| sweeps.variants.iter().find(|s| s.name == name)).map(|s| &s.program);
         let plan_of = |candidate: &Candidate| {
             plan(
-                &self.measure.recipe.recipe.display().to_string(),
+                (&self.measure.recipe.recipe.display().to_string(), &session.recipe.text),
                 &self.measure.recipe.overrides(),
                 candidate.clone(),
                 baselines.clone(),
@@ -257,7 +257,7 @@ impl OptimizeArgs {
         write_kernels(&session.out.join("kernels"), &plan, &session.device)?;
         say(&format!("plan: {}", path.display()));
         let finished = Finished {
-            analysis: &analyze(&self.measure.recipe.load()?, false)?,
+            analysis: &analyze(&session.recipe, false)?,
             programs: &session.programs,
             sweeps: &sweeps,
             store: &session.store,
