@@ -236,6 +236,14 @@ fn several_panels_and_chunks() -> Result<(), Failure> {
     each_case(LARGER, 3, |_| Dtype::F32, Some("j:20,u:64,b:2"), &toolchain()?)
 }
 
+/// More columns than stay in the second cache: they are packed and used some at a time.
+#[test]
+fn more_columns_than_stay() -> Result<(), Failure> {
+    let small = Toolchain { flags: vec!["-DNEAR=16384".into()], ..toolchain()? };
+    each_case(LARGER, 2, |_| Dtype::F32, Some("j:45,u:140,b:2"), &small)?;
+    each_case(LARGER, 1, |_| Dtype::F64, Some("j:20,u:140,b:2"), &small)
+}
+
 #[test]
 fn ragged_tiles() -> Result<(), Failure> {
     each_case(SIZES, 3, |_| Dtype::F32, Some("j:8,u:32,b:2,h:2"), &toolchain()?)

@@ -1,17 +1,18 @@
 //! Why this layout, why this configuration: what the next best would cost in total.
 //!
 //! The runner-up is the exact optimum of the same program with the chosen layout (or configuration) forbidden; so all
-//! other choices may adapt to it, and the difference is what the choice is worth.
+//! other choices may adapt to it, and the difference is what the choice is worth. In a stack of layers, what most of them
+//! have is forbidden to all.
 
 use crate::cost::milliseconds;
-use crate::exact::{self, Limits, Optimum};
-use crate::model::{Factor, Model, SelectError};
+use crate::exact::{self, Limits};
+use crate::model::{Model, SelectError};
 use crate::problem::Program;
 use crate::relayout::RelayoutCosts;
+use crate::stack::{self, Joins, Stacked};
 use crate::store::Store;
 use sdfg::config::KernelConfig;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,87 +53,148 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// A model with its optimum and the solution that it stands for.
+/// A stack of layers that are alike, by their number and what joins them; a program is one layer that nothing joins.
+#[derive(Clone, Debug)]
+pub struct Layers {
+    pub count: usize,
+    pub joins: Joins,
+}
+
+impl Layers {
+    pub fn one() -> Self {
+        Layers { count: 1, joins: Joins::new() }
+    }
+}
+
+/// A model with its optimum.
 struct Chosen {
     model: Model,
-    optimum: Optimum,
-    /// Configuration by kernel that runs.
-    configs: BTreeMap<String, KernelConfig>,
+    stacked: Stacked,
 }
 
 impl Chosen {
-    fn new(model: Model, limits: Limits) -> Self {
-        let optimum = exact::solve(&model, limits);
-        let active = model.variant(&optimum.variants);
-        let best = |f: &Factor| (f.name.clone(), f.choices[f.best(&optimum.held).0].config.clone());
-        let configs = active.factors.iter().map(best).collect();
-        Chosen { model, optimum, configs }
+    fn new(model: Model, layers: &Layers, limits: Limits) -> Result<Self, SelectError> {
+        let stacked = match layers.joins.is_empty() {
+            true => exact::solve(&model, limits).into(),
+            false => stack::solve(&model, &layers.joins, layers.count, limits, &mut |_| true)?,
+        };
+        Ok(Chosen { model, stacked })
     }
 
-    fn show(&self, name: &str) -> String {
+    /// The values of one layer: how its classes are held, and the variants of its groups.
+    fn values<'a>(&self, layer: &'a [u16]) -> (&'a [u16], &'a [u16]) {
+        layer.split_at(self.model.classes.len())
+    }
+
+    /// The configuration of a kernel in a layer; `None` if it does not run.
+    fn config(&self, name: &str, layer: &[u16]) -> Option<&KernelConfig> {
+        let (held, variants) = self.values(layer);
+        let factor = self.model.factors.iter().find(|f| f.name == name)?;
+        let runs = factor.guards.iter().all(|(g, allowed)| allowed.contains(&variants[*g]));
+        runs.then(|| &factor.choices[factor.best(held).0].config)
+    }
+
+    fn show_in(&self, name: &str, layer: &[u16]) -> String {
+        let (held, variants) = self.values(layer);
         if let Some(group) = self.model.groups.iter().position(|g| g.name == name) {
-            return self.model.groups[group].variants[self.optimum.variants[group] as usize].clone();
+            return self.model.groups[group].variants[variants[group] as usize].clone();
         }
-        match (self.configs.get(name), self.model.class_of.get(name)) {
+        match (self.config(name, layer), self.model.class_of.get(name)) {
             (Some(config), _) => config.to_string(),
-            (None, Some(class)) => format!("held in [{}]", self.held(*class)),
+            (None, Some(class)) => format!("held in [{}]", self.model.classes[*class].layouts[held[*class] as usize]),
             (None, None) => "does not run".into(),
         }
     }
 
-    fn held(&self, class: usize) -> &sdfg::Layout {
-        &self.model.classes[class].layouts[self.optimum.held[class] as usize]
+    /// What is chosen, layer by layer where they differ.
+    fn show(&self, name: &str) -> String {
+        let mut runs: Vec<(usize, usize, String)> = Vec::new();
+        for (n, layer) in self.stacked.layers.iter().enumerate() {
+            let shown = self.show_in(name, layer);
+            match runs.last_mut() {
+                Some((_, last, known)) if *known == shown => *last = n + 1,
+                _ => runs.push((n + 1, n + 1, shown)),
+            }
+        }
+        match runs.as_slice() {
+            [(_, _, all)] => all.clone(),
+            _ => runs.iter().map(|(a, b, shown)| format!("in layers {a} to {b} {shown}")).collect::<Vec<_>>().join("; "),
+        }
+    }
+
+    /// The values that most layers have.
+    fn usual(&self) -> &[u16] {
+        let count = |layer: &Vec<u16>| self.stacked.layers.iter().filter(|other| *other == layer).count();
+        let all = self.stacked.layers.iter().enumerate();
+        all.max_by_key(|(n, layer)| (count(layer), std::cmp::Reverse(*n))).map_or(&[], |(_, layer)| layer)
+    }
+
+    /// The class that a joined container is in the layer beside.
+    fn beside(&self, class: usize) -> Option<usize> {
+        let of = |data: &String| self.model.class_of.get(data).copied();
+        self.stacked.joins.iter().find_map(|(near, far)| match (of(near)?, of(far)?) {
+            (a, b) if a == class => Some(b),
+            (a, b) if b == class => Some(a),
+            _ => None,
+        })
+    }
+
+    /// The model in which what most layers have is forbidden to all.
+    fn other(&self, name: &str) -> Result<Model, SelectError> {
+        let (held, variants) = self.values(self.usual());
+        if let Some(group) = self.model.groups.iter().position(|g| g.name == name) {
+            return self.model.without_variant(group, variants[group]);
+        }
+        if let Some(config) = self.config(name, self.usual()) {
+            return self.model.without_config(name, config);
+        }
+        if self.model.factors.iter().any(|f| f.name == name) {
+            return Err(SelectError::Exhausted(name.to_string()));
+        }
+        let class = *self.model.class_of.get(name).ok_or_else(|| SelectError::UnknownTensor(name.to_string()))?;
+        let layout = &self.model.classes[class].layouts[held[class] as usize];
+        match self.beside(class) {
+            // Between layers it is held as both sides like, whatever the boundary asks for at the ends.
+            Some(beside) => Ok(self.model.barring(&[class, beside], layout)),
+            None => self.model.without_layout(name, layout),
+        }
+    }
+
+    /// Why there is nothing else.
+    fn only(&self, name: &str) -> &'static str {
+        let class = self.model.class_of.get(name).copied();
+        match class.map(|class| (self.beside(class).is_some(), self.model.classes[class].fixed)) {
+            Some((true, _)) => "no alternative: it is held like this at an end of the stack",
+            Some((false, true)) => "no alternative: the boundary of the program asks for this layout",
+            _ => "no alternative was measured",
+        }
     }
 }
 
 /// Explains the choice for a kernel, a container or a group of alternatives.
-pub fn explain(program: &Program, store: &Store, name: &str, limits: Limits) -> Result<Explanation, SelectError> {
-    let best = Chosen::new(Model::new(program, store, &RelayoutCosts::new(program, store))?, limits);
-    let model = &best.model;
-    let other = if let Some(group) = model.groups.iter().position(|g| g.name == name) {
-        model.without_variant(group, best.optimum.variants[group])
-    } else if let Some(config) = best.configs.get(name) {
-        model.without_config(name, config)
-    } else if model.factors.iter().any(|f| f.name == name) {
-        Err(SelectError::Exhausted(name.to_string()))
-    } else {
-        let class = *model.class_of.get(name).ok_or_else(|| SelectError::UnknownTensor(name.to_string()))?;
-        model.without_layout(name, best.held(class))
-    };
+pub fn explain(program: &Program, store: &Store, name: &str, layers: &Layers, limits: Limits) -> Result<Explanation, SelectError> {
+    let best = Chosen::new(Model::new(program, store, &RelayoutCosts::new(program, store))?, layers, limits)?;
     let mut explanation = Explanation {
         name: name.to_string(),
         chosen: best.show(name),
-        total_ms: milliseconds(best.optimum.total),
-        proven: best.optimum.proven(),
+        total_ms: milliseconds(best.stacked.total),
+        proven: best.stacked.proven(),
         runner_up: None,
         reason: String::new(),
     };
-    match other {
-        Ok(other) => {
-            let second = Chosen::new(other, limits);
-            let (a, b) = (&best.optimum, &second.optimum);
-            let groups = model.groups.iter().zip(a.variants.iter().zip(&b.variants)).filter(|(_, (a, b))| a != b);
-            let mut changes: Vec<String> = groups.map(|(g, _)| g.name.clone()).collect();
-            let classes = model.classes.iter().zip(a.held.iter().zip(&b.held)).filter(|(_, (a, b))| a != b);
-            changes.extend(classes.flat_map(|(c, _)| c.members.clone()));
-            let kernels = model.factors.iter().map(|f| &f.name).filter(|k| best.configs.get(*k) != second.configs.get(*k));
-            changes.extend(kernels.cloned());
-            changes.retain(|c| c != name);
-            explanation.proven &= b.proven();
-            explanation.runner_up = Some(RunnerUp {
-                what: second.show(name),
-                total_ms: milliseconds(b.total),
-                more_ms: milliseconds(b.total - a.total),
-                changes,
-            });
-        }
-        Err(SelectError::Exhausted(_)) => {
-            let fixed = model.class_of.get(name).and_then(|c| model.classes.get(*c)).is_some_and(|c| c.fixed);
-            explanation.reason =
-                if fixed { "no alternative: the boundary of the program asks for this layout" } else { "no alternative was measured" }
-                    .to_string();
-        }
+    let second = match best.other(name).and_then(|other| Chosen::new(other, layers, limits)) {
+        Ok(second) => second,
+        Err(SelectError::Exhausted(_)) => return Ok(Explanation { reason: best.only(name).into(), ..explanation }),
         Err(error) => return Err(error),
-    }
+    };
+    let (a, b) = (&best.stacked, &second.stacked);
+    let groups = best.model.groups.iter().map(|g| g.name.clone());
+    let tensors = best.model.classes.iter().flat_map(|c| c.members.clone());
+    let kernels = best.model.factors.iter().map(|f| f.name.clone());
+    let differs = |what: &String| a.layers.iter().zip(&b.layers).any(|(x, y)| x != y && best.show_in(what, x) != second.show_in(what, y));
+    let changes = groups.chain(tensors).chain(kernels).filter(|what| what != name && differs(what)).collect();
+    explanation.proven &= b.proven();
+    explanation.runner_up =
+        Some(RunnerUp { what: second.show(name), total_ms: milliseconds(b.total), more_ms: milliseconds(b.total - a.total), changes });
     Ok(explanation)
 }

@@ -52,6 +52,8 @@ pub struct Class {
     /// Positions in `layouts` in which it may be held; ascending.
     pub domain: Vec<u16>,
     pub fixed: bool,
+    /// Positions in which it may not be held where layers of a stack meet.
+    pub barred: Vec<u16>,
 }
 
 /// A container as used by one kernel.
@@ -298,6 +300,16 @@ impl Model {
         if domain.is_empty() { Err(SelectError::Exhausted(format!("{data}[{layout}]"))) } else { Ok(model) }
     }
 
+    /// The model in which classes may not be held in a layout where layers meet.
+    pub fn barring(&self, classes: &[usize], layout: &Layout) -> Model {
+        let mut model = self.clone();
+        for class in classes {
+            let Class { layouts, barred, .. } = &mut model.classes[*class];
+            barred.extend(layouts.iter().position(|l| l == layout).map(|p| p as u16));
+        }
+        model
+    }
+
     /// The model in which a variant may not run.
     pub fn without_variant(&self, group: usize, variant: u16) -> Result<Model, SelectError> {
         let mut model = self.clone();
@@ -344,7 +356,8 @@ fn classes(program: &Program) -> Result<(Vec<Class>, BTreeMap<String, usize>), S
     let mut of_root = BTreeMap::new();
     for (n, tensor) in program.tensors.iter().enumerate() {
         let class = *of_root.entry(root(&parent, n)).or_insert_with(|| {
-            classes.push(Class { members: Vec::new(), layouts: vec![tensor.natural.clone()], domain: vec![0], fixed: false });
+            let (layouts, domain) = (vec![tensor.natural.clone()], vec![0]);
+            classes.push(Class { members: Vec::new(), layouts, domain, fixed: false, barred: Vec::new() });
             classes.len() - 1
         });
         classes[class].members.push(tensor.data.clone());

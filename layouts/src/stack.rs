@@ -127,7 +127,9 @@ impl Layer {
             }
             let layouts = |class: usize| model.classes[class].layouts.iter();
             let position = |layout: &Layout| layouts(b).position(|l| l == layout).map(|p| p as u16);
-            let common: Vec<(u16, u16)> = layouts(a).enumerate().filter_map(|(n, l)| Some((n as u16, position(l)?))).collect();
+            let barred = |n: &u16| model.classes[a].barred.contains(n);
+            let common: Vec<(u16, u16)> =
+                layouts(a).enumerate().filter_map(|(n, l)| Some((n as u16, position(l)?))).filter(|(n, _)| !barred(n)).collect();
             // At the ends they are held as the boundary asks, or row-major.
             let nowhere = || SelectError::Exhausted(format!("{near}, which is {far} of the next layer"));
             let (wanted_a, wanted_b) = (model.classes[a].domain.first(), model.classes[b].domain.first());
@@ -292,8 +294,11 @@ fn shortest(layer: &Layer, steps: &Steps, count: usize) -> Path {
 const QUICK: u64 = 16;
 
 /// The cheapest stack of `count` layers, at least one; at its ends the joined containers are held as the boundary asks.
+///
+/// The watch is told what the best stack found costs, and what any must cost, 0 as long as that is not known.
 pub fn solve(model: &Model, joins: &Joins, count: usize, limits: Limits, watch: Watch) -> Result<Stacked, SelectError> {
     let layer = Layer::new(model, joins)?;
+    let mut known: Cost = 0;
     let (count, states) = (count.max(1), layer.states.len());
     let mut steps: Steps = vec![vec![(LONGEST, Rc::default()); states]; states];
     for values in exact::starts(model, &layer.part) {
@@ -329,6 +334,9 @@ pub fn solve(model: &Model, joins: &Joins, count: usize, limits: Limits, watch: 
         }
         let mut proven: Vec<Step> = Vec::new();
         let mut shorter = false;
+        let ends = tables[kinds[chain[0]].0][layer.first] - tables[kinds[chain[count - 1]].1][layer.last];
+        let count_of = |kind: usize| chain.iter().filter(|k| **k == kind).count() as Cost;
+        let several = kinds.len();
         for (enters, leaves, length) in kinds {
             // Costs may not be negative: the most that a state is worth stands for nothing.
             let most = tables[enters].iter().max().copied().unwrap_or(0);
@@ -340,7 +348,14 @@ pub fn solve(model: &Model, joins: &Joins, count: usize, limits: Limits, watch: 
             let quick = Limits { work: limits.work / QUICK, ..limits };
             for (thorough, limits) in [(false, quick), (true, limits)] {
                 searches += 1;
-                let found = exact::solve_within(&network, part.clone(), limits, start.clone(), watch);
+                let done: Cost = proven.iter().enumerate().map(|(n, step)| step.least * count_of(n)).sum();
+                let mut told = |p: exact::Progress| {
+                    if proven.len() + 1 == several {
+                        known = known.max((done + (p.bound - most) * count_of(several - 1) + ends).min(path.total));
+                    }
+                    watch(exact::Progress { total: path.total, bound: known, ..p })
+                };
+                let found = exact::solve_within(&network, part.clone(), limits, start.clone(), &mut told);
                 dual = found.proof.nodes.first().and_then(|n| n.duals.last().cloned()).or(dual);
                 if found.total < length + most {
                     spread(&layer, &[found.held, found.variants].concat(), &mut steps);
@@ -360,7 +375,6 @@ pub fn solve(model: &Model, joins: &Joins, count: usize, limits: Limits, watch: 
         if shorter {
             continue;
         }
-        let ends = tables[proven[chain[0]].enters][layer.first] - tables[proven[chain[count - 1]].leaves][layer.last];
         let bound = chain.iter().map(|kind| proven[*kind].least).sum::<Cost>() + ends;
         let layout = |s: &Vec<(u16, u16)>| {
             s.iter().zip(&layer.sides).map(|((near, _), (a, _))| model.classes[*a].layouts[*near as usize].clone()).collect()

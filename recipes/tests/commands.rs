@@ -15,8 +15,10 @@ const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mlp.yaml");
 fn a_run_can_be_reported_explained_and_repeated() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().display().to_string();
+    let recipe = path(folder.path(), "recipe.yaml");
+    std::fs::copy(RECIPE, &recipe).expect("a recipe");
     let sizes = ["--set", "b=16", "--set", "i=32", "--set", "u=64"];
-    let mut optimize = vec!["optimize", RECIPE, "--budget", "2s", "--timing", "1s", "--out", &out];
+    let mut optimize = vec!["optimize", &recipe, "--budget", "2s", "--timing", "1s", "--out", &out];
     optimize.extend(sizes);
     optimize.push("--json");
     let first = json(&memlet(&optimize));
@@ -30,7 +32,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let again = json(&memlet(&optimize));
     assert_eq!((&again["winner"], &again["plan"], &again["stored"]), (&first["winner"], &first["plan"], &first["stored"]));
     assert_eq!((again["timed"].as_array().map(Vec::len), again["verified"].as_array().map(Vec::len)), (Some(0), Some(0)));
-    let mut sweep = vec!["sweep", RECIPE, "--budget", "2s", "--out", &out, "--json"];
+    let mut sweep = vec!["sweep", &recipe, "--budget", "2s", "--out", &out, "--json"];
     sweep.extend(sizes);
     let swept = json(&memlet(&sweep));
     assert_eq!((&swept["stored"], &swept["coverage"]), (&first["stored"], &again["coverage"]));
@@ -75,6 +77,8 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let answer = json(&memlet(&["explain", &plan, kernel, "--json"]));
     assert_eq!(answer["choice"]["name"], kernel);
     assert!(answer["choice"]["runner_up"]["more_ms"].as_f64().is_none_or(|ms| ms >= 0.0));
+    // A plan knows its recipe, wherever that is now.
+    std::fs::remove_file(&recipe).expect("a recipe");
     let refused = &values["refusals"][0];
     let (first, second) = (refused["first"].as_str().expect("a kernel"), refused["second"].as_str().expect("a kernel"));
     let answer = json(&memlet(&["explain", &plan, first, second, "--json"]));

@@ -44,6 +44,19 @@ fn a_stack_is_chosen_from_cold_records_of_one_layer() {
     assert_eq!(confirmed["proven"], true);
     let total = stack["total_ms"].as_f64().expect("a time");
     assert_eq!((total * 1e9).round() as i64, confirmed["total_ps"].as_i64().expect("a time"));
+    // The runner-up of a tensor and of a kernel, of the certificate and of the records.
+    for name in ["y", stack["choices"][0]["selection"]["kernels"][0]["kernel"].as_str().expect("a name")] {
+        let certified = json(&memlet(&["explain", &certificates[0], name, "--json"]));
+        assert_eq!((certified["choice"]["total_ms"].as_f64(), &certified["choice"]["proven"]), (Some(total), &Value::Bool(true)));
+        assert!(certified["choice"]["runner_up"]["more_ms"].as_f64().is_none_or(|ms| ms >= 0.0));
+        let recorded = json(&memlet(&["explain", &records, name, "--layers", "5", "--json"]));
+        assert_eq!(recorded, certified);
+    }
+    refused(&memlet(&["explain", &certificates[0], "nothing"]), "there are: ");
+    // Stopped at once: what is known by then, and how far from the best it is at most.
+    let stopped = json(&memlet(&[solve.as_slice(), &["--time", "0s", "--json"]].concat()));
+    let stopped = stopped.as_array().expect("programs").iter().find(|d| d["name"] == stack["name"]).expect("the recipe");
+    assert!(stopped["bound_ms"].as_f64().expect("a bound") <= total && total <= stopped["total_ms"].as_f64().expect("a time"));
     refused(&memlet(&[solve.as_slice(), &["--join", "y=y"]].concat()), "tied to the other");
     refused(&memlet(&["solve", &records, "--layers", "0"]), "--layers");
 }

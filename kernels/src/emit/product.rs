@@ -191,7 +191,8 @@ impl Printer<'_> {
             ready = (panel, format!("in_panels({n})"), "0".into());
         }
         if ready.0 == "0" {
-            self.room("columns", (padded * chunk) as usize * bytes + slack);
+            let stay = crate::tiles::near().max((width * chunk) as usize * bytes);
+            self.room("columns", stay.min((padded * chunk) as usize * bytes) + slack);
         }
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&factors.scale, self);

@@ -40,8 +40,10 @@ impl Block {
     /// What `product.c` must know of the block.
     pub fn defines(self) -> String {
         let Block { vector, height, vectors } = self;
-        let near = crate::maps::second_cache() / 2;
-        format!("#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#define NEAR (int64_t){near}\n")
+        let near = near();
+        format!(
+            "#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#ifndef NEAR\n#define NEAR (int64_t){near}\n#endif\n"
+        )
     }
 
     /// C of the micro-kernels for every height, on panels or rows of one kind.
@@ -131,6 +133,11 @@ impl Block {
         }
         let _ = writeln!(text, "}}");
     }
+}
+
+/// Bytes of packed columns that stay in the second cache while rows pass.
+pub fn near() -> usize {
+    crate::maps::second_cache() / 4 * 3
 }
 
 /// Where a micro-kernel finds its rows.

@@ -11,8 +11,8 @@ mod space;
 
 pub use contraction::{ProductSpace, expanded};
 pub use lower::lower;
-pub use micro::Block;
 use micro::Kind;
+pub use micro::{Block, near};
 pub use product::{Factors, factors};
 pub use space::TileSpace;
 

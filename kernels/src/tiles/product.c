@@ -163,31 +163,28 @@ static Micro *const *const micro_of[] = {micro};
 ALWAYS int lie_well(int64_t n, int64_t row, int64_t step) { return step == 1 || (row == 1 && step <= 256 && n <= 4 * WIDTH); }
 
 /* c (+)= scale x rows x packed columns: rows as they lie, or packed (then `a_step` is 0). Neighbouring rows start `a_row`, panels of
-   columns `next` elements apart. */
+   columns `next` elements apart. A panel of rows stays in the first cache while those of columns pass. */
 static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
     const real *b, int64_t next, real *c, int64_t row, int64_t column, int add)
 {
-    /* Packed rows are read again for each panel of columns, others for as many panels as stay in the second cache. */
-    const int64_t fit = a_step ? NEAR / (next * (int64_t)sizeof(real)) : 1, stay = (fit > 1 ? fit : 1) * WIDTH;
     const int64_t panels = panels_of(m);
-    for (int64_t from = 0; from < n; from += stay)
-        for (int64_t p = 0; p < panels; ++p) {
-            const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
-            for (int64_t j = from; j < min_of(from + stay, n); j += WIDTH) {
-                const int64_t width = min_of(WIDTH, n - j);
-                real *const at = c + first * row + j * column;
-                real room[HEIGHT * WIDTH];
-                const int whole = width == WIDTH && column == 1;
-                kernels[height](
-                    elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, &scale, whole ? at : room, whole ? row : WIDTH, whole && add);
-                if (whole) continue;
-                for (int64_t i = 0; i < height; ++i)
-                    for (int64_t x = 0; x < width; ++x) {
-                        real *const to = at + i * row + x * column;
-                        *to = add ? *to + room[i * WIDTH + x] : room[i * WIDTH + x];
-                    }
-            }
+    for (int64_t p = 0; p < panels; ++p) {
+        const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
+        for (int64_t j = 0; j < n; j += WIDTH) {
+            const int64_t width = min_of(WIDTH, n - j);
+            real *const at = c + first * row + j * column;
+            real room[HEIGHT * WIDTH];
+            const int whole = width == WIDTH && column == 1;
+            kernels[height](
+                elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, &scale, whole ? at : room, whole ? row : WIDTH, whole && add);
+            if (whole) continue;
+            for (int64_t i = 0; i < height; ++i)
+                for (int64_t x = 0; x < width; ++x) {
+                    real *const to = at + i * row + x * column;
+                    *to = add ? *to + room[i * WIDTH + x] : room[i * WIDTH + x];
+                }
         }
+    }
 }
 
 /* Where chunk number q of the depth starts. No pair lies in two of them. */
@@ -207,8 +204,9 @@ void memlet_pack(const void *b, int64_t step, int64_t column, int types, int64_t
     }
 }
 
-/* c (+)= scale a b on one tile: a is m x k, b k x n, `most` steps of the depth at a time. `ready` holds b packed (of `whole` columns, from column `first` on), or
-   is null; then b is packed here. Row, depth and column strides in elements. */
+/* c (+)= scale a b on one tile: a is m x k, b k x n, `most` steps of the depth at a time, and as many columns as stay in the second
+   cache while all rows pass. `ready` holds b packed (of `whole` columns, from column `first` on), or is null; then b is packed here.
+   Row, depth and column strides in elements. */
 void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a, int64_t a_row, int64_t a_step, real scale, const void *b, int64_t b_step,
     int64_t b_column, int types, real *c, int64_t c_row, int64_t c_column, int add, real *rows, real *columns, const real *ready, int64_t whole,
     int64_t first)
@@ -217,17 +215,22 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
     const int64_t chunks = (k + most - 1) / most, each = steps_of(left);
     for (int64_t q = 0; q < chunks; ++q) {
         const int64_t from = chunk_at(k, chunks, q, each), depth = chunk_at(k, chunks, q + 1, each) - from, elements = elements_of(depth, left);
-        const real *panels = ready + from / each * whole + first * elements;
-        if (!ready) {
-            pack_columns[right](after(b, from * b_step, right), b_step, b_column, n, depth, columns);
-            panels = columns;
-        }
+        const int64_t next = WIDTH * elements, fit = NEAR / (next * (int64_t)sizeof(real)), stay = (fit > 1 ? fit : 1) * WIDTH;
         const void *const lines = after(a, from * a_step, left);
-        if (left == 0 && lie_well(n, a_row, a_step)) {
-            multiply(direct, m, n, depth, scale, lines, a_row, a_step, panels, WIDTH * depth, c, c_row, c_column, add || q > 0);
-            continue;
+        const int as_they_lie = left == 0 && lie_well(n, a_row, a_step);
+        if (!as_they_lie) pack_rows[left](lines, a_row, a_step, m, depth, rows);
+        for (int64_t j = 0; j < n; j += stay) {
+            const int64_t now = min_of(stay, n - j);
+            const real *panels = ready + from / each * whole + (first + j) * elements;
+            if (!ready) {
+                pack_columns[right](after(b, from * b_step + j * b_column, right), b_step, b_column, now, depth, columns);
+                panels = columns;
+            }
+            real *const to = c + j * c_column;
+            if (as_they_lie)
+                multiply(direct, m, now, depth, scale, lines, a_row, a_step, panels, next, to, c_row, c_column, add || q > 0);
+            else
+                multiply(micro_of[left], m, now, elements, scale, rows, elements, 0, panels, next, to, c_row, c_column, add || q > 0);
         }
-        pack_rows[left](lines, a_row, a_step, m, depth, rows);
-        multiply(micro_of[left], m, n, elements, scale, rows, elements, 0, panels, WIDTH * elements, c, c_row, c_column, add || q > 0);
     }
 }

@@ -11,7 +11,7 @@ use sdfg::config::{KernelConfig, Knobs};
 use std::collections::BTreeSet;
 
 /// Iterations of a tile, by the side of the product that its indices belong to: the larger side streams past the smaller.
-const SHORT: [i64; 4] = [128, 256, 64, 32];
+const SHORT: [i64; 5] = [128, 512, 256, 64, 32];
 const LONG: [i64; 4] = [512, 1024, 256, 4096];
 /// Steps of the depth packed at once.
 const DEPTHS: [i64; 4] = [768, 384, 1024, 256];
@@ -205,7 +205,7 @@ impl TileSpace {
         };
         let (left, right) = (size(Side::Left), size(Side::Right));
         let (short, long) = if left < right { (left, right) } else { (right, left) };
-        let far = (short.max(1.0) / 128.0).log2().abs() * 0.05 + (long.max(1.0) / 512.0).log2().abs() * 0.02;
+        let far = (short.max(1.0) / 256.0).log2().abs() * 0.03 + (long.max(1.0) / 1024.0).log2().abs() * 0.02;
         let depth = if knob("depth") == "768" { 0.0 } else { 0.02 };
         let reduce = if knob("reduce") == "private" { 0.3 } else { 0.0 };
         total * (1.0 + far + depth + reduce)

@@ -2,7 +2,8 @@
 
 use super::synthetic::{Random, measured, session};
 use layouts::certificate::Certificate;
-use layouts::exact::Limits;
+use layouts::exact::{self, Limits};
+use layouts::explain::{Layers, explain};
 use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
 use layouts::relayout::RelayoutCosts;
 use layouts::selection::{Method, select};
@@ -96,6 +97,45 @@ fn a_stack_costs_what_its_layers_cost_written_out() {
     }
 }
 
+/// What is forbidden to all layers of a stack is forbidden in all of them written out.
+#[test]
+fn the_runner_up_of_a_stack_is_that_of_its_layers_written_out() {
+    let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
+    let mut dearer = 0;
+    for seed in 0..12 {
+        let count = 2 + seed as usize % 3;
+        let (layer, written_out, store) = layers(seed, count);
+        let modelled = |program: &Program| Model::new(program, &store, &RelayoutCosts::new(program, &store)).unwrap();
+        let of = Layers { count, joins: joins.clone() };
+        let whole = exact::solve(&modelled(&written_out), Limits::default());
+        let best = stack::solve(&modelled(&layer), &joins, count, Limits::default(), &mut |_| true).unwrap();
+        for (name, class) in &modelled(&layer).class_of {
+            let found = explain(&layer, &store, name, &of, Limits::default()).unwrap();
+            assert_eq!((found.total_ms * 1e9).round() as i64, whole.total, "seed {seed}");
+            let Some(second) = found.runner_up else {
+                assert!(name != "t", "what lies inside a layer can be held otherwise");
+                continue;
+            };
+            assert!(second.more_ms >= 0.0 && second.what != found.chosen, "seed {seed}: {second:?}");
+            dearer += usize::from(second.more_ms > 0.0);
+            if name == "t" {
+                // The layout of most layers, the first among equals.
+                let held = |n: usize| best.layers[n][*class];
+                let usual =
+                    (0..count).max_by_key(|n| ((0..count).filter(|m| best.layers[*m] == best.layers[*n]).count(), std::cmp::Reverse(*n)));
+                let layout = &modelled(&layer).classes[*class].layouts[held(usual.unwrap()) as usize].clone();
+                let all = (0..count).try_fold(modelled(&written_out), |m, l| m.without_layout(&format!("t{l}"), layout)).unwrap();
+                assert_eq!((second.total_ms * 1e9).round() as i64, exact::solve(&all, Limits::default()).total, "seed {seed}");
+            }
+        }
+        for name in ["f", "g", "h"] {
+            let found = explain(&layer, &store, name, &of, Limits::default()).unwrap();
+            assert!(found.proven && found.runner_up.is_some_and(|second| second.more_ms >= 0.0));
+        }
+    }
+    assert!(dearer > 5, "{dearer}");
+}
+
 /// However many layers: the search is that of one.
 #[test]
 fn a_deep_stack_takes_few_searches_and_its_certificate_is_confirmed() {
@@ -122,6 +162,18 @@ fn a_stack_that_is_cut_short_has_a_bound_that_holds() {
         let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
         let within = |limits| stack::solve(&model, &joins, 6, limits, &mut |_| true).unwrap();
         let (best, short) = (within(Limits::default()), within(Limits { table: 0, work: 0 }));
+        // Watched and stopped at any look: what the watch was told holds, and so does what comes of it.
+        for stop in [0, 1, 3, 9] {
+            let (mut looks, mut told) = (0, Vec::new());
+            let mut watch = |p: exact::Progress| {
+                told.push((p.total, p.bound));
+                looks += 1;
+                looks <= stop
+            };
+            let stopped = stack::solve(&model, &joins, 6, Limits { table: 2, ..Limits::default() }, &mut watch).unwrap();
+            assert!(stopped.bound <= best.total && best.total <= stopped.total, "seed {seed}");
+            assert!(told.iter().all(|(total, bound)| *bound <= best.total && best.total <= *total), "seed {seed}: {told:?}");
+        }
         assert!(short.bound <= best.total && best.total <= short.total, "seed {seed}");
         let certificate = Certificate::new(&layer, &store, &model, &short, 0);
         assert_eq!(verify(&certificate, &store).map(|c| c.bound_ps), Ok(short.bound), "seed {seed}");

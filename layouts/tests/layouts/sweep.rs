@@ -1,12 +1,13 @@
 //! The sweep on an invented device.
 
+use layouts::Store;
 use layouts::candidates::{Candidates, Shard};
 use layouts::exact::Limits;
+use layouts::explain::{Layers, explain};
 use layouts::problem::*;
 use layouts::record::Outcome;
 use layouts::selection::{Method, select};
 use layouts::sweep::{Finish, Report, SweepOptions, Sweeper, sweep};
-use layouts::{Store, explain::explain};
 use proptest::prelude::*;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, Pass};
@@ -361,13 +362,13 @@ fn an_explanation_names_the_runner_up_and_its_price() {
     let store = exhaustive_without_racing();
     let best = select(&program(), &store, Method::Exact, Limits::default()).unwrap();
     for name in ["one", "two", "back", "x", "t", "y", "g"] {
-        let explanation = explain(&program(), &store, name, Limits::default()).unwrap();
+        let explanation = explain(&program(), &store, name, &Layers::one(), Limits::default()).unwrap();
         assert_eq!(explanation.total_ms, best.total_ms);
         let second = explanation.runner_up.unwrap();
         assert!(second.what != explanation.chosen && second.more_ms >= 0.0);
         assert_eq!(second.total_ms, best.total_ms + second.more_ms);
     }
-    assert!(explain(&program(), &store, "nothing", Limits::default()).is_err());
+    assert!(explain(&program(), &store, "nothing", &Layers::one(), Limits::default()).is_err());
 }
 
 proptest! {

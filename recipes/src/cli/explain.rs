@@ -4,25 +4,35 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Plan;
 use crate::pipeline::programs::{Composing, Variant, programs_on};
 use clap::Args;
+use layouts::certificate::{Certificate, CertificateError, measurements};
 use layouts::exact::Limits;
-use layouts::explain::{Explanation, explain};
+use layouts::explain::{Explanation, Layers, explain};
+use layouts::stack::joins;
+use layouts::verify::{VerifyError, swept};
 use layouts::{Method, Store, select};
 use sdfg::{Sdfg, Storage, Unit};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use transforms::Refusal;
 
 #[derive(Args)]
 pub struct ExplainArgs {
-    /// plan.json of `memlet optimize`, or records of `memlet sweep`
+    /// plan.json of `memlet optimize`, records of `memlet sweep`, or a certificate of `memlet solve`
     file: PathBuf,
     /// A kernel, a tensor, or `program` for the choice among programs
     name: String,
     /// A second kernel: why the two are not one
     other: Option<String>,
-    /// Records of measurements [default: records.jsonl beside the plan]
+    /// Records of measurements [default: records.jsonl beside the plan, or those that the certificate names]
     #[arg(long)]
     records: Option<PathBuf>,
+    /// Of records: explain the choice for a stack of so many layers. A certificate knows its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    layers: u16,
+    /// As with `memlet solve`
+    #[arg(long, value_name = "DATA=DATA", value_parser = super::solve::join)]
+    join: Vec<(String, String)>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -86,7 +96,18 @@ struct Apart {
 
 impl ExplainArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
-        let plan = if self.file.extension().is_some_and(|e| e == "jsonl") { None } else { Some(Plan::read(&self.file)?) };
+        let records = self.file.extension().is_some_and(|e| e == "jsonl");
+        match Certificate::read(&self.file) {
+            Ok(certificate) if self.other.is_none() => {
+                let choice = Some(self.certified(&certificate)?);
+                return self.tell(&Answer { place: None, choice, together: None, apart: vec![] });
+            }
+            // Anything else that is JSON is said to be no plan.
+            Ok(_) | Err(CertificateError::Format { .. }) => {}
+            Err(error) if !records => return Err(error.into()),
+            Err(_) => {}
+        }
+        let plan = if records { None } else { Some(Plan::read(&self.file)?) };
         let answer = match (&self.other, &plan) {
             (Some(other), Some(plan)) => self.pair(plan, other)?,
             (Some(_), None) => {
@@ -102,8 +123,12 @@ impl ExplainArgs {
                 Answer { place, choice: Some(choice), together: None, apart }
             }
         };
+        self.tell(&answer)
+    }
+
+    fn tell(&self, answer: &Answer) -> Result<(), PipelineError> {
         if self.json {
-            println!("{}", serde_json::to_string(&answer).map_err(|e| PipelineError::Internal(e.to_string()))?);
+            println!("{}", serde_json::to_string(answer).map_err(|e| PipelineError::Internal(e.to_string()))?);
             return Ok(());
         }
         match &answer.place {
@@ -130,6 +155,33 @@ impl ExplainArgs {
         PipelineError::Plan { file: self.file.display().to_string(), why: why.into() }
     }
 
+    /// The choice that a certificate is of.
+    fn certified(&self, certificate: &Certificate) -> Result<Explanation, PipelineError> {
+        let folder = self.file.parent().unwrap_or(Path::new("."));
+        let named = || certificate.records.iter().map(|r| folder.join(r)).collect::<Vec<_>>();
+        let store = Store::merge(&self.records.as_ref().map_or_else(named, |one| vec![one.clone()]))?;
+        if certificate.measurements != measurements(&store) {
+            return Err(self.fault(VerifyError::OtherMeasurements.to_string()));
+        }
+        swept(certificate, &store).map_err(|e| self.fault(e.to_string()))?;
+        self.known(&self.name, [&certificate.program])?;
+        let layers = Layers { count: certificate.layers.len(), joins: certificate.joins.clone() };
+        Ok(explain(&certificate.program, &store, &self.name, &layers, Limits::default())?)
+    }
+
+    /// Whether some program has what is asked about.
+    fn known<'a>(&self, name: &str, programs: impl IntoIterator<Item = &'a layouts::Program>) -> Result<(), PipelineError> {
+        let mut known: BTreeSet<&str> = BTreeSet::new();
+        for program in programs {
+            known.extend(names(program));
+        }
+        if known.contains(name) {
+            return Ok(());
+        }
+        let all: Vec<&str> = known.into_iter().collect();
+        Err(self.fault(format!("no kernel or tensor `{}` was measured; there are: {}", name, all.join(", "))))
+    }
+
     /// The choice of this name in the plan's program; from records alone, in the program whose best choice is fastest.
     fn choice(&self, plan: Option<&Plan>, name: &str) -> Result<Explanation, PipelineError> {
         let beside = || self.file.parent().unwrap_or(Path::new(".")).join("records.jsonl");
@@ -149,22 +201,22 @@ impl ExplainArgs {
             Some(_) => store.sessions().filter_map(|s| s.program.clone()).filter(of_plan).collect(),
             None => layouts::Program::of_records(&store).into_iter().map(|(_, program)| program).collect(),
         };
+        self.known(name, &programs)?;
         let mut found: Vec<(f64, &layouts::Program)> = Vec::new();
-        let mut known: Vec<&str> = Vec::new();
-        for program in &programs {
-            if program.kernel(name).is_some() || program.tensor(name).is_some() || program.alternatives.contains_key(name) {
-                found.push((select(program, &store, Method::Exact, Limits::default())?.total_ms, program));
-            }
-            known.extend(program.kernels.iter().map(|k| k.name.as_str()).chain(program.tensors.iter().map(|t| t.data.as_str())));
-            known.extend(program.alternatives.keys().map(String::as_str));
+        for program in programs.iter().filter(|p| names(p).any(|known| known == name)) {
+            found.push((select(program, &store, Method::Exact, Limits::default())?.total_ms, program));
         }
         let best = found.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-        let Some((_, program)) = best else {
-            known.sort_unstable();
-            known.dedup();
-            return Err(self.fault(format!("no kernel or tensor `{}` was measured; there are: {}", name, known.join(", "))));
+        let Some((_, program)) = best else { return Err(self.fault("nothing was measured")) };
+        let layers = match (self.layers, plan) {
+            (1, _) => Layers::one(),
+            (_, Some(_)) => return Err(self.fault("a plan is of one layer; give the records with --layers")),
+            (count, None) => {
+                let joins = if self.join.is_empty() { joins(program)? } else { self.join.clone() };
+                Layers { count: count.into(), joins }
+            }
         };
-        Ok(explain(program, &store, name, Limits::default())?)
+        Ok(explain(program, &store, name, &layers, Limits::default())?)
     }
 
     /// The plan's program with its refused fusions, derived again from the recipe.
@@ -208,6 +260,13 @@ impl ExplainArgs {
             .map(|(_, _, unit)| unit.name().to_string())
             .ok_or_else(|| self.fault(format!("there is no kernel `{name}` in the plan; there are: {}", names())))
     }
+}
+
+/// What can be asked about.
+fn names(program: &layouts::Program) -> impl Iterator<Item = &str> {
+    let kernels = program.kernels.iter().map(|k| k.name.as_str());
+    let tensors = program.tensors.iter().map(|t| t.data.as_str());
+    kernels.chain(tensors).chain(program.alternatives.keys().map(String::as_str))
 }
 
 /// The refused fusions that involve all of these kernels.

@@ -41,7 +41,7 @@ pub struct SolveArgs {
     json: bool,
 }
 
-fn join(text: &str) -> Result<(String, String), String> {
+pub(super) fn join(text: &str) -> Result<(String, String), String> {
     let (near, far) = text.split_once('=').ok_or("write DATA=DATA, e.g. y=x")?;
     Ok((near.trim().to_string(), far.trim().to_string()))
 }
@@ -65,14 +65,9 @@ impl SolveArgs {
             let start = Instant::now();
             let mut told = start;
             let mut watch = |p: Progress| {
-                if self.layers == 1 && std::io::stderr().is_terminal() && told.elapsed() > Duration::from_secs(1) {
+                if std::io::stderr().is_terminal() && told.elapsed() > Duration::from_secs(1) {
                     told = Instant::now();
-                    let gap = 100.0 * (p.total - p.bound) as f64 / p.total.max(1) as f64;
-                    eprintln!(
-                        "{:.0} s: {} ms, at most {gap:.3}% above the best",
-                        start.elapsed().as_secs_f64(),
-                        significant(p.total as f64 / 1e9)
-                    );
+                    eprintln!("{:.0} s: {}", start.elapsed().as_secs_f64(), so_far(p));
                 }
                 let stop = super::INTERRUPT.load(std::sync::atomic::Ordering::SeqCst);
                 !stop && self.time.is_none_or(|limit| start.elapsed() < limit)
@@ -126,6 +121,15 @@ impl SolveArgs {
         let text = certificate.text().map_err(|e| fault(e.to_string()))?;
         bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
         Ok(path)
+    }
+}
+
+/// What a search has found so far, and how far from the best that can be at most.
+fn so_far(p: Progress) -> String {
+    let total = significant(p.total as f64 / 1e9);
+    match p.bound {
+        ..=0 => format!("{total} ms so far"),
+        bound => format!("{total} ms, at most {:.3}% above the best", 100.0 * (p.total - bound) as f64 / p.total.max(1) as f64),
     }
 }
 
@@ -192,9 +196,9 @@ fn print_stack(decision: &StackDecision, layers: u16, seconds: f64) {
     let mut rows = table(&["layers", "program", "ms each", "changes of layout", "handed on in"]);
     for choice in &decision.choices {
         let s = &choice.selection;
-        let variants: Vec<&str> = s.configuration.variants.values().map(String::as_str).collect();
         let handed: Vec<String> =
             decision.joins.iter().filter_map(|(near, _)| Some(format!("{near}[{}]", s.configuration.layouts.get(near)?))).collect();
+        let variants: Vec<&str> = s.configuration.variants.values().map(String::as_str).collect();
         rows.row(cells(vec![
             runs(&choice.layers),
             variants.join(", "),

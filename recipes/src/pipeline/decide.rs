@@ -3,7 +3,7 @@
 use super::PipelineError;
 use layouts::certificate::Certificate;
 use layouts::count::{Count, within};
-use layouts::exact::{Limits, Optimum, Watch};
+use layouts::exact::{Limits, Optimum, Progress, Watch};
 use layouts::record::Cache;
 use layouts::relayout::RelayoutCosts;
 use layouts::robust::{Robustness, robustness};
@@ -101,7 +101,8 @@ pub fn decide_stack(
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs)?;
     let joins = if joins.is_empty() { stack::joins(program)? } else { joins.clone() };
-    let alone = optimum(&model, limits, watch);
+    // So much they cost at most, together as well.
+    let alone = optimum(&model, limits, &mut |p| watch(Progress { total: p.total.saturating_mul(count as i64), bound: 0, ..p }));
     let stacked = stack::solve(&model, &joins, count, limits, watch)?;
     let mut choices: Vec<(&Vec<u16>, StackChoice)> = Vec::new();
     for (n, values) in stacked.layers.iter().enumerate() {

@@ -43,7 +43,10 @@ pub struct SweptKernel {
     space: Box<dyn Space>,
     key: String,
     tensors: Vec<TensorSpace>,
+    /// Of dims, in which everything may stand together.
     orders: Vec<Vec<String>>,
+    /// Layouts of what stands at the boundary.
+    fixed: BTreeMap<String, Layout>,
 }
 
 impl SweptKernel {
@@ -75,7 +78,8 @@ impl SweptKernel {
             spec,
             space,
             tensors,
-            orders: vec![super::optimize::pytorch_order(program)],
+            orders: vec![super::optimize::flat_order(program), super::optimize::pytorch_order(program)],
+            fixed: super::sweep::boundary(program),
         })
     }
 }
@@ -133,22 +137,32 @@ impl KernelSpace for SweptKernel {
         self.space.intuitive(config)
     }
 
-    /// Configurations in which every tensor follows one of the program's uniform orders, the most promising knobs first and the
-    /// orders in turns: choices that fit together from the start, however soon the budget ends.
+    /// Configurations in which every tensor follows one of the program's uniform orders, with the boundary as it stands and also
+    /// turned, the most promising knobs first and the orders in turns: choices that fit together from the start, however soon
+    /// the budget ends.
     fn seeds(&self) -> Vec<u64> {
         let layouts: u64 = self.tensors.iter().map(|t| t.layouts.len() as u64).product();
         let knobs = self.count() / layouts.max(1);
-        let uniform = self.orders.iter().map(|order| {
-            let digit = |t: &TensorSpace| t.layouts.iter().position(|l| follows(l, order)).unwrap_or(0) as u64;
+        let uniform = |order: &[String], fixed: &BTreeMap<String, Layout>| {
+            let digit = |t: &TensorSpace| {
+                let place = |l: &Layout| fixed.get(&t.data).map_or_else(|| follows(l, order), |fixed| l == fixed);
+                t.layouts.iter().position(place).unwrap_or(0) as u64
+            };
             self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
-        });
+        };
         let ranked = |base: u64| {
             let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (self.promise(n), n)).collect();
             numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             numbers.into_iter().take(SEEDS).map(|(_, n)| n).collect::<Vec<u64>>()
         };
         // Row-major is the first.
-        let orders: Vec<Vec<u64>> = std::iter::once(0).chain(uniform).map(ranked).collect();
+        let mut bases = vec![0];
+        for base in self.orders.iter().flat_map(|order| [uniform(order, &self.fixed), uniform(order, &BTreeMap::new())]) {
+            if !bases.contains(&base) {
+                bases.push(base);
+            }
+        }
+        let orders: Vec<Vec<u64>> = bases.into_iter().map(ranked).collect();
         (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect()
     }
 }

@@ -110,24 +110,32 @@ pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<Vec<Choices>, PipelineEr
 /// Derived from the boundary, not from names: a dim that the recipe's inputs share with activations and that no
 /// parameter has is a batch or sequence dim; dims of parameters are features.
 pub fn pytorch_order(program: &Sdfg) -> Vec<String> {
-    let feature = |dim: &str| program.containers.values().any(|c| c.role == sdfg::Role::Parameter && c.dims.iter().any(|d| d == dim));
-    let batch_like: Vec<String> = program.dims.keys().filter(|d| !feature(d)).cloned().collect();
-    // A feature dim that also spans attention scores (with two sequence dims) is a head: it stands before the sequences.
-    let heads: Vec<String> = program
-        .dims
-        .keys()
-        .filter(|d| {
-            feature(d)
-                && program.containers.values().any(|c| c.dims.contains(d) && c.dims.iter().filter(|o| batch_like.contains(o)).count() >= 3)
-        })
-        .cloned()
-        .collect();
-    let batch = batch_like.first().cloned();
-    let mut order: Vec<String> = batch.into_iter().chain(heads).collect();
-    let rest: Vec<String> =
-        batch_like.into_iter().chain(program.dims.keys().filter(|d| feature(d)).rev().cloned()).filter(|d| !order.contains(d)).collect();
+    let feature = |dim: &String| program.containers.values().any(|c| c.role == sdfg::Role::Parameter && c.dims.contains(dim));
+    let (features, batch_like): (Vec<String>, Vec<String>) = program.dims.keys().cloned().partition(feature);
+    let activations = |dim: &String| {
+        let of = program
+            .containers
+            .values()
+            .filter(|c| c.role != sdfg::Role::Parameter && c.dims.iter().filter(|d| batch_like.contains(d)).count() >= 2);
+        of.filter(|c| c.dims.contains(dim)).map(|c| c.dims.iter().filter(|d| features.contains(d)).count()).collect::<Vec<_>>()
+    };
+    // A feature that activations have beside another one (queries) and also alone (scores, or their statistics) is a head: it
+    // stands before the sequences.
+    let head = |dim: &&String| {
+        let beside = activations(dim);
+        beside.contains(&1) && beside.iter().any(|n| *n > 1)
+    };
+    let mut order: Vec<String> = batch_like.first().into_iter().chain(features.iter().filter(head)).cloned().collect();
+    let rest: Vec<String> = batch_like.iter().chain(features.iter().rev()).filter(|d| !order.contains(d)).cloned().collect();
     order.extend(rest);
     order
+}
+
+/// The same with heads among the features: what a projection writes row by row.
+pub fn flat_order(program: &Sdfg) -> Vec<String> {
+    let feature = |dim: &&String| program.containers.values().any(|c| c.role == sdfg::Role::Parameter && c.dims.contains(dim));
+    let (features, batch_like): (Vec<&String>, Vec<&String>) = program.dims.keys().partition(feature);
+    batch_like.into_iter().chain(features.into_iter().rev()).cloned().collect()
 }
 
 /// Measured times of whole programs.

@@ -54,7 +54,7 @@ pub struct Swept {
 
 /// Containers that stand in a fixed layout at the boundary: all inputs, outputs and gradients of inputs, in the recipe's
 /// dim order. Parameters are kept by the plan, in whatever layout it likes.
-fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
+pub(super) fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
     let weight_gradient =
         |name: &str| name.strip_prefix("d_").is_some_and(|of| program.containers.get(of).is_some_and(|c| c.role == Role::Parameter));
     let fixed = program.containers.values().filter(|c| match c.role {
