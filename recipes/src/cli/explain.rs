@@ -1,5 +1,6 @@
 //! `memlet explain`: why a layout, a configuration or a fusion is as it is.
 
+use super::place::{Place, place};
 use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Plan;
 use crate::pipeline::programs::{Composing, Variant, programs_on};
@@ -10,7 +11,7 @@ use layouts::explain::{Explanation, Layers, explain};
 use layouts::stack::joins;
 use layouts::verify::{VerifyError, swept};
 use layouts::{Method, Store, select};
-use sdfg::{Sdfg, Storage, Unit};
+use sdfg::Unit;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,43 +37,6 @@ pub struct ExplainArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// Where something is that has no layout or configuration of its own.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Place {
-    /// A tensor that is a slice of another one.
-    PartOf(String),
-    /// An operator, or a tensor that never reaches memory.
-    Inside(String),
-}
-
-impl Place {
-    fn holder(&self) -> &String {
-        let (Place::PartOf(name) | Place::Inside(name)) = self;
-        name
-    }
-}
-
-/// What holds a name; `None` for what stands for itself, or is not there.
-fn place(program: &Sdfg, name: &str) -> Option<Place> {
-    let units = program.units();
-    if units.iter().any(|(_, _, unit)| unit.name() == name) {
-        return None;
-    }
-    let container = program.containers.get(name);
-    if let Some(view) = container.and_then(|c| c.view.as_ref()) {
-        return Some(Place::PartOf(view.of.clone()));
-    }
-    if container.is_some_and(|c| c.storage == Storage::Heap) {
-        return None;
-    }
-    let holds = |unit: &Unit| {
-        let Unit::Scope(scope) = unit else { return false };
-        scope.operators().iter().any(|o| o == name) || scope.writes().contains_key(name)
-    };
-    units.iter().find(|(_, _, unit)| holds(unit)).map(|(_, _, unit)| Place::Inside(unit.name().to_string()))
 }
 
 #[derive(Serialize)]
