@@ -216,6 +216,17 @@ fn a_composition_that_does_not_pay_is_undone() {
 }
 
 #[test]
+fn sizes_beyond_memory_are_bad_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = path(folder.path(), "out");
+    let failed = memlet(&["optimize", RECIPE, "--set", "b=10000000000000", "--budget", "1s", "--out", &out]);
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(2), "{said}");
+    assert!(said.starts_with(RECIPE) && said.contains("of memory; use smaller sizes"), "{said}");
+    assert!(!Path::new(&out).exists(), "nothing is written");
+}
+
+#[test]
 fn devices_names_what_is_missing() {
     let devices = json(&memlet(&["devices", "--json"]));
     assert!(devices["machine"]["threads"].as_u64().is_some_and(|n| n > 0));
