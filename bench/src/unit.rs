@@ -118,7 +118,8 @@ pub fn significant(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-fn prefixed(value: u64, unit: &str) -> String {
+/// Three significant digits with a decimal prefix: `12.6 M`, `999 `.
+pub fn prefixed(value: u64, unit: &str) -> String {
     const PREFIXES: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let value = value as f64;
     match PREFIXES.iter().find(|(scale, _)| value >= *scale) {

@@ -300,6 +300,19 @@ fn of_several_changes_the_one_that_was_made_is_told() {
 }
 
 #[test]
+fn small_programs_have_units_that_show_them() {
+    let mut report = full("mha");
+    let drawn = |report: &Report| plot::waterfall("p", &report.waterfall).unwrap();
+    assert!(drawn(&report).contains("[kB]"));
+    report.waterfall[0].bytes = Some(Quantity::Predicted(Bytes(724_000_000)));
+    assert!(drawn(&report).contains("[MB]") && drawn(&report).contains("724 MB"));
+    report.kernels[0].input_elements = 45;
+    report.kernels[0].output_elements = 1_380_000;
+    let table = bench::report::tables::operators(&report.kernels, "holds").text(false);
+    assert!(table.contains(" 45 ") && table.contains("1.38 M"), "{table}");
+}
+
+#[test]
 fn what_only_gpus_have_is_left_out_elsewhere() {
     let mut report = full("mha");
     assert!(written(&report).0.contains("Matrix products"));

@@ -70,6 +70,21 @@ fn memory_names_what_is_alive_at_the_peak() {
     }
 }
 
+/// Saved or computed again is printed for both programs; masks are computed again in either.
+#[test]
+fn the_policy_of_backward_is_printed() {
+    let text = output(&command("mha.yaml"));
+    let title = |program: &str| format!("What backward of the {program} program reads, and what it computes again");
+    let (_, rest) = text.split_once(&title("fused")).expect("a table of the fused program");
+    let (fused, composed) = rest.split_once(&title("composed")).expect("a table of the composed program");
+    let policy = |table: &str, data: &str| {
+        let row = table.lines().find(|line| line.starts_with(&format!("{data} "))).expect("a row");
+        row.contains("computed again")
+    };
+    assert!(policy(fused, "mask of alpha") && !policy(fused, "alpha.softmax"));
+    assert!(policy(composed, "mask of alpha") && policy(composed, "alpha.softmax"));
+}
+
 /// One operator per kernel against fused: less than 70% of the bytes remain, contractions included.
 #[test]
 fn fusion_of_the_encoder_layer_saves_three_tenths() {

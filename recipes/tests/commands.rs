@@ -15,8 +15,10 @@ const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mlp.yaml");
 fn a_run_can_be_reported_explained_and_repeated() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().display().to_string();
+    let recipe = path(folder.path(), "recipe.yaml");
+    std::fs::copy(RECIPE, &recipe).expect("a recipe");
     let sizes = ["--set", "b=16", "--set", "i=32", "--set", "u=64"];
-    let mut optimize = vec!["optimize", RECIPE, "--budget", "2s", "--timing", "1s", "--out", &out];
+    let mut optimize = vec!["optimize", &recipe, "--budget", "2s", "--timing", "1s", "--out", &out];
     optimize.extend(sizes);
     optimize.push("--json");
     let first = json(&memlet(&optimize));
@@ -30,7 +32,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let again = json(&memlet(&optimize));
     assert_eq!((&again["winner"], &again["plan"], &again["stored"]), (&first["winner"], &first["plan"], &first["stored"]));
     assert_eq!((again["timed"].as_array().map(Vec::len), again["verified"].as_array().map(Vec::len)), (Some(0), Some(0)));
-    let mut sweep = vec!["sweep", RECIPE, "--budget", "2s", "--out", &out, "--json"];
+    let mut sweep = vec!["sweep", &recipe, "--budget", "2s", "--out", &out, "--json"];
     sweep.extend(sizes);
     let swept = json(&memlet(&sweep));
     assert_eq!((&swept["stored"], &swept["coverage"]), (&first["stored"], &again["coverage"]));
@@ -75,12 +77,21 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let answer = json(&memlet(&["explain", &plan, kernel, "--json"]));
     assert_eq!(answer["choice"]["name"], kernel);
     assert!(answer["choice"]["runner_up"]["more_ms"].as_f64().is_none_or(|ms| ms >= 0.0));
+    // A plan knows its recipe, wherever that is now.
+    std::fs::remove_file(&recipe).expect("a recipe");
     let refused = &values["refusals"][0];
     let (first, second) = (refused["first"].as_str().expect("a kernel"), refused["second"].as_str().expect("a kernel"));
     let answer = json(&memlet(&["explain", &plan, first, second, "--json"]));
     // What fusion keeps apart, a plan whose kernels are composed may hold together.
     assert!(answer["together"].is_string() || answer["apart"][0]["reason"] == refused["reason"]);
     selection_can_be_checked(folder.path());
+    // What a kernel holds is explained by it.
+    let held = values["kernels"].as_array().expect("kernels").iter().find(|k| k["holds"].as_array().is_some_and(|h| h.len() > 1));
+    let held = held.expect("a fused kernel");
+    let operator =
+        held["holds"].as_array().expect("operators").iter().filter_map(|o| o.as_str()).find(|o| Some(*o) != held["name"].as_str());
+    let answer = json(&memlet(&["explain", &plan, operator.expect("an operator"), "--json"]));
+    assert_eq!(answer["place"]["inside"], held["name"], "{answer}");
     let unknown = memlet(&["explain", &plan, "no-such-kernel"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains(kernel), "known names are listed");
@@ -202,6 +213,17 @@ fn a_composition_that_does_not_pay_is_undone() {
     let plan = path(folder.path(), "plan.json");
     let kernel = values["kernels"][0]["name"].as_str().expect("a name");
     assert_eq!(json(&memlet(&["explain", &plan, kernel, "--json"]))["choice"]["name"], kernel);
+}
+
+#[test]
+fn sizes_beyond_memory_are_bad_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = path(folder.path(), "out");
+    let failed = memlet(&["optimize", RECIPE, "--set", "b=10000000000000", "--budget", "1s", "--out", &out]);
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(2), "{said}");
+    assert!(said.starts_with(RECIPE) && said.contains("of memory; use smaller sizes"), "{said}");
+    assert!(!Path::new(&out).exists(), "nothing is written");
 }
 
 #[test]

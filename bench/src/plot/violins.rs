@@ -19,7 +19,7 @@ const MARKS: usize = 400;
 const FEW: usize = 8;
 
 /// One violin for each kernel that has configurations, on a common logarithmic axis. The density is that of log-time; of
-/// fewer than [`FEW`] configurations each is a mark.
+/// a few each is a mark.
 ///
 /// # Errors
 /// [`PlotError::Empty`] when no kernel has a configuration; [`PlotError::OffScale`] for a time that is not positive.

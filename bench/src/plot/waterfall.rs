@@ -26,15 +26,22 @@ pub fn waterfall(program: &str, steps: &[WaterfallStep]) -> Result<String, PlotE
             canvas.text(left - 12, row(n), 13, INK, Anchor::Right, &fitted(&step.name, 13, 200))?;
         }
         let middle = left + (1000 - left) / 2;
-        let bytes: Vec<_> = steps.iter().map(|s| s.bytes.map(|b| scaled(b, megabytes))).collect();
-        panel(canvas, &bytes, left, middle - 96, bottom, "bytes moved per step [MB]", |v| Bytes((v * 1e6) as u64).to_string())?;
+        let (unit, bytes_in) = unit(steps.iter().filter_map(|s| s.bytes).map(|b| b.value().0).max().unwrap_or(0));
+        let bytes: Vec<_> = steps.iter().map(|s| s.bytes.map(|b| scaled(b, |b: Bytes| b.0 as f64 / bytes_in))).collect();
+        let title = format!("bytes moved per step [{unit}]");
+        panel(canvas, &bytes, left, middle - 96, bottom, &title, |v| Bytes((v * bytes_in).round() as u64).to_string())?;
         let times: Vec<_> = steps.iter().map(|s| s.time.map(|t| scaled(t, |ms: Milliseconds| ms.0))).collect();
         panel(canvas, &times, middle + 10, 1000 - 110, bottom, "time per step [ms]", |v| Milliseconds(v).to_string())
     })
 }
 
-fn megabytes(bytes: Bytes) -> f64 {
-    bytes.0 as f64 / 1e6
+/// A unit in which this many bytes are a number that a person reads, and how many bytes it has.
+fn unit(largest: u64) -> (&'static str, f64) {
+    match largest {
+        0..1_000_000 => ("kB", 1e3),
+        1_000_000..10_000_000_000 => ("MB", 1e6),
+        _ => ("GB", 1e9),
+    }
 }
 
 /// (value, whether it was measured).

@@ -3,7 +3,7 @@
 use crate::model::{Bound, CompositionPart, CompositionRow, FusionRefusal, OperatorRow, Policy, ProductRow, Report, Time, quotient};
 use crate::protocol::Timing;
 use crate::table::{Align, Cell, Table};
-use crate::unit::{Bytes, Flop, significant};
+use crate::unit::{Bytes, Flop, prefixed, significant};
 use Align::{Left, Right};
 use sdfg::Pass;
 
@@ -46,8 +46,8 @@ pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
         ("pass", "", Left),
         ("class", "", Left),
         ("flop", "", Right),
-        ("input", "10⁶ el.", Right),
-        ("output", "10⁶ el.", Right),
+        ("input", "el.", Right),
+        ("output", "el.", Right),
         ("bytes", "", Right),
         ("flop/byte", "", Right),
         ("unfused", "ms", Right),
@@ -62,15 +62,15 @@ pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
     ]);
     for row in rows {
         let bound = row.bound();
-        let millions = |n: u64| Cell::text(significant(n as f64 / 1e6)).sorted_by(n as f64);
+        let elements = |n: u64| Cell::text(prefixed(n, "").trim_end()).sorted_by(n as f64);
         let held = if row.holds.is_empty() { row.kernel.clone().unwrap_or_default() } else { row.holds.join(", ") };
         table.row(vec![
             Cell::text(&row.name),
             pass(row.pass),
             Cell::text(row.class.to_string()),
             flop(row.flop),
-            millions(row.input_elements),
-            millions(row.output_elements),
+            elements(row.input_elements),
+            elements(row.output_elements),
             bytes(row.bytes),
             row.flop_per_byte().map_or_else(Cell::none, |f| Cell::text(significant(f)).sorted_by(f)),
             time(row.unfused),

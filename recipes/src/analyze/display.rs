@@ -88,7 +88,10 @@ pub fn text(analysis: &Analysis, refusals: bool, colour: bool) -> String {
     );
     section("Fused kernels of \"Data Movement Is All You Need\"", found(analysis));
     section("Bytes moved in a step, under each definition of the unfused program", movement(analysis));
-    section("What backward of the composed program reads, and what it computes again", saved(&analysis.saved));
+    section("What backward of the fused program reads, and what it computes again", saved(&analysis.fused_saved));
+    if !analysis.compositions.is_empty() {
+        section("What backward of the composed program reads, and what it computes again", saved(&analysis.composed_saved));
+    }
     section("Neighbours of contractions that were not composed", refused(&analysis.composition_refusals, true, refusals));
     section(
         if refusals { "Pairs that were not fused" } else { "Neighbours that were not fused" },

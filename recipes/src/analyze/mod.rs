@@ -115,9 +115,12 @@ pub struct Analysis {
     pub compositions: Vec<Kernel>,
     /// Neighbours of contractions that stayed apart in the composed program, each with the reason.
     pub composition_refusals: Vec<Refused>,
-    /// What backward reads from memory in the composed program, and what it computes again.
+    /// What backward reads from memory in the fused program, and what it computes again.
     #[serde(skip)]
-    pub saved: Vec<Saved>,
+    pub fused_saved: Vec<Saved>,
+    /// The same in the composed program.
+    #[serde(skip)]
+    pub composed_saved: Vec<Saved>,
     #[serde(skip)]
     pub program: String,
     #[serde(skip)]
@@ -149,7 +152,8 @@ pub fn analyze(recipe: &Recipe, verify_each: bool) -> Result<Analysis, PipelineE
         refusals: refusals(&variant),
         compositions: compositions.map(|m| kernel(m, &occurrences)).collect(),
         composition_refusals: refusals(&composed).into_iter().filter(|r| r.transform == "composition").collect(),
-        saved: composed.saved,
+        fused_saved: variant.saved,
+        composed_saved: composed.saved,
         operators,
         kernels,
         program: recipe.program.name.clone(),

@@ -1,5 +1,6 @@
 //! `memlet explain`: why a layout, a configuration or a fusion is as it is.
 
+use super::place::{Place, place};
 use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Plan;
 use crate::pipeline::programs::{Composing, Variant, programs_on};
@@ -41,6 +42,8 @@ pub struct ExplainArgs {
 
 #[derive(Serialize)]
 struct Answer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<Place>,
     choice: Option<Explanation>,
     /// The kernel that holds both, where two were asked for and are one.
     together: Option<String>,
@@ -62,7 +65,7 @@ impl ExplainArgs {
         match Certificate::read(&self.file) {
             Ok(certificate) if self.other.is_none() => {
                 let choice = Some(self.certified(&certificate)?);
-                return self.tell(&Answer { choice, together: None, apart: vec![] });
+                return self.tell(&Answer { place: None, choice, together: None, apart: vec![] });
             }
             // Anything else that is JSON is said to be no plan.
             Ok(_) | Err(CertificateError::Format { .. }) => {}
@@ -76,11 +79,13 @@ impl ExplainArgs {
                 return Err(self.fault("records do not know the recipe; give the plan.json to ask why two kernels are not one"));
             }
             (None, plan) => {
-                let choice = self.choice(plan.as_ref())?;
-                let kernel = plan.as_ref().filter(|p| p.chosen.configuration.kernels.contains_key(&self.name));
+                let place = plan.as_ref().and_then(|plan| place(&plan.chosen.program, &self.name));
+                let name = place.as_ref().map_or(&self.name, |place| place.holder());
+                let choice = self.choice(plan.as_ref(), name)?;
+                let kernel = plan.as_ref().filter(|p| p.chosen.configuration.kernels.contains_key(name));
                 // The recipe may have gone since; the choice is explained all the same.
-                let apart = kernel.and_then(|plan| Some(refusals(&self.variant(plan).ok()?, &[&self.name]))).unwrap_or_default();
-                Answer { choice: Some(choice), together: None, apart }
+                let apart = kernel.and_then(|plan| Some(refusals(&self.variant(plan).ok()?, &[name]))).unwrap_or_default();
+                Answer { place, choice: Some(choice), together: None, apart }
             }
         };
         self.tell(&answer)
@@ -90,6 +95,11 @@ impl ExplainArgs {
         if self.json {
             println!("{}", serde_json::to_string(answer).map_err(|e| PipelineError::Internal(e.to_string()))?);
             return Ok(());
+        }
+        match &answer.place {
+            Some(Place::PartOf(whole)) => println!("{} is a part of {whole}", self.name),
+            Some(Place::Inside(kernel)) => println!("{} is inside the kernel {kernel}", self.name),
+            None => {}
         }
         if let Some(choice) = &answer.choice {
             println!("{choice}");
@@ -119,26 +129,26 @@ impl ExplainArgs {
             return Err(self.fault(VerifyError::OtherMeasurements.to_string()));
         }
         swept(certificate, &store).map_err(|e| self.fault(e.to_string()))?;
-        self.known([&certificate.program])?;
+        self.known(&self.name, [&certificate.program])?;
         let layers = Layers { count: certificate.layers.len(), joins: certificate.joins.clone() };
         Ok(explain(&certificate.program, &store, &self.name, &layers, Limits::default())?)
     }
 
     /// Whether some program has what is asked about.
-    fn known<'a>(&self, programs: impl IntoIterator<Item = &'a layouts::Program>) -> Result<(), PipelineError> {
+    fn known<'a>(&self, name: &str, programs: impl IntoIterator<Item = &'a layouts::Program>) -> Result<(), PipelineError> {
         let mut known: BTreeSet<&str> = BTreeSet::new();
         for program in programs {
             known.extend(names(program));
         }
-        if known.contains(self.name.as_str()) {
+        if known.contains(name) {
             return Ok(());
         }
         let all: Vec<&str> = known.into_iter().collect();
-        Err(self.fault(format!("no kernel or tensor `{}` was measured; there are: {}", self.name, all.join(", "))))
+        Err(self.fault(format!("no kernel or tensor `{}` was measured; there are: {}", name, all.join(", "))))
     }
 
-    /// The choice in the plan's program; from records alone, in the program whose best choice is fastest.
-    fn choice(&self, plan: Option<&Plan>) -> Result<Explanation, PipelineError> {
+    /// The choice of this name in the plan's program; from records alone, in the program whose best choice is fastest.
+    fn choice(&self, plan: Option<&Plan>, name: &str) -> Result<Explanation, PipelineError> {
         let beside = || self.file.parent().unwrap_or(Path::new(".")).join("records.jsonl");
         let records = match plan {
             None => self.file.clone(),
@@ -156,9 +166,9 @@ impl ExplainArgs {
             Some(_) => store.sessions().filter_map(|s| s.program.clone()).filter(of_plan).collect(),
             None => layouts::Program::of_records(&store).into_iter().map(|(_, program)| program).collect(),
         };
-        self.known(&programs)?;
+        self.known(name, &programs)?;
         let mut found: Vec<(f64, &layouts::Program)> = Vec::new();
-        for program in programs.iter().filter(|p| names(p).any(|name| name == self.name)) {
+        for program in programs.iter().filter(|p| names(p).any(|known| known == name)) {
             found.push((select(program, &store, Method::Exact, Limits::default())?.total_ms, program));
         }
         let best = found.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
@@ -171,7 +181,7 @@ impl ExplainArgs {
                 Layers { count: count.into(), joins }
             }
         };
-        Ok(explain(program, &store, &self.name, &layers, Limits::default())?)
+        Ok(explain(program, &store, name, &layers, Limits::default())?)
     }
 
     /// The plan's program with its refused fusions, derived again from the recipe.
@@ -203,7 +213,8 @@ impl ExplainArgs {
         let known = |unit: &Unit| units.iter().any(|all| all.contains(unit));
         let own = plan.chosen.program.units();
         if plan.mixing.is_none() || !own.iter().all(|(_, _, unit)| known(unit)) {
-            return Err(self.fault(format!("`{}` has changed since the plan was made; optimize again", plan.recipe)));
+            let why = format!("`{}` gives another program by now than when the plan was made; optimize again", plan.recipe);
+            return Err(self.fault(why));
         }
         let here = |r: &&Refusal| r.units.iter().all(|name| own.iter().any(|(_, _, unit)| unit.name() == name));
         let refusals = lent.iter().flat_map(|v| v.refusals.iter().filter(here)).cloned().collect();
@@ -220,7 +231,7 @@ impl ExplainArgs {
         if together.is_none() && apart.is_empty() {
             return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: they run in different passes")));
         }
-        Ok(Answer { choice: None, together, apart })
+        Ok(Answer { place: None, choice: None, together, apart })
     }
 
     /// The kernel of this name, or the one that holds this operator.

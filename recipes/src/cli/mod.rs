@@ -6,6 +6,7 @@ mod devices;
 mod explain;
 mod interpret;
 mod optimize;
+mod place;
 mod progress;
 mod report;
 mod run;

@@ -245,7 +245,7 @@ impl OptimizeArgs {
         let made: Vec<&sdfg::Sdfg> = sweeps.variants.iter().filter(|s| made(s)).map(|s| &s.program).collect();
         let plan_of = |candidate: &Candidate| {
             plan(
-                &self.measure.recipe.recipe.display().to_string(),
+                (&self.measure.recipe.recipe.display().to_string(), &session.recipe.text),
                 &self.measure.recipe.overrides(),
                 candidate.clone(),
                 baselines.clone(),
@@ -264,7 +264,7 @@ impl OptimizeArgs {
         write_kernels(&session.out.join("kernels"), &plan, &session.device)?;
         say(&format!("plan: {}", path.display()));
         let finished = Finished {
-            analysis: &analyze(&self.measure.recipe.load()?, false)?,
+            analysis: &analyze(&session.recipe, false)?,
             programs: &session.programs,
             sweeps: &sweeps,
             store: &session.store,

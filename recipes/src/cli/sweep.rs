@@ -11,6 +11,8 @@ use crate::pipeline::parts;
 use crate::pipeline::programs::{Programs, programs_on};
 use crate::pipeline::sweep::{Sweeping, Swept};
 use crate::pipeline::target::Target;
+use bench::Bytes;
+use bench::machine::Machine;
 use bench::table::Table;
 use clap::Args;
 use kernels::device::Device;
@@ -18,6 +20,7 @@ use kernels::device::cpu::Pool;
 use layouts::candidates::Shard;
 use layouts::record::Cache;
 use layouts::{Finish, Store, Tally};
+use sdfg::{Role, Sdfg};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -118,6 +121,10 @@ impl MeasureArgs {
         // What is missing is said before anything takes time.
         let device = self.device.open()?;
         let programs = programs_on(&recipe, self.verify_each, device.forms())?;
+        if self.device.is_cpu() {
+            let file = self.recipe.recipe.display().to_string();
+            fits(&programs.operators, Machine::here().memory).map_err(|why| PipelineError::Tensors { file, why })?;
+        }
         let pool = Pool::new(self.threads)?;
         let own = |out: PathBuf| if self.cold { out.with_file_name(format!("{}-cold", file_name(&out))) } else { out };
         let out = self.out.clone().unwrap_or_else(|| own(default_out(&recipe, &self.recipe, &self.device)));
@@ -182,6 +189,22 @@ impl MeasureArgs {
     pub fn table(&self, table: &Table) {
         if self.json { eprint!("{}", table.text(false)) } else { print!("{}", table.text(bench::table::colour())) }
     }
+}
+
+/// Whether what a step is given and hands back fits into memory of this size; 0 where that is not known.
+fn fits(program: &Sdfg, memory: Bytes) -> Result<(), String> {
+    let seen = program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none());
+    let sizes: Vec<(&str, u64)> = seen.map(|c| (c.name.as_str(), program.bytes(&c.name).unwrap_or(0))).collect();
+    let all = Bytes(sizes.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes)));
+    let Some((largest, bytes)) = sizes.into_iter().max_by_key(|(_, bytes)| *bytes) else { return Ok(()) };
+    if memory == Bytes(0) || all <= memory {
+        return Ok(());
+    }
+    Err(format!(
+        "what a step is given and hands back has {all} under these sizes, `{largest}` alone {}, and this machine has {memory} of memory; \
+         use smaller sizes",
+        Bytes(bytes)
+    ))
 }
 
 /// What became of the configurations of one program.

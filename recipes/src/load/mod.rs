@@ -39,6 +39,8 @@ pub struct Recipe {
     /// Forward only; roles, sizes and origins are set.
     pub program: Sdfg,
     pub train: Option<Train>,
+    /// What was read.
+    pub text: String,
 }
 
 /// Where differentiation starts: one of the two.
@@ -151,7 +153,7 @@ pub fn load_str_with(file: &str, text: &str, overrides: &Overrides) -> Result<Re
         return Err(problems.into_errors());
     }
     let program = build(&header, steps, &outputs, &mut problems);
-    if problems.is_empty() { Ok(Recipe { program, train }) } else { Err(problems.into_errors()) }
+    if problems.is_empty() { Ok(Recipe { program, train, text: text.to_string() }) } else { Err(problems.into_errors()) }
 }
 
 /// The outputs that the recipe names, or the results that no step reads.

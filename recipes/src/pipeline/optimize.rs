@@ -454,7 +454,7 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<Vec<Candidate>, Pipel
 
 /// Puts a plan together.
 pub fn plan(
-    recipe: &str,
+    (recipe, text): (&str, &str),
     overrides: &Overrides,
     chosen: Candidate,
     baselines: Vec<Candidate>,
@@ -464,8 +464,8 @@ pub fn plan(
 ) -> Plan {
     let device = device.name().unwrap_or_else(|| bench::machine::Machine::here().line());
     let Overrides { sizes, dtype, no_dropout } = overrides.clone();
-    let (format, recipe, overrides) = (FORMAT, recipe.to_string(), sizes.into_iter().collect());
-    Plan { format, recipe, overrides, dtype, no_dropout, target, device, threads, command, mixing, chosen, baselines }
+    let (format, recipe, text, overrides) = (FORMAT, recipe.to_string(), text.to_string(), sizes.into_iter().collect());
+    Plan { format, recipe, text, overrides, dtype, no_dropout, target, device, threads, command, mixing, chosen, baselines }
 }
 
 #[cfg(test)]

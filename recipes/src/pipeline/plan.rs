@@ -3,7 +3,7 @@
 use super::PipelineError;
 use super::mixed::Mixing;
 use super::target::Target;
-use crate::load::{Overrides, Recipe, load_with};
+use crate::load::{Overrides, Recipe, load_str_with, load_with};
 use sdfg::config::Configuration;
 use sdfg::{Dtype, Sdfg};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,9 @@ fn is_one(streams: &usize) -> bool {
 pub struct Plan {
     pub format: u32,
     pub recipe: String,
+    /// What stood in that file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
     /// Sizes that were overridden on the command line.
     pub overrides: BTreeMap<String, i64>,
     /// The element type that was asked for on the command line, in place of the recipe's.
@@ -79,10 +82,14 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The recipe that it was made from, as it was read then; the file may have changed since.
+    /// The recipe that it was made from, wherever its file is now. Plans that lack its text need the file.
     pub fn recipe(&self) -> Result<Recipe, PipelineError> {
         let sizes = self.overrides.iter().map(|(dim, size)| (dim.clone(), *size)).collect();
-        Ok(load_with(Path::new(&self.recipe), &Overrides { sizes, dtype: self.dtype, no_dropout: self.no_dropout })?)
+        let overrides = Overrides { sizes, dtype: self.dtype, no_dropout: self.no_dropout };
+        Ok(match self.text.as_str() {
+            "" => load_with(Path::new(&self.recipe), &overrides)?,
+            text => load_str_with(&self.recipe, text, &overrides)?,
+        })
     }
 
     pub fn write(&self, path: &Path) -> Result<(), PipelineError> {

@@ -1,0 +1,41 @@
+//! Where what has no layout or configuration of its own is: parts of tensors, operators and tensors inside kernels.
+
+use sdfg::{Sdfg, Storage, Unit};
+use serde::Serialize;
+
+/// Where something is that has no layout or configuration of its own.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// A tensor that is a slice of another one.
+    PartOf(String),
+    /// An operator, or a tensor that never reaches memory.
+    Inside(String),
+}
+
+impl Place {
+    pub fn holder(&self) -> &String {
+        let (Place::PartOf(name) | Place::Inside(name)) = self;
+        name
+    }
+}
+
+/// What holds a name; `None` for what stands for itself, or is not there.
+pub fn place(program: &Sdfg, name: &str) -> Option<Place> {
+    let units = program.units();
+    if units.iter().any(|(_, _, unit)| unit.name() == name) {
+        return None;
+    }
+    let container = program.containers.get(name);
+    if let Some(view) = container.and_then(|c| c.view.as_ref()) {
+        return Some(Place::PartOf(view.of.clone()));
+    }
+    if container.is_some_and(|c| c.storage == Storage::Heap) {
+        return None;
+    }
+    let holds = |unit: &Unit| {
+        let Unit::Scope(scope) = unit else { return false };
+        scope.operators().iter().any(|o| o == name) || scope.writes().contains_key(name)
+    };
+    units.iter().find(|(_, _, unit)| holds(unit)).map(|(_, _, unit)| Place::Inside(unit.name().to_string()))
+}
