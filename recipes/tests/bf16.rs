@@ -24,7 +24,9 @@ fn stored_as(text: &str, dtype: Dtype) -> Recipe {
 fn the_recipe_and_the_command_line_say_the_same() {
     let written = ENCODER.replace("dtype: f32", "dtype: bf16");
     assert_ne!(written, ENCODER);
-    assert_eq!(load_str("test.yaml", &written, &[]).unwrap(), stored_as(ENCODER, Dtype::Bf16));
+    // A recipe keeps its own text.
+    let meaning = |recipe: Recipe| Recipe { text: String::new(), ..recipe };
+    assert_eq!(meaning(load_str("test.yaml", &written, &[]).unwrap()), meaning(stored_as(ENCODER, Dtype::Bf16)));
     assert_eq!(load_str("test.yaml", ENCODER, &[]).unwrap(), stored_as(ENCODER, Dtype::F32));
 }
 
