@@ -43,6 +43,10 @@ pub trait KernelSpace {
     fn config(&self, n: u64) -> KernelConfig;
     /// Equal strings mean the same compiled code and strides: such configurations are measured once.
     fn identity(&self, n: u64) -> String;
+    /// Equal marks mean that another kernel does the same under other names, and takes as long; empty where nobody knows.
+    fn mark(&self, _n: u64) -> String {
+        String::new()
+    }
     /// What is expected before measuring: lower is tried first.
     fn promise(&self, n: u64) -> f64;
     /// The paper's rule of thumb: the vectorised dim is innermost, and reduced and vectorised dim are equal.

@@ -9,7 +9,8 @@
 //! `samples` and `*_ms` are milliseconds. `round` 0 is the sweep, 1 the fresh samples of finalists. `check` is
 //! error ÷ tolerance at small sizes. Other outcomes: `identical` (its time is that of the configuration of the same key
 //! that has a time and the same `identity`), `bounded` and `raced` (`bound_ms`: it cannot be faster; `reason`),
-//! `mismatch` (wrong result, never timed), `failed` (`reason`).
+//! `mismatch` (wrong result, never timed), `failed` (`reason`). Configurations with the same `mark` are the same under other
+//! names, in kernels of whatever key: one with a `lender` was not run, its samples are those of that kernel.
 
 use crate::problem::Program;
 use sdfg::config::KernelConfig;
@@ -108,6 +109,10 @@ pub struct Measurement {
     pub key: String,
     pub config: KernelConfig,
     pub identity: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mark: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lender: Option<String>,
     pub round: u32,
     pub check: Option<f64>,
     #[serde(flatten)]
@@ -124,10 +129,10 @@ impl Measurement {
     }
 
     /// Which of two records of the same configuration counts, whatever the order in which they are read: a mismatch
-    /// (never forget that it was wrong), else a time before a bound before none; then the later round, more samples, the
-    /// later session.
+    /// (never forget that it was wrong), else a time before a bound before none; then the later round, its own samples
+    /// before borrowed ones, more samples, the later session.
     pub fn outweighs(&self, other: &Measurement) -> bool {
-        fn weight(m: &Measurement) -> (u8, u32, usize, &str, String) {
+        fn weight(m: &Measurement) -> (u8, u32, bool, usize, &str, String) {
             let (rank, samples) = match &m.outcome {
                 Outcome::Mismatch => (5, 0),
                 Outcome::Measured { samples } => (4, samples.len()),
@@ -137,7 +142,7 @@ impl Measurement {
                 Outcome::Failed { .. } => (0, 0),
             };
             // The last part only makes the order total.
-            (rank, m.round, samples, &m.session, format!("{m:?}"))
+            (rank, m.round, m.lender.is_none(), samples, &m.session, format!("{m:?}"))
         }
         weight(self) > weight(other)
     }

@@ -1,16 +1,18 @@
 //! Refining a sweep around the choice that it leads to.
 //!
-//! A choice takes every tensor in one layout, so most kernels do not run in the layouts in which they are fastest alone. Other
-//! knobs may be best in those: rounds of choosing and measuring knobs at the chosen layouts, the largest kernels first, until
-//! nothing is new or the time is up.
+//! A choice takes every tensor in one layout, so most kernels do not run in the layouts in which they are fastest alone, and
+//! where two disagree a relayout stands between them. Rounds of choosing and measuring, until nothing is new or the time is up:
+//! every kernel beside a relayout in the layouts that would spare it, with the knobs that it has; then other knobs in the
+//! chosen layouts, the largest kernels first.
 
 use crate::exact::Limits;
 use crate::problem::{KernelSpace, Program};
 use crate::race::Race;
 use crate::record::Outcome;
 use crate::relayout::RelayoutCosts;
-use crate::selection::{Method, Selection, select};
-use crate::sweep::{SweepError, Sweeper};
+use crate::selection::{Method, PlannedRelayout, Selection, select};
+use crate::sweep::{Subject, SweepError, Sweeper};
+use sdfg::Layout;
 use sdfg::config::KernelConfig;
 use std::collections::BTreeSet;
 
@@ -27,31 +29,89 @@ impl Sweeper<'_> {
         loop {
             let Ok(selection) = select(program, self.store, Method::Exact, limits) else { return Ok(taken) };
             let costs = RelayoutCosts::new(program, self.store);
-            let mut chosen: Vec<(f64, &dyn KernelSpace, Vec<u64>)> = Vec::new();
-            for space in spaces {
-                let ms = selection.kernels.iter().find(|k| k.kernel == space.name()).map_or(0.0, |k| k.ms);
-                chosen.push((ms, *space, self.knobs(*space, &selection)));
-            }
-            chosen.sort_by(|a, b| b.0.total_cmp(&a.0));
             let before = taken;
-            for turn in 0..ROUND {
-                for (_, space, numbers) in &chosen {
-                    let Some(n) = numbers.get(turn).copied() else { continue };
-                    if self.stopped(1.0).is_some() {
-                        return Ok(taken);
-                    }
-                    let config = space.config(n);
-                    let coming = |count: usize| numbers.iter().skip(turn + 1).take(count).map(|n| space.config(*n)).collect();
-                    self.bench.ahead(space.name(), &config, &coming);
-                    let limit = Race::of(space.key(), self.store).limit(*space, &config, &costs);
-                    let outcome = self.measure(space.name(), space.key(), &config, &space.identity(n), 0, limit)?;
-                    taken += usize::from(!matches!(outcome, Outcome::Failed { .. }));
-                }
+            let sparing: Vec<(&dyn KernelSpace, Vec<u64>)> = spaces.iter().map(|s| (*s, self.sparing(*s, &selection))).collect();
+            let most = sparing.iter().map(|(_, numbers)| numbers.len()).max().unwrap_or(0);
+            if !self.in_turns(&sparing, most, &costs, &mut taken)? {
+                return Ok(taken);
             }
-            if taken == before {
+            // What was found may have changed the layouts whose knobs are wanted.
+            if taken > before {
+                continue;
+            }
+            let ms = |space: &dyn KernelSpace| selection.kernels.iter().find(|k| k.kernel == space.name()).map_or(0.0, |k| k.ms);
+            let mut chosen: Vec<(&dyn KernelSpace, Vec<u64>)> = spaces.iter().map(|s| (*s, self.knobs(*s, &selection))).collect();
+            chosen.sort_by(|a, b| ms(b.0).total_cmp(&ms(a.0)));
+            if !self.in_turns(&chosen, ROUND, &costs, &mut taken)? || taken == before {
                 return Ok(taken);
             }
         }
+    }
+
+    /// Measures numbers of kernels in turns; false when the time is up.
+    fn in_turns(
+        &mut self,
+        wanted: &[(&dyn KernelSpace, Vec<u64>)],
+        turns: usize,
+        costs: &RelayoutCosts,
+        taken: &mut usize,
+    ) -> Result<bool, SweepError> {
+        for turn in 0..turns {
+            for (space, numbers) in wanted {
+                let Some(n) = numbers.get(turn).copied() else { continue };
+                if self.stopped(1.0).is_some() {
+                    return Ok(false);
+                }
+                let (config, identity, mark) = (space.config(n), space.identity(n), space.mark(n));
+                let subject = Subject { kernel: space.name(), key: space.key(), config: &config, identity: &identity, mark: &mark };
+                let limit = Race::of(space.key(), self.store).limit(*space, &config, costs);
+                if self.borrow(subject, 0, limit.as_ref())? {
+                    *taken += 1;
+                    continue;
+                }
+                let coming = |count: usize| numbers.iter().skip(turn + 1).take(count).map(|n| space.config(*n)).collect();
+                self.bench.ahead(space.name(), &config, &coming);
+                let outcome = self.measure(subject, 0, limit)?;
+                *taken += usize::from(!matches!(outcome, Outcome::Failed { .. }));
+            }
+        }
+        Ok(true)
+    }
+
+    /// The chosen knobs of a kernel in layouts that would spare relayouts around it, not measured yet: its own, all of them and
+    /// each alone, and those of others of its tensors, which it could hold as they want them.
+    fn sparing(&self, space: &dyn KernelSpace, selection: &Selection) -> Vec<u64> {
+        let Some(config) = selection.configuration.kernels.get(space.name()) else { return Vec::new() };
+        let touched = |r: &&PlannedRelayout| config.layouts.contains_key(&r.relayout.data);
+        let mut wishes: Vec<Vec<(&String, &Layout)>> = Vec::new();
+        let mut own: Vec<(&String, &Layout)> = Vec::new();
+        for planned in selection.relayouts.iter().filter(touched) {
+            let relayout = &planned.relayout;
+            let mine = planned.kernel == space.name();
+            // A kernel's own side is what it has; the other side is what is held.
+            let its_side = if planned.access == crate::problem::Access::Write { &relayout.from } else { &relayout.to };
+            let held = if *its_side == relayout.from { &relayout.to } else { &relayout.from };
+            wishes.push(vec![(&relayout.data, if mine { held } else { its_side })]);
+            if mine {
+                own.push((&relayout.data, held));
+            }
+        }
+        if own.len() > 1 {
+            wishes.insert(0, own);
+        }
+        let known: BTreeSet<&str> = self.store.of(space.key()).map(|m| m.identity.as_str()).collect();
+        let mut found = Vec::new();
+        for wish in wishes {
+            let mut wanted = config.clone();
+            wanted.layouts.extend(wish.into_iter().map(|(data, layout)| (data.clone(), layout.clone())));
+            let (Some(had), Some(new)) = (of_layouts(space, config), of_layouts(space, &wanted)) else { continue };
+            let Some(knob) = had.clone().find(|n| space.config(*n).knobs == config.knobs) else { continue };
+            let n = new.start + (knob - had.start);
+            if !found.contains(&n) && !known.contains(space.identity(n).as_str()) {
+                found.push(n);
+            }
+        }
+        found
     }
 
     /// Knobs not measured yet in a kernel's chosen layouts, the most promising first.

@@ -38,6 +38,8 @@ pub struct Store {
     records: BTreeMap<String, Filed>,
     /// (key, identity) → the configuration that has a time.
     timed: BTreeMap<String, BTreeMap<String, KernelConfig>>,
+    /// Mark → what was run under it, as (key, configuration).
+    marked: BTreeMap<String, (String, KernelConfig)>,
     current: Option<String>,
 }
 
@@ -129,6 +131,16 @@ impl Store {
         if filed.get(&measurement.config).is_some_and(|known| !measurement.outweighs(known)) {
             return;
         }
+        if !measurement.mark.is_empty() && measurement.lender.is_none() {
+            let weighs_more = |(key, config): &(String, KernelConfig)| {
+                let known = self.records.get(key).and_then(|filed| filed.get(config));
+                known.is_none_or(|known| measurement.outweighs(known))
+            };
+            if self.marked.get(&measurement.mark).is_none_or(weighs_more) {
+                self.marked.insert(measurement.mark.clone(), (measurement.key.clone(), measurement.config.clone()));
+            }
+        }
+        let filed = self.records.entry(measurement.key.clone()).or_default();
         let timed = self.timed.entry(measurement.key.clone()).or_default();
         let (config, identity, has_time) = (measurement.config.clone(), measurement.identity.clone(), measurement.ms().is_some());
         let replaced = filed.insert(config.clone(), measurement);
@@ -205,6 +217,12 @@ impl Store {
         self.get(key, self.timed.get(key)?.get(identity)?)
     }
 
+    /// What was run of a kernel that differs in names alone.
+    pub fn marked(&self, mark: &str) -> Option<&Measurement> {
+        let (key, config) = self.marked.get(mark)?;
+        self.get(key, config)
+    }
+
     /// Median in milliseconds: its own, or that of the configuration to which it is identical.
     pub fn ms(&self, measurement: &Measurement) -> Option<f64> {
         match measurement.outcome {
@@ -230,12 +248,12 @@ impl Store {
                 *samples = (0..samples.len()).map(|_| samples[below(samples.len())]).collect();
             }
         }
-        Store { sessions: self.sessions.clone(), records, timed: self.timed.clone(), ..Store::default() }
+        Store { sessions: self.sessions.clone(), records, timed: self.timed.clone(), marked: self.marked.clone(), ..Store::default() }
     }
 
     /// Writes one row per record: `records.csv`.
     pub fn csv(&self, to: &mut dyn Write) -> std::io::Result<()> {
-        writeln!(to, "kernel,key,config,outcome,round,median_ms,bound_ms,error_over_tolerance,samples_ms,reason,session")?;
+        writeln!(to, "kernel,key,config,outcome,round,median_ms,bound_ms,error_over_tolerance,samples_ms,reason,lender,session")?;
         for m in self.all() {
             let (bound, reason) = match &m.outcome {
                 Outcome::Raced { bound_ms, reason } | Outcome::Bounded { bound_ms, reason } => (bound_ms.to_string(), reason.as_str()),
@@ -258,6 +276,7 @@ impl Store {
                 number(m.check),
                 samples.join(" "),
                 reason.to_string(),
+                m.lender.clone().unwrap_or_default(),
                 m.session.clone(),
             ];
             writeln!(to, "{}", cells.map(|c| quoted(&c)).join(","))?;

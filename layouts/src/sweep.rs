@@ -11,6 +11,9 @@
 //! 5. Fresh samples for the fastest ones of every kernel, until the fastest is one that has them: the minimum of many noisy
 //!    medians is too low, a fresh one is not.
 //!
+//! A kernel that differs from another one in names alone borrows the other's times ([`crate::KernelSpace::mark`]), and counts them as
+//! identical; nothing is chosen on samples of the search, its own or borrowed.
+//!
 //! Every result goes to the store at once, and what the store knows is not measured again. Complexity: O(log n) a
 //! configuration beside the bench itself, plus ranking by promise.
 
@@ -123,6 +126,23 @@ const FIRST: usize = 32;
 /// Configurations of a kernel that are looked at in one turn for twins.
 const TURN: usize = 64;
 
+/// What is measured: a configuration of a kernel or of a relayout, and what it equals.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    pub kernel: &'a str,
+    pub key: &'a str,
+    pub config: &'a KernelConfig,
+    pub identity: &'a str,
+    pub mark: &'a str,
+}
+
+impl<'a> Subject<'a> {
+    /// What was measured before, to be measured again for the kernel of this key.
+    fn again(record: &'a Measurement, key: &'a str) -> Self {
+        Subject { kernel: &record.kernel, key, config: &record.config, identity: &record.identity, mark: &record.mark }
+    }
+}
+
 /// One kernel on its way through its space.
 struct Track<'a> {
     space: &'a dyn KernelSpace,
@@ -143,6 +163,11 @@ impl Track<'_> {
     fn share(&self) -> f64 {
         self.spent / (self.race.best_ms().unwrap_or(1.0).max(f64::MIN_POSITIVE) * (LEAST_GAIN + self.gain))
     }
+}
+
+/// What a known configuration counts as: one that another kernel lent its time is no measurement.
+fn counted(known: &Measurement) -> Outcome {
+    if known.lender.is_some() { Outcome::Identical } else { known.outcome.clone() }
 }
 
 /// What a sweep works with.
@@ -253,14 +278,17 @@ impl Sweeper<'_> {
                     };
                     let (space, config) = (track.space, track.space.config(n));
                     let outcome = match self.store.get(space.key(), &config) {
-                        Some(known) => known.outcome.clone(),
+                        Some(known) => counted(known),
                         None => {
                             let identity = space.identity(n);
                             if !track.identities.contains(&identity) {
                                 continue;
                             }
                             *left -= 1;
-                            self.keep(space.name(), space.key(), &config, &identity, 0, None, Outcome::Identical)?
+                            let mark = space.mark(n);
+                            let subject =
+                                Subject { kernel: space.name(), key: space.key(), config: &config, identity: &identity, mark: &mark };
+                            self.keep(subject, 0, None, Outcome::Identical)?
                         }
                     };
                     track.tally.count(&outcome);
@@ -278,7 +306,7 @@ impl Sweeper<'_> {
         };
         let began = self.clock.elapsed();
         let (space, config) = (track.space, track.space.config(n));
-        let known = self.store.get(space.key(), &config).map(|m| m.outcome.clone());
+        let known = self.store.get(space.key(), &config).map(counted);
         let fresh = known.is_none();
         // Spaces may number one configuration twice, as where tiles of several sizes hold a small dim whole.
         let again = !track.seen.insert(config.to_string());
@@ -286,18 +314,21 @@ impl Sweeper<'_> {
             Some(_) if again => Outcome::Identical,
             Some(outcome) => outcome,
             None => {
-                let identity = space.identity(n);
+                let (identity, mark) = (space.identity(n), space.mark(n));
+                let subject = Subject { kernel: space.name(), key: space.key(), config: &config, identity: &identity, mark: &mark };
                 let limit = track.race.limit(space, &config, costs);
                 let ruled_out = limit.clone().filter(|l| space.lower_bound_ms(n) > l.ms);
                 let outcome = if track.identities.contains(&identity) {
-                    self.keep(space.name(), space.key(), &config, &identity, 0, None, Outcome::Identical)?
+                    self.keep(subject, 0, None, Outcome::Identical)?
+                } else if self.borrow(subject, 0, limit.as_ref())? {
+                    Outcome::Identical
                 } else if let Some(limit) = ruled_out {
                     let outcome = Outcome::Bounded { bound_ms: space.lower_bound_ms(n), reason: limit.reason };
-                    self.keep(space.name(), space.key(), &config, &identity, 0, None, outcome)?
+                    self.keep(subject, 0, None, outcome)?
                 } else {
                     let coming = |count: usize| track.candidates.coming(count).into_iter().map(|n| space.config(n)).collect();
                     self.bench.ahead(space.name(), &config, &coming);
-                    self.measure(space.name(), space.key(), &config, &identity, 0, limit)?
+                    self.measure(subject, 0, limit)?
                 };
                 // A configuration that was only bounded says nothing of its twins in other layouts.
                 if !matches!(outcome, Outcome::Bounded { .. }) {
@@ -320,25 +351,34 @@ impl Sweeper<'_> {
         Ok(())
     }
 
+    /// Takes over what is known of a kernel that differs in names alone; false if that is nothing, or not enough.
+    pub(crate) fn borrow(&mut self, subject: Subject, round: u32, limit: Option<&Limit>) -> Result<bool, SweepError> {
+        let other = self.store.marked(subject.mark).filter(|m| m.key != subject.key && m.round >= round);
+        let Some((kernel, outcome, round)) = other.map(|m| (m.kernel.clone(), m.outcome.clone(), m.round)) else { return Ok(false) };
+        let enough = match &outcome {
+            Outcome::Measured { .. } => true,
+            // It was given up for being slower than what that kernel needs; here that may be more.
+            Outcome::Raced { bound_ms, .. } => limit.is_some_and(|l| *bound_ms >= l.ms),
+            _ => false,
+        };
+        if enough {
+            self.file(subject, round, None, outcome, Some(kernel))?;
+        }
+        Ok(enough)
+    }
+
     /// Checks, times and keeps one configuration.
-    pub(crate) fn measure(
-        &mut self,
-        kernel: &str,
-        key: &str,
-        config: &KernelConfig,
-        identity: &str,
-        round: u32,
-        limit: Option<Limit>,
-    ) -> Result<Outcome, SweepError> {
+    pub(crate) fn measure(&mut self, subject: Subject, round: u32, limit: Option<Limit>) -> Result<Outcome, SweepError> {
+        let Subject { kernel, config, .. } = subject;
         let ratio = match self.bench.check(kernel, config) {
             Ok(check) if check.passed() => check.ratio,
             // JSON has no infinities: a result that is not a number is kept as the largest one.
             Ok(check) => {
                 let ratio = if check.ratio.is_finite() { check.ratio } else { f64::MAX };
-                return self.keep(kernel, key, config, identity, round, Some(ratio), Outcome::Mismatch);
+                return self.keep(subject, round, Some(ratio), Outcome::Mismatch);
             }
-            Err(Fault::Configuration(reason)) => return self.keep(kernel, key, config, identity, round, None, Outcome::Failed { reason }),
-            Err(fault) => return Err(self.broken(kernel, key, config, identity, round, fault)?),
+            Err(Fault::Configuration(reason)) => return self.keep(subject, round, None, Outcome::Failed { reason }),
+            Err(fault) => return Err(self.broken(subject, round, fault)?),
         };
         let give_up = limit
             .as_ref()
@@ -352,38 +392,31 @@ impl Sweeper<'_> {
                 Outcome::Raced { bound_ms, reason }
             }
             Err(Fault::Configuration(reason)) => Outcome::Failed { reason },
-            Err(fault) => return Err(self.broken(kernel, key, config, identity, round, fault)?),
+            Err(fault) => return Err(self.broken(subject, round, fault)?),
         };
-        self.keep(kernel, key, config, identity, round, Some(ratio), outcome)
+        self.keep(subject, round, Some(ratio), outcome)
     }
 
     /// The error that ends a sweep. A configuration that broke the device is kept as failed, so that it is not tried again.
-    fn broken(
-        &mut self,
-        kernel: &str,
-        key: &str,
-        config: &KernelConfig,
-        identity: &str,
-        round: u32,
-        fault: Fault,
-    ) -> Result<SweepError, SweepError> {
+    fn broken(&mut self, subject: Subject, round: u32, fault: Fault) -> Result<SweepError, SweepError> {
         if let Fault::Crash(reason) = &fault {
             let outcome = Outcome::Failed { reason: reason.clone() };
-            self.keep(kernel, key, config, identity, round, None, outcome)?;
+            self.keep(subject, round, None, outcome)?;
         }
-        Ok(SweepError::Device { kernel: kernel.to_string(), config: config.clone(), fault })
+        Ok(SweepError::Device { kernel: subject.kernel.to_string(), config: subject.config.clone(), fault })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of a record, in their order")]
-    fn keep(
+    fn keep(&mut self, subject: Subject, round: u32, check: Option<f64>, outcome: Outcome) -> Result<Outcome, SweepError> {
+        self.file(subject, round, check, outcome, None)
+    }
+
+    fn file(
         &mut self,
-        kernel: &str,
-        key: &str,
-        config: &KernelConfig,
-        identity: &str,
+        subject: Subject,
         round: u32,
         check: Option<f64>,
         outcome: Outcome,
+        lender: Option<String>,
     ) -> Result<Outcome, SweepError> {
         let outcome = match outcome {
             // JSON has no infinities.
@@ -391,14 +424,15 @@ impl Sweeper<'_> {
             Outcome::Bounded { bound_ms, reason } if !bound_ms.is_finite() => Outcome::Bounded { bound_ms: f64::MAX, reason },
             outcome => outcome,
         };
-        let (kernel, key, identity) = (kernel.to_string(), key.to_string(), identity.to_string());
-        let session = String::new();
+        let Subject { kernel, key, config, identity, mark } = subject;
         self.store.append(Measurement {
-            session,
-            kernel,
-            key,
+            session: String::new(),
+            kernel: kernel.to_string(),
+            key: key.to_string(),
             config: config.clone(),
-            identity,
+            identity: identity.to_string(),
+            mark: mark.to_string(),
+            lender,
             round,
             check,
             outcome: outcome.clone(),
@@ -419,7 +453,9 @@ impl Sweeper<'_> {
                     if self.stopped(share).is_some() {
                         return Ok(());
                     }
-                    self.measure(space.name(), space.key(), &config, &config.to_string(), 0, None)?;
+                    let identity = config.to_string();
+                    let subject = Subject { kernel: space.name(), key: space.key(), config: &config, identity: &identity, mark: "" };
+                    self.measure(subject, 0, None)?;
                 }
             }
         }
@@ -437,7 +473,10 @@ impl Sweeper<'_> {
                 if let Some(reason) = self.stopped(1.0) {
                     return Ok(Some(reason));
                 }
-                self.measure(&next.kernel, &next.key, &next.config, &next.identity, 1, None)?;
+                let subject = Subject::again(&next, &next.key);
+                if !self.borrow(subject, 1, None)? {
+                    self.measure(subject, 1, None)?;
+                }
             }
         }
         Ok(None)
@@ -457,7 +496,12 @@ impl Sweeper<'_> {
             if self.stopped(1.0).is_some() {
                 return Ok(taken);
             }
-            let outcome = self.measure(&record.kernel, key, &record.config, &record.identity, 1, None)?;
+            let subject = Subject::again(&record, key);
+            if self.borrow(subject, 1, None)? {
+                taken += 1;
+                continue;
+            }
+            let outcome = self.measure(subject, 1, None)?;
             // Another outcome does not outweigh the time that is known: it would be tried forever.
             taken += usize::from(matches!(outcome, Outcome::Measured { .. } | Outcome::Mismatch));
         }
@@ -465,7 +509,9 @@ impl Sweeper<'_> {
             let Some(tensor) = program.tensor(&relayout.data).filter(|t| !t.relayout_key.is_empty()) else { continue };
             let config = relayout_config(&relayout.from, &relayout.to);
             if self.store.get(&tensor.relayout_key, &config).is_none() && self.stopped(1.0).is_none() {
-                self.measure(&relayout_name(&relayout.data), &tensor.relayout_key, &config, &config.to_string(), 0, None)?;
+                let (kernel, identity) = (relayout_name(&relayout.data), config.to_string());
+                let subject = Subject { kernel: &kernel, key: &tensor.relayout_key, config: &config, identity: &identity, mark: "" };
+                self.measure(subject, 0, None)?;
                 taken += 1;
             }
         }

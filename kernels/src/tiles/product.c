@@ -158,9 +158,14 @@ static Pack *const pack_columns[] = {columns_wide};
 static Micro *const *const micro_of[] = {micro};
 #endif
 
-/* Whether rows are better read where they lie than packed: where steps of the depth are neighbours; where rows are, for few
-   columns and steps that do not touch a page each. */
-ALWAYS int lie_well(int64_t n, int64_t row, int64_t step) { return step == 1 || (row == 1 && step <= 256 && n <= 4 * WIDTH); }
+/* Whether rows are better read where they lie than packed: where steps of the depth are neighbours, unless rows lie so far apart
+   that all of a panel want the same few places of the first cache; where rows are neighbours, for few columns and steps that do
+   not touch a page each. */
+ALWAYS int lie_well(int64_t n, int64_t row, int64_t step)
+{
+    if (step == 1) return row * (int64_t)sizeof(real) % 2048 != 0;
+    return row == 1 && step <= 256 && n <= 4 * WIDTH;
+}
 
 /* c (+)= scale x rows x packed columns: rows as they lie, or packed (then `a_step` is 0). Neighbouring rows start `a_row`, panels of
    columns `next` elements apart. A panel of rows stays in the first cache while those of columns pass. */

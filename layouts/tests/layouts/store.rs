@@ -132,6 +132,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 fn record() -> impl Strategy<Value = Measurement> {
     (0u64..4, 0u64..3, 0u32..2, prop::option::of(0.0f64..2.0), outcome()).prop_map(|(n, identity, round, check, outcome)| Measurement {
         identity: identity.to_string(),
+        mark: String::new(),
+        lender: None,
         round,
         check,
         outcome,

@@ -31,7 +31,18 @@ pub fn session(name: &str) -> Session {
 pub fn measured(kernel: &str, config: KernelConfig, ms: f64) -> Measurement {
     let identity = config.to_string();
     let outcome = Outcome::Measured { samples: vec![ms] };
-    Measurement { session: String::new(), kernel: kernel.into(), key: kernel.into(), config, identity, round: 0, check: Some(0.5), outcome }
+    Measurement {
+        session: String::new(),
+        kernel: kernel.into(),
+        key: kernel.into(),
+        config,
+        identity,
+        mark: String::new(),
+        lender: None,
+        round: 0,
+        check: Some(0.5),
+        outcome,
+    }
 }
 
 /// A chain with residual edges, a backward pass, ties and a boundary; only some combinations are measured, and only some

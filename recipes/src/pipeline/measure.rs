@@ -7,7 +7,7 @@ use super::{PipelineError, tensors};
 use kernels::device::cpu::Pool;
 use kernels::device::{Device, Memory, Recording};
 use kernels::error::Blame;
-use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space};
+use kernels::{Completion, Executable, Family, KernelError, KernelSpec, RunContext, Space};
 use layouts::problem::{Access, Bench, Check, Fault, KernelSpace, RelayoutSpace, TensorSpace, Timing};
 use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
@@ -42,6 +42,7 @@ pub struct SweptKernel {
     pub pass: Pass,
     space: Box<dyn Space>,
     key: String,
+    family: Option<Family>,
     tensors: Vec<TensorSpace>,
     /// Of dims, in which everything may stand together.
     orders: Vec<Vec<String>>,
@@ -74,6 +75,7 @@ impl SweptKernel {
             .collect();
         Ok(SweptKernel {
             key: spec.key(),
+            family: Family::of(&spec),
             pass: if backward { Pass::Backward } else { Pass::Forward },
             spec,
             space,
@@ -111,6 +113,10 @@ impl KernelSpace for SweptKernel {
 
     fn identity(&self, n: u64) -> String {
         self.space.identity(n)
+    }
+
+    fn mark(&self, n: u64) -> String {
+        self.family.as_ref().map_or_else(String::new, |family| family.mark(&self.space.identity(n)))
     }
 
     /// One digit for each knob where the space tells them apart: configurations that differ in one of them are neighbours.
