@@ -91,7 +91,7 @@ ALWAYS void pack_all_rows(const void *a, int64_t row, int64_t step, int64_t m, i
 {
     const int64_t panels = panels_of(m), elements = elements_of(depth, kind);
     /* Where rows are neighbours, panels share lines of the cache: few steps of all of them at a time. */
-    const int64_t some = row == 1 ? 16 : elements;
+    const int64_t some = row == 1 ? 8 : elements;
     for (int64_t k = 0; k < elements; k += some)
         for (int64_t p = 0; p < panels; ++p) {
             const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
@@ -158,12 +158,12 @@ static Pack *const pack_columns[] = {columns_wide};
 static Micro *const *const micro_of[] = {micro};
 #endif
 
-/* Whether rows are better read where they lie than packed: where steps of the depth are neighbours, unless rows lie so far apart
-   that all of a panel want the same few places of the first cache; where rows are neighbours, for few columns and steps that do
-   not touch a page each. */
+/* Whether rows are better read where they lie than packed: where steps of the depth are neighbours, unless many columns pass and
+   rows lie so that all of a panel want the same few places of the first cache; where rows are neighbours, for few columns and
+   steps that do not touch a page each. */
 ALWAYS int lie_well(int64_t n, int64_t row, int64_t step)
 {
-    if (step == 1) return row * (int64_t)sizeof(real) % 2048 != 0;
+    if (step == 1) return n <= 2 * WIDTH || row * (int64_t)sizeof(real) % 2048 != 0;
     return row == 1 && step <= 256 && n <= 4 * WIDTH;
 }
 

@@ -24,7 +24,7 @@ const SEED: u64 = 1;
 const RUN: Run = Run { seed: SEED, step: 0, dropout: true };
 
 /// A run that takes so many milliseconds leaves nothing to warm up: the first one counts.
-const SETTLED_MS: f64 = 50.0;
+const SETTLED_MS: f64 = 20.0;
 
 /// Milliseconds of runs after which two samples of a configuration are enough: in a race, as what is chosen gets fresh ones;
 /// and of such fresh ones.
