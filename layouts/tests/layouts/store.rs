@@ -114,7 +114,7 @@ fn the_table_has_a_row_for_every_record_and_quotes_what_must_be() {
     let text = String::from_utf8(csv).unwrap();
     let rows: Vec<&str> = text.lines().collect();
     assert_eq!(rows.len(), 4);
-    assert_eq!(rows[1], "k,k,\"x[a,b] v=0\",measured,0,1.5,,0.5,1.5,,1");
+    assert_eq!(rows[1], "k,k,\"x[a,b] v=0\",measured,0,1.5,,0.5,1.5,,,1");
     assert!(rows[2].contains("\"he said \"\"no\"\", twice\""));
 }
 

@@ -1,0 +1,98 @@
+//! Kernels that differ in names alone are told by their marks.
+
+use kernels::{Family, KernelSpec, Space};
+use sdfg::{Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, Unit};
+use std::collections::BTreeMap;
+
+mod common;
+
+/// `out = a · b`, each written `name[dims as declared|indices]`; the dims j and k have one length.
+fn product(out: &str, a: &str, b: &str, scale: f64) -> KernelSpec {
+    let mut program = Sdfg::new("families");
+    for (dim, size) in [("b", 8), ("j", 96), ("k", 96), ("h", 4), ("p", 16), ("i", 64)] {
+        program.dims.insert(dim.to_string(), Expr::Int(size));
+    }
+    let (mut indices, mut operands) = (indexmap::IndexMap::new(), Vec::new());
+    for (connector, text) in [("a", a), ("b", b), ("out", out)] {
+        let (name, rest) = text.trim_end_matches(']').split_once('[').unwrap();
+        let (dims, subscripts) = rest.split_once('|').unwrap_or((rest, rest));
+        let each = |text: &str| text.split(',').map(String::from).collect::<Vec<String>>();
+        let (dims, subscripts) = (each(dims), each(subscripts));
+        let dims: Vec<&str> = dims.iter().map(String::as_str).collect();
+        let subscripts: Vec<&str> = subscripts.iter().map(String::as_str).collect();
+        indices.extend(subscripts.iter().map(|n| (n.to_string(), n.to_string())));
+        program.add_container(Container::new(name, &dims, Dtype::F32, if connector == "out" { Role::Output } else { Role::Input }));
+        operands.push(Operand::new(connector, name, &subscripts));
+    }
+    let outputs = operands.split_off(2);
+    let op = Op::Contraction { scale: Scalar::Const(scale) };
+    let operation = Operation { name: format!("{out} made"), op, indices, inputs: operands, outputs, pass: Pass::Forward, origin: None };
+    KernelSpec::new(&program, &Unit::Operation(operation)).unwrap()
+}
+
+/// Marks of all configurations, with a time that only strides and code decide.
+fn marks(spec: &KernelSpec) -> BTreeMap<String, u64> {
+    let (space, family) = (kernels::space(spec).unwrap(), Family::of(spec).unwrap());
+    let step = (space.count() / 997).max(1);
+    (0..space.count()).step_by(step as usize).map(|n| (family.mark(&space.identity(n)), n)).collect()
+}
+
+fn queries() -> KernelSpec {
+    product("qq[p,h,b,j]", "wq[p,h,i]", "x[i,b,j]", 1.0)
+}
+
+#[test]
+fn queries_and_keys_are_one_family() {
+    let others = [
+        product("vv[p,h,b,j]", "wv[p,h,i]", "x[i,b,j]", 1.0),
+        // Keys run along their own dim, over the same tensor.
+        product("kk[p,h,b,k]", "wk[p,h,i]", "x[i,b,j|i,b,k]", 1.0),
+    ];
+    let queries = queries();
+    for other in others {
+        assert_ne!(queries.key(), other.key());
+        assert_eq!(marks(&queries), marks(&other), "the same marks, for configurations of the same numbers");
+    }
+}
+
+#[test]
+fn what_computes_something_else_shares_no_mark() {
+    let mine = marks(&queries());
+    let others = [
+        ("another scale", product("qq[p,h,b,j]", "wq[p,h,i]", "x[i,b,j]", 0.5)),
+        ("another contraction", product("y[i,b,j]", "wq[p,h,i]", "qq[p,h,b,j]", 1.0)),
+        ("another order of the operands' dims", product("qq[p,h,b,j]", "wq[h,p,i]", "x[i,b,j]", 1.0)),
+    ];
+    for (what, other) in others {
+        assert!(marks(&other).keys().all(|mark| !mine.contains_key(mark)), "{what}");
+    }
+    let small = queries().with_sizes(&Default::default()).unwrap();
+    let smaller = KernelSpec { dims: small.dims.iter().map(|(d, n)| (d.clone(), if d == "b" { 4 } else { *n })).collect(), ..small };
+    assert!(marks(&smaller).keys().all(|mark| !mine.contains_key(mark)), "other sizes");
+}
+
+/// What a fused scope holds is compared, not how it is called.
+#[test]
+fn scopes_differ_by_what_they_compute() {
+    let sizes: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
+    let mark = |case: &common::Case| {
+        let spec = KernelSpec::new(&case.program, &case.unit).unwrap();
+        let space = kernels::space(&spec).unwrap();
+        Family::of(&spec).unwrap().mark(&space.identity(0))
+    };
+    let case = common::softmax_dropout(sizes);
+    let renamed = |text: &str| text.replace("softmax", "another");
+    let Unit::Scope(scope) = &case.unit else { panic!("a scope") };
+    let other = serde_json::from_str(&renamed(&serde_json::to_string(scope).unwrap())).unwrap();
+    let mut program = case.program.clone();
+    for container in case.program.containers.values() {
+        program.add_container(Container { name: renamed(&container.name), ..container.clone() });
+    }
+    let renamed = common::Case { program, unit: Unit::Scope(other) };
+    assert_eq!(mark(&case), mark(&renamed));
+    assert_ne!(mark(&case), mark(&common::layernorm(sizes)));
+    let other = serde_json::to_string(scope).unwrap().replace("\"max\"", "\"min\"");
+    assert_ne!(other, serde_json::to_string(scope).unwrap(), "the scope takes a maximum");
+    let minimum = common::Case { program: case.program.clone(), unit: Unit::Scope(serde_json::from_str(&other).unwrap()) };
+    assert_ne!(mark(&case), mark(&minimum));
+}
