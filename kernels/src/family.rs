@@ -7,12 +7,13 @@ use crate::kernel::{GENERATION, KernelSpec};
 use indexmap::IndexSet;
 use sdfg::Unit;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Fields of a unit's text form whose values are names.
-const NAMING: [&str; 6] = ["name", "data", "connector", "label", "operator", "stream"];
-/// Fields that say where a unit comes from, not what it does.
-const ASIDE: [&str; 2] = ["origin", "pass"];
+/// Fields of a unit's text form that say where it comes from or how it is called, not what it does.
+const ASIDE: [&str; 4] = ["origin", "pass", "label", "operator"];
+/// Fields in whose values names of containers, connectors and indices stand; words anywhere else mean what they say.
+const NAMING: [&str; 12] = ["name", "data", "connector", "start", "stop", "step", "at", "volume", "subscripts", "code", "reads", "writes"];
 
 /// A kernel without its names.
 #[derive(Clone, Debug)]
@@ -31,8 +32,12 @@ impl Family {
             Unit::Nested(_) | Unit::Alternatives(_) => return None,
         };
         strip(&mut unit, spec);
-        let mut known: IndexSet<String> = spec.containers.keys().cloned().collect();
-        gather(&unit, &mut known);
+        let mut all = Words::default();
+        all.gather(&unit, "");
+        // A container called `max` keeps its name: elsewhere the word says what is computed.
+        // So does a symbol, which stands for its size.
+        all.literals.extend(spec.sizes.keys().cloned());
+        let known: BTreeSet<String> = all.names.difference(&all.literals).cloned().collect();
         let mut family = Family { hash: String::new(), names: IndexSet::new() };
         let mut text = format!("{GENERATION}\n{}", family.numbered(&unit.to_string(), &known));
         let mut containers: Vec<_> = spec.containers.values().collect();
@@ -65,7 +70,7 @@ impl Family {
     }
 
     /// A text with the known names in it numbered in the order in which they come.
-    fn numbered(&mut self, text: &str, known: &IndexSet<String>) -> String {
+    fn numbered(&mut self, text: &str, known: &BTreeSet<String>) -> String {
         let mut found = String::with_capacity(text.len());
         words(text, |word, is_name| {
             if is_name && known.contains(word) {
@@ -86,7 +91,9 @@ fn size(spec: &KernelSpec, dim: &str) -> String {
 fn strip(value: &mut Value, spec: &KernelSpec) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|field, _| !ASIDE.contains(&field.as_str()));
+            // Of names only those of indices matter.
+            let index = fields.contains_key("dim");
+            fields.retain(|field, _| !ASIDE.contains(&field.as_str()) && (index || field != "name"));
             for (field, value) in fields.iter_mut() {
                 match value {
                     Value::String(dim) if field == "dim" => *dim = size(spec, dim),
@@ -104,31 +111,56 @@ fn strip(value: &mut Value, spec: &KernelSpec) {
     }
 }
 
-fn gather(value: &Value, known: &mut IndexSet<String>) {
-    match value {
-        Value::Object(fields) => {
-            for (field, value) in fields {
-                match value {
-                    Value::String(name) if NAMING.contains(&field.as_str()) => drop(known.insert(name.clone())),
-                    Value::Object(indices) if field == "indices" => known.extend(indices.keys().cloned()),
-                    _ => gather(value, known),
+/// The words of a unit's text form.
+#[derive(Default)]
+struct Words {
+    names: BTreeSet<String>,
+    literals: BTreeSet<String>,
+}
+
+impl Words {
+    fn gather(&mut self, value: &Value, field: &str) {
+        match value {
+            Value::Object(fields) => {
+                for (inner, value) in fields {
+                    if field == "indices" {
+                        self.names.insert(inner.clone());
+                    } else {
+                        self.literals.insert(inner.clone());
+                    }
+                    self.gather(value, inner);
                 }
             }
+            Value::Array(values) => values.iter().for_each(|v| self.gather(v, field)),
+            Value::String(text) => {
+                let all = if NAMING.contains(&field) { &mut self.names } else { &mut self.literals };
+                words(text, |word, is_word| {
+                    if is_word {
+                        all.insert(word.to_string());
+                    }
+                });
+                // What is called is a function.
+                let called = text.match_indices('(').filter_map(|(at, _)| text[..at].rsplit(|c| !of_word(c)).next());
+                self.literals.extend(called.map(String::from));
+            }
+            _ => {}
         }
-        Value::Array(values) => values.iter().for_each(|v| gather(v, known)),
-        _ => {}
     }
 }
 
-/// Splits a text into words (letters, digits, `_` and `.`), told apart as what may be a name, and what stands between them.
+fn of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '.'
+}
+
+/// Splits a text into words (letters, digits, `_` and `.`) and what stands between them, and says which may be names.
 fn words(text: &str, mut each: impl FnMut(&str, bool)) {
-    let of_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let is_name = of_word(first);
         let length = rest.find(|c| of_word(c) != is_name).unwrap_or(rest.len());
         let (word, after) = rest.split_at(length);
-        each(word, is_name);
+        // What starts with a digit is a number.
+        each(word, is_name && !first.is_ascii_digit() && first != '.');
         rest = after;
     }
 }

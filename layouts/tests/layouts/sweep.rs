@@ -342,21 +342,19 @@ fn what_differs_in_names_alone_is_timed_once() {
     let report = sweep(&mut sweeper, &each, &[]).unwrap();
     assert!(report.total().adds_up() && report.total().not_reached == 0);
     let mut lent = 0;
-    for record in store.all().filter(|m| m.lender.is_some()) {
+    for record in store.all().filter(|m| m.lender.is_some() && m.round == 0) {
         let (Some(lender), Some(ms)) = (&record.lender, record.ms()) else { continue };
         assert_eq!(ms, truth(lender, &record.config), "the lender's time");
         assert!(!device.asked.contains_key(&(record.kernel.clone(), record.config.clone())), "borrowed and timed");
         lent += 1;
     }
     assert!(lent > 0);
-    // Every configuration that is right has a time, its own or a borrowed one, and no two runs of what is the same.
+    // What was given up for one may be wanted by the other, and of equally fast ones each may take another for its finals.
     let runs = |kernel: &str, config: &KernelConfig| device.asked.get(&(kernel.to_string(), config.clone())).copied().unwrap_or(0);
-    for n in 0..spaces[0].count() {
-        let config = spaces[0].config(n);
-        let twice = runs("alike one", &config) > 0 && runs("alike two", &config) > 0;
-        let bounded = store.all().any(|m| m.config == config && matches!(m.outcome, Outcome::Raced { .. }));
-        assert!(!twice || bounded, "{config} was timed for both");
-    }
+    let given_up = |config: &KernelConfig| store.all().any(|m| m.config == *config && matches!(m.outcome, Outcome::Raced { .. }));
+    let configs = (0..spaces[0].count()).map(|n| spaces[0].config(n));
+    let both = configs.filter(|c| !given_up(c) && runs("alike one", c) > 0 && runs("alike two", c) > 0).count();
+    assert!(both <= SweepOptions::default().finalists, "{both} were timed for both");
     // What is sure of one is sure of the other: fresh samples are shared too.
     assert!(store.all().any(|m| m.lender.is_some() && m.round == 1));
 }
