@@ -11,8 +11,8 @@
 //! 5. Fresh samples for the fastest ones of every kernel, until the fastest is one that has them: the minimum of many noisy
 //!    medians is too low, a fresh one is not.
 //!
-//! A kernel that differs from another one in names alone borrows the other's times ([`crate::KernelSpace::mark`]), and counts them as
-//! identical; nothing is chosen on samples of the search, its own or borrowed.
+//! A kernel that differs from another one in names alone borrows the other's times ([`crate::KernelSpace::mark`]) and counts
+//! them as identical. What a choice is made of gets fresh samples as far as the budget goes, borrowed or not.
 //!
 //! Every result goes to the store at once, and what the store knows is not measured again. Complexity: O(log n) a
 //! configuration beside the bench itself, plus ranking by promise.

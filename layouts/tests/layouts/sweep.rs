@@ -360,6 +360,41 @@ fn what_differs_in_names_alone_is_timed_once() {
 }
 
 #[test]
+fn refining_tries_both_sides_of_a_relayout_in_the_layout_that_spares_it() {
+    let (mut device, clock) = device();
+    let mut store = store();
+    let (spaces, relayouts) = spaces();
+    let of = |space: &Space, layouts: &[(&str, &[&str])]| KernelConfig {
+        layouts: layouts.iter().map(|(data, dims)| (data.to_string(), Layout::of(dims))).collect(),
+        knobs: space.config(0).knobs,
+    };
+    let (x, y): (&[&str], &[&str]) = (&["a", "b", "c"], &["b", "c"]);
+    let (one, two) = (&spaces[0], &spaces[1]);
+    let known = [(one, of(one, &[("x", x), ("t", &["a", "b"])])), (two, of(two, &[("t", &["b", "a"]), ("y", y)]))];
+    for (space, config) in known {
+        store.append(super::synthetic::measured(&space.name, config, 0.1)).unwrap();
+    }
+    let turn = &relayouts[1];
+    for n in 0..turn.count() {
+        let mut record = super::synthetic::measured(turn.name(), turn.config(n), 0.1);
+        record.key = turn.key().into();
+        store.append(record).unwrap();
+    }
+    let each: Vec<&dyn KernelSpace> = vec![one, two];
+    let program = Program::of(&each, &relayouts, BTreeMap::new(), Vec::new());
+    let choice = select(&program, &store, Method::Exact, Limits::default()).unwrap();
+    assert_eq!(choice.relayouts.len(), 1, "what is known needs a relayout");
+    let mut quiet = |_: &layouts::Progress| {};
+    let options = SweepOptions::default();
+    let mut sweeper =
+        Sweeper { bench: &mut device, clock: &clock, store: &mut store, options, interrupt: &NEVER, progress: &mut quiet, timed: 0 };
+    assert!(sweeper.refine(&each, &program, Limits::default()).unwrap() > 0);
+    for (space, config) in [(one, of(one, &[("x", x), ("t", &["b", "a"])])), (two, of(two, &[("t", &["a", "b"]), ("y", y)]))] {
+        assert!(store.get(&space.name, &config).is_some(), "{} {config} was not tried", space.name);
+    }
+}
+
+#[test]
 fn refining_ends_with_every_knob_of_the_chosen_layouts_known() {
     let (mut device, clock) = device();
     let mut store = store();
