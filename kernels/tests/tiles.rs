@@ -218,6 +218,9 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>, tool
                 let parts: Vec<&str> = tile.split(',').filter(outer).collect();
                 config.knobs = config.knobs.with("tile", parts.join(",")).with("depth", 64);
             }
+            if n % 2 == 1 {
+                config.knobs = config.knobs.with("columns", "across");
+            }
             let kernel = tiles::compile(&reference.spec, &config, toolchain)?;
             let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pools[n % 2])?);
             assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");

@@ -12,9 +12,10 @@ use crate::model::Model;
 use crate::network::{Function, Leg, Network, Part};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Entries of all tables together that an exact count may take, and steps to which costs are rounded if it takes more.
+/// Entries of all tables together that an exact count may take, and steps to which costs are rounded if it takes more: as many
+/// as it can have.
 const ENTRIES: usize = 1 << 20;
-const STEPS: Cost = 512;
+const STEPS: [Cost; 3] = [512, 128, 32];
 /// Combinations of variants counted one by one.
 const COMBINATIONS: usize = 64;
 
@@ -68,9 +69,12 @@ pub fn within(model: &Model, limit: Cost) -> Option<Count> {
         let found = match counted(&network, &part, limit, Rounding::None) {
             Ok(n) => Count { least: n, most: n },
             Err(slack) => {
-                let step = (slack / STEPS).max(1);
                 let rounded = |rounding| counted(&network, &part, limit, rounding).ok();
-                Count { least: rounded(Rounding::Up(step))?, most: rounded(Rounding::Down(step))? }
+                let between = |steps: &Cost| {
+                    let step = (slack / steps).max(1);
+                    Some(Count { most: rounded(Rounding::Down(step))?, least: rounded(Rounding::Up(step))? })
+                };
+                STEPS.iter().find_map(between)?
             }
         };
         total.least = total.least.saturating_add(found.least);

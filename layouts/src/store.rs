@@ -231,7 +231,8 @@ impl Store {
         }
     }
 
-    /// The same measurements, each with as many samples as it has, drawn from its own with replacement.
+    /// The same measurements, each with as many samples as it has, drawn from its own with replacement. What was borrowed is
+    /// drawn once with what lent it: it is one measurement.
     pub fn resampled(&self, seed: u64) -> Store {
         // SplitMix64.
         let mut state = seed;
@@ -243,9 +244,16 @@ impl Store {
             ((z ^ (z >> 31)) % n.max(1) as u64) as usize
         };
         let mut records = self.records.clone();
+        let mut drawn: BTreeMap<(String, Vec<u64>), Vec<f64>> = BTreeMap::new();
         for record in records.values_mut().flat_map(BTreeMap::values_mut) {
             if let Outcome::Measured { samples } = &mut record.outcome {
-                *samples = (0..samples.len()).map(|_| samples[below(samples.len())]).collect();
+                let mut draw = || (0..samples.len()).map(|_| samples[below(samples.len())]).collect();
+                *samples = if record.mark.is_empty() {
+                    draw()
+                } else {
+                    let measured = samples.iter().map(|s| s.to_bits()).collect();
+                    drawn.entry((record.mark.clone(), measured)).or_insert_with(draw).clone()
+                };
             }
         }
         Store { sessions: self.sessions.clone(), records, timed: self.timed.clone(), marked: self.marked.clone(), ..Store::default() }

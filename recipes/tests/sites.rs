@@ -1,5 +1,9 @@
 //! Programs of a recipe taken apart into sites, and put together again as a choice wants them.
 
+#[allow(dead_code)]
+mod command;
+
+use command::{json, memlet, recipe, with_times};
 use kernels::device::cpu::Cores;
 use kernels::{KernelSpec, Toolchain};
 use layouts::Program;
@@ -13,6 +17,7 @@ use recipes::pipeline::sweep::posed;
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Sdfg, Unit, random};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -146,4 +151,52 @@ fn choices_among_the_kernels_of_larger_recipes_compute_the_same() {
         let (run, new) = all_compute_the_same(&shipped(name), |choices| choices.some(12));
         assert!(new > 2, "{name}: {new} of {run}");
     }
+}
+
+/// Which programs' kernels win together is a matter of times; these are made up so that no program's own kernels do.
+#[test]
+fn kernels_of_several_programs_win_together_and_run_as_one_plan() {
+    let sizes: Vec<(String, i64)> = [("b", 1), ("h", 2), ("j", 3), ("p", 2), ("i", 4)].map(|(dim, size)| (dim.to_string(), size)).into();
+    let set: Vec<String> = sizes.iter().map(|(dim, size)| format!("{dim}={size}")).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    let (mha, out) = (recipe("mha.yaml"), |name: &str| file(name).display().to_string());
+    let optimize = |out: &str| {
+        let mut arguments = vec!["optimize", mha.as_str(), "--budget", "0s", "--timing", "0s", "--out", out, "--json"];
+        arguments.extend(set.iter().flat_map(|size| ["--set", size]));
+        json(&memlet(&arguments))
+    };
+    optimize(&out("measured"));
+    let records = std::fs::read_to_string(file("measured/records.jsonl")).expect("records");
+
+    let all = all(&load(Path::new(&mha), &sizes).expect("a recipe"));
+    let among = among(&all);
+    // Some choices are programs of compositions undone one by one, which compete under their own names.
+    let new = Choices::of(&among).all(MANY).into_iter().filter(|choice| !among.programs.values().any(|own| own == choice));
+    let mut told = Vec::new();
+    for choice in new.step_by(23).take(6) {
+        let cheap: BTreeSet<String> = among.under(&choice).kernels.into_iter().map(|k| k.key).collect();
+        let made_up = |record: &Value| {
+            let free = record["key"].as_str().is_some_and(|key| cheap.contains(key) || key.starts_with("relayout:"));
+            if free { 1e-6 } else { 1e3 }
+        };
+        let name = format!("made-up-{}", told.len());
+        std::fs::create_dir(file(&name)).expect("a folder");
+        std::fs::write(file(&format!("{name}/records.jsonl")), with_times(&records, made_up)).expect("records");
+        let found = optimize(&out(&name));
+        let best = found["choices"][0].clone();
+        if best["program"] != "combined" {
+            told.push(best);
+            continue;
+        }
+        assert!(best["predicted_ms"].as_f64().is_some_and(|ms| ms < 1.0), "{best}");
+        assert!(found["timed"].as_array().is_some_and(|timed| timed.iter().any(|t| t["plan"] == "combined · exact")), "{found}");
+        let plan = out(&format!("{name}/plans/combined-exact.json"));
+        let run = json(&memlet(&["run", &plan, "--timing", "0s", "--check", "--json"]));
+        let checked = run["checked"].as_array().expect("comparisons");
+        assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{checked:?}");
+        assert_eq!(json(&memlet(&["verify-selection", &out(&format!("{name}/certificate.json")), "--json"]))["proven"], true);
+        return;
+    }
+    panic!("no kernels of several programs were put together: {told:?}");
 }

@@ -119,9 +119,9 @@ impl Printer<'_> {
             let count = self.count(&each.index, each.count);
             axes.push(Axis { indices: vec![each.index.clone()], most: each.count, count, ragged, strides });
         }
-        // Columns are what neighbours in the result share with the second factor.
+        // Columns are what neighbours in the result share with the second factor, if not asked for otherwise.
         let unit = axes.iter().find(|x| x.strides[2] == Some(1) && x.most > 1);
-        if unit.is_some_and(|x| x.strides[0].is_some() && x.strides[1].is_none()) {
+        if unit.is_some_and(|x| x.strides[0].is_some() && x.strides[1].is_none()) != products.across {
             std::mem::swap(&mut a, &mut b);
             axes.iter_mut().for_each(|x| x.strides.swap(0, 1));
         }

@@ -30,7 +30,7 @@ pub const SCRATCH: i64 = 6 << 20;
 /// Lowers a scope.
 ///
 /// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
-/// packed at once), `vector` (indices, the first of which that a
+/// packed at once), `columns` (`across`: results are neighbours along rows of a product, not along its columns), `vector` (indices, the first of which that a
 /// group has is its innermost), `reduce` (`sequential` or `private`).
 ///
 /// # Errors
@@ -55,6 +55,11 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     let depth = match config.knobs.get("depth") {
         None => DEPTH,
         Some(text) => text.parse().ok().filter(|d| (1..=65536).contains(d)).ok_or_else(|| knob_error("depth", text, "1 to 65536"))?,
+    };
+    let across = match config.knobs.get("columns") {
+        None => false,
+        Some("across") => true,
+        Some(other) => return Err(knob_error("columns", other, "across, or nothing")),
     };
     let sequential = mark(spec, config, &mut flattened, private)?;
     let sizes = sizes(&flattened.outer, config.knobs.get("tile"))
@@ -130,7 +135,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         }
     }
     hold(&groups, &mut tensors);
-    let products = Some(Products { block: Block::native(), depth, narrow });
+    let products = Some(Products { block: Block::native(), depth, narrow, across });
     let (name, lanes, slots) = (spec.name.clone(), ROW_LANES, IndexMap::new());
     let nest = LoopNest { name, outer: shared, tiles, products, vectors, lanes, groups, tensors, slots, about };
     Ok(LoopNest { slots: slots::slots(&nest), ..nest })

@@ -183,8 +183,11 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             kernels[height](
                 elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, &scale, whole ? at : room, whole ? row : WIDTH, whole && add);
             if (whole) continue;
-            for (int64_t i = 0; i < height; ++i)
-                for (int64_t x = 0; x < width; ++x) {
+            /* Along what lies nearest. */
+            const int down = row < column;
+            for (int64_t u = 0; u < (down ? width : height); ++u)
+                for (int64_t v = 0; v < (down ? height : width); ++v) {
+                    const int64_t i = down ? v : u, x = down ? u : v;
                     real *const to = at + i * row + x * column;
                     *to = add ? *to + room[i * WIDTH + x] : room[i * WIDTH + x];
                 }

@@ -1,4 +1,5 @@
-//! Every configuration of a tile kernel: layouts of its tensors × sizes of tiles × depth × vector index × place of reductions.
+//! Every configuration of a tile kernel: layouts of its tensors × sizes of tiles × depth × vector index × place of reductions, and
+//! for a product alone which of its sides are columns.
 
 use super::lower::SCRATCH;
 use super::product::{Factors, factors};
@@ -51,6 +52,8 @@ pub struct TileSpace {
     flop: f64,
     /// Elements that are local to one outer point.
     local: i64,
+    /// Whether it is a product and nothing else.
+    single: bool,
 }
 
 impl TileSpace {
@@ -101,8 +104,10 @@ impl TileSpace {
                 range: range.clone(),
             })
             .collect();
+        let single = statements.len() == 1 && written.len() == 1;
         Ok(TileSpace {
             spec: spec.clone(),
+            single,
             tensors,
             bytes,
             outer,
@@ -164,11 +169,22 @@ impl TileSpace {
         }
     }
 
+    fn is_written(&self, data: &str) -> bool {
+        self.written.iter().any(|n| self.tensors[*n].data == data)
+    }
+
+    /// Whether a dim is summed over: nothing that is written has it.
+    fn sums(&self, dim: &str) -> bool {
+        let has = |n: &usize| self.tensors[*n].layouts.first().is_some_and(|l| l.pieces.iter().any(|p| p.dim == dim));
+        !self.written.iter().any(has)
+    }
+
     /// Predicted bytes, weighted by how badly each tensor is walked, and by how far tiles are from the usual size.
     fn cost(&self, config: &KernelConfig) -> f64 {
         let vector = config.knobs.get("vector").unwrap_or_default().split(',').next().unwrap_or_default();
         let vector_dim = self.dims.iter().find(|(i, _)| i == vector).map_or("", |(_, d)| d.as_str());
         let root = |data: &str| self.spec.root(data).to_string();
+        let across = config.knobs.get("columns").is_some();
         let mut total = 0.0;
         for (tensor, bytes) in self.tensors.iter().zip(&self.bytes) {
             let layout = self.layout(config, &tensor.data);
@@ -178,11 +194,19 @@ impl TileSpace {
                 .iter()
                 .filter(|s| root(&s.write.data) == tensor.data || s.reads.iter().any(|(_, e)| root(&e.data) == tensor.data))
                 .collect();
-            let weight = if inner == vector_dim || layout.pieces.len() < 2 {
+            let has = |dim: &str| layout.pieces.iter().any(|p| p.dim == dim);
+            let weight = if across {
+                match (self.is_written(&tensor.data), has(vector_dim), self.sums(inner)) {
+                    // Rows that lie along the depth are read where they are; results and what becomes columns are turned.
+                    (false, true, true) => 1.0,
+                    (false, false, true) => 3.0,
+                    _ => 1.5,
+                }
+            } else if inner == vector_dim || layout.pieces.len() < 2 {
                 1.0
             } else if !in_products.is_empty() {
                 // Packing turns what lies the other way.
-                if layout.pieces.iter().any(|p| p.dim == vector_dim) { 3.0 } else { 1.5 }
+                if has(vector_dim) { 3.0 } else { 1.5 }
             } else {
                 8.0
             };
@@ -270,6 +294,10 @@ impl Space for TileSpace {
         }
         if self.reduces.len() > 1 {
             knobs = knobs.with("reduce", reduce);
+        }
+        // There is no second result to lie along.
+        if self.single && along == 1 {
+            knobs = knobs.with("columns", "across");
         }
         KernelConfig { knobs, ..config }
     }

@@ -118,6 +118,29 @@ fn the_table_has_a_row_for_every_record_and_quotes_what_must_be() {
     assert!(rows[2].contains("\"he said \"\"no\"\", twice\""));
 }
 
+#[test]
+fn what_was_borrowed_is_drawn_again_together_with_what_lent_it() {
+    let mut store = Store::in_memory();
+    store.begin(session("1")).unwrap();
+    let times = Outcome::Measured { samples: (1..=9).map(f64::from).collect() };
+    let record = |kernel: &str, mark: &str, lender: Option<&str>| Measurement {
+        mark: mark.into(),
+        lender: lender.map(String::from),
+        outcome: times.clone(),
+        ..measured(kernel, config(0), 1.0)
+    };
+    for record in [record("q", "same", None), record("k", "same", Some("q")), record("alone", "other", None), record("old", "", None)] {
+        store.append(record).unwrap();
+    }
+    let drawn = |seed: u64, kernel: &str| store.resampled(seed).get(kernel, &config(0)).unwrap().outcome.clone();
+    for seed in 0..8 {
+        assert_eq!(drawn(seed, "q"), drawn(seed, "k"));
+    }
+    for apart in ["alone", "old"] {
+        assert!((0..8).any(|seed| drawn(seed, "q") != drawn(seed, apart)), "{apart}");
+    }
+}
+
 fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         prop::collection::vec(0.001f64..1e3, 1..4).prop_map(|samples| Outcome::Measured { samples }),

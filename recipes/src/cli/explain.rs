@@ -2,8 +2,10 @@
 
 use super::place::{Place, place};
 use crate::pipeline::PipelineError;
-use crate::pipeline::plan::Plan;
+use crate::pipeline::in_step::Exchange;
+use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::{Composing, Variant, programs_on};
+use bench::unit::significant;
 use clap::Args;
 use layouts::alternatives::GROUP;
 use layouts::certificate::{Certificate, CertificateError, measurements};
@@ -13,6 +15,7 @@ use layouts::stack::joins;
 use layouts::verify::{VerifyError, swept};
 use layouts::{Method, Store, select};
 use sdfg::Unit;
+use sdfg::config::KernelConfig;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -45,9 +48,19 @@ struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<Place>,
     choice: Option<Explanation>,
+    /// What the plan runs instead, if it was faster within the step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instead: Option<Instead>,
     /// The kernel that holds both, where two were asked for and are one.
     together: Option<String>,
     apart: Vec<Apart>,
+}
+
+#[derive(Serialize)]
+struct Instead {
+    taken: KernelConfig,
+    #[serde(flatten)]
+    exchange: Exchange,
 }
 
 /// Two kernels that were not fused.
@@ -65,7 +78,7 @@ impl ExplainArgs {
         match Certificate::read(&self.file) {
             Ok(certificate) if self.other.is_none() => {
                 let choice = Some(self.certified(&certificate)?);
-                return self.tell(&Answer { place: None, choice, together: None, apart: vec![] });
+                return self.tell(&Answer { place: None, choice, instead: None, together: None, apart: vec![] });
             }
             // Anything else that is JSON is said to be no plan.
             Ok(_) | Err(CertificateError::Format { .. }) => {}
@@ -85,7 +98,8 @@ impl ExplainArgs {
                 let kernel = plan.as_ref().filter(|p| p.chosen.configuration.kernels.contains_key(name));
                 // The recipe may have gone since; the choice is explained all the same.
                 let apart = kernel.and_then(|plan| Some(refusals(&self.variant(plan).ok()?, &[name]))).unwrap_or_default();
-                Answer { place, choice: Some(choice), together: None, apart }
+                let instead = kernel.and_then(|plan| instead(&plan.chosen, name));
+                Answer { place, choice: Some(choice), instead, together: None, apart }
             }
         };
         self.tell(&answer)
@@ -103,6 +117,10 @@ impl ExplainArgs {
         }
         if let Some(choice) = &answer.choice {
             println!("{choice}");
+        }
+        if let Some(Instead { taken, exchange }) = &answer.instead {
+            let (ms, chosen) = (significant(exchange.taken_ms), significant(exchange.chosen_ms));
+            println!("  the plan runs {taken}: {ms} ms within the step instead of {chosen} ms");
         }
         if let (Some(kernel), Some(other)) = (&answer.together, &self.other) {
             println!("{} and {other} are one kernel: {kernel}", self.name);
@@ -231,7 +249,7 @@ impl ExplainArgs {
         if together.is_none() && apart.is_empty() {
             return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: they run in different passes")));
         }
-        Ok(Answer { place: None, choice: None, together, apart })
+        Ok(Answer { place: None, choice: None, instead: None, together, apart })
     }
 
     /// The kernel of this name, or the one that holds this operator.
@@ -251,6 +269,12 @@ fn names(program: &layouts::Program) -> impl Iterator<Item = &str> {
     let kernels = program.kernels.iter().map(|k| k.name.as_str());
     let sites = program.alternatives.keys().map(String::as_str);
     kernels.chain(program.tensors.iter().map(|t| t.data.as_str())).chain(sites).chain((!program.alternatives.is_empty()).then_some(GROUP))
+}
+
+/// What a plan runs in the place of what was chosen for a kernel.
+fn instead(candidate: &Candidate, kernel: &str) -> Option<Instead> {
+    let exchange = candidate.exchanges.iter().find(|e| e.kernel == kernel)?.clone();
+    Some(Instead { taken: candidate.configuration.kernels.get(kernel)?.clone(), exchange })
 }
 
 /// The refused fusions that involve all of these kernels.

@@ -7,6 +7,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::combined::COMBINED;
 use crate::pipeline::decide::decide;
 use crate::pipeline::execute::Execution;
+use crate::pipeline::in_step::{Exchange, in_step};
 use crate::pipeline::mixture::Mixture;
 use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small, winner};
 use crate::pipeline::plan::{Candidate, Plan};
@@ -22,7 +23,7 @@ use kernels::device::Device;
 use layouts::exact::Limits;
 use layouts::record::Cache;
 use layouts::{Finish, Method, Selection};
-use sdfg::interpret::Run;
+use sdfg::interpret::{Run, Tensors};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -188,7 +189,6 @@ impl OptimizeArgs {
         say(&certify(&sweeps, &session)?);
 
         let mut candidates = contenders(&sweeps, &choices, &session)?;
-        let contenders = candidates.len();
         let baselines = baselines(&sweeps, &session.store)?;
         let tensors = drawn(&session.programs.operators, 1)?;
         let mut verified = |name: &str, found: crate::pipeline::optimize::Verification| {
@@ -200,8 +200,13 @@ impl OptimizeArgs {
         }
         let full = verify_full(&candidates[0], &baselines[0], &tensors, &session.pool, &session.device)?;
         verified(&candidates[0].name, full);
-        candidates.extend(baselines.iter().cloned());
         let run = Run { seed: 1, step: 0, dropout: true };
+        if let Some(found) = self.within(&candidates, &session, &tensors, &run)? {
+            verified(&found.name, verify_small(&found, &session.programs.operators, &session.pool, &session.device)?);
+            candidates.push(found);
+        }
+        let contenders = candidates.len();
+        candidates.extend(baselines.iter().cloned());
         let timed = time_whole(&candidates, &tensors, &run, &session.pool, &session.device, self.timing)?;
         outcome.timed = timed.iter().zip(&candidates).map(|(t, c)| Whole::of(t, c)).collect();
         let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
@@ -224,8 +229,8 @@ impl OptimizeArgs {
                 other.plan,
             ));
         }
-        if candidates[taken].streams > 1 {
-            // A kernel that does not wait for what it needs shows at full size, where it has the time to come too early.
+        if taken > 0 {
+            // Kernels that do not wait for what they need show at full size, where they have the time to come too early.
             let Candidate { name, .. } = &candidates[taken];
             let found = verify_full(&candidates[taken], &candidates[contenders], &tensors, &session.pool, &session.device)?;
             say(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
@@ -282,6 +287,30 @@ impl OptimizeArgs {
         outcome.winner = Some(candidates[taken].name.clone());
         (outcome.plan, outcome.report) = (Some(path), Some(page));
         self.done(&outcome)
+    }
+
+    /// The fastest of the candidates as a whole, with every kernel in the configuration that is fastest in the step.
+    fn within(
+        &self,
+        candidates: &[Candidate],
+        session: &Session,
+        tensors: &Tensors,
+        run: &Run,
+    ) -> Result<Option<Candidate>, PipelineError> {
+        let (pool, device, limit) = (&session.pool, &session.device, self.timing / 2);
+        let timed = time_whole(candidates, tensors, run, pool, device, limit)?;
+        let Some(fastest) = winner(&timed, 0.0) else { return Ok(None) };
+        let found = in_step(&candidates[fastest], &session.store, (tensors, run), pool, device, limit)?;
+        if let Some(found) = &found {
+            let mut rows = table(&["kernel", "chosen", "in the step ms", "instead", "ms"]);
+            for Exchange { kernel, chosen, chosen_ms, taken_ms } in &found.exchanges {
+                let taken = found.configuration.kernels.get(kernel).map(|c| c.knobs.to_string()).unwrap_or_default();
+                rows.row(cells(vec![kernel.clone(), chosen.knobs.to_string(), significant(*chosen_ms), taken, significant(*taken_ms)]));
+            }
+            self.measure.say(&format!("\nkernels of {} that are faster otherwise within the step\n", candidates[fastest].name));
+            self.measure.table(&rows);
+        }
+        Ok(found)
     }
 
     fn done(&self, outcome: &Outcome) -> Result<(), PipelineError> {

@@ -85,10 +85,9 @@ impl SolveArgs {
                 continue;
             }
             let decision = decide(name, program, &store, self.top, self.resamples, Limits::default(), &mut watch)?;
-            let seconds = start.elapsed().as_secs_f64();
             let path = self.write(name, &decision.certificate, programs.len() > 1)?;
             if !self.json {
-                print(&decision, seconds);
+                print(&decision);
                 checked_with(&path);
             }
             decisions.push(decision);
@@ -134,7 +133,8 @@ fn so_far(p: Progress) -> String {
 }
 
 /// The choices of all methods, and how far each stands above the optimum.
-fn print(decision: &Decision, seconds: f64) {
+fn print(decision: &Decision) {
+    let seconds = decision.solving.as_secs_f64();
     let Some(exact) = decision.selections.iter().find(|s| s.method == Method::Exact) else { return };
     println!("{}", decision.name);
     let mut rows = table(&["method", "program", "predicted ms", "above exact", "above minima"]);

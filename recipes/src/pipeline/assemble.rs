@@ -6,7 +6,7 @@ use super::memory::{self, PeakMemory};
 use super::schedule::{last_beside, over, schedule as spread};
 use bench::memory::MemoryMap;
 use kernels::device::{Device, Memory};
-use kernels::{Access, KernelSpec, in_place};
+use kernels::{Access, KernelSpec};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, Step};
 use sdfg::{Layout, Pass, Role, Sdfg};
@@ -246,14 +246,15 @@ impl Assembler<'_> {
     /// A launch ready to run, which writes in place what the plan has placed so.
     fn launch(&self, draft: Draft, plan: &ArenaPlan, schedule: &Schedule) -> Result<Launch, PipelineError> {
         let arguments: Vec<(usize, bool)> = draft.arguments.iter().map(|(slot, access)| (*slot, *access == Access::Write)).collect();
+        let mut in_place = Vec::new();
         let executable = match draft.work {
             Work::Kernel { spec, config } => {
                 let data = |slot: usize| self.slots[slot].data.clone();
                 let name = |slot: usize| &schedule.buffers[slot].name;
                 let placed = |(from, to): &&(usize, usize)| plan.handovers.iter().any(|h| h.from == *name(*from) && h.to == *name(*to));
                 let pairs = draft.in_place.iter().filter(placed);
-                let pairs: Vec<_> = pairs.map(|(read, written)| kernels::InPlace { read: data(*read), written: data(*written) }).collect();
-                self.device.compile(&spec, &in_place::with(&config, &pairs))?
+                in_place = pairs.map(|(read, written)| kernels::InPlace { read: data(*read), written: data(*written) }).collect();
+                self.device.compile(&spec, &kernels::in_place::with(&config, &in_place))?
             }
             Work::Relayout => {
                 let (from, to) = (&self.slots[arguments[0].0], &self.slots[arguments[1].0]);
@@ -265,6 +266,6 @@ impl Assembler<'_> {
                 self.device.relayout(container, &self.program.shape_of(&from.data)?, &from.layout, &to.layout)?
             }
         };
-        Ok(Launch { name: draft.name, pass: draft.pass, executable, arguments, ends: vec![] })
+        Ok(Launch { name: draft.name, pass: draft.pass, executable, arguments, in_place, ends: vec![] })
     }
 }

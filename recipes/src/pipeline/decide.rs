@@ -11,6 +11,7 @@ use layouts::selection::{Solution, choose, exactly, optimum, top, write_out};
 use layouts::stack::{self, Joins};
 use layouts::{Method, Model, Program, Selection, Store};
 use serde::Serialize;
+use std::time::{Duration, Instant};
 
 /// What choosing for one program found.
 #[derive(Serialize)]
@@ -30,6 +31,9 @@ pub struct Decision {
     pub certificate: Certificate,
     #[serde(skip)]
     pub optimum: Optimum,
+    /// What finding and proving the best choice took, without what is told of others.
+    #[serde(skip)]
+    pub solving: Duration,
 }
 
 /// Bounds for everything that is solved again and again.
@@ -47,7 +51,9 @@ pub fn decide(
 ) -> Result<Decision, PipelineError> {
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs)?;
+    let begin = Instant::now();
     let best = optimum(&model, limits, watch);
+    let solving = begin.elapsed();
     let exact = exactly(&model, &costs, &best);
     let certificate = Certificate::new(program, store, &model, &best.clone().into(), exact.unmeasured().count());
     let mut selections = vec![exact];
@@ -58,7 +64,17 @@ pub fn decide(
         n => Some(robustness(program, store, &model, &best, n, AGAIN)?),
     };
     let within = within(&model, best.total + best.total / 100);
-    Ok(Decision { name: name.into(), cache: store.cache(), selections, top: others, within, robustness, certificate, optimum: best })
+    Ok(Decision {
+        name: name.into(),
+        cache: store.cache(),
+        selections,
+        top: others,
+        within,
+        robustness,
+        certificate,
+        optimum: best,
+        solving,
+    })
 }
 
 /// What choosing for a stack of layers that are alike found.

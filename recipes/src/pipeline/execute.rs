@@ -11,9 +11,9 @@ use bench::memory::MemoryMap;
 use kernels::device::cpu::Pool;
 use kernels::device::cuda::Resources;
 use kernels::device::{Device, Memory, Recording};
-use kernels::{Completion, Executable, KernelError, RunContext};
+use kernels::{Completion, Executable, InPlace, KernelError, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
-use sdfg::config::Configuration;
+use sdfg::config::{Configuration, KernelConfig};
 use sdfg::interpret::{Run, Tensors};
 use sdfg::{Container, Layout, Pass, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,8 @@ pub(super) struct Launch {
     pub executable: Arc<dyn Executable>,
     /// Slots of memory, in the order of the kernel's arguments, and whether the kernel writes them.
     pub arguments: Vec<(usize, bool)>,
+    /// What it writes where it reads something else.
+    pub in_place: Vec<InPlace>,
     /// Slots whose life ends here, unless another one takes their place: offset and bytes in the arena.
     pub ends: Vec<(usize, usize)>,
 }
@@ -133,6 +135,29 @@ impl Execution {
     /// Names and passes of the launches, in order.
     pub fn launches(&self) -> impl Iterator<Item = (&str, Pass)> {
         self.launches.iter().map(|l| (l.name.as_str(), l.pass))
+    }
+
+    /// The kernel of a launch in another configuration, in the layouts that it has and on the memory that was planned for it; `None`
+    /// if that one cannot write in place what the plan has there.
+    pub(super) fn instead(
+        &self,
+        launch: usize,
+        spec: &KernelSpec,
+        config: &KernelConfig,
+    ) -> Result<Option<Arc<dyn Executable>>, PipelineError> {
+        let in_place = self.launches.get(launch).map_or(&[][..], |l| &l.in_place);
+        let legal = self.device.in_place(spec, config);
+        if !in_place.iter().all(|pair| legal.contains(pair)) {
+            return Ok(None);
+        }
+        Ok(Some(self.device.compile(spec, &kernels::in_place::with(config, in_place))?))
+    }
+
+    /// Runs this one in every later step.
+    pub(super) fn exchange(&mut self, launch: usize, executable: Arc<dyn Executable>) {
+        if let Some(launch) = self.launches.get_mut(launch) {
+            launch.executable = executable;
+        }
     }
 
     /// Bytes of working memory that the kernels share besides tensors, when run by so many workers.

@@ -8,6 +8,7 @@ pub mod combined;
 pub mod counterexample;
 pub mod decide;
 pub mod execute;
+pub mod in_step;
 pub mod ledger;
 pub mod meaning;
 pub mod measure;

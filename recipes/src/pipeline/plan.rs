@@ -1,6 +1,7 @@
 //! A plan: program, configuration and where it came from; one JSON file.
 
 use super::PipelineError;
+use super::in_step::Exchange;
 use super::mixed::Mixing;
 use super::target::Target;
 use crate::load::{Overrides, Recipe, load_str_with, load_with};
@@ -24,6 +25,9 @@ pub struct Candidate {
     /// Streams of the device that launches are spread over.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub streams: usize,
+    /// Kernels in other configurations than the choice's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exchanges: Vec<Exchange>,
 }
 
 fn one() -> usize {

@@ -235,7 +235,7 @@ impl Swept {
     pub fn candidate(&self, selection: &Selection) -> Candidate {
         let name = format!("{} · {}", self.name, selection.method);
         let (program, configuration) = (self.program.clone(), selection.configuration.clone());
-        Candidate { name, program, configuration, predicted_ms: selection.total_ms, streams: 1 }
+        Candidate { name, program, configuration, predicted_ms: selection.total_ms, streams: 1, exchanges: vec![] }
     }
 
     /// The best choice in which every container follows one order of dims, the one that PyTorch's modules use: batch and

@@ -1,0 +1,45 @@
+//! Kernels that are faster otherwise within the step than alone.
+
+#[allow(dead_code)]
+mod command;
+
+use command::{json, memlet, recipe, text, with_times};
+use serde_json::Value;
+
+/// Times that say the opposite of what was measured, all within a few percent: what is chosen is slow, and the step shows it.
+#[test]
+fn a_kernel_that_is_slow_in_the_step_is_exchanged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mlp, file) = (recipe("mlp.yaml"), |name: &str| folder.path().join(name).display().to_string());
+    let optimize = |out: &str, budget: &str| {
+        let more = ["--timing", "0s", "--json"];
+        json(&memlet(&[&["optimize", mlp.as_str(), "--budget", budget, "--out", out], &more[..]].concat()))
+    };
+    optimize(&file("measured"), "8s");
+    let records = std::fs::read_to_string(file("measured/records.jsonl")).expect("records");
+    let opposite = |record: &Value| 1.0 + 0.05 / (1.0 + record["samples"][0].as_f64().expect("a time"));
+    std::fs::create_dir(file("opposite")).expect("a folder");
+    std::fs::write(file("opposite/records.jsonl"), with_times(&records, opposite)).expect("records");
+
+    let found = optimize(&file("opposite"), "0s");
+    let timed = found["timed"].as_array().expect("plans");
+    let name = timed.iter().filter_map(|t| t["plan"].as_str()).find(|name| name.ends_with("in the step")).expect("another plan");
+    let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '+').filter(|w| !w.is_empty()).collect();
+    let path = file(&format!("opposite/plans/{}.json", words.join("-")));
+    let plan: Value = serde_json::from_slice(&std::fs::read(&path).expect("a plan")).expect("JSON");
+    let exchanges = plan["chosen"]["exchanges"].as_array().expect("exchanges");
+    assert!(!exchanges.is_empty());
+    for exchange in exchanges {
+        let kernel = exchange["kernel"].as_str().expect("a name");
+        let taken = &plan["chosen"]["configuration"]["kernels"][kernel];
+        // The same layouts, so that nothing around it changes.
+        assert_eq!(taken["layouts"], exchange["chosen"]["layouts"], "{kernel}");
+        assert_ne!(taken["knobs"], exchange["chosen"]["knobs"], "{kernel}");
+        assert!(exchange["taken_ms"].as_f64() < exchange["chosen_ms"].as_f64(), "{exchange}");
+        let records = file("opposite/records.jsonl");
+        assert!(text(&memlet(&["explain", &path, kernel, "--records", &records])).contains("ms within the step instead of"));
+    }
+    let run = json(&memlet(&["run", &path, "--timing", "0s", "--check", "--json"]));
+    let checked = run["checked"].as_array().expect("comparisons");
+    assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{checked:?}");
+}
