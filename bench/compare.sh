@@ -14,6 +14,7 @@
 #     --dropout LIST       of with, without [with,without]
 #     --threads LIST       [2]
 #     --budget TIME        for the sweep of each plan [10m]
+#     --timing TIME        for timing the best plans as wholes [30s]
 #     --rounds N           of each comparison [15]
 #     --variants LIST      of the peers [all of memlet compare]
 #     --out FOLDER         [bench/records/DATE-MACHINE]
@@ -30,7 +31,7 @@ while [ $# -gt 0 ]; do
         --quick)
             quick=yes shapes=base,mha budget=10s timing=3s rounds=3 variants=eager,sdpa,jax,onnx-attention
             shift ;;
-        --shapes | --dtypes | --dropout | --threads | --budget | --rounds | --variants | --out)
+        --shapes | --dtypes | --dropout | --threads | --budget | --timing | --rounds | --variants | --out)
             [ $# -gt 1 ] || { echo "$1 needs a value"; exit 2; }
             printf -v "${1#--}" %s "$2"; shift 2 ;;
         *) echo "unknown option $1; they are listed at the top of $0"; exit 2 ;;

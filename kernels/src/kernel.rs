@@ -9,8 +9,7 @@ use sdfg::{Bindings, Container, Dtype, Expr, Layout, Sdfg, Storage, Unit};
 use std::time::Instant;
 
 /// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
-pub(crate) const GENERATION: &str =
-    "12: rows that lie a multiple of 2 kB apart are packed where more than two panels of columns pass, neighbouring ones 8 steps at a time";
+pub(crate) const GENERATION: &str = "13: results that neighbouring rows hold are turned and written a square at a time";
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]

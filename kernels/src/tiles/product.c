@@ -183,11 +183,20 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             kernels[height](
                 elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, &scale, whole ? at : room, whole ? row : WIDTH, whole && add);
             if (whole) continue;
-            /* Along what lies nearest. */
-            const int down = row < column;
-            for (int64_t u = 0; u < (down ? width : height); ++u)
-                for (int64_t v = 0; v < (down ? height : width); ++v) {
-                    const int64_t i = down ? v : u, x = down ? u : v;
+            if (row == 1 && VL >= HEIGHT) {
+                /* Rows are neighbours: whole vectors of them, a square at a time. */
+                real turned[VL * VL];
+                for (int64_t x = 0; x < width; x += VL) {
+                    turn(room, x, WIDTH, height, 0, turned, VL);
+                    for (int64_t t = 0; t < min_of(VL, width - x); ++t) {
+                        real *const to = at + (x + t) * column;
+                        for (int64_t i = 0; i < height; ++i) to[i] = add ? to[i] + turned[t * VL + i] : turned[t * VL + i];
+                    }
+                }
+                continue;
+            }
+            for (int64_t i = 0; i < height; ++i)
+                for (int64_t x = 0; x < width; ++x) {
                     real *const to = at + i * row + x * column;
                     *to = add ? *to + room[i * WIDTH + x] : room[i * WIDTH + x];
                 }

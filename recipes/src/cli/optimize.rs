@@ -9,12 +9,13 @@ use crate::pipeline::decide::decide;
 use crate::pipeline::execute::Execution;
 use crate::pipeline::in_step::{Exchange, in_step};
 use crate::pipeline::mixture::Mixture;
-use crate::pipeline::optimize::{Choices, Sweeps, Timed, baselines, choose, plan, time_whole, verify_full, verify_small, winner};
+use crate::pipeline::optimize::{Choices, Sweeps, baselines, choose, plan, verify_full, verify_small};
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::COMPOSED;
 use crate::pipeline::report::{self, Finished};
 use crate::pipeline::sweep::Swept;
 use crate::pipeline::tensors::drawn;
+use crate::pipeline::wholes::{Race, Timed, finals, time_whole, winner};
 use bench::model::CompositionRow;
 use bench::table::Table;
 use bench::unit::significant;
@@ -201,13 +202,17 @@ impl OptimizeArgs {
         let full = verify_full(&candidates[0], &baselines[0], &tensors, &session.pool, &session.device)?;
         verified(&candidates[0].name, full);
         let run = Run { seed: 1, step: 0, dropout: true };
-        if let Some(found) = self.within(&candidates, &session, &tensors, &run)? {
+        // All of them first, to see which are worth more of the time.
+        let time = |candidates: &[Candidate], limit| time_whole(candidates, &tensors, &run, &session.pool, &session.device, limit);
+        let first = time(&candidates, self.timing / 2)?;
+        if let Some(found) = self.within(&candidates, &first, &session, &tensors, &run)? {
             verified(&found.name, verify_small(&found, &session.programs.operators, &session.pool, &session.device)?);
             candidates.push(found);
         }
         let contenders = candidates.len();
         candidates.extend(baselines.iter().cloned());
-        let timed = time_whole(&candidates, &tensors, &run, &session.pool, &session.device, self.timing)?;
+        let race = finals(&candidates, contenders, first, self.memory_slack, |again| time(again, self.timing))?;
+        let Some(Race { timed, taken, fastest }) = race else { return self.done(&outcome) };
         outcome.timed = timed.iter().zip(&candidates).map(|(t, c)| Whole::of(t, c)).collect();
         let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
         for t in &outcome.timed {
@@ -217,8 +222,7 @@ impl OptimizeArgs {
         }
         say("");
         self.measure.table(&rows);
-        let Some(taken) = winner(&timed[..contenders], self.memory_slack) else { return self.done(&outcome) };
-        if let Some(fastest) = winner(&timed[..contenders], 0.0).filter(|fastest| *fastest != taken) {
+        if fastest != taken {
             let (own, other) = (&outcome.timed[taken], &outcome.timed[fastest]);
             say(&format!(
                 "{} is taken: it needs {} MB instead of {} MB and {:.1}% more time than {}; --memory-slack decides",
@@ -293,14 +297,13 @@ impl OptimizeArgs {
     fn within(
         &self,
         candidates: &[Candidate],
+        timed: &[Timed],
         session: &Session,
         tensors: &Tensors,
         run: &Run,
     ) -> Result<Option<Candidate>, PipelineError> {
-        let (pool, device, limit) = (&session.pool, &session.device, self.timing / 2);
-        let timed = time_whole(candidates, tensors, run, pool, device, limit)?;
-        let Some(fastest) = winner(&timed, 0.0) else { return Ok(None) };
-        let found = in_step(&candidates[fastest], &session.store, (tensors, run), pool, device, limit)?;
+        let Some(fastest) = winner(timed, 0.0) else { return Ok(None) };
+        let found = in_step(&candidates[fastest], &session.store, (tensors, run), &session.pool, &session.device, self.timing / 2)?;
         if let Some(found) = &found {
             let mut rows = table(&["kernel", "chosen", "in the step ms", "instead", "ms"]);
             for Exchange { kernel, chosen, chosen_ms, taken_ms } in &found.exchanges {

@@ -25,6 +25,7 @@ pub mod schedule;
 pub mod sweep;
 pub mod target;
 pub mod tensors;
+pub mod wholes;
 
 use kernels::KernelError;
 use kernels::contraction::ContractionError;

@@ -2,7 +2,6 @@
 
 use super::combined::{COMBINED, Lender, combined};
 use super::execute::Execution;
-use super::memory::PeakMemory;
 use super::mixed::{Mixed, Mixing, mixed};
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, Variant, difference, shrunken};
@@ -10,8 +9,6 @@ use super::sweep::{Extent, METHODS, Sweeping, Swept, sweep_program};
 use super::target::Target;
 use super::{PipelineError, accuracy, tensors};
 use crate::load::{Overrides, Recipe};
-use bench::memory::MemoryMap;
-use bench::protocol::{Contender, Protocol, Timing};
 use kernels::KernelSpec;
 use kernels::device::Device;
 use kernels::device::cpu::Pool;
@@ -21,7 +18,6 @@ use ndarray::ArrayD;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::tolerance;
 use sdfg::{Dtype, Scalar, Sdfg, Unit};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,101 +195,6 @@ pub fn flat_order(program: &Sdfg) -> Vec<String> {
     let feature = |dim: &String| program.containers.values().any(|c| c.role == sdfg::Role::Parameter && c.dims.contains(dim));
     let (features, batch_like): (Vec<String>, Vec<String>) = pytorch_order(program).into_iter().partition(feature);
     batch_like.into_iter().chain(features).collect()
-}
-
-/// Measured times of whole programs.
-pub struct Timed {
-    pub name: String,
-    pub step: Timing,
-    pub forward_ms: Vec<f64>,
-    pub backward_ms: Vec<f64>,
-    pub launches: Vec<(String, sdfg::Pass, Vec<f64>)>,
-    pub memory: PeakMemory,
-    pub map: MemoryMap,
-}
-
-/// Steps in which launches are timed apart where they run as one.
-const APART: usize = 7;
-
-/// Times candidates as wholes, interleaved, all on the same tensors and as the same step.
-pub fn time_whole(
-    candidates: &[Candidate],
-    tensors: &Tensors,
-    run: &Run,
-    pool: &Pool,
-    device: &Arc<dyn Device>,
-    limit: Duration,
-) -> Result<Vec<Timed>, PipelineError> {
-    struct Lane {
-        execution: RefCell<Execution>,
-        times: RefCell<Vec<super::execute::StepTimes>>,
-    }
-    let mut lanes = Vec::new();
-    for candidate in candidates {
-        let mut execution = Execution::of(candidate, device)?;
-        execution.load(tensors)?;
-        lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
-    }
-    // A step of a large program takes a second: few rounds of all candidates fill the limit already.
-    let protocol = Protocol { warmup: 1, least: 3, budget: limit, ..Protocol::default() };
-    let timings = {
-        let mut contenders: Vec<Contender<PipelineError>> = candidates
-            .iter()
-            .zip(&lanes)
-            .map(|(candidate, lane)| {
-                Contender::timed(candidate.name.clone(), move || {
-                    let times = lane.execution.borrow_mut().step(pool, run.seed, run.step, run.dropout)?;
-                    let own = times.step_ms;
-                    lane.times.borrow_mut().push(times);
-                    Ok(own)
-                })
-            })
-            .collect();
-        protocol.race(&mut contenders).map_err(|e| PipelineError::Measure(e.to_string()))?
-    };
-    let mut found = Vec::new();
-    for ((candidate, lane), step) in candidates.iter().zip(lanes).zip(timings) {
-        let times = lane.times.into_inner();
-        let mut execution = lane.execution.into_inner();
-        // Warm-up steps ran through the same closure; only the last ones were sampled.
-        let sampled = &times[times.len().saturating_sub(step.samples.len())..];
-        // Launches that ran as one are timed apart, after the race.
-        let apart = match sampled.iter().any(|t| t.launches_ms.is_empty()) {
-            true => (0..APART).map(|_| execution.apart(pool, run, 0)).collect::<Result<Vec<_>, _>>()?,
-            false => sampled.to_vec(),
-        };
-        let launches = execution
-            .launches()
-            .enumerate()
-            .map(|(n, (name, pass))| (name.to_string(), pass, apart.iter().map(|t| t.launches_ms[n]).collect()))
-            .collect();
-        found.push(Timed {
-            name: candidate.name.clone(),
-            forward_ms: sampled.iter().map(|t| t.forward_ms).collect(),
-            backward_ms: sampled.iter().map(|t| t.backward_ms).collect(),
-            launches,
-            memory: execution.memory,
-            map: execution.map.clone(),
-            step,
-        });
-    }
-    Ok(found)
-}
-
-/// What a plan is taken for: the fastest, or one that needs less memory and no more than this share of time beyond it.
-///
-/// Of all that are within `slack` of the least median, the one of the smallest peak; of equals the fastest.
-pub fn winner(timed: &[Timed], slack: f64) -> Option<usize> {
-    let times: Vec<(f64, u64)> =
-        timed.iter().map(|t| (layouts::record::median(&t.step.samples).unwrap_or(f64::INFINITY), t.memory.actual_bytes)).collect();
-    preferred(&times, slack)
-}
-
-/// The preferred one of (milliseconds, bytes).
-fn preferred(times: &[(f64, u64)], slack: f64) -> Option<usize> {
-    let least = times.iter().map(|(ms, _)| *ms).fold(f64::INFINITY, f64::min);
-    let near = (0..times.len()).filter(|n| times[*n].0 <= least * (1.0 + slack));
-    near.min_by(|a, b| times[*a].1.cmp(&times[*b].1).then(times[*a].0.total_cmp(&times[*b].0)))
 }
 
 /// How far a result is from its reference.
@@ -510,13 +411,6 @@ mod tests {
             }
         }
         Ok(())
-    }
-
-    #[test]
-    fn memory_decides_among_the_fastest_alone() {
-        let times = [(100.0, 500), (101.5, 300), (101.0, 300), (103.0, 10)];
-        assert_eq!([0.0, 0.012, 0.02, 0.03].map(|slack| preferred(&times, slack)), [Some(0), Some(2), Some(2), Some(3)]);
-        assert_eq!(preferred(&[], 0.02), None);
     }
 
     /// A flipped element among many passes; a wrong scale, a wrong block or a NaN does not.

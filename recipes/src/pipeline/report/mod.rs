@@ -11,10 +11,11 @@ mod space;
 pub use space::{compositions, products};
 
 use super::PipelineError;
-use super::optimize::{Choices, Sweeps, Timed};
+use super::optimize::{Choices, Sweeps};
 use super::plan::Candidate;
 use super::programs::{Programs, Variant};
 use super::sweep::Swept;
+use super::wholes::Timed;
 use crate::analyze::Analysis;
 use bench::mue::CopyBandwidth;
 use bench::unit::{Bytes, Milliseconds, Quantity};

@@ -1,0 +1,171 @@
+//! Plans timed as wholes, side by side.
+
+use super::PipelineError;
+use super::execute::{Execution, StepTimes};
+use super::memory::PeakMemory;
+use super::plan::Candidate;
+use bench::memory::MemoryMap;
+use bench::protocol::{Contender, Protocol, Timing};
+use kernels::device::Device;
+use kernels::device::cpu::Pool;
+use layouts::record::median;
+use sdfg::interpret::{Run, Tensors};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Measured times of whole programs.
+pub struct Timed {
+    pub name: String,
+    pub step: Timing,
+    pub forward_ms: Vec<f64>,
+    pub backward_ms: Vec<f64>,
+    pub launches: Vec<(String, sdfg::Pass, Vec<f64>)>,
+    pub memory: PeakMemory,
+    pub map: MemoryMap,
+}
+
+/// Steps in which launches are timed apart where they run as one.
+const APART: usize = 7;
+
+/// Times candidates as wholes, interleaved, all on the same tensors and as the same step.
+pub fn time_whole(
+    candidates: &[Candidate],
+    tensors: &Tensors,
+    run: &Run,
+    pool: &Pool,
+    device: &Arc<dyn Device>,
+    limit: Duration,
+) -> Result<Vec<Timed>, PipelineError> {
+    struct Lane {
+        execution: RefCell<Execution>,
+        times: RefCell<Vec<StepTimes>>,
+    }
+    let mut lanes = Vec::new();
+    for candidate in candidates {
+        let mut execution = Execution::of(candidate, device)?;
+        execution.load(tensors)?;
+        lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
+    }
+    // A step of a large program takes a second: few rounds of all candidates fill the limit already.
+    let protocol = Protocol { warmup: 1, least: 3, budget: limit, ..Protocol::default() };
+    let timings = {
+        let mut contenders: Vec<Contender<PipelineError>> = candidates
+            .iter()
+            .zip(&lanes)
+            .map(|(candidate, lane)| {
+                Contender::timed(candidate.name.clone(), move || {
+                    let times = lane.execution.borrow_mut().step(pool, run.seed, run.step, run.dropout)?;
+                    let own = times.step_ms;
+                    lane.times.borrow_mut().push(times);
+                    Ok(own)
+                })
+            })
+            .collect();
+        protocol.race(&mut contenders).map_err(|e| PipelineError::Measure(e.to_string()))?
+    };
+    let mut found = Vec::new();
+    for ((candidate, lane), step) in candidates.iter().zip(lanes).zip(timings) {
+        let times = lane.times.into_inner();
+        let mut execution = lane.execution.into_inner();
+        // Warm-up steps ran through the same closure; only the last ones were sampled.
+        let sampled = &times[times.len().saturating_sub(step.samples.len())..];
+        // Launches that ran as one are timed apart, after the race.
+        let apart = match sampled.iter().any(|t| t.launches_ms.is_empty()) {
+            true => (0..APART).map(|_| execution.apart(pool, run, 0)).collect::<Result<Vec<_>, _>>()?,
+            false => sampled.to_vec(),
+        };
+        let launches = execution
+            .launches()
+            .enumerate()
+            .map(|(n, (name, pass))| (name.to_string(), pass, apart.iter().map(|t| t.launches_ms[n]).collect()))
+            .collect();
+        found.push(Timed {
+            name: candidate.name.clone(),
+            forward_ms: sampled.iter().map(|t| t.forward_ms).collect(),
+            backward_ms: sampled.iter().map(|t| t.backward_ms).collect(),
+            launches,
+            memory: execution.memory,
+            map: execution.map.clone(),
+            step,
+        });
+    }
+    Ok(found)
+}
+
+/// What a plan is taken for: the fastest, or one that needs less memory and no more than this share of time beyond it.
+///
+/// Of all that are within `slack` of the least median, the one of the smallest peak; of equals the fastest.
+pub fn winner(timed: &[Timed], slack: f64) -> Option<usize> {
+    let times: Vec<(f64, u64)> = timed.iter().map(|t| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.memory.actual_bytes)).collect();
+    preferred(&times, slack)
+}
+
+/// The preferred one of (milliseconds, bytes).
+fn preferred(times: &[(f64, u64)], slack: f64) -> Option<usize> {
+    let least = times.iter().map(|(ms, _)| *ms).fold(f64::INFINITY, f64::min);
+    let near = (0..times.len()).filter(|n| times[*n].0 <= least * (1.0 + slack));
+    near.min_by(|a, b| times[*a].1.cmp(&times[*b].1).then(times[*a].0.total_cmp(&times[*b].0)))
+}
+
+/// What the last race of plans found.
+pub struct Race {
+    /// In the order of the candidates; of those that were clearly slower in the first race, the times of that.
+    pub timed: Vec<Timed>,
+    /// The plan that is taken, and the fastest.
+    pub taken: usize,
+    pub fastest: usize,
+}
+
+/// How much slower than the fastest a plan may be to be timed again.
+const NEAR: f64 = 0.03;
+
+/// Plans that may turn out to be the best by their milliseconds in a first race: the choice, which is the first, and what is within a
+/// few percent of the fastest.
+fn near(ms: &[f64], slack: f64) -> Vec<usize> {
+    let least = ms.iter().copied().fold(f64::INFINITY, f64::min);
+    (0..ms.len()).filter(|n| *n == 0 || ms[*n] <= least * (1.0 + slack.max(NEAR))).collect()
+}
+
+/// Times those candidates again that may turn out to be the best, and for the first time all that come after the `first` ones. The
+/// first so many `contenders` compete; what comes after them is timed beside them.
+pub fn finals(
+    candidates: &[Candidate],
+    contenders: usize,
+    first: Vec<Timed>,
+    slack: f64,
+    time: impl FnOnce(&[Candidate]) -> Result<Vec<Timed>, PipelineError>,
+) -> Result<Option<Race>, PipelineError> {
+    let ms: Vec<f64> = first.iter().map(|t| median(&t.step.samples).unwrap_or(f64::INFINITY)).collect();
+    let places: Vec<usize> = near(&ms, slack).into_iter().chain(first.len()..candidates.len()).collect();
+    let again: Vec<Candidate> = places.iter().map(|n| candidates[*n].clone()).collect();
+    let latest = time(&again)?;
+    let competing = &latest[..places.iter().filter(|n| **n < contenders).count()];
+    let (Some(taken), Some(fastest)) = (winner(competing, slack), winner(competing, 0.0)) else { return Ok(None) };
+    let (taken, fastest) = (places[taken], places[fastest]);
+    let mut timed: Vec<Option<Timed>> = first.into_iter().map(Some).collect();
+    timed.resize_with(candidates.len(), || None);
+    for (place, found) in places.into_iter().zip(latest) {
+        timed[place] = Some(found);
+    }
+    Ok(Some(Race { timed: timed.into_iter().flatten().collect(), taken, fastest }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_decides_among_the_fastest_alone() {
+        let times = [(100.0, 500), (101.5, 300), (101.0, 300), (103.0, 10)];
+        assert_eq!([0.0, 0.012, 0.02, 0.03].map(|slack| preferred(&times, slack)), [Some(0), Some(2), Some(2), Some(3)]);
+        assert_eq!(preferred(&[], 0.02), None);
+    }
+
+    #[test]
+    fn the_choice_and_what_is_near_the_fastest_are_timed_again() {
+        assert_eq!(near(&[110.0, 100.0, 102.9, 103.1], 0.01), [0, 1, 2]);
+        assert_eq!(near(&[110.0, 100.0, 102.9, 103.1], 0.05), [0, 1, 2, 3]);
+        assert_eq!(near(&[], 0.01), [0usize; 0]);
+    }
+}
