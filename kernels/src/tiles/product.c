@@ -180,6 +180,8 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             real *const at = c + first * row + j * column;
             real room[HEIGHT * WIDTH];
             const int whole = width == WIDTH && column == 1;
+            if (row == 1)
+                for (int64_t x = 0; x < width; ++x) __builtin_prefetch(at + x * column, 1);
             kernels[height](
                 elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, &scale, whole ? at : room, whole ? row : WIDTH, whole && add);
             if (whole) continue;
