@@ -113,7 +113,7 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
         part(
             "totals",
             "Training step",
-            "Contenders were checked for equal results, then timed in turn in one run. Of a ratio the lower end counts.",
+            "Contenders were checked for equal results, then timed in turns. Of a ratio the lower end counts.",
             Some(Section::Totals),
             vec![("Totals", tables::totals(report))],
         ),
