@@ -234,7 +234,8 @@ impl OptimizeArgs {
             ));
         }
         if taken > 0 {
-            // Kernels that do not wait for what they need show at full size, where they have the time to come too early.
+            // The choice was compared at full size, and so is what takes its place: kernels that do not wait for what they need have the
+            // time to come too early there.
             let Candidate { name, .. } = &candidates[taken];
             let found = verify_full(&candidates[taken], &candidates[contenders], &tensors, &session.pool, &session.device)?;
             say(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));

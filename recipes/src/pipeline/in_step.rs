@@ -83,7 +83,7 @@ pub fn in_step(
     let Some(most) = lanes.iter().map(|(_, options)| options.len()).max() else { return Ok(None) };
     let begin = Instant::now();
     for turn in 0.. {
-        // Two rounds of turns are no samples: the first runs of a kernel prepare its memory.
+        // The first round of turns is no sample: the first run of a kernel prepares its memory.
         let (round, enough) = (turn / most, begin.elapsed() >= limit);
         if round > MOST || (round > LEAST && enough) {
             break;
