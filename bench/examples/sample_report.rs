@@ -225,6 +225,7 @@ fn contenders() -> Vec<ContenderTimes> {
         .map(|(name, ours, forward, backward)| ContenderTimes {
             name: name.into(),
             ours,
+            baseline: !ours,
             forward: timing(name, forward),
             backward: timing(name, backward),
             step: timing(name, forward + backward),

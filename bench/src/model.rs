@@ -390,7 +390,11 @@ pub struct RooflinePoint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ContenderTimes {
     pub name: String,
+    /// The plan that the report is about.
     pub ours: bool,
+    /// What the plan is compared with, not another that could have been taken.
+    #[serde(default)]
+    pub baseline: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward: Option<Timing>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

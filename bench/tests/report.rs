@@ -109,8 +109,8 @@ fn full(name: &str) -> Report {
             }],
         },
         contenders: vec![
-            ContenderTimes { name: text(), ours: true, forward: timing(1.0), backward: timing(2.0), step: timing(3.0) },
-            ContenderTimes { name: text(), ours: false, forward: None, backward: None, step: timing(4.0) },
+            ContenderTimes { name: text(), ours: true, baseline: false, forward: timing(1.0), backward: timing(2.0), step: timing(3.0) },
+            ContenderTimes { name: text(), ours: false, baseline: true, forward: None, backward: None, step: timing(4.0) },
         ],
         movement: vec![MovementRow { definition: text(), unfused: Bytes(100), fused: Bytes(60), composed: Some(Bytes(40)) }],
         selection: vec![SelectionRow { method: text(), total: ms(1.02), lower_bound: ms(1.0), proven: true }],
@@ -310,6 +310,21 @@ fn small_programs_have_units_that_show_them() {
     report.kernels[0].output_elements = 1_380_000;
     let table = bench::report::tables::operators(&report.kernels, "holds").text(false);
     assert!(table.contains(" 45 ") && table.contains("1.38 M"), "{table}");
+}
+
+/// Another plan that could have been taken is hardly slower, which is no merit.
+#[test]
+fn the_headline_compares_with_a_baseline() {
+    let mut report = full("mha");
+    let other = ContenderTimes { name: "second choice".into(), ours: false, baseline: false, ..report.contenders[0].clone() };
+    let slow = ContenderTimes { name: "unfused, slow".into(), ..report.contenders[1].clone() };
+    report.contenders.insert(1, other);
+    report.contenders[2].name = "unfused".into();
+    report.contenders.push(slow);
+    report.contenders[3].step.as_mut().unwrap().samples.iter_mut().for_each(|ms| *ms *= 2.0);
+    let (page, _) = written(&report);
+    let label = page.split("<span>as fast as ").nth(1).and_then(|rest| rest.split('<').next());
+    assert_eq!(label, Some("unfused"));
 }
 
 #[test]

@@ -1,211 +1,246 @@
 //! How many choices are nearly as good as the best: an elimination that counts instead of minimising.
 //!
 //! A choice is a combination of variants and a way to hold every container that they touch, each kernel in its best
-//! configuration. Tables hold, for every combination of values, how many ways there are to cost so and so much; costs
-//! beyond the limit are dropped at once, and so are values that no such choice can have. Costs are kept to the
-//! picosecond. Where that makes the tables too long, costs are rounded down and up: the count lies between the two.
+//! configuration. Combinations of variants are told apart first; most are ruled out together, by the dual bound
+//! ([`crate::dual`]). Its shares are then taken off every kernel's cost, so that what is left is what a choice costs above the
+//! bound: no term is negative, and a sum that has passed the limit stays beyond it. Tables ([`sparse`]) hold, for every
+//! combination of values that may still be within the limit, how many ways there are to cost so and so much ([`ways`]).
+//!
+//! Costs are kept to the picosecond. Where that makes the tables too long, costs are rounded down and up: the count lies
+//! between the two. Where even that takes too much, choices are split by the layout of one container more, and in the end
+//! left uncounted: then the count is a least one, and says so.
 
-use crate::cost::{Cost, FORBIDDEN};
-use crate::dual::Dual;
-use crate::eliminate::order;
+mod key;
+mod sparse;
+mod ways;
+
+use crate::cost::Cost;
+use crate::dual::{Bounds, Dual};
 use crate::model::Model;
-use crate::network::{Function, Leg, Network, Part};
+use crate::network::{Network, Part};
+use key::Places;
+use sparse::{Room, Table, Work, eliminated};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use ways::Unit;
 
-/// Entries of all tables together that an exact count may take, and steps to which costs are rounded if it takes more: as many
-/// as it can have.
-const ENTRIES: usize = 1 << 20;
-const STEPS: [Cost; 3] = [512, 128, 32];
-/// Combinations of variants counted one by one.
-const COMBINATIONS: usize = 64;
+/// Steps between the bound and the limit to which costs are rounded if exact tables are too long: the finest that fits. The
+/// last is tried first, and tells whether to split.
+const STEPS: [Cost; 4] = [4096, 1024, 256, 64];
+/// Containers by whose layouts choices are split.
+const SPLITS: usize = 1;
+/// Passes over the kernels before values are dropped, and how often at most.
+const PASSES: usize = 8;
+const ROUNDS: usize = 6;
+/// Additions that a count may take: a hundred million are about a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// In all; every combination of variants has the same share.
+    pub all: u64,
+    /// In one attempt.
+    pub one: u64,
+}
+
+impl Effort {
+    /// Half a minute.
+    pub const BRIEF: Effort = Effort { all: 1 << 32, one: 1 << 30 };
+    /// As long as it takes, as far as memory allows.
+    pub const FULL: Effort = Effort { all: u64::MAX, one: 1 << 33 };
+}
 
 /// At least `least` and at most `most` choices; equal if counted exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Count {
     pub least: u128,
-    pub most: u128,
+    /// Unknown if some were not counted.
+    pub most: Option<u128>,
+    /// Combinations of variants that may have such choices, and how many of them were not counted whole.
+    pub combinations: usize,
+    pub uncounted: usize,
 }
 
-/// Ways by cost above the least.
-type Ways = BTreeMap<Cost, u128>;
+impl Count {
+    const NONE: Count = Count { least: 0, most: Some(0), combinations: 0, uncounted: 0 };
+    const UNKNOWN: Count = Count { most: None, ..Count::NONE };
 
-#[derive(Clone, Copy)]
-enum Rounding {
-    None,
-    Down(Cost),
-    Up(Cost),
-}
+    fn between(least: u128, most: u128) -> Count {
+        Count { least, most: Some(most), ..Count::NONE }
+    }
 
-impl Rounding {
-    fn of(self, cost: Cost) -> Cost {
-        match self {
-            Rounding::None => cost,
-            Rounding::Down(step) => cost - cost % step,
-            Rounding::Up(step) => (cost + step - 1) / step * step,
+    fn plus(self, other: Count) -> Count {
+        Count {
+            least: self.least.saturating_add(other.least),
+            most: self.most.zip(other.most).map(|(a, b)| a.saturating_add(b)),
+            combinations: self.combinations + other.combinations,
+            uncounted: self.uncounted + other.uncounted,
         }
+    }
+
+    /// The count of one combination.
+    fn whole(self) -> Count {
+        Count { combinations: 1, uncounted: usize::from(self.most.is_none()), ..self }
     }
 }
 
-/// Counts the choices that cost at most `limit` picoseconds; `None` if the program is too wide to count.
-pub fn within(model: &Model, limit: Cost) -> Option<Count> {
-    let mut total = Count { least: 0, most: 0 };
-    let parts = match model.combinations(COMBINATIONS) {
-        Some(all) => all.iter().map(|variants| model.variant(variants)).map(|one| posed(&one)).collect(),
-        None => vec![posed(model)],
+/// Counts the choices that cost at most `limit` picoseconds. `tell` learns how many combinations of variants are done, and of how
+/// many.
+pub fn within(model: &Model, limit: Cost, effort: Effort, tell: &(dyn Fn(usize, usize) + Sync)) -> Count {
+    let mut all = programs(model, limit);
+    // The widest last.
+    all.sort_by_key(|one| one.slack);
+    let slack = all.last().map_or(0, |one| one.slack);
+    let share = effort.all / all.len().max(1) as u64;
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let count = || {
+        let mut sum = Count::NONE;
+        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut room = Work { left: share, one: effort.one };
+            sum = sum.plus(settled(one, slack, SPLITS, &mut room).whole());
+            tell(done.fetch_add(1, Ordering::Relaxed) + 1, all.len());
+        }
+        sum
     };
-    for (network, mut part) in parts {
-        let mut dual = Dual::new(&network);
-        let mut some = true;
-        for pass in 0..48 {
-            dual.pass(&network, &part, pass % 2 == 1, limit.saturating_mul(2));
-            if pass % 8 == 7 && part.drop_dear(&dual.bounds(&network, &part), limit + 1).is_none() {
-                some = false;
-                break;
-            }
-        }
-        if !some {
-            continue;
-        }
-        let found = match counted(&network, &part, limit, Rounding::None) {
-            Ok(n) => Count { least: n, most: n },
-            Err(slack) => {
-                let rounded = |rounding| counted(&network, &part, limit, rounding).ok();
-                let between = |steps: &Cost| {
-                    let step = (slack / steps).max(1);
-                    Some(Count { most: rounded(Rounding::Down(step))?, least: rounded(Rounding::Up(step))? })
-                };
-                STEPS.iter().find_map(between)?
-            }
-        };
-        total.least = total.least.saturating_add(found.least);
-        total.most = total.most.saturating_add(found.most);
-    }
-    Some(total)
+    // Who counts what is left to chance, but not what comes out.
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(all.len());
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..workers).map(|_| scope.spawn(count)).collect();
+        others.into_iter().fold(count(), |sum, other| sum.plus(other.join().unwrap_or(Count::UNKNOWN)))
+    })
 }
 
-/// The network of a model in which every choice is one assignment: an absent container has only its first layout.
-fn posed(model: &Model) -> (Network, Part) {
-    let mut network = Network::new(model);
-    let mut part = Part::whole(model, &network);
-    for class in 0..model.classes.len() {
-        let touching: Vec<_> = model.factors.iter().filter(|f| f.uses.iter().any(|u| u.class == class)).collect();
-        if touching.is_empty() {
-            part.domains[class].truncate(1);
-        }
-        if touching.is_empty() || touching.iter().any(|f| f.guards.is_empty()) {
-            continue;
-        }
-        // Any layout where one of the kernels that touch it runs; else the first one.
-        let groups: BTreeSet<usize> = touching.iter().flat_map(|f| f.guards.iter().map(|(g, _)| *g)).collect();
-        let leg = |variable: usize, patterns: &[&dyn Fn(u16) -> bool]| {
-            let values = network.sizes[variable];
-            let cost = patterns.iter().flat_map(|allowed| (0..values as u16).map(move |v| if allowed(v) { 0 } else { FORBIDDEN }));
-            Leg { variable, values, cost: cost.collect() }
-        };
-        let first = part.domains[class].first().copied().unwrap_or(0);
-        let mut legs = vec![leg(class, &[&|_| true, &|v| v == first])];
-        for group in &groups {
-            let mut patterns: Vec<Box<dyn Fn(u16) -> bool>> = vec![Box::new(|_| true)];
-            for factor in &touching {
-                let allowed = factor.guards.iter().find(|(g, _)| g == group).map(|(_, variants)| variants.clone());
-                patterns.push(Box::new(move |v| allowed.as_ref().is_none_or(|a| a.contains(&v))));
-            }
-            legs.push(leg(network.groups + group, &patterns.iter().map(|p| p.as_ref()).collect::<Vec<_>>()));
-        }
-        let rows = touching.len() + 1;
-        let asks = |row: usize| {
-            (0..=groups.len()).map(move |leg| match (row, leg) {
-                (0, 0) => 1,
-                (0, _) | (_, 0) => 0,
-                _ => row as u16,
-            })
-        };
-        let patterns = (0..rows).flat_map(asks).collect();
-        network.add(Function { legs, rows: vec![0; rows], patterns });
-        part.rows.push((0..rows as u32).collect());
-    }
-    (network, part)
+/// The same with costs above the bound rounded to so many picoseconds; `None` if the program is too wide for that.
+pub fn rounded(model: &Model, limit: Cost, step: Cost) -> Option<Count> {
+    let mut work = Work { left: Effort::BRIEF.all, one: Effort::BRIEF.one };
+    programs(model, limit).iter().try_fold(Count::NONE, |sum, one| Some(sum.plus(one.rounded(step, &mut work)?)))
 }
 
-/// The count, or the slack if the tables grow too long.
-fn counted(network: &Network, part: &Part, limit: Cost, rounding: Rounding) -> Result<u128, Cost> {
-    let order = order(network, part);
-    let size = |v: &usize| part.domains[*v].len();
-    let mut least: Cost = 0;
-    let mut tables: Vec<(Vec<usize>, Vec<Ways>)> = Vec::new();
-    let mut plain: Vec<(Vec<usize>, Vec<Cost>)> = Vec::new();
-    if order.largest > ENTRIES as u64 {
-        return Err(limit);
+/// Counts as finely as the work left allows. Steps are of the largest slack: who has less has fewer of them.
+fn settled(one: &Bounded, slack: Cost, splits: usize, work: &mut Work) -> Count {
+    let (coarsest, finer) = (STEPS[STEPS.len() - 1], &STEPS[..STEPS.len() - 1]);
+    let Some(coarse) = one.rounded(slack / coarsest, work) else {
+        let widest = (0..one.part.domains.len()).max_by_key(|v| (one.part.domains[*v].len(), one.network.touching[*v].len(), Reverse(*v)));
+        let (Some(variable), true) = (widest, splits > 0 && work.left > 0) else { return Count::UNKNOWN };
+        let parts = one.part.domains[variable].iter().filter_map(|value| one.with(variable, *value));
+        return parts.map(|part| settled(&part, slack, splits - 1, work)).fold(Count::NONE, Count::plus);
+    };
+    if coarse.most == Some(coarse.least) {
+        return coarse;
     }
-    for function in &network.functions {
-        let scope: Vec<usize> = function.legs.iter().map(|leg| leg.variable).filter(|v| size(v) > 1).collect();
-        let entries = scope.iter().map(size).product();
-        let mut assignment: Vec<u16> = part.domains.iter().map(|d| d[0]).collect();
-        let cost = |mut n: usize| {
-            for v in &scope {
-                assignment[*v] = part.domains[*v][n % size(v)];
-                n /= size(v);
-            }
-            function.at(&assignment)
-        };
-        let costs: Vec<Cost> = (0..entries).map(cost).collect();
-        least += costs.iter().min().copied().unwrap_or(FORBIDDEN);
-        plain.push((scope, costs));
-    }
-    let slack = limit - least;
-    if slack < 0 {
-        return Ok(0);
-    }
-    for (scope, costs) in plain {
-        let own = costs.iter().min().copied().unwrap_or(0);
-        let ways = |cost: &Cost| {
-            let above = rounding.of(cost - own);
-            if above <= slack { Ways::from([(above, 1)]) } else { Ways::new() }
-        };
-        tables.push((scope, costs.iter().map(ways).collect()));
-    }
-    for variable in &order.variables {
-        let (mine, others): (Vec<_>, Vec<_>) = tables.into_iter().partition(|(scope, _)| scope.contains(variable));
-        tables = others;
-        let mut scope: Vec<usize> = mine.iter().flat_map(|(s, _)| s.iter().copied()).filter(|v| v != variable).collect();
-        scope.sort_unstable();
-        scope.dedup();
-        let mut joint: Vec<Ways> = Vec::new();
-        let (mut digits, mut length) = (vec![0usize; network.sizes.len()], 0);
-        for mut n in 0..scope.iter().map(size).product::<usize>() {
-            for v in &scope {
-                (digits[*v], n) = (n % size(v), n / size(v));
-            }
-            let mut all = Ways::new();
-            for value in 0..size(variable) {
-                digits[*variable] = value;
-                let at = |s: &[usize]| s.iter().rev().fold(0, |at, v| at * size(v) + digits[*v]);
-                let product = mine.iter().fold(Ways::from([(0, 1)]), |ways, (s, table)| times(&ways, &table[at(s)], slack));
-                for (cost, n) in product {
-                    let known = all.entry(cost).or_default();
-                    *known = known.saturating_add(n);
-                }
-            }
-            length += all.len();
-            if length > ENTRIES {
-                return Err(slack);
-            }
-            joint.push(all);
-        }
-        tables.push((scope, joint));
-    }
-    let all = tables.iter().filter_map(|(_, t)| t.first()).fold(Ways::from([(0, 1)]), |ways, t| times(&ways, t, slack));
-    Ok(all.values().fold(0, |sum, n| n.saturating_add(sum)))
+    let exact = one.counted(Unit::Exact, work).map(|n| Count::between(n, n));
+    exact.or_else(|| finer.iter().find_map(|steps| one.rounded(slack / steps, work))).unwrap_or(coarse)
 }
 
-/// Both at once: costs add up, ways multiply.
-fn times(a: &Ways, b: &Ways, slack: Cost) -> Ways {
-    let mut product = Ways::new();
-    for (x, n) in a {
-        for (y, m) in b.range(..=slack - x) {
-            let known = product.entry(x + y).or_default();
-            *known = known.saturating_add(n.saturating_mul(*m));
+/// Every combination of variants that has choices within the limit.
+///
+/// Sites are told apart one after the other, the one first whose variants differ most, so that most are ruled out together.
+fn programs(model: &Model, limit: Cost) -> Vec<Bounded> {
+    let network = Network::new(model);
+    let mut open = vec![(Part::whole(model, &network), Dual::new(&network))];
+    let mut found = Vec::new();
+    while let Some((mut part, mut dual)) = open.pop() {
+        let Some(bounds) = tightened(&network, &mut part, &mut dual, limit) else { continue };
+        let apart = |v: &usize| part.domains[*v].iter().map(|x| bounds.values[*v][*x as usize].min(limit)).sum::<Cost>();
+        let sites = (network.groups..network.sizes.len()).filter(|v| part.domains[*v].len() > 1);
+        match sites.max_by_key(|v| (apart(v), Reverse(*v))) {
+            Some(site) => open.extend(part.domains[site].iter().map(|value| (part.with(site, *value), dual.clone()))),
+            None => {
+                let variants: Vec<u16> = part.domains[network.groups..].iter().map(|d| d[0]).collect();
+                found.extend(Bounded::new(&model.variant(&variants), limit));
+            }
         }
     }
-    product
+    found
+}
+
+/// Choices of layouts, and a bound from below that is near the best of them.
+struct Bounded {
+    network: Arc<Network>,
+    /// What may still be within the limit.
+    part: Part,
+    dual: Dual,
+    limit: Cost,
+    /// The limit above the bound.
+    slack: Cost,
+}
+
+impl Bounded {
+    fn new(model: &Model, limit: Cost) -> Option<Bounded> {
+        let network = Arc::new(Network::new(model));
+        let mut part = Part::whole(model, &network);
+        // What no kernel touches is held in no way.
+        for (domain, _) in part.domains.iter_mut().zip(&network.touching).filter(|(_, touching)| touching.is_empty()) {
+            domain.truncate(1);
+        }
+        let dual = Dual::new(&network);
+        Bounded { network, part, dual, limit, slack: 0 }.tight()
+    }
+
+    fn tight(mut self) -> Option<Bounded> {
+        self.slack = self.limit - tightened(&self.network, &mut self.part, &mut self.dual, self.limit)?.least;
+        Some(self)
+    }
+
+    /// Those that hold one container so.
+    fn with(&self, variable: usize, value: u16) -> Option<Bounded> {
+        Bounded { network: self.network.clone(), part: self.part.with(variable, value), dual: self.dual.clone(), ..*self }.tight()
+    }
+
+    fn rounded(&self, step: Cost, work: &mut Work) -> Option<Count> {
+        let step = step.max(1);
+        let most = self.counted(Unit::Down(step), work)?;
+        Some(Count::between(self.counted(Unit::Up(step), work)?, most))
+    }
+
+    /// The number of choices that cost at most the slack above the bound; `None` if the tables grow too long.
+    fn counted(&self, unit: Unit, work: &mut Work) -> Option<u128> {
+        let (part, slack, most) = (&self.part, self.slack, unit.most(self.slack));
+        let (places, mut room) = (Places::of(part)?, Room::new(work));
+        let mut tables = Vec::new();
+        for (variable, (domain, held)) in part.domains.iter().zip(self.dual.held()).enumerate() {
+            tables.push(Table::held(variable, domain, held, slack, unit, &places));
+        }
+        for ((function, rows), shares) in self.network.functions.iter().zip(&part.rows).zip(&self.dual.shares) {
+            tables.push(Table::of(function, rows, shares, part, slack, unit, &places, &mut room)?);
+        }
+        let mut open: BTreeSet<usize> = (0..part.domains.len()).filter(|v| part.domains[*v].len() > 1).collect();
+        while let Some(variable) = next(&tables, &open, part) {
+            open.remove(&variable);
+            let (mine, others): (Vec<Table>, Vec<Table>) = tables.into_iter().partition(|t| t.scope().contains(&variable));
+            tables = others;
+            tables.push(eliminated(mine, Some(variable), most, &places, &mut room)?);
+        }
+        // What is left are variables of one value each.
+        Some(eliminated(tables, None, most, &places, &mut room)?.total())
+    }
+}
+
+/// The variable whose elimination makes the shortest table, if which values go together were left to chance.
+fn next(tables: &[Table], open: &BTreeSet<usize>, part: &Part) -> Option<usize> {
+    let length = |variable: usize| {
+        let mine = || tables.iter().filter(|t| t.scope().contains(&variable));
+        let mut times: BTreeMap<usize, i32> = BTreeMap::new();
+        mine().flat_map(Table::scope).for_each(|v| *times.entry(*v).or_default() += 1);
+        let entries: f64 = mine().map(|t| (t.len().max(1) as f64).log2()).sum();
+        let shared: f64 = times.iter().map(|(v, times)| f64::from(*times - 1) * (part.domains[*v].len() as f64).log2()).sum();
+        entries - shared
+    };
+    open.iter().map(|v| (length(*v), *v)).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, v)| v)
+}
+
+/// Shares and drops until that brings little. `None` if no choice is within the limit.
+fn tightened(network: &Network, part: &mut Part, dual: &mut Dual, limit: Cost) -> Option<Bounds> {
+    for _ in 0..ROUNDS {
+        for pass in 0..PASSES {
+            dual.pass(network, part, pass % 2 == 1, limit.saturating_mul(2));
+        }
+        let bounds = dual.bounds(network, part);
+        let before: usize = part.domains.iter().map(Vec::len).sum();
+        if bounds.least > limit || part.drop_dear(&bounds, limit + 1)? * 12 < before {
+            break;
+        }
+    }
+    let bounds = dual.bounds(network, part);
+    (bounds.least <= limit).then_some(bounds)
 }

@@ -85,6 +85,11 @@ impl Dual {
         Dual { shares, held: network.sizes.iter().map(|n| vec![0; *n]).collect() }
     }
 
+    /// What the functions gave to each variable, by value.
+    pub fn held(&self) -> &[Vec<Cost>] {
+        &self.held
+    }
+
     /// Visits every function once, in order or backwards. No share grows by more than `most` above the least at a time.
     pub fn pass(&mut self, network: &Network, part: &Part, backwards: bool, most: Cost) {
         let count = network.functions.len();

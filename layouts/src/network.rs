@@ -10,7 +10,7 @@
 use crate::cost::{Cost, FORBIDDEN};
 use crate::model::Model;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// How a function depends on one variable.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ pub struct Network {
     /// Number of values by variable: classes first, then groups of alternatives.
     pub sizes: Vec<usize>,
     /// In the order of the kernels; then what variants need.
-    pub functions: Vec<Rc<Function>>,
+    pub functions: Vec<Arc<Function>>,
     /// Functions by variable, ascending.
     pub touching: Vec<Vec<usize>>,
     /// Where the groups of alternatives begin.
@@ -195,7 +195,7 @@ impl Network {
         for leg in &function.legs {
             self.touching[leg.variable].push(self.functions.len());
         }
-        self.functions.push(Rc::new(function));
+        self.functions.push(Arc::new(function));
     }
 
     /// The functions that touch some variables, with their rows left.

@@ -4,7 +4,7 @@ use super::brute::brute_force;
 use super::synthetic::{Random, any, measured, program, session};
 use layouts::alternatives::GROUP;
 use layouts::certificate::{Certificate, CertificateError};
-use layouts::count::within;
+use layouts::count::{Effort, rounded, within};
 use layouts::exact::{self, Limits};
 use layouts::problem::{Access, Kernel, Program, Tensor};
 use layouts::record::Variant;
@@ -99,8 +99,13 @@ fn choices_within_a_limit_are_counted_exactly() {
         for above in [0, 3, 8] {
             let limit = (all[0] as i64 + above) * 1_000_000_000;
             let expected = all.iter().filter(|ms| **ms <= all[0] + above as f64).count() as u128;
-            let count = within(&model, limit).unwrap();
-            assert_eq!((count.least, count.most), (expected, expected), "seed {seed}, {above} ms above");
+            let count = within(&model, limit, Effort::BRIEF, &|_, _| ());
+            assert_eq!((count.least, count.most), (expected, Some(expected)), "seed {seed}, {above} ms above");
+            for step in [1, 700_000_000, 3_000_000_000] {
+                let between = rounded(&model, limit, step).unwrap();
+                let brackets = between.least <= expected && between.most.unwrap() >= expected;
+                assert!(brackets, "seed {seed}, {above} ms above, steps of {step} ps: {between:?}");
+            }
         }
     }
 }

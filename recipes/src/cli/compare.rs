@@ -147,7 +147,7 @@ impl CompareArgs {
             tensors: &tensors,
             seed: self.seed,
             contenders,
-            origin: format!("{} (chosen for {} threads)", plan.command, plan.threads),
+            origin: format!("{} ({}, for {} threads)", plan.command, plan.chosen.name, plan.threads),
             threads,
             peak: peak(threads),
             rounds: self.rounds,

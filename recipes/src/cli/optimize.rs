@@ -5,7 +5,7 @@ use super::{cells, command_line, duration, share, table};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
 use crate::pipeline::combined::COMBINED;
-use crate::pipeline::decide::decide;
+use crate::pipeline::decide::{Asked, decide};
 use crate::pipeline::execute::Execution;
 use crate::pipeline::in_step::{Exchange, in_step};
 use crate::pipeline::mixture::Mixture;
@@ -280,6 +280,7 @@ impl OptimizeArgs {
             store: &session.store,
             choices: &choices,
             candidates: &candidates,
+            contenders,
             timed: &timed,
             winner: taken,
             pool: &session.pool,
@@ -455,7 +456,7 @@ fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> 
     let swept: BTreeSet<String> = sweeps.variants.iter().flat_map(|s| keys(&s.problem)).collect();
     let all = layouts::Program::of_records(&session.store);
     let Some((_, program)) = all.into_iter().find(|(_, p)| keys(p).is_superset(&swept)) else { return Ok(String::new()) };
-    let decision = decide(&session.programs.operators.name, &program, &session.store, 0, 0, Limits::default(), &mut |_| true)?;
+    let decision = decide(&session.programs.operators.name, &program, &session.store, &Asked::default(), Limits::default(), &mut |_| true)?;
     let records = session.out.join("records.jsonl");
     let path = session.out.join("certificate.json");
     if records.exists() {

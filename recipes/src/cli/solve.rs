@@ -2,10 +2,11 @@
 
 use super::{cells, duration, table};
 use crate::pipeline::PipelineError;
-use crate::pipeline::decide::{Decision, StackDecision, decide, decide_stack};
+use crate::pipeline::decide::{Asked, Decision, StackDecision, decide, decide_stack};
 use bench::unit::significant;
 use clap::Args;
 use layouts::certificate::Certificate;
+use layouts::count::{Count, Effort};
 use layouts::exact::{Limits, Progress};
 use layouts::{Method, Store};
 use std::io::IsTerminal;
@@ -26,6 +27,9 @@ pub struct SolveArgs {
     /// How many of the best choices are listed
     #[arg(long, default_value_t = 5)]
     top: usize,
+    /// Count the choices that cost at most 1% more however long that takes, instead of half a minute
+    #[arg(long)]
+    count: bool,
     /// Stop after this time; the gap to the best that is possible is printed
     #[arg(long, value_parser = duration)]
     time: Option<Duration>,
@@ -84,7 +88,14 @@ impl SolveArgs {
                 stacks.push(decision);
                 continue;
             }
-            let decision = decide(name, program, &store, self.top, self.resamples, Limits::default(), &mut watch)?;
+            let effort = if self.count { Effort::FULL } else { Effort::BRIEF };
+            let counted = |done: usize, of: usize| {
+                if of > 1 && std::io::stderr().is_terminal() && (done.is_multiple_of(50) || done == of) {
+                    eprintln!("{:.0} s: counted {done} of {of} combinations of variants", start.elapsed().as_secs_f64());
+                }
+            };
+            let asked = Asked { choices: self.top, resamples: self.resamples, count: Some((effort, &counted)) };
+            let decision = decide(name, program, &store, &asked, Limits::default(), &mut watch)?;
             let path = self.write(name, &decision.certificate, programs.len() > 1)?;
             if !self.json {
                 print(&decision);
@@ -121,6 +132,23 @@ impl SolveArgs {
         bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
         Ok(path)
     }
+}
+
+fn nearly_as_good(count: &Count) -> String {
+    let Count { least, most, combinations, uncounted } = count;
+    let choices = match most {
+        Some(most) if most == least => format!("{least}"),
+        Some(most) => format!("between {least} and {most}"),
+        None => format!("at least {least}"),
+    };
+    let among = match (combinations, uncounted) {
+        (0 | 1, 0) => String::new(),
+        (_, 0) => format!(", in {combinations} combinations of variants"),
+        _ => format!(
+            "; of {combinations} combinations of variants {uncounted} are too wide to be counted in half a minute: --count takes longer"
+        ),
+    };
+    format!("{choices} choices cost at most 1% more{among}")
 }
 
 /// What a search has found so far, and how far from the best that can be at most.
@@ -168,10 +196,8 @@ fn print(decision: &Decision) {
     for (variant, kernel) in &decision.certificate.scope.left_out {
         println!("left out: `{variant}`, whose kernel `{kernel}` was not measured yet");
     }
-    match &decision.within {
-        Some(count) if count.least == count.most => println!("{} choices cost at most 1% more", count.least),
-        Some(count) => println!("between {} and {} choices cost at most 1% more", count.least, count.most),
-        None => println!("choices within 1% were not counted: the program is too wide"),
+    if let Some(count) = &decision.within {
+        println!("{}", nearly_as_good(count));
     }
     if let Some(r) = &decision.robustness {
         println!(

@@ -2,7 +2,7 @@
 
 use super::PipelineError;
 use layouts::certificate::Certificate;
-use layouts::count::{Count, within};
+use layouts::count::{Count, Effort, within};
 use layouts::exact::{Limits, Optimum, Progress, Watch};
 use layouts::record::Cache;
 use layouts::relayout::RelayoutCosts;
@@ -23,7 +23,7 @@ pub struct Decision {
     pub selections: Vec<Selection>,
     /// The best choices, best first.
     pub top: Vec<Selection>,
-    /// Choices that cost at most 1% more than the best; `None` if there are too many to count.
+    /// Choices that cost at most 1% more than the best; `None` if that was not asked for.
     pub within: Option<Count>,
     /// `None` if it was not asked for.
     pub robustness: Option<Robustness>,
@@ -39,13 +39,25 @@ pub struct Decision {
 /// Bounds for everything that is solved again and again.
 const AGAIN: Limits = Limits { table: 1 << 18, work: 1 << 28 };
 
+/// What is asked beside the choice and its proof.
+#[derive(Default)]
+pub struct Asked<'a> {
+    /// So many of the best choices.
+    pub choices: usize,
+    /// How often times are drawn again.
+    pub resamples: usize,
+    /// To count what is nearly as good, with so much effort; and who learns how many combinations are done, and of how many.
+    pub count: Option<(Effort, Told<'a>)>,
+}
+
+type Told<'a> = &'a (dyn Fn(usize, usize) + Sync);
+
 /// Chooses with every method, proves, counts and draws again.
 pub fn decide(
     name: &str,
     program: &Program,
     store: &Store,
-    count: usize,
-    resamples: usize,
+    asked: &Asked,
     limits: Limits,
     watch: Watch,
 ) -> Result<Decision, PipelineError> {
@@ -58,12 +70,12 @@ pub fn decide(
     let certificate = Certificate::new(program, store, &model, &best.clone().into(), exact.unmeasured().count());
     let mut selections = vec![exact];
     selections.extend(Method::ALL.into_iter().filter(|m| *m != Method::Exact).map(|m| choose(&model, &costs, m, limits)));
-    let others = top(&model, best.clone(), count, AGAIN).iter().map(|o| exactly(&model, &costs, o)).collect();
-    let robustness = match resamples {
+    let others = top(&model, best.clone(), asked.choices, AGAIN).iter().map(|o| exactly(&model, &costs, o)).collect();
+    let robustness = match asked.resamples {
         0 => None,
         n => Some(robustness(program, store, &model, &best, n, AGAIN)?),
     };
-    let within = within(&model, best.total + best.total / 100);
+    let within = asked.count.map(|(effort, tell)| within(&model, best.total + best.total / 100, effort, tell));
     Ok(Decision {
         name: name.into(),
         cache: store.cache(),

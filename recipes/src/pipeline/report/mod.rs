@@ -41,6 +41,8 @@ pub struct Finished<'a> {
     pub choices: &'a [Choices],
     /// The contenders for the plan, then the baselines; the last one is the unfused program in its best uniform layout.
     pub candidates: &'a [Candidate],
+    /// How many of the candidates are contenders.
+    pub contenders: usize,
     /// In the order of the candidates.
     pub timed: &'a [Timed],
     /// Position of the plan among the candidates.
@@ -214,6 +216,7 @@ fn contenders(run: &Finished) -> Vec<model::ContenderTimes> {
         model::ContenderTimes {
             name: t.name.clone(),
             ours: n == run.winner,
+            baseline: n >= run.contenders,
             forward: Some(timing(t, &t.forward_ms)),
             backward,
             step: Some(t.step.clone()),

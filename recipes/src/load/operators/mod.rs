@@ -1,0 +1,99 @@
+//! The operators that a step can call: a file for each, or for a family of them.
+//!
+//! An operator says how it is called and what value a call is. A new one is a new [`Operator`] in a file of its own, and a line in
+//! [`FAMILIES`].
+
+mod activation;
+mod call;
+mod dropout;
+mod function;
+mod normalization;
+mod reduction;
+mod select;
+mod size;
+mod softmax;
+
+use super::names::nearest;
+use super::parser::{Argument, Ast, Node};
+use super::problem::{Place, Problem};
+use super::resolve::Resolver;
+use super::value::Value;
+use call::Call;
+
+/// One operator.
+struct Operator {
+    name: &'static str,
+    /// How many operands stand before the options: at least, at most.
+    operands: (usize, usize),
+    options: &'static [&'static str],
+    /// What a person reads when a call does not fit.
+    usage: &'static str,
+    /// Whether its operand may use the indices after `over:`, which are not those of the result.
+    binds: bool,
+    /// The value of a call; `None` if it does not fit.
+    value: fn(&mut Call) -> Option<Value>,
+}
+
+const FAMILIES: [&[Operator]; 8] =
+    [function::ALL, activation::ALL, select::ALL, size::ALL, dropout::ALL, softmax::ALL, reduction::ALL, normalization::ALL];
+
+fn all() -> impl Iterator<Item = &'static Operator> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// Every operator's name.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    all().map(|o| o.name)
+}
+
+/// The arguments that are expressions: all but `over`, `form` and the dim of `size`.
+pub fn operands<'a>(name: &str, arguments: &'a [Argument]) -> impl Iterator<Item = &'a Node> {
+    let none = name == "size";
+    let plain = |a: &&Argument| a.option.as_ref().is_none_or(|o| !matches!(o.text.as_str(), "over" | "form"));
+    arguments.iter().filter(move |a| !none && plain(a)).map(|a| &a.value)
+}
+
+/// The indices that a call binds for its operand: those that a reduction sums.
+pub fn bound(name: &str, arguments: &[Argument]) -> Vec<String> {
+    let binds = all().any(|o| o.name == name && o.binds);
+    let over = arguments.iter().find(|a| binds && a.option.as_ref().is_some_and(|o| o.text == "over"));
+    match over.map(|a| &a.value.ast) {
+        Some(Ast::Word(index)) => vec![index.clone()],
+        Some(Ast::List(indices)) => indices.iter().map(|i| i.text.clone()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The value of a call where the indices `kept` are bound. `None` after an error, which has been reported.
+pub fn call(resolver: &mut Resolver, place: Place, name: &str, arguments: &[Argument], kept: &[String]) -> Option<Value> {
+    let Some(operator) = all().find(|o| o.name == name) else {
+        resolver.problems.add(place, Problem::UnknownOperator { name: name.into(), hint: nearest(name, names()) });
+        return None;
+    };
+    let before = resolver.problems.failures();
+    for option in arguments.iter().filter_map(|a| a.option.as_ref()) {
+        if !operator.options.contains(&option.text.as_str()) {
+            let hint = nearest(&option.text, operator.options.iter().copied());
+            resolver.problems.add(option.place, Problem::UnknownOption { operator: name.into(), option: option.text.clone(), hint });
+        }
+    }
+    let operands: Vec<&Node> = arguments.iter().filter(|a| a.option.is_none()).map(|a| &a.value).collect();
+    let (least, most) = operator.operands;
+    let twice = arguments.iter().enumerate().any(|(n, a)| a.option.is_some() && arguments.iter().take(n).any(|b| same_option(a, b)));
+    if operands.len() < least || operands.len() > most || twice {
+        resolver.problems.add(place, Problem::Arguments { operator: name.into(), expected: operator.usage.into() });
+    }
+    if resolver.problems.failures() > before {
+        return None;
+    }
+    let mut call = Call { resolver, place, name: operator.name, operands, options: arguments, kept };
+    let value = (operator.value)(&mut call);
+    if value.is_none() && call.resolver.problems.failures() == before {
+        call.resolver.problems.add(place, Problem::Arguments { operator: name.into(), expected: operator.usage.into() });
+    }
+    value
+}
+
+fn same_option(a: &Argument, b: &Argument) -> bool {
+    matches!((&a.option, &b.option), (Some(a), Some(b)) if a.text == b.text)
+}

@@ -1,0 +1,22 @@
+//! How many values an index has.
+
+use super::{Call, Operator};
+use crate::load::parser::Ast;
+use crate::load::value::Value;
+use sdfg::Scalar;
+
+pub const ALL: &[Operator] =
+    &[Operator { name: "size", operands: (1, 1), options: &[], usage: "the name of one dim", binds: false, value: size }];
+
+fn size(call: &mut Call) -> Option<Value> {
+    let node = call.operands.first()?;
+    let Ast::Word(dim) = &node.ast else { return None };
+    match call.resolver.header.dims.get(dim) {
+        Some(size) => Some(Value::Scalar(Scalar::Index(size.clone()))),
+        None => {
+            let problem = call.resolver.header.unknown_dim(dim);
+            call.resolver.problems.add(node.place, problem);
+            None
+        }
+    }
+}
