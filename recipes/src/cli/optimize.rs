@@ -233,6 +233,18 @@ impl OptimizeArgs {
                 other.plan,
             ));
         }
+        let peak = |n: usize| outcome.timed[n].peak_bytes as f64;
+        if let Some(lean) = winner(&timed[..contenders], LEAN).filter(|n| peak(*n) < (1.0 - LEAN) * peak(taken)) {
+            let (own, other) = (&outcome.timed[lean], &outcome.timed[taken]);
+            let slack = 100.0 * (own.step_ms / outcome.timed[fastest].step_ms - 1.0);
+            say(&format!(
+                "{} needs {} MB instead of {} MB and {slack:.1}% more time than the fastest: --memory-slack {:.0}% takes it",
+                own.plan,
+                significant(own.peak_bytes as f64 / 1e6),
+                significant(other.peak_bytes as f64 / 1e6),
+                slack.ceil(),
+            ));
+        }
         if taken > 0 {
             // The choice was compared at full size, and so is what takes its place: kernels that do not wait for what they need have the
             // time to come too early there.
@@ -367,6 +379,9 @@ fn weighed(rows: &[CompositionRow]) -> Table {
     }
     found
 }
+
+/// Of a plan that needs this share less memory, and takes at most this share more time, people are told.
+const LEAN: f64 = 0.1;
 
 /// Distinct choices that are timed as wholes, at least.
 const WHOLES: usize = 5;
