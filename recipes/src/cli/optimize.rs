@@ -192,6 +192,26 @@ impl OptimizeArgs {
         let mut candidates = contenders(&sweeps, &choices, &session)?;
         let baselines = baselines(&sweeps, &session.store)?;
         let tensors = drawn(&session.programs.operators, 1)?;
+        // The program is the last that was added, if it was.
+        let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
+        let made = |s: &Swept| s.name == COMBINED || of_mixture.as_ref() == Some(&s.name);
+        let made: Vec<&sdfg::Sdfg> = sweeps.variants.iter().filter(|s| made(s)).map(|s| &s.program).collect();
+        let plan_of = |candidate: &Candidate| {
+            plan(
+                (&self.measure.recipe.recipe.display().to_string(), &session.recipe.text),
+                &self.measure.recipe.overrides(),
+                candidate.clone(),
+                baselines.clone(),
+                made.contains(&&candidate.program).then(|| sweeps.mixing.clone()),
+                (self.measure.device.clone(), &*session.device, session.pool.workers()),
+                command_line(),
+            )
+        };
+        // Before anything is verified: what is wrong can then be looked at.
+        let others = session.out.join("plans");
+        fresh_folder(&others)?;
+        let keep = |candidate: &Candidate| plan_of(candidate).write(&others.join(format!("{}.json", file_name(&candidate.name))));
+        candidates.iter().try_for_each(keep)?;
         let mut verified = |name: &str, found: crate::pipeline::optimize::Verification| {
             say(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
             outcome.verified.push(Verified { plan: name.to_string(), worst: found.worst(), against: found.against });
@@ -206,6 +226,7 @@ impl OptimizeArgs {
         let time = |candidates: &[Candidate], limit| time_whole(candidates, &tensors, &run, &session.pool, &session.device, limit);
         let first = time(&candidates, self.timing / 2)?;
         if let Some(found) = self.within(&candidates, &first, &session, &tensors, &run)? {
+            keep(&found)?;
             verified(&found.name, verify_small(&found, &session.programs.operators, &session.pool, &session.device)?);
             candidates.push(found);
         }
@@ -261,28 +282,8 @@ impl OptimizeArgs {
                 say(&format!("{other} ÷ {own}: {median:.3} (95% interval {:.3} to {:.3})", interval.lower, interval.upper));
             }
         }
-        // The program is the last that was added, if it was.
-        let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
-        let made = |s: &Swept| s.name == COMBINED || of_mixture.as_ref() == Some(&s.name);
-        let made: Vec<&sdfg::Sdfg> = sweeps.variants.iter().filter(|s| made(s)).map(|s| &s.program).collect();
-        let plan_of = |candidate: &Candidate| {
-            plan(
-                (&self.measure.recipe.recipe.display().to_string(), &session.recipe.text),
-                &self.measure.recipe.overrides(),
-                candidate.clone(),
-                baselines.clone(),
-                made.contains(&&candidate.program).then(|| sweeps.mixing.clone()),
-                (self.measure.device.clone(), &*session.device, session.pool.workers()),
-                command_line(),
-            )
-        };
         let plan = plan_of(&candidates[taken]);
         plan.write(&path)?;
-        let others = session.out.join("plans");
-        fresh_folder(&others)?;
-        for candidate in &candidates[..contenders] {
-            plan_of(candidate).write(&others.join(format!("{}.json", file_name(&candidate.name))))?;
-        }
         write_kernels(&session.out.join("kernels"), &plan, &session.device)?;
         say(&format!("plan: {}", path.display()));
         let finished = Finished {

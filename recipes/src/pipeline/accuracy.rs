@@ -42,12 +42,21 @@ fn largest(tensor: &ArrayD<f64>) -> f64 {
     tensor.iter().fold(0.0, |m, v| if m.is_nan() || v.is_nan() { f64::NAN } else { f64::max(m, v.abs()) })
 }
 
+/// A result, and if it is a gradient, all gradients of its shape.
+fn alike<'a>(name: &'a str, tensor: &'a ArrayD<f64>, all: &'a Tensors) -> impl Iterator<Item = &'a ArrayD<f64>> {
+    let gradient = |name: &str| name.starts_with("d_");
+    all.iter().filter(move |(n, t)| *n == name || gradient(n) && gradient(name) && t.shape() == tensor.shape()).map(|(_, t)| t)
+}
+
+/// The largest element of a result or of one that is alike: the magnitude of its terms, where these may cancel.
+pub fn magnitude(name: &str, tensor: &ArrayD<f64>, all: &Tensors) -> f64 {
+    alike(name, tensor, all).flatten().filter(|v| v.is_finite()).fold(0.0, |m, v| f64::max(m, v.abs()))
+}
+
 /// Every result of `want` held against that of `got`; one that is missing, of another shape or NaN is infinitely wrong.
 pub fn accuracy(got: &Tensors, want: &Tensors) -> Vec<Accuracy> {
-    let gradient = |name: &str| name.starts_with("d_");
     let one = |(name, tensor): (&String, &ArrayD<f64>)| {
-        let alike = || want.iter().filter(|(n, t)| *n == name || gradient(n) && gradient(name) && t.shape() == tensor.shape());
-        let scale = |size: &dyn Fn(&ArrayD<f64>) -> f64| alike().map(|(_, t)| size(t)).fold(0.0, f64::max);
+        let scale = |size: &dyn Fn(&ArrayD<f64>) -> f64| alike(name, tensor, want).map(size).fold(0.0, f64::max);
         let error = got.get(name).filter(|g| g.shape() == tensor.shape()).map(|g| g - tensor);
         let relative = |size: &dyn Fn(&ArrayD<f64>) -> f64| match error.as_ref().map(size) {
             Some(0.0) => 0.0,

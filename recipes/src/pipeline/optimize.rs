@@ -298,7 +298,7 @@ fn norm_bound(dtype: Dtype, steps: u64) -> f64 {
 }
 
 /// Every result against its reference, within the tolerance of the chain of units that it depends on
-/// ([`tolerance::program_tolerances`]). Programs that decide by comparing values are held to [`kink_bound`] where single
+/// ([`tolerance::program_tolerances`]), relative to the magnitude of its terms ([`accuracy::magnitude`]). Programs that decide by comparing values are held to [`kink_bound`] where single
 /// elements jumped; those that store in less than they sum in are held to [`norm_bound`] besides, at sizes that are large
 /// enough for it.
 fn compare(against: &str, large: bool, program: &Sdfg, got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
@@ -314,11 +314,13 @@ fn compare(against: &str, large: bool, program: &Sdfg, got: &Tensors, want: &Ten
     // Sums round at every term, in the accumulator; storage rounds what they are.
     let kinks = |dtype: Dtype| f64::max(kink_bound(dtype.accumulator(), longest), kink_bound(dtype, 1));
     let mut ratios = BTreeMap::new();
+    let references = want;
     for (name, got) in got {
-        let Some(want) = want.get(name) else { continue };
+        let Some(want) = references.get(name) else { continue };
         let missing = || PipelineError::Internal(format!("`{name}` is a result that no kernel writes"));
         let bound = tolerances.get(name).ok_or_else(missing)?;
-        let mut ratio = tolerance::compare(got, want, 1.0, bound).ratio;
+        let magnitude = f64::max(1.0, accuracy::magnitude(name, want, references));
+        let mut ratio = tolerance::compare(got, want, magnitude, bound).ratio;
         if ratio > 1.0 && branches {
             ratio = ratio.min(distance(got, want) / kinks(bound.dtype));
         }
@@ -327,7 +329,7 @@ fn compare(against: &str, large: bool, program: &Sdfg, got: &Tensors, want: &Ten
     if coarsest != coarsest.accumulator() && large {
         let bound = norm_bound(coarsest, program.units().len() as u64);
         let bound = if branches { bound.max(kinks(coarsest)) } else { bound };
-        for found in accuracy::accuracy(got, want) {
+        for found in accuracy::accuracy(got, references) {
             let ratio = found.norm / bound;
             ratios.entry(found.name).and_modify(|r: &mut f64| *r = f64::max(*r, ratio)).or_insert(ratio);
         }
@@ -410,6 +412,20 @@ mod tests {
                 assert!(refused.is_some_and(|why| why.contains(&format!("`{name}`"))), "`{name}` times {wrong} passes");
             }
         }
+        Ok(())
+    }
+
+    /// The gradient of the keys' bias is zero: what is left of it are roundings of its terms, which are as large as those of the
+    /// other biases' gradients.
+    #[test]
+    fn roundings_of_what_cancels_are_relative_to_its_terms() -> Result<(), Box<dyn std::error::Error>> {
+        let recipe = crate::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;
+        let program = crate::pipeline::programs::programs(&recipe, false)?.variants.remove(0).program;
+        let large = ArrayD::from_shape_fn(IxDyn(&[5, 5]), |i| 100.0 - 30.0 * i[0] as f64);
+        let with = |left: f64| Tensors::from([("d_bv".to_string(), large.clone()), ("d_bk".to_string(), large.mapv(|v| v * left))]);
+        let allowed = tolerance::program_tolerances(&program)?["d_bk"].bound(100.0);
+        let check = |off: f64| compare("itself", true, &program, &with(off * allowed / 100.0), &with(0.0)).is_ok();
+        assert!(allowed < 1.0 && check(0.5) && check(0.99) && !check(1.01));
         Ok(())
     }
 
