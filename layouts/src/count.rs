@@ -3,8 +3,8 @@
 //! A choice is a combination of variants and a way to hold every container that they touch, each kernel in its best
 //! configuration. Combinations of variants are told apart first; most are ruled out together, by the dual bound
 //! ([`crate::dual`]). Its shares are then taken off every kernel's cost, so that what is left is what a choice costs above the
-//! bound: no term is negative, and a sum that has passed the limit stays beyond it. Tables ([`sparse`]) hold, for every
-//! combination of values that may still be within the limit, how many ways there are to cost so and so much ([`ways`]).
+//! bound: no term is negative, and a sum that has passed the limit stays beyond it. Tables (`sparse`) hold, for every
+//! combination of values that may still be within the limit, how many ways there are to cost so and so much (`ways`).
 //!
 //! Costs are kept to the picosecond. Where that makes the tables too long, costs are rounded down and up: the count lies
 //! between the two. Where even that takes too much, choices are split by the layout of one container more, and in the end
