@@ -19,7 +19,7 @@ use crate::dual::{Bounds, Dual};
 use crate::model::Model;
 use crate::network::{Network, Part};
 use key::Places;
-use sparse::{Room, Table, Work, eliminated};
+use sparse::{Room, Table, Terms, Work, eliminated};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,6 +34,9 @@ const SPLITS: usize = 1;
 /// Passes over the kernels before values are dropped, and how often at most.
 const PASSES: usize = 8;
 const ROUNDS: usize = 6;
+/// Combinations counted side by side: each may hold some hundred megabytes of tables.
+const WORKERS: usize = 8;
+
 /// Additions that a count may take: a hundred million are about a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
@@ -84,9 +87,9 @@ impl Count {
     }
 }
 
-/// Counts the choices that cost at most `limit` picoseconds. `tell` learns how many combinations of variants are done, and of how
-/// many.
-pub fn within(model: &Model, limit: Cost, effort: Effort, tell: &(dyn Fn(usize, usize) + Sync)) -> Count {
+/// Counts the choices that cost at most `limit` picoseconds. `watch` learns how many combinations of variants are done, and of how
+/// many, and says whether to go on: if not, the others are left uncounted.
+pub fn within(model: &Model, limit: Cost, effort: Effort, watch: &(dyn Fn(usize, usize) -> bool + Sync)) -> Count {
     let mut all = programs(model, limit);
     // The widest last.
     all.sort_by_key(|one| one.slack);
@@ -96,14 +99,18 @@ pub fn within(model: &Model, limit: Cost, effort: Effort, tell: &(dyn Fn(usize, 
     let count = || {
         let mut sum = Count::NONE;
         while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let mut room = Work { left: share, one: effort.one };
-            sum = sum.plus(settled(one, slack, SPLITS, &mut room).whole());
-            tell(done.fetch_add(1, Ordering::Relaxed) + 1, all.len());
+            let mut work = Work { left: share, one: effort.one };
+            let found = match watch(done.load(Ordering::Relaxed), all.len()) {
+                true => settled(one, slack, SPLITS, &mut work),
+                false => Count::UNKNOWN,
+            };
+            sum = sum.plus(found.whole());
+            done.fetch_add(1, Ordering::Relaxed);
         }
         sum
     };
     // Who counts what is left to chance, but not what comes out.
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(all.len());
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(WORKERS).min(all.len());
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..workers).map(|_| scope.spawn(count)).collect();
         others.into_iter().fold(count(), |sum, other| sum.plus(other.join().unwrap_or(Count::UNKNOWN)))
@@ -141,7 +148,7 @@ fn programs(model: &Model, limit: Cost) -> Vec<Bounded> {
     let mut found = Vec::new();
     while let Some((mut part, mut dual)) = open.pop() {
         let Some(bounds) = tightened(&network, &mut part, &mut dual, limit) else { continue };
-        let apart = |v: &usize| part.domains[*v].iter().map(|x| bounds.values[*v][*x as usize].min(limit)).sum::<Cost>();
+        let apart = |v: &usize| part.domains[*v].iter().map(|x| bounds.values[*v][*x as usize].min(limit) - bounds.least).sum::<Cost>();
         let sites = (network.groups..network.sizes.len()).filter(|v| part.domains[*v].len() > 1);
         match sites.max_by_key(|v| (apart(v), Reverse(*v))) {
             Some(site) => open.extend(part.domains[site].iter().map(|value| (part.with(site, *value), dual.clone()))),
@@ -197,12 +204,13 @@ impl Bounded {
     fn counted(&self, unit: Unit, work: &mut Work) -> Option<u128> {
         let (part, slack, most) = (&self.part, self.slack, unit.most(self.slack));
         let (places, mut room) = (Places::of(part)?, Room::new(work));
+        let terms = Terms { part, places: &places, slack, unit };
         let mut tables = Vec::new();
-        for (variable, (domain, held)) in part.domains.iter().zip(self.dual.held()).enumerate() {
-            tables.push(Table::held(variable, domain, held, slack, unit, &places));
+        for (variable, held) in self.dual.held().iter().enumerate() {
+            tables.push(terms.held(variable, held, &mut room)?);
         }
         for ((function, rows), shares) in self.network.functions.iter().zip(&part.rows).zip(&self.dual.shares) {
-            tables.push(Table::of(function, rows, shares, part, slack, unit, &places, &mut room)?);
+            tables.push(terms.left(function, rows, shares, &mut room)?);
         }
         let mut open: BTreeSet<usize> = (0..part.domains.len()).filter(|v| part.domains[*v].len() > 1).collect();
         while let Some(variable) = next(&tables, &open, part) {

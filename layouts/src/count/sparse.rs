@@ -74,37 +74,40 @@ impl Table {
     fn length(&self) -> usize {
         self.entries.iter().map(|(_, ways)| ways.len()).sum()
     }
+}
 
+/// What the terms of a cost are taken from, and how they are counted.
+pub struct Terms<'a> {
+    pub part: &'a Part,
+    pub places: &'a Places,
+    /// Terms above it are left out.
+    pub slack: Cost,
+    pub unit: Unit,
+}
+
+impl Terms<'_> {
     /// What the functions gave to a variable, above the least of it.
-    pub fn held(variable: usize, domain: &[u16], held: &[Cost], slack: Cost, unit: Unit, places: &Places) -> Table {
+    pub fn held(&self, variable: usize, held: &[Cost], room: &mut Room) -> Option<Table> {
+        let domain = &self.part.domains[variable];
         let least = domain.iter().map(|v| held[*v as usize]).min().unwrap_or(0);
-        let above = domain.iter().map(|v| held[*v as usize] - least).enumerate().filter(|(_, above)| *above <= slack);
-        let entries = above.map(|(at, above)| (places.key(variable, at), Ways::once(unit.of(above)))).collect();
-        Table::new([variable].into(), entries, places)
+        let above = domain.iter().map(|v| held[*v as usize] - least).enumerate().filter(|(_, above)| *above <= self.slack);
+        let entries: Vec<_> = above.map(|(at, above)| (self.places.key(variable, at), Ways::once(self.unit.of(above)))).collect();
+        room.take(entries.len(), 0)?;
+        Some(Table::new([variable].into(), entries, self.places))
     }
 
     /// What is left of a function's cost, above the least of it.
-    #[allow(clippy::too_many_arguments)]
-    pub fn of(
-        function: &Function,
-        rows: &[u32],
-        shares: &[Vec<Cost>],
-        part: &Part,
-        slack: Cost,
-        unit: Unit,
-        places: &Places,
-        room: &mut Room,
-    ) -> Option<Table> {
-        let left = Left::new(function, shares, part, places);
+    pub fn left(&self, function: &Function, rows: &[u32], shares: &[Vec<Cost>], room: &mut Room) -> Option<Table> {
+        let left = Left::new(function, shares, self.part, self.places);
         let rows: Vec<(u32, Cost)> = rows.iter().map(|row| (*row, left.least(*row))).collect();
         let least = rows.iter().map(|(_, total)| *total).min().unwrap_or(0);
         let mut entries = Vec::new();
-        left.walk(0, Key::default(), &rows, least + slack, &mut |key, total, work| {
+        left.walk(0, Key::default(), &rows, least + self.slack, &mut |key, total, work| {
             room.take(usize::from(total.is_some()), work)?;
-            entries.extend(total.map(|total| (key, Ways::once(unit.of(total - least)))));
+            entries.extend(total.map(|total| (key, Ways::once(self.unit.of(total - least)))));
             Some(())
         })?;
-        Some(Table::new(function.legs.iter().map(|leg| leg.variable).collect(), entries, places))
+        Some(Table::new(function.legs.iter().map(|leg| leg.variable).collect(), entries, self.places))
     }
 }
 
@@ -171,6 +174,7 @@ pub fn eliminated(mut tables: Vec<Table>, variable: Option<usize>, most: Cost, p
     tables.sort_by(|a, b| (a.len(), &a.scope).cmp(&(b.len(), &b.scope)));
     let count = tables.len();
     let mut joint = Table::new(BTreeSet::new(), vec![(Key::default(), Ways::once(0))], places);
+    room.take(joint.length(), 0)?;
     for (n, table) in tables.into_iter().enumerate() {
         let next = joined(&joint, &table, variable.filter(|_| n + 1 == count), most, places, room)?;
         room.give(joint.length() + table.length());

@@ -99,8 +99,18 @@ fn choices_within_a_limit_are_counted_exactly() {
         for above in [0, 3, 8] {
             let limit = (all[0] as i64 + above) * 1_000_000_000;
             let expected = all.iter().filter(|ms| **ms <= all[0] + above as f64).count() as u128;
-            let count = within(&model, limit, Effort::BRIEF, &|_, _| ());
+            let count = within(&model, limit, Effort::BRIEF, &|_, _| true);
             assert_eq!((count.least, count.most), (expected, Some(expected)), "seed {seed}, {above} ms above");
+            for (all, one) in [(1, 1), (3000, 1000), (30_000, 10_000)] {
+                let part = within(&model, limit, Effort { all, one }, &|_, _| true);
+                let brackets = part.least <= expected && part.most.is_none_or(|most| most >= expected);
+                assert!(
+                    brackets && part.most.is_none() == (part.uncounted > 0),
+                    "seed {seed}, {above} ms above, {all} additions: {part:?}"
+                );
+            }
+            let stopped = within(&model, limit, Effort::BRIEF, &|_, _| false);
+            assert_eq!((stopped.least, stopped.most, stopped.uncounted), (0, None, count.combinations));
             for step in [1, 700_000_000, 3_000_000_000] {
                 let between = rounded(&model, limit, step).unwrap();
                 let brackets = between.least <= expected && between.most.unwrap() >= expected;

@@ -27,7 +27,7 @@ pub struct SolveArgs {
     /// How many of the best choices are listed
     #[arg(long, default_value_t = 5)]
     top: usize,
-    /// Count the choices that cost at most 1% more however long that takes, instead of half a minute
+    /// Count the choices that cost at most 1% more as far as memory allows, which may take hours, instead of half a minute
     #[arg(long)]
     count: bool,
     /// Stop after this time; the gap to the best that is possible is printed
@@ -90,15 +90,16 @@ impl SolveArgs {
             }
             let effort = if self.count { Effort::FULL } else { Effort::BRIEF };
             let counted = |done: usize, of: usize| {
-                if of > 1 && std::io::stderr().is_terminal() && (done.is_multiple_of(50) || done == of) {
+                if done > 0 && done.is_multiple_of(50) && std::io::stderr().is_terminal() {
                     eprintln!("{:.0} s: counted {done} of {of} combinations of variants", start.elapsed().as_secs_f64());
                 }
+                !super::INTERRUPT.load(std::sync::atomic::Ordering::SeqCst)
             };
             let asked = Asked { choices: self.top, resamples: self.resamples, count: Some((effort, &counted)) };
             let decision = decide(name, program, &store, &asked, Limits::default(), &mut watch)?;
             let path = self.write(name, &decision.certificate, programs.len() > 1)?;
             if !self.json {
-                print(&decision);
+                print(&decision, self.count);
                 checked_with(&path);
             }
             decisions.push(decision);
@@ -134,7 +135,8 @@ impl SolveArgs {
     }
 }
 
-fn nearly_as_good(count: &Count) -> String {
+/// How many choices cost little more than the best; `counted_on` as far as memory allowed.
+fn nearly_as_good(count: &Count, counted_on: bool) -> String {
     let Count { least, most, combinations, uncounted } = count;
     let choices = match most {
         Some(most) if most == least => format!("{least}"),
@@ -144,9 +146,10 @@ fn nearly_as_good(count: &Count) -> String {
     let among = match (combinations, uncounted) {
         (0 | 1, 0) => String::new(),
         (_, 0) => format!(", in {combinations} combinations of variants"),
-        _ => format!(
-            "; of {combinations} combinations of variants {uncounted} are too wide to be counted in half a minute: --count takes longer"
-        ),
+        _ => {
+            let why = if counted_on { "were not counted" } else { "are too wide to be counted in half a minute: --count takes longer" };
+            format!("; of {combinations} combinations of variants {uncounted} {why}")
+        }
     };
     format!("{choices} choices cost at most 1% more{among}")
 }
@@ -161,7 +164,7 @@ fn so_far(p: Progress) -> String {
 }
 
 /// The choices of all methods, and how far each stands above the optimum.
-fn print(decision: &Decision) {
+fn print(decision: &Decision, counted_on: bool) {
     let seconds = decision.solving.as_secs_f64();
     let Some(exact) = decision.selections.iter().find(|s| s.method == Method::Exact) else { return };
     println!("{}", decision.name);
@@ -197,7 +200,7 @@ fn print(decision: &Decision) {
         println!("left out: `{variant}`, whose kernel `{kernel}` was not measured yet");
     }
     if let Some(count) = &decision.within {
-        println!("{}", nearly_as_good(count));
+        println!("{}", nearly_as_good(count, counted_on));
     }
     if let Some(r) = &decision.robustness {
         println!(

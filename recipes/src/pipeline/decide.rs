@@ -46,11 +46,12 @@ pub struct Asked<'a> {
     pub choices: usize,
     /// How often times are drawn again.
     pub resamples: usize,
-    /// To count what is nearly as good, with so much effort; and who learns how many combinations are done, and of how many.
-    pub count: Option<(Effort, Told<'a>)>,
+    /// To count what is nearly as good, with so much effort; and who learns how many combinations are done, and of
+    /// how many, and says whether to go on.
+    pub count: Option<(Effort, Counting<'a>)>,
 }
 
-type Told<'a> = &'a (dyn Fn(usize, usize) + Sync);
+type Counting<'a> = &'a (dyn Fn(usize, usize) -> bool + Sync);
 
 /// Chooses with every method, proves, counts and draws again.
 pub fn decide(
@@ -75,7 +76,7 @@ pub fn decide(
         0 => None,
         n => Some(robustness(program, store, &model, &best, n, AGAIN)?),
     };
-    let within = asked.count.map(|(effort, tell)| within(&model, best.total + best.total / 100, effort, tell));
+    let within = asked.count.map(|(effort, watch)| within(&model, best.total + best.total / 100, effort, watch));
     Ok(Decision {
         name: name.into(),
         cache: store.cache(),

@@ -298,9 +298,9 @@ fn norm_bound(dtype: Dtype, steps: u64) -> f64 {
 }
 
 /// Every result against its reference, within the tolerance of the chain of units that it depends on
-/// ([`tolerance::program_tolerances`]), relative to the magnitude of its terms ([`accuracy::magnitude`]). Programs that decide by comparing values are held to [`kink_bound`] where single
-/// elements jumped; those that store in less than they sum in are held to [`norm_bound`] besides, at sizes that are large
-/// enough for it.
+/// ([`tolerance::program_tolerances`]), relative to the magnitude of its terms ([`accuracy::magnitude`]). Programs that decide
+/// by comparing values are held to [`kink_bound`] where single elements jumped; those that store in less than they sum in are
+/// held to [`norm_bound`] besides, at sizes that are large enough for it.
 fn compare(against: &str, large: bool, program: &Sdfg, got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
     let fault = |e: tolerance::ToleranceError| PipelineError::Measure(e.to_string());
     let tolerances = tolerance::program_tolerances(program).map_err(fault)?;
