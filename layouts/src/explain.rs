@@ -77,7 +77,7 @@ impl Chosen {
     fn new(model: Model, layers: &Layers, limits: Limits) -> Result<Self, SelectError> {
         let stacked = match layers.joins.is_empty() {
             true => exact::solve(&model, limits).into(),
-            false => stack::solve(&model, &layers.joins, layers.count, limits, &mut |_| true)?,
+            false => stack::solve(&model, &layers.joins, layers.count, &[], limits, &mut |_| true)?,
         };
         Ok(Chosen { model, stacked })
     }

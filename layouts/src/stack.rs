@@ -20,6 +20,8 @@ use crate::model::{Model, SelectError};
 use crate::network::{Function, Leg, Network, Part};
 use crate::problem::{Access, Program};
 use sdfg::{Layout, Pass};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 /// Containers of a layer, each with the one of the next layer that it is: `(y, x)`, `(d_y, d_x)`.
@@ -293,88 +295,126 @@ fn shortest(layer: &Layer, steps: &Steps, count: usize) -> Path {
 /// What a search that may not find anything may spend, as a share of the whole.
 const QUICK: u64 = 16;
 
+/// What is asked of a layer between two tables of potentials: whether a step is shorter than those of the path.
+#[derive(Clone, PartialEq, Eq)]
+struct Claim {
+    before: Vec<Cost>,
+    behind: Vec<Cost>,
+    /// Of the shortest step between them on the path, potentials included.
+    length: Cost,
+}
+
+/// The claims that make a path a shortest one: distinct tables of potentials, distinct claims with the positions of
+/// their tables, and the claim of every layer.
+#[derive(Default)]
+struct Claims {
+    tables: Vec<Vec<Cost>>,
+    kinds: Vec<(usize, usize, Claim)>,
+    chain: Vec<usize>,
+}
+
+impl Claims {
+    fn new(path: &Path, steps: &Steps) -> Claims {
+        let mut claims = Claims::default();
+        for (depth, pair) in path.states.windows(2).enumerate() {
+            let (enters, leaves) = (claims.table(path, depth), claims.table(path, depth + 1));
+            let (before, behind) = (&claims.tables[enters], &claims.tables[leaves]);
+            let length = steps[pair[0]][pair[1]].0 + behind[pair[1]] - before[pair[0]];
+            let claim = Claim { before: before.clone(), behind: behind.clone(), length };
+            let kind = claims.kinds.iter().position(|k| (k.0, k.1) == (enters, leaves)).unwrap_or_else(|| {
+                claims.kinds.push((enters, leaves, claim));
+                claims.kinds.len() - 1
+            });
+            let least = &mut claims.kinds[kind].2.length;
+            *least = length.min(*least);
+            claims.chain.push(kind);
+        }
+        claims
+    }
+
+    /// The position of the potentials at a depth.
+    fn table(&mut self, path: &Path, depth: usize) -> usize {
+        let table = &path.potentials[depth.min(path.potentials.len() - 1)];
+        // Only differences matter.
+        let least = table.iter().min().copied().unwrap_or(0);
+        let table: Vec<Cost> = table.iter().map(|p| p - least).collect();
+        self.tables.iter().position(|known| *known == table).unwrap_or_else(|| {
+            self.tables.push(table);
+            self.tables.len() - 1
+        })
+    }
+}
+
 /// The cheapest stack of `count` layers, at least one; at its ends the joined containers are held as the boundary asks.
 ///
-/// The watch is told what the best stack found costs, and what any must cost, 0 as long as that is not known.
-pub fn solve(model: &Model, joins: &Joins, count: usize, limits: Limits, watch: Watch) -> Result<Stacked, SelectError> {
+/// `known` are choices for one layer to begin with. The watch is told what the best stack found costs, and what any must
+/// cost, 0 as long as that is not known.
+pub fn solve(model: &Model, joins: &Joins, count: usize, known: &[Vec<u16>], limits: Limits, watch: Watch) -> Result<Stacked, SelectError> {
     let layer = Layer::new(model, joins)?;
-    let mut known: Cost = 0;
     let (count, states) = (count.max(1), layer.states.len());
     let mut steps: Steps = vec![vec![(LONGEST, Rc::default()); states]; states];
-    for values in exact::starts(model) {
+    for values in known.iter().cloned().chain(exact::starts(model)) {
         spread(&layer, &exact::descend(&layer.network, &layer.part, values, None), &mut steps);
     }
-    let mut dual: Option<Rc<Dual>> = None;
-    let mut searches = 0;
-    loop {
+    // A claim often outlives its path.
+    let mut proven: Vec<(Claim, Step)> = Vec::new();
+    // Shares of a claim like it, by whether it is about the first layer and about the last: with potentials of another
+    // place they would hold what is dear to be cheap.
+    let mut duals: BTreeMap<[bool; 2], Rc<Dual>> = BTreeMap::new();
+    let (mut searches, mut reached) = (0, 0);
+    let quick = Limits { work: limits.work / QUICK, ..limits };
+    'paths: loop {
         let path = shortest(&layer, &steps, count);
-        let mut tables: Vec<Vec<Cost>> = Vec::new();
-        let mut kinds: Vec<(usize, usize, Cost)> = Vec::new();
-        let mut chain = Vec::new();
-        for depth in 0..count {
-            let table = |depth: usize| &path.potentials[depth.min(path.potentials.len() - 1)];
-            let mut position = |table: &Vec<Cost>| {
-                // Only differences matter.
-                let least = table.iter().min().copied().unwrap_or(0);
-                let table: Vec<Cost> = table.iter().map(|p| p - least).collect();
-                tables.iter().position(|known| *known == table).unwrap_or_else(|| {
-                    tables.push(table);
-                    tables.len() - 1
-                })
-            };
-            let (enters, leaves) = (position(table(depth)), position(table(depth + 1)));
-            let (from, to) = (path.states[depth], path.states[depth + 1]);
-            let length = steps[from][to].0 + tables[leaves][to] - tables[enters][from];
-            let kind = kinds.iter().position(|k| (k.0, k.1) == (enters, leaves)).unwrap_or_else(|| {
-                kinds.push((enters, leaves, length));
-                kinds.len() - 1
-            });
-            kinds[kind].2 = kinds[kind].2.min(length);
-            chain.push(kind);
-        }
-        let mut proven: Vec<Step> = Vec::new();
-        let mut shorter = false;
+        let Claims { tables, kinds, chain } = Claims::new(&path, &steps);
         let ends = tables[kinds[chain[0]].0][layer.first] - tables[kinds[chain[count - 1]].1][layer.last];
         let count_of = |kind: usize| chain.iter().filter(|k| **k == kind).count() as Cost;
-        let several = kinds.len();
-        for (enters, leaves, length) in kinds {
-            // Costs may not be negative: the most that a state is worth stands for nothing.
-            let most = tables[enters].iter().max().copied().unwrap_or(0);
-            let before: Vec<Cost> = tables[enters].iter().map(|p| most - p).collect();
-            let (network, part) = layer.between_costs(&before, &tables[leaves]);
-            let mut on_path: Vec<Vec<u16>> = path.states.windows(2).map(|pair| (*steps[pair[0]][pair[1]].1).clone()).collect();
-            on_path.dedup();
-            let start = Start { assignments: on_path, dual: dual.clone() };
-            let quick = Limits { work: limits.work / QUICK, ..limits };
-            for (thorough, limits) in [(false, quick), (true, limits)] {
+        let mut on_path: Vec<Vec<u16>> = path.states.windows(2).map(|pair| (*steps[pair[0]][pair[1]].1).clone()).collect();
+        on_path.dedup();
+        // What a short search refutes is refuted before anything is searched for long.
+        for (thorough, limits) in [(false, quick), (true, limits)] {
+            for (kind, (enters, leaves, claim)) in kinds.iter().enumerate() {
+                if proven.iter().any(|(known, _)| known == claim) {
+                    continue;
+                }
                 searches += 1;
-                let done: Cost = proven.iter().enumerate().map(|(n, step)| step.least * count_of(n)).sum();
+                // Costs may not be negative: the most that a state is worth stands for nothing.
+                let most = claim.before.iter().max().copied().unwrap_or(0);
+                let before: Vec<Cost> = claim.before.iter().map(|p| most - p).collect();
+                let (network, part) = layer.between_costs(&before, &claim.behind);
+                let shown = |of: usize| proven.iter().find(|(known, _)| *known == kinds[of].2).map(|(_, step)| step.least);
+                let others = (0..kinds.len()).filter(|of| *of != kind).map(|of| Some(shown(of)? * count_of(of)));
+                let others = others.sum::<Option<Cost>>();
                 let mut told = |p: exact::Progress| {
-                    if proven.len() + 1 == several {
-                        known = known.max((done + (p.bound - most) * count_of(several - 1) + ends).min(path.total));
+                    if let Some(others) = others {
+                        reached = reached.max((others + (p.bound - most) * count_of(kind) + ends).min(path.total));
                     }
-                    watch(exact::Progress { total: path.total, bound: known, ..p })
+                    watch(exact::Progress { total: path.total, bound: reached, ..p })
                 };
-                let found = exact::solve_within(&network, part.clone(), limits, start.clone(), &mut told);
-                dual = found.proof.nodes.first().and_then(|n| n.duals.last().cloned()).or(dual);
-                if found.total < length + most {
+                let of_place = duals.entry([chain[0], chain[count - 1]].map(|end| end == kind));
+                let dual = match &of_place {
+                    Entry::Occupied(dual) => Some(dual.get().clone()),
+                    Entry::Vacant(_) => None,
+                };
+                let start = Start { assignments: on_path.clone(), dual };
+                let found = exact::solve_within(&network, part, limits, start, &mut told);
+                if let Some(dual) = found.proof.nodes.first().and_then(|n| n.duals.last()) {
+                    of_place.insert_entry(dual.clone());
+                }
+                if found.total < claim.length + most {
                     spread(&layer, &[found.held, found.variants].concat(), &mut steps);
-                    shorter = true;
-                    break;
+                    continue 'paths;
                 }
                 if found.proven() || thorough {
                     let (least, target) = (found.bound - most, found.total - most);
-                    proven.push(Step { enters, leaves, least, target, proof: found.proof });
-                    break;
+                    proven.push((claim.clone(), Step { enters: *enters, leaves: *leaves, least, target, proof: found.proof }));
                 }
             }
-            if shorter {
-                break;
-            }
         }
-        if shorter {
-            continue;
-        }
+        let step = |(enters, leaves, claim): &(usize, usize, Claim)| {
+            let known = proven.iter().find(|(known, _)| known == claim)?;
+            Some(Step { enters: *enters, leaves: *leaves, ..known.1.clone() })
+        };
+        let proven: Vec<Step> = kinds.iter().filter_map(step).collect();
         let bound = chain.iter().map(|kind| proven[*kind].least).sum::<Cost>() + ends;
         let layout = |s: &Vec<(u16, u16)>| {
             s.iter().zip(&layer.sides).map(|((near, _), (a, _))| model.classes[*a].layouts[*near as usize].clone()).collect()

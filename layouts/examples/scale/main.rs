@@ -59,7 +59,7 @@ fn stack(size: Size, count: usize) {
     let model = modelled(&store);
     let start = seconds();
     let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
-    match layouts::stack::solve(&model, &joins, count, Limits::default(), &mut |_| true) {
+    match layouts::stack::solve(&model, &joins, count, &[], Limits::default(), &mut |_| true) {
         Ok(found) => println!(
             "{count} encoders, {} layouts, {} configurations a kernel: {:.3} ms, gap {:.4}%, {} searches, {:.2} s",
             size.layouts,

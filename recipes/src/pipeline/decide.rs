@@ -132,7 +132,7 @@ pub fn decide_stack(
     let joins = if joins.is_empty() { stack::joins(program)? } else { joins.clone() };
     // So much they cost at most, together as well.
     let alone = optimum(&model, limits, &mut |p| watch(Progress { total: p.total.saturating_mul(count as i64), bound: 0, ..p }));
-    let stacked = stack::solve(&model, &joins, count, limits, watch)?;
+    let stacked = stack::solve(&model, &joins, count, &[[alone.held, alone.variants].concat()], limits, watch)?;
     let mut choices: Vec<(&Vec<u16>, StackChoice)> = Vec::new();
     for (n, values) in stacked.layers.iter().enumerate() {
         if let Some((_, known)) = choices.iter_mut().find(|(known, _)| *known == values) {
