@@ -2,6 +2,7 @@
 
 use crate::error::KernelError;
 use ndarray::{ArrayD, Dimension, IxDyn};
+use sdfg::layout::Step;
 use sdfg::{Container, Dtype, Layout};
 use std::alloc::{Layout as Memory, alloc, dealloc};
 use std::ptr::NonNull;
@@ -114,12 +115,12 @@ impl Buffer {
     /// Writes an array (axes in the container's order of dims) in the container's element type and the given layout.
     ///
     /// # Errors
-    /// An array of another size; a layout of other dims or blocked.
+    /// An array of another size; a layout of other dims.
     pub fn pack(&mut self, container: &Container, layout: &Layout, array: &ArrayD<f64>) -> Result<(), KernelError> {
-        let strides = strides(self.bytes, container, layout, array.shape())?;
+        let steps = steps(self.bytes, container, layout, array.shape())?;
         let bytes = self.as_mut_slice();
         for (at, value) in array.indexed_iter() {
-            let position = position(&at, &strides);
+            let position = position(&at, &steps);
             store(container.dtype, bytes, position, *value);
         }
         Ok(())
@@ -128,7 +129,7 @@ impl Buffer {
     /// The array of this shape (axes in the container's order of dims) that the buffer holds.
     ///
     /// # Errors
-    /// A shape of another size; a layout of other dims or blocked.
+    /// A shape of another size; a layout of other dims.
     pub fn unpack(&self, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
         self.unpack_from(0, container, layout, shape)
     }
@@ -139,29 +140,28 @@ impl Buffer {
     /// As for [`Buffer::unpack`].
     pub fn unpack_from(&self, at: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
         let bytes = self.as_slice().get(at..).unwrap_or_default();
-        let strides = strides(bytes.len(), container, layout, shape)?;
-        Ok(ArrayD::from_shape_fn(IxDyn(shape), |at| load(container.dtype, bytes, position(&at, &strides))))
+        let steps = steps(bytes.len(), container, layout, shape)?;
+        Ok(ArrayD::from_shape_fn(IxDyn(shape), |at| load(container.dtype, bytes, position(&at, &steps))))
     }
 }
 
-/// Strides of an array that so many bytes hold.
-fn strides(bytes: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<Vec<usize>, KernelError> {
-    let strides = (shape.len() == container.dims.len()).then(|| layout.strides(&container.dims, shape)).flatten();
-    let strides = strides.ok_or_else(|| layout_error(container, layout))?;
+/// Where the elements of an array lie that so many bytes hold.
+fn steps(bytes: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<Vec<Step>, KernelError> {
+    let steps = layout.steps(&container.dims, shape).ok_or_else(|| layout_error(container, layout))?;
     let elements = layout.extent(&container.dims, shape).unwrap_or(usize::MAX);
     if container.dtype.bytes(elements as u64) as usize > bytes {
         let held = vec![bytes * 8 / container.dtype.bits() as usize];
         return Err(KernelError::Shape { data: container.name.clone(), expected: held, given: shape.to_vec() });
     }
-    Ok(strides)
+    Ok(steps)
 }
 
 fn layout_error(container: &Container, layout: &Layout) -> KernelError {
     KernelError::Layout { kernel: "pack".into(), data: container.name.clone(), layout: layout.to_string(), dims: container.dims.clone() }
 }
 
-fn position(at: &IxDyn, strides: &[usize]) -> usize {
-    at.as_array_view().iter().zip(strides).map(|(i, s)| i * s).sum()
+fn position(at: &IxDyn, steps: &[Step]) -> usize {
+    at.as_array_view().iter().zip(steps).map(|(i, step)| step.offset(*i)).sum()
 }
 
 fn store(dtype: Dtype, bytes: &mut [u8], at: usize, value: f64) {

@@ -16,7 +16,7 @@ pub enum KernelError {
     BadSize { kernel: String, dim: String, value: i64 },
     #[error("`{kernel}`: `{data}` is no valid part of `{of}`: as many dims, and offset plus size within each")]
     View { kernel: String, data: String, of: String },
-    #[error("`{kernel}`: the layout `{layout}` of `{data}` does not order exactly the dims {dims:?}, unblocked")]
+    #[error("`{kernel}`: the layout `{layout}` of `{data}` does not order exactly the dims {dims:?}, each in blocks of one size at most")]
     Layout { kernel: String, data: String, layout: String, dims: Vec<String> },
     #[error("`{kernel}` has no knob setting `{key}={value}`; it may be one of: {allowed}")]
     Knob { kernel: String, key: String, value: String, allowed: String },

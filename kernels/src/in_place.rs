@@ -34,12 +34,13 @@ pub struct InPlace {
 
 /// All that a kernel may write in place under a configuration; nothing where its code is not generated here.
 pub fn in_place(spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
+    let Ok((spec, config)) = crate::blocks::split(spec, config) else { return vec![] };
     let nest = match &spec.unit {
-        Unit::Scope(_) if tiles::takes(config) => tiles::lower(spec, config),
-        Unit::Scope(_) => maps::lower(spec, config),
+        Unit::Scope(_) if tiles::takes(&config) => tiles::lower(&spec, &config),
+        Unit::Scope(_) => maps::lower(&spec, &config),
         _ => return vec![],
     };
-    nest.map(|nest| found(spec, &nest, config)).unwrap_or_default()
+    nest.map(|nest| found(&spec, &nest, &config)).unwrap_or_default()
 }
 
 /// The configuration under which a kernel writes these arguments in place.

@@ -9,7 +9,7 @@ use sdfg::{Bindings, Container, Dtype, Expr, Layout, Sdfg, Storage, Unit};
 use std::time::Instant;
 
 /// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
-pub(crate) const GENERATION: &str = "13: results that neighbouring rows hold are turned and written a square at a time";
+pub(crate) const GENERATION: &str = "14: panels are read and written where they lie";
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]
@@ -249,6 +249,10 @@ pub(crate) fn identity(spec: &KernelSpec, tensors: &[TensorChoice], config: &Ker
         // Along a dim of size 1 nobody steps.
         let steps: Vec<usize> = strides.iter().zip(&shape).map(|(s, n)| if *n == 1 { 0 } else { *s }).collect();
         text += &format!(" {}{steps:?}", tensor.data);
+        if !layout.is_plain() {
+            let steps = layout.steps(&container.dims, &shape).unwrap_or_default();
+            text += &format!("{:?}", steps.iter().map(|s| [s.block, s.across, s.within]).collect::<Vec<_>>());
+        }
     }
     text
 }

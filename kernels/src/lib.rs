@@ -1,5 +1,6 @@
 //! From one scope plus one configuration to running code.
 
+pub mod blocks;
 pub mod buffer;
 pub mod compile;
 pub mod contraction;

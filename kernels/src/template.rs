@@ -1,5 +1,6 @@
 //! Which template a unit of a program gets: its space, and its executable under a configuration.
 
+use crate::blocks;
 use crate::compile::Toolchain;
 use crate::contraction::{ContractionKernel, ContractionSpace, Problem};
 use crate::emit::c::Source;
@@ -20,12 +21,12 @@ use std::time::Instant;
 pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
     match &spec.unit {
         Unit::Scope(_) => match TileSpace::new(spec) {
-            Ok(tiles) => Ok(Box::new(tiles)),
-            Err(_) => Ok(Box::new(MapSpace::new(spec)?)),
+            Ok(tiles) => Ok(Box::new(tiles.in_panels())),
+            Err(_) => Ok(Box::new(MapSpace::new(spec)?.in_panels())),
         },
         Unit::Operation(o) if o.class() == Class::Contraction => {
             let libraries = || Problem::on_cores(spec).map(|problem| ContractionSpace::new(problem, cores()));
-            let generated = tiles::expanded(spec).and_then(|scope| TileSpace::new(&scope));
+            let generated = tiles::expanded(spec).and_then(|scope| Ok(TileSpace::new(&scope)?.in_panels()));
             match generated.ok().and_then(|generated| Some(ProductSpace::new(libraries().ok()?, generated))).flatten() {
                 Some(both) => Ok(Box::new(both)),
                 None => Ok(Box::new(libraries()?)),
@@ -41,10 +42,15 @@ pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
 /// Units that no template takes, configurations of another unit, a compiler that is missing or refuses.
 pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<Arc<dyn Executable>, KernelError> {
     match &spec.unit {
-        Unit::Scope(_) if tiles::takes(config) => Ok(Arc::new(tiles::compile(spec, config, toolchain)?)),
-        Unit::Scope(_) => Ok(Arc::new(maps::compile(spec, config, toolchain)?)),
+        Unit::Scope(_) => {
+            let (spec, config) = blocks::split(spec, config)?;
+            match tiles::takes(&config) {
+                true => Ok(Arc::new(tiles::compile(&spec, &config, toolchain)?)),
+                false => Ok(Arc::new(maps::compile(&spec, &config, toolchain)?)),
+            }
+        }
         Unit::Operation(o) if o.class() == Class::Contraction && tiles::takes(config) => {
-            Ok(Arc::new(tiles::compile(&tiles::expanded(spec)?, config, toolchain)?))
+            compile(&tiles::expanded(spec)?, config, toolchain)
         }
         Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(ContractionKernel::new(spec, config, cores())?)),
         _ => Err(no_template(spec)),
@@ -54,9 +60,12 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
 /// The C of a unit under a configuration, if it has any.
 pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<Source> {
     match &spec.unit {
-        Unit::Scope(_) if tiles::takes(config) => tiles::source(spec, config).ok(),
-        Unit::Scope(_) => maps::source(spec, config).ok(),
-        Unit::Operation(_) if tiles::takes(config) => tiles::source(&tiles::expanded(spec).ok()?, config).ok(),
+        Unit::Scope(_) => {
+            let (spec, config) = blocks::split(spec, config).ok()?;
+            let source = if tiles::takes(&config) { tiles::source } else { maps::source };
+            source(&spec, &config).ok()
+        }
+        Unit::Operation(_) if tiles::takes(config) => source(&tiles::expanded(spec).ok()?, config),
         _ => None,
     }
 }

@@ -53,6 +53,28 @@ fn long_rows() -> Result<(), Failure> {
     each_case(&[("b", 1), ("h", 2), ("j", 3), ("k", 1500), ("i", 1100), ("u", 5000)], 6, Dtype::F32)
 }
 
+/// Layouts in panels of some tensors, plain ones of others.
+#[test]
+fn panels() -> Result<(), Failure> {
+    let width = kernels::tiles::Block::native().width(4) as i64;
+    let sizes = [("b", 2), ("h", 2), ("j", 3), ("k", 3 * width), ("i", 2 * width), ("u", 2 * width)];
+    let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
+    for (name, make) in CASES {
+        let Case { program, unit } = make(&sizes);
+        let reference = Reference::new(&program, &unit)?;
+        let space = MapSpace::new(&reference.spec)?.in_panels();
+        let mut seen = 0;
+        for (n, config) in spread(&space, 400).filter(|c| c.layouts.values().any(|l| !l.is_plain())).take(8).enumerate() {
+            let kernel = kernels::compile(&reference.spec, &config, &toolchain)?;
+            let (ratio, place) = reference.ratio(&reference.run(kernel.as_ref(), &config, &pools[n % 2])?);
+            assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
+            seen += 1;
+        }
+        assert_eq!(seen, 8, "{name}");
+    }
+    Ok(())
+}
+
 #[test]
 fn double_precision() -> Result<(), Failure> {
     each_case(SIZES, 2, Dtype::F64)
@@ -66,13 +88,18 @@ fn dims_of_size_one() -> Result<(), Failure> {
 #[test]
 fn relayout_moves_every_element() -> Result<(), Failure> {
     let dims = [("a".to_string(), 5i64), ("b".to_string(), 33), ("c".to_string(), 18)];
+    let panels = ["c,a,b,c%6", "b,a,c,b%3"].map(|text| text.parse::<Layout>());
     let names: Vec<String> = dims.iter().map(|(d, _)| d.clone()).collect();
     let container = sdfg::Container::new("x", &["a", "b", "c"], sdfg::Dtype::F32, sdfg::Role::Input);
     let shape = [5, 33, 18];
     let array = ArrayD::from_shape_vec(shape.to_vec(), random::tensor(1, "x", shape.iter().product()))?;
     let (pool, toolchain) = (Pool::new(2)?, toolchain()?);
-    for to in Layout::permutations(&names) {
-        let from = Layout::of(&["c", "a", "b"]);
+    let from = Layout::of(&["c", "a", "b"]);
+    let [by_six, by_three] = panels;
+    let (by_six, by_three) = (by_six?, by_three?);
+    let pairs = Layout::permutations(&names).into_iter().map(|to| (from.clone(), to));
+    let others = [(&from, &by_six), (&by_six, &from), (&by_six, &by_three)].map(|(a, b)| (a.clone(), b.clone()));
+    for (from, to) in pairs.chain(others) {
         let kernel = maps::relayout("x", container.dtype, &dims, &from, &to, &toolchain)?;
         let (mut source, mut target) = (Buffer::of(&container, &shape, &from)?, Buffer::of(&container, &shape, &to)?);
         source.pack(&container, &from, &array)?;

@@ -252,6 +252,36 @@ fn ragged_tiles() -> Result<(), Failure> {
     each_case(SIZES, 3, |_| Dtype::F32, Some("j:8,u:32,b:2,h:2"), &toolchain()?)
 }
 
+/// Layouts in panels, in every place that has any: packed factors, results, the depth of rows, and what surrounds products.
+#[test]
+fn panels() -> Result<(), Failure> {
+    let width = tiles::Block::native().width(4) as i64;
+    let (two, three) = (2 * width, 3 * width);
+    let sizes = [("b", 2), ("h", 2), ("j", two), ("k", three), ("i", three), ("u", two), ("p", two)];
+    let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
+    for (name, make) in TILES {
+        let Case { program, unit } = make(&sizes);
+        let reference = Reference::new(&program, &unit)?;
+        let space = TileSpace::new(&reference.spec)?.in_panels();
+        let some = |config: &KernelConfig| config.layouts.values().any(|l| !l.is_plain());
+        let mut seen = 0;
+        for (n, mut config) in spread(&space, 400).filter(some).take(9).enumerate() {
+            if n % 3 == 1 {
+                config.knobs = config.knobs.with("columns", "across");
+            }
+            if n % 3 == 2 {
+                config.knobs = config.knobs.with("depth", width);
+            }
+            let kernel = kernels::compile(&reference.spec, &config, &toolchain)?;
+            let (ratio, place) = reference.ratio(&reference.run(kernel.as_ref(), &config, &pools[n % 2])?);
+            assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
+            seen += 1;
+        }
+        assert!(seen == 9 || space.tensors().iter().all(|t| t.layouts.iter().all(Layout::is_plain)), "{name}: {seen}");
+    }
+    Ok(())
+}
+
 #[test]
 fn double_precision() -> Result<(), Failure> {
     each_case(SIZES, 2, |_| Dtype::F64, None, &toolchain()?)

@@ -2,6 +2,7 @@
 
 use crate::data::Container;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -59,6 +60,58 @@ impl Layout {
         Some(strides)
     }
 
+    /// The layout in panels: blocks of `block` neighbours along a dim, the blocks one after the other, all other dims between
+    /// them. `None` if the dim is not among `dims`.
+    ///
+    /// `i,b,j,i%32` holds for every b and j the first 32 of i, then for every b and j the next 32, and so on: what a product
+    /// packs its columns into.
+    pub fn panels<S: AsRef<str>>(dims: &[S], dim: &str, block: u32) -> Option<Self> {
+        let own = dims.iter().position(|d| d.as_ref() == dim)?;
+        let others = dims.iter().enumerate().filter(|(n, _)| *n != own).map(|(_, d)| d);
+        let mut layout = Layout::of(&[&dims[own]].into_iter().chain(others).map(AsRef::as_ref).collect::<Vec<&str>>());
+        layout.pieces.push(Piece { dim: dim.to_string(), block: Some(block) });
+        Some(layout)
+    }
+
+    /// The blocks that it cuts dims into, by dim. `None` if a dim is cut into blocks of blocks.
+    pub fn blocks(&self) -> Option<BTreeMap<&str, u32>> {
+        let mut found = BTreeMap::new();
+        for (piece, block) in self.pieces.iter().filter_map(|p| Some((p, p.block?))) {
+            let whole = self.pieces.iter().filter(|p| p.dim == piece.dim && p.block.is_none()).count();
+            if whole != 1 || block == 0 || found.insert(piece.dim.as_str(), block).is_some() {
+                return None;
+            }
+        }
+        Some(found)
+    }
+
+    /// Where the elements of an array lie, for dims of the given sizes; blocks at the end of a dim may be incomplete. `None` for
+    /// blocks of blocks, or if the dims do not match.
+    pub fn steps(&self, dims: &[String], shape: &[usize]) -> Option<Vec<Step>> {
+        let blocks = self.blocks()?;
+        if self.pieces.len() != dims.len() + blocks.len() || shape.len() != dims.len() {
+            return None;
+        }
+        let size = |dim: &str| blocks.get(dim).map_or(1, |b| *b as usize);
+        let mut steps: Vec<Step> = dims.iter().map(|d| Step { block: size(d), across: 0, within: 0 }).collect();
+        let mut next = 1usize;
+        for (n, piece) in self.pieces.iter().rev().enumerate() {
+            let at = dims.iter().position(|d| *d == piece.dim)?;
+            let extent = match piece.block {
+                Some(block) => {
+                    steps[at].within = next;
+                    block as usize
+                }
+                None => {
+                    steps[at].across = next;
+                    shape[at].div_ceil(steps[at].block)
+                }
+            };
+            next = next.checked_mul(extent + if n == 0 { self.padding as usize } else { 0 })?;
+        }
+        Some(steps)
+    }
+
     /// Elements of storage, blocks rounded up and padding included.
     pub fn extent(&self, dims: &[String], shape: &[usize]) -> Option<usize> {
         let mut total = 1usize;
@@ -93,6 +146,24 @@ impl Layout {
         let mut found = Vec::new();
         extend(dims, &mut Vec::new(), &mut found);
         found
+    }
+}
+
+/// How far apart elements lie along one dim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Neighbours in a block; 1 where the dim is not cut.
+    pub block: usize,
+    /// Elements from one block to the next.
+    pub across: usize,
+    /// Elements from one neighbour within a block to the next.
+    pub within: usize,
+}
+
+impl Step {
+    /// Elements before index `at`.
+    pub fn offset(&self, at: usize) -> usize {
+        at / self.block * self.across + at % self.block * self.within
     }
 }
 
@@ -148,5 +219,48 @@ impl Serialize for Layout {
 impl<'de> Deserialize<'de> for Layout {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dims(names: &[&str]) -> Vec<String> {
+        names.iter().map(|n| n.to_string()).collect()
+    }
+
+    #[test]
+    fn panels_hold_blocks_of_a_dim_one_after_the_other() {
+        let dims = dims(&["b", "j", "i"]);
+        let layout = Layout::panels(&dims, "i", 4).expect("i is one of them");
+        assert_eq!(layout.to_string(), "i,b,j,i%4");
+        assert_eq!(layout.to_string().parse(), Ok(layout.clone()));
+        let steps = layout.steps(&dims, &[2, 3, 8]).expect("they fit");
+        let at = |b, j, i| steps.iter().zip([b, j, i]).map(|(step, n)| step.offset(n)).sum::<usize>();
+        assert_eq!((at(0, 0, 3), at(0, 1, 0), at(1, 0, 0), at(0, 0, 4)), (3, 4, 12, 24));
+        assert_eq!(layout.extent(&dims, &[2, 3, 8]), Some(48));
+        assert_eq!((layout.is_plain(), layout.strides(&dims, &[2, 3, 8])), (false, None));
+        assert_eq!(Layout::panels(&dims, "u", 4), None);
+    }
+
+    #[test]
+    fn every_element_has_a_place_of_its_own() {
+        let dims = dims(&["a", "b", "c"]);
+        let shape = [3, 10, 5];
+        for text in ["a,b,c", "c,a,b", "b,a,c,b%4", "a,c,b,c%2,b%3", "c,b,a+3"] {
+            let layout: Layout = text.parse().expect("a layout");
+            let (steps, extent) = (layout.steps(&dims, &shape).expect("they fit"), layout.extent(&dims, &shape).expect("they fit"));
+            let mut seen = vec![false; extent];
+            for n in 0..150 {
+                let at = [n / 50, n / 5 % 10, n % 5];
+                let place: usize = steps.iter().zip(at).map(|(step, n)| step.offset(n)).sum();
+                assert!(!std::mem::replace(&mut seen[place], true), "{text}: {at:?}");
+            }
+        }
+        for text in ["a,b", "a,b,c,d", "a,b,c,b%4,b%2", "a,c,b%4"] {
+            let layout: Layout = text.parse().expect("a layout");
+            assert_eq!(layout.steps(&dims, &shape), None, "{text}");
+        }
     }
 }

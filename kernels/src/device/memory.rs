@@ -63,7 +63,7 @@ impl Memory {
     /// Writes an array (axes in the container's order of dims) in the container's element type and the given layout.
     ///
     /// # Errors
-    /// An array of another size; a layout of other dims or blocked; a device that failed.
+    /// An array of another size; a layout of other dims; a device that failed.
     pub fn pack(&mut self, container: &Container, layout: &Layout, array: &ArrayD<f64>) -> Result<(), KernelError> {
         match self {
             Memory::Host(buffer) => buffer.pack(container, layout, array),
@@ -78,7 +78,7 @@ impl Memory {
     /// The array of this shape (axes in the container's order of dims) that the memory holds from a byte on.
     ///
     /// # Errors
-    /// A shape of another size; a layout of other dims or blocked; a device that failed.
+    /// A shape of another size; a layout of other dims; a device that failed.
     pub fn unpack(&self, at: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
         match self {
             Memory::Host(buffer) => buffer.unpack_from(at, container, layout, shape),

@@ -42,34 +42,50 @@ struct Axis {
     ragged: bool,
     /// Elements between neighbours in a, b and out; `None` where it does not occur.
     strides: [Option<i64>; 3],
+    /// Iterations after which some tensors jump.
+    block: i64,
+    /// Elements from one such block to the next, where that is not where the block ends.
+    jumps: [Option<i64>; 3],
 }
 
+/// Whether a tensor (a, b, out: 0, 1, 2) may jump after blocks of so many neighbours, so many elements apart.
+type MayJump<'a> = &'a dyn Fn(usize, i64, i64) -> bool;
+
 impl Axis {
-    /// `self` around `inner`, if it continues where `inner` ends wherever they occur.
-    fn around(&self, inner: &Axis) -> Option<Axis> {
-        let continues = |t: usize| match (self.strides[t], inner.strides[t]) {
-            (None, None) => true,
-            (Some(outer), Some(step)) => outer == step * inner.most,
-            _ => false,
-        };
+    /// `self` around `inner`, if it continues where `inner` ends wherever they occur, or jumps where it may.
+    fn around(&self, inner: &Axis, may_jump: MayJump) -> Option<Axis> {
+        let (mut block, mut jumps) = (inner.block, inner.jumps);
+        for t in 0..3 {
+            let jumped = jumps[t].map(|jump| jump * (inner.most / inner.block));
+            match (self.strides[t], inner.strides[t]) {
+                (None, None) => {}
+                (Some(outer), Some(step)) if outer == jumped.unwrap_or(step * inner.most) => {}
+                (Some(outer), Some(step)) if inner.indices.len() == 1 && may_jump(t, inner.most, step) => {
+                    (block, jumps[t]) = (inner.most, Some(outer));
+                }
+                _ => return None,
+            }
+        }
         let joined = || Axis {
             indices: inner.indices.iter().chain(&self.indices).cloned().collect(),
             most: self.most * inner.most,
             count: format!("{} * {}", self.count, inner.count),
             ragged: self.ragged,
             strides: inner.strides,
+            block,
+            jumps,
         };
-        (!inner.ragged && (0..3).all(continues)).then(joined)
+        (!inner.ragged).then(joined)
     }
 }
 
 /// The axis that a matrix takes from a group, and what is left for loops around. `by` is the tensor whose neighbours should
 /// be neighbours.
-fn take(mut axes: Vec<Axis>, by: usize, wanted: Option<i64>) -> (Option<Axis>, Vec<Axis>) {
+fn take(mut axes: Vec<Axis>, by: usize, wanted: Option<i64>, may_jump: MayJump) -> (Option<Axis>, Vec<Axis>) {
     axes.sort_by_key(|a| a.strides[by]);
     let mut chains: Vec<Axis> = Vec::new();
     for axis in &axes {
-        match chains.last().and_then(|inner| axis.around(inner)) {
+        match chains.last().and_then(|inner| axis.around(inner, may_jump)) {
             Some(joined) => {
                 chains.pop();
                 chains.push(joined);
@@ -117,7 +133,15 @@ impl Printer<'_> {
             let strides = [self.stride(&a, &each.index)?, self.stride(&b, &each.index)?, self.stride(&out, &each.index)?];
             let ragged = self.nest.tiles.iter().any(|t| t.index == each.index && t.is_ragged());
             let count = self.count(&each.index, each.count);
-            axes.push(Axis { indices: vec![each.index.clone()], most: each.count, count, ragged, strides });
+            axes.push(Axis {
+                indices: vec![each.index.clone()],
+                most: each.count,
+                count,
+                ragged,
+                strides,
+                block: each.count,
+                jumps: [None; 3],
+            });
         }
         // Columns are what neighbours in the result share with the second factor, if not asked for otherwise.
         let unit = axes.iter().find(|x| x.strides[2] == Some(1) && x.most > 1);
@@ -125,6 +149,8 @@ impl Printer<'_> {
             std::mem::swap(&mut a, &mut b);
             axes.iter_mut().for_each(|x| x.strides.swap(0, 1));
         }
+        let bytes = if self.double { 8 } else { 4 };
+        let width = products.block.width(bytes) as i64;
         let (mut rows, mut columns, mut steps, mut loops) = (vec![], vec![], vec![], vec![]);
         for axis in axes {
             match axis.strides.map(|s| s.is_some()) {
@@ -135,11 +161,12 @@ impl Printer<'_> {
                 _ => return Err(self.unsupported(format!("`{}` sums an index of one factor only", statement.name))),
             }
         }
-        let (rows, left) = take(rows, 2, None);
+        let (rows, left) = take(rows, 2, None, &|_, _, _| false);
         loops.extend(left);
-        let (columns, left) = take(columns, 2, Some(1));
+        let (columns, left) = take(columns, 2, Some(1), &|t, block, step| block == width && (t == 1 || step == 1));
         loops.extend(left);
-        let (steps, again) = take(steps, 0, None);
+        // Rows are packed a block of the depth at a time, whole vectors of it.
+        let (steps, again) = take(steps, 0, None, &|t, block, step| t == 0 && step == 1 && block % width == 0);
 
         self.line(depth, format!("/* {} */", statement.name.replace("*/", "")));
         self.line(depth, "{");
@@ -166,15 +193,18 @@ impl Printer<'_> {
         let (b_step, b_column) = (stride("b_step", &steps, 1), stride("b_column", &columns, 1));
         let (c_row, c_column) = (stride("c_row", &rows, 2), stride("c_column", &columns, 2));
 
-        let bytes = if self.double { 8 } else { 4 };
-        let width = products.block.width(bytes) as i64;
-        let chunk = most(&steps).min(products.depth);
+        let jump = |axis: &Option<Axis>, t: usize| axis.as_ref().and_then(|x| x.jumps[t]).unwrap_or(0);
+        let block = if jump(&steps, 0) == 0 { 1 } else { steps.as_ref().map_or(1, |x| x.block) };
+        let a_block = self.given(format!("a_block{number}"), block);
+        let chunk = most(&steps).min(products.depth.max(block));
         let slack = 2 * products.block.vector;
         self.room("rows", (most(&rows) * chunk) as usize * bytes + slack);
         let padded = (most(&columns) + width - 1) / width * width;
         let mut ready = ("0".to_string(), "0".to_string(), "0".to_string());
         let types = self.types(&a, &b)?;
-        if let Some((whole, from)) = self.prepare(&b, &columns, &steps, width, [&b_step, &b_column, &k], (bytes, types))? {
+        if jump(&columns, 1) != 0 {
+            // In panels already.
+        } else if let Some((whole, from)) = self.prepare(&b, &columns, &steps, width, [&b_step, &b_column, &k, &a_block], (bytes, types))? {
             ready = whole;
             ready.2 = from;
         } else if let Some(tag) = self.tag(&b, &loops, &again).filter(|_| padded * most(&steps) <= KEPT) {
@@ -184,7 +214,7 @@ impl Printer<'_> {
             self.line(level, format!("if (held[{slot}] != {tag}) {{"));
             self.line(
                 level + 1,
-                format!("pack_chunks({right}, {b_step}, {b_column}, {types}, {n}, {k}, most, in_panels({n}), 0, {panel});"),
+                format!("pack_chunks({right}, {b_step}, {b_column}, {types}, {n}, {k}, most, {a_block}, in_panels({n}), 0, {panel});"),
             );
             self.line(level + 1, format!("held[{slot}] = {tag};"));
             self.line(level, "}");
@@ -194,6 +224,8 @@ impl Printer<'_> {
             let stay = crate::tiles::near().max((width * chunk) as usize * bytes);
             self.room("columns", stay.min((padded * chunk) as usize * bytes) + slack);
         }
+        let mut given = |name: &str, value: i64| self.given(format!("{name}{number}"), value);
+        let jumps = [a_block, given("a_jump", jump(&steps, 0)), given("b_jump", jump(&columns, 1)), given("c_jump", jump(&columns, 2))];
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&factors.scale, self);
         let add = self.adds(&out, &again)?;
@@ -201,7 +233,16 @@ impl Printer<'_> {
             level,
             format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types},"),
         );
-        self.line(level + 1, format!("{to}, {c_row}, {c_column}, {add}, rows, {columns_room}, {}, {}, {});", ready.0, ready.1, ready.2));
+        self.line(
+            level + 1,
+            format!(
+                "{to}, {c_row}, {c_column}, {add}, rows, {columns_room}, {}, {}, {}, {});",
+                ready.0,
+                ready.1,
+                ready.2,
+                jumps.join(", ")
+            ),
+        );
         if level > depth + 1 {
             self.line(level - 1, "}");
         }
@@ -248,7 +289,7 @@ impl Printer<'_> {
         columns: &Option<Axis>,
         steps: &Option<Axis>,
         width: i64,
-        [b_step, b_column, k]: [&str; 3],
+        [b_step, b_column, k, block]: [&str; 4],
         (bytes, types): (usize, i32),
     ) -> Result<Option<(Operand, String)>, KernelError> {
         let (Some(columns), Some(steps)) = (columns, steps) else { return Ok(None) };
@@ -292,7 +333,7 @@ impl Printer<'_> {
         let portion = PORTION * width;
         let (whole_name, at_name) = (self.given(format!("whole{number}"), whole), self.given(format!("prepared{number}"), at));
         let code = format!(
-            "pack_chunks({from} + at * {portion} * {b_column}, {b_step}, {b_column}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, in_panels({whole_name}), at * {portion}, prepared + {at_name});"
+            "pack_chunks({from} + at * {portion} * {b_column}, {b_step}, {b_column}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, {block}, in_panels({whole_name}), at * {portion}, prepared + {at_name});"
         );
         self.prepared.push(Prepared { at, elements, steps: (whole + portion - 1) / portion, code });
         let ready = (format!("prepared + {at_name}"), format!("in_panels({whole_name})"), String::new());

@@ -26,6 +26,8 @@ pub fn relayout(
     to: &Layout,
     toolchain: &Toolchain,
 ) -> Result<MapKernel, KernelError> {
+    let split = crate::blocks::plain(dims, [from, to]);
+    let (dims, from, to) = split.as_ref().map_or((dims, from, to), |(dims, [from, to])| (dims.as_slice(), from, to));
     let (spec, config) = copy(data, dtype, dims, from, to)?;
     let config = match from.innermost() == to.innermost() {
         true => config,

@@ -13,7 +13,7 @@ const LANES: [u32; 2] = [16, 64];
 /// Loop orders: the scope's own, and those induced by the largest tensors.
 const ORDERS: usize = 3;
 
-/// All plain permutations of the tensors and all knobs of one map kernel.
+/// All layouts of the tensors and all knobs of one map kernel.
 pub struct MapSpace {
     spec: KernelSpec,
     tensors: Vec<TensorChoice>,
@@ -75,6 +75,12 @@ impl MapSpace {
             masks,
             lanes: &LANES,
         })
+    }
+
+    /// The same with layouts in panels as well.
+    pub fn in_panels(self) -> Self {
+        let tensors = self.tensors.into_iter().map(|t| crate::blocks::with_panels(&self.spec, t)).collect();
+        MapSpace { tensors, ..self }
     }
 
     /// The same space where something else decides about the lanes of a block.

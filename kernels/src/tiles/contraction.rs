@@ -42,11 +42,13 @@ pub struct ProductSpace {
 impl ProductSpace {
     /// `None` if the two do not take the same tensors.
     pub fn new(libraries: ContractionSpace, generated: TileSpace) -> Option<Self> {
-        if libraries.tensors() != generated.tensors() {
+        let alike = |(a, b): (&TensorChoice, &TensorChoice)| a.data == b.data && b.layouts.starts_with(&a.layouts);
+        let both = || libraries.tensors().iter().zip(generated.tensors());
+        if libraries.tensors().len() != generated.tensors().len() || !both().all(alike) {
             return None;
         }
-        let layouts: u64 = libraries.tensors().iter().map(|t| t.layouts.len() as u64).product();
-        let knobs = [libraries.count() / layouts, generated.count() / layouts];
+        let layouts = |tensors: &[TensorChoice]| tensors.iter().map(|t| t.layouts.len() as u64).product::<u64>();
+        let knobs = [libraries.count() / layouts(libraries.tensors()), generated.count() / layouts(generated.tensors())];
         let least = generated.bytes();
         Some(ProductSpace { libraries, generated, knobs, least })
     }
@@ -55,17 +57,30 @@ impl ProductSpace {
     fn place(&self, n: u64) -> (usize, u64) {
         let all = self.knobs[0] + self.knobs[1];
         let (layouts, knob) = (n % self.count() / all, n % all);
-        if knob < self.knobs[0] { (0, layouts * self.knobs[0] + knob) } else { (1, layouts * self.knobs[1] + knob - self.knobs[0]) }
+        if knob >= self.knobs[0] {
+            return (1, layouts * self.knobs[1] + knob - self.knobs[0]);
+        }
+        // Libraries know of plain layouts alone: with others, their numbers are generated products once more.
+        let (mut rest, mut plain, mut weight) = (layouts, Some(0), 1);
+        for (all, known) in self.generated.tensors().iter().zip(self.libraries.tensors()).rev() {
+            let (all, known) = (all.layouts.len() as u64, known.layouts.len() as u64);
+            plain = plain.filter(|_| rest % all < known).map(|plain| plain + rest % all * weight);
+            (rest, weight) = (rest / all, weight * known);
+        }
+        match plain {
+            Some(plain) => (0, plain * self.knobs[0] + knob),
+            None => (1, layouts * self.knobs[1] + knob % self.knobs[1]),
+        }
     }
 }
 
 impl Space for ProductSpace {
     fn tensors(&self) -> &[TensorChoice] {
-        self.libraries.tensors()
+        self.generated.tensors()
     }
 
     fn count(&self) -> u64 {
-        self.libraries.count() + self.generated.count()
+        self.generated.count() / self.knobs[1] * (self.knobs[0] + self.knobs[1])
     }
 
     fn config(&self, n: u64) -> KernelConfig {

@@ -87,15 +87,18 @@ ALWAYS void pack_panel(
         for (int64_t i = 0; i < height; ++i) to[k * height + i] = one(a, at + i * row + k * each * step, step, k < whole, kind);
 }
 
-ALWAYS void pack_all_rows(const void *a, int64_t row, int64_t step, int64_t m, int64_t depth, int kind, real *to)
+/* All panels of rows. Where `jump` is not 0, blocks of so many steps of the depth lie so far apart. */
+ALWAYS void pack_all_rows(const void *a, int64_t row, int64_t step, int64_t m, int64_t depth, int64_t block, int64_t jump, int kind, real *to)
 {
     const int64_t panels = panels_of(m), elements = elements_of(depth, kind);
     /* Where rows are neighbours, panels share lines of the cache: few steps of all of them at a time. */
-    const int64_t some = row == 1 ? 8 : elements;
+    const int64_t some = row == 1 ? 8 : elements, in_block = jump ? block / steps_of(kind) : elements;
     for (int64_t k = 0; k < elements; k += some)
         for (int64_t p = 0; p < panels; ++p) {
             const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
-            pack_panel(a, first * row, row, step, height, depth, k, min_of(k + some, elements), kind, to + first * elements);
+            for (int64_t from = k, end = min_of(k + some, elements); from < end; from += in_block)
+                pack_panel(a, first * row + (jump ? from / in_block * (jump - block * step) : 0), row, step, height, depth, from,
+                    min_of(from + in_block, end), kind, to + first * elements);
         }
 }
 
@@ -133,10 +136,12 @@ ALWAYS void pack_all_columns(const void *b, int64_t step, int64_t column, int64_
 
 /* One function for each kind of factor. */
 #define PACK(name, kind) \
-    static __attribute__((noinline)) void rows_##name(const void *a, int64_t row, int64_t step, int64_t m, int64_t depth, real *to) \
-    { pack_all_rows(a, row, step, m, depth, kind, to); } \
+    static __attribute__((noinline)) void rows_##name( \
+        const void *a, int64_t row, int64_t step, int64_t m, int64_t depth, int64_t block, int64_t jump, real *to) \
+    { pack_all_rows(a, row, step, m, depth, block, jump, kind, to); } \
     static __attribute__((noinline)) void columns_##name(const void *b, int64_t step, int64_t column, int64_t n, int64_t depth, real *to) \
     { pack_all_columns(b, step, column, n, depth, kind, to); }
+typedef void PackRows(const void *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *);
 typedef void Pack(const void *, int64_t, int64_t, int64_t, int64_t, real *);
 PACK(wide, 0)
 #ifdef HAS_NARROW
@@ -145,15 +150,15 @@ PACK(narrow, NARROW)
 #if PAIRS
 PACK(wide_pairs, PAIRED)
 PACK(narrow_pairs, NARROW | PAIRED)
-static Pack *const pack_rows[] = {rows_wide, rows_narrow, rows_wide_pairs, rows_narrow_pairs};
+static PackRows *const pack_rows[] = {rows_wide, rows_narrow, rows_wide_pairs, rows_narrow_pairs};
 static Pack *const pack_columns[] = {columns_wide, columns_narrow, columns_wide_pairs, columns_narrow_pairs};
 static Micro *const *const micro_of[] = {micro, micro, micro_pairs, micro_pairs};
 #elif defined(HAS_NARROW)
-static Pack *const pack_rows[] = {rows_wide, rows_narrow};
+static PackRows *const pack_rows[] = {rows_wide, rows_narrow};
 static Pack *const pack_columns[] = {columns_wide, columns_narrow};
 static Micro *const *const micro_of[] = {micro, micro};
 #else
-static Pack *const pack_rows[] = {rows_wide};
+static PackRows *const pack_rows[] = {rows_wide};
 static Pack *const pack_columns[] = {columns_wide};
 static Micro *const *const micro_of[] = {micro};
 #endif
@@ -168,16 +173,17 @@ ALWAYS int lie_well(int64_t n, int64_t row, int64_t step)
 }
 
 /* c (+)= scale x rows x packed columns: rows as they lie, or packed (then `a_step` is 0). Neighbouring rows start `a_row`, panels of
-   columns `next` elements apart. A panel of rows stays in the first cache while those of columns pass. */
+   columns `next` elements apart, and results of a panel `jump` where it is not 0. A panel of rows stays in the first cache while
+   those of columns pass. */
 static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
-    const real *b, int64_t next, real *c, int64_t row, int64_t column, int add)
+    const real *b, int64_t next, real *c, int64_t row, int64_t column, int64_t jump, int add)
 {
     const int64_t panels = panels_of(m);
     for (int64_t p = 0; p < panels; ++p) {
         const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
         for (int64_t j = 0; j < n; j += WIDTH) {
             const int64_t width = min_of(WIDTH, n - j);
-            real *const at = c + first * row + j * column;
+            real *const at = c + first * row + (jump ? j / WIDTH * jump : j * column);
             real room[HEIGHT * WIDTH];
             const int whole = width == WIDTH && column == 1;
             if (row == 1)
@@ -206,50 +212,67 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
     }
 }
 
-/* Where chunk number q of the depth starts. No pair lies in two of them. */
+/* Chunks of the depth of at most `most` steps, made of whole blocks. */
+ALWAYS int64_t chunks_of(int64_t k, int64_t most, int64_t block)
+{
+    const int64_t fit = most > block ? most / block : 1;
+    return block > 1 ? (k / block + fit - 1) / fit : (k + most - 1) / most;
+}
+/* Where chunk number q of the depth starts. No pair and no block lies in two of them. */
 ALWAYS int64_t chunk_at(int64_t k, int64_t chunks, int64_t q, int64_t each) { return q == chunks ? k : k * q / chunks / each * each; }
 
 /* The kind of a factor. `types` says which of them are bf16 in memory (1: rows, 2: columns) and whether both count as bf16 (4). */
 ALWAYS int kind_of(int types, int side) { return ((types & side) ? NARROW : 0) | (PAIRS && (types & 4) ? PAIRED : 0); }
 
 /* All columns of an operand, chunk by chunk of the depth: what `product` takes as `ready`. */
-void memlet_pack(const void *b, int64_t step, int64_t column, int types, int64_t n, int64_t k, int64_t most, int64_t whole, int64_t first, real *to)
+void memlet_pack(const void *b, int64_t step, int64_t column, int types, int64_t n, int64_t k, int64_t most, int64_t block, int64_t whole, int64_t first,
+    real *to)
 {
     const int kind = kind_of(types, 2);
-    const int64_t chunks = (k + most - 1) / most, each = steps_of(kind);
+    const int64_t chunks = chunks_of(k, most, block), each = steps_of(kind), apart = block > each ? block : each;
     for (int64_t q = 0; q < chunks; ++q) {
-        const int64_t from = chunk_at(k, chunks, q, each), depth = chunk_at(k, chunks, q + 1, each) - from;
+        const int64_t from = chunk_at(k, chunks, q, apart), depth = chunk_at(k, chunks, q + 1, apart) - from;
         pack_columns[kind](after(b, from * step, kind), step, column, n, depth, to + from / each * whole + first * elements_of(depth, kind));
     }
 }
 
 /* c (+)= scale a b on one tile: a is m x k, b k x n, `most` steps of the depth at a time, and as many columns as stay in the second
    cache while all rows pass. `ready` holds b packed (of `whole` columns, from column `first` on), or is null; then b is packed here.
-   Row, depth and column strides in elements. */
+   Row, depth and column strides in elements. Where a jump is not 0, blocks lie so far apart that otherwise follow on: of `a_block`
+   steps of the depth in a (1 where it has none), of WIDTH columns in b and in c. Panels of b are then read where they lie if they lie as packed ones. */
 void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a, int64_t a_row, int64_t a_step, real scale, const void *b, int64_t b_step,
     int64_t b_column, int types, real *c, int64_t c_row, int64_t c_column, int add, real *rows, real *columns, const real *ready, int64_t whole,
-    int64_t first)
+    int64_t first, int64_t a_block, int64_t a_jump, int64_t b_jump, int64_t c_jump)
 {
     const int left = kind_of(types, 1), right = kind_of(types, 2);
-    const int64_t chunks = (k + most - 1) / most, each = steps_of(left);
+    const int64_t each = steps_of(left), chunks = chunks_of(k, most, a_block), whole_steps = a_block > each ? a_block : each;
+    const int packed = b_jump && right == 0 && b_step == WIDTH && b_column == 1;
     for (int64_t q = 0; q < chunks; ++q) {
-        const int64_t from = chunk_at(k, chunks, q, each), depth = chunk_at(k, chunks, q + 1, each) - from, elements = elements_of(depth, left);
+        const int64_t from = chunk_at(k, chunks, q, whole_steps), depth = chunk_at(k, chunks, q + 1, whole_steps) - from, elements = elements_of(depth, left);
         const int64_t next = WIDTH * elements, fit = NEAR / (next * (int64_t)sizeof(real)), stay = (fit > 1 ? fit : 1) * WIDTH;
-        const void *const lines = after(a, from * a_step, left);
-        const int as_they_lie = left == 0 && lie_well(n, a_row, a_step);
-        if (!as_they_lie) pack_rows[left](lines, a_row, a_step, m, depth, rows);
+        const void *const lines = after(a, a_jump ? from / a_block * a_jump : from * a_step, left);
+        const int as_they_lie = left == 0 && !a_jump && lie_well(n, a_row, a_step);
+        if (!as_they_lie) pack_rows[left](lines, a_row, a_step, m, depth, a_block, a_jump, rows);
         for (int64_t j = 0; j < n; j += stay) {
             const int64_t now = min_of(stay, n - j);
             const real *panels = ready + from / each * whole + (first + j) * elements;
-            if (!ready) {
+            const int64_t apart = packed ? b_jump : next;
+            if (packed) {
+                panels = (const real *)b + from * WIDTH + j / WIDTH * b_jump;
+            } else if (b_jump) {
+                for (int64_t p = 0; p < now; p += WIDTH)
+                    pack_columns[right](
+                        after(b, from * b_step + (j + p) / WIDTH * b_jump, right), b_step, b_column, WIDTH, depth, columns + p * elements);
+                panels = columns;
+            } else if (!ready) {
                 pack_columns[right](after(b, from * b_step + j * b_column, right), b_step, b_column, now, depth, columns);
                 panels = columns;
             }
-            real *const to = c + j * c_column;
+            real *const to = c + (c_jump ? j / WIDTH * c_jump : j * c_column);
             if (as_they_lie)
-                multiply(direct, m, now, depth, scale, lines, a_row, a_step, panels, next, to, c_row, c_column, add || q > 0);
+                multiply(direct, m, now, depth, scale, lines, a_row, a_step, panels, apart, to, c_row, c_column, c_jump, add || q > 0);
             else
-                multiply(micro_of[left], m, now, elements, scale, rows, elements, 0, panels, next, to, c_row, c_column, add || q > 0);
+                multiply(micro_of[left], m, now, elements, scale, rows, elements, 0, panels, apart, to, c_row, c_column, c_jump, add || q > 0);
         }
     }
 }

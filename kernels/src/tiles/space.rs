@@ -36,7 +36,7 @@ enum Side {
     Point,
 }
 
-/// All plain permutations of the tensors and all knobs of one tile kernel.
+/// All layouts of the tensors and all knobs of one tile kernel.
 pub struct TileSpace {
     spec: KernelSpec,
     tensors: Vec<TensorChoice>,
@@ -118,6 +118,12 @@ impl TileSpace {
             flop,
             local,
         })
+    }
+
+    /// The same with layouts in panels as well.
+    pub fn in_panels(self) -> Self {
+        let tensors = self.tensors.into_iter().map(|t| crate::blocks::with_panels(&self.spec, t)).collect();
+        TileSpace { tensors, ..self }
     }
 
     /// Multiplications and additions of the products.

@@ -28,8 +28,11 @@ pub fn over(dims: &[&str], kind: IndexKind) -> Vec<Index> {
     dims.iter().map(|d| Index::over(*d, *d, Expr::sym(format!("size_{d}")), kind)).collect()
 }
 
+/// A map inside a scope. One that adds up is a reduction.
 pub fn map(label: &str, dims: &[&str], body: Vec<Item>) -> Item {
-    Item::Scope(Scope::new(label, over(dims, IndexKind::Independent), body))
+    let adds = |item: &Item| matches!(item, Item::Tasklet(c) if c.writes.iter().any(|(_, m)| m.wcr.is_some()));
+    let kind = if body.iter().any(adds) { IndexKind::Reduction } else { IndexKind::Independent };
+    Item::Scope(Scope::new(label, over(dims, kind), body))
 }
 
 pub fn at(data: &str, dims: &[&str]) -> Memlet {

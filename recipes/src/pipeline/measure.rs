@@ -2,7 +2,7 @@
 
 use super::execute::writes_part;
 use super::operands::{Operands, Room};
-use super::programs::shrunken;
+use super::programs::{shrunken, shrunken_for};
 use super::{PipelineError, tensors};
 use kernels::device::cpu::Pool;
 use kernels::device::{Device, Memory, Recording};
@@ -15,6 +15,7 @@ use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret_unit};
 use sdfg::tolerance::{self, Tolerance};
 use sdfg::{Container, Layout, Pass, Sdfg, StateId, Unit};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -225,7 +226,8 @@ pub struct DeviceBench<'a> {
     kernels: BTreeMap<String, &'a SweptKernel>,
     device: &'a dyn Device,
     pool: &'a Pool,
-    expected: BTreeMap<String, Expected>,
+    /// By kernel, and by the blocks in which its configuration holds dims.
+    expected: BTreeMap<(String, Blocks), Expected>,
     operands: Operands,
     /// Configurations whose code was made together last, by kernel.
     made: BTreeMap<String, BTreeSet<KernelConfig>>,
@@ -294,13 +296,23 @@ impl<'a> DeviceBench<'a> {
         name.strip_prefix("relayout:").and_then(|data| self.program.containers.get(data))
     }
 
-    fn expect(&mut self, name: &str) -> Result<(), Fault> {
-        if self.expected.contains_key(name) {
+    /// The program at small sizes, at which a configuration is checked.
+    fn small(&self, config: &KernelConfig) -> Cow<'_, Sdfg> {
+        match config.layouts.values().all(Layout::is_plain) {
+            true => Cow::Borrowed(&self.small),
+            false => Cow::Owned(shrunken_for(self.program, config.layouts.values())),
+        }
+    }
+
+    fn expect(&mut self, name: &str, config: &KernelConfig) -> Result<(), Fault> {
+        let of = (name.to_string(), blocks(config));
+        if self.expected.contains_key(&of) {
             return Ok(());
         }
         let kernel = self.kernel(name)?;
         let fault = |e: &dyn std::fmt::Display| Fault::Configuration(format!("`{name}` has no reference: {e}"));
-        let spec = kernel.spec.with_sizes(&self.small.sizes).map_err(|e| fault(&e))?;
+        let small = self.small(config).into_owned();
+        let spec = kernel.spec.with_sizes(&small.sizes).map_err(|e| fault(&e))?;
         let mut inputs = Tensors::new();
         for argument in spec.arguments() {
             let shape = spec.shape(&argument.data).map_err(|e| fault(&e))?;
@@ -311,13 +323,13 @@ impl<'a> DeviceBench<'a> {
         let mut outputs = inputs.clone();
         for argument in spec.arguments().iter().filter(|a| a.access == kernels::Access::Write) {
             // What a kernel leaves alone keeps its value; what it must write begins as nothing.
-            if !writes_part(&self.small, &spec.unit, &argument.data) {
+            if !writes_part(&small, &spec.unit, &argument.data) {
                 outputs.remove(&argument.data);
             }
         }
-        interpret_unit(&self.small, &spec.unit, &mut outputs, &RUN).map_err(|e| fault(&e))?;
-        let tolerances = tolerance::unit_tolerance(&self.small, &spec.unit).map_err(|e| fault(&e))?;
-        self.expected.insert(name.to_string(), Expected { spec, inputs, outputs, tolerances });
+        interpret_unit(&small, &spec.unit, &mut outputs, &RUN).map_err(|e| fault(&e))?;
+        let tolerances = tolerance::unit_tolerance(&small, &spec.unit).map_err(|e| fault(&e))?;
+        self.expected.insert(of, Expected { spec, inputs, outputs, tolerances });
         Ok(())
     }
 
@@ -357,6 +369,14 @@ impl DeviceBench<'_> {
     }
 }
 
+/// Dims that a configuration holds in blocks.
+type Blocks = BTreeMap<String, u32>;
+
+fn blocks(config: &KernelConfig) -> Blocks {
+    let each = config.layouts.values().flat_map(|l| l.blocks().unwrap_or_default());
+    each.map(|(dim, block)| (dim.to_string(), block)).collect()
+}
+
 fn ends(config: &KernelConfig) -> Result<(&Layout, &Layout), Fault> {
     match (config.layouts.get("from"), config.layouts.get("to")) {
         (Some(from), Some(to)) => Ok((from, to)),
@@ -388,7 +408,7 @@ impl Bench for DeviceBench<'_> {
 
     fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
         if let Some(container) = self.relayouted(name) {
-            let shape = self.small.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
+            let shape = self.small(config).shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
             let mut values = sdfg::random::tensor(SEED, &container.name, shape.iter().product());
             values.iter_mut().for_each(|v| *v = container.dtype.rounded(*v));
@@ -402,9 +422,9 @@ impl Bench for DeviceBench<'_> {
             let got = output.unpack(0, container, to, &shape).map_err(fault)?;
             return Ok(Check { ratio: if got == want { 0.0 } else { f64::INFINITY } });
         }
-        self.expect(name)?;
+        self.expect(name, config)?;
         let context = self.context(None);
-        let Some(Expected { spec, inputs, outputs, tolerances }) = self.expected.get(name) else {
+        let Some(Expected { spec, inputs, outputs, tolerances }) = self.expected.get(&(name.to_string(), blocks(config))) else {
             return Err(Fault::Configuration(format!("there is no kernel `{name}`")));
         };
         // Tiles shrink with the sizes, so that there are several of them here as well.

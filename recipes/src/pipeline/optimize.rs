@@ -4,7 +4,7 @@ use super::combined::{COMBINED, Lender, combined};
 use super::execute::Execution;
 use super::mixed::{Mixed, Mixing, mixed};
 use super::plan::{Candidate, FORMAT, Plan};
-use super::programs::{Programs, Variant, difference, shrunken};
+use super::programs::{Programs, Variant, difference, shrunken, shrunken_for};
 use super::sweep::{Extent, METHODS, Sweeping, Swept, sweep_program};
 use super::target::Target;
 use super::{PipelineError, accuracy, tensors};
@@ -213,7 +213,8 @@ impl Verification {
 
 /// Runs a candidate at small sizes and compares every result with the oracle.
 pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device: &Arc<dyn Device>) -> Result<Verification, PipelineError> {
-    let (program, reference) = (shrunken(&candidate.program), shrunken(operators));
+    let layouts = || candidate.configuration.kernels.values().flat_map(|k| k.layouts.values());
+    let [program, reference] = [&candidate.program, operators].map(|p| shrunken_for(p, layouts()));
     let tensors = tensors::drawn(&reference, 1)?;
     let mut configuration = candidate.configuration.clone();
     for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {

@@ -8,7 +8,7 @@ use kernels::KernelSpec;
 use kernels::device::Forms;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
-use sdfg::{Container, Role, Unit};
+use sdfg::{Container, Layout, Role, Unit};
 use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
 use transforms::bias::narrowed;
@@ -267,6 +267,19 @@ pub fn shrunken(program: &Sdfg) -> Sdfg {
     for size in small.sizes.values_mut() {
         let rank = distinct.iter().position(|d| d == size).unwrap_or(0) as i64;
         *size = (*size).min(2 * rank + 3);
+    }
+    small
+}
+
+/// The same where some dims are held in blocks: these have two blocks, so that every layout fits.
+pub fn shrunken_for<'a>(program: &Sdfg, layouts: impl Iterator<Item = &'a Layout>) -> Sdfg {
+    let mut small = shrunken(program);
+    for (dim, block) in layouts.filter(|l| !l.is_plain()).flat_map(|l| l.blocks().unwrap_or_default()) {
+        let symbols = program.dims.get(dim).map(|size| size.symbols()).unwrap_or_default();
+        let sizes: Vec<i64> = symbols.iter().filter_map(|s| program.sizes.get(s.as_str()).copied()).collect();
+        for (symbol, whole) in program.sizes.iter().filter(|(_, whole)| sizes.contains(whole)) {
+            small.sizes.insert(symbol.clone(), (2 * i64::from(block)).min(*whole));
+        }
     }
     small
 }

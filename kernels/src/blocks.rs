@@ -1,0 +1,282 @@
+//! Blocked layouts: a kernel that holds a dim in blocks is the kernel in which that dim is two, the blocks and what is in them.
+//!
+//! ```text
+//! y[i] = x[i]            x in i%4         y[i,i.in] = x[i,i.in]        i over N/4, i.in over 4
+//! ```
+//!
+//! All containers with that dim are split alike, and all layouts become plain: nothing that lowers or prints kernels knows of
+//! blocks. A product that walks both indices as one reads panels where they lie (see [`crate::emit`]).
+//!
+//! Dims that one index walks are split together: keys walk along `k` what queries walk along `j`.
+//!
+//! *Legal when* the block divides the dims, every index along them runs over the whole of them, containers that have them are
+//! subscripted there by such an index alone, and none of these is a view or viewed. A dim has one size of blocks in a kernel.
+
+use crate::error::KernelError;
+use crate::kernel::{KernelSpec, TensorChoice};
+use crate::maps::flatten::unsupported;
+use sdfg::config::{KernelConfig, Knobs};
+use sdfg::layout::Piece;
+use sdfg::memlet::Range;
+use sdfg::{Computation, Dtype, Expr, Index, Item, Layout, Map, Memlet, Scalar, Scope, Storage, Unit};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Sizes of blocks by dim.
+type Blocks = BTreeMap<String, u32>;
+
+/// What is within the blocks of a dim or an index.
+fn within(name: &str) -> String {
+    format!("{name}.in")
+}
+
+/// The blocks that the layouts of a configuration cut dims into.
+fn blocks(spec: &KernelSpec, config: &KernelConfig) -> Result<Blocks, KernelError> {
+    let mut found = Blocks::new();
+    for (data, layout) in config.layouts.iter().filter(|(_, l)| !l.is_plain()) {
+        let dims = spec.containers.get(data).map(|c| c.dims.clone()).unwrap_or_default();
+        let refused =
+            || KernelError::Layout { kernel: spec.name.clone(), data: data.clone(), layout: layout.to_string(), dims: dims.clone() };
+        for (dim, block) in layout.blocks().filter(|_| layout.padding == 0).ok_or_else(refused)? {
+            if *found.entry(dim.to_string()).or_insert(block) != block {
+                return Err(unsupported(spec, format!("its containers have blocks of different sizes along `{dim}`")));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A kernel and a configuration whose layouts are all plain, and that compute the same on the same memory.
+///
+/// # Errors
+/// Layouts with blocks of blocks or of different sizes along a dim; kernels in which a blocked dim cannot be split.
+pub fn split<'a>(spec: &'a KernelSpec, config: &'a KernelConfig) -> Result<(Cow<'a, KernelSpec>, Cow<'a, KernelConfig>), KernelError> {
+    let (mut spec, mut config) = (Cow::Borrowed(spec), Cow::Borrowed(config));
+    let mut left = blocks(&spec, &config)?;
+    while let Some((dim, block)) = left.pop_first() {
+        let dims = together(&spec, &dim);
+        if dims.iter().any(|d| left.remove(d).is_some_and(|other| other != block)) {
+            return Err(unsupported(&spec, format!("its containers have blocks of different sizes along what `{dim}` is walked with")));
+        }
+        let halves = halved(&spec, &dims, block)?;
+        config = Cow::Owned(configured(&spec, &config, &dims, block));
+        spec = Cow::Owned(halves);
+    }
+    Ok((spec, config))
+}
+
+/// A container's dims, sizes and two of its layouts, with the dims split that either holds in blocks.
+pub(crate) fn plain(dims: &[(String, i64)], layouts: [&Layout; 2]) -> Option<(Vec<(String, i64)>, [Layout; 2])> {
+    let mut found = Blocks::new();
+    for layout in layouts {
+        for (dim, block) in layout.blocks()? {
+            if *found.entry(dim.to_string()).or_insert(block) != block {
+                return None;
+            }
+        }
+    }
+    let (mut dims, mut layouts) = (dims.to_vec(), layouts.map(Layout::clone));
+    for (dim, block) in &found {
+        let at = dims.iter().position(|(d, size)| d == dim && size % i64::from(*block) == 0)?;
+        dims.splice(at..=at, [(dim.clone(), dims[at].1 / i64::from(*block)), (within(dim), i64::from(*block))]);
+        layouts = layouts.map(|l| in_two(&l, dim));
+    }
+    Some((dims, layouts))
+}
+
+/// A layout over a dim that is two now.
+fn in_two(layout: &Layout, dim: &str) -> Layout {
+    let cut = layout.pieces.iter().any(|p| p.dim == dim && p.block.is_some());
+    let named = |dim: &str| Piece { dim: dim.to_string(), block: None };
+    let each = |piece: &Piece| match (piece.dim == dim, piece.block) {
+        (false, _) => vec![piece.clone()],
+        (true, Some(_)) => vec![named(&within(dim))],
+        (true, None) if cut => vec![named(dim)],
+        (true, None) => vec![named(dim), named(&within(dim))],
+    };
+    Layout { pieces: layout.pieces.iter().flat_map(each).collect(), padding: layout.padding }
+}
+
+/// The dims that some index walks along with this one, itself included.
+fn together(spec: &KernelSpec, dim: &str) -> BTreeSet<String> {
+    let mut dims = BTreeSet::from([dim.to_string()]);
+    let Unit::Scope(scope) = &spec.unit else { return dims };
+    let computations = scope.computations();
+    loop {
+        let before = dims.len();
+        for (around, computation) in &computations {
+            for memlet in computation.reads.iter().chain(&computation.writes).map(|(_, memlet)| memlet) {
+                let container = spec.containers.get(&memlet.data);
+                for (of, range) in container.iter().flat_map(|c| &c.dims).zip(&memlet.subset) {
+                    let Range::At(at) = range else { continue };
+                    let index = at.as_sym().and_then(|name| around.iter().rev().find(|i| i.name == name));
+                    if let Some(index) = index.filter(|i| dims.contains(&i.dim) || dims.contains(of)) {
+                        dims.extend([index.dim.clone(), of.clone()]);
+                    }
+                }
+            }
+        }
+        if dims.len() == before {
+            return dims;
+        }
+    }
+}
+
+fn configured(spec: &KernelSpec, config: &KernelConfig, dims: &BTreeSet<String>, block: u32) -> KernelConfig {
+    let has = |data: &str, dim: &str| spec.containers.get(data).is_some_and(|c| c.dims.iter().any(|d| d == dim));
+    let layout = |(data, layout): (&String, &Layout)| {
+        let mine = dims.iter().filter(|dim| has(data, dim));
+        (data.clone(), mine.fold(layout.clone(), |layout, dim| in_two(&layout, dim)))
+    };
+    let mut indices = BTreeSet::new();
+    if let Unit::Scope(scope) = &spec.unit {
+        along(scope, dims, &mut indices);
+    }
+    let list = |text: &str, each: &dyn Fn(&str) -> String| text.split(',').map(each).collect::<Vec<_>>().join(",");
+    let knob = |(key, value): (&String, &String)| {
+        let value = match key.as_str() {
+            "order" => list(value, &|i| if indices.contains(i) { format!("{i},{}", within(i)) } else { i.to_string() }),
+            "vector" => list(value, &|i| if indices.contains(i) { within(i) } else { i.to_string() }),
+            "tile" => list(value, &|part| match part.split_once(':') {
+                // Tiles are made of whole blocks.
+                Some((i, size)) if indices.contains(i) => match size.parse::<u32>() {
+                    Ok(size) => format!("{i}:{},{}:{block}", size.div_ceil(block), within(i)),
+                    Err(_) => part.to_string(),
+                },
+                _ => part.to_string(),
+            }),
+            _ => value.clone(),
+        };
+        (key.clone(), value)
+    };
+    KernelConfig { layouts: config.layouts.iter().map(layout).collect(), knobs: Knobs(config.knobs.0.iter().map(knob).collect()) }
+}
+
+/// Names of the indices along some dims.
+fn along(scope: &Scope, dims: &BTreeSet<String>, into: &mut BTreeSet<String>) {
+    into.extend(scope.map.indices.iter().filter(|i| dims.contains(&i.dim)).map(|i| i.name.clone()));
+    for item in &scope.body {
+        if let Item::Scope(inner) = item {
+            along(inner, dims, into);
+        }
+    }
+}
+
+/// Where dims of one size are split in a kernel.
+struct Split<'a> {
+    spec: &'a KernelSpec,
+    dims: &'a BTreeSet<String>,
+    block: i64,
+    blocks: i64,
+}
+
+/// The kernel with some dims split in two.
+fn halved(spec: &KernelSpec, dims: &BTreeSet<String>, block: u32) -> Result<KernelSpec, KernelError> {
+    let block = i64::from(block);
+    let sizes = dims.iter().map(|dim| Ok(spec.size(dim)? as i64)).collect::<Result<BTreeSet<i64>, KernelError>>()?;
+    let (Some(size), Unit::Scope(scope)) = (sizes.first().filter(|n| sizes.len() == 1 && *n % block == 0), &spec.unit) else {
+        return Err(unsupported(spec, format!("blocks of {block} do not divide {dims:?}, walked together in one scope")));
+    };
+    let has = |data: &str| spec.containers.get(data).is_some_and(|c| c.dims.iter().any(|d| dims.contains(d)));
+    if let Some(view) = spec.containers.values().find(|c| c.view.as_ref().is_some_and(|v| has(&c.name) || has(&v.of))) {
+        return Err(unsupported(spec, format!("`{}` is a view, and {dims:?} is held in blocks", view.name)));
+    }
+    let split = Split { spec, dims, block, blocks: size / block };
+    let mut halves = KernelSpec { unit: Unit::Scope(split.scope(scope, &BTreeSet::new())?), ..spec.clone() };
+    for dim in dims {
+        let two = [(dim.clone(), split.blocks), (within(dim), block)];
+        halves.extents.extend(two.iter().map(|(d, n)| (d.clone(), Expr::Int(*n))));
+        halves.dims.extend(two);
+    }
+    for container in halves.containers.values_mut() {
+        let two = |d: &String| if dims.contains(d) { vec![d.clone(), within(d)] } else { vec![d.clone()] };
+        container.dims = container.dims.iter().flat_map(two).collect();
+    }
+    Ok(halves)
+}
+
+impl Split<'_> {
+    fn scope(&self, scope: &Scope, around: &BTreeSet<String>) -> Result<Scope, KernelError> {
+        let mut split = around.clone();
+        let mut indices = Vec::new();
+        for index in &scope.map.indices {
+            // An index of the same name hides the one around.
+            split.remove(&index.name);
+            if !self.dims.contains(&index.dim) {
+                indices.push(index.clone());
+                continue;
+            }
+            let count = index.count().eval(&self.spec.sizes).ok();
+            if index.start != Expr::Int(0) || index.step != Expr::Int(1) || count != Some(self.block * self.blocks) {
+                return Err(unsupported(
+                    self.spec,
+                    format!("`{}` runs over a part of `{}`, which is held in blocks", index.name, index.dim),
+                ));
+            }
+            indices.push(Index::over(&index.name, &index.dim, Expr::Int(self.blocks), index.kind));
+            indices.push(Index::over(within(&index.name), within(&index.dim), Expr::Int(self.block), index.kind));
+            split.insert(index.name.clone());
+        }
+        let mut body = Vec::new();
+        for item in &scope.body {
+            body.push(match item {
+                Item::Scope(inner) => Item::Scope(self.scope(inner, &split)?),
+                Item::Tasklet(computation) => Item::Tasklet(self.computation(computation, &split)?),
+                Item::Operation(o) => return Err(unsupported(self.spec, format!("`{}` inside a scope is an operation", o.name))),
+            });
+        }
+        Ok(Scope { map: Map { indices, ..scope.map.clone() }, body })
+    }
+
+    fn computation(&self, computation: &Computation, split: &BTreeSet<String>) -> Result<Computation, KernelError> {
+        let one = |i: &String| (i.clone(), Expr::sym(i.as_str()) * Expr::Int(self.block) + Expr::sym(within(i).as_str()));
+        let with: BTreeMap<String, Expr> = split.iter().map(one).collect();
+        let each = |memlets: &[(String, Memlet)]| -> Result<Vec<(String, Memlet)>, KernelError> {
+            memlets.iter().map(|(connector, memlet)| Ok((connector.clone(), self.memlet(memlet, split)?))).collect()
+        };
+        let mut found = Computation { reads: each(&computation.reads)?, writes: each(&computation.writes)?, ..computation.clone() };
+        for (_, code) in &mut found.tasklet.code {
+            *code = Scalar::substitute(code, &with);
+        }
+        Ok(found)
+    }
+
+    fn memlet(&self, memlet: &Memlet, split: &BTreeSet<String>) -> Result<Memlet, KernelError> {
+        let container = self.spec.containers.get(&memlet.data);
+        let unknown = || KernelError::UnknownContainer { kernel: self.spec.name.clone(), data: memlet.data.clone() };
+        let dims = &container.ok_or_else(unknown)?.dims;
+        let mut subset = Vec::new();
+        for (dim, range) in dims.iter().zip(&memlet.subset) {
+            let Range::At(at) = range else { return Err(unsupported(self.spec, format!("the memlet {memlet} moves a range"))) };
+            match (self.dims.contains(dim), at.as_sym().filter(|i| split.contains(*i))) {
+                (true, Some(index)) => subset.extend([at.clone(), Expr::sym(within(index).as_str())].map(Range::At)),
+                (false, _) if at.symbols().iter().all(|s| !split.contains(s)) => subset.push(range.clone()),
+                _ => return Err(unsupported(self.spec, format!("`{dim}` of {memlet} is not walked as {:?} is split", self.dims))),
+            }
+        }
+        Ok(Memlet { subset, ..memlet.clone() })
+    }
+}
+
+/// The layouts in panels in which a kernel can hold an argument: blocks of as many columns as products take at once, along its
+/// last dim, of matrices along the first as well. Only of f32: what is narrower is packed in pairs anyway.
+pub fn panels(spec: &KernelSpec, data: &str) -> Vec<Layout> {
+    let width = crate::tiles::Block::native().width(4);
+    let Some(container) = spec.containers.get(data).filter(|c| c.dtype == Dtype::F32 && c.storage == Storage::Heap) else { return vec![] };
+    let candidates = match container.dims.as_slice() {
+        [first, last] => vec![last, first],
+        [.., last] if container.dims.len() > 2 => vec![last],
+        _ => vec![],
+    };
+    let fits = |dim: &&String| {
+        spec.size(dim).is_ok_and(|n| n % width == 0 && n >= 2 * width) && halved(spec, &together(spec, dim), width as u32).is_ok()
+    };
+    candidates.into_iter().filter(fits).filter_map(|dim| Layout::panels(&container.dims, dim, width as u32)).collect()
+}
+
+/// The choices of a tensor with its layouts in panels.
+pub(crate) fn with_panels(spec: &KernelSpec, choice: TensorChoice) -> TensorChoice {
+    let mut layouts = choice.layouts;
+    layouts.extend(panels(spec, &choice.data));
+    TensorChoice { layouts, ..choice }
+}
