@@ -5,6 +5,7 @@ use kernels::device::cpu::{Cores, Pool};
 use layouts::problem::{Bench, KernelSpace};
 use recipes::pipeline::measure::{DeviceBench, swept_kernels};
 use recipes::pipeline::programs::programs;
+use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Unit};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -43,6 +44,28 @@ fn checked(recipe: &str, dtype: Option<Dtype>) -> Result<(), Failure> {
         }
     }
     assert!(!seen.is_empty(), "{recipe} has map kernels");
+    Ok(())
+}
+
+/// Where tensors are held in panels, a kernel is checked at sizes that have two of them.
+#[test]
+fn products_and_what_surrounds_them_in_panels() -> Result<(), Failure> {
+    let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
+    let (pool, path) = (Pool::new(2)?, Path::new(env!("CARGO_MANIFEST_DIR")).join("mlp.yaml"));
+    let programs = programs(&recipes::load::load_with(&path, &Default::default())?, false)?;
+    let program = &programs.variants[0].program;
+    let kernels = swept_kernels(program, &device)?;
+    let mut bench = DeviceBench::new(program, &kernels, &device, &pool);
+    let mut held = BTreeSet::new();
+    for kernel in &kernels {
+        let panels = |config: &KernelConfig| config.layouts.values().any(|l| !l.is_plain());
+        for config in spread(kernel, 2000).map(|n| kernel.config(n)).filter(panels).take(2) {
+            let check = bench.check(kernel.name(), &config).map_err(|e| format!("{}: {e:?}", kernel.name()))?;
+            assert!(check.ratio <= 1.0, "{}: {} times the tolerance under {config}", kernel.name(), check.ratio);
+            held.extend(config.layouts.into_iter().filter(|(_, l)| !l.is_plain()).map(|(data, _)| data));
+        }
+    }
+    assert!(["w1", "hidden", "d_w1"].iter().all(|data| held.contains(*data)), "{held:?}");
     Ok(())
 }
 
