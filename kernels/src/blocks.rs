@@ -22,6 +22,9 @@ use sdfg::{Computation, Dtype, Expr, Index, Item, Layout, Map, Memlet, Scalar, S
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Dims with their sizes.
+type Dims = Vec<(String, i64)>;
+
 /// Sizes of blocks by dim.
 type Blocks = BTreeMap<String, u32>;
 
@@ -66,7 +69,7 @@ pub fn split<'a>(spec: &'a KernelSpec, config: &'a KernelConfig) -> Result<(Cow<
 }
 
 /// A container's dims, sizes and two of its layouts, with the dims split that either holds in blocks.
-pub(crate) fn plain(dims: &[(String, i64)], layouts: [&Layout; 2]) -> Option<(Vec<(String, i64)>, [Layout; 2])> {
+pub(crate) fn plain(dims: &[(String, i64)], layouts: [&Layout; 2]) -> Option<(Dims, [Layout; 2])> {
     let mut found = Blocks::new();
     for layout in layouts {
         for (dim, block) in layout.blocks()? {

@@ -21,7 +21,6 @@ use crate::network::{Function, Leg, Network, Part};
 use crate::problem::{Access, Program};
 use sdfg::{Layout, Pass};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 /// Containers of a layer, each with the one of the next layer that it is: `(y, x)`, `(d_y, d_x)`.
@@ -390,15 +389,11 @@ pub fn solve(model: &Model, joins: &Joins, count: usize, known: &[Vec<u16>], lim
                     }
                     watch(exact::Progress { total: path.total, bound: reached, ..p })
                 };
-                let of_place = duals.entry([chain[0], chain[count - 1]].map(|end| end == kind));
-                let dual = match &of_place {
-                    Entry::Occupied(dual) => Some(dual.get().clone()),
-                    Entry::Vacant(_) => None,
-                };
-                let start = Start { assignments: on_path.clone(), dual };
+                let place = [chain[0], chain[count - 1]].map(|end| end == kind);
+                let start = Start { assignments: on_path.clone(), dual: duals.get(&place).cloned() };
                 let found = exact::solve_within(&network, part, limits, start, &mut told);
                 if let Some(dual) = found.proof.nodes.first().and_then(|n| n.duals.last()) {
-                    of_place.insert_entry(dual.clone());
+                    duals.insert(place, dual.clone());
                 }
                 if found.total < claim.length + most {
                     spread(&layer, &[found.held, found.variants].concat(), &mut steps);

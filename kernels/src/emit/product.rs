@@ -55,13 +55,13 @@ impl Axis {
     /// `self` around `inner`, if it continues where `inner` ends wherever they occur, or jumps where it may.
     fn around(&self, inner: &Axis, may_jump: MayJump) -> Option<Axis> {
         let (mut block, mut jumps) = (inner.block, inner.jumps);
-        for t in 0..3 {
-            let jumped = jumps[t].map(|jump| jump * (inner.most / inner.block));
+        for (t, jump) in jumps.iter_mut().enumerate() {
+            let jumped = jump.map(|jump| jump * (inner.most / inner.block));
             match (self.strides[t], inner.strides[t]) {
                 (None, None) => {}
                 (Some(outer), Some(step)) if outer == jumped.unwrap_or(step * inner.most) => {}
                 (Some(outer), Some(step)) if inner.indices.len() == 1 && may_jump(t, inner.most, step) => {
-                    (block, jumps[t]) = (inner.most, Some(outer));
+                    (block, *jump) = (inner.most, Some(outer));
                 }
                 _ => return None,
             }
