@@ -36,7 +36,7 @@ fn within(name: &str) -> String {
 /// The blocks that the layouts of a configuration cut dims into.
 fn blocks(spec: &KernelSpec, config: &KernelConfig) -> Result<Blocks, KernelError> {
     let mut found = Blocks::new();
-    for (data, layout) in config.layouts.iter().filter(|(_, l)| !l.is_plain()) {
+    for (data, layout) in config.layouts.iter().filter(|(_, l)| l.pieces.iter().any(|p| p.block.is_some())) {
         let dims = spec.containers.get(data).map(|c| c.dims.clone()).unwrap_or_default();
         let refused =
             || KernelError::Layout { kernel: spec.name.clone(), data: data.clone(), layout: layout.to_string(), dims: dims.clone() };

@@ -115,3 +115,42 @@ fn identities_name_the_code() -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// A copy `y[j,i] = x[j,i]`, or of the second half of `x`.
+fn copy(half: bool) -> Result<KernelSpec, Failure> {
+    let mut p = program(&[("j", 8), ("i", 64), ("k", 32)]);
+    heap(&mut p, "x", &["j", "i"], Role::Input);
+    let walked = if half { ["j", "k"] } else { ["j", "i"] };
+    heap(&mut p, "y", &walked, Role::Output);
+    let from = if half { Memlet::at("x", [Expr::sym("j"), Expr::sym("k") + Expr::Int(32)]) } else { at("x", &walked) };
+    let unit = Unit::Scope(Scope::new("copy", over(&walked, IndexKind::Independent), vec![tasklet(at("y", &walked), v("x"), vec![from])]));
+    Ok(KernelSpec::new(&p, &unit)?)
+}
+
+#[test]
+fn blocks_that_do_not_fit_are_refused() -> Result<(), Failure> {
+    let split = |spec: &KernelSpec, x: &str, y: &str| -> Result<String, Failure> {
+        let layouts = BTreeMap::from([("x".to_string(), x.parse::<Layout>()?), ("y".to_string(), y.parse()?)]);
+        let config = KernelConfig { layouts, knobs: Knobs::default().with("order", "j,i").with("vector", "i") };
+        Ok(match kernels::blocks::split(spec, &config) {
+            Ok((_, config)) => config.to_string(),
+            Err(why) => why.to_string(),
+        })
+    };
+    let whole = copy(false)?;
+    assert_eq!(split(&whole, "i,j,i%32", "j,i")?, "x[i,j,i.in] y[j,i,i.in] order=j,i,i.in vector=i.in");
+    assert_eq!(split(&whole, "i,j,i%32", "j,i%32,i")?, "x[i,j,i.in] y[j,i.in,i] order=j,i,i.in vector=i.in");
+    for (x, y, why) in [
+        ("i,j,i%48", "j,i", "blocks of 48 do not divide"),
+        ("i,j,i%32", "i,j,i%16", "blocks of different sizes"),
+        ("i,j,i%32,i%4", "j,i", "each in blocks of one size at most"),
+    ] {
+        let found = split(&whole, x, y)?;
+        assert!(found.contains(why), "{x} {y}: {found}");
+    }
+    // Half of a dim is walked, and by an index of another one.
+    let found = split(&copy(true)?, "i,j,i%16", "j,k")?;
+    assert!(found.contains("is not walked as"), "{found}");
+    assert_eq!(kernels::blocks::panels(&copy(true)?, "x"), vec![]);
+    Ok(())
+}
