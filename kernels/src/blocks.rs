@@ -261,6 +261,10 @@ impl Split<'_> {
     }
 }
 
+/// What a tensor in panels counts more than in a plain order before anything is measured: it pays only where several kernels
+/// agree on it, so each looks at its plain orders first.
+pub(crate) const LATER: f64 = 1.1;
+
 /// The layouts in panels in which a kernel can hold an argument: blocks of as many columns as products take at once, along its
 /// last dim, of matrices along the first as well. Only of f32: what is narrower is packed in pairs anyway.
 pub fn panels(spec: &KernelSpec, data: &str) -> Vec<Layout> {

@@ -150,7 +150,8 @@ impl MapSpace {
                 (false, _, _) => 1.0,
             };
             let far = if inner == vector && !second.is_empty() && second != next { 1.1 } else { 1.0 };
-            total += bytes * weight * far;
+            let later = if layout.is_plain() { 1.0 } else { crate::blocks::LATER };
+            total += bytes * weight * far * later;
             largest = largest.max(bytes);
         }
         if config.knobs.get("reduce") == Some("private") {

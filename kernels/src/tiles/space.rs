@@ -224,7 +224,8 @@ impl TileSpace {
                 .filter_map(|o| layout.pieces.iter().position(|p| p.dim == o.dim))
                 .collect();
             let apart = outer_dims.iter().max().zip(outer_dims.iter().min()).map_or(0, |(high, low)| (high - low + 1) - outer_dims.len());
-            total += bytes * (weight + 0.3 * apart as f64);
+            let later = if layout.is_plain() { 1.0 } else { crate::blocks::LATER };
+            total += bytes * (weight + 0.3 * apart as f64) * later;
         }
         let knob = |name: &str| config.knobs.get(name).unwrap_or_default();
         let size = |side: Side| -> f64 {
