@@ -265,10 +265,9 @@ impl Split<'_> {
 /// agree on it, so each looks at its plain orders first.
 pub(crate) const LATER: f64 = 1.1;
 
-/// The layouts in panels in which a kernel can hold an argument: blocks of as many columns as products take at once, along its
-/// last dim, of matrices along the first as well. Only of f32: what is narrower is packed in pairs anyway.
-pub fn panels(spec: &KernelSpec, data: &str) -> Vec<Layout> {
-    let width = crate::tiles::Block::native().width(4);
+/// The layouts in panels in which a kernel can hold an argument: blocks of `width` columns, as many as products take at once,
+/// along its last dim, of matrices along the first as well. Only of f32: what is narrower is packed in pairs anyway.
+pub fn panels(spec: &KernelSpec, data: &str, width: usize) -> Vec<Layout> {
     let Some(container) = spec.containers.get(data).filter(|c| c.dtype == Dtype::F32 && c.storage == Storage::Heap) else { return vec![] };
     let candidates = match container.dims.as_slice() {
         [first, last] => vec![last, first],
@@ -282,8 +281,8 @@ pub fn panels(spec: &KernelSpec, data: &str) -> Vec<Layout> {
 }
 
 /// The choices of a tensor with its layouts in panels.
-pub(crate) fn with_panels(spec: &KernelSpec, choice: TensorChoice) -> TensorChoice {
+pub(crate) fn with_panels(spec: &KernelSpec, choice: TensorChoice, width: usize) -> TensorChoice {
     let mut layouts = choice.layouts;
-    layouts.extend(panels(spec, &choice.data));
+    layouts.extend(panels(spec, &choice.data, width));
     TensorChoice { layouts, ..choice }
 }

@@ -21,12 +21,12 @@ use std::time::Instant;
 pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
     match &spec.unit {
         Unit::Scope(_) => match TileSpace::new(spec) {
-            Ok(tiles) => Ok(Box::new(tiles.in_panels())),
-            Err(_) => Ok(Box::new(MapSpace::new(spec)?.in_panels())),
+            Ok(tiles) => Ok(Box::new(tiles.in_panels(width()))),
+            Err(_) => Ok(Box::new(MapSpace::new(spec)?.in_panels(width()))),
         },
         Unit::Operation(o) if o.class() == Class::Contraction => {
             let libraries = || Problem::on_cores(spec).map(|problem| ContractionSpace::new(problem, cores()));
-            let generated = tiles::expanded(spec).and_then(|scope| Ok(TileSpace::new(&scope)?.in_panels()));
+            let generated = tiles::expanded(spec).and_then(|scope| Ok(TileSpace::new(&scope)?.in_panels(width())));
             match generated.ok().and_then(|generated| Some(ProductSpace::new(libraries().ok()?, generated))).flatten() {
                 Some(both) => Ok(Box::new(both)),
                 None => Ok(Box::new(libraries()?)),
@@ -74,6 +74,11 @@ pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<Source> {
 /// made is left to [`compile`] to tell.
 pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: Option<Instant>) {
     toolchain.prepare(kernels.par_iter().filter_map(|(spec, config)| source(spec, config)).collect(), until);
+}
+
+/// Columns of a panel of f32: as many as products take at once on this processor.
+fn width() -> usize {
+    tiles::Block::native().width(4)
 }
 
 /// Cores that a prediction may count on; the pool decides how many there really are.

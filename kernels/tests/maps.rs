@@ -62,7 +62,7 @@ fn panels() -> Result<(), Failure> {
     for (name, make) in CASES {
         let Case { program, unit } = make(&sizes);
         let reference = Reference::new(&program, &unit)?;
-        let space = MapSpace::new(&reference.spec)?.in_panels();
+        let space = MapSpace::new(&reference.spec)?.in_panels(width as usize);
         let mut seen = 0;
         for (n, config) in spread(&space, 400).filter(|c| c.layouts.values().any(|l| !l.is_plain())).take(8).enumerate() {
             let kernel = kernels::compile(&reference.spec, &config, &toolchain)?;

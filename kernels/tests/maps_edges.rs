@@ -151,6 +151,6 @@ fn blocks_that_do_not_fit_are_refused() -> Result<(), Failure> {
     // Half of a dim is walked, and by an index of another one.
     let found = split(&copy(true)?, "i,j,i%16", "j,k")?;
     assert!(found.contains("is not walked as"), "{found}");
-    assert_eq!(kernels::blocks::panels(&copy(true)?, "x"), vec![]);
+    assert_eq!(kernels::blocks::panels(&copy(true)?, "x", 16), vec![]);
     Ok(())
 }

@@ -262,7 +262,7 @@ fn panels() -> Result<(), Failure> {
     for (name, make) in TILES {
         let Case { program, unit } = make(&sizes);
         let reference = Reference::new(&program, &unit)?;
-        let space = TileSpace::new(&reference.spec)?.in_panels();
+        let space = TileSpace::new(&reference.spec)?.in_panels(width as usize);
         let some = |config: &KernelConfig| config.layouts.values().any(|l| !l.is_plain());
         let mut seen = 0;
         for (n, mut config) in spread(&space, 400).filter(some).take(9).enumerate() {

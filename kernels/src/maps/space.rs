@@ -77,9 +77,9 @@ impl MapSpace {
         })
     }
 
-    /// The same with layouts in panels as well.
-    pub fn in_panels(self) -> Self {
-        let tensors = self.tensors.into_iter().map(|t| crate::blocks::with_panels(&self.spec, t)).collect();
+    /// The same with layouts in panels of `width` columns as well.
+    pub fn in_panels(self, width: usize) -> Self {
+        let tensors = self.tensors.into_iter().map(|t| crate::blocks::with_panels(&self.spec, t, width)).collect();
         MapSpace { tensors, ..self }
     }
 
