@@ -76,7 +76,7 @@ impl Block {
         }
         let next = match kind {
             // An address is a register and one, two or no strides: a register for every third row.
-            Kind::Direct => {
+            Kind::Direct | Kind::DirectPairs => {
                 let thirds: Vec<usize> = (0..rows).step_by(3).collect();
                 for first in &thirds {
                     let _ = writeln!(text, "    const real *a{first} = a + {first} * a_row;");
@@ -89,12 +89,12 @@ impl Block {
             }
         };
         let _ = writeln!(text, "    for (; depth > 0; --depth, {next}, b += WIDTH) {{");
-        let lane = if kind == Kind::Pairs { "words" } else { "reg" };
+        let lane = if kind.is_paired() { "words" } else { "reg" };
         for v in 0..vectors {
             let _ = writeln!(text, "        const {lane} b{v} = ({lane})*(const vec *)(b + {v} * VL);");
         }
         // Panels come from a farther cache: eight steps ahead is soon enough.
-        if kind != Kind::Direct {
+        if matches!(kind, Kind::Packed | Kind::Pairs) {
             let _ = writeln!(text, "        __builtin_prefetch(a + 8 * {rows});");
         }
         for v in 0..vectors {
@@ -102,17 +102,21 @@ impl Block {
         }
         let _ = writeln!(text, "        {lane} x;");
         for i in 0..rows {
-            let sum = |v| match kind {
-                Kind::Pairs => format!("c{i}_{v} = dot(c{i}_{v}, x, b{v});"),
-                _ => format!("c{i}_{v} += x * b{v};"),
+            let sum = |v| match kind.is_paired() {
+                true => format!("c{i}_{v} = dot(c{i}_{v}, x, b{v});"),
+                false => format!("c{i}_{v} += x * b{v};"),
             };
             let sums: Vec<String> = (0..vectors).map(sum).collect();
-            let value = match (kind, i % 3) {
-                (Kind::Pairs, _) => format!("((const word *)a)[{i}]"),
-                (Kind::Packed, _) => format!("a[{i}]"),
-                (Kind::Direct, 0) => format!("*a{i}"),
-                (Kind::Direct, 1) => format!("a{}[a_row]", i - 1),
-                (Kind::Direct, _) => format!("a{}[2 * a_row]", i - 2),
+            let at = match (kind, i % 3) {
+                (Kind::Packed | Kind::Pairs, _) => format!("a + {i}"),
+                (_, 0) => format!("a{i}"),
+                (_, 1) => format!("a{} + a_row", i - 1),
+                (_, _) => format!("a{} + 2 * a_row", i - 2),
+            };
+            let value = match kind {
+                Kind::Packed | Kind::Direct => format!("*({at})"),
+                Kind::Pairs => format!("*(const word *)({at})"),
+                Kind::DirectPairs => format!("*(const free_word *)({at})"),
             };
             let _ = writeln!(text, "        x = {value} - ({lane}){{0}}; IN_REGISTER(x); {}", sums.join(" "));
         }
@@ -149,6 +153,8 @@ pub enum Kind {
     Direct,
     /// In a packed panel of pairs of bf16.
     Pairs,
+    /// Pairs of bf16 where they lie.
+    DirectPairs,
 }
 
 impl Kind {
@@ -157,7 +163,12 @@ impl Kind {
             Kind::Packed => "micro",
             Kind::Direct => "direct",
             Kind::Pairs => "micro_pairs",
+            Kind::DirectPairs => "direct_pairs",
         }
+    }
+
+    fn is_paired(self) -> bool {
+        matches!(self, Kind::Pairs | Kind::DirectPairs)
     }
 }
 

@@ -49,7 +49,7 @@ impl Products {
         let narrow = if self.narrow { "#define HAS_NARROW\n" } else { "" };
         let start = "#include <stdint.h>\n#define ALWAYS static inline __attribute__((always_inline))\n";
         let least = "ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }\n";
-        let pairs = if self.narrow { self.block.code(Kind::Pairs) } else { String::new() };
+        let pairs = if self.narrow { self.block.code(Kind::Pairs) + &self.block.code(Kind::DirectPairs) } else { String::new() };
         let body = include_str!("product.c")
             .replace("NARROW_FACTORS\n", if self.narrow { include_str!("narrow.c") } else { "" })
             .replace("MICRO_KERNELS_OF_PAIRS\n", &pairs)

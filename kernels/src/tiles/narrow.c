@@ -1,5 +1,6 @@
 /* bf16 in memory and in panels. */
 typedef uint32_t word __attribute__((may_alias));
+typedef uint32_t free_word __attribute__((aligned(2), may_alias));
 typedef uint32_t words __attribute__((vector_size(VEC_BYTES)));
 typedef uint32_t free_words __attribute__((vector_size(VEC_BYTES), aligned(2), may_alias));
 typedef uint16_t halves __attribute__((vector_size(VEC_BYTES / 2)));

@@ -153,15 +153,24 @@ PACK(narrow_pairs, NARROW | PAIRED)
 static PackRows *const pack_rows[] = {rows_wide, rows_narrow, rows_wide_pairs, rows_narrow_pairs};
 static Pack *const pack_columns[] = {columns_wide, columns_narrow, columns_wide_pairs, columns_narrow_pairs};
 static Micro *const *const micro_of[] = {micro, micro, micro_pairs, micro_pairs};
+static Micro *const *const direct_of[] = {direct, 0, 0, direct_pairs};
 #elif defined(HAS_NARROW)
 static PackRows *const pack_rows[] = {rows_wide, rows_narrow};
 static Pack *const pack_columns[] = {columns_wide, columns_narrow};
 static Micro *const *const micro_of[] = {micro, micro};
+static Micro *const *const direct_of[] = {direct, 0};
 #else
 static PackRows *const pack_rows[] = {rows_wide};
 static Pack *const pack_columns[] = {columns_wide};
 static Micro *const *const micro_of[] = {micro};
+static Micro *const *const direct_of[] = {direct};
 #endif
+
+/* Whether rows hold elements of panels where they lie: values as wide as those, or whole pairs. */
+ALWAYS int are_elements(int kind, int64_t row, int64_t step, int64_t depth)
+{
+    return kind == 0 || (kind == (NARROW | PAIRED) && step == 1 && row % 2 == 0 && depth % 2 == 0);
+}
 
 /* Whether rows are better read where they lie than packed: where steps of the depth are neighbours, unless many columns pass and
    rows lie so that all of a panel want the same few places of the first cache; where rows are neighbours, for few columns and
@@ -251,7 +260,7 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
         const int64_t from = chunk_at(k, chunks, q, whole_steps), depth = chunk_at(k, chunks, q + 1, whole_steps) - from, elements = elements_of(depth, left);
         const int64_t next = WIDTH * elements, fit = NEAR / (next * (int64_t)sizeof(real)), stay = (fit > 1 ? fit : 1) * WIDTH;
         const void *const lines = after(a, a_jump ? from / a_block * a_jump : from * a_step, left);
-        const int as_they_lie = left == 0 && !a_jump && lie_well(n, a_row, a_step);
+        const int as_they_lie = !a_jump && are_elements(left, a_row, a_step, depth) && lie_well(n, a_row / each, a_step);
         if (!as_they_lie) pack_rows[left](lines, a_row, a_step, m, depth, a_block, a_jump, rows);
         for (int64_t j = 0; j < n; j += stay) {
             const int64_t now = min_of(stay, n - j);
@@ -270,7 +279,7 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
             }
             real *const to = c + (c_jump ? j / WIDTH * c_jump : j * c_column);
             if (as_they_lie)
-                multiply(direct, m, now, depth, scale, lines, a_row, a_step, panels, apart, to, c_row, c_column, c_jump, add || q > 0);
+                multiply(direct_of[left], m, now, elements, scale, lines, a_row / each, a_step, panels, apart, to, c_row, c_column, c_jump, add || q > 0);
             else
                 multiply(micro_of[left], m, now, elements, scale, rows, elements, 0, panels, apart, to, c_row, c_column, c_jump, add || q > 0);
         }
