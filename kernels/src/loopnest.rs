@@ -113,6 +113,9 @@ pub struct Products {
     pub depth: i64,
     /// Whether any of their factors is bf16.
     pub narrow: bool,
+    /// Whether factors that are both bf16 are multiplied as pairs, where the processor does that in one instruction. Else they are
+    /// widened as they are packed.
+    pub pairs: bool,
     /// Columns are the side along which results are not neighbours: the other factor is then read where it lies, its rows as long
     /// as the depth, and only results are turned.
     pub across: bool,

@@ -255,7 +255,8 @@ impl Printer<'_> {
         let (a, b) = (self.tensor(&a.data)?, self.tensor(&b.data)?);
         // What is local is held in f32, whatever its type.
         let narrow = |t: &Tensor| i32::from(t.dtype == Dtype::Bf16 && matches!(t.space, Space::Heap { .. }));
-        let both = i32::from(a.dtype == Dtype::Bf16 && b.dtype == Dtype::Bf16);
+        let paired = self.nest.products.is_some_and(|p| p.pairs);
+        let both = i32::from(paired && a.dtype == Dtype::Bf16 && b.dtype == Dtype::Bf16);
         Ok(narrow(a) | narrow(b) << 1 | both << 2)
     }
 

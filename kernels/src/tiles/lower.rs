@@ -30,7 +30,7 @@ pub const SCRATCH: i64 = 6 << 20;
 /// Lowers a scope.
 ///
 /// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
-/// packed at once), `columns` (`across`: results are neighbours along rows of a product, not along its columns), `vector`
+/// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results are neighbours along rows of a product, not along its columns), `vector`
 /// (indices, the first of which that a group has is its innermost), `reduce` (`sequential` or `private`).
 ///
 /// # Errors
@@ -55,6 +55,11 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     let depth = match config.knobs.get("depth") {
         None => DEPTH,
         Some(text) => text.parse().ok().filter(|d| (1..=65536).contains(d)).ok_or_else(|| knob_error("depth", text, "1 to 65536"))?,
+    };
+    let pairs = match config.knobs.get("arithmetic") {
+        None => true,
+        Some("f32") => false,
+        Some(other) => return Err(knob_error("arithmetic", other, "f32, or nothing")),
     };
     let across = match config.knobs.get("columns") {
         None => false,
@@ -135,7 +140,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         }
     }
     hold(&groups, &mut tensors);
-    let products = Some(Products { block: Block::native(), depth, narrow, across });
+    let products = Some(Products { block: Block::native(), depth, narrow, pairs, across });
     let (name, lanes, slots) = (spec.name.clone(), ROW_LANES, IndexMap::new());
     let nest = LoopNest { name, outer: shared, tiles, products, vectors, lanes, groups, tensors, slots, about };
     Ok(LoopNest { slots: slots::slots(&nest), ..nest })

@@ -139,6 +139,25 @@ impl Block {
     }
 }
 
+/// Whether this processor multiplies and adds pairs of bf16 by one instruction, and if so, whether that is faster than f32.
+///
+/// Processors of Intel take two cycles for 32 pairs and one for two of 16 values of f32, so that widened factors are twice as fast
+/// (Emerald Rapids, one core: 80 beside 172 Gflop/s); AMD's Zen 4 takes as long for a vector of pairs as for one of f32.
+pub fn pairs() -> Option<bool> {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512bf16") {
+        // The leaf that every x86-64 processor has: its maker's name in three registers.
+        let leaf = std::arch::x86_64::__cpuid(0);
+        return Some([leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() != b"GenuineIntel");
+    }
+    #[cfg(target_arch = "aarch64")]
+    if std::arch::is_aarch64_feature_detected!("bf16") {
+        return Some(true);
+    }
+    #[allow(unreachable_code)]
+    None
+}
+
 /// Bytes of packed columns that stay in the second cache while rows pass.
 pub fn near() -> usize {
     crate::maps::second_cache() / 4 * 3

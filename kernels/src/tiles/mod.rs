@@ -153,7 +153,7 @@ mod tests {
             (&["-march=armv8-a"], neon, None),
         ];
         for (flags, block, instruction) in processors {
-            let text = Products { block, depth: 384, narrow: true, across: false }.code(false);
+            let text = Products { block, depth: 384, narrow: true, pairs: true, across: false }.code(false);
             let Some(found) = assembly(&text, flags) else { continue };
             let assembly = found.unwrap_or_else(|why| panic!("{flags:?}: {why}"));
             match instruction {

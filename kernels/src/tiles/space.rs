@@ -7,8 +7,8 @@ use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use crate::loopnest::{self, Statement};
 use crate::maps::flatten::{Flat, Flattened, Range, statements};
-use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
 
 /// Iterations of a tile, by the side of the product that its indices belong to: the larger side streams past the smaller.
@@ -49,6 +49,8 @@ pub struct TileSpace {
     written: Vec<usize>,
     products: Vec<Statement>,
     reduces: &'static [&'static str],
+    /// Whether factors of bf16 are multiplied as pairs: what is expected to be faster first.
+    pairs: &'static [bool],
     flop: f64,
     /// Elements that are local to one outer point.
     local: i64,
@@ -95,6 +97,12 @@ impl TileSpace {
             let named = |index: &str| s.write.subscripts.iter().any(|e| e.symbols().contains(index));
             !is_local(&s.write.data) && outer.iter().any(|r| r.count > 1 && !named(&r.index))
         };
+        let bf16 = |s: &Statement| s.reads.iter().all(|(_, e)| seen.get(&e.data).is_some_and(|t| t.dtype == Dtype::Bf16));
+        let pairs: &[bool] = match super::micro::pairs().filter(|_| products.iter().any(bf16)) {
+            None => &[true],
+            Some(true) => &[true, false],
+            Some(false) => &[false, true],
+        };
         let reduces: &[&str] = if products.iter().any(lacks) { &["sequential", "private"] } else { &["sequential"] };
         let outer = outer
             .iter()
@@ -115,6 +123,7 @@ impl TileSpace {
             written: written.into_iter().map(|(_, n)| n).collect(),
             products,
             reduces,
+            pairs,
             flop,
             local,
         })
@@ -239,7 +248,8 @@ impl TileSpace {
         let far = (short.max(1.0) / 256.0).log2().abs() * 0.03 + (long.max(1.0) / 1024.0).log2().abs() * 0.02;
         let depth = if knob("depth") == "768" { 0.0 } else { 0.02 };
         let reduce = if knob("reduce") == "private" { 0.3 } else { 0.0 };
-        total * (1.0 + far + depth + reduce)
+        let slower = if self.pairs.first() == Some(&(knob("arithmetic") != "f32")) { 0.0 } else { 0.05 };
+        total * (1.0 + far + depth + reduce + slower)
     }
 }
 
@@ -264,7 +274,7 @@ impl Space for TileSpace {
     }
 
     fn count(&self) -> u64 {
-        let knobs = (SHORT.len() * LONG.len() * 2 * DEPTHS.len() * 2 * self.reduces.len()) as u64;
+        let knobs = (SHORT.len() * LONG.len() * 2 * DEPTHS.len() * 2 * self.reduces.len() * self.pairs.len()) as u64;
         self.tensors.iter().map(|t| t.layouts.len() as u64).fold(knobs, u64::saturating_mul)
     }
 
@@ -276,6 +286,7 @@ impl Space for TileSpace {
             digit
         };
         let (depth, reduce) = (DEPTHS[digit(DEPTHS.len())], self.reduces[digit(self.reduces.len())]);
+        let pairs = self.pairs[digit(self.pairs.len())];
         let (short, long, turned, along) = (SHORT[digit(SHORT.len())], LONG[digit(LONG.len())], digit(2) == 1, digit(2));
         // The first tensor is the slowest digit.
         let layouts = self.tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
@@ -301,6 +312,9 @@ impl Space for TileSpace {
         }
         if self.reduces.len() > 1 {
             knobs = knobs.with("reduce", reduce);
+        }
+        if !pairs {
+            knobs = knobs.with("arithmetic", "f32");
         }
         // There is no second result to lie along.
         if self.single && along == 1 {
