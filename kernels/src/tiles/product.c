@@ -3,6 +3,8 @@ typedef real vec __attribute__((vector_size(VEC_BYTES), aligned(sizeof(real)), m
 typedef real reg __attribute__((vector_size(VEC_BYTES)));
 #define VL ((int64_t)(VEC_BYTES / sizeof(real)))
 #define WIDTH (NV * VL)
+/* Steps of the depth that are packed of all panels in turn, where panels share lines of memory. */
+#define SOME 8
 #ifdef REAL_IS_DOUBLE
 typedef int64_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #else
@@ -80,8 +82,11 @@ ALWAYS void pack_panel(
         for (; k + VL <= min_of(end, whole); k += VL) turn(a, at + k * each, row, height, kind, to + k * height, height);
     } else if (row == 1 && VL >= HEIGHT) {
         /* Whole vectors, as long as rows that are still to come lie behind them. */
-        for (; k < min_of(end, whole) && (elements - k) * height >= VL && (depth - 1 - (k * each + each - 1)) * step + height >= VL; ++k)
+        for (; k < min_of(end, whole) && (elements - k) * height >= VL && (depth - 1 - (k * each + each - 1)) * step + height >= VL; ++k) {
+            /* What this panel takes next, after SOME steps of the others: pieces too short for the processor to guess what follows. */
+            for (int64_t s = 0; s < each; ++s) __builtin_prefetch(after(a, at + ((k + SOME) * each + s) * step, kind));
             *(vec *)(to + k * height) = across(a, at + k * each * step, step, kind);
+        }
     }
     for (; k < end; ++k)
         for (int64_t i = 0; i < height; ++i) to[k * height + i] = one(a, at + i * row + k * each * step, step, k < whole, kind);
@@ -92,7 +97,7 @@ ALWAYS void pack_all_rows(const void *a, int64_t row, int64_t step, int64_t m, i
 {
     const int64_t panels = panels_of(m), elements = elements_of(depth, kind);
     /* Where rows are neighbours, panels share lines of the cache: few steps of all of them at a time. */
-    const int64_t some = row == 1 ? 8 : elements, in_block = jump ? block / steps_of(kind) : elements;
+    const int64_t some = row == 1 ? SOME : elements, in_block = jump ? block / steps_of(kind) : elements;
     for (int64_t k = 0; k < elements; k += some)
         for (int64_t p = 0; p < panels; ++p) {
             const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
@@ -107,10 +112,10 @@ ALWAYS void pack_all_columns(const void *b, int64_t step, int64_t column, int64_
 {
     const int64_t each = steps_of(kind), elements = elements_of(depth, kind), whole = depth / each;
     /* Where columns are neighbours, panels share rows of memory: few steps of all of them at a time. */
-    const int64_t neighbours = column == 1 ? n / WIDTH * WIDTH : 0, some = 8;
-    for (int64_t first = 0; neighbours > 0 && first < whole; first += some)
+    const int64_t neighbours = column == 1 ? n / WIDTH * WIDTH : 0;
+    for (int64_t first = 0; neighbours > 0 && first < whole; first += SOME)
         for (int64_t j = 0; j < neighbours; j += WIDTH)
-            for (int64_t k = first; k < min_of(first + some, whole); ++k) {
+            for (int64_t k = first; k < min_of(first + SOME, whole); ++k) {
                 real *const row = to + j * elements + k * WIDTH;
 #pragma GCC unroll 4
                 for (int64_t v = 0; v < NV; ++v) *(vec *)(row + v * VL) = across(b, k * each * step + j + v * VL, step, kind);
@@ -123,6 +128,8 @@ ALWAYS void pack_all_columns(const void *b, int64_t step, int64_t column, int64_
             k = whole;
         } else if (width == WIDTH && step == 1) {
             for (; k + VL <= whole; k += VL) {
+                /* Columns are more streams than processors follow by themselves. */
+                for (int64_t i = 0; i < WIDTH; ++i) __builtin_prefetch(after(b, at + i * column + (k + 4 * VL) * each, kind));
 #pragma GCC unroll 4
                 for (int64_t v = 0; v < NV; ++v) turn(b, at + v * VL * column + k * each, column, VL, kind, to + k * WIDTH + v * VL, WIDTH);
             }
