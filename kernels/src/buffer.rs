@@ -11,8 +11,9 @@ use std::ptr::NonNull;
 const LINE: usize = 64;
 /// What the spare line holds: what was written there is found when the buffer is let go.
 const SPARE: u8 = 0xa5;
-/// Huge page: large buffers start on one, so that the system can back them with huge pages.
-const HUGE: usize = 2 << 20;
+/// Huge page: buffers that are at least as large start on one, so that the system can back them with huge pages. Rows and columns
+/// of a product touch more small pages than a processor remembers.
+pub const HUGE: usize = 2 << 20;
 
 /// Zeroed bytes, aligned to a cache line, large ones to a huge page.
 #[derive(Debug)]
@@ -45,9 +46,11 @@ impl Buffer {
     /// No memory.
     pub fn new(bytes: usize) -> Result<Self, KernelError> {
         let no_memory = || KernelError::Memory { bytes };
-        let huge = bytes >= 2 * HUGE;
+        let huge = bytes >= HUGE;
         // A spare line at the end: vector code may read, never write, up to one line beyond.
         let size = bytes.checked_add(LINE).ok_or_else(no_memory)?;
+        // What is left beyond the last huge page becomes one too, unless that takes half as much memory again.
+        let size = size.checked_next_multiple_of(HUGE).filter(|whole| huge && whole - size <= size / 2).unwrap_or(size);
         let memory = Memory::from_size_align(size, if huge { HUGE } else { LINE }).map_err(|_| no_memory())?;
         // SAFETY: the size is not zero.
         let start = NonNull::new(unsafe { alloc(memory) }).ok_or_else(no_memory)?;
@@ -56,7 +59,7 @@ impl Buffer {
         }
         // Zeroed only now: the first touch decides how a page is backed.
         // SAFETY: just allocated with this size.
-        unsafe { start.as_ptr().write_bytes(0, size) };
+        unsafe { start.as_ptr().write_bytes(0, bytes) };
         // SAFETY: the spare line at the end.
         unsafe { start.as_ptr().add(bytes).write_bytes(SPARE, LINE) };
         Ok(Buffer { start, memory, bytes })

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 /// Values that the numbers in a piece of memory repeat: times depend on addresses, not on values (no denormals, no NaN).
 const PATTERN: usize = 1 << 16;
 /// From here on memory is backed by huge pages, and begins on one.
-const LARGE: usize = 4 << 20;
+const LARGE: usize = kernels::buffer::HUGE;
 
 /// What one argument of a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
