@@ -50,7 +50,8 @@ impl Buffer {
         // A spare line at the end: vector code may read, never write, up to one line beyond.
         let size = bytes.checked_add(LINE).ok_or_else(no_memory)?;
         // What is left beyond the last huge page becomes one too, unless that takes half as much memory again.
-        let size = size.checked_next_multiple_of(HUGE).filter(|whole| huge && whole - size <= size / 2).unwrap_or(size);
+        let whole = bytes.checked_next_multiple_of(HUGE).filter(|whole| huge && *whole >= size && whole - bytes <= bytes / 2);
+        let size = whole.unwrap_or(size);
         let memory = Memory::from_size_align(size, if huge { HUGE } else { LINE }).map_err(|_| no_memory())?;
         // SAFETY: the size is not zero.
         let start = NonNull::new(unsafe { alloc(memory) }).ok_or_else(no_memory)?;
@@ -218,5 +219,22 @@ impl Drop for Buffer {
         assert!(std::thread::panicking() || spare.iter().all(|b| *b == SPARE), "generated code wrote beyond the end of a buffer");
         // SAFETY: allocated by `new` with this very size and alignment.
         unsafe { dealloc(self.start.as_ptr(), self.memory) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From one huge page on; what is left beyond the last is rounded up where that is little.
+    #[test]
+    fn large_buffers_are_made_of_huge_pages() -> Result<(), KernelError> {
+        for (bytes, size) in [(HUGE - 1, HUGE - 1 + LINE), (HUGE, HUGE + LINE), (3 * HUGE / 2, 2 * HUGE), (4 * HUGE, 4 * HUGE + LINE)] {
+            let buffer = Buffer::new(bytes)?;
+            assert_eq!((buffer.len(), buffer.memory.size()), (bytes, size));
+            assert!(bytes < HUGE || (buffer.as_ptr() as usize).is_multiple_of(HUGE));
+            assert!(buffer.as_slice().iter().all(|b| *b == 0));
+        }
+        Ok(())
     }
 }

@@ -311,6 +311,66 @@ fn pairs_of_bf16() -> Result<(), Failure> {
     each_case(&[("b", 1), ("h", 1), ("j", 5), ("k", 3), ("i", 1), ("u", 3), ("p", 2)], 1, narrow, None, &emulated)
 }
 
+/// Factors of bf16 as pairs, where rows of whole pairs are read where they lie, and widened; with columns on either side.
+#[test]
+fn both_arithmetics_of_bf16() -> Result<(), Failure> {
+    let emulated = Toolchain { flags: vec!["-DEMULATE_PAIRS".into()], ..toolchain()? };
+    let pool = Pool::new(2)?;
+    for (name, make) in TILES {
+        let Case { mut program, unit } = make(LARGER);
+        for container in program.containers.values_mut() {
+            container.dtype = narrow(container);
+        }
+        let reference = Reference::new(&program, &unit)?;
+        let KernelConfig { layouts, .. } = TileSpace::new(&reference.spec)?.config(0);
+        for (toolchain, arithmetic, columns) in
+            [(&emulated, None, None), (&emulated, None, Some("across")), (&emulated, Some("f32"), None), (&toolchain()?, Some("f32"), None)]
+        {
+            let knobs = [("arithmetic", arithmetic), ("columns", columns)];
+            let set = knobs.into_iter().filter_map(|(name, value)| Some((name, value?)));
+            let knobs = set.fold(Knobs::default(), |knobs, (name, value)| knobs.with(name, value));
+            let config = KernelConfig { layouts: layouts.clone(), knobs };
+            let kernel = tiles::compile(&reference.spec, &config, toolchain)?;
+            let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pool)?);
+            assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
+        }
+    }
+    Ok(())
+}
+
+/// The space of bf16 has both arithmetics where the processor has both, that of f32 has one everywhere.
+#[test]
+fn arithmetics_of_a_space() -> Result<(), Failure> {
+    for (stored, both) in [(narrow as Stored, true), (|_: &Container| Dtype::F32, false)] {
+        let Case { mut program, unit } = plain(LARGER);
+        for container in program.containers.values_mut() {
+            container.dtype = stored(container);
+        }
+        let space = TileSpace::new(&kernels::KernelSpec::new(&program, &unit)?)?;
+        let widened = (0..space.count()).filter(|n| space.config(*n).knobs.get("arithmetic").is_some()).count() as u64;
+        assert!(widened == 0 || both && widened * 2 == space.count(), "{widened} of {}", space.count());
+    }
+    Ok(())
+}
+
+/// Turning a large result costs more than turning a factor as it is packed; turning a small one costs less than a large factor.
+#[test]
+fn what_is_turned_is_the_smaller_side() -> Result<(), Failure> {
+    let across = |sizes: Sizes, layouts: [(&str, &str); 3]| -> Result<bool, Failure> {
+        let Case { program, unit } = plain(sizes);
+        let space = TileSpace::new(&kernels::KernelSpec::new(&program, &unit)?)?;
+        let is = |config: &KernelConfig| layouts.iter().all(|(data, layout)| config.layouts[*data].to_string() == *layout);
+        let best = (0..space.count()).filter(|n| is(&space.config(*n))).min_by(|x, y| space.promise(*x).total_cmp(&space.promise(*y)));
+        Ok(space.config(best.ok_or("no such layouts")?).knobs.get("columns").is_some())
+    };
+    // y[b,j,u] of w[u,i] and x[b,j,i], all along the depth: w becomes columns.
+    let wide = across(&[("b", 8), ("j", 128), ("i", 768), ("u", 3072)], [("w", "u,i"), ("x", "b,j,i"), ("y", "b,j,u")])?;
+    // A factor w that is larger than both others: it is read where it lies.
+    let large = across(&[("b", 1), ("j", 64), ("i", 4096), ("u", 4096)], [("w", "u,i"), ("x", "b,j,i"), ("y", "b,j,u")])?;
+    assert_eq!((wide, large), (false, true));
+    Ok(())
+}
+
 #[test]
 fn dims_of_size_one() -> Result<(), Failure> {
     each_case(&[("b", 1), ("h", 1), ("j", 5), ("k", 3), ("i", 1), ("u", 3), ("p", 2)], 3, |_| Dtype::F32, None, &toolchain()?)
@@ -383,7 +443,9 @@ fn locals_share_memory_when_one_is_done_with() -> Result<(), Failure> {
 fn knobs_are_checked() -> Result<(), Failure> {
     let Case { program, unit } = plain(SIZES);
     let spec = kernels::KernelSpec::new(&program, &unit)?;
-    for (knob, value) in [("tile", "x:3"), ("tile", "u"), ("tile", "u:0"), ("depth", "0"), ("vector", "q"), ("reduce", "maybe")] {
+    for (knob, value) in
+        [("tile", "x:3"), ("tile", "u"), ("tile", "u:0"), ("depth", "0"), ("vector", "q"), ("reduce", "maybe"), ("arithmetic", "f64")]
+    {
         let config =
             KernelConfig { layouts: [("y".to_string(), Layout::of(&["b", "j", "u"]))].into(), knobs: Knobs::default().with(knob, value) };
         assert!(tiles::lower(&spec, &config).is_err(), "{knob}={value}");

@@ -132,3 +132,20 @@ fn the_papers_layer_needs_at_most_half_of_eager() -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// A container that is held in panels though no kernel names them: sizes are made small so that they fit.
+#[test]
+fn held_in_panels_that_no_kernel_names() -> Result<(), Failure> {
+    let (device, pool) = (device()?, Pool::new(2)?);
+    let recipe = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes/mlp.yaml"));
+    let loaded = load_with(recipe, &Overrides::default())?;
+    let all = programs(&loaded, false)?;
+    let variant = all.variants.first().ok_or("no program")?;
+    let mut candidate = candidate(&variant.program, device.as_ref(), None)?;
+    let held = variant.program.containers.values().find(|c| c.role == Role::Input && c.dims.len() == 2).ok_or("no matrix is given")?;
+    let panels = sdfg::Layout::panels(&held.dims, &held.dims[1], 16).ok_or("no panels")?;
+    candidate.configuration.layouts.insert(held.name.clone(), panels);
+    let found = verify_small(&candidate, &all.operators, &pool, &device)?;
+    assert!(found.worst() <= 1.0, "{found:?}");
+    Ok(())
+}

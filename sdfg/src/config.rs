@@ -68,3 +68,10 @@ pub struct Configuration {
     #[serde(default)]
     pub variants: BTreeMap<String, String>,
 }
+
+impl Configuration {
+    /// Every layout of every container: those that kernels name, and those in which containers are held.
+    pub fn all_layouts(&self) -> impl Iterator<Item = &Layout> {
+        self.kernels.values().flat_map(|k| k.layouts.values()).chain(self.layouts.values())
+    }
+}

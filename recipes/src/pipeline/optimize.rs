@@ -213,8 +213,7 @@ impl Verification {
 
 /// Runs a candidate at small sizes and compares every result with the oracle.
 pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device: &Arc<dyn Device>) -> Result<Verification, PipelineError> {
-    let layouts = || candidate.configuration.kernels.values().flat_map(|k| k.layouts.values());
-    let [program, reference] = [&candidate.program, operators].map(|p| shrunken_for(p, layouts()));
+    let [program, reference] = [&candidate.program, operators].map(|p| shrunken_for(p, candidate.configuration.all_layouts()));
     let tensors = tensors::drawn(&reference, 1)?;
     let mut configuration = candidate.configuration.clone();
     for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {
