@@ -30,8 +30,9 @@ pub const SCRATCH: i64 = 6 << 20;
 /// Lowers a scope.
 ///
 /// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
-/// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results are neighbours along rows of a product, not along its columns), `vector`
-/// (indices, the first of which that a group has is its innermost), `reduce` (`sequential` or `private`).
+/// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results
+/// are neighbours along rows of a product, not along its columns), `vector` (indices, the first of which that a group has is
+/// its innermost), `reduce` (`sequential` or `private`).
 ///
 /// # Errors
 /// Scopes without a matrix product; knobs that the scope does not have; scopes that cannot be generated.

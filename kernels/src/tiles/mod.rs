@@ -12,7 +12,7 @@ mod space;
 pub use contraction::{ProductSpace, expanded};
 pub use lower::lower;
 use micro::Kind;
-pub use micro::{Block, near};
+pub use micro::{Block, near, pairs};
 pub use product::{Factors, factors};
 pub use space::TileSpace;
 

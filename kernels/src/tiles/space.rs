@@ -98,7 +98,7 @@ impl TileSpace {
             !is_local(&s.write.data) && outer.iter().any(|r| r.count > 1 && !named(&r.index))
         };
         let bf16 = |s: &Statement| s.reads.iter().all(|(_, e)| seen.get(&e.data).is_some_and(|t| t.dtype == Dtype::Bf16));
-        let pairs: &[bool] = match super::micro::pairs().filter(|_| products.iter().any(bf16)) {
+        let pairs: &[bool] = match super::pairs().filter(|_| products.iter().any(bf16)) {
             None => &[true],
             Some(true) => &[true, false],
             Some(false) => &[false, true],
@@ -249,7 +249,7 @@ impl TileSpace {
         let far = (short.max(1.0) / 256.0).log2().abs() * 0.03 + (long.max(1.0) / 1024.0).log2().abs() * 0.02;
         let depth = if knob("depth") == "768" { 0.0 } else { 0.02 };
         let reduce = if knob("reduce") == "private" { 0.3 } else { 0.0 };
-        // What this processor's maker has made slower comes after all tiles, but before layouts that are walked badly.
+        // The arithmetic that is expected to be slower comes after all tiles, but before layouts that are walked badly.
         let slower = if self.pairs.first() == Some(&(knob("arithmetic") != "f32")) { 0.0 } else { 0.5 };
         total * (1.0 + far + depth + reduce + slower)
     }
