@@ -237,7 +237,7 @@ impl Printer<'_> {
         let Some(r) = reductions.iter().find(|r| std::ptr::eq(r.statement, statement)) else {
             let name = self.fresh("v");
             self.line(depth, format!("const real {name} = {text};"));
-            if self.tensor(&statement.write.data)?.stored {
+            if !self.silent && self.tensor(&statement.write.data)?.stored {
                 let store = self.store(&statement.write, &name)?;
                 self.line(depth, store);
             }

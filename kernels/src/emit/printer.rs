@@ -55,6 +55,8 @@ pub struct Printer<'a> {
     pub schedule: Option<Schedule>,
     /// Whether all threads of a team compute what is printed now alike.
     pub uniform: bool,
+    /// Whether only reductions leave results: another walk over the same group stores the rest.
+    pub silent: bool,
 }
 
 pub fn c_type(dtype: Dtype) -> Option<&'static str> {
@@ -107,6 +109,7 @@ impl<'a> Printer<'a> {
             prepared: vec![],
             schedule: None,
             uniform: true,
+            silent: false,
         }
     }
 

@@ -6,7 +6,7 @@ use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Space, Tensor};
 use crate::maps::slope;
 use crate::tiles::factors;
-use sdfg::{Dtype, Expr};
+use sdfg::{Dtype, Expr, Scalar};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -31,25 +31,40 @@ pub struct Prepared {
 
 /// One index, or several that are walked as one.
 #[derive(Clone, Debug)]
-struct Axis {
+pub struct Axis {
     /// From inner to outer.
-    indices: Vec<String>,
+    pub indices: Vec<String>,
     /// Most iterations.
-    most: i64,
+    pub most: i64,
     /// C text of the iterations.
-    count: String,
+    pub count: String,
     /// Whether it may have fewer iterations than `most`.
     ragged: bool,
     /// Elements between neighbours in a, b and out; `None` where it does not occur.
-    strides: [Option<i64>; 3],
+    pub strides: [Option<i64>; 3],
     /// Iterations after which some tensors jump.
     block: i64,
     /// Elements from one such block to the next, where that is not where the block ends.
     jumps: [Option<i64>; 3],
 }
 
+/// A group of products as matrices, and the loops around them.
+pub struct Matrices {
+    pub scale: Scalar,
+    pub a: Element,
+    pub b: Element,
+    pub out: Element,
+    pub rows: Option<Axis>,
+    pub columns: Option<Axis>,
+    pub steps: Option<Axis>,
+    /// Of products that have nothing to do with one another.
+    pub loops: Vec<Axis>,
+    /// Of products that are added up.
+    pub again: Vec<Axis>,
+}
+
 /// Whether a tensor (a, b, out: 0, 1, 2) may jump after blocks of so many neighbours, so many elements apart.
-type MayJump<'a> = &'a dyn Fn(usize, i64, i64) -> bool;
+pub type MayJump<'a> = &'a dyn Fn(usize, i64, i64) -> bool;
 
 impl Axis {
     /// `self` around `inner`, if it continues where `inner` ends wherever they occur, or jumps where it may.
@@ -118,10 +133,9 @@ impl Printer<'_> {
         Ok(format!("&{}", self.place(&Element { subscripts, ..element.clone() })?))
     }
 
-    pub fn product(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
-        let (Some(statement), Some(products)) = (group.statements.first(), self.nest.products) else {
-            return Err(self.unsupported("a group of products is empty".into()));
-        };
+    /// The matrices of a group of products. `may_jump` says of the axes of columns and of the depth where tensors may jump.
+    pub fn matrices(&mut self, group: &Group, across: bool, may_jump: [MayJump; 2]) -> Result<Matrices, KernelError> {
+        let statement = group.statements.first().ok_or_else(|| self.unsupported("a group of products is empty".into()))?;
         let factors = factors(&statement.code).ok_or_else(|| self.unsupported(format!("`{}` is no product", statement.name)))?;
         let read = |connector: &str| statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e.clone());
         let (Some(mut a), Some(mut b)) = (read(&factors.a), read(&factors.b)) else {
@@ -145,12 +159,10 @@ impl Printer<'_> {
         }
         // Columns are what neighbours in the result share with the second factor, if not asked for otherwise.
         let unit = axes.iter().find(|x| x.strides[2] == Some(1) && x.most > 1);
-        if unit.is_some_and(|x| x.strides[0].is_some() && x.strides[1].is_none()) != products.across {
+        if unit.is_some_and(|x| x.strides[0].is_some() && x.strides[1].is_none()) != across {
             std::mem::swap(&mut a, &mut b);
             axes.iter_mut().for_each(|x| x.strides.swap(0, 1));
         }
-        let bytes = if self.double { 8 } else { 4 };
-        let width = products.block.width(bytes) as i64;
         let (mut rows, mut columns, mut steps, mut loops) = (vec![], vec![], vec![], vec![]);
         for axis in axes {
             match axis.strides.map(|s| s.is_some()) {
@@ -163,10 +175,23 @@ impl Printer<'_> {
         }
         let (rows, left) = take(rows, 2, None, &|_, _, _| false);
         loops.extend(left);
-        let (columns, left) = take(columns, 2, Some(1), &|t, block, step| block == width && (t == 1 || step == 1));
+        let (columns, left) = take(columns, 2, Some(1), may_jump[0]);
         loops.extend(left);
+        let (steps, again) = take(steps, 0, None, may_jump[1]);
+        Ok(Matrices { scale: factors.scale, a, b, out, rows, columns, steps, loops, again })
+    }
+
+    pub fn product(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+        let (Some(statement), Some(products)) = (group.statements.first(), self.nest.products) else {
+            return Err(self.unsupported("a group of products is empty".into()));
+        };
+        let bytes = if self.double { 8 } else { 4 };
+        let width = products.block.width(bytes) as i64;
         // Rows are packed a block of the depth at a time, whole vectors of it.
-        let (steps, again) = take(steps, 0, None, &|t, block, step| t == 0 && step == 1 && block % width == 0);
+        let in_panels = |t: usize, block: i64, step: i64| block == width && (t == 1 || step == 1);
+        let in_blocks = |t: usize, block: i64, step: i64| t == 0 && step == 1 && block % width == 0;
+        let Matrices { scale, a, b, out, rows, columns, steps, loops, again } =
+            self.matrices(group, products.across, [&in_panels, &in_blocks])?;
 
         self.line(depth, format!("/* {} */", statement.name.replace("*/", "")));
         self.line(depth, "{");
@@ -227,7 +252,7 @@ impl Printer<'_> {
         let mut given = |name: &str, value: i64| self.given(format!("{name}{number}"), value);
         let jumps = [a_block, given("a_jump", jump(&steps, 0)), given("b_jump", jump(&columns, 1)), given("c_jump", jump(&columns, 2))];
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
-        let scale = value(&factors.scale, self);
+        let scale = value(&scale, self);
         let add = self.adds(&out, &again)?;
         self.line(
             level,
@@ -267,7 +292,7 @@ impl Printer<'_> {
     }
 
     /// C text of whether the result is added to what is there: partial results always, others from the second time on.
-    fn adds(&mut self, out: &Element, again: &[Axis]) -> Result<String, KernelError> {
+    pub fn adds(&mut self, out: &Element, again: &[Axis]) -> Result<String, KernelError> {
         if matches!(self.tensor(&out.data)?.space, Space::Private { .. }) {
             return Ok("1".into());
         }

@@ -27,6 +27,15 @@ const TILE: i64 = 64;
 /// Most elements of a worker's scratch tile in all; beyond that the configuration is refused.
 pub const SCRATCH: i64 = 6 << 20;
 
+/// # Errors
+/// Element types that cores do not multiply.
+pub fn on_cores(spec: &KernelSpec) -> Result<(), KernelError> {
+    match spec.arguments().into_iter().find(|a| a.dtype == Dtype::F16) {
+        Some(half) => Err(unsupported(spec, format!("tiles of cores hold f64, f32 and bf16, and `{}` is {}", half.data, half.dtype))),
+        None => Ok(()),
+    }
+}
+
 /// Lowers a scope.
 ///
 /// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
@@ -43,9 +52,6 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         value: value.into(),
         allowed: allowed.into(),
     };
-    if let Some(half) = spec.arguments().into_iter().find(|a| a.dtype == Dtype::F16) {
-        return Err(unsupported(spec, format!("tiles hold f64, f32 and bf16, and `{}` is {}", half.data, half.dtype)));
-    }
     let mut flattened = statements(spec, true)?;
     factor::share(&mut flattened);
     let private = match config.knobs.get("reduce") {
@@ -165,7 +171,7 @@ fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, pri
     let everywhere: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
     let is_local = |data: &str| tensors.get(data).is_some_and(|t| t.space == Space::Local);
     let double = tensors.values().any(|t| t.dtype == Dtype::F64);
-    let multiplied = |dtype: Dtype| if double { dtype == Dtype::F64 } else { matches!(dtype, Dtype::F32 | Dtype::Bf16) };
+    let multiplied = |dtype: Dtype| if double { dtype == Dtype::F64 } else { matches!(dtype, Dtype::F32 | Dtype::Bf16 | Dtype::F16) };
     let is_real = |data: &str| tensors.get(data).is_some_and(|t| multiplied(t.dtype));
     let mut any = false;
     for Flat { inner, statement, product } in statements.iter_mut() {

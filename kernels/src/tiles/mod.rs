@@ -2,6 +2,7 @@
 //! is in a core's cache. "FusionStitching", block composition, is where the shape comes from.
 
 mod contraction;
+mod cuda;
 mod factor;
 mod lower;
 mod micro;
@@ -10,6 +11,7 @@ mod slots;
 mod space;
 
 pub use contraction::{ProductSpace, expanded};
+pub use cuda::{CudaTileSpace, cuda_source};
 pub use lower::lower;
 use micro::Kind;
 pub use micro::{Block, near, pairs};
@@ -76,6 +78,7 @@ ALWAYS int64_t in_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; 
 /// # Errors
 /// Scopes without a matrix product, or that cannot be generated.
 pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+    lower::on_cores(spec)?;
     emit(spec, &lower(spec, config)?, config)
 }
 
@@ -84,6 +87,7 @@ pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, Kernel
 /// # Errors
 /// Scopes without a matrix product, or that cannot be generated; a compiler that is missing or refuses.
 pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
+    lower::on_cores(spec)?;
     // Results stay in the cache for the next kernel where they fit: a tile is written line by line anyway.
     Ok(maps::load(spec, &lower(spec, config)?, config, toolchain)?.streaming(false))
 }

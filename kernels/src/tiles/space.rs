@@ -11,11 +11,31 @@ use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
 
-/// Iterations of a tile, by the side of the product that its indices belong to: the larger side streams past the smaller.
-const SHORT: [i64; 5] = [128, 512, 256, 64, 32];
-const LONG: [i64; 4] = [512, 1024, 256, 4096];
-/// Steps of the depth packed at once.
-const DEPTHS: [i64; 4] = [768, 384, 1024, 256];
+/// What tiles are like on a processor, what is expected to be best first.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiles {
+    /// Iterations of a tile, by the side of the product that its indices belong to: the larger side streams past the smaller.
+    pub short: &'static [i64],
+    pub long: &'static [i64],
+    /// Steps of the depth that are brought near at once.
+    pub depths: &'static [i64],
+    /// The usual iterations of either side, from which others are thought to be worse.
+    pub usual: [f64; 2],
+    /// Elements that are local to a tile: more of them are not near.
+    pub local: i64,
+    /// Whether factors of bf16 may be widened, and columns be the side along which results are not neighbours.
+    pub packs: bool,
+}
+
+/// Tiles for the caches of a core.
+const CORES: Tiles = Tiles {
+    short: &[128, 512, 256, 64, 32],
+    long: &[512, 1024, 256, 4096],
+    depths: &[768, 384, 1024, 256],
+    usual: [256.0, 1024.0],
+    local: SCRATCH / 2,
+    packs: true,
+};
 /// Tiles along the last index are whole panels of columns on every processor.
 const PANEL: i64 = 32;
 
@@ -39,6 +59,7 @@ enum Side {
 /// All layouts of the tensors and all knobs of one tile kernel.
 pub struct TileSpace {
     spec: KernelSpec,
+    tiles: Tiles,
     tensors: Vec<TensorChoice>,
     /// Bytes of each tensor.
     bytes: Vec<f64>,
@@ -59,9 +80,18 @@ pub struct TileSpace {
 }
 
 impl TileSpace {
+    /// The space of kernels on cores.
+    ///
     /// # Errors
     /// Scopes without a matrix product, or that cannot be generated.
     pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
+        super::lower::on_cores(spec)?;
+        TileSpace::of(spec, CORES)
+    }
+
+    /// # Errors
+    /// Scopes without a matrix product, or that cannot be generated.
+    pub fn of(spec: &KernelSpec, tiles: Tiles) -> Result<Self, KernelError> {
         // What can be lowered at all can be lowered point by point, however large a point is.
         super::lower(spec, &KernelConfig { knobs: Knobs::default().with("tile", ""), ..KernelConfig::default() })?;
         let Flattened { outer, statements, tensors: seen, .. } = statements(spec, true)?;
@@ -98,7 +128,7 @@ impl TileSpace {
             !is_local(&s.write.data) && outer.iter().any(|r| r.count > 1 && !named(&r.index))
         };
         let bf16 = |s: &Statement| s.reads.iter().all(|(_, e)| seen.get(&e.data).is_some_and(|t| t.dtype == Dtype::Bf16));
-        let pairs: &[bool] = match super::pairs().filter(|_| products.iter().any(bf16)) {
+        let pairs: &[bool] = match super::pairs().filter(|_| tiles.packs && products.iter().any(bf16)) {
             None => &[true],
             Some(true) => &[true, false],
             Some(false) => &[false, true],
@@ -115,6 +145,7 @@ impl TileSpace {
         let single = statements.len() == 1 && written.len() == 1;
         Ok(TileSpace {
             spec: spec.clone(),
+            tiles,
             single,
             tensors,
             bytes,
@@ -246,8 +277,9 @@ impl TileSpace {
         };
         let (left, right) = (size(Side::Left), size(Side::Right));
         let (short, long) = if left < right { (left, right) } else { (right, left) };
-        let far = (short.max(1.0) / 256.0).log2().abs() * 0.03 + (long.max(1.0) / 1024.0).log2().abs() * 0.02;
-        let depth = if knob("depth") == "768" { 0.0 } else { 0.02 };
+        let [usual_short, usual_long] = self.tiles.usual;
+        let far = (short.max(1.0) / usual_short).log2().abs() * 0.03 + (long.max(1.0) / usual_long).log2().abs() * 0.02;
+        let depth = if knob("depth").parse() == Ok(self.tiles.depths[0]) { 0.0 } else { 0.02 };
         let reduce = if knob("reduce") == "private" { 0.3 } else { 0.0 };
         // The arithmetic that is expected to be slower comes after all tiles, but before layouts that are walked badly.
         let slower = if self.pairs.first() == Some(&(knob("arithmetic") != "f32")) { 0.0 } else { 0.5 };
@@ -276,7 +308,8 @@ impl Space for TileSpace {
     }
 
     fn count(&self) -> u64 {
-        let knobs = (SHORT.len() * LONG.len() * 2 * DEPTHS.len() * 2 * self.reduces.len() * self.pairs.len()) as u64;
+        let Tiles { short, long, depths, .. } = self.tiles;
+        let knobs = (short.len() * long.len() * 2 * depths.len() * 2 * self.reduces.len() * self.pairs.len()) as u64;
         self.tensors.iter().map(|t| t.layouts.len() as u64).fold(knobs, u64::saturating_mul)
     }
 
@@ -287,9 +320,10 @@ impl Space for TileSpace {
             rest /= radix.max(1) as u64;
             digit
         };
-        let (depth, reduce) = (DEPTHS[digit(DEPTHS.len())], self.reduces[digit(self.reduces.len())]);
+        let Tiles { short, long, depths, local, packs, .. } = self.tiles;
+        let (depth, reduce) = (depths[digit(depths.len())], self.reduces[digit(self.reduces.len())]);
         let pairs = self.pairs[digit(self.pairs.len())];
-        let (short, long, turned, along) = (SHORT[digit(SHORT.len())], LONG[digit(LONG.len())], digit(2) == 1, digit(2));
+        let (short, long, turned, along) = (short[digit(short.len())], long[digit(long.len())], digit(2) == 1, digit(2));
         // The first tensor is the slowest digit.
         let layouts = self.tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
         let config = KernelConfig { layouts, knobs: Knobs::default() };
@@ -301,10 +335,10 @@ impl Space for TileSpace {
         self.fill(Side::Right, right, &layout, &mut sizes);
         // Tiles whose locals would not fit are cut until half of the memory is theirs: the rest is for what reductions need.
         let elements: i64 = sizes.iter().map(|(_, size)| size).product::<i64>() * self.local;
-        if elements > SCRATCH / 2
+        if elements > local
             && let Some((_, size)) = sizes.iter_mut().max_by_key(|(_, size)| *size)
         {
-            *size = (*size * (SCRATCH / 2) / elements).max(1);
+            *size = (*size * local / elements).max(1);
         }
         let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
         let mut knobs = Knobs::default().with("tile", tile.join(",")).with("depth", depth);
@@ -319,7 +353,7 @@ impl Space for TileSpace {
             knobs = knobs.with("arithmetic", "f32");
         }
         // There is no second result to lie along.
-        if self.single && along == 1 {
+        if packs && self.single && along == 1 {
             knobs = knobs.with("columns", "across");
         }
         KernelConfig { knobs, ..config }
@@ -343,6 +377,6 @@ impl Space for TileSpace {
             .collect();
         let first = config.knobs.get("vector").and_then(|v| v.split(',').next());
         let vector = first.and_then(|v| self.dims.iter().find(|(i, _)| i == v)).map(|(_, d)| d.clone());
-        vector.is_none_or(|v| inner.contains(&v)) && config.knobs.get("depth") == Some("768")
+        vector.is_none_or(|v| inner.contains(&v)) && config.knobs.get("depth").and_then(|d| d.parse().ok()) == Some(self.tiles.depths[0])
     }
 }

@@ -26,6 +26,8 @@
 #define RESTRICT
 #define GLOBAL(T, address) shim::global<T>((const void *)(address))
 #define SHARED(T, name, count) shim::Checked<T> name = shim::shared<T>(__LINE__, count)
+/* Memory of the block that the host gives it: here an array like any other, so that what overlaps does so nowhere. */
+#define PLACED(T, name, at, count) shim::Checked<T> name = shim::shared<T>(__LINE__, count)
 #define threadIdx (shim::current->at)
 #define blockIdx (shim::block_at)
 #define gridDim (shim::grid_size)
@@ -80,6 +82,9 @@ struct Fiber {
     uint32_t mask;
     double given, taken;
     int partner;
+    /* What it brings to a matrix operation of its warp. */
+    const uint16_t *line;
+    uint32_t fragments[6];
     /* What this thread knows of the lanes of its warp: accesses up to these epochs come before. */
     uint32_t seen[WARP];
 };
@@ -440,6 +445,13 @@ template <class T> static inline T __shfl_xor_sync(uint32_t mask, T x, int lanes
     return (T)shim::current->taken;
 }
 
+/* Every lane of the warp has come here. Orders no memory. */
+static inline void meet() {
+    shim::current->given = 0;
+    shim::current->partner = shim::current->number % shim::WARP;
+    shim::wait(shim::WARP_SHUFFLE, 0xffffffffu);
+}
+
 struct bf16_t { uint16_t bits; };
 struct f16_t { uint16_t bits; };
 static inline uint32_t bits_of(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
@@ -457,4 +469,38 @@ template <int P, class T> static Pack<T, P> read_pack(shim::Checked<T> p, long l
 template <int P, class T> static void write_pack(shim::Checked<T> p, long long at, const Pack<T, P> &pack) {
     shim::touch(*p.memory, p.place(at), P, true);
     *(Pack<T, P> *)(p.p + at) = pack;
+}
+
+/* Operations of tensor cores, as NVIDIA's manual of PTX spreads their operands over a warp. */
+template <bool TURNED, class S, int N> static void load_squares(uint32_t (&x)[N], shim::Checked<S> p, long long at) {
+    const int lane = shim::current->number % shim::WARP, first = shim::current->number - lane;
+    if (lane < 8 * N) {
+        if ((uint64_t)(p.p + at) & 15) shim::fail("thread %d loads a line of a square from an address that is no multiple of 16", shim::current->number);
+        shim::touch(*p.memory, p.place(at), 8, false);
+        shim::current->line = (const uint16_t *)(p.p + at);
+    }
+    meet();
+    for (int n = 0; n < N; ++n) {
+        const auto value = [&](int line, int place) { return (uint32_t)shim::fibers[first + 8 * n + line].line[place]; };
+        const int a = lane / 4, b = lane % 4 * 2;
+        x[n] = TURNED ? value(b, a) | value(b + 1, a) << 16 : value(a, b) | value(a, b + 1) << 16;
+    }
+    meet();
+}
+static inline float value_of(bf16_t, uint32_t bits) { return of_bits(bits << 16); }
+static inline float value_of(f16_t, uint32_t bits) { return load_f16((uint16_t)bits); }
+template <class S> static void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], S type) {
+    const int lane = shim::current->number % shim::WARP, first = shim::current->number - lane;
+    for (int n = 0; n < 4; ++n) shim::current->fragments[n] = a[n];
+    for (int n = 0; n < 2; ++n) shim::current->fragments[4 + n] = b[n];
+    meet();
+    for (int x = 0; x < 4; ++x) {
+        const int row = x / 2 * 8 + lane / 4, column = lane % 4 * 2 + x % 2;
+        for (int s = 0; s < 16; ++s) {
+            const uint32_t left = shim::fibers[first + row % 8 * 4 + s % 8 / 2].fragments[row / 8 + s / 8 * 2];
+            const uint32_t right = shim::fibers[first + column * 4 + s % 8 / 2].fragments[4 + s / 8];
+            c[x] += value_of(type, left >> s % 2 * 16 & 0xffff) * value_of(type, right >> s % 2 * 16 & 0xffff);
+        }
+    }
+    meet();
 }

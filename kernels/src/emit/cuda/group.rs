@@ -144,7 +144,7 @@ impl Printer<'_> {
         self.walk(group, &reductions, declared, 0, depth)
     }
 
-    fn walk(
+    pub fn walk(
         &mut self,
         group: &Group,
         reductions: &[Reduction],
@@ -233,7 +233,23 @@ impl Printer<'_> {
         let unrolled = each.clone().any(|e| owned(self.held_in(&e.data)) || kept.contains_key(e));
         self.open_strips(last, unrolled, depth);
         self.uniform = false;
-        let inside = depth + 1;
+        self.strip(group, last, reads, reductions, declared, depth + 1)?;
+        self.line(depth, "}");
+        self.uniform = true;
+        Ok(())
+    }
+
+    /// What is done to one strip: reads, masks, statements, stores.
+    pub fn strip(
+        &mut self,
+        group: &Group,
+        last: &Loop,
+        reads: IndexSet<Element>,
+        reductions: &[Reduction],
+        declared: &mut IndexSet<String>,
+        inside: usize,
+    ) -> Result<(), KernelError> {
+        let kept = self.schedule.as_ref().map_or_else(IndexMap::new, |s| s.kept.clone());
         for element in reads {
             let keeps = if group.loops.len() == 1 { kept.get(&element).cloned() } else { None };
             if let Some(name) = &keeps {
@@ -272,7 +288,8 @@ impl Printer<'_> {
             self.line(inside, format!("keep_row({name}, keep{mask}, {first}, {step}, live);"));
             self.rows.push(MaskRow { mask, element, lane: format!("{name}[w]") });
         }
-        for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
+        let silent = self.silent;
+        for statement in group.statements.iter().filter(|s| s.combine.is_none() && !silent) {
             let tensor = self.tensor(&statement.write.data)?;
             let heap = matches!(tensor.space, Space::Heap { .. }) && cuda_type(tensor.dtype).is_some();
             let step = if heap { self.turned(group, &statement.write, last) } else { None };
@@ -310,8 +327,6 @@ impl Printer<'_> {
                 self.line(inside, format!("turn_rows({name}, {to}, {step}, {room}, live, {left}, active, tile, heads, lives);"));
             }
         }
-        self.line(depth, "}");
-        self.uniform = true;
         Ok(())
     }
 }

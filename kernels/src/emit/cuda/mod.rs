@@ -8,6 +8,7 @@ mod group;
 mod partial;
 mod register;
 mod schedule;
+mod tile;
 mod turn;
 
 pub use schedule::{Place, Schedule, WARP, lanes};
@@ -45,6 +46,8 @@ pub struct Source {
     /// Values (`real`) of one team's part.
     pub scratch: i64,
     pub double: bool,
+    /// Bytes of shared memory that a block of `memlet_kernel` is given besides what the text declares.
+    pub shared: i64,
     /// Blocks and threads of `memlet_finish`, if there are partial results.
     pub finish: Option<(i64, i64)>,
 }
@@ -86,6 +89,9 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     schedule.turns = turn::turns(&printer, &schedule);
     printer.schedule = Some(schedule.clone());
     let private = partial::partials(nest).next().is_some();
+    if nest.products.is_some() {
+        return tile::emit(printer, private);
+    }
 
     if private {
         printer.begin_partials(1)?;
@@ -111,37 +117,17 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         }
     }
     let points = nest.points();
-    let blocks = (points + schedule.rows - 1) / schedule.rows;
-    let mut grid = blocks.min(GRID);
+    let mut grid = ((points + schedule.rows - 1) / schedule.rows).min(GRID);
     if scratch > 0 {
         let part = schedule.rows * scratch * if double { 8 } else { 4 };
-        let wanted = match config.knobs.get("blocks") {
-            None => BLOCKS,
-            Some(text) => text.parse().ok().filter(|n| *n > 0).ok_or_else(|| KernelError::Knob {
-                kernel: spec.name.clone(),
-                key: "blocks".into(),
-                value: text.into(),
-                allowed: "numbers above 0".into(),
-            })?,
-        };
+        let wanted = blocks(spec, config)?;
         grid = grid.min(wanted).min((SCRATCH / part).max(1));
     }
     let teams = grid * schedule.rows;
 
     let head = kernel_head(&mut printer, &schedule, &parts, private)?;
-    let mut text = header(spec, nest);
-    text += &format!(
-        "#undef REAL_IS_DOUBLE\n{}",
-        if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" }
-    );
-    text += if schedule.wide { "typedef long long index_t;\n" } else { "typedef int index_t;\n" };
-    text += &format!("enum {{ THREADS = {}, ROWS = {}, ", schedule.threads, schedule.rows);
-    text += &format!("TEAM = {}, W = {}, LANES = {} }};\n", schedule.team(), schedule.width, nest.lanes);
-    text += include_str!("prelude.cu");
-    let count = |n: usize| n.max(1);
-    text += "\nstruct Arguments {\n";
-    text += &format!("    char *p[{}];\n    char *scratch;\n    char *draw;\n", count(spec.arguments().len()));
-    text += &format!("    int64_t n[{}];\n    Mask mask[{}];\n}};\n", count(printer.integers.len()), count(printer.masks.len()));
+    let mut text = opening(&printer, &schedule);
+    text += &arguments(&printer);
     text += "\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{\n";
     text += &head;
     text += &begin;
@@ -165,11 +151,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     text += &body;
     text += "    }\n}\n";
     if finish.is_some() {
-        text += &format!("\nMEMLET_KERNEL(memlet_finish, {FINISH_THREADS})(const Arguments a)\n{{\n");
-        text += &integers(&printer);
-        text += "    POINTER(const real) scratch = GLOBAL(const real, a.scratch);\n";
-        text += &finish_body;
-        text += "}\n";
+        text += &finishing(&printer, &finish_body);
     }
     printer.integers.insert("points".into(), points);
     printer.integers.insert("teams".into(), teams);
@@ -183,8 +165,50 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         teams,
         scratch,
         double,
+        shared: 0,
         finish: finish.map(|blocks| (blocks, FINISH_THREADS)),
     })
+}
+
+/// What a text begins with: where the kernel comes from, types, sizes, functions.
+fn opening(printer: &Printer, schedule: &Schedule) -> String {
+    let mut text = header(printer.spec, printer.nest);
+    let double = if printer.double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
+    text += &format!("#undef REAL_IS_DOUBLE\n{double}");
+    text += if schedule.wide { "typedef long long index_t;\n" } else { "typedef int index_t;\n" };
+    text += &format!("enum {{ THREADS = {}, ROWS = {}, ", schedule.threads, schedule.rows);
+    text += &format!("TEAM = {}, W = {}, LANES = {} }};\n", schedule.team(), schedule.width, printer.nest.lanes);
+    text + include_str!("prelude.cu")
+}
+
+/// The type of what kernels are given.
+fn arguments(printer: &Printer) -> String {
+    let count = |n: usize| n.max(1);
+    let mut text = String::from("\nstruct Arguments {\n");
+    text += &format!("    char *p[{}];\n    char *scratch;\n    char *draw;\n", count(printer.spec.arguments().len()));
+    text += &format!("    int64_t n[{}];\n    Mask mask[{}];\n}};\n", count(printer.integers.len()), count(printer.masks.len()));
+    text
+}
+
+/// The kernel that combines partial results, given its body.
+fn finishing(printer: &Printer, body: &str) -> String {
+    let mut text = format!("\nMEMLET_KERNEL(memlet_finish, {FINISH_THREADS})(const Arguments a)\n{{\n");
+    text += &integers(printer);
+    text += "    POINTER(const real) scratch = GLOBAL(const real, a.scratch);\n";
+    text + body + "}\n"
+}
+
+/// Blocks of a kernel with scratch memory, by the knob `blocks`.
+fn blocks(spec: &KernelSpec, config: &KernelConfig) -> Result<i64, KernelError> {
+    match config.knobs.get("blocks") {
+        None => Ok(BLOCKS),
+        Some(text) => text.parse().ok().filter(|n| *n > 0).ok_or_else(|| KernelError::Knob {
+            kernel: spec.name.clone(),
+            key: "blocks".into(),
+            value: text.into(),
+            allowed: "numbers above 0".into(),
+        }),
+    }
 }
 
 fn outer_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop) -> (String, String) {
@@ -216,6 +240,45 @@ fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, Str
     let mut text = String::from("    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM;\n");
     text += &integers(printer);
     text += "    const index_t team = (index_t)blockIdx.x * ROWS + row;\n";
+    text += &pointers(printer)?;
+    for (data, name) in parts {
+        // Beside the registers of partial results.
+        let suffix = if matches!(printer.tensor(data)?.space, Space::Private { .. }) { "_part" } else { "" };
+        text += &format!("    POINTER(real) {name}{suffix} = GLOBAL(real, a.scratch) + ((int64_t)team * stride + at_{name});\n");
+        if !suffix.is_empty() && schedule.places.get(data) == Some(&Place::Scratch) {
+            text += &format!("    POINTER(real) {name} = {name}_part;\n");
+        }
+    }
+    text += &masks(printer);
+    if schedule.turns {
+        text += &format!("    SHARED(real, tile, {});\n", turn::tile(schedule));
+        text += "    SHARED(index_t, heads, ROWS);\n    SHARED(int32_t, lives, ROWS);\n";
+    }
+    if schedule.team() > WARP {
+        text += &format!("    SHARED(real, slots, {});\n", schedule.threads / WARP);
+    }
+    for (data, place) in schedule.places.iter().filter(|(d, p)| **p == Place::Shared && printer.pointers.contains(*d)) {
+        debug_assert_eq!(*place, Place::Shared);
+        let (name, elements) = (printer.identifier(data), printer.tensor(data)?.shape.iter().product::<i64>());
+        text += &format!("    SHARED(real, {name}_all, {});\n", elements * schedule.rows);
+        text += &format!("    POINTER(real) {name} = {name}_all + row * {elements};\n");
+    }
+    Ok(text)
+}
+
+/// What a kernel knows of its masks.
+fn masks(printer: &Printer) -> String {
+    let mut text = String::new();
+    for n in 0..printer.masks.len() {
+        text += &format!("    const Keep keep{n} = keep_of(a.mask[{n}], GLOBAL(const uint64_t, a.draw));\n");
+        text += &format!("    const uint32_t threshold{n} = keep{n}.threshold;\n    const real factor{n} = (real)keep{n}.factor;\n");
+    }
+    text
+}
+
+/// Pointers to the containers in memory that a kernel touches.
+fn pointers(printer: &Printer) -> Result<String, KernelError> {
+    let (nest, mut text) = (printer.nest, String::new());
     let arguments = printer.spec.arguments();
     let heap: Vec<(&String, usize, &String)> = nest
         .tensors
@@ -234,31 +297,6 @@ fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, Str
         let restrict = if heap.iter().filter(|(_, _, r)| r == root).count() == 1 { " RESTRICT" } else { "" };
         let name = printer.identifier(data);
         text += &format!("    POINTER({constant}{kind}){restrict} {name} = GLOBAL({constant}{kind}, a.p[{argument}]);\n");
-    }
-    for (data, name) in parts {
-        // Beside the registers of partial results.
-        let suffix = if matches!(printer.tensor(data)?.space, Space::Private { .. }) { "_part" } else { "" };
-        text += &format!("    POINTER(real) {name}{suffix} = GLOBAL(real, a.scratch) + ((int64_t)team * stride + at_{name});\n");
-        if !suffix.is_empty() && schedule.places.get(data) == Some(&Place::Scratch) {
-            text += &format!("    POINTER(real) {name} = {name}_part;\n");
-        }
-    }
-    for n in 0..printer.masks.len() {
-        text += &format!("    const Keep keep{n} = keep_of(a.mask[{n}], GLOBAL(const uint64_t, a.draw));\n");
-        text += &format!("    const uint32_t threshold{n} = keep{n}.threshold;\n    const real factor{n} = (real)keep{n}.factor;\n");
-    }
-    if schedule.turns {
-        text += &format!("    SHARED(real, tile, {});\n", turn::tile(schedule));
-        text += "    SHARED(index_t, heads, ROWS);\n    SHARED(int32_t, lives, ROWS);\n";
-    }
-    if schedule.team() > WARP {
-        text += &format!("    SHARED(real, slots, {});\n", schedule.threads / WARP);
-    }
-    for (data, place) in schedule.places.iter().filter(|(d, p)| **p == Place::Shared && printer.pointers.contains(*d)) {
-        debug_assert_eq!(*place, Place::Shared);
-        let (name, elements) = (printer.identifier(data), printer.tensor(data)?.shape.iter().product::<i64>());
-        text += &format!("    SHARED(real, {name}_all, {});\n", elements * schedule.rows);
-        text += &format!("    POINTER(real) {name} = {name}_all + row * {elements};\n");
     }
     Ok(text)
 }

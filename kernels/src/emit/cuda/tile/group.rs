@@ -1,0 +1,165 @@
+//! The CUDA of one group of loops of a tile: its rows are shared by the warps of the block, or its columns by all threads.
+
+use crate::emit::printer::Printer;
+use crate::emit::scalar::{combined, constant};
+use crate::error::KernelError;
+use crate::loopnest::{Group, Loop, Space, Statement};
+use indexmap::IndexSet;
+use std::collections::BTreeSet;
+
+/// The loops of a group whose indices an element has.
+fn held(group: &Group, statement: &Statement) -> BTreeSet<String> {
+    let uses = |l: &&Loop| statement.write.subscripts.iter().any(|e| e.symbols().contains(&l.index));
+    group.loops.iter().filter(uses).map(|l| l.index.clone()).collect()
+}
+
+impl Printer<'_> {
+    /// All statements of a group. Reductions over different loops are walks of their own, each of which computes again what it
+    /// reduces; the last walk stores the rest. Each ends with a barrier.
+    pub fn tile_group(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+        let all: BTreeSet<String> = group.loops.iter().map(|l| l.index.clone()).collect();
+        let mut kinds: Vec<BTreeSet<String>> = Vec::new();
+        for statement in group.statements.iter().filter(|s| s.combine.is_some()) {
+            let kind = held(group, statement);
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        let last = group.loops.last().map(|l| l.index.clone()).unwrap_or_default();
+        let across = |kind: &BTreeSet<String>| kind.contains(&last) && *kind != all;
+        let stores = group.statements.iter().any(|s| s.combine.is_none() && self.tensor(&s.write.data).is_ok_and(|t| t.stored));
+        // Rows of which something is stored are walked last, since that may be written over what others read.
+        kinds.sort_by_key(|kind| !across(kind));
+        if kinds.is_empty() || (stores && kinds.last().is_some_and(&across)) {
+            kinds.push(all.clone());
+        }
+        for (n, kind) in kinds.iter().enumerate() {
+            self.silent = n + 1 < kinds.len();
+            let mine = |s: &Statement| s.combine.is_none() || held(group, s) == *kind;
+            let statements = needed(group.statements.iter().filter(|s| mine(s)).cloned().collect(), self.silent);
+            let (kept, others): (Vec<Loop>, Vec<Loop>) =
+                group.loops.iter().filter(|l| l.index != last).cloned().partition(|l| kind.contains(&l.index));
+            let ordered = kept.iter().chain(&others).chain(group.loops.last()).cloned().collect();
+            let part = Group { loops: ordered, statements, ..group.clone() };
+            self.title(&part, depth);
+            self.line(depth, "{");
+            if across(kind) {
+                self.columns(&part, kept.len(), depth + 1)?;
+            } else {
+                let shared = if *kind == all { group.loops.len().saturating_sub(1) } else { kept.len() };
+                self.rows(&part, shared, depth + 1)?;
+            }
+            self.line(depth, "}");
+            self.line(depth, "__syncthreads();");
+        }
+        self.silent = false;
+        Ok(())
+    }
+
+    /// Warps share the iterations of the first loops; lanes share the last one.
+    fn rows(&mut self, group: &Group, shared: usize, depth: usize) -> Result<(), KernelError> {
+        let reductions = self.reductions(group)?;
+        self.uniform = true;
+        self.open_units(&group.loops[..shared], depth);
+        for level in 0..shared {
+            self.loads(group, level, depth + 1)?;
+        }
+        self.walk(group, &reductions, &mut IndexSet::new(), shared, depth + 1)?;
+        self.line(depth, "}");
+        Ok(())
+    }
+
+    /// Opens a loop over the iterations of some loops together, of which each warp takes its own; of none the first warp takes one.
+    fn open_units(&mut self, loops: &[Loop], depth: usize) {
+        if loops.is_empty() {
+            self.line(depth, "if (row == 0) {");
+            return;
+        }
+        let counts: Vec<String> = loops.iter().map(|l| self.count(&l.index, l.count)).collect();
+        self.line(depth, format!("for (index_t unit = row; unit < {}; unit += ROWS) {{", counts.join(" * ")));
+        self.line(depth + 1, "index_t left = unit;");
+        for (each, count) in loops.iter().zip(&counts).rev() {
+            let index = self.index(&each.index);
+            self.line(depth + 1, format!("const index_t {index} = left % {count};"));
+            self.line(depth + 1, format!("left /= {count};"));
+        }
+    }
+
+    /// Sums over rows: a thread keeps those of its lanes in registers. Warps share the rows that have sums of their own; where there
+    /// are none, the whole block shares the columns.
+    fn columns(&mut self, group: &Group, kept: usize, depth: usize) -> Result<(), KernelError> {
+        let Some(last) = group.loops.last() else { return Ok(()) };
+        let mut reductions = self.reductions(group)?;
+        for r in &mut reductions {
+            r.variable = Some(format!("{}[w]", self.fresh("sums")));
+        }
+        let rows = self.schedule.as_ref().map_or(1, |s| s.rows);
+        self.uniform = true;
+        if kept == 0 {
+            self.line(depth, "{");
+            self.line(depth + 1, "constexpr int TEAM = THREADS;");
+            self.line(depth + 1, "const int member = threadIdx.x;");
+            self.schedule.iter_mut().for_each(|s| s.rows = 1);
+        } else {
+            self.open_units(&group.loops[..kept], depth);
+        }
+        for level in 0..=kept {
+            self.loads(group, level, depth + 1)?;
+        }
+        self.open_strips(last, false, depth + 1);
+        let mut at = depth + 2;
+        for r in &reductions {
+            let identity = constant(r.combine.identity().first().copied().unwrap_or(0.0), self.double);
+            let name = r.variable.as_deref().unwrap_or_default().trim_end_matches("[w]");
+            self.line(at, format!("real {name}[W];"));
+            self.line(at, "#pragma unroll");
+            self.line(at, format!("for (int w = 0; w < W; ++w) {name}[w] = {identity};"));
+        }
+        let over = &group.loops[kept..group.loops.len() - 1];
+        for (n, each) in over.iter().enumerate() {
+            let (index, count) = (self.index(&each.index), self.count(&each.index, each.count));
+            self.line(at, format!("for (index_t {index} = 0; {index} < {count}; ++{index}) {{"));
+            at += 1;
+            self.loads(group, kept + n + 1, at)?;
+        }
+        self.uniform = false;
+        let reads = self.reads_at(group, group.loops.len());
+        self.strip(group, last, reads, &reductions, &mut IndexSet::new(), at)?;
+        for _ in over {
+            at -= 1;
+            self.line(at, "}");
+        }
+        self.open_lanes(last, at);
+        for r in &reductions {
+            let variable = r.variable.clone().unwrap_or_default();
+            let private = matches!(self.tensor(&r.statement.write.data)?.space, Space::Private { .. });
+            let text = if private {
+                let held = self.held_value(&r.statement.write)?;
+                format!("({})", combined(r.combine, &held, &variable))
+            } else {
+                variable
+            };
+            let store = self.store(&r.statement.write, &text)?;
+            self.line(at + 1, store);
+        }
+        self.line(at, "}");
+        self.line(at - 1, "}");
+        self.line(depth, "}");
+        self.uniform = true;
+        self.schedule.iter_mut().for_each(|s| s.rows = rows);
+        Ok(())
+    }
+}
+
+/// The statements that a walk needs: of one that only reduces, those that its reductions depend on.
+fn needed(statements: Vec<Statement>, silent: bool) -> Vec<Statement> {
+    if !silent {
+        return statements;
+    }
+    let mut wanted: Vec<bool> = statements.iter().map(|s| s.combine.is_some()).collect();
+    for n in (0..statements.len()).rev() {
+        let read = |later: &Statement| later.reads.iter().any(|(_, e)| *e == statements[n].write);
+        wanted[n] |= (n + 1..statements.len()).any(|m| wanted[m] && read(&statements[m]));
+    }
+    statements.into_iter().zip(wanted).filter_map(|(s, wanted)| wanted.then_some(s)).collect()
+}

@@ -1,0 +1,162 @@
+//! A nest over tiles as CUDA C: a block works on one point of the shared outer loops at a time, all of its threads on one group after
+//! another. What is local to a tile is in the block's shared memory as far as it fits, the rest in global memory.
+
+mod group;
+mod product;
+
+use super::partial::{FINISH_THREADS, partials};
+use super::schedule::{Place, WARP};
+use super::{GRID, SCRATCH, Source, arguments, blocks, finishing, integers, masks, opening, pointers};
+use crate::emit::printer::Printer;
+use crate::emit::scalar::{Names, constant};
+use crate::error::KernelError;
+use crate::loopnest::{Space, Tag, Tile};
+use indexmap::IndexMap;
+
+/// Shared memory that a block can be given, in bytes: what compute capability 9.0 has. A GPU that has less refuses the launch.
+const SHARED: i64 = 227 << 10;
+/// Pieces of shared memory begin at multiples of so many bytes.
+const LINE: i64 = 16;
+
+/// Prints a nest with products; `private` says whether it has partial results.
+pub fn emit(mut printer: Printer, private: bool) -> Result<Source, KernelError> {
+    let (spec, nest, config, double) = (printer.spec, printer.nest, printer.config, printer.double);
+    let Some(mut schedule) = printer.schedule.clone() else { return Err(printer.unsupported("it has no schedule".into())) };
+    let real = if double { 8 } else { 4 };
+    if schedule.team() != WARP {
+        return Err(KernelError::Knob {
+            kernel: spec.name.clone(),
+            key: "rows".into(),
+            value: schedule.rows.to_string(),
+            allowed: "nothing: products are a block's, and rows a warp's".into(),
+        });
+    }
+    let depth = nest.products.map_or(0, |p| p.depth);
+    if depth % 16 != 0 || depth > 128 {
+        return Err(KernelError::Knob {
+            kernel: spec.name.clone(),
+            key: "depth".into(),
+            value: depth.to_string(),
+            allowed: "16, 32, 64, 128".into(),
+        });
+    }
+    let (mut at, stage) = printer.stage(&schedule)?;
+    schedule.places = IndexMap::new();
+    let mut scratch = 0;
+    let mut shared = Vec::new();
+    // What is small has shared memory first: it is read most often for its size.
+    let mut locals: Vec<_> = nest.tensors.iter().filter(|(_, t)| !matches!(t.space, Space::Heap { .. })).collect();
+    locals.sort_by_key(|(_, t)| t.shape.iter().product::<i64>());
+    let (mut parts, mut aliases) = (Vec::new(), Vec::new());
+    for (data, tensor) in locals {
+        let (name, elements) = (printer.identifier(data), tensor.shape.iter().product::<i64>());
+        if let Some(owner) = nest.slots.get(data) {
+            aliases.push((data, owner));
+            continue;
+        }
+        let partial = matches!(tensor.space, Space::Private { .. });
+        let place = if partial || (tensor.stored && at + elements * real > SHARED) { Place::Scratch } else { Place::Shared };
+        schedule.places.insert(data.clone(), place);
+        if place == Place::Scratch {
+            printer.given(format!("at_{name}"), scratch);
+            parts.push(name);
+            scratch += elements;
+        } else if tensor.stored {
+            shared.push((name, at, elements));
+            at += (elements * real + LINE - 1) / LINE * LINE;
+        }
+    }
+    for (data, owner) in &aliases {
+        if let Some(place) = schedule.places.get(*owner).copied() {
+            schedule.places.insert((*data).clone(), place);
+        }
+    }
+    printer.schedule = Some(schedule.clone());
+
+    for (data, combine, elements) in partials(nest) {
+        let (name, identity) = (printer.identifier(data), constant(combine.identity().first().copied().unwrap_or(0.0), double));
+        printer.line(1, format!("for (index_t e = threadIdx.x; e < {elements}; e += THREADS) {name}[e] = {identity};"));
+    }
+    if private {
+        printer.line(1, "__syncthreads();");
+    }
+    let begin = std::mem::take(&mut printer.text);
+    for tile in nest.tiles.iter().filter(|t| t.is_ragged()) {
+        let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
+        let size = printer.symbol(&Tile::symbol(&tile.index));
+        let (count, at) = (printer.count(&tile.index, tile.count), printer.index(&tile.outer));
+        printer.line(2, format!("const index_t {count} = min_of({size}, {whole} - {at} * {size});"));
+    }
+    for group in &nest.groups {
+        let whole = printer.whole(group);
+        if let Some(whole) = &whole {
+            printer.line(2, format!("if ({whole}) {{"));
+        }
+        match group.product {
+            true => printer.tile_product(group, 2)?,
+            false => printer.tile_group(group, 2)?,
+        }
+        if whole.is_some() {
+            printer.line(2, "}");
+        }
+    }
+    let body = std::mem::take(&mut printer.text);
+    let finish = if private { Some(printer.finish_partials()?) } else { None };
+    let finish_body = std::mem::take(&mut printer.text);
+
+    let points = nest.points();
+    let mut grid = points.min(GRID);
+    if scratch > 0 {
+        grid = grid.min(blocks(spec, config)?).min((SCRATCH / (scratch * real)).max(1));
+    }
+    // Known by now, but for what decodes a point.
+    let loops: Vec<(Tag, String, String)> =
+        nest.outer.iter().map(|l| (l.tag, printer.index(&l.index), printer.count(&l.index, l.count))).collect();
+    for (name, value) in [("points", points), ("teams", grid), ("stride", scratch)] {
+        printer.given(name.into(), value);
+    }
+    let mut text = opening(&printer, &schedule);
+    text += &format!("enum {{ DEPTH = {depth} }};\n{}{}", include_str!("prelude.cu"), arguments(&printer));
+    text += "\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{\n";
+    text += "    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM;\n";
+    text += &integers(&printer);
+    text += &pointers(&printer)?;
+    for name in parts {
+        text += &format!("    POINTER(real) {name} = GLOBAL(real, a.scratch) + ((int64_t)blockIdx.x * stride + at_{name});\n");
+    }
+    text += &stage;
+    for (name, at, elements) in shared {
+        text += &format!("    PLACED(real, {name}, {at}, {elements});\n");
+    }
+    for (data, owner) in aliases {
+        text += &format!("    POINTER(real) {} = {};\n", printer.identifier(data), printer.identifier(owner));
+    }
+    text += &masks(&printer);
+    text += &begin;
+    text += "    for (index_t point = blockIdx.x; point < points; point += teams) {\n        index_t rest = point;\n";
+    for (_, at, steps) in loops.iter().filter(|(tag, ..)| *tag != Tag::Sequential).rev() {
+        text += &format!("        const index_t {at} = rest % {steps};\n        rest /= {steps};\n");
+    }
+    let sequential = || loops.iter().filter(|(tag, ..)| *tag == Tag::Sequential);
+    for (_, at, steps) in sequential() {
+        text += &format!("        for (index_t {at} = 0; {at} < {steps}; ++{at}) {{\n");
+    }
+    text += &body;
+    text += &sequential().map(|_| "        }\n").collect::<String>();
+    text += "    }\n}\n";
+    if finish.is_some() {
+        text += &finishing(&printer, &finish_body);
+    }
+    Ok(Source {
+        text,
+        integers: printer.integers.values().copied().collect(),
+        masks: printer.masks.clone(),
+        grid,
+        threads: schedule.threads,
+        teams: grid,
+        scratch,
+        double,
+        shared: at,
+        finish: finish.map(|blocks| (blocks, FINISH_THREADS)),
+    })
+}

@@ -1,0 +1,74 @@
+//! Tile kernels on GPUs: the text of a configuration, and every configuration.
+
+use super::space::{TileSpace, Tiles};
+use crate::emit::cuda::{self, Source};
+use crate::error::KernelError;
+use crate::kernel::{KernelSpec, Space, TensorChoice};
+use sdfg::config::KernelConfig;
+
+/// Tiles for the shared memory of a block, and the registers of its threads.
+const BLOCKS: Tiles = Tiles {
+    short: &[64, 128, 32, 16],
+    long: &[128, 64, 256],
+    depths: &[32, 64, 16],
+    usual: [64.0, 128.0],
+    local: 56 << 10,
+    packs: false,
+};
+/// Threads of a block.
+const THREADS: [i64; 2] = [256, 128];
+/// Neighbours that a thread takes of what surrounds products.
+const WIDTHS: [i64; 3] = [4, 2, 8];
+
+/// The CUDA of a scope with matrix products under a configuration.
+///
+/// # Errors
+/// Scopes without a matrix product, or that cannot be generated; knobs that kernels do not have.
+pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+    cuda::emit(spec, &super::lower(spec, config)?, config)
+}
+
+/// All layouts of the tensors and all knobs of one tile kernel on a GPU: what [`TileSpace`] has, with threads and width.
+pub struct CudaTileSpace {
+    tiles: TileSpace,
+}
+
+impl CudaTileSpace {
+    const KNOBS: u64 = (THREADS.len() * WIDTHS.len()) as u64;
+
+    /// # Errors
+    /// Scopes without a matrix product, or that cannot be generated.
+    pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
+        Ok(CudaTileSpace { tiles: TileSpace::of(spec, BLOCKS)? })
+    }
+}
+
+impl Space for CudaTileSpace {
+    fn tensors(&self) -> &[TensorChoice] {
+        self.tiles.tensors()
+    }
+
+    fn count(&self) -> u64 {
+        self.tiles.count().saturating_mul(Self::KNOBS)
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        let rest = (n % Self::KNOBS) as usize;
+        let (threads, width) = (THREADS[rest % THREADS.len()], WIDTHS[rest / THREADS.len()]);
+        let KernelConfig { layouts, knobs } = self.tiles.config(n / Self::KNOBS);
+        KernelConfig { layouts, knobs: knobs.with("threads", threads).with("width", width) }
+    }
+
+    fn identity(&self, n: u64) -> String {
+        let rest = n % Self::KNOBS;
+        format!("{rest} {}", self.tiles.identity(n / Self::KNOBS))
+    }
+
+    fn promise(&self, n: u64) -> f64 {
+        self.tiles.promise(n / Self::KNOBS) * (1.0 + 0.01 * (n % Self::KNOBS) as f64)
+    }
+
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        self.tiles.intuitive(config) && config.knobs.get("threads") == Some("256") && config.knobs.get("width") == Some("4")
+    }
+}

@@ -1,0 +1,108 @@
+//! Tile kernels in CUDA, run on the CPU by the shim, against the interpreter.
+
+// Each file of tests uses a part of these.
+#[allow(dead_code)]
+mod common;
+#[allow(dead_code)]
+mod harness;
+
+use common::products::*;
+use common::*;
+use harness::{Failure, Reference, shim};
+use kernels::tiles::{self, CudaTileSpace};
+use kernels::{KernelError, Space};
+use sdfg::config::KernelConfig;
+use sdfg::{Dtype, Unit};
+
+const SIZES: Sizes = &[("b", 2), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 40), ("p", 9)];
+/// Several panels of rows and columns, and chunks of the depth; rows of whole vectors.
+const LARGER: Sizes = &[("b", 1), ("h", 2), ("j", 136), ("k", 48), ("i", 80), ("u", 136), ("p", 32)];
+
+/// A fixed spread of configurations: a step with no small factor in common with the radices visits all of their digits.
+fn spread(space: &CudaTileSpace, wanted: u64) -> impl Iterator<Item = KernelConfig> {
+    let count = space.count();
+    (0..wanted).map(move |n| space.config((n * 1_000_003 + n * n * 7919) % count))
+}
+
+/// Runs configurations of every case, all kernels of a case in one compilation; with `tile` under these tiles.
+fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>) -> Result<usize, Failure> {
+    let mut checked = 0;
+    for (name, make) in TILES {
+        let Case { mut program, unit } = make(sizes);
+        for container in program.containers.values_mut() {
+            container.dtype = stored(container);
+        }
+        let reference = Reference::new(&program, &unit)?;
+        let mut configs: Vec<KernelConfig> = spread(&CudaTileSpace::new(&reference.spec)?, wanted).collect();
+        for config in &mut configs {
+            if let Some(tile) = tile {
+                let outer = |part: &&str| match &unit {
+                    Unit::Scope(scope) => scope.map.indices.iter().any(|i| part.starts_with(&format!("{}:", i.name)) && i.name != "i"),
+                    _ => false,
+                };
+                let parts: Vec<&str> = tile.split(',').filter(outer).collect();
+                config.knobs = config.knobs.clone().with("tile", parts.join(","));
+            }
+        }
+        let sources: Result<Vec<_>, KernelError> = configs.iter().map(|c| tiles::cuda_source(&reference.spec, c)).collect();
+        for (n, (kernel, config)) in shim().compile(sources?)?.iter().zip(&configs).enumerate() {
+            let results = reference.emulate(kernel, config, n as u64).map_err(|e| format!("{name} under {config}: {e}"))?;
+            let (ratio, place) = reference.ratio(&results);
+            assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
+            checked += 1;
+        }
+    }
+    println!("{checked} configurations of {} kernels", TILES.len());
+    Ok(checked)
+}
+
+#[test]
+fn every_case_equals_the_interpreter_over_its_space() -> Result<(), Failure> {
+    let checked = each_case(SIZES, 8, |_| Dtype::F32, None)?;
+    assert_eq!(checked, 8 * TILES.len());
+    Ok(())
+}
+
+#[test]
+fn several_panels_and_chunks() -> Result<(), Failure> {
+    each_case(LARGER, 2, |_| Dtype::F32, Some("j:136,u:136"))?;
+    Ok(())
+}
+
+#[test]
+fn ragged_tiles() -> Result<(), Failure> {
+    each_case(SIZES, 3, |_| Dtype::F32, Some("j:8,u:32,b:2,h:2"))?;
+    each_case(SIZES, 2, narrow, Some("j:8,u:32,b:2,h:2"))?;
+    Ok(())
+}
+
+/// By tensor cores, whose operands the shim spreads as NVIDIA's manual says.
+#[test]
+fn half_precision() -> Result<(), Failure> {
+    each_case(SIZES, 6, narrow, None)?;
+    each_case(LARGER, 2, narrow, Some("j:136,u:136"))?;
+    each_case(SIZES, 3, |_| Dtype::Bf16, None)?;
+    let half = |c: &sdfg::Container| if narrow(c) == Dtype::Bf16 { Dtype::F16 } else { Dtype::F32 };
+    each_case(SIZES, 4, half, None)?;
+    Ok(())
+}
+
+#[test]
+fn bf16_beside_f32() -> Result<(), Failure> {
+    each_case(SIZES, 3, mixed, None)?;
+    Ok(())
+}
+
+#[test]
+fn double_precision() -> Result<(), Failure> {
+    each_case(SIZES, 2, |_| Dtype::F64, None)?;
+    Ok(())
+}
+
+#[test]
+fn dims_of_size_one() -> Result<(), Failure> {
+    let sizes = &[("b", 1), ("h", 1), ("j", 5), ("k", 1), ("i", 1), ("u", 3), ("p", 1)];
+    each_case(sizes, 3, |_| Dtype::F32, None)?;
+    each_case(sizes, 3, narrow, None)?;
+    Ok(())
+}
