@@ -4,10 +4,11 @@ use crate::blocks;
 use crate::compile::Toolchain;
 use crate::contraction::{ContractionKernel, ContractionSpace, Problem};
 use crate::emit::c::Source;
+use crate::emit::cuda;
 use crate::error::KernelError;
 use crate::kernel::{Executable, KernelSpec, Space};
-use crate::maps::{self, MapSpace};
-use crate::tiles::{self, ProductSpace, TileSpace};
+use crate::maps::{self, CudaSpace, MapSpace};
+use crate::tiles::{self, CudaTileSpace, ProductSpace, TileSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Layout, Unit};
@@ -68,6 +69,25 @@ pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<Source> {
         Unit::Operation(_) if tiles::takes(config) => source(&tiles::expanded(spec).ok()?, config),
         _ => None,
     }
+}
+
+/// Every way to run a scope on a GPU.
+///
+/// # Errors
+/// Scopes that cannot be generated.
+pub fn cuda_space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
+    match CudaTileSpace::new(spec) {
+        Ok(tiles) => Ok(Box::new(tiles)),
+        Err(_) => Ok(Box::new(CudaSpace::new(spec)?)),
+    }
+}
+
+/// The CUDA of a scope under a configuration.
+///
+/// # Errors
+/// Knobs that kernels do not have; scopes that cannot be generated.
+pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig) -> Result<cuda::Source, KernelError> {
+    if tiles::takes(config) { tiles::cuda_source(spec, config) } else { maps::cuda_source(spec, config) }
 }
 
 /// Makes the code of units under configurations that are about to be compiled, on all cores, until that time. What cannot be

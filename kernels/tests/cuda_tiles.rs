@@ -5,12 +5,14 @@
 mod common;
 #[allow(dead_code)]
 mod harness;
+#[allow(dead_code)]
+mod products;
 
-use common::products::*;
-use common::*;
+use common::{Case, Sizes};
 use harness::{Failure, Reference, shim};
 use kernels::tiles::{self, CudaTileSpace};
 use kernels::{KernelError, Space};
+use products::{Stored, TILES, mixed, narrow};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Unit};
 

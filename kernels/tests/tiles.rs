@@ -5,15 +5,17 @@
 mod common;
 #[allow(dead_code)]
 mod harness;
+#[allow(dead_code)]
+mod products;
 
-use common::products::*;
-use common::*;
+use common::{Case, Sizes};
 use harness::{Failure, Reference, toolchain};
 use kernels::device::cpu::Pool;
 use kernels::tiles::{self, TileSpace};
 use kernels::{Space, Toolchain};
+use products::{Stored, TILES, attention, keys, mixed, narrow, plain};
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Binary, Combine, Container, Dtype, IndexKind, Layout, Role, Scalar, Scope, Unary, Unit};
+use sdfg::{Container, Dtype, Layout, Unit};
 
 const SIZES: Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70), ("p", 9)];
 /// Several panels of columns and chunks of the depth.

@@ -107,7 +107,7 @@ impl Device for Cores {
         "c"
     }
 
-    fn forms(&self) -> Option<Forms> {
+    fn epilogues(&self) -> Option<Forms> {
         None
     }
 

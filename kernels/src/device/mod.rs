@@ -21,7 +21,7 @@ use std::time::Instant;
 /// What a device is given to run. It returns once everything is under way.
 pub type Work<'a> = &'a mut dyn FnMut() -> Result<(), KernelError>;
 
-/// Whether a kernel composed around contractions has a form.
+/// Whether a library has a form of a kernel composed around a contraction.
 pub type Forms = fn(&KernelSpec) -> bool;
 
 /// Work that a device has recorded and runs as one.
@@ -47,8 +47,8 @@ pub trait Device: Send + Sync {
     /// What its generated code is called: `c`, `cu`.
     fn extension(&self) -> &'static str;
 
-    /// Which kernels composed around contractions have a form here; `None` where all have.
-    fn forms(&self) -> Option<Forms>;
+    /// Which kernels composed around contractions a library has a form of, besides generated code, which has one of all.
+    fn epilogues(&self) -> Option<Forms>;
 
     /// Every way to run a unit.
     ///

@@ -1,11 +1,9 @@
 //! Scopes as CUDA kernels: the text of a configuration, and every configuration.
 
 use super::MapSpace;
-use super::flatten::unsupported;
 use crate::emit::cuda::{self, Source};
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec, Space, TensorChoice};
-use crate::tiles::TileSpace;
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
 
@@ -45,10 +43,6 @@ impl CudaSpace {
     /// # Errors
     /// Scopes that cannot be generated.
     pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
-        // Thread by thread, matrix products would be slow, and rows of scores would not fit a block's memory.
-        if TileSpace::new(spec).is_ok() {
-            return Err(unsupported(spec, "kernels composed around matrix products have no form in CUDA yet"));
-        }
         Ok(CudaSpace { maps: MapSpace::new(spec)?.without_lanes() })
     }
 

@@ -31,7 +31,7 @@ pub const SCRATCH: i64 = 6 << 20;
 /// Element types that cores do not multiply.
 pub fn on_cores(spec: &KernelSpec) -> Result<(), KernelError> {
     match spec.arguments().into_iter().find(|a| a.dtype == Dtype::F16) {
-        Some(half) => Err(unsupported(spec, format!("tiles of cores hold f64, f32 and bf16, and `{}` is {}", half.data, half.dtype))),
+        Some(half) => Err(unsupported(spec, format!("on cores tiles hold f64, f32 and bf16, and `{}` is {}", half.data, half.dtype))),
         None => Ok(()),
     }
 }

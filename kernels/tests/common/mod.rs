@@ -1,7 +1,5 @@
 //! Fused scopes written by hand, as fusion makes them.
 
-pub mod products;
-
 use sdfg::{
     Binary, Combine, Computation, Container, Dtype, Expr, Index, IndexKind, Item, Memlet, Role, Scalar, Scope, Sdfg, Tasklet, Unary, Unit,
 };

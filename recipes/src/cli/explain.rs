@@ -208,13 +208,13 @@ impl ExplainArgs {
         if let Some(mixing) = &plan.mixing
             && let Some(mixture) = &mixing.mixture
         {
-            let mut variant = Composing::on(&recipe, &mixture.weights, false, plan.target.forms())?.mixed(mixture)?;
+            let mut variant = Composing::new(&recipe, &mixture.weights, false)?.mixed(mixture)?;
             mixing.tell(&mut variant);
             if variant.program == plan.chosen.program {
                 return Ok(variant);
             }
         }
-        let mut lent = programs_on(&recipe, false, plan.target.forms())?.variants;
+        let mut lent = programs_on(&recipe, false, plan.target.epilogues())?.variants;
         if let Some(found) = lent.iter().find(|v| v.program == plan.chosen.program) {
             return Ok(found.clone());
         }
@@ -223,7 +223,7 @@ impl ExplainArgs {
         let weighed = plan.mixing.iter().flat_map(|m| m.trials.iter().map(|(_, mixture)| mixture).chain(&m.mixture));
         for mixture in weighed {
             if !composing.contains_key(mixture.weights.as_slice()) {
-                composing.insert(&mixture.weights, Composing::on(&recipe, &mixture.weights, false, plan.target.forms())?);
+                composing.insert(&mixture.weights, Composing::new(&recipe, &mixture.weights, false)?);
             }
             lent.push(composing[mixture.weights.as_slice()].mixed(mixture)?);
         }

@@ -120,7 +120,7 @@ impl MeasureArgs {
         let recipe = self.recipe.load()?;
         // What is missing is said before anything takes time.
         let device = self.device.open()?;
-        let programs = programs_on(&recipe, self.verify_each, device.forms())?;
+        let programs = programs_on(&recipe, self.verify_each, device.epilogues())?;
         if self.device.is_cpu() {
             let file = self.recipe.recipe.display().to_string();
             fits(&programs.operators, Machine::here().memory).map_err(|why| PipelineError::Tensors { file, why })?;

@@ -10,7 +10,6 @@ use super::sweep::{Extent, Sweeping, Swept, sweep_program};
 use crate::load::Recipe;
 use bench::unit::significant;
 use kernels::KernelSpec;
-use kernels::device::Forms;
 use layouts::problem::KernelSpace;
 use layouts::{Finish, Store};
 use serde::{Deserialize, Serialize};
@@ -69,21 +68,20 @@ pub fn made(composing: &Composing, mixture: &Mixture) -> Result<(Variant, Made),
 struct Builder<'a> {
     recipe: &'a Recipe,
     verify_each: bool,
-    forms: Option<Forms>,
     /// By the weights that are stacked.
     composing: BTreeMap<Vec<String>, Composing>,
     built: BTreeMap<Mixture, (Variant, Made)>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(recipe: &'a Recipe, verify_each: bool, forms: Option<Forms>) -> Self {
-        Builder { recipe, verify_each, forms, composing: BTreeMap::new(), built: BTreeMap::new() }
+    fn new(recipe: &'a Recipe, verify_each: bool) -> Self {
+        Builder { recipe, verify_each, composing: BTreeMap::new(), built: BTreeMap::new() }
     }
 
     fn variant(&mut self, mixture: &Mixture) -> Result<&(Variant, Made), PipelineError> {
         if !self.built.contains_key(mixture) {
             if !self.composing.contains_key(&mixture.weights) {
-                let composing = Composing::on(self.recipe, &mixture.weights, self.verify_each, self.forms)?;
+                let composing = Composing::new(self.recipe, &mixture.weights, self.verify_each)?;
                 self.composing.insert(mixture.weights.clone(), composing);
             }
             let (variant, made) = made(&self.composing[&mixture.weights], mixture)?;
@@ -114,7 +112,7 @@ pub fn mixed(
     budget: Option<Duration>,
     with: &mut Sweeping,
 ) -> Result<Mixed, PipelineError> {
-    let mut builder = Builder::new(recipe, verify_each, with.device.forms());
+    let mut builder = Builder::new(recipe, verify_each);
     if programs.variants.iter().all(|v| v.compositions.is_empty()) {
         return Ok(Mixed::default());
     }

@@ -20,6 +20,8 @@ use transforms::{
 
 /// The program in which nothing is stacked and everything that can be is composed.
 pub const COMPOSED: &str = "composed";
+/// The same with those compositions alone that a library has a form of.
+pub const EPILOGUES: &str = "epilogues";
 
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
@@ -62,14 +64,14 @@ pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
     Ok(transforms::recompute::recompute(&differentiated(recipe)?)?)
 }
 
-/// All programs of a recipe, for processors on which every composition has a form. With `verify_each`, a shrunken program is
+/// All programs of a recipe, for processors whose compositions are all generated. With `verify_each`, a shrunken program is
 /// interpreted before and after every patch.
 pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, PipelineError> {
     programs_on(recipe, verify_each, None)
 }
 
-/// All programs of a recipe, composed as far as kernels have forms; `None` if all have.
-pub fn programs_on(recipe: &Recipe, verify_each: bool, forms: Option<Forms>) -> Result<Programs, PipelineError> {
+/// All programs of a recipe, for a device whose library has forms of some compositions: those that are made of these alone as well.
+pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>) -> Result<Programs, PipelineError> {
     let (operators, saved) = operators(recipe)?;
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
     let mut variants = vec![fused("separate".into(), operators.clone(), saved.clone(), verify_each)?];
@@ -78,7 +80,9 @@ pub fn programs_on(recipe: &Recipe, verify_each: bool, forms: Option<Forms>) -> 
         let program = stacked(&operators, weights)?;
         variants.push(fused(weights.join("+"), program, saved.clone(), verify_each)?);
     }
-    variants.extend(compositions(recipe, stackings.first(), verify_each, forms)?);
+    for forms in [None].into_iter().chain(epilogues.map(Some)) {
+        variants.extend(compositions(recipe, stackings.first(), verify_each, forms)?);
+    }
     Ok(Programs { operators, unfused, variants, saved })
 }
 
@@ -143,7 +147,7 @@ pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each
 /// Backward computes rows again from their statistics. Where a contraction that it would run again does not end up inside
 /// a kernel, whether refused or not accepted, that would move more than it saves: the program saves those rows then.
 ///
-/// Where few compositions have a form, all of them around a single product, rows are always saved; what backward reads of a
+/// With the compositions of a library alone, all of them around a single product, rows are always saved; what backward reads of a
 /// product is what follows from it in the same kernel, and biases have the type of their sums.
 pub struct Composing {
     name: String,
@@ -169,10 +173,8 @@ impl Composing {
 
     pub fn on(recipe: &Recipe, weights: &[String], verify_each: bool, forms: Option<Forms>) -> Result<Self, PipelineError> {
         let differentiated = differentiated(recipe)?;
-        let name = match weights {
-            [] => COMPOSED.to_string(),
-            weights => format!("{}, composed", weights.join("+")),
-        };
+        let kind = if forms.is_some() { EPILOGUES } else { COMPOSED };
+        let name = if weights.is_empty() { kind.to_string() } else { format!("{}, {kind}", weights.join("+")) };
         let folder = folder(&differentiated, verify_each);
         let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
             let products = if forms.is_some() { Products::OnChip } else { Products::InMemory };

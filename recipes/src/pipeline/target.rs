@@ -50,9 +50,9 @@ impl Target {
         })
     }
 
-    /// Which kernels composed around contractions have a form there; `None` where all have. As [`Device::forms`], of a device that
-    /// need not be here.
-    pub fn forms(&self) -> Option<Forms> {
+    /// Which kernels composed around contractions a library has a form of there. As [`Device::epilogues`], of a device that need not
+    /// be here.
+    pub fn epilogues(&self) -> Option<Forms> {
         match self {
             Target::Cpu => None,
             Target::Cuda(_) | Target::Shim(_) => Some(Fused::has),

@@ -156,8 +156,8 @@ impl Device for Fake {
         self.device.extension()
     }
 
-    fn forms(&self) -> Option<Forms> {
-        self.device.forms()
+    fn epilogues(&self) -> Option<Forms> {
+        self.device.epilogues()
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {

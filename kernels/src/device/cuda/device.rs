@@ -9,7 +9,8 @@ use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
 use crate::emit::cuda::Source;
 use crate::error::{Blame, KernelError};
 use crate::kernel::{Executable, KernelSpec, Space};
-use crate::maps::{self, CudaSpace};
+use crate::maps;
+use crate::template;
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
@@ -235,14 +236,14 @@ impl Device for CudaDevice {
         "cu"
     }
 
-    fn forms(&self) -> Option<Forms> {
+    fn epilogues(&self) -> Option<Forms> {
         Some(Fused::has)
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
         match Fused::wanted(spec)? {
             Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, self.products.clone()))),
-            None => Ok(Box::new(CudaSpace::new(spec)?)),
+            None => template::cuda_space(spec),
         }
     }
 
@@ -252,7 +253,7 @@ impl Device for CudaDevice {
                 let (choice, matmul, offered) = self.products.product(&fused, config)?;
                 Ok(Arc::new(Product::new(spec, &fused, &choice, matmul, &offered)?))
             }
-            None => Ok(Arc::new(self.kernel(&spec.name, maps::cuda_source(spec, config)?, spec.arguments().len())?)),
+            None => Ok(Arc::new(self.kernel(&spec.name, template::cuda_source(spec, config)?, spec.arguments().len())?)),
         }
     }
 
@@ -277,7 +278,7 @@ impl Device for CudaDevice {
 
     fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
         let scopes = kernels.par_iter().filter(|(spec, _)| matches!(spec.unit, Unit::Scope(_)));
-        let texts = scopes.filter_map(|(spec, config)| Some((maps::cuda_source(spec, config).ok()?.text, spec.name.as_str())));
+        let texts = scopes.filter_map(|(spec, config)| Some((template::cuda_source(spec, config).ok()?.text, spec.name.as_str())));
         let texts: BTreeMap<String, &str> = texts.collect::<Vec<_>>().into_iter().collect();
         texts.into_par_iter().for_each(|(text, name)| {
             if until.is_none_or(|until| Instant::now() < until) {

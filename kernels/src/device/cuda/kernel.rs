@@ -7,11 +7,14 @@ use super::nvrtc::{Compiled, Nvrtc, Resources};
 use crate::emit::cuda::Source;
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, RunContext};
-use cudarc::driver::result::{launch_kernel, module};
+use cudarc::driver::result::{function, launch_kernel, module};
 use cudarc::driver::sys;
 use sdfg::interpret::Run;
 use std::ffi::c_void;
 use std::sync::Arc;
+
+/// Shared memory that every block may be given without asking for more, in bytes.
+const SHARED: i64 = 48 << 10;
 
 /// Code that is loaded on a GPU: the kernel, and the one that combines partial results. Kernels that differ in integers alone
 /// share it.
@@ -72,6 +75,13 @@ impl CudaKernel {
     /// Memory that cannot be had.
     pub fn of(name: &str, source: Source, arguments: usize, module: Arc<Module>) -> Result<Self, KernelError> {
         let context = module.context.clone();
+        if source.shared > SHARED {
+            context.current()?;
+            let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let what = format!("giving the blocks of `{name}` {} bytes of shared memory", source.shared);
+            // SAFETY: the function belongs to a module that lives as long as this kernel.
+            unsafe { function::set_function_attribute(module.kernel, attribute, source.shared as i32) }.map_err(failed(&what))?;
+        }
         let scratch = context.memory((source.teams * source.scratch * if source.double { 8 } else { 4 }) as usize)?;
         Ok(CudaKernel { name: name.into(), source, context, module, scratch, arguments })
     }
@@ -89,14 +99,14 @@ impl CudaKernel {
         let mut packed = self.source.pack(arguments, self.scratch.address(), self.context.draw_address());
         let mut parameters = [packed.as_mut_ptr().cast::<c_void>()];
         let what = format!("launching `{}`", self.name);
-        let mut launch = |function, grid: i64, threads: i64| {
+        let mut launch = |function, grid: i64, threads: i64, shared: i64| {
             let (grid, threads) = ((grid as u32, 1, 1), (threads as u32, 1, 1));
             // SAFETY: as promised by the caller; the one parameter is as large as the text declares it, and copied at once.
-            unsafe { launch_kernel(function, grid, threads, 0, self.context.stream(), &mut parameters) }.map_err(failed(&what))
+            unsafe { launch_kernel(function, grid, threads, shared as u32, self.context.stream(), &mut parameters) }.map_err(failed(&what))
         };
-        launch(self.module.kernel, self.source.grid, self.source.threads)?;
+        launch(self.module.kernel, self.source.grid, self.source.threads, self.source.shared)?;
         match (self.module.finish, self.source.finish) {
-            (Some(function), Some((grid, threads))) => launch(function, grid, threads),
+            (Some(function), Some((grid, threads))) => launch(function, grid, threads, 0),
             _ => Ok(()),
         }
     }

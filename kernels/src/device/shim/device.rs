@@ -9,7 +9,8 @@ use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
 use crate::emit::cuda::Source;
 use crate::error::KernelError;
 use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
-use crate::maps::{self, CudaSpace};
+use crate::maps;
+use crate::template;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Container, Layout};
@@ -91,21 +92,21 @@ impl Device for ShimDevice {
         "cu"
     }
 
-    fn forms(&self) -> Option<Forms> {
+    fn epilogues(&self) -> Option<Forms> {
         Some(Fused::has)
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
         match Fused::wanted(spec)? {
             Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, Arc::new(Everything)))),
-            None => Ok(Box::new(CudaSpace::new(spec)?)),
+            None => template::cuda_space(spec),
         }
     }
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
         match Fused::wanted(spec)? {
             Some(fused) => Ok(self.recordable(Arc::new(Reference::new(spec, fused, config)?))),
-            None => Ok(self.recordable(Arc::new(self.kernel(spec, maps::cuda_source(spec, config)?)?))),
+            None => Ok(self.recordable(Arc::new(self.kernel(spec, template::cuda_source(spec, config)?)?))),
         }
     }
 

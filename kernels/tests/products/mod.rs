@@ -1,8 +1,9 @@
 //! Scopes with matrix products, and what surrounds them.
 
-use super::*;
+use crate::common::*;
+use sdfg::{Binary, Combine, Container, Dtype, IndexKind, Role, Scalar, Scope, Unary, Unit};
 
-pub fn case(program: sdfg::Sdfg, label: &str, dims: &[&str], body: Vec<sdfg::Item>) -> Case {
+fn case(program: sdfg::Sdfg, label: &str, dims: &[&str], body: Vec<sdfg::Item>) -> Case {
     Case { program, unit: Unit::Scope(Scope::new(label, over(dims, IndexKind::Independent), body)) }
 }
 
