@@ -12,8 +12,8 @@ use common::{Case, Sizes};
 use harness::{Failure, Reference, shim};
 use kernels::tiles::{self, CudaTileSpace};
 use kernels::{KernelError, Space};
-use products::{Stored, TILES, mixed, narrow};
-use sdfg::config::KernelConfig;
+use products::{Stored, TILES, attention, mixed, narrow};
+use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Unit};
 
 const SIZES: Sizes = &[("b", 2), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 40), ("p", 9)];
@@ -106,5 +106,50 @@ fn dims_of_size_one() -> Result<(), Failure> {
     let sizes = &[("b", 1), ("h", 1), ("j", 5), ("k", 1), ("i", 1), ("u", 3), ("p", 1)];
     each_case(sizes, 3, |_| Dtype::F32, None)?;
     each_case(sizes, 3, narrow, None)?;
+    Ok(())
+}
+
+/// Faults planted into products: the shim, or the comparison with the interpreter, must find each of them.
+#[test]
+fn planted_faults_are_found() -> Result<(), Failure> {
+    let faults: [(&str, &str, &str, Option<&str>); 5] = [
+        (
+            "no barrier before what was staged is multiplied",
+            "__syncthreads();\n                sums.add(rows, columns);",
+            "sums.add(rows, columns);",
+            Some("shared memory"),
+        ),
+        ("no barrier before the stage is filled again", "__syncthreads();\n                stage_side", "stage_side", Some("no barrier")),
+        ("squares of a factor in the wrong order", "odd * 8, step = s + high * 8", "high * 8, step = s + odd * 8", None),
+        ("steps beyond the depth", "n - j, k - s", "n - j, k + 1 - s", Some("which has")),
+        ("a column of a result left out", "j + column < n)", "j + column < n - 1)", Some("nobody has written")),
+    ];
+    let Case { mut program, unit } = attention(SIZES);
+    for container in program.containers.values_mut() {
+        container.dtype = narrow(container);
+    }
+    let reference = Reference::new(&program, &unit)?;
+    let knobs = Knobs::default().with("tile", "j:16").with("depth", 16).with("threads", 64).with("width", 2);
+    let config = KernelConfig { knobs, ..KernelConfig::default() };
+    let sound = tiles::cuda_source(&reference.spec, &config)?;
+    let mut sources = vec![sound.clone()];
+    for (fault, from, to, _) in faults {
+        let text = sound.text.replace(from, to);
+        assert_ne!(text, sound.text, "{fault}: there is no such place");
+        sources.push(kernels::emit::cuda::Source { text, ..sound.clone() });
+    }
+    let kernels = shim().compile(sources)?;
+    let (ratio, _) = reference.ratio(&reference.emulate(&kernels[0], &config, 1)?);
+    assert!(ratio <= 1.0, "{ratio} times the tolerance without a fault");
+    for (kernel, (fault, _, _, says)) in kernels[1..].iter().zip(faults) {
+        let found = (0..4).find_map(|order| match (reference.emulate(kernel, &config, order), says) {
+            (Err(e), Some(says)) if e.to_string().contains(says) => Some(e.to_string()),
+            (Ok(results), None) if reference.ratio(&results).0 > 1.0 => Some("the results are wrong".into()),
+            (Err(e), _) => panic!("{fault}: {e}"),
+            _ => None,
+        });
+        println!("{fault}: {}", found.as_deref().unwrap_or("not found"));
+        assert!(found.is_some(), "{fault} is not found");
+    }
     Ok(())
 }

@@ -231,14 +231,6 @@ fn f16_is_refused_and_left_to_other_templates() -> Result<(), Failure> {
     Ok(())
 }
 
-#[test]
-fn cuda_refuses_what_it_has_no_form_for() -> Result<(), Failure> {
-    let Case { program, unit } = attention(SIZES);
-    let refused = kernels::maps::CudaSpace::new(&kernels::KernelSpec::new(&program, &unit)?).err().map(|e| e.to_string());
-    assert!(refused.is_some_and(|why| why.contains("no form in CUDA yet")));
-    Ok(())
-}
-
 /// The statements of a kernel in order: what is written, `*` where a product of matrices writes it, and how.
 fn statements(case: Case) -> Result<(Vec<String>, indexmap::IndexMap<String, String>), Failure> {
     let spec = kernels::KernelSpec::new(&case.program, &case.unit)?;

@@ -12,7 +12,9 @@ const BLOCKS: Tiles = Tiles {
     long: &[128, 64, 256],
     depths: &[32, 64, 16],
     usual: [64.0, 128.0],
-    local: 56 << 10,
+    local: 52 << 10,
+    // Rows of one instruction of a tensor core.
+    unit: 16,
     packs: false,
 };
 /// Threads of a block.

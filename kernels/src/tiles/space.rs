@@ -23,6 +23,8 @@ pub struct Tiles {
     pub usual: [f64; 2],
     /// Elements that are local to a tile: more of them are not near.
     pub local: i64,
+    /// Tiles cut for that have whole multiples of so many iterations.
+    pub unit: i64,
     /// Whether factors of bf16 may be widened, and columns be the side along which results are not neighbours.
     pub packs: bool,
 }
@@ -34,6 +36,7 @@ const CORES: Tiles = Tiles {
     depths: &[768, 384, 1024, 256],
     usual: [256.0, 1024.0],
     local: SCRATCH / 2,
+    unit: 1,
     packs: true,
 };
 /// Tiles along the last index are whole panels of columns on every processor.
@@ -320,7 +323,7 @@ impl Space for TileSpace {
             rest /= radix.max(1) as u64;
             digit
         };
-        let Tiles { short, long, depths, local, packs, .. } = self.tiles;
+        let Tiles { short, long, depths, local, unit, packs, .. } = self.tiles;
         let (depth, reduce) = (depths[digit(depths.len())], self.reduces[digit(self.reduces.len())]);
         let pairs = self.pairs[digit(self.pairs.len())];
         let (short, long, turned, along) = (short[digit(short.len())], long[digit(long.len())], digit(2) == 1, digit(2));
@@ -338,7 +341,7 @@ impl Space for TileSpace {
         if elements > local
             && let Some((_, size)) = sizes.iter_mut().max_by_key(|(_, size)| *size)
         {
-            *size = (*size * local / elements).max(1);
+            *size = (*size * local / elements / unit).max(1) * unit;
         }
         let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
         let mut knobs = Knobs::default().with("tile", tile.join(",")).with("depth", depth);

@@ -58,8 +58,7 @@ pub fn emit(mut printer: Printer, private: bool) -> Result<Source, KernelError> 
         let place = if partial || (tensor.stored && at + elements * real > SHARED) { Place::Scratch } else { Place::Shared };
         schedule.places.insert(data.clone(), place);
         if place == Place::Scratch {
-            printer.given(format!("at_{name}"), scratch);
-            parts.push(name);
+            parts.push((name, scratch));
             scratch += elements;
         } else if tensor.stored {
             shared.push((name, at, elements));
@@ -104,6 +103,10 @@ pub fn emit(mut printer: Printer, private: bool) -> Result<Source, KernelError> 
     let finish = if private { Some(printer.finish_partials()?) } else { None };
     let finish_body = std::mem::take(&mut printer.text);
 
+    // After the kernel that combines them, which only asks for the name.
+    for (name, at) in &parts {
+        printer.given(format!("at_{name}"), *at);
+    }
     let points = nest.points();
     let mut grid = points.min(GRID);
     if scratch > 0 {
@@ -121,7 +124,7 @@ pub fn emit(mut printer: Printer, private: bool) -> Result<Source, KernelError> 
     text += "    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM;\n";
     text += &integers(&printer);
     text += &pointers(&printer)?;
-    for name in parts {
+    for (name, _) in parts {
         text += &format!("    POINTER(real) {name} = GLOBAL(real, a.scratch) + ((int64_t)blockIdx.x * stride + at_{name});\n");
     }
     text += &stage;

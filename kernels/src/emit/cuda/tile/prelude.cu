@@ -72,7 +72,7 @@ DEVICE void stage(POINTER(S) to, POINTER(T) from, index_t line, index_t unit, in
 }
 
 /* Warps, or threads, above one another: as square as the part of each can be. */
-constexpr int above(int rows, int columns, int parts, int least_rows, int least_columns) {
+DEVICE constexpr int above(int rows, int columns, int parts, int least_rows, int least_columns) {
     int best = 1, covered = 0, sides = 0;
     for (int up = 1; up <= parts && rows / up >= least_rows; up *= 2) {
         const int across = parts / up < columns / least_columns ? parts / up : columns / least_columns;
