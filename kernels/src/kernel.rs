@@ -3,7 +3,7 @@
 use crate::device::cpu::Pool;
 use crate::device::cuda::Resources;
 use crate::error::KernelError;
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Sdfg, Storage, Unit};
 use std::time::Instant;
@@ -184,7 +184,13 @@ fn touched(unit: &Unit) -> (Vec<String>, Vec<String>) {
         Unit::Operation(operation) => {
             (operation.inputs.iter().map(|o| o.data.clone()).collect(), operation.outputs.iter().map(|o| o.data.clone()).collect())
         }
-        Unit::Nested(_) | Unit::Alternatives(_) => (vec![], vec![]),
+        Unit::Nested(nested) => {
+            let units = nested.program.units();
+            let all: Vec<(Vec<String>, Vec<String>)> = units.iter().map(|(_, _, unit)| touched(unit)).collect();
+            let once = |names: Vec<String>| names.into_iter().collect::<IndexSet<_>>().into_iter().collect();
+            (once(all.iter().flat_map(|(r, _)| r.clone()).collect()), once(all.iter().flat_map(|(_, w)| w.clone()).collect()))
+        }
+        Unit::Alternatives(_) => (vec![], vec![]),
     }
 }
 

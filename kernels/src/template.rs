@@ -8,7 +8,7 @@ use crate::emit::cuda;
 use crate::error::KernelError;
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace, MapSpace};
-use crate::tiles::{self, CudaTileSpace, ProductSpace, TileSpace};
+use crate::tiles::{self, CudaTileSpace, GroupSpace, ProductSpace, TileSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Layout, Unit};
@@ -71,23 +71,30 @@ pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<Source> {
     }
 }
 
-/// Every way to run a scope on a GPU.
+/// Every way to run a scope, or a group of contractions, on a GPU.
 ///
 /// # Errors
-/// Scopes that cannot be generated.
+/// What cannot be generated.
 pub fn cuda_space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
+    if let Unit::Nested(_) = &spec.unit {
+        return Ok(Box::new(GroupSpace::new(spec)?));
+    }
     match CudaTileSpace::new(spec) {
         Ok(tiles) => Ok(Box::new(tiles)),
         Err(_) => Ok(Box::new(CudaSpace::new(spec)?)),
     }
 }
 
-/// The CUDA of a scope under a configuration.
+/// The CUDA of a scope, or of a group of contractions, under a configuration.
 ///
 /// # Errors
 /// Knobs that kernels do not have; scopes that cannot be generated.
 pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig) -> Result<cuda::Source, KernelError> {
-    if tiles::takes(config) { tiles::cuda_source(spec, config) } else { maps::cuda_source(spec, config) }
+    match &spec.unit {
+        Unit::Nested(_) => tiles::group_source(spec, config),
+        _ if tiles::takes(config) => tiles::cuda_source(spec, config),
+        _ => maps::cuda_source(spec, config),
+    }
 }
 
 /// Makes the code of units under configurations that are about to be compiled, on all cores, until that time. What cannot be

@@ -6,7 +6,7 @@ use kernels::template::{cuda_source, cuda_space};
 use kernels::tiles;
 use kernels::{Access, Buffer, KernelSpec, Space};
 use ndarray::ArrayD;
-use recipes::pipeline::programs::{programs, shrunken};
+use recipes::pipeline::programs::{GROUPED, programs_on, shrunken};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret_unit};
 use sdfg::tolerance::{Tolerance, compare, unit_tolerance};
@@ -73,18 +73,23 @@ impl Reference {
 /// Checks every generated kernel of a recipe, composed ones as well, with tensors of this type, and counts configurations.
 fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
-    let programs = programs(&recipes::load::load(&path, &[])?, false)?;
+    let programs = programs_on(&recipes::load::load(&path, &[])?, false, Some(kernels::contraction::cublaslt::Fused::has))?;
     let (mut seen, mut sources, mut cases) = (BTreeSet::new(), Vec::new(), Vec::new());
     for variant in &programs.variants {
-        let mut small = shrunken(&variant.program);
+        // What is grouped has its types inside as well: it is grouped once they are known.
+        let is_grouped = variant.name == GROUPED;
+        let mut small = shrunken(if is_grouped { &programs.variants[0].program } else { &variant.program });
         // Statistics drawn at random make values on chip that are too large for f16, in which tensor cores are given them.
         let wide = dtype == Dtype::F16 && !variant.compositions.is_empty();
         for container in small.containers.values_mut().filter(|c| c.dtype == Dtype::F32) {
             container.dtype = if wide { Dtype::Bf16 } else { dtype };
         }
+        if is_grouped {
+            small = transforms::grouped(&small)?.ok_or("a group")?;
+        }
         for (_, _, unit) in small.units() {
             let spec = KernelSpec::new(&small, &unit)?;
-            if !matches!(unit, Unit::Scope(_)) || !seen.insert(spec.key()) {
+            if !matches!(unit, Unit::Scope(_) | Unit::Nested(_)) || !seen.insert(spec.key()) {
                 continue;
             }
             let mut given = Tensors::new();

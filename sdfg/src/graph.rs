@@ -1,8 +1,8 @@
 //! The program: containers, named dims, and a graph of states.
 
-use crate::data::{Container, Storage};
+use crate::data::{Container, Role, Storage};
 use crate::memlet::{Memlet, Range};
-use crate::node::{Computation, Edge, Index, IndexKind, Library, Node, NodeId, Operation, Port, StateId};
+use crate::node::{Computation, Edge, Index, IndexKind, Library, Nested, Node, NodeId, Operation, Port, StateId};
 use crate::propagate;
 use crate::scope::{Item, Scope, Unit};
 use crate::state::State;
@@ -218,6 +218,34 @@ impl Sdfg {
                 let access = access_or_new(target, &memlet.data, None);
                 target.add_edge(node, access, Edge { from: connector, to: String::new(), memlet });
             }
+        }
+        Ok(node)
+    }
+
+    /// Adds a nested program at the top level of a state, with access nodes and whole-container memlets for what it is given and what
+    /// it makes, by their roles inside.
+    ///
+    /// # Errors
+    /// Containers that are not declared.
+    pub fn insert_nested(&mut self, state: StateId, nested: &Nested) -> Result<NodeId, BuildError> {
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        for inner in nested.program.containers.values().filter(|c| c.storage == Storage::Heap && c.role != Role::Transient) {
+            let unknown =
+                || BuildError::UnknownContainer { program: self.name.clone(), user: nested.name.clone(), data: inner.name.clone() };
+            let memlet = self.whole(&inner.name).ok_or_else(unknown)?;
+            let made = matches!(inner.role, Role::Output | Role::Gradient);
+            if made { &mut writes } else { &mut reads }.push(memlet);
+        }
+        let program = self.name.clone();
+        let target = self.state_mut(state).ok_or(BuildError::UnknownState { program, state })?;
+        let node = target.add_node(Node::Nested(nested.clone()), None);
+        for memlet in reads {
+            let access = access_or_new(target, &memlet.data, None);
+            target.add_edge(access, node, Edge { from: String::new(), to: memlet.data.clone(), memlet });
+        }
+        for memlet in writes {
+            let access = access_or_new(target, &memlet.data, None);
+            target.add_edge(node, access, Edge { from: memlet.data.clone(), to: String::new(), memlet });
         }
         Ok(node)
     }

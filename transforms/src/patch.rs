@@ -30,7 +30,7 @@ pub enum PatchError {
     Build { summary: String, source: BuildError },
     #[error("the patch `{summary}` names the state {state}, which the program does not have")]
     NoState { summary: String, state: StateId },
-    #[error("the patch `{summary}` inserts `{unit}`, which is neither an operation nor a scope")]
+    #[error("the patch `{summary}` inserts `{unit}`, which is neither an operation, a scope nor a program")]
     Unit { summary: String, unit: String },
 }
 
@@ -58,6 +58,7 @@ impl Patch {
             match unit {
                 Unit::Operation(operation) => program.insert_operation(edit.state, operation).map_err(build)?,
                 Unit::Scope(scope) => program.insert_scope(edit.state, scope).map_err(build)?,
+                Unit::Nested(nested) => program.insert_nested(edit.state, nested).map_err(build)?,
                 other => return Err(PatchError::Unit { summary: self.summary.clone(), unit: other.name().to_string() }),
             };
         }

@@ -7,7 +7,7 @@ use crate::kernel::{KernelSpec, Space, TensorChoice};
 use sdfg::config::KernelConfig;
 
 /// Tiles for the shared memory of a block, and the registers of its threads.
-const BLOCKS: Tiles = Tiles {
+pub const BLOCKS: Tiles = Tiles {
     short: &[64, 128, 32, 16],
     long: &[128, 64, 256],
     depths: &[32, 64, 16],

@@ -4,6 +4,7 @@
 mod contraction;
 mod cuda;
 mod factor;
+mod group;
 mod lower;
 mod micro;
 mod product;
@@ -12,6 +13,7 @@ mod space;
 
 pub use contraction::{ProductSpace, expanded};
 pub use cuda::{CudaTileSpace, cuda_source};
+pub use group::{GroupSpace, group_source};
 pub use lower::lower;
 use micro::Kind;
 pub use micro::{Block, near, pairs};

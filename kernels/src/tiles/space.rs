@@ -218,6 +218,30 @@ impl TileSpace {
         }
     }
 
+    /// Knobs for tiles of so many iterations on either side, under the layouts of a configuration, along the result of this number.
+    pub fn walk(&self, config: &KernelConfig, [left, right]: [i64; 2], depth: i64, along: usize) -> Knobs {
+        let Tiles { local, unit, .. } = self.tiles;
+        let target = self.written.get(along.min(self.written.len().saturating_sub(1))).map(|n| self.tensors[*n].data.clone());
+        let layout = self.layout(config, &target.unwrap_or_default());
+        let mut sizes = Vec::new();
+        self.fill(Side::Left, left, &layout, &mut sizes);
+        self.fill(Side::Right, right, &layout, &mut sizes);
+        // Tiles whose locals would not fit are cut until half of the memory is theirs: the rest is for what reductions need.
+        let elements: i64 = sizes.iter().map(|(_, size)| size).product::<i64>() * self.local;
+        if elements > local
+            && let Some((_, size)) = sizes.iter_mut().max_by_key(|(_, size)| *size)
+        {
+            *size = (*size * local / elements / unit).max(1) * unit;
+        }
+        let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
+        let mut knobs = Knobs::default().with("tile", tile.join(",")).with("depth", depth);
+        let vectors = self.vectors(config, &layout);
+        if !vectors.is_empty() {
+            knobs = knobs.with("vector", vectors.join(","));
+        }
+        knobs
+    }
+
     fn is_written(&self, data: &str) -> bool {
         self.written.iter().any(|n| self.tensors[*n].data == data)
     }
@@ -229,7 +253,7 @@ impl TileSpace {
     }
 
     /// Predicted bytes, weighted by how badly each tensor is walked, and by how far tiles are from the usual size.
-    fn cost(&self, config: &KernelConfig) -> f64 {
+    pub fn cost(&self, config: &KernelConfig) -> f64 {
         let vector = config.knobs.get("vector").unwrap_or_default().split(',').next().unwrap_or_default();
         let vector_dim = self.dims.iter().find(|(i, _)| i == vector).map_or("", |(_, d)| d.as_str());
         let root = |data: &str| self.spec.root(data).to_string();
@@ -323,32 +347,14 @@ impl Space for TileSpace {
             rest /= radix.max(1) as u64;
             digit
         };
-        let Tiles { short, long, depths, local, unit, packs, .. } = self.tiles;
+        let Tiles { short, long, depths, packs, .. } = self.tiles;
         let (depth, reduce) = (depths[digit(depths.len())], self.reduces[digit(self.reduces.len())]);
         let pairs = self.pairs[digit(self.pairs.len())];
         let (short, long, turned, along) = (short[digit(short.len())], long[digit(long.len())], digit(2) == 1, digit(2));
         // The first tensor is the slowest digit.
         let layouts = self.tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
         let config = KernelConfig { layouts, knobs: Knobs::default() };
-        let target = self.written.get(along.min(self.written.len().saturating_sub(1))).map(|n| self.tensors[*n].data.clone());
-        let layout = self.layout(&config, &target.unwrap_or_default());
-        let (left, right) = if turned { (long, short) } else { (short, long) };
-        let mut sizes = Vec::new();
-        self.fill(Side::Left, left, &layout, &mut sizes);
-        self.fill(Side::Right, right, &layout, &mut sizes);
-        // Tiles whose locals would not fit are cut until half of the memory is theirs: the rest is for what reductions need.
-        let elements: i64 = sizes.iter().map(|(_, size)| size).product::<i64>() * self.local;
-        if elements > local
-            && let Some((_, size)) = sizes.iter_mut().max_by_key(|(_, size)| *size)
-        {
-            *size = (*size * local / elements / unit).max(1) * unit;
-        }
-        let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
-        let mut knobs = Knobs::default().with("tile", tile.join(",")).with("depth", depth);
-        let vectors = self.vectors(&config, &layout);
-        if !vectors.is_empty() {
-            knobs = knobs.with("vector", vectors.join(","));
-        }
+        let mut knobs = self.walk(&config, if turned { [long, short] } else { [short, long] }, depth, along);
         if self.reduces.len() > 1 {
             knobs = knobs.with("reduce", reduce);
         }

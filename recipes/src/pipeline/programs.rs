@@ -14,7 +14,7 @@ use transforms::algebraic::{groups, stacked};
 use transforms::bias::narrowed;
 use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
 use transforms::{
-    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Step, Transform, Wanted, compose, fixpoint,
+    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Step, Transform, Wanted, compose, fixpoint, grouped,
     moved_bytes, row_statistics,
 };
 
@@ -22,6 +22,9 @@ use transforms::{
 pub const COMPOSED: &str = "composed";
 /// The same with those compositions alone that a library has a form of.
 pub const EPILOGUES: &str = "epilogues";
+
+/// The separate program with the gradients of all weights in one launch.
+pub const GROUPED: &str = "grouped";
 
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
@@ -70,7 +73,8 @@ pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, Pipeline
     programs_on(recipe, verify_each, None)
 }
 
-/// All programs of a recipe, for a device whose library has forms of some compositions: those that are made of these alone as well.
+/// All programs of a recipe, for a device whose library has forms of some compositions: those that are made of these alone as well, and,
+/// since such a device is large, the one whose weight gradients are launched together.
 pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>) -> Result<Programs, PipelineError> {
     let (operators, saved) = operators(recipe)?;
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
@@ -82,6 +86,11 @@ pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>)
     }
     for forms in [None].into_iter().chain(epilogues.map(Some)) {
         variants.extend(compositions(recipe, stackings.first(), verify_each, forms)?);
+    }
+    if epilogues.is_some()
+        && let Some(program) = grouped(&variants[0].program).map_err(transforms::DriverError::from)?
+    {
+        variants.push(Variant { name: GROUPED.into(), program, ..variants[0].clone() });
     }
     Ok(Programs { operators, unfused, variants, saved })
 }

@@ -277,7 +277,7 @@ impl Device for CudaDevice {
     }
 
     fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
-        let scopes = kernels.par_iter().filter(|(spec, _)| matches!(spec.unit, Unit::Scope(_)));
+        let scopes = kernels.par_iter().filter(|(spec, _)| matches!(spec.unit, Unit::Scope(_) | Unit::Nested(_)));
         let texts = scopes.filter_map(|(spec, config)| Some((template::cuda_source(spec, config).ok()?.text, spec.name.as_str())));
         let texts: BTreeMap<String, &str> = texts.collect::<Vec<_>>().into_iter().collect();
         texts.into_par_iter().for_each(|(text, name)| {

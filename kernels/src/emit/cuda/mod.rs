@@ -50,11 +50,25 @@ pub struct Source {
     pub shared: i64,
     /// Blocks and threads of `memlet_finish`, if there are partial results.
     pub finish: Option<(i64, i64)>,
+    /// The kernels that are launched as this one; empty where it is one.
+    pub members: Vec<Member>,
+}
+
+/// One of several kernels that are launched together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Numbers of its arguments among those of all.
+    pub arguments: Vec<usize>,
+    pub source: Source,
 }
 
 impl Source {
     /// The argument of both kernels: `struct Arguments` of the text, in words of 8 bytes. `draw` is where [`drawn`] words lie.
     pub fn pack(&self, pointers: &[u64], scratch: u64, draw: u64) -> Vec<u64> {
+        if !self.members.is_empty() {
+            let own = |m: &Member| m.arguments.iter().filter_map(|n| pointers.get(*n).copied()).collect::<Vec<u64>>();
+            return self.members.iter().flat_map(|m| m.source.pack(&own(m), scratch, draw)).collect();
+        }
         let mut words = pointers.to_vec();
         words.resize(pointers.len().max(1), 0);
         words.extend([scratch, draw]);
@@ -76,6 +90,22 @@ pub const DRAWN: usize = 3;
 /// What all kernels of a run find in memory: what decides about their masks.
 pub fn drawn(run: &Run) -> [u64; DRAWN] {
     [run.seed, run.step, u64::from(run.dropout)]
+}
+
+/// Prints several nests with products, each under its configuration, as one launch. Each comes with the numbers of its arguments among
+/// those of all.
+///
+/// # Errors
+/// As [`emit`]; nests that cannot be launched together.
+pub fn emit_group(name: &str, nests: &[(KernelSpec, LoopNest, KernelConfig, Vec<usize>)]) -> Result<Source, KernelError> {
+    let mut parts = Vec::new();
+    for (spec, nest, config, arguments) in nests {
+        let mut printer = Printer::new(spec, nest, config, nest.tensors.values().any(|t| t.dtype == Dtype::F64));
+        printer.schedule = Some(Schedule::new(spec, nest, config)?);
+        parts.push((tile::part(printer, partial::partials(nest).next().is_some())?, arguments.clone()));
+    }
+    let apart = || "its members have partial results, scratch memory, or blocks of different sizes".to_string();
+    tile::emit_group(parts).ok_or_else(|| KernelError::Unsupported { kernel: name.to_string(), what: apart() })
 }
 
 /// Prints a loop nest that was lowered with the [`lanes`] of the configuration.
@@ -166,6 +196,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         scratch,
         double,
         shared: 0,
+        members: vec![],
         finish: finish.map(|blocks| (blocks, FINISH_THREADS)),
     })
 }

@@ -6,7 +6,7 @@ mod product;
 
 use super::partial::{FINISH_THREADS, partials};
 use super::schedule::{Place, WARP};
-use super::{GRID, SCRATCH, Source, arguments, blocks, finishing, integers, masks, opening, pointers};
+use super::{GRID, Member, SCRATCH, Source, arguments, blocks, finishing, integers, masks, opening, pointers};
 use crate::emit::printer::Printer;
 use crate::emit::scalar::{Names, constant};
 use crate::error::KernelError;
@@ -18,8 +18,55 @@ const SHARED: i64 = 227 << 10;
 /// Pieces of shared memory begin at multiples of so many bytes.
 const LINE: i64 = 16;
 
+/// A kernel without what its text begins with.
+pub struct Part {
+    /// The type of what it is given.
+    arguments: String,
+    /// What a block does, `block` being its number.
+    body: String,
+    /// The kernel that combines partial results.
+    finish: String,
+    /// What its text begins with.
+    opening: String,
+    pub source: Source,
+}
+
 /// Prints a nest with products; `private` says whether it has partial results.
-pub fn emit(mut printer: Printer, private: bool) -> Result<Source, KernelError> {
+pub fn emit(printer: Printer, private: bool) -> Result<Source, KernelError> {
+    let Part { arguments, body, finish, opening, source } = part(printer, private)?;
+    let kernel =
+        format!("\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{{\n    const index_t block = blockIdx.x;\n{body}}}\n");
+    Ok(Source { text: opening + &arguments + &kernel + &finish, ..source })
+}
+
+/// Several kernels as one launch: the first blocks are those of the first kernel, and so on. Each comes with the numbers of its
+/// arguments among those of all. `None` of them has partial results or scratch memory.
+pub fn emit_group(parts: Vec<(Part, Vec<usize>)>) -> Option<Source> {
+    // Where one takes indices of 64 bits, all do.
+    let opening = parts.iter().map(|(p, _)| &p.opening).max_by_key(|o| o.contains("typedef long long index_t"))?.clone();
+    let (mut text, mut kernel, mut given) = (opening, String::new(), String::new());
+    let (mut members, mut grid, mut shared) = (Vec::new(), 0, 0);
+    let first = parts.first()?.0.source.clone();
+    for (n, (part, arguments)) in parts.into_iter().enumerate() {
+        let Part { arguments: kind, body, source, .. } = part;
+        let alike = source.threads == first.threads && source.double == first.double;
+        (alike && source.scratch == 0 && source.finish.is_none()).then_some(())?;
+        text += &format!("\nnamespace member{n} {{\n{kind}\nDEVICE void run(const Arguments &a, const index_t block)\n{{\n{body}}}\n}}\n");
+        given += &format!("    member{n}::Arguments of{n};\n");
+        let blocks = source.grid;
+        kernel +=
+            &format!("    if (block < {}) {{\n        member{n}::run(a.of{n}, block - {grid});\n        return;\n    }}\n", grid + blocks);
+        grid += blocks;
+        shared = shared.max(source.shared);
+        members.push(Member { arguments, source });
+    }
+    text += &format!("\nstruct Arguments {{\n{given}}};\n\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{{\n");
+    text += &format!("    const index_t block = blockIdx.x;\n{kernel}}}\n");
+    Some(Source { text, integers: vec![], masks: vec![], grid, teams: grid, shared, members, ..first })
+}
+
+/// Everything of a kernel with products but the text that all have.
+pub fn part(mut printer: Printer, private: bool) -> Result<Part, KernelError> {
     let (spec, nest, config, double) = (printer.spec, printer.nest, printer.config, printer.double);
     let Some(mut schedule) = printer.schedule.clone() else { return Err(printer.unsupported("it has no schedule".into())) };
     let real = if double { 8 } else { 4 };
@@ -118,14 +165,12 @@ pub fn emit(mut printer: Printer, private: bool) -> Result<Source, KernelError> 
     for (name, value) in [("points", points), ("teams", grid), ("stride", scratch)] {
         printer.given(name.into(), value);
     }
-    let mut text = opening(&printer, &schedule);
-    text += &format!("enum {{ DEPTH = {depth} }};\n{}{}", include_str!("prelude.cu"), arguments(&printer));
-    text += "\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{\n";
-    text += "    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM;\n";
+    let opening = opening(&printer, &schedule) + &format!("enum {{ DEPTH = {depth} }};\n{}", include_str!("prelude.cu"));
+    let mut text = String::from("    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM;\n");
     text += &integers(&printer);
     text += &pointers(&printer)?;
     for (name, _) in parts {
-        text += &format!("    POINTER(real) {name} = GLOBAL(real, a.scratch) + ((int64_t)blockIdx.x * stride + at_{name});\n");
+        text += &format!("    POINTER(real) {name} = GLOBAL(real, a.scratch) + ((int64_t)block * stride + at_{name});\n");
     }
     text += &stage;
     for (name, at, elements) in shared {
@@ -136,7 +181,7 @@ pub fn emit(mut printer: Printer, private: bool) -> Result<Source, KernelError> 
     }
     text += &masks(&printer);
     text += &begin;
-    text += "    for (index_t point = blockIdx.x; point < points; point += teams) {\n        index_t rest = point;\n";
+    text += "    for (index_t point = block; point < points; point += teams) {\n        index_t rest = point;\n";
     for (_, at, steps) in loops.iter().filter(|(tag, ..)| *tag != Tag::Sequential).rev() {
         text += &format!("        const index_t {at} = rest % {steps};\n        rest /= {steps};\n");
     }
@@ -146,12 +191,9 @@ pub fn emit(mut printer: Printer, private: bool) -> Result<Source, KernelError> 
     }
     text += &body;
     text += &sequential().map(|_| "        }\n").collect::<String>();
-    text += "    }\n}\n";
-    if finish.is_some() {
-        text += &finishing(&printer, &finish_body);
-    }
-    Ok(Source {
-        text,
+    text += "    }\n";
+    let source = Source {
+        text: String::new(),
         integers: printer.integers.values().copied().collect(),
         masks: printer.masks.clone(),
         grid,
@@ -161,5 +203,8 @@ pub fn emit(mut printer: Printer, private: bool) -> Result<Source, KernelError> 
         double,
         shared: at,
         finish: finish.map(|blocks| (blocks, FINISH_THREADS)),
-    })
+        members: vec![],
+    };
+    let finish = if source.finish.is_some() { finishing(&printer, &finish_body) } else { String::new() };
+    Ok(Part { arguments: arguments(&printer), body: text, finish, opening, source })
 }

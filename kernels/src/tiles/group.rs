@@ -1,0 +1,119 @@
+//! Contractions of different shapes as one launch on a GPU: the text of a configuration, and every configuration.
+
+use super::cuda::BLOCKS;
+use super::{TileSpace, expanded};
+use crate::emit::cuda::{self, Source};
+use crate::error::KernelError;
+use crate::kernel::{KernelSpec, Space, TensorChoice};
+use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Layout, Unit};
+
+/// Iterations of a tile on either side, alike in all members; what is expected to be best first.
+const SIDES: [[i64; 2]; 6] = [[128, 128], [64, 128], [128, 64], [64, 64], [32, 64], [64, 32]];
+/// Steps of the depth that are staged at once.
+const DEPTHS: [i64; 3] = [32, 64, 16];
+/// Threads of a block.
+const THREADS: [i64; 2] = [256, 128];
+
+/// A contraction of a group, as the scope that it means.
+struct Member {
+    spec: KernelSpec,
+    space: TileSpace,
+}
+
+/// All layouts of the tensors of a group and all knobs that its members share.
+pub struct GroupSpace {
+    spec: KernelSpec,
+    tensors: Vec<TensorChoice>,
+    members: Vec<Member>,
+}
+
+impl GroupSpace {
+    /// # Errors
+    /// Anything but a nested program of contractions that are matrix products.
+    pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
+        let Unit::Nested(nested) = &spec.unit else {
+            return Err(KernelError::Unsupported { kernel: spec.name.clone(), what: "it is no group of contractions".into() });
+        };
+        let mut members = Vec::new();
+        for (_, _, unit) in nested.program.units() {
+            let spec = expanded(&KernelSpec { name: unit.name().to_string(), unit, ..spec.clone() })?;
+            members.push(Member { space: TileSpace::of(&spec, BLOCKS)?, spec });
+        }
+        let choice = |a: crate::kernel::Argument| TensorChoice { layouts: Layout::permutations(&a.dims), data: a.data };
+        Ok(GroupSpace { tensors: spec.arguments().into_iter().map(choice).collect(), spec: spec.clone(), members })
+    }
+
+    /// The configuration of a member under one of the group.
+    fn member(&self, member: &Member, config: &KernelConfig) -> Result<KernelConfig, KernelError> {
+        let knob = |key: &str, allowed: &str| {
+            let text = config.knobs.get(key).unwrap_or_default();
+            let numbers: Option<Vec<i64>> = text.split('x').map(|n| n.parse().ok().filter(|n| (1..=1024).contains(n))).collect();
+            let wrong =
+                || KernelError::Knob { kernel: self.spec.name.clone(), key: key.into(), value: text.into(), allowed: allowed.into() };
+            numbers.filter(|n| n.len() == if key == "sides" { 2 } else { 1 }).ok_or_else(wrong)
+        };
+        let (sides, depth) = (knob("sides", "two numbers, as 64x128")?, knob("depth", "16, 32, 64, 128")?);
+        let own = member.spec.arguments().into_iter().filter_map(|a| Some((a.data.clone(), config.layouts.get(&a.data)?.clone())));
+        let own = KernelConfig { layouts: own.collect(), knobs: Knobs::default() };
+        let knobs = member.space.walk(&own, [sides[0], sides[1]], depth[0], 0);
+        let threads = config.knobs.get("threads").unwrap_or("256");
+        Ok(KernelConfig { knobs: knobs.with("threads", threads), ..own })
+    }
+}
+
+/// The CUDA of a group under a configuration.
+///
+/// # Errors
+/// As [`GroupSpace::new`]; knobs that groups do not have.
+pub fn group_source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+    let space = GroupSpace::new(spec)?;
+    let arguments = spec.arguments();
+    let mut nests = Vec::new();
+    for member in &space.members {
+        let own = space.member(member, config)?;
+        let position = |data: &str| arguments.iter().position(|a| a.data == data);
+        let numbers = member.spec.arguments().iter().filter_map(|a| position(&a.data)).collect();
+        nests.push((member.spec.clone(), super::lower(&member.spec, &own)?, own, numbers));
+    }
+    cuda::emit_group(&spec.name, &nests)
+}
+
+impl Space for GroupSpace {
+    fn tensors(&self) -> &[TensorChoice] {
+        &self.tensors
+    }
+
+    fn count(&self) -> u64 {
+        let knobs = (SIDES.len() * DEPTHS.len() * THREADS.len()) as u64;
+        self.tensors.iter().map(|t| t.layouts.len() as u64).fold(knobs, u64::saturating_mul)
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        let mut rest = n % self.count().max(1);
+        let mut digit = |radix: usize| {
+            let digit = (rest % radix.max(1) as u64) as usize;
+            rest /= radix.max(1) as u64;
+            digit
+        };
+        let (threads, depth, sides) = (THREADS[digit(THREADS.len())], DEPTHS[digit(DEPTHS.len())], SIDES[digit(SIDES.len())]);
+        let layouts = self.tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
+        let knobs = Knobs::default().with("sides", format!("{}x{}", sides[0], sides[1])).with("depth", depth).with("threads", threads);
+        KernelConfig { layouts, knobs }
+    }
+
+    fn identity(&self, n: u64) -> String {
+        crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
+    }
+
+    fn promise(&self, n: u64) -> f64 {
+        let config = self.config(n);
+        let cost = |member: &Member| self.member(member, &config).map_or(f64::INFINITY, |own| member.space.cost(&own));
+        self.members.iter().map(cost).sum::<f64>() * if config.knobs.get("threads") == Some("256") { 1.0 } else { 1.01 }
+    }
+
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        let first = |key: &str, value: &str| config.knobs.get(key) == Some(value);
+        first("sides", "128x128") && first("depth", "32") && first("threads", "256")
+    }
+}
