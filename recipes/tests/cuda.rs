@@ -1,11 +1,13 @@
 //! Every CUDA kernel that the pipeline makes of a shipped recipe, run on the CPU by the shim at small odd sizes, against the
 //! oracle.
 
+use kernels::device::cuda::{Library, Nvrtc};
 use kernels::device::shim::{Shim, ShimRun};
 use kernels::template::{cuda_source, cuda_space};
 use kernels::tiles;
 use kernels::{Access, Buffer, KernelSpec, Space};
 use ndarray::ArrayD;
+use recipes::load::{Overrides, load_with};
 use recipes::pipeline::programs::{GROUPED, programs_on, shrunken};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret_unit};
@@ -173,4 +175,31 @@ fn every_kernel_of_every_recipe_equals_the_oracle() {
     let total: usize = counts.into_iter().map(|count| count.unwrap_or_else(|e| panic!("{e}"))).sum();
     println!("in all: {total} configurations of CUDA kernels of {} recipes equal the oracle", RECIPES.len());
     assert!(total >= ENOUGH, "{total} configurations");
+}
+
+/// The paper's layer at its own sizes, in the types of its recipe: what shares a launch fits a block.
+#[test]
+fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
+    let nvrtc = match Nvrtc::find() {
+        Ok(nvrtc) => nvrtc,
+        Err(e) => {
+            println!("skipped: NVRTC not found, {} ({e})", Library::Nvrtc.advice());
+            return Ok(());
+        }
+    };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
+    let recipe = load_with(&path, &Overrides { dtype: Some(Dtype::Bf16), ..Overrides::default() })?;
+    let programs = programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?;
+    let program = &programs.variants.iter().find(|v| v.name == GROUPED).ok_or("a group")?.program;
+    let unit = program.units().into_iter().find_map(|(_, _, unit)| matches!(unit, Unit::Nested(_)).then_some(unit)).ok_or("a group")?;
+    let spec = KernelSpec::new(program, &unit)?;
+    let source = cuda_source(&spec, &cuda_space(&spec)?.config(0))?;
+    // 128 by 128 values of each gradient are a block's.
+    assert_eq!((source.members.len(), source.grid), (6, 2 * 32 * 8 + 4 * 8 * 8));
+    let compiled = nvrtc.compile(&spec.name, &source.text, 90)?;
+    for r in &compiled.resources {
+        println!("{}: {} registers, {} bytes spilled, {} bytes of shared memory", r.function, r.registers, r.spill_stores, source.shared);
+        assert!(i64::from(r.registers) * source.threads <= 65536 && r.spill_stores == 0);
+    }
+    Ok(())
 }

@@ -137,6 +137,14 @@ pub struct Nested {
     pub symbols: IndexMap<String, Expr>,
 }
 
+impl Nested {
+    /// Whether nothing inside is handed on: its units need nothing of one another and can be one kernel.
+    pub fn is_group(&self) -> bool {
+        let given = |c: &crate::data::Container| c.role != crate::data::Role::Transient;
+        self.program.states().count() == 1 && self.program.containers.values().all(given)
+    }
+}
+
 /// Mutually exclusive programs with equal boundary memlets; measurement decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alternatives {

@@ -86,3 +86,18 @@ fn composition_keeps_the_meaning_and_moves_less() {
     }
     assert!(kernels > 60, "random programs have contractions with neighbours: {kernels}");
 }
+
+/// Gradients of weights as one kernel: a program inside the program.
+#[test]
+fn grouping_keeps_the_meaning() {
+    let mut found = 0;
+    for seed in 0..80 {
+        let Some(program) = with_gradients(&sdfg::random::program(seed)) else { continue };
+        let Some(grouped) = transforms::grouped(&program).expect("a patch that fits") else { continue };
+        assert_eq!(sdfg::validate::validate(&grouped), vec![], "seed {seed}");
+        assert_equal(seed, "grouping", &program, &grouped);
+        assert!(grouped.units().len() < program.units().len());
+        found += 1;
+    }
+    assert!(found > 3, "some programs have gradients of several contractions: {found}");
+}

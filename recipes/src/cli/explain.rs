@@ -167,7 +167,13 @@ impl ExplainArgs {
 
     /// The choice of this name in the plan's program; from records alone, in the program whose best choice is fastest.
     fn choice(&self, plan: Option<&Plan>, name: &str) -> Result<Explanation, PipelineError> {
-        let beside = || self.file.parent().unwrap_or(Path::new(".")).join("records.jsonl");
+        // A plan of several lies in a folder of its own.
+        let beside = || {
+            let folder = self.file.parent().unwrap_or(Path::new("."));
+            let above = folder.parent().map(|f| f.join("records.jsonl")).filter(|f| f.exists());
+            let here = folder.join("records.jsonl");
+            if here.exists() { here } else { above.unwrap_or(here) }
+        };
         let records = match plan {
             None => self.file.clone(),
             Some(_) => self.records.clone().unwrap_or_else(beside),

@@ -53,7 +53,16 @@ pub fn beside(
     for (n, ((_, _, unit), spec)) in units.iter().zip(&specs).enumerate() {
         let config = candidate.configuration.kernels.get(&spec.name);
         let config = config.ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?;
-        let ours = outcome((program, unit, spec), &natural(cores, spec)?, &values, run, pool, cores)?;
+        let mut ours = Values::new();
+        // What is launched together is run one by one on cores.
+        let inside = match unit {
+            Unit::Nested(nested) => nested.program.units().into_iter().map(|(_, _, unit)| unit).collect(),
+            unit => vec![unit.clone()],
+        };
+        for unit in &inside {
+            let spec = KernelSpec::new(program, unit)?;
+            ours.extend(outcome((program, unit, &spec), &natural(cores, &spec)?, &values, run, pool, cores)?);
+        }
         let theirs = outcome((program, unit, spec), config, &values, run, pool, device)?;
         let tolerances = unit_tolerance(program, unit).map_err(|e| PipelineError::Measure(e.to_string()))?;
         for (data, want) in ours {

@@ -34,7 +34,8 @@ fn named(unit: &Unit) -> BTreeSet<&String> {
         }
         .into_iter()
         .collect(),
-        Unit::Nested(_) | Unit::Alternatives(_) => BTreeSet::new(),
+        Unit::Nested(nested) => nested.program.containers.keys().collect(),
+        Unit::Alternatives(_) => BTreeSet::new(),
     }
 }
 
@@ -76,7 +77,8 @@ pub fn combined(among: &layouts::Program, variants: &Variants, lenders: &[Lender
         let inserted = match unit {
             Unit::Operation(operation) => program.insert_operation(*id, operation),
             Unit::Scope(scope) => program.insert_scope(*id, scope),
-            other => return Err(fault(format!("`{}` is neither an operation nor a scope", other.name()))),
+            Unit::Nested(nested) => program.insert_nested(*id, nested),
+            other => return Err(fault(format!("`{}` is neither an operation, a scope nor a program", other.name()))),
         };
         inserted.map_err(|e| fault(e.to_string()))?;
     }

@@ -92,7 +92,8 @@ impl Movement {
     }
 }
 
-/// Every kernel of a program in order. Nested programs and the first variant of alternatives count kernel by kernel.
+/// Every kernel of a program in order. Nested programs, unless they are groups, and the first variant of alternatives count kernel by
+/// kernel.
 pub fn movement(program: &Sdfg) -> Result<Vec<Movement>, MovementError> {
     movement_under(program, &program.sizes)
 }
@@ -106,7 +107,28 @@ fn movement_under(program: &Sdfg, symbols: &Bindings) -> Result<Vec<Movement>, M
     Ok(kernels)
 }
 
-/// One unit: one kernel, or several if it is a nested program.
+/// Kernels that run as one: what several of them read moves once.
+fn together(name: &str, pass: Pass, kernels: Vec<Movement>) -> Option<Movement> {
+    let class = kernels.first()?.class;
+    let mut whole =
+        Movement { name: name.to_string(), operators: vec![], pass, class, flop: 0, reads: vec![], writes: vec![], masks: vec![] };
+    for Movement { operators, flop, reads, writes, masks, .. } in kernels {
+        whole.operators.extend(operators);
+        whole.flop += flop;
+        for (into, found) in [(&mut whole.reads, reads), (&mut whole.writes, writes), (&mut whole.masks, masks)] {
+            for traffic in found {
+                match into.iter_mut().find(|t| t.data == traffic.data) {
+                    Some(known) if known.bytes < traffic.bytes => *known = traffic,
+                    Some(_) => {}
+                    None => into.push(traffic),
+                }
+            }
+        }
+    }
+    Some(whole)
+}
+
+/// One unit: one kernel, or several if it is a nested program that is no group.
 pub fn unit_movement(program: &Sdfg, unit: &Unit, pass: Pass) -> Result<Vec<Movement>, MovementError> {
     unit_movement_under(program, &program.sizes, unit, pass)
 }
@@ -128,7 +150,8 @@ fn unit_movement_under(program: &Sdfg, symbols: &Bindings, unit: &Unit, pass: Pa
                 let value = value.eval(symbols).map_err(|source| MovementError::Symbol { unit: nested.name.clone(), source })?;
                 inner.insert(name.clone(), value);
             }
-            return movement_under(&nested.program, &inner);
+            let kernels = movement_under(&nested.program, &inner)?;
+            return Ok(if nested.is_group() { together(&nested.name, pass, kernels).into_iter().collect() } else { kernels });
         }
         Unit::Alternatives(alternatives) => {
             let Some((_, variant)) = alternatives.variants.first() else { return Ok(vec![]) };

@@ -3,3 +3,4 @@
 mod builder;
 mod composition;
 mod fusion;
+mod group;
