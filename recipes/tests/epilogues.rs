@@ -7,7 +7,7 @@ use kernels::device::shim::ShimDevice;
 use kernels::{Access, Buffer, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Recipe, load_str_as};
-use recipes::pipeline::programs::{Composing, Variant, operators, programs_on, shrunken};
+use recipes::pipeline::programs::{Composing, Variant, operators, programs_on, shrunken, shrunken_for};
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{compare, unit_tolerance};
@@ -171,4 +171,33 @@ fn each_epilogue_can_be_undone() {
         assert_eq!(without.compositions.len() + 1, whole.compositions.len(), "{change}");
     }
     assert!(whole.compositions.iter().any(|c| c.kinds.contains(&Kind::Beside)), "{:#?}", whole.compositions);
+}
+
+/// A check at small sizes keeps to what an auxiliary matrix asks for: at odd ones no configuration would ever be measured.
+#[test]
+fn kept_arguments_are_checked_at_sizes_that_fit() {
+    let recipe = recipe(GPT2, Dtype::F32);
+    let variant = composed(&recipe);
+    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+    let mut seen = 0;
+    for (_, _, unit) in variant.program.units() {
+        let spec = KernelSpec::new(&variant.program, &unit).expect("a kernel");
+        let granules = device.granules(&spec);
+        if granules.is_empty() {
+            continue;
+        }
+        let small = shrunken_for(&variant.program, std::iter::empty(), &granules);
+        assert!(small.sizes.iter().all(|(name, size)| *size <= variant.program.sizes[name] && *size < 20), "{:?}", small.sizes);
+        let space = device.space(&spec).expect("a space");
+        let configs = (0..20_000u64).map(|n| n.wrapping_mul(2_654_435_761) % space.count());
+        let some =
+            configs.filter(|n| space.promise(*n).is_finite()).map(|n| space.config(n)).find(|c| c.knobs.get("algorithm") == Some("0"));
+        let config = some.expect("a configuration");
+        let at =
+            |program| device.compile(&KernelSpec::new(program, &unit).expect("a kernel"), &config).map(|_| ()).map_err(|e| e.to_string());
+        assert_eq!(at(&small), Ok(()), "{} under {config}", spec.name);
+        assert!(at(&shrunken(&variant.program)).is_err_and(|why| why.contains("multiples of eight")));
+        seen += 1;
+    }
+    assert_eq!(seen, 2, "GELU and its gradient");
 }

@@ -78,6 +78,11 @@ pub trait Device: Send + Sync {
         crate::tiles::scaled(config, from, to)
     }
 
+    /// Dims that a kernel must have in multiples here, whatever its sizes: a check at small sizes keeps to them.
+    fn granules(&self, _spec: &KernelSpec) -> Vec<(String, i64)> {
+        vec![]
+    }
+
     /// How many configurations of a kernel are worth preparing at a time; 0 where making code takes no longer than checking and
     /// timing it.
     fn prepares(&self) -> usize {

@@ -296,11 +296,12 @@ impl<'a> DeviceBench<'a> {
         name.strip_prefix("relayout:").and_then(|data| self.program.containers.get(data))
     }
 
-    /// The program at small sizes, at which a configuration is checked.
-    fn small(&self, config: &KernelConfig) -> Cow<'_, Sdfg> {
-        match config.layouts.values().all(Layout::is_plain) {
+    /// The program at small sizes, at which a configuration of a kernel, or of a relayout, is checked.
+    fn small(&self, spec: Option<&KernelSpec>, config: &KernelConfig) -> Cow<'_, Sdfg> {
+        let granules = spec.map(|spec| self.device.granules(spec)).unwrap_or_default();
+        match config.layouts.values().all(Layout::is_plain) && granules.is_empty() {
             true => Cow::Borrowed(&self.small),
-            false => Cow::Owned(shrunken_for(self.program, config.layouts.values())),
+            false => Cow::Owned(shrunken_for(self.program, config.layouts.values(), &granules)),
         }
     }
 
@@ -311,7 +312,7 @@ impl<'a> DeviceBench<'a> {
         }
         let kernel = self.kernel(name)?;
         let fault = |e: &dyn std::fmt::Display| Fault::Configuration(format!("`{name}` has no reference: {e}"));
-        let small = self.small(config).into_owned();
+        let small = self.small(Some(&kernel.spec), config).into_owned();
         let spec = kernel.spec.with_sizes(&small.sizes).map_err(|e| fault(&e))?;
         let mut inputs = Tensors::new();
         for argument in spec.arguments() {
@@ -408,7 +409,7 @@ impl Bench for DeviceBench<'_> {
 
     fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
         if let Some(container) = self.relayouted(name) {
-            let shape = self.small(config).shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
+            let shape = self.small(None, config).shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
             let mut values = sdfg::random::tensor(SEED, &container.name, shape.iter().product());
             values.iter_mut().for_each(|v| *v = container.dtype.rounded(*v));

@@ -213,7 +213,11 @@ impl Verification {
 
 /// Runs a candidate at small sizes and compares every result with the oracle.
 pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device: &Arc<dyn Device>) -> Result<Verification, PipelineError> {
-    let [program, reference] = [&candidate.program, operators].map(|p| shrunken_for(p, candidate.configuration.all_layouts()));
+    let mut granules = Vec::new();
+    for (_, _, unit) in candidate.program.units() {
+        granules.extend(device.granules(&KernelSpec::new(&candidate.program, &unit)?));
+    }
+    let [program, reference] = [&candidate.program, operators].map(|p| shrunken_for(p, candidate.configuration.all_layouts(), &granules));
     let tensors = tensors::drawn(&reference, 1)?;
     let mut configuration = candidate.configuration.clone();
     for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {

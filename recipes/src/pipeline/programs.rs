@@ -282,15 +282,23 @@ pub fn shrunken(program: &Sdfg) -> Sdfg {
     small
 }
 
-/// The same where some dims are held in blocks: these have two blocks, so that every layout fits.
-pub fn shrunken_for<'a>(program: &Sdfg, layouts: impl Iterator<Item = &'a Layout>) -> Sdfg {
+/// The same where some dims are held in blocks: these have two blocks, so that every layout fits. Dims that kernels need in multiples
+/// are rounded up to them.
+pub fn shrunken_for<'a>(program: &Sdfg, layouts: impl Iterator<Item = &'a Layout>, granules: &[(String, i64)]) -> Sdfg {
     let mut small = shrunken(program);
-    for (dim, block) in layouts.filter(|l| !l.is_plain()).flat_map(|l| l.blocks().unwrap_or_default()) {
+    let mut set = |dim: &str, size: &dyn Fn(i64) -> i64| {
         let symbols = program.dims.get(dim).map(|size| size.symbols()).unwrap_or_default();
         let sizes: Vec<i64> = symbols.iter().filter_map(|s| program.sizes.get(s.as_str()).copied()).collect();
         for (symbol, whole) in program.sizes.iter().filter(|(_, whole)| sizes.contains(whole)) {
-            small.sizes.insert(symbol.clone(), (2 * i64::from(block)).min(*whole));
+            let now = small.sizes.get(symbol).copied().unwrap_or(1);
+            small.sizes.insert(symbol.clone(), size(now).min(*whole));
         }
+    };
+    for (dim, granule) in granules {
+        set(dim, &|now| (now + granule - 1) / granule * granule);
+    }
+    for (dim, block) in layouts.filter(|l| !l.is_plain()).flat_map(|l| l.blocks().unwrap_or_default()) {
+        set(dim, &|_| 2 * i64::from(block));
     }
     small
 }

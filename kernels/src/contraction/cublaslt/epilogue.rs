@@ -9,6 +9,9 @@ use crate::kernel::{KernelSpec, TensorChoice};
 use sdfg::config::KernelConfig;
 use sdfg::{Layout, Storage};
 
+/// Columns of an auxiliary matrix begin at multiples of so many elements.
+pub const COLUMN: i64 = 8;
+
 /// What happens to each element of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
@@ -63,6 +66,10 @@ impl Beside {
         let distinct = (1..indices.len()).all(|n| !indices[..n].contains(&indices[n]));
         (distinct && indices.len() == container.dims.len()).then_some(())?;
         Some(Beside { data: data.into(), dims: container.dims.clone(), shape: spec.shape(data).ok()?, indices: indices.to_vec() })
+    }
+
+    pub(super) fn dims(&self) -> &[String] {
+        &self.dims
     }
 
     pub(super) fn indices(&self) -> impl Iterator<Item = &str> {
@@ -135,7 +142,7 @@ impl Epilogue {
                 if !alike || d.d.order != Order::Column {
                     return Err(refused("its auxiliary matrix does not lie as the result does, in columns"));
                 }
-                if !d.d.leading.is_multiple_of(8) {
+                if !d.d.leading.is_multiple_of(COLUMN as usize) {
                     return Err(refused("columns of its auxiliary matrix do not begin at multiples of eight elements"));
                 }
                 Some(d.d.leading)

@@ -5,7 +5,7 @@
 
 use super::choice::Choice;
 use super::description::Description;
-use super::epilogue::{Beside, Bias, Epilogue, Function};
+use super::epilogue::{Beside, Bias, COLUMN, Epilogue, Function};
 use crate::contraction::{Group, Problem};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
@@ -46,6 +46,12 @@ impl Fused {
             Unit::Scope(_) => Ok(Fused::of(spec).ok()),
             _ => Ok(None),
         }
+    }
+
+    /// Dims that a unit's auxiliary matrix must have in multiples: any of them may be its columns.
+    pub fn granules(spec: &KernelSpec) -> Vec<(String, i64)> {
+        let aux = Fused::wanted(spec).ok().flatten().and_then(|fused| fused.epilogue?.aux);
+        aux.iter().flat_map(|beside| beside.dims().iter().map(|dim| (dim.clone(), COLUMN))).collect()
     }
 
     /// What the library is told under a configuration.

@@ -110,6 +110,10 @@ impl Device for ShimDevice {
         }
     }
 
+    fn granules(&self, spec: &KernelSpec) -> Vec<(String, i64)> {
+        Fused::granules(spec)
+    }
+
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
         let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
         let (spec, source) = maps::cuda_relayout(&container.name, container.dtype, &dims, from, to)?;
