@@ -112,14 +112,15 @@ fn dims_of_size_one() -> Result<(), Failure> {
 /// Faults planted into products: the shim, or the comparison with the interpreter, must find each of them.
 #[test]
 fn planted_faults_are_found() -> Result<(), Failure> {
-    let faults: [(&str, &str, &str, Option<&str>); 5] = [
+    let faults: [(&str, &str, &str, Option<&str>); 6] = [
         (
             "no barrier before what was staged is multiplied",
-            "__syncthreads();\n                sums.add(rows, columns);",
-            "sums.add(rows, columns);",
+            "__syncthreads();\n                sums.add(",
+            "sums.add(",
             Some("shared memory"),
         ),
-        ("no barrier before the stage is filled again", "__syncthreads();\n                stage_side", "stage_side", Some("no barrier")),
+        ("no barrier before the stage is filled again", "__syncthreads();\n                half", "half", Some("no barrier")),
+        ("what was copied is not waited for", "await_copies();\n", "\n", Some("nobody has written")),
         ("squares of a factor in the wrong order", "odd * 8, step = s + high * 8", "high * 8, step = s + odd * 8", None),
         ("steps beyond the depth", "n - j, k - s", "n - j, k + 1 - s", Some("which has")),
         ("a column of a result left out", "j + column < n)", "j + column < n - 1)", Some("nobody has written")),

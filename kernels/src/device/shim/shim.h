@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <sys/mman.h>
 #include <vector>
 #if !defined(__x86_64__)
@@ -85,6 +86,8 @@ struct Fiber {
     /* What it brings to a matrix operation of its warp. */
     const uint16_t *line;
     uint32_t fragments[6];
+    /* Copies that it has asked for and that have not arrived, in groups. */
+    std::vector<std::vector<std::function<void()>>> copies;
     /* What this thread knows of the lanes of its warp: accesses up to these epochs come before. */
     uint32_t seen[WARP];
 };
@@ -486,6 +489,30 @@ template <bool TURNED, class S, int N> static void load_squares(uint32_t (&x)[N]
         x[n] = TURNED ? value(b, a) | value(b + 1, a) << 16 : value(a, b) | value(a, b + 1) << 16;
     }
     meet();
+}
+/* A copy that a thread asks for arrives when it waits for it, and not before: what is read too early is found. */
+template <class S, class T> static void copy_later(shim::Checked<S> to, long long at, shim::Checked<T> from, long long place) {
+    auto &copies = shim::current->copies;
+    if (copies.empty()) copies.emplace_back();
+    copies.back().push_back([=] {
+        constexpr int P = 16 / sizeof(S);
+        shim::touch(*from.memory, from.place(place), P, false);
+        shim::touch(*to.memory, to.place(at), P, true);
+        memcpy((void *)(to.p + at), (const void *)(from.p + place), 16);
+    });
+}
+static inline void end_copies() {
+    auto &copies = shim::current->copies;
+    if (copies.empty()) copies.emplace_back();
+    copies.emplace_back();
+}
+/* The last entry is the group that is still open. */
+static inline void await_copies() {
+    auto &copies = shim::current->copies;
+    while (copies.size() > 2) {
+        for (const auto &copy : copies.front()) copy();
+        copies.erase(copies.begin());
+    }
 }
 static inline float value_of(bf16_t, uint32_t bits) { return of_bits(bits << 16); }
 static inline float value_of(f16_t, uint32_t bits) { return load_f16((uint16_t)bits); }

@@ -1,6 +1,6 @@
 
-/* Matrix products of a whole block. Factors pass through shared memory, the stage, DEPTH steps at a time; sums are in registers.
-   Factors of 16 bits are multiplied by tensor cores where a GPU has those that take bf16, all others by plain units. */
+/* Matrix products of a whole block. Factors pass through shared memory, the stage, DEPTH steps at a time: while one half of it is
+   multiplied, the other half is filled. Sums are in registers. Factors of 16 bits are multiplied by tensor cores where a GPU has those that take bf16, all others by plain units. */
 #ifndef MEMLET_SHIM
 extern __shared__ __attribute__((aligned(16))) char block_memory[];
 #define PLACED(T, name, at, count) T *const name = (T *)(block_memory + (at))
@@ -33,8 +33,24 @@ template <bool TURNED, class S> DEVICE void load_squares(uint32_t (&x)[2], const
 DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bf16_t) { MULTIPLY_BY("bf16"); }
 DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], f16_t) { MULTIPLY_BY("f16"); }
 #endif
-#else
+#endif
+#if defined(MEMLET_SHIM)
 #define TENSOR_CORES 1
+#elif __CUDA_ARCH__ >= 800
+/* 16 bytes from global memory to the stage, while the thread goes on; all that were asked for until an end are one group. */
+template <class S> DEVICE void copy_later(S *to, index_t at, const S *from, index_t place) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(stage_address(to + at)), "l"(from + place) : "memory");
+}
+DEVICE void end_copies() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+/* All groups of this thread have arrived but the last. */
+DEVICE void await_copies() { asm volatile("cp.async.wait_group 1;" : : : "memory"); }
+#else
+template <class S> DEVICE void copy_later(S *to, index_t at, const S *from, index_t place) {
+    constexpr int P = 16 / sizeof(S);
+    write_pack<P>(to, at, read_pack<P>((S *)from, place));
+}
+DEVICE void end_copies() {}
+DEVICE void await_copies() {}
 #endif
 
 constexpr int WARPS = THREADS / 32;
@@ -43,17 +59,27 @@ constexpr int WARPS = THREADS / 32;
 template <class S, class T> struct Staged { static DEVICE_MEMBER S of(T x) { return From<S>::real_(to_real(x)); } };
 template <class S> struct Staged<S, S> { static DEVICE_MEMBER S of(S x) { return x; } };
 template <class S> struct Staged<S, const S> { static DEVICE_MEMBER S of(S x) { return x; } };
+template <class S, class T> struct Same { enum { value = 0 }; };
+template <class S> struct Same<S, S> { enum { value = 1 }; };
+template <class S> struct Same<S, const S> { enum { value = 1 }; };
 
 /* LINES lines of LENGTH neighbours, of a factor, in the stage; what lies beyond `lines` and `length` counts as zero. Neighbours lie `unit`
-   apart in the factor; NEAR promises that this is 1. */
-template <int LINES, int LENGTH, int PITCH, bool NEAR, class S, class T>
+   apart in the factor; NEAR promises that this is 1. What is GLOBAL, whole, and of the stage's type, comes later. */
+template <int LINES, int LENGTH, int PITCH, bool NEAR, bool GLOBAL_MEMORY, class S, class T>
 DEVICE void stage(POINTER(S) to, POINTER(T) from, index_t line, index_t unit, index_t lines, index_t length) {
     constexpr int P = 16 / sizeof(S), Q = 16 / sizeof(T) < P ? 16 / sizeof(T) : P;
     for (int e = threadIdx.x; e < LINES * (LENGTH / P); e += THREADS) {
         /* Threads walk along what is near. */
         const int n = NEAR ? e / (LENGTH / P) : e % LINES, first = (NEAR ? e % (LENGTH / P) : e / LINES) * P;
+        const bool whole = NEAR && n < lines && first + P <= length && aligned<Q>(from, n * line + first);
+        if constexpr (GLOBAL_MEMORY && Same<S, T>::value) {
+            if (whole) {
+                copy_later<S>(to, n * PITCH + first, from, n * line + first);
+                continue;
+            }
+        }
         Pack<S, P> pack;
-        if (NEAR && n < lines && first + P <= length && aligned<Q>(from, n * line + first)) {
+        if (whole) {
 #pragma unroll
             for (int q = 0; q < P; q += Q) {
                 const auto part = read_pack<Q>(from, n * line + first + q);
@@ -176,27 +202,39 @@ template <class S, int BM, int BN, bool ROWS_NEAR, bool COLUMNS_NEAR> struct Sum
 #endif
 
 /* Lines of the stage from one factor: N of its rows (columns), of which there are `side`, and DEPTH steps, of which there are `steps`. */
-template <int N, int NEAR, class S, class T>
+template <int N, int NEAR, bool GLOBAL_MEMORY, class S, class T>
 DEVICE void stage_side(POINTER(S) to, POINTER(T) from, index_t each, index_t step, index_t side, index_t steps) {
     constexpr int GAP = 16 / sizeof(S);
-    if constexpr (NEAR == STEPS) stage<N, DEPTH, DEPTH + GAP, true>(to, from, each, step, side, steps);
-    else stage<DEPTH, N, N + GAP, NEAR == SIDE>(to, from, step, each, steps, side);
+    if constexpr (NEAR == STEPS) stage<N, DEPTH, DEPTH + GAP, true, GLOBAL_MEMORY>(to, from, each, step, side, steps);
+    else stage<DEPTH, N, N + GAP, NEAR == SIDE, GLOBAL_MEMORY>(to, from, step, each, steps, side);
 }
 
 /* c = scale a b, or added to what is in c: m rows, n columns, k steps. Ends with a barrier. */
-template <class S, int BM, int BN, int A_NEAR, int B_NEAR, class A, class B, class C>
+template <class S, int BM, int BN, int A_NEAR, int B_NEAR, bool A_GLOBAL, bool B_GLOBAL, class A, class B, class C>
 DEVICE void product(index_t m, index_t n, index_t k, POINTER(A) a, index_t a_row, index_t a_step, POINTER(B) b, index_t b_step, index_t b_column,
                     POINTER(C) c, index_t c_row, index_t c_column, real scale, bool adds, POINTER(S) rows, POINTER(S) columns) {
     constexpr bool UNITS = TENSOR_CORES && sizeof(S) == 2 && sizeof(real) == 4;
+    constexpr int GAP = 16 / sizeof(S);
+    constexpr int HALF_A = A_NEAR == STEPS ? BM * (DEPTH + GAP) : DEPTH * (BM + GAP);
+    constexpr int HALF_B = B_NEAR == STEPS ? BN * (DEPTH + GAP) : DEPTH * (BN + GAP);
     for (index_t i = 0; i < m; i += BM) {
         for (index_t j = 0; j < n; j += BN) {
             Sums<S, BM, BN, A_NEAR == STEPS, B_NEAR == STEPS, UNITS> sums;
+            const auto fill = [&](index_t s, int half) {
+                stage_side<BM, A_NEAR, A_GLOBAL>(rows + half * HALF_A, a + (i * a_row + s * a_step), a_row, a_step, m - i, k - s);
+                stage_side<BN, B_NEAR, B_GLOBAL>(columns + half * HALF_B, b + (j * b_column + s * b_step), b_column, b_step, n - j, k - s);
+                end_copies();
+            };
+            fill(0, 0);
+            int half = 0;
             for (index_t s = 0; s < k; s += DEPTH) {
+                if (s + DEPTH < k) fill(s + DEPTH, 1 - half);
+                else end_copies();
+                await_copies();
                 __syncthreads();
-                stage_side<BM, A_NEAR>(rows, a + (i * a_row + s * a_step), a_row, a_step, m - i, k - s);
-                stage_side<BN, B_NEAR>(columns, b + (j * b_column + s * b_step), b_column, b_step, n - j, k - s);
+                sums.add(rows + half * HALF_A, columns + half * HALF_B);
                 __syncthreads();
-                sums.add(rows, columns);
+                half = 1 - half;
             }
             sums.each([&](int row, int column, real sum) {
                 if (i + row < m && j + column < n) {

@@ -2,7 +2,7 @@
 
 use super::LINE;
 use crate::emit::cuda::register::cuda_type;
-use crate::emit::cuda::schedule::Schedule;
+use crate::emit::cuda::schedule::{Place, Schedule};
 use crate::emit::printer::Printer;
 use crate::emit::product::{Axis, Matrices};
 use crate::emit::scalar::value;
@@ -61,7 +61,8 @@ impl Printer<'_> {
             let (_, panels) = self.panels(group, schedule.threads)?;
             for (side, of) in sides.iter_mut().zip([panels.rows, panels.columns]) {
                 let held = side.entry(panels.staged).or_insert((0, panels.bytes));
-                held.0 = held.0.max(elements(of, panels.bytes));
+                // Two halves: one is filled while the other one is multiplied.
+                held.0 = held.0.max(2 * elements(of, panels.bytes));
             }
         }
         let (mut at, mut text) = (0, String::new());
@@ -99,6 +100,12 @@ impl Printer<'_> {
         Ok((format!("{} + ({position})", self.identifier(&element.data)), kind))
     }
 
+    /// Whether an element lies in global memory: what is on chip is not copied there without a thread.
+    fn is_global(&self, element: &Element) -> Result<bool, KernelError> {
+        let heap = matches!(self.tensor(&element.data)?.space, Space::Heap { .. });
+        Ok(heap || self.held_in(&element.data) == Some(Place::Scratch))
+    }
+
     pub fn tile_product(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
         let threads = self.schedule.as_ref().map_or(1, |s| s.threads);
         let (Matrices { scale, a, b, out, rows, columns, steps, loops, again }, panels) = self.panels(group, threads)?;
@@ -133,7 +140,11 @@ impl Printer<'_> {
         let Panels { staged, rows: high, columns: wide, .. } = panels;
         self.line(
             level,
-            format!("product<{staged}, {high}, {wide}, {a_near}, {b_near}, {left_type}, {right_type}, {to_type}>({m}, {n}, {k}, {left}, {a_row}, {a_step},"),
+            format!(
+                "product<{staged}, {high}, {wide}, {a_near}, {b_near}, {}, {}, {left_type}, {right_type}, {to_type}>({m}, {n}, {k}, {left}, {a_row}, {a_step},",
+                self.is_global(&a)?,
+                self.is_global(&b)?
+            ),
         );
         self.line(
             level + 1,
