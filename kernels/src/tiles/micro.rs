@@ -40,9 +40,9 @@ impl Block {
     /// What `product.c` must know of the block.
     pub fn defines(self) -> String {
         let Block { vector, height, vectors } = self;
-        let near = near();
+        let (near, reads) = (near(), i32::from(!is_intel()));
         format!(
-            "#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#ifndef NEAR\n#define NEAR (int64_t){near}\n#endif\n"
+            "#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#define READS_ROWS {reads}\n#ifndef NEAR\n#define NEAR (int64_t){near}\n#endif\n"
         )
     }
 
@@ -50,8 +50,7 @@ impl Block {
     ///
     /// `NAME[h](depth, a, a_row, a_step, b, scale, c, row, add)` computes h rows. A panel holds h values of `a` for each step of
     /// the depth; rows that are read where they lie are `a_row` apart and their steps `a_step`. `b` holds one row of columns for
-    /// each step. Steps are not unrolled: with several of them in sight gcc loads broadcast values as vectors and spreads them by
-    /// permutations, which share a port with the multiply-adds.
+    /// each step.
     pub fn code(self, kind: Kind) -> String {
         let name = kind.name();
         let mut text = String::new();
@@ -74,52 +73,36 @@ impl Block {
             let _ = writeln!(text, "    __builtin_prefetch(c + {i} * row, 1);");
             let _ = writeln!(text, "    __builtin_prefetch(c + {i} * row + WIDTH - 1, 1);");
         }
-        let next = match kind {
+        let thirds: Vec<usize> = (0..rows).step_by(3).collect();
+        match kind.lies() {
             // An address is a register and one, two or no strides: a register for every third row.
-            Kind::Direct | Kind::DirectPairs => {
-                let thirds: Vec<usize> = (0..rows).step_by(3).collect();
-                for first in &thirds {
-                    let _ = writeln!(text, "    const real *a{first} = a + {first} * a_row;");
-                }
-                thirds.iter().map(|first| format!("a{first} += a_step")).collect::<Vec<_>>().join(", ")
-            }
-            _ => {
+            true => thirds.iter().for_each(|first| {
+                let _ = writeln!(text, "    const real *a{first} = a + {first} * a_row;");
+            }),
+            false => {
                 let _ = writeln!(text, "    (void)a_row, (void)a_step;");
-                format!("a += {rows}")
             }
-        };
-        let _ = writeln!(text, "    for (; depth > 0; --depth, {next}, b += WIDTH) {{");
+        }
         let lane = if kind.is_paired() { "words" } else { "reg" };
-        for v in 0..vectors {
-            let _ = writeln!(text, "        const {lane} b{v} = ({lane})*(const vec *)(b + {v} * VL);");
+        let names: Vec<String> = (0..vectors).map(|v| format!("b{v}")).collect();
+        let _ = writeln!(text, "    {lane} x, {};", names.join(", "));
+        let next = |steps: usize| match kind.lies() {
+            true => thirds.iter().map(|first| format!("a{first} += {steps} * a_step")).collect::<Vec<_>>().join(", "),
+            false => format!("a += {}", steps * rows),
+        };
+        if !kind.is_paired() {
+            let neighbours = if kind.lies() { " && a_step == 1" } else { "" };
+            let _ = writeln!(text, "#if EXACT");
+            let _ = writeln!(
+                text,
+                "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {}, b += {STEPS} * WIDTH) {{",
+                next(STEPS)
+            );
+            (0..STEPS).for_each(|step| self.step(text, rows, kind, step));
+            let _ = writeln!(text, "    }}\n#endif");
         }
-        // Panels come from a farther cache: eight steps ahead is soon enough.
-        if matches!(kind, Kind::Packed | Kind::Pairs) {
-            let _ = writeln!(text, "        __builtin_prefetch(a + 8 * {rows});");
-        }
-        for v in 0..vectors {
-            let _ = writeln!(text, "        __builtin_prefetch(b + 8 * WIDTH + {v} * VL);");
-        }
-        let _ = writeln!(text, "        {lane} x;");
-        for i in 0..rows {
-            let sum = |v| match kind.is_paired() {
-                true => format!("c{i}_{v} = dot(c{i}_{v}, x, b{v});"),
-                false => format!("c{i}_{v} += x * b{v};"),
-            };
-            let sums: Vec<String> = (0..vectors).map(sum).collect();
-            let at = match (kind, i % 3) {
-                (Kind::Packed | Kind::Pairs, _) => format!("a + {i}"),
-                (_, 0) => format!("a{i}"),
-                (_, 1) => format!("a{} + a_row", i - 1),
-                (_, _) => format!("a{} + 2 * a_row", i - 2),
-            };
-            let value = match kind {
-                Kind::Packed | Kind::Direct => format!("*({at})"),
-                Kind::Pairs => format!("*(const word *)({at})"),
-                Kind::DirectPairs => format!("*(const free_word *)({at})"),
-            };
-            let _ = writeln!(text, "        x = {value} - ({lane}){{0}}; IN_REGISTER(x); {}", sums.join(" "));
-        }
+        let _ = writeln!(text, "    for (; depth > 0; --depth, {}, b += WIDTH) {{", next(1));
+        self.step(text, rows, kind, 0);
         let _ = writeln!(text, "    }}");
         // Addresses of results and the factor are found after the loop: before it they would take registers from it.
         let _ = writeln!(text, "    __asm__(\"\" : \"+r\"(c), \"+r\"(row));\n    const real by = *scale;");
@@ -137,6 +120,41 @@ impl Block {
         }
         let _ = writeln!(text, "}}");
     }
+
+    /// One step of the depth, so many steps after the place that the addresses stand at.
+    fn step(self, text: &mut String, rows: usize, kind: Kind, step: usize) {
+        let vectors = self.vectors;
+        let (load, fetch) = if kind.is_paired() { ("LOAD_PAIRS", "__builtin_prefetch") } else { ("LOAD", "FETCH") };
+        for v in 0..vectors {
+            let _ = writeln!(text, "        {load}(b{v}, b + {step} * WIDTH + {v} * VL);");
+        }
+        // Panels come from a farther cache: eight steps ahead is soon enough.
+        if !kind.lies() {
+            let _ = writeln!(text, "        {fetch}(a + {});", (8 + step) * rows);
+        }
+        for v in 0..vectors {
+            let _ = writeln!(text, "        {fetch}(b + {} * WIDTH + {v} * VL);", 8 + step);
+        }
+        for i in 0..rows {
+            let at = match (kind.lies(), i % 3) {
+                (false, _) => format!("a + {}", step * rows + i),
+                (true, 0) => format!("a{i} + {step}"),
+                (true, 1) => format!("a{} + a_row + {step}", i - 1),
+                (true, _) => format!("a{} + 2 * a_row + {step}", i - 2),
+            };
+            let all = |each: &dyn Fn(usize) -> String| (0..vectors).map(each).collect::<Vec<_>>().join(" ");
+            let sums = match kind {
+                Kind::Pairs | Kind::DirectPairs => {
+                    let word = if kind.lies() { "free_word" } else { "word" };
+                    format!("x = *(const {word} *)({at}) - (words){{0}}; IN_REGISTER(x); ")
+                        + &all(&|v| format!("c{i}_{v} = dot(c{i}_{v}, x, b{v});"))
+                }
+                _ if kind.reads(i) => all(&|v| format!("ADD_READ(c{i}_{v}, {at}, b{v});")),
+                _ => format!("SPREAD(x, {at}); ") + &all(&|v| format!("ADD(c{i}_{v}, x, b{v});")),
+            };
+            let _ = writeln!(text, "        {sums}");
+        }
+    }
 }
 
 /// Whether this processor multiplies and adds pairs of bf16 by one instruction, and if so, whether that is faster than f32.
@@ -146,10 +164,7 @@ impl Block {
 pub fn pairs() -> Option<bool> {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512bf16") {
-        // SAFETY: every x86-64 processor has this leaf, its maker's name in three registers. Newer compilers know that it is safe.
-        #[allow(unused_unsafe)]
-        let leaf = unsafe { std::arch::x86_64::__cpuid(0) };
-        return Some([leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() != b"GenuineIntel");
+        return Some(!is_intel());
     }
     #[cfg(target_arch = "aarch64")]
     if std::arch::is_aarch64_feature_detected!("bf16") {
@@ -157,6 +172,19 @@ pub fn pairs() -> Option<bool> {
     }
     #[allow(unreachable_code)]
     None
+}
+
+/// Whether Intel made this processor.
+fn is_intel() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every x86-64 processor has this leaf, its maker's name in three registers. Newer compilers know that it is safe.
+        #[allow(unused_unsafe)]
+        let leaf = unsafe { std::arch::x86_64::__cpuid(0) };
+        [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// Bytes of packed columns that stay in the second cache while rows pass.
@@ -187,9 +215,22 @@ impl Kind {
         }
     }
 
+    /// Whether rows are read where they lie.
+    fn lies(self) -> bool {
+        matches!(self, Kind::Direct | Kind::DirectPairs)
+    }
+
+    /// Whether multiply-adds of this row read its values themselves: two reads in place of one, but an instruction less. Of
+    /// panels nine rows of 14 do, which the two ports for reads bear; of others those at an address that is one register.
+    fn reads(self, row: usize) -> bool {
+        if self.lies() { row.is_multiple_of(3) } else { row * 9 % 14 < 9 }
+    }
+
     fn is_paired(self) -> bool {
         matches!(self, Kind::Pairs | Kind::DirectPairs)
     }
 }
 
+/// Steps of the depth in one round of the loop, where instructions are chosen one by one.
+const STEPS: usize = 4;
 const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, const real *scale, real *restrict c, int64_t row, int add";

@@ -18,6 +18,33 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #define IN_REGISTER(x)
 #endif
 
+/* What micro-kernels are made of. Where registers are AVX-512's, instructions are chosen one by one and stay in this order: a core
+   that is shared with others decodes three or four in a cycle, so that every instruction beside the multiply-adds costs time, and
+   compilers make several steps of the depth into loads of whole vectors and permutations, which share a port with multiply-adds. */
+#if defined(__AVX512F__) && VEC_BYTES == 64
+#define EXACT 1
+#ifdef REAL_IS_DOUBLE
+#define SUFFIX "d"
+#define BROADCAST "%{1to8%}"
+#else
+#define SUFFIX "s"
+#define BROADCAST "%{1to16%}"
+#endif
+#define LOAD(x, at) __asm__ volatile("vmovups %1, %0" : "=v"(x) : "m"(*(const vec *)(at)))
+#define FETCH(at) __asm__ volatile("prefetcht0 %0" : : "m"(*(at)))
+#define SPREAD(x, at) __asm__ volatile("vbroadcasts" SUFFIX " %1, %0" : "=v"(x) : "m"(*(at)))
+#define ADD(sum, x, y) __asm__ volatile("vfmadd231p" SUFFIX " %2, %1, %0" : "+v"(sum) : "v"(y), "v"(x))
+#define ADD_READ(sum, at, y) __asm__ volatile("vfmadd231p" SUFFIX " %2" BROADCAST ", %1, %0" : "+v"(sum) : "v"(y), "m"(*(at)))
+#else
+#define EXACT 0
+#define LOAD(x, at) (x) = *(const vec *)(at)
+#define FETCH(at) __builtin_prefetch(at)
+#define SPREAD(x, at) (x) = *(at) - (reg){0}; IN_REGISTER(x)
+#define ADD(sum, x, y) (sum) += (x) * (y)
+#define ADD_READ(sum, at, y) do { reg all; SPREAD(all, at); ADD(sum, all, y); } while (0)
+#endif
+#define LOAD_PAIRS(x, at) (x) = (words)*(const vec *)(at)
+
 /* How a factor lies in memory, and what panels are made of it: `real`, or pairs of bf16, two steps of the depth in the place of
    one `real`, for processors that multiply and add them in one instruction. */
 enum { NARROW = 1, PAIRED = 2 };
@@ -181,10 +208,11 @@ ALWAYS int are_elements(int kind, int64_t row, int64_t step, int64_t depth)
 
 /* Whether rows are better read where they lie than packed: where steps of the depth are neighbours, unless many columns pass and
    rows lie so that all of a panel want the same few places of the first cache; where rows are neighbours, for few columns and
-   steps that do not touch a page each. */
+   steps that do not touch a page each. Where processors decode little (READS_ROWS is 0) many columns pay for packing anyway: rows
+   that lie apart take an instruction more for each address that is not one register, a tenth of the speed of shared cores. */
 ALWAYS int lie_well(int64_t n, int64_t row, int64_t step)
 {
-    if (step == 1) return n <= 2 * WIDTH || row * (int64_t)sizeof(real) % 2048 != 0;
+    if (step == 1) return READS_ROWS ? n <= 2 * WIDTH || row * (int64_t)sizeof(real) % 2048 != 0 : n <= 8 * WIDTH;
     return row == 1 && step <= 256 && n <= 4 * WIDTH;
 }
 
