@@ -187,8 +187,9 @@ impl Printer<'_> {
         };
         let bytes = if self.double { 8 } else { 4 };
         let width = products.block.width(bytes) as i64;
-        // Rows are packed a block of the depth at a time, whole vectors of it.
-        let in_panels = |t: usize, block: i64, step: i64| block == width && (t == 1 || step == 1);
+        // Columns are packed, and results written, in runs of whole panels; rows are packed a block of the depth at a time, whole
+        // vectors of it.
+        let in_panels = |_: usize, block: i64, _: i64| block % width == 0;
         let in_blocks = |t: usize, block: i64, step: i64| t == 0 && step == 1 && block % width == 0;
         let Matrices { scale, a, b, out, rows, columns, steps, loops, again } =
             self.matrices(group, products.across, [&in_panels, &in_blocks])?;
@@ -221,15 +222,19 @@ impl Printer<'_> {
         let jump = |axis: &Option<Axis>, t: usize| axis.as_ref().and_then(|x| x.jumps[t]).unwrap_or(0);
         let block = if jump(&steps, 0) == 0 { 1 } else { steps.as_ref().map_or(1, |x| x.block) };
         let a_block = self.given(format!("a_block{number}"), block);
+        let column_block = columns.as_ref().map_or(1, |x| x.block);
+        let jumps = [("columns_block", column_block), ("b_jump", jump(&columns, 1)), ("c_jump", jump(&columns, 2))];
+        let [columns_block, b_jump, c_jump] = jumps.map(|(name, value)| self.given(format!("{name}{number}"), value));
         let chunk = most(&steps).min(products.depth.max(block));
         let slack = 2 * products.block.vector;
         self.room("rows", (most(&rows) * chunk) as usize * bytes + slack);
         let padded = (most(&columns) + width - 1) / width * width;
         let mut ready = ("0".to_string(), "0".to_string(), "0".to_string());
         let types = self.types(&a, &b)?;
-        if jump(&columns, 1) != 0 {
+        let lies = [&b_step, &b_column, &columns_block, &b_jump, &k, &a_block].map(String::as_str);
+        if jump(&columns, 1) != 0 && column_block == width {
             // In panels already.
-        } else if let Some((whole, from)) = self.prepare(&b, &columns, &steps, width, [&b_step, &b_column, &k, &a_block], (bytes, types))? {
+        } else if let Some((whole, from)) = self.prepare(&b, &columns, &steps, width, lies, (bytes, types))? {
             ready = whole;
             ready.2 = from;
         } else if let Some(tag) = self.tag(&b, &loops, &again).filter(|_| padded * most(&steps) <= KEPT) {
@@ -239,7 +244,7 @@ impl Printer<'_> {
             self.line(level, format!("if (held[{slot}] != {tag}) {{"));
             self.line(
                 level + 1,
-                format!("pack_chunks({right}, {b_step}, {b_column}, {types}, {n}, {k}, most, {a_block}, in_panels({n}), 0, {panel});"),
+                format!("pack_chunks({right}, {b_step}, {b_column}, {columns_block}, {b_jump}, {types}, {n}, {k}, most, {a_block}, in_panels({n}), 0, {panel});"),
             );
             self.line(level + 1, format!("held[{slot}] = {tag};"));
             self.line(level, "}");
@@ -249,8 +254,8 @@ impl Printer<'_> {
             let stay = crate::tiles::near().max((width * chunk) as usize * bytes);
             self.room("columns", stay.min((padded * chunk) as usize * bytes) + slack);
         }
-        let mut given = |name: &str, value: i64| self.given(format!("{name}{number}"), value);
-        let jumps = [a_block, given("a_jump", jump(&steps, 0)), given("b_jump", jump(&columns, 1)), given("c_jump", jump(&columns, 2))];
+        let a_jump = self.given(format!("a_jump{number}"), jump(&steps, 0));
+        let jumps = [a_block, a_jump, columns_block, b_jump, c_jump];
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&scale, self);
         let add = self.adds(&out, &again)?;
@@ -315,7 +320,7 @@ impl Printer<'_> {
         columns: &Option<Axis>,
         steps: &Option<Axis>,
         width: i64,
-        [b_step, b_column, k, block]: [&str; 4],
+        [b_step, b_column, columns_block, jump, k, block]: [&str; 6],
         (bytes, types): (usize, i32),
     ) -> Result<Option<(Operand, String)>, KernelError> {
         let (Some(columns), Some(steps)) = (columns, steps) else { return Ok(None) };
@@ -359,7 +364,7 @@ impl Printer<'_> {
         let portion = PORTION * width;
         let (whole_name, at_name) = (self.given(format!("whole{number}"), whole), self.given(format!("prepared{number}"), at));
         let code = format!(
-            "pack_chunks({from} + at * {portion} * {b_column}, {b_step}, {b_column}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, {block}, in_panels({whole_name}), at * {portion}, prepared + {at_name});"
+            "pack_chunks({from}, {b_step}, {b_column}, {columns_block}, {jump}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, {block}, in_panels({whole_name}), at * {portion}, prepared + {at_name});"
         );
         self.prepared.push(Prepared { at, elements, steps: (whole + portion - 1) / portion, code });
         let ready = (format!("prepared + {at_name}"), format!("in_panels({whole_name})"), String::new());

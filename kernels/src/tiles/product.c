@@ -216,18 +216,38 @@ ALWAYS int lie_well(int64_t n, int64_t row, int64_t step)
     return row == 1 && step <= 256 && n <= 4 * WIDTH;
 }
 
-/* c (+)= scale x rows x packed columns: rows as they lie, or packed (then `a_step` is 0). Neighbouring rows start `a_row`, panels of
-   columns `next` elements apart, and results of a panel `jump` where it is not 0. A panel of rows stays in the first cache while
-   those of columns pass. */
-static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
-    const real *b, int64_t next, real *c, int64_t row, int64_t column, int64_t jump, int add)
+/* Columns of an operand that lie one after another, or in blocks that are `jump` apart. */
+typedef struct { int64_t step, column, block, jump; } Columns;
+ALWAYS int64_t place_of(Columns lie, int64_t j) { return lie.jump ? j / lie.block * lie.jump + j % lie.block * lie.column : j * lie.column; }
+
+/* So many values, fewer than 16, to `to` or added to what is there, in pieces of whole vectors. */
+ALWAYS void put(real *to, const real *from, int64_t count, int add)
 {
+#define PIECE(size) \
+    if (count & size) { \
+        typedef real piece __attribute__((vector_size(size * sizeof(real)), aligned(sizeof(real)), may_alias)); \
+        piece x = *(const piece *)from; \
+        if (add) x += *(const piece *)to; \
+        *(piece *)to = x; \
+        to += size, from += size; \
+    }
+    PIECE(8) PIECE(4) PIECE(2)
+    if (count & 1) *to = add ? *to + *from : *from;
+}
+
+/* c (+)= scale x rows x packed columns: rows as they lie, or packed (then `a_step` is 0). Neighbouring rows start `a_row`, panels of
+   columns `next` elements apart; results are columns from `from` on. A panel of rows stays in the first cache while those of
+   columns pass. */
+static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
+    const real *b, int64_t next, real *c, Columns results, int64_t from, int add)
+{
+    const int64_t row = results.step, column = results.column;
     const int64_t panels = panels_of(m);
     for (int64_t p = 0; p < panels; ++p) {
         const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
         for (int64_t j = 0; j < n; j += WIDTH) {
             const int64_t width = min_of(WIDTH, n - j);
-            real *const at = c + first * row + (jump ? j / WIDTH * jump : j * column);
+            real *const at = c + first * row + place_of(results, from + j);
             real room[HEIGHT * WIDTH];
             const int whole = width == WIDTH && column == 1;
             if (row == 1)
@@ -240,10 +260,7 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
                 real turned[VL * VL];
                 for (int64_t x = 0; x < width; x += VL) {
                     turn(room, x, WIDTH, height, 0, turned, VL);
-                    for (int64_t t = 0; t < min_of(VL, width - x); ++t) {
-                        real *const to = at + (x + t) * column;
-                        for (int64_t i = 0; i < height; ++i) to[i] = add ? to[i] + turned[t * VL + i] : turned[t * VL + i];
-                    }
+                    for (int64_t t = 0; t < min_of(VL, width - x); ++t) put(at + (x + t) * column, turned + t * VL, height, add);
                 }
                 continue;
             }
@@ -268,29 +285,40 @@ ALWAYS int64_t chunk_at(int64_t k, int64_t chunks, int64_t q, int64_t each) { re
 /* The kind of a factor. `types` says which of them are bf16 in memory (1: rows, 2: columns) and whether both count as bf16 (4). */
 ALWAYS int kind_of(int types, int side) { return ((types & side) ? NARROW : 0) | (PAIRS && (types & 4) ? PAIRED : 0); }
 
-/* All columns of an operand, chunk by chunk of the depth: what `product` takes as `ready`. */
-void memlet_pack(const void *b, int64_t step, int64_t column, int types, int64_t n, int64_t k, int64_t most, int64_t block, int64_t whole, int64_t first,
-    real *to)
+/* Panels of `n` columns from column `first` on, whose steps start at `from`. */
+ALWAYS void pack_blocks(const void *b, Columns lie, int64_t from, int64_t first, int64_t n, int64_t depth, int64_t elements, int kind, real *to)
+{
+    for (int64_t j = 0, run; j < n; j += run) {
+        run = lie.jump ? min_of(n - j, lie.block - (first + j) % lie.block) : n;
+        pack_columns[kind](after(b, from * lie.step + place_of(lie, first + j), kind), lie.step, lie.column, run, depth, to + j * elements);
+    }
+}
+
+/* Columns `first` to `first` + n of an operand, chunk by chunk of the depth: what `product` takes as `ready`. */
+void memlet_pack(const void *b, int64_t step, int64_t column, int64_t column_block, int64_t jump, int types, int64_t n, int64_t k, int64_t most,
+    int64_t block, int64_t whole, int64_t first, real *to)
 {
     const int kind = kind_of(types, 2);
     const int64_t chunks = chunks_of(k, most, block), each = steps_of(kind), apart = block > each ? block : each;
     for (int64_t q = 0; q < chunks; ++q) {
-        const int64_t from = chunk_at(k, chunks, q, apart), depth = chunk_at(k, chunks, q + 1, apart) - from;
-        pack_columns[kind](after(b, from * step, kind), step, column, n, depth, to + from / each * whole + first * elements_of(depth, kind));
+        const int64_t from = chunk_at(k, chunks, q, apart), depth = chunk_at(k, chunks, q + 1, apart) - from, elements = elements_of(depth, kind);
+        pack_blocks(b, (Columns){step, column, column_block, jump}, from, first, n, depth, elements, kind, to + from / each * whole + first * elements);
     }
 }
 
 /* c (+)= scale a b on one tile: a is m x k, b k x n, `most` steps of the depth at a time, and as many columns as stay in the second
    cache while all rows pass. `ready` holds b packed (of `whole` columns, from column `first` on), or is null; then b is packed here.
    Row, depth and column strides in elements. Where a jump is not 0, blocks lie so far apart that otherwise follow on: of `a_block`
-   steps of the depth in a (1 where it has none), of WIDTH columns in b and in c. Panels of b are then read where they lie if they lie as packed ones. */
+   steps of the depth in a (1 where it has none), of `column_block` columns, whole panels, in b and in c. Panels of b are then read
+   where they lie if they lie as packed ones. */
 void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a, int64_t a_row, int64_t a_step, real scale, const void *b, int64_t b_step,
     int64_t b_column, int types, real *c, int64_t c_row, int64_t c_column, int add, real *rows, real *columns, const real *ready, int64_t whole,
-    int64_t first, int64_t a_block, int64_t a_jump, int64_t b_jump, int64_t c_jump)
+    int64_t first, int64_t a_block, int64_t a_jump, int64_t column_block, int64_t b_jump, int64_t c_jump)
 {
     const int left = kind_of(types, 1), right = kind_of(types, 2);
     const int64_t each = steps_of(left), chunks = chunks_of(k, most, a_block), whole_steps = a_block > each ? a_block : each;
-    const int packed = b_jump && right == 0 && b_step == WIDTH && b_column == 1;
+    const int packed = b_jump && column_block == WIDTH && right == 0 && b_step == WIDTH && b_column == 1;
+    const Columns given = {b_step, b_column, column_block, b_jump}, results = {c_row, c_column, column_block, c_jump};
     for (int64_t q = 0; q < chunks; ++q) {
         const int64_t from = chunk_at(k, chunks, q, whole_steps), depth = chunk_at(k, chunks, q + 1, whole_steps) - from, elements = elements_of(depth, left);
         const int64_t next = WIDTH * elements, fit = NEAR / (next * (int64_t)sizeof(real)), stay = (fit > 1 ? fit : 1) * WIDTH;
@@ -303,20 +331,14 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
             const int64_t apart = packed ? b_jump : next;
             if (packed) {
                 panels = (const real *)b + from * WIDTH + j / WIDTH * b_jump;
-            } else if (b_jump) {
-                for (int64_t p = 0; p < now; p += WIDTH)
-                    pack_columns[right](
-                        after(b, from * b_step + (j + p) / WIDTH * b_jump, right), b_step, b_column, WIDTH, depth, columns + p * elements);
-                panels = columns;
             } else if (!ready) {
-                pack_columns[right](after(b, from * b_step + j * b_column, right), b_step, b_column, now, depth, columns);
+                pack_blocks(b, given, from, j, now, depth, elements, right, columns);
                 panels = columns;
             }
-            real *const to = c + (c_jump ? j / WIDTH * c_jump : j * c_column);
             if (as_they_lie)
-                multiply(direct_of[left], m, now, elements, scale, lines, a_row / each, a_step, panels, apart, to, c_row, c_column, c_jump, add || q > 0);
+                multiply(direct_of[left], m, now, elements, scale, lines, a_row / each, a_step, panels, apart, c, results, j, add || q > 0);
             else
-                multiply(micro_of[left], m, now, elements, scale, rows, elements, 0, panels, apart, to, c_row, c_column, c_jump, add || q > 0);
+                multiply(micro_of[left], m, now, elements, scale, rows, elements, 0, panels, apart, c, results, j, add || q > 0);
         }
     }
 }
