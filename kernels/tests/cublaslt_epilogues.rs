@@ -20,8 +20,8 @@ use sdfg::library::calculus::pullback;
 use sdfg::{Binary, Combine, Dtype, IndexKind, Item, Layout, Op, Operand, Operation, Pass, Role, Scalar, Scope, Unary, Unit};
 use std::sync::Arc;
 
-/// Columns of an auxiliary matrix begin at multiples of eight.
-const SIZES: Sizes = &[("b", 2), ("j", 4), ("i", 3), ("u", 8)];
+/// Columns of an auxiliary matrix begin at multiples of eight, those of bits at multiples of 128.
+const SIZES: Sizes = &[("b", 2), ("j", 4), ("i", 3), ("u", 128)];
 const FULL: [&str; 3] = ["u", "b", "j"];
 
 /// y[u,b,j] = after(Σi w[u,i] x[i,b,j]) with a scalar `t` for the product, and whatever `declare` adds.
@@ -89,14 +89,44 @@ fn sums_of_an_operand() -> Case {
     Case { program: p, unit: Unit::Scope(Scope::new("d_w", over(&["u"], IndexKind::Independent), body)) }
 }
 
+/// As the argument of GELU, but a bit an element.
+fn with_signs(p: &mut sdfg::Sdfg) {
+    with_argument(p);
+    p.containers["s"].dtype = Dtype::Bit;
+}
+
+fn bias_relu_with_signs() -> Case {
+    let declare = |p: &mut sdfg::Sdfg| {
+        with_signs(p);
+        local(p, "r", &[]);
+    };
+    let sum = tasklet(at("r", &[]), v("bias") + v("t"), vec![at("t", &[]), at("bias", &["u"])]);
+    let positive = Scalar::binary(Binary::Gt, v("r"), c(0.0));
+    let result = tasklet(at("y", &FULL), relu(v("r")), vec![at("r", &[])]);
+    case(declare, vec![sum, result, tasklet(at("s", &FULL), positive, vec![at("r", &[])])])
+}
+
+fn relu_gradient_with_sums() -> Case {
+    let declare = |p: &mut sdfg::Sdfg| {
+        heap(p, "s", &FULL, Role::Input);
+        p.containers["s"].dtype = Dtype::Bit;
+        heap(p, "sums", &["u"], Role::Gradient);
+    };
+    let code = Scalar::select(Scalar::binary(Binary::Gt, v("s"), c(0.0)), v("t"), c(0.0));
+    let reads = vec![at("t", &[]), at("s", &FULL)];
+    case(declare, vec![tasklet(at("y", &FULL), code, reads), tasklet(wcr(at("sums", &["u"]), Combine::Sum), v("y"), vec![at("y", &FULL)])])
+}
+
 type Meant = (Option<Function>, Option<Bias>, bool);
 
-fn cases() -> [(Case, Meant); 4] {
+fn cases() -> [(Case, Meant); 6] {
     [
         (bias_relu(), (Some(Function::Relu), Some(Bias::Added), false)),
         (bias_gelu_with_argument(), (Some(Function::Gelu), Some(Bias::Added), true)),
         (gelu_gradient_with_sums(), (Some(Function::GeluGradient), Some(Bias::OfResult), true)),
         (sums_of_an_operand(), (None, Some(Bias::OfA), false)),
+        (bias_relu_with_signs(), (Some(Function::Relu), Some(Bias::Added), true)),
+        (relu_gradient_with_sums(), (Some(Function::ReluGradient), Some(Bias::OfResult), true)),
     ]
 }
 
@@ -112,7 +142,7 @@ fn what_is_recognised_means_the_scope_in_every_layout() -> Result<(), Failure> {
     let pool = Pool::new(1)?;
     for (n, dtype) in [Dtype::F32, Dtype::F16].into_iter().enumerate() {
         for (mut case, want) in cases() {
-            for container in case.program.containers.values_mut().filter(|c| c.storage == sdfg::Storage::Heap) {
+            for container in case.program.containers.values_mut().filter(|c| c.storage == sdfg::Storage::Heap && c.dtype != Dtype::Bit) {
                 container.dtype = dtype;
             }
             let reference = Reference::new(&case.program, &case.unit)?;
@@ -168,7 +198,7 @@ fn the_library_takes_every_epilogue() -> Result<(), Failure> {
         return Ok(());
     }
     // The numbers of the manual; sums of an operand are those of the other one where operands are exchanged.
-    for ((case, want), numbers) in cases().into_iter().zip([&[6][..], &[164], &[208], &[256, 512]]) {
+    for ((case, want), numbers) in cases().into_iter().zip([&[6][..], &[164], &[208], &[256, 512], &[134], &[152]]) {
         let spec = KernelSpec::new(&case.program, &case.unit)?;
         let fused = Fused::of(&spec)?;
         let space = CublasLtSpace::new(fused.clone(), Arc::new(Everything));

@@ -79,6 +79,18 @@ fn ragged_tiles() -> Result<(), Failure> {
     each_case(SIZES, 3, |_| Dtype::F32, Some("j:8,u:32,b:2,h:2"), &toolchain()?)
 }
 
+/// Columns of several indices that do not follow on in memory: blocks of whole panels, from one of which to the next results and
+/// factors jump. Packed once for all tiles, for a tile, and in a second cache that holds a panel.
+#[test]
+fn columns_in_blocks() -> Result<(), Failure> {
+    const BLOCKS: Sizes = &[("b", 3), ("h", 3), ("j", 32), ("k", 64), ("i", 13), ("u", 64), ("p", 64)];
+    let small = Toolchain { flags: vec!["-DNEAR=4096".into()], ..toolchain()? };
+    each_case(BLOCKS, 8, |_| Dtype::F32, None, &toolchain()?)?;
+    each_case(BLOCKS, 8, |_| Dtype::F32, Some("j:16,h:2,p:64,b:2"), &toolchain()?)?;
+    each_case(BLOCKS, 4, |_| Dtype::F32, Some("j:16,h:2,p:64,b:2"), &small)?;
+    each_case(BLOCKS, 3, narrow, Some("j:16,h:2,p:64,b:2"), &toolchain()?)
+}
+
 /// Layouts in panels, in every place that has any: packed factors, results, the depth of rows, and what surrounds products.
 #[test]
 fn panels() -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use kernels::device::shim::ShimDevice;
 use kernels::{Access, Buffer, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Recipe, load_str_as};
-use recipes::pipeline::programs::{Composing, Variant, operators, programs_on, shrunken, shrunken_for};
+use recipes::pipeline::programs::{Composing, SIGNS, Variant, operators, programs_on, shrunken, shrunken_for};
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{compare, unit_tolerance};
@@ -66,8 +66,9 @@ fn equals_the_oracle(variant: &Variant) -> usize {
     let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
     let (pool, mut ran) = (Pool::new(1).expect("a worker"), 0);
     let mut small = shrunken(&variant.program);
-    // Columns of an auxiliary matrix begin at multiples of eight elements.
-    small.sizes.values_mut().for_each(|size| *size = (*size / 4 + 1) * 8);
+    // Columns of an auxiliary matrix begin at multiples of eight elements, or of 128 bits.
+    let bits = small.containers.values().any(|c| c.dtype == Dtype::Bit);
+    small.sizes.values_mut().for_each(|size| *size = (*size / 4 + 1) * if bits { 128 } else { 8 });
     let mut seen = BTreeSet::new();
     for (_, _, unit) in small.units() {
         let spec = KernelSpec::new(&small, &unit).expect("a kernel");
@@ -156,6 +157,25 @@ fn only_what_the_library_computes_exactly() {
     assert!(erf.compositions.iter().chain(&relu.compositions).all(|c| c.contractions.len() == 1 && !c.kinds.is_empty()));
 }
 
+/// ReLU's gradient reads where its argument was positive, a bit an element, as the product before has left it; where a dropout is
+/// behind the ReLU, what is positive after that answers for both.
+#[test]
+fn signs_are_kept_as_bits() {
+    let with_signs = |text: &str| {
+        let recipe = recipe(text, Dtype::F32);
+        let all = programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants;
+        all.into_iter().find(|v| v.name == SIGNS).map(|variant| (recipe, variant))
+    };
+    let (recipe, variant) = with_signs(MLP).expect("a program with signs");
+    means_the_same(&recipe, &variant);
+    let all = epilogues(&variant);
+    assert_eq!(variant.program.containers["hidden.positive"].dtype, Dtype::Bit);
+    assert_eq!(count(&variant, (Some(Function::Relu), Some(Bias::Added), true)), 1, "{all:#?}");
+    assert_eq!(count(&variant, (Some(Function::ReluGradient), Some(Bias::OfResult), true)), 1, "{all:#?}");
+    assert!(equals_the_oracle(&variant) >= all.len(), "{all:#?}");
+    assert!(with_signs(&MLP.replace("relu(w1[u,i] * x[i,b] + b1[u])", "dropout(relu(w1[u,i] * x[i,b] + b1[u]), rate: 0.5)")).is_none());
+}
+
 /// Epilogues compete with separate kernels: as a program, and each on its own.
 #[test]
 fn each_epilogue_can_be_undone() {
@@ -196,7 +216,7 @@ fn kept_arguments_are_checked_at_sizes_that_fit() {
         let at =
             |program| device.compile(&KernelSpec::new(program, &unit).expect("a kernel"), &config).map(|_| ()).map_err(|e| e.to_string());
         assert_eq!(at(&small), Ok(()), "{} under {config}", spec.name);
-        assert!(at(&shrunken(&variant.program)).is_err_and(|why| why.contains("multiples of eight")));
+        assert!(at(&shrunken(&variant.program)).is_err_and(|why| why.contains("multiples of 8")));
         seen += 1;
     }
     assert_eq!(seen, 2, "GELU and its gradient");

@@ -63,12 +63,14 @@ impl Dtype {
         self.roundoff() > 0.0
     }
 
-    /// The value nearest to `value` that a floating type stores, ties to even. Integers and bits store what they are given.
+    /// The value nearest to `value` that a floating type stores, ties to even; of bits, whether it is positive. Integers store what they
+    /// are given.
     pub fn rounded(self, value: f64) -> f64 {
         match self {
             Dtype::F32 => f64::from(value as f32),
             Dtype::Bf16 => half::bf16::from_f64(value).to_f64(),
             Dtype::F16 => half::f16::from_f64(value).to_f64(),
+            Dtype::Bit => f64::from(u8::from(value > 0.0)),
             _ => value,
         }
     }

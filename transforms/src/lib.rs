@@ -18,6 +18,7 @@ pub mod patch;
 pub mod recompute;
 mod rectifier;
 pub mod row_statistics;
+pub mod signs;
 pub mod transform;
 
 pub use compose::{Accept, Cluster, Composed, Composition, Form, Kind, Wanted, clusters, compose};

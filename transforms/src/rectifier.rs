@@ -60,19 +60,19 @@ fn stored(program: &Sdfg, forward: &[Operation], backward: &[Operation]) -> BTre
 }
 
 /// Whether an element-wise operation reads a connector in conditions `connector > 0` alone.
-fn asks_sign(reader: &Operation, connector: &str) -> bool {
+pub(crate) fn asks_sign(reader: &Operation, connector: &str) -> bool {
     let Op::Elementwise { code, .. } = &reader.op else { return false };
     let condition = positive(&Scalar::input(connector));
     let without = code.rewrite(&mut |s| if s == condition { Scalar::Const(1.0) } else { s });
     without != *code && !without.inputs().contains(connector)
 }
 
-fn positive(value: &Scalar) -> Scalar {
+pub(crate) fn positive(value: &Scalar) -> Scalar {
     Scalar::binary(Binary::Gt, value.clone(), Scalar::Const(0.0))
 }
 
 /// The element-wise operation of one input that makes a container from another one at equal subscripts.
-fn step<'a>(operation: &'a Operation, from: &str) -> Option<(&'a Scalar, &'a Operand, &'a Operand)> {
+pub(crate) fn step<'a>(operation: &'a Operation, from: &str) -> Option<(&'a Scalar, &'a Operand, &'a Operand)> {
     match (&operation.op, &operation.inputs[..], &operation.outputs[..]) {
         (Op::Elementwise { code, .. }, [input], [output]) if input.data == from && input.subscripts == output.subscripts => {
             Some((code, input, output))
@@ -113,7 +113,7 @@ fn witnesses(program: &Sdfg, forward: &[Operation], asked: &Operand) -> Vec<Witn
 }
 
 /// Masks are compared as they are written: elements must be, too.
-fn same_elements(subscripts: &[Expr], asked: &Operand) -> bool {
+pub(crate) fn same_elements(subscripts: &[Expr], asked: &Operand) -> bool {
     subscripts == asked.subscripts
 }
 

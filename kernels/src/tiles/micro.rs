@@ -130,6 +130,7 @@ impl Block {
         }
         // Panels come from a farther cache: eight steps ahead is soon enough.
         if !kind.lies() {
+            let fetch = if kind.is_paired() { fetch } else { "FETCH_ROWS" };
             let _ = writeln!(text, "        {fetch}(a + {});", (8 + step) * rows);
         }
         for v in 0..vectors {

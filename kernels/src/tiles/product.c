@@ -43,6 +43,12 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #define ADD(sum, x, y) (sum) += (x) * (y)
 #define ADD_READ(sum, at, y) do { reg all; SPREAD(all, at); ADD(sum, all, y); } while (0)
 #endif
+/* A panel of rows stays in the first cache while those of columns pass, if it is large: then this would only take a read's place. */
+#if READS_ROWS
+#define FETCH_ROWS(at) FETCH(at)
+#else
+#define FETCH_ROWS(at) (void)(at)
+#endif
 #define LOAD_PAIRS(x, at) (x) = (words)*(const vec *)(at)
 
 /* How a factor lies in memory, and what panels are made of it: `real`, or pairs of bf16, two steps of the depth in the place of

@@ -11,7 +11,7 @@ use crate::pipeline::in_step::{Exchange, in_step};
 use crate::pipeline::mixture::Mixture;
 use crate::pipeline::optimize::{Choices, Sweeps, baselines, choose, plan, verify_full, verify_small};
 use crate::pipeline::plan::{Candidate, Plan};
-use crate::pipeline::programs::{COMPOSED, EPILOGUES};
+use crate::pipeline::programs::{COMPOSED, EPILOGUES, SIGNS};
 use crate::pipeline::report::{self, Finished};
 use crate::pipeline::sweep::Swept;
 use crate::pipeline::tensors::drawn;
@@ -396,7 +396,7 @@ fn contenders(sweeps: &Sweeps, choices: &[Choices], session: &Session) -> Result
     // What is composed moves least, which shows in a whole and not in kernels that are timed alone, their tensors in the caches.
     let is_composed = |choice: &Choices| {
         let name = &sweeps.variants[choice.swept].name;
-        [COMPOSED, EPILOGUES, COMBINED].contains(&name.as_str()) || of_mixture.as_ref() == Some(name)
+        [COMPOSED, EPILOGUES, SIGNS, COMBINED].contains(&name.as_str()) || of_mixture.as_ref() == Some(name)
     };
     let mut candidates: Vec<Candidate> =
         choices.iter().enumerate().filter(|(n, choice)| *n < 3 || is_composed(choice)).map(|(_, choice)| exact(choice)).collect();

@@ -9,10 +9,12 @@ use kernels::device::Forms;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Layout, Role, Unit};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
 use transforms::bias::narrowed;
 use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
+use transforms::signs::{SUFFIX, signs};
 use transforms::{
     Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Step, Transform, Wanted, compose, fixpoint, grouped,
     moved_bytes, row_statistics,
@@ -22,6 +24,9 @@ use transforms::{
 pub const COMPOSED: &str = "composed";
 /// The same with those compositions alone that a library has a form of.
 pub const EPILOGUES: &str = "epilogues";
+
+/// The same with bits for the signs that gradients of rectifiers ask for.
+pub const SIGNS: &str = "epilogues, signs";
 
 /// The separate program with the gradients of all weights in one launch.
 pub const GROUPED: &str = "grouped";
@@ -87,6 +92,9 @@ pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>)
     for forms in [None].into_iter().chain(epilogues.map(Some)) {
         variants.extend(compositions(recipe, stackings.first(), verify_each, forms)?);
     }
+    if let Some(forms) = epilogues {
+        variants.extend(with_signs(recipe, verify_each, forms)?);
+    }
     if epilogues.is_some()
         && let Some(program) = grouped(&variants[0].program).map_err(transforms::DriverError::from)?
     {
@@ -112,6 +120,31 @@ fn compositions(
     let bytes = moved_bytes(&plain.program);
     let stacked = stacked.filter(|v| moved_bytes(&v.program) < bytes);
     Ok([Some(plain), stacked].into_iter().flatten().collect())
+}
+
+/// The program with a library's compositions in which gradients of rectifiers read bits. Libraries alone write and read bits: a
+/// rectifier stays as it was where it or its gradient is in a kernel of its own.
+fn with_signs(recipe: &Recipe, verify_each: bool, forms: Forms) -> Result<Option<Variant>, PipelineError> {
+    let composing = Composing::on(recipe, &[], verify_each, Some(forms))?;
+    let mut refused: BTreeSet<String> = BTreeSet::new();
+    loop {
+        let wanted = |rectifier: &str| !refused.contains(rectifier);
+        let Some(operators) = signs(&composing.apart.operators, &wanted).map_err(RecomputeError::from)? else { return Ok(None) };
+        let program = rewritten(&operators, &[&Expand], composing.folder.as_deref())?.program;
+        let expanded = Expanded { operators, program, saved: composing.apart.saved.clone() };
+        let variant = Variant { name: SIGNS.into(), ..composing.under(&expanded, &|_| true)? };
+        let mut apart = BTreeSet::new();
+        for (state, node, unit) in variant.program.units() {
+            if !variant.compositions.iter().any(|c| c.name == unit.name()) {
+                let (reads, writes) = variant.program.state(state).map(|s| s.boundary(node)).unwrap_or_default();
+                apart.extend(reads.iter().chain(&writes).filter_map(|m| m.data.strip_suffix(SUFFIX)).map(String::from));
+            }
+        }
+        if apart.is_empty() {
+            return Ok(Some(variant));
+        }
+        refused.extend(apart);
+    }
 }
 
 /// The choices of weights to stack: every run of at least two neighbours in a group, the longest first.

@@ -61,6 +61,10 @@ impl Ending {
             (None, Some(Bias::OfB), false) => Named::CUBLASLT_EPILOGUE_BGRADB,
             (Some(Function::Relu), None, false) => Named::CUBLASLT_EPILOGUE_RELU,
             (Some(Function::Relu), Some(Bias::Added), false) => Named::CUBLASLT_EPILOGUE_RELU_BIAS,
+            (Some(Function::Relu), None, true) => Named::CUBLASLT_EPILOGUE_RELU_AUX,
+            (Some(Function::Relu), Some(Bias::Added), true) => Named::CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
+            (Some(Function::ReluGradient), None, true) => Named::CUBLASLT_EPILOGUE_DRELU,
+            (Some(Function::ReluGradient), Some(Bias::OfResult), true) => Named::CUBLASLT_EPILOGUE_DRELU_BGRAD,
             (Some(Function::Gelu), None, false) => Named::CUBLASLT_EPILOGUE_GELU,
             (Some(Function::Gelu), None, true) => Named::CUBLASLT_EPILOGUE_GELU_AUX,
             (Some(Function::Gelu), Some(Bias::Added), false) => Named::CUBLASLT_EPILOGUE_GELU_BIAS,
@@ -135,7 +139,10 @@ impl Descriptors {
                 }
                 if let Some(leading) = ending.aux {
                     set(operation, Key::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, leading as i64)?;
-                    set(operation, Key::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, out as i32)?;
+                    // Bits have no type.
+                    if !ending.function.is_some_and(Function::keeps_bits) {
+                        set(operation, Key::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, out as i32)?;
+                    }
                 }
             }
         }

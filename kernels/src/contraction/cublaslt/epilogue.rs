@@ -9,17 +9,29 @@ use crate::kernel::{KernelSpec, TensorChoice};
 use sdfg::config::KernelConfig;
 use sdfg::{Layout, Storage};
 
-/// Columns of an auxiliary matrix begin at multiples of so many elements.
-pub const COLUMN: i64 = 8;
-
 /// What happens to each element of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
+    /// Of its argument; where that is positive is written besides, a bit an element, if anyone asks.
     Relu,
+    /// The product where a bit that is read is set, else zero.
+    ReluGradient,
     /// Of its argument, which is written besides if anyone asks.
     Gelu,
     /// The product times GELU's derivative at an argument that is read.
     GeluGradient,
+}
+
+impl Function {
+    /// Columns of the auxiliary matrix begin at multiples of so many of its elements.
+    pub fn column(self) -> i64 {
+        if self.keeps_bits() { 128 } else { 8 }
+    }
+
+    /// Whether the auxiliary matrix is one of bits, in the order of Memlet's own: the first of a byte is its lowest.
+    pub fn keeps_bits(self) -> bool {
+        matches!(self, Function::Relu | Function::ReluGradient)
+    }
 }
 
 /// What the vector beside a product is.
@@ -47,7 +59,7 @@ pub struct Beside {
 pub struct Epilogue {
     pub function: Option<Function>,
     pub bias: Option<(Bias, Beside)>,
-    /// GELU's argument.
+    /// GELU's argument, or where ReLU's is positive.
     pub aux: Option<Beside>,
 }
 
@@ -93,7 +105,7 @@ impl Epilogue {
     ///
     /// # Errors
     /// More than one product; a vector that does not follow the rows of the result; an auxiliary matrix that does not lie as the
-    /// result does, in columns that begin at multiples of eight elements.
+    /// result does, in columns that begin at multiples of eight elements (of 128 bits).
     pub fn ending(
         &self,
         d: &Description,
@@ -142,8 +154,9 @@ impl Epilogue {
                 if !alike || d.d.order != Order::Column {
                     return Err(refused("its auxiliary matrix does not lie as the result does, in columns"));
                 }
-                if !d.d.leading.is_multiple_of(COLUMN as usize) {
-                    return Err(refused("columns of its auxiliary matrix do not begin at multiples of eight elements"));
+                let column = self.function.map_or(1, Function::column);
+                if !d.d.leading.is_multiple_of(column as usize) {
+                    return Err(refused(&format!("columns of its auxiliary matrix do not begin at multiples of {column} elements")));
                 }
                 Some(d.d.leading)
             }

@@ -1,18 +1,18 @@
 //! Fused scopes that are a product with an epilogue of the library's.
 //!
 //! A scope is recognised if it computes exactly that, and refused otherwise: of GELU the tanh form is the library's, and its
-//! auxiliary tensor is GELU's argument. That of ReLU is a mask of bits, which no program stores.
+//! auxiliary tensor is GELU's argument. That of ReLU is a container of bits, set where its argument is positive.
 
 use super::choice::Choice;
 use super::description::Description;
-use super::epilogue::{Beside, Bias, COLUMN, Epilogue, Function};
+use super::epilogue::{Beside, Bias, Epilogue, Function};
 use crate::contraction::{Group, Problem};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 use sdfg::library::calculus::pullback;
-use sdfg::{Binary, Class, Combine, Expr, IndexKind, Memlet, Op, Operand, Operation, Pass, Scalar, Scope, Storage, Unary, Unit};
+use sdfg::{Binary, Class, Combine, Dtype, Expr, IndexKind, Memlet, Op, Operand, Operation, Pass, Scalar, Scope, Storage, Unary, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A contraction, alone or with an epilogue.
@@ -50,8 +50,9 @@ impl Fused {
 
     /// Dims that a unit's auxiliary matrix must have in multiples: any of them may be its columns.
     pub fn granules(spec: &KernelSpec) -> Vec<(String, i64)> {
-        let aux = Fused::wanted(spec).ok().flatten().and_then(|fused| fused.epilogue?.aux);
-        aux.iter().flat_map(|beside| beside.dims().iter().map(|dim| (dim.clone(), COLUMN))).collect()
+        let epilogue = Fused::wanted(spec).ok().flatten().and_then(|fused| fused.epilogue);
+        let Some(Epilogue { function: Some(function), aux: Some(beside), .. }) = epilogue else { return vec![] };
+        beside.dims().iter().map(|dim| (dim.clone(), function.column())).collect()
     }
 
     /// What the library is told under a configuration.
@@ -153,23 +154,26 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
         }
     }
     let (indices, a, b) = sum?;
-    let (out, others) = result(stored)?;
+    let types = |data: &str| spec.containers.get(data).map(|c| c.dtype);
+    let (out, others) = result(stored, &|stored| types(&stored.data) == Some(Dtype::Bit))?;
     let (function, argument) = peeled(&out.code, &loads);
     let (scale, added) = summed(&argument)?;
-    let types = |data: &str| spec.containers.get(data).map(|c| c.dtype);
-    let alike = |data: &str| types(data) == types(&out.data);
     let mut epilogue = Epilogue { function: function.as_ref().map(|(f, _)| *f), bias: None, aux: None };
     if let Some(data) = &added {
         epilogue.bias = Some((Bias::Added, Beside::new(spec, data, loads.get(data)?)?));
     }
     match (function, others) {
-        (Some((Function::GeluGradient, aux)), None) => epilogue.aux = Some(Beside::new(spec, &aux, loads.get(&aux)?)?),
+        (Some((Function::GeluGradient | Function::ReluGradient, aux)), None) => epilogue.aux = Some(Beside::new(spec, &aux, loads.get(&aux)?)?),
         (Some((Function::Gelu, _)), Some(other)) if other.code == argument && other.indices.len() == out.indices.len() => {
+            epilogue.aux = Some(Beside::new(spec, &other.data, &other.indices)?);
+        }
+        (Some((Function::Relu, _)), Some(other)) if other.code == positive(argument) && other.indices.len() == out.indices.len() => {
             epilogue.aux = Some(Beside::new(spec, &other.data, &other.indices)?);
         }
         (_, None) => {}
         _ => return None,
     }
+    let gradient = matches!(epilogue.function, Some(Function::GeluGradient | Function::ReluGradient));
     if let [sum] = sums.as_slice() {
         let plain = added.is_none() && scale == Scalar::Const(1.0);
         let operand = |m: &Memlet| sum.code == value(&m.data) && epilogue.function.is_none();
@@ -180,7 +184,7 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
         };
         let (bias, indices) = match () {
             () if !plain => return None,
-            () if sum.code == out.code && epilogue.function == Some(Function::GeluGradient) => (Bias::OfResult, sum.indices.clone()),
+            () if sum.code == out.code && gradient => (Bias::OfResult, sum.indices.clone()),
             () if operand(&a) => (Bias::OfA, renamed(&a)?),
             () if operand(&b) => (Bias::OfB, renamed(&b)?),
             () => return None,
@@ -190,7 +194,9 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
         return None;
     }
     let beside: Vec<&str> = epilogue.bias.iter().map(|(_, b)| b).chain(&epilogue.aux).map(|b| b.data.as_str()).collect();
-    // Nothing else is read, and types are the result's.
+    // Nothing else is read, and types are the result's, or bits.
+    let bits = epilogue.aux.as_ref().filter(|_| epilogue.function.is_some_and(Function::keeps_bits)).map(|aux| aux.data.as_str());
+    let alike = |data: &str| types(data) == if bits == Some(data) { Some(Dtype::Bit) } else { types(&out.data) };
     let used = |data: &String| beside.contains(&data.as_str()) || [&a.data, &b.data].contains(&data);
     let some = epilogue.function.is_some() || epilogue.bias.is_some();
     (some && loads.keys().all(used) && beside.iter().all(|data| alike(data))).then_some(())?;
@@ -232,10 +238,17 @@ fn placed(problem: &Problem, epilogue: &Epilogue) -> bool {
     vector && all(Group::Batch).is_empty()
 }
 
-/// What is stored last, and what before it.
-fn result(mut stored: Vec<Stored>) -> Option<(Stored, Option<Stored>)> {
-    let out = stored.pop()?;
-    let other = stored.pop();
+fn positive(x: Scalar) -> Scalar {
+    Scalar::binary(Binary::Gt, x, Scalar::Const(0.0))
+}
+
+/// What is stored last, and what before it; bits are nobody's result.
+fn result(mut stored: Vec<Stored>, bits: &dyn Fn(&Stored) -> bool) -> Option<(Stored, Option<Stored>)> {
+    let mut out = stored.pop()?;
+    let mut other = stored.pop();
+    if let Some(before) = other.as_mut().filter(|_| bits(&out)) {
+        std::mem::swap(before, &mut out);
+    }
     stored.is_empty().then_some((out, other))
 }
 
@@ -244,6 +257,11 @@ fn peeled(code: &Scalar, loads: &BTreeMap<String, Vec<String>>) -> (Option<(Func
     match code {
         Scalar::Binary(Binary::Max, x, zero) if **zero == Scalar::Const(0.0) => {
             return (Some((Function::Relu, String::new())), (**x).clone());
+        }
+        Scalar::Select(condition, value_there, zero) if **zero == Scalar::Const(0.0) && **value_there == product() => {
+            if let Some(data) = loads.keys().find(|data| **condition == positive(value(data))) {
+                return (Some((Function::ReluGradient, data.clone())), product());
+            }
         }
         Scalar::Binary(Binary::Mul, half, _) => {
             if let Scalar::Binary(Binary::Mul, _, x) = &**half

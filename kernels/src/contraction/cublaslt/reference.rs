@@ -98,7 +98,13 @@ fn ended(
     let at = aux.map(|leading| row + column * leading);
     match (function, at) {
         (None, _) => x,
-        (Some(Function::Relu), _) => x.max(0.0),
+        (Some(Function::Relu), at) => {
+            if let Some(at) = at {
+                write(Operand::Aux, at, f64::from(u8::from(x > 0.0)));
+            }
+            x.max(0.0)
+        }
+        (Some(Function::ReluGradient), at) => x * at.map_or(0.0, |at| read(Operand::Aux, at)),
         (Some(Function::Gelu), at) => {
             if let Some(at) = at {
                 write(Operand::Aux, at, x);
@@ -195,6 +201,7 @@ unsafe fn load(base: *mut u8, dtype: Dtype, at: usize) -> f64 {
             Dtype::F64 => *base.cast::<f64>().add(at),
             Dtype::Bf16 => (*base.cast::<bf16>().add(at)).to_f64(),
             Dtype::F16 => (*base.cast::<f16>().add(at)).to_f64(),
+            Dtype::Bit => f64::from(*base.add(at / 8) >> (at % 8) & 1),
             _ => f64::from(*base.cast::<f32>().add(at)),
         }
     }
@@ -209,6 +216,10 @@ unsafe fn store(base: *mut u8, dtype: Dtype, at: usize, value: f64) {
             Dtype::F64 => *base.cast::<f64>().add(at) = value,
             Dtype::Bf16 => *base.cast::<bf16>().add(at) = bf16::from_f64(value),
             Dtype::F16 => *base.cast::<f16>().add(at) = f16::from_f64(value),
+            Dtype::Bit => {
+                let (byte, bit) = (base.add(at / 8), 1u8 << (at % 8));
+                *byte = if value != 0.0 { *byte | bit } else { *byte & !bit };
+            }
             _ => *base.cast::<f32>().add(at) = value as f32,
         }
     }

@@ -61,8 +61,9 @@ impl CublasLtSpace {
         let peak = if types.widths()[0] == 2 && choice.units == Units::Any { NARROW_FLOP } else { WIDE_FLOP };
         let widths = types.widths();
         let Description { m, n, k, batch, .. } = description;
-        // An auxiliary matrix is as large as the result.
-        let stored = if description.epilogue.is_some_and(|e| e.aux.is_some()) { 2 * m * n } else { m * n };
+        // An auxiliary matrix is as large as the result, or one of bits, which is next to nothing.
+        let large = |e: super::epilogue::Ending| e.aux.is_some() && !e.function.is_some_and(|f| f.keeps_bits());
+        let stored = if description.epilogue.is_some_and(large) { 2 * m * n } else { m * n };
         let each = [m * k, k * n, stored].iter().zip(widths).map(|(elements, width)| (elements * width * batch) as f64).sum::<f64>();
         let launches = description.launches.len() as f64;
         let work = (description.flop() / peak).max(each * launches / BANDWIDTH);
