@@ -207,6 +207,9 @@ pub struct Tensor {
     pub bytes: u64,
     /// Key of its relayouts in the store; empty if none were measured.
     pub relayout_key: String,
+    /// Whether no kernel can change its layout: it is held as it is written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fixed: bool,
     /// Its name in its own variant, where another variant has something else of that name; empty if it is `data`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub original: String,

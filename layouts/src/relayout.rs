@@ -1,7 +1,7 @@
 //! What a change of layout costs: measured where it was measured, otherwise estimated from what was.
 //!
 //! The estimate is bytes × the slowest measured time per byte (of the same container if there is one): pessimistic, so
-//! that a choice does not lean on a conversion nobody timed. A selection says which of its relayouts are estimates;
+//! that a choice does not lean on a conversion nobody timed. Of a container that no kernel changes it is ten minutes. A selection says which of its relayouts are estimates;
 //! measuring those and choosing again removes them.
 
 use crate::problem::{Program, Tensor};
@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 /// Used where not one relayout was measured: 1 GB/s, slower than any memory this runs on, so relayouts are a last resort.
 const UNMEASURED_MS_PER_BYTE: f64 = 1e-6;
+/// Of containers that no kernel changes: ten minutes, longer than anything that is chosen.
+const NEVER_MS: f64 = 6e5;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RelayoutCost {
@@ -50,7 +52,8 @@ impl RelayoutCosts {
         }
         for tensor in tensors {
             let rate = own.get(tensor.data.as_str()).copied().or(slowest).unwrap_or(UNMEASURED_MS_PER_BYTE);
-            costs.estimate.insert(tensor.data.clone(), rate * tensor.bytes as f64);
+            let ms = if tensor.fixed { NEVER_MS } else { rate * tensor.bytes as f64 };
+            costs.estimate.insert(tensor.data.clone(), ms);
         }
         costs
     }
@@ -70,5 +73,20 @@ impl RelayoutCosts {
             Some(ms) => RelayoutCost { ms: *ms, measured: true },
             None => RelayoutCost { ms: self.estimate.get(data).copied().unwrap_or(f64::INFINITY), measured: false },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_kernel_changes_stays() {
+        let tensor = |data: &str, fixed| Tensor { data: data.into(), bytes: 8, fixed, ..Tensor::default() };
+        let costs = RelayoutCosts::of(&[tensor("signs", true), tensor("y", false)], &Store::default());
+        let [from, to] = [Layout::of(&["i", "j"]), Layout::of(&["j", "i"])];
+        assert_eq!(costs.cost("signs", &from, &to).ms, NEVER_MS);
+        assert!(costs.cost("y", &from, &to).ms < 1.0);
+        assert_eq!(costs.cost("signs", &from, &from).ms, 0.0);
     }
 }

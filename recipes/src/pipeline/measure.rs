@@ -189,12 +189,13 @@ pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKer
     program.units().iter().map(|(state, _, unit)| SweptKernel::new(program, *state, unit, device)).collect()
 }
 
-/// One relayout space for each container that kernels touch and that has more than one layout.
+/// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels do not address
+/// bits: those stay as they are written.
 pub fn relayout_spaces(program: &Sdfg, kernels: &[SweptKernel]) -> Vec<RelayoutSpace> {
     let mut found: Vec<RelayoutSpace> = Vec::new();
     for tensor in kernels.iter().flat_map(|k| &k.tensors) {
         let Some(container) = program.containers.get(&tensor.data) else { continue };
-        if container.dims.len() > 1 && found.iter().all(|r| r.data != tensor.data) {
+        if container.dtype != Dtype::Bit && container.dims.len() > 1 && found.iter().all(|r| r.data != tensor.data) {
             let shape = program.shape_of(&tensor.data).unwrap_or_default();
             let key = format!("relayout {} {:?} {:?}", container.dtype, container.dims, shape);
             found.push(RelayoutSpace::new(&tensor.data, &key, tensor.layouts.clone(), tensor.bytes));

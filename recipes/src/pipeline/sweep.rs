@@ -15,7 +15,7 @@ use layouts::record::Cache;
 use layouts::selection::{select_top, write_out};
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
 use sdfg::config::KernelConfig;
-use sdfg::{Layout, Role, Sdfg};
+use sdfg::{Dtype, Layout, Role, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -121,6 +121,9 @@ pub fn posed(program: &Sdfg, device: &dyn Device) -> Result<Posed, PipelineError
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
     let mut problem = Program::of(&all, &relayouts, boundary, ties);
+    for tensor in &mut problem.tensors {
+        tensor.fixed = program.containers.get(&tensor.data).is_some_and(|c| c.dtype == Dtype::Bit);
+    }
     for (kernel, swept) in problem.kernels.iter_mut().zip(&kernels) {
         kernel.names = meaning::names(&swept.spec, program);
     }
