@@ -93,11 +93,7 @@ impl Block {
         if !kind.is_paired() {
             let neighbours = if kind.lies() { " && a_step == 1" } else { "" };
             let _ = writeln!(text, "#if EXACT");
-            let _ = writeln!(
-                text,
-                "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {}, b += {STEPS} * WIDTH) {{",
-                next(STEPS)
-            );
+            let _ = writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {}, b += {STEPS} * WIDTH) {{", next(STEPS));
             (0..STEPS).for_each(|step| self.step(text, rows, kind, step));
             let _ = writeln!(text, "    }}\n#endif");
         }

@@ -14,7 +14,7 @@ use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::tolerance::{compare, unit_tolerance};
-use sdfg::{Layout, Sdfg, Unit};
+use sdfg::{Dtype, Layout, Sdfg, Unit};
 use std::collections::BTreeMap;
 
 /// Tensors by the container that has their storage, in the order of its dims.
@@ -46,6 +46,9 @@ pub fn beside(
     (device, cores): (&dyn Device, &dyn Device),
 ) -> Result<Vec<Compared>, PipelineError> {
     let program = &candidate.program;
+    // Kernels of the cores do not address bits.
+    let mut in_bytes = program.clone();
+    in_bytes.containers.values_mut().filter(|c| c.dtype == Dtype::Bit).for_each(|c| c.dtype = Dtype::U8);
     let mut values = wholes(program, given)?;
     let units = program.units();
     let specs = units.iter().map(|(_, _, unit)| KernelSpec::new(program, unit)).collect::<Result<Vec<_>, _>>()?;
@@ -60,8 +63,8 @@ pub fn beside(
             unit => vec![unit.clone()],
         };
         for unit in &inside {
-            let spec = KernelSpec::new(program, unit)?;
-            ours.extend(outcome((program, unit, &spec), &natural(cores, &spec)?, &values, run, pool, cores)?);
+            let spec = KernelSpec::new(&in_bytes, unit)?;
+            ours.extend(outcome((&in_bytes, unit, &spec), &natural(cores, &spec)?, &values, run, pool, cores)?);
         }
         let theirs = outcome((program, unit, spec), config, &values, run, pool, device)?;
         let tolerances = unit_tolerance(program, unit).map_err(|e| PipelineError::Measure(e.to_string()))?;

@@ -163,7 +163,9 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
         epilogue.bias = Some((Bias::Added, Beside::new(spec, data, loads.get(data)?)?));
     }
     match (function, others) {
-        (Some((Function::GeluGradient | Function::ReluGradient, aux)), None) => epilogue.aux = Some(Beside::new(spec, &aux, loads.get(&aux)?)?),
+        (Some((Function::GeluGradient | Function::ReluGradient, aux)), None) => {
+            epilogue.aux = Some(Beside::new(spec, &aux, loads.get(&aux)?)?)
+        }
         (Some((Function::Gelu, _)), Some(other)) if other.code == argument && other.indices.len() == out.indices.len() => {
             epilogue.aux = Some(Beside::new(spec, &other.data, &other.indices)?);
         }
