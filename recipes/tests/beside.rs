@@ -5,20 +5,55 @@
 mod device_support;
 
 use device_support::{Fake, attention};
-use kernels::Toolchain;
+use kernels::contraction::cublaslt::Fused;
+use kernels::device::Device;
 use kernels::device::cpu::{Cores, Pool};
+use kernels::device::shim::ShimDevice;
+use kernels::{KernelSpec, Toolchain};
+use recipes::load::load_str;
 use recipes::pipeline::beside::beside;
+use recipes::pipeline::plan::Candidate;
+use recipes::pipeline::programs::{SIGNS, programs_on};
 use recipes::pipeline::tensors::drawn;
+use sdfg::config::Configuration;
 use sdfg::interpret::Run;
 
+const MLP: &str = include_str!("../mlp.yaml");
+
 type Failure = Box<dyn std::error::Error>;
+
+fn cores() -> Result<Cores, Failure> {
+    Ok(Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/devices").into(), ..Toolchain::system()? } })
+}
+
+/// Cores keep a byte where a library keeps a bit.
+#[test]
+fn bits_are_held_against_bytes() -> Result<(), Failure> {
+    let sizes = [("b", 6), ("i", 10), ("u", 128), ("o", 4)].map(|(name, size)| (name.to_string(), size));
+    let recipe = load_str("mlp.yaml", MLP, &sizes)?;
+    let programs = programs_on(&recipe, false, Some(Fused::has))?;
+    let program = programs.variants.into_iter().find(|v| v.name == SIGNS).ok_or("no program with signs")?.program;
+    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+    let mut configuration = Configuration::default();
+    for (_, _, unit) in program.units() {
+        let spec = KernelSpec::new(&program, &unit)?;
+        let space = device.space(&spec)?;
+        let some = (0..4000u64).map(|n| n.wrapping_mul(2_654_435_761) % space.count());
+        let best = some.min_by(|a, b| space.promise(*a).total_cmp(&space.promise(*b))).ok_or("no configuration")?;
+        configuration.kernels.insert(spec.name.clone(), space.config(best));
+    }
+    let candidate = Candidate { name: SIGNS.into(), program, configuration, predicted_ms: 0.0, streams: 1, exchanges: vec![] };
+    let (given, pool, run) = (drawn(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
+    let compared = beside(&candidate, &given, &run, &pool, (&device, &cores()?))?;
+    assert!(compared.iter().any(|c| c.data == "hidden.positive") && compared.iter().all(|c| c.ratio <= 1.0), "{compared:?}");
+    Ok(())
+}
 
 #[test]
 fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
     let mut fake = Fake::new(None);
     let (operators, candidate) = attention(&fake, 1)?;
-    let system = Toolchain::system()?;
-    let cores = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/devices").into(), ..system } };
+    let cores = cores()?;
     let (given, pool, run) = (drawn(&operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
     let compared = beside(&candidate, &given, &run, &pool, (&fake, &cores))?;
     let kernels: Vec<String> = candidate.program.units().iter().map(|(_, _, unit)| unit.name().to_string()).collect();
