@@ -91,7 +91,9 @@ fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
         }
         for (_, _, unit) in small.units() {
             let spec = KernelSpec::new(&small, &unit)?;
-            if !matches!(unit, Unit::Scope(_) | Unit::Nested(_)) || !seen.insert(spec.key()) {
+            // Bits are for a library's products alone.
+            let bits = spec.containers.values().any(|c| c.dtype == Dtype::Bit);
+            if bits || !matches!(unit, Unit::Scope(_) | Unit::Nested(_)) || !seen.insert(spec.key()) {
                 continue;
             }
             let mut given = Tensors::new();
