@@ -222,7 +222,8 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
     Some(Fused { problem, epilogue: Some(epilogue) })
 }
 
-/// Whether there is one product, and the vector beside it has all of its rows or all of its columns.
+/// Whether there is one product, the vector beside it has all of its rows or all of its columns, and columns of the auxiliary matrix
+/// can begin where the library wants them.
 fn placed(problem: &Problem, epilogue: &Epilogue) -> bool {
     let all = |wanted: Group| {
         let indices = problem.indices.iter().filter(|(_, group, extent)| *group == wanted && *extent != 1);
@@ -237,7 +238,12 @@ fn placed(problem: &Problem, epilogue: &Epilogue) -> bool {
         Bias::OfB => along(beside, Group::Columns),
         Bias::Added | Bias::OfResult => along(beside, Group::Rows) || along(beside, Group::Columns),
     });
-    vector && all(Group::Batch).is_empty()
+    let column = epilogue.function.filter(|_| epilogue.aux.is_some()).map_or(1, Function::column);
+    let elements = |wanted: Group| -> i64 {
+        problem.indices.iter().filter(|(_, group, _)| *group == wanted).map(|(_, _, extent)| *extent as i64).product()
+    };
+    let held = [Group::Rows, Group::Columns].into_iter().any(|side| elements(side) % column == 0);
+    vector && held && all(Group::Batch).is_empty()
 }
 
 fn positive(x: Scalar) -> Scalar {
