@@ -1,8 +1,8 @@
 //! What a change of layout costs: measured where it was measured, otherwise estimated from what was.
 //!
 //! The estimate is bytes × the slowest measured time per byte (of the same container if there is one): pessimistic, so
-//! that a choice does not lean on a conversion nobody timed. Of a container that no kernel changes it is ten minutes. A selection says which of its relayouts are estimates;
-//! measuring those and choosing again removes them.
+//! that a choice does not lean on a conversion nobody timed. Of a container that no kernel changes it is ten minutes. A selection
+//! says which of its relayouts are estimates; measuring those and choosing again removes them.
 
 use crate::problem::{Program, Tensor};
 use crate::store::Store;

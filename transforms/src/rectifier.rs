@@ -71,6 +71,12 @@ pub(crate) fn positive(value: &Scalar) -> Scalar {
     Scalar::binary(Binary::Gt, value.clone(), Scalar::Const(0.0))
 }
 
+/// Whether code is the larger of an operand and zero.
+pub(crate) fn rectifies(code: &Scalar, operand: &Operand) -> bool {
+    let (x, zero) = (Scalar::input(&operand.connector), Scalar::Const(0.0));
+    [(&x, &zero), (&zero, &x)].iter().any(|(a, b)| *code == Scalar::binary(Binary::Max, (*a).clone(), (*b).clone()))
+}
+
 /// The element-wise operation of one input that makes a container from another one at equal subscripts.
 pub(crate) fn step<'a>(operation: &'a Operation, from: &str) -> Option<(&'a Scalar, &'a Operand, &'a Operand)> {
     match (&operation.op, &operation.inputs[..], &operation.outputs[..]) {
@@ -89,9 +95,7 @@ fn witnesses(program: &Sdfg, forward: &[Operation], asked: &Operand) -> Vec<Witn
         let Some((code, input, output)) = step(operation, &asked.data).filter(|(_, i, _)| same_elements(&i.subscripts, asked)) else {
             continue;
         };
-        let (x, zero) = (Scalar::input(&input.connector), Scalar::Const(0.0));
-        let rectifies = [(&x, &zero), (&zero, &x)].iter().any(|(a, b)| *code == Scalar::binary(Binary::Max, (*a).clone(), (*b).clone()));
-        if rectifies && tells(&output.data) {
+        if rectifies(code, input) && tells(&output.data) {
             found.push(Witness { data: output.data.clone(), masks: vec![] });
         }
     }

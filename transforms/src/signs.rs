@@ -11,8 +11,8 @@
 //! whole bytes, so this is for libraries whose products write and read such bits: a rectifier and its gradient both have to end
 //! up beside a product.
 
-use crate::rectifier::{asks_sign, positive, same_elements, step};
-use sdfg::{Binary, BuildError, Container, Dtype, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, Unit};
+use crate::rectifier::{asks_sign, positive, rectifies, same_elements, step};
+use sdfg::{BuildError, Container, Dtype, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, Unit};
 use std::collections::BTreeMap;
 
 /// What the names of containers of bits end with.
@@ -80,9 +80,7 @@ struct Rectifier<'a> {
 impl<'a> Rectifier<'a> {
     fn of(operation: &'a Operation) -> Option<Self> {
         let (code, from, to) = step(operation, &operation.inputs.first()?.data)?;
-        let (x, zero) = (Scalar::input(&from.connector), Scalar::Const(0.0));
-        let rectifies = [(&x, &zero), (&zero, &x)].iter().any(|(a, b)| *code == Scalar::binary(Binary::Max, (*a).clone(), (*b).clone()));
-        (rectifies && operation.pass == Pass::Forward).then_some(Rectifier { operation, from, to })
+        (rectifies(code, from) && operation.pass == Pass::Forward).then_some(Rectifier { operation, from, to })
     }
 
     /// The operation that keeps the answer.
