@@ -4,7 +4,7 @@ use crate::blocks;
 use crate::compile::Toolchain;
 use crate::contraction::{ContractionKernel, ContractionSpace, Problem};
 use crate::emit::c::Source;
-use crate::emit::cuda;
+use crate::emit::cuda::{self, Chip};
 use crate::error::KernelError;
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace, MapSpace};
@@ -75,11 +75,11 @@ pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<Source> {
 ///
 /// # Errors
 /// What cannot be generated.
-pub fn cuda_space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
+pub fn cuda_space(spec: &KernelSpec, chip: Chip) -> Result<Box<dyn Space>, KernelError> {
     if let Unit::Nested(_) = &spec.unit {
-        return Ok(Box::new(GroupSpace::new(spec)?));
+        return Ok(Box::new(GroupSpace::new(spec, chip)?));
     }
-    match CudaTileSpace::new(spec) {
+    match CudaTileSpace::new(spec, chip) {
         Ok(tiles) => Ok(Box::new(tiles)),
         Err(_) => Ok(Box::new(CudaSpace::new(spec)?)),
     }
@@ -89,11 +89,11 @@ pub fn cuda_space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
 ///
 /// # Errors
 /// Knobs that kernels do not have; scopes that cannot be generated.
-pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig) -> Result<cuda::Source, KernelError> {
+pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<cuda::Source, KernelError> {
     match &spec.unit {
-        Unit::Nested(_) => tiles::group_source(spec, config),
-        _ if tiles::takes(config) => tiles::cuda_source(spec, config),
-        _ => maps::cuda_source(spec, config),
+        Unit::Nested(_) => tiles::group_source(spec, config, chip),
+        _ if tiles::takes(config) => tiles::cuda_source(spec, config, chip),
+        _ => maps::cuda_source(spec, config, chip),
     }
 }
 

@@ -8,6 +8,7 @@ mod harness;
 
 use common::{CASES, Case};
 use harness::{Failure, Reference, shim};
+use kernels::emit::cuda::Chip;
 use kernels::maps::{self, CudaSpace};
 use kernels::{KernelError, Space};
 use sdfg::Dtype;
@@ -25,7 +26,7 @@ fn each_case(sizes: common::Sizes, dtype: Dtype, configs: impl Fn(&CudaSpace) ->
         }
         let reference = Reference::new(&program, &unit)?;
         let configs = configs(&CudaSpace::new(&reference.spec)?);
-        let sources: Result<Vec<_>, KernelError> = configs.iter().map(|c| maps::cuda_source(&reference.spec, c)).collect();
+        let sources: Result<Vec<_>, KernelError> = configs.iter().map(|c| maps::cuda_source(&reference.spec, c, Chip::HOPPER)).collect();
         for (n, (kernel, config)) in shim().compile(sources?)?.iter().zip(&configs).enumerate() {
             let results = reference.emulate(kernel, config, n as u64).map_err(|e| format!("{name} under {config}: {e}"))?;
             let (ratio, place) = reference.ratio(&results);
@@ -63,13 +64,15 @@ fn results_are_transposed_on_their_way_out() -> Result<(), Failure> {
     let Case { program, unit } = common::gelu(SIZES);
     let spec = kernels::KernelSpec::new(&program, &unit)?;
     let knobs = Knobs::default().with("vector", "j").with("order", "b,j,u").with("rows", 32);
-    let text = |out: &str| maps::cuda_source(&spec, &KernelConfig { knobs: knobs.clone().with("out", out), ..KernelConfig::default() });
+    let text = |out: &str| {
+        maps::cuda_source(&spec, &KernelConfig { knobs: knobs.clone().with("out", out), ..KernelConfig::default() }, Chip::HOPPER)
+    };
     let (direct, turned) = (text("direct")?.text, text("turned")?.text);
     assert!(turned.contains("turn_rows(t_y, ") && !direct.contains("turn_rows(t_y, "));
     // Where nothing lies across, the knob changes nothing.
     let along = |out: &str| {
         let knobs = Knobs::default().with("out", out);
-        maps::cuda_source(&spec, &KernelConfig { knobs, ..KernelConfig::default() }).map(|source| source.text)
+        maps::cuda_source(&spec, &KernelConfig { knobs, ..KernelConfig::default() }, Chip::HOPPER).map(|source| source.text)
     };
     assert_eq!(along("direct")?, along("turned")?);
     Ok(())
@@ -149,13 +152,30 @@ fn long_rows_and_few_blocks() -> Result<(), Failure> {
 fn indices_of_64_bits_where_32_do_not_suffice() -> Result<(), Failure> {
     let index = |sizes: common::Sizes| -> Result<bool, Failure> {
         let Case { program, unit } = common::gelu(sizes);
-        let source = maps::cuda_source(&kernels::KernelSpec::new(&program, &unit)?, &KernelConfig::default())?;
+        let source = maps::cuda_source(&kernels::KernelSpec::new(&program, &unit)?, &KernelConfig::default(), Chip::HOPPER)?;
         assert!(source.grid <= i64::from(i32::MAX));
         Ok(source.text.contains("typedef long long index_t;"))
     };
     assert!(!index(&[("b", 96), ("j", 512), ("u", 4096)])?);
     assert!(index(&[("b", 96), ("j", 5120), ("u", 40960)])?);
     assert!(index(&[("b", 1 << 30), ("j", 1 << 20), ("u", 8)])?);
+
+    // A small part of a large container.
+    let Case { mut program, unit } = common::gelu(&[("b", 96), ("j", 512), ("u", 4096)]);
+    let data = kernels::KernelSpec::new(&program, &unit)?.arguments().remove(0).data;
+    let part = program.containers[&data].clone();
+    let dims = part.dims.iter().map(|d| (d.clone(), format!("{d}.whole")));
+    let whole: Vec<String> = dims
+        .map(|(dim, whole)| {
+            program.dims.insert(whole.clone(), program.size_of(&dim) * sdfg::Expr::Int(8));
+            whole
+        })
+        .collect();
+    let names: Vec<&str> = whole.iter().map(String::as_str).collect();
+    program.add_container(sdfg::Container::new("whole", &names, Dtype::F32, sdfg::Role::Input));
+    program.containers[&data].view = Some(sdfg::View { of: "whole".into(), offsets: vec![sdfg::Expr::Int(0); whole.len()] });
+    let source = maps::cuda_source(&kernels::KernelSpec::new(&program, &unit)?, &KernelConfig::default(), Chip::HOPPER)?;
+    assert!(source.text.contains("typedef long long index_t;"));
     Ok(())
 }
 
@@ -175,7 +195,7 @@ fn knobs_that_do_not_exist_are_refused() -> Result<(), Failure> {
         ("unroll", "0"),
     ] {
         let config = KernelConfig { knobs: Knobs::default().with(key, value), ..KernelConfig::default() };
-        let error = maps::cuda_source(&spec, &config).expect_err("refused").to_string();
+        let error = maps::cuda_source(&spec, &config, Chip::HOPPER).expect_err("refused").to_string();
         assert!(error.contains(&format!("`{key}={value}`")), "{error}");
     }
     Ok(())
@@ -189,7 +209,7 @@ fn masks_follow_what_is_drawn() -> Result<(), Failure> {
     let Case { program, unit } = common::softmax_dropout(SIZES);
     let config = KernelConfig::default();
     let mut reference = Reference::new(&program, &unit)?;
-    let kernel = shim().compile(vec![maps::cuda_source(&reference.spec, &config)?])?.remove(0);
+    let kernel = shim().compile(vec![maps::cuda_source(&reference.spec, &config, Chip::HOPPER)?])?.remove(0);
     for run in [(0, 0, true), (11, 5, true), (11, 6, true), (u64::MAX, 1 << 40, true), (11, 5, false)] {
         let run = Run { seed: run.0, step: run.1, dropout: run.2 };
         reference.expect(&program, &unit, &run)?;

@@ -8,6 +8,7 @@ mod harness;
 
 use common::{Case, Make};
 use harness::{Failure, Reference, shim};
+use kernels::emit::cuda::Chip;
 use kernels::maps;
 use sdfg::config::{KernelConfig, Knobs};
 
@@ -177,7 +178,7 @@ fn every_planted_fault_is_caught() -> Result<(), Failure> {
         let reference = Reference::new(&program, &unit)?;
         let knobs = mutation.knobs.iter().fold(Knobs::default(), |k, (key, value)| k.with(key, value));
         let config = KernelConfig { knobs, ..KernelConfig::default() };
-        let source = maps::cuda_source(&reference.spec, &config)?;
+        let source = maps::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
         let mut planted = source.clone();
         planted.text = source.text.replace(mutation.from, mutation.to);
         assert_ne!(planted.text, source.text, "`{}` does not stand in the text that \"{}\" changes", mutation.from, mutation.fault);

@@ -10,6 +10,7 @@ mod products;
 
 use common::{Case, Sizes};
 use harness::{Failure, Reference, shim};
+use kernels::emit::cuda::Chip;
 use kernels::tiles::{self, CudaTileSpace};
 use kernels::{KernelError, Space};
 use products::{Stored, TILES, attention, mixed, narrow};
@@ -35,7 +36,7 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>) -> R
             container.dtype = stored(container);
         }
         let reference = Reference::new(&program, &unit)?;
-        let mut configs: Vec<KernelConfig> = spread(&CudaTileSpace::new(&reference.spec)?, wanted).collect();
+        let mut configs: Vec<KernelConfig> = spread(&CudaTileSpace::new(&reference.spec, Chip::HOPPER)?, wanted).collect();
         for config in &mut configs {
             if let Some(tile) = tile {
                 let outer = |part: &&str| match &unit {
@@ -46,7 +47,7 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>) -> R
                 config.knobs = config.knobs.clone().with("tile", parts.join(","));
             }
         }
-        let sources: Result<Vec<_>, KernelError> = configs.iter().map(|c| tiles::cuda_source(&reference.spec, c)).collect();
+        let sources: Result<Vec<_>, KernelError> = configs.iter().map(|c| tiles::cuda_source(&reference.spec, c, Chip::HOPPER)).collect();
         for (n, (kernel, config)) in shim().compile(sources?)?.iter().zip(&configs).enumerate() {
             let results = reference.emulate(kernel, config, n as u64).map_err(|e| format!("{name} under {config}: {e}"))?;
             let (ratio, place) = reference.ratio(&results);
@@ -75,6 +76,41 @@ fn several_panels_and_chunks() -> Result<(), Failure> {
 fn ragged_tiles() -> Result<(), Failure> {
     each_case(SIZES, 3, |_| Dtype::F32, Some("j:8,u:32,b:2,h:2"))?;
     each_case(SIZES, 2, narrow, Some("j:8,u:32,b:2,h:2"))?;
+    Ok(())
+}
+
+/// What one chip has in shared memory is in global memory on a smaller one.
+#[test]
+fn chips_with_less_shared_memory() -> Result<(), Failure> {
+    let (turing, hopper) = (Chip { shared: 64 << 10, processors: 40 }, Chip::HOPPER);
+    let (mut checked, mut fewer) = (0, 0);
+    for (name, make) in TILES {
+        let Case { program, unit } = make(LARGER);
+        let reference = Reference::new(&program, &unit)?;
+        // Tiles as a larger chip would have them.
+        let (mut configs, mut sources) = (Vec::new(), Vec::new());
+        for config in spread(&CudaTileSpace::new(&reference.spec, hopper)?, 40) {
+            let large = tiles::cuda_source(&reference.spec, &config, hopper)?;
+            let small = match tiles::cuda_source(&reference.spec, &config, turing) {
+                Err(KernelError::Knob { key, allowed, .. }) if key == "depth" && allowed.contains("65536 bytes") => continue,
+                small => small?,
+            };
+            assert!(small.shared <= turing.shared && large.shared <= hopper.shared, "{name}: {} and {} bytes", small.shared, large.shared);
+            if small.shared < large.shared && configs.len() < 2 {
+                assert!(small.scratch > large.scratch);
+                configs.push(config);
+                sources.push(small);
+            }
+        }
+        fewer += configs.len();
+        for (kernel, config) in shim().compile(sources)?.iter().zip(&configs) {
+            let (ratio, place) = reference.ratio(&reference.emulate(kernel, config, 1)?);
+            assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
+            checked += 1;
+        }
+    }
+    assert!(fewer > 3 && checked == fewer, "{fewer}");
+    println!("{checked} configurations with less in shared memory");
     Ok(())
 }
 
@@ -132,7 +168,7 @@ fn planted_faults_are_found() -> Result<(), Failure> {
     let reference = Reference::new(&program, &unit)?;
     let knobs = Knobs::default().with("tile", "j:16").with("depth", 16).with("threads", 64).with("width", 2);
     let config = KernelConfig { knobs, ..KernelConfig::default() };
-    let sound = tiles::cuda_source(&reference.spec, &config)?;
+    let sound = tiles::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
     let mut sources = vec![sound.clone()];
     for (fault, from, to, _) in faults {
         let text = sound.text.replace(from, to);

@@ -9,6 +9,7 @@ mod products;
 use common::{CASES, Case};
 use kernels::KernelSpec;
 use kernels::device::cuda::{Library, Nvrtc};
+use kernels::emit::cuda::Chip;
 use kernels::template::{cuda_source, cuda_space};
 use products::{TILES, narrow};
 use sdfg::config::KernelConfig;
@@ -47,7 +48,7 @@ fn every_family_compiles_for_every_generation() -> Result<(), Failure> {
             container.dtype = dtype;
         }
         let spec = KernelSpec::new(&program, &unit)?;
-        let space = cuda_space(&spec)?;
+        let space = cuda_space(&spec, Chip::HOPPER)?;
         assert!(matches!(spec.unit, Unit::Scope(_)));
         let turned = (0..4000).map(|n| space.config(n * 1_000_003 % space.count()));
         let turned = turned.into_iter().find(|config| config.knobs.get("out").is_some());
@@ -62,7 +63,7 @@ fn every_family_compiles_for_every_generation() -> Result<(), Failure> {
                 container.dtype = dtype;
             }
             let spec = KernelSpec::new(&program, &unit)?;
-            let space = cuda_space(&spec)?;
+            let space = cuda_space(&spec, Chip::HOPPER)?;
             // One type for every generation: texts differ in little else.
             let generations = if dtype == Dtype::Bf16 { &known[..] } else { &[HOPPER] };
             compiles(&nvrtc, name, dtype, &spec, &[space.config(0)], generations)?;
@@ -74,7 +75,7 @@ fn every_family_compiles_for_every_generation() -> Result<(), Failure> {
 /// Every generation for the first configuration, the newest for the others.
 fn compiles(nvrtc: &Nvrtc, name: &str, dtype: Dtype, spec: &KernelSpec, configs: &[KernelConfig], known: &[u32]) -> Result<(), Failure> {
     for (n, config) in configs.iter().enumerate() {
-        let source = cuda_source(spec, config)?;
+        let source = cuda_source(spec, config, Chip::HOPPER)?;
         for capability in known.iter().filter(|c| n == 0 || **c == HOPPER) {
             let compiled = nvrtc.compile(name, &source.text, *capability)?;
             assert!(!compiled.code.is_empty() && !compiled.resources.is_empty(), "{name} for {capability}");

@@ -3,6 +3,7 @@
 
 use kernels::device::cuda::{Library, Nvrtc};
 use kernels::device::shim::{Shim, ShimRun};
+use kernels::emit::cuda::Chip;
 use kernels::template::{cuda_source, cuda_space};
 use kernels::tiles;
 use kernels::{Access, Buffer, KernelSpec, Space};
@@ -112,11 +113,13 @@ fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
             let reference = Reference { tolerances: unit_tolerance(&small, &unit)?, spec, given, want };
             // Tiles in proportion: as many of them as there are at full size.
             let whole = KernelSpec::new(&variant.program, &unit)?;
-            let space = cuda_space(&whole)?;
+            let space = cuda_space(&whole, Chip::HOPPER)?;
             let configs = configurations(space.as_ref()).into_iter().map(|c| tiles::scaled(&c, &whole, &reference.spec));
             let configs: Vec<KernelConfig> = configs.collect();
             for config in &configs {
-                sources.push(cuda_source(&reference.spec, config).map_err(|e| format!("{recipe}, {}: {e}", reference.spec.name))?);
+                sources.push(
+                    cuda_source(&reference.spec, config, Chip::HOPPER).map_err(|e| format!("{recipe}, {}: {e}", reference.spec.name))?,
+                );
             }
             cases.push((reference, configs));
         }
@@ -195,7 +198,7 @@ fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
     let program = &programs.variants.iter().find(|v| v.name == GROUPED).ok_or("a group")?.program;
     let unit = program.units().into_iter().find_map(|(_, _, unit)| matches!(unit, Unit::Nested(_)).then_some(unit)).ok_or("a group")?;
     let spec = KernelSpec::new(program, &unit)?;
-    let source = cuda_source(&spec, &cuda_space(&spec)?.config(0))?;
+    let source = cuda_source(&spec, &cuda_space(&spec, Chip::HOPPER)?.config(0), Chip::HOPPER)?;
     // 128 by 128 values of each gradient are a block's.
     assert_eq!((source.members.len(), source.grid), (6, 2 * 32 * 8 + 4 * 8 * 8));
     let compiled = nvrtc.compile(&spec.name, &source.text, 90)?;

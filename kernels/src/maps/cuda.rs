@@ -1,7 +1,7 @@
 //! Scopes as CUDA kernels: the text of a configuration, and every configuration.
 
 use super::MapSpace;
-use crate::emit::cuda::{self, Source};
+use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec, Space, TensorChoice};
 use sdfg::Layout;
@@ -11,10 +11,10 @@ use sdfg::config::{KernelConfig, Knobs};
 ///
 /// # Errors
 /// Knobs that kernels do not have; scopes that cannot be generated.
-pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
     let knobs = config.knobs.clone().with("lanes", cuda::lanes(spec, config)?);
     let config = KernelConfig { layouts: config.layouts.clone(), knobs };
-    cuda::emit(spec, &super::lower(spec, &config)?, &config)
+    cuda::emit(spec, &super::lower(spec, &config)?, &config, chip)
 }
 
 /// Threads of a block.

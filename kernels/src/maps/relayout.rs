@@ -3,7 +3,7 @@
 use super::cuda::cuda_source;
 use super::executable::{MapKernel, compile};
 use crate::compile::Toolchain;
-use crate::emit::cuda::Source;
+use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use sdfg::config::{KernelConfig, Knobs};
@@ -59,7 +59,8 @@ pub fn cuda_relayout(
         }
         _ => knobs.with("rows", 8),
     };
-    let source = cuda_source(&spec, &KernelConfig { knobs, ..config })?;
+    // A copy is the same on every chip: it has no partial results.
+    let source = cuda_source(&spec, &KernelConfig { knobs, ..config }, Chip::HOPPER)?;
     Ok((spec, source))
 }
 

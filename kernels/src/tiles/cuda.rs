@@ -1,33 +1,40 @@
 //! Tile kernels on GPUs: the text of a configuration, and every configuration.
 
 use super::space::{TileSpace, Tiles};
-use crate::emit::cuda::{self, Source};
+use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use sdfg::config::KernelConfig;
 
-/// Tiles for the shared memory of a block, and the registers of its threads.
-pub const BLOCKS: Tiles = Tiles {
-    short: &[64, 128, 32, 16],
-    long: &[128, 64, 256],
-    depths: &[32, 64, 16],
-    usual: [64.0, 128.0],
-    local: 52 << 10,
-    // Rows of one instruction of a tensor core.
-    unit: 16,
-    packs: false,
-};
+/// Shared memory for the factors of a product while they are multiplied, in bytes: what large tiles of most types take.
+const STAGE: i64 = 19 << 10;
+/// Less shared memory than that has no room for 64 steps of the depth, in bytes.
+const DEEP: i64 = 96 << 10;
 /// Threads of a block.
 const THREADS: [i64; 2] = [256, 128];
 /// Neighbours that a thread takes of what surrounds products.
 const WIDTHS: [i64; 3] = [4, 2, 8];
 
+/// Tiles for the shared memory of a block, and the registers of its threads.
+pub fn blocks(chip: Chip) -> Tiles {
+    Tiles {
+        short: &[64, 128, 32, 16],
+        long: &[128, 64, 256],
+        depths: if chip.shared < DEEP { &[32, 16] } else { &[32, 64, 16] },
+        usual: [64.0, 128.0],
+        local: (chip.shared - STAGE) / size_of::<f32>() as i64,
+        // Rows of one instruction of a tensor core.
+        unit: 16,
+        packs: false,
+    }
+}
+
 /// The CUDA of a scope with matrix products under a configuration.
 ///
 /// # Errors
 /// Scopes without a matrix product, or that cannot be generated; knobs that kernels do not have.
-pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
-    cuda::emit(spec, &super::lower(spec, config)?, config)
+pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
+    cuda::emit(spec, &super::lower(spec, config)?, config, chip)
 }
 
 /// All layouts of the tensors and all knobs of one tile kernel on a GPU: what [`TileSpace`] has, with threads and width.
@@ -40,8 +47,8 @@ impl CudaTileSpace {
 
     /// # Errors
     /// Scopes without a matrix product, or that cannot be generated.
-    pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
-        Ok(CudaTileSpace { tiles: TileSpace::of(spec, BLOCKS)? })
+    pub fn new(spec: &KernelSpec, chip: Chip) -> Result<Self, KernelError> {
+        Ok(CudaTileSpace { tiles: TileSpace::of(spec, blocks(chip))? })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Contractions of different shapes as one launch on a GPU: the text of a configuration, and every configuration.
 
-use super::cuda::BLOCKS;
+use super::cuda::blocks;
 use super::{TileSpace, expanded};
-use crate::emit::cuda::{self, Source};
+use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use sdfg::config::{KernelConfig, Knobs};
@@ -31,14 +31,14 @@ pub struct GroupSpace {
 impl GroupSpace {
     /// # Errors
     /// Anything but a nested program of contractions that are matrix products.
-    pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
+    pub fn new(spec: &KernelSpec, chip: Chip) -> Result<Self, KernelError> {
         let Unit::Nested(nested) = &spec.unit else {
             return Err(KernelError::Unsupported { kernel: spec.name.clone(), what: "it is no group of contractions".into() });
         };
         let mut members = Vec::new();
         for (_, _, unit) in nested.program.units() {
             let spec = expanded(&KernelSpec { name: unit.name().to_string(), unit, ..spec.clone() })?;
-            members.push(Member { space: TileSpace::of(&spec, BLOCKS)?, spec });
+            members.push(Member { space: TileSpace::of(&spec, blocks(chip))?, spec });
         }
         let choice = |a: crate::kernel::Argument| TensorChoice { layouts: Layout::permutations(&a.dims), data: a.data };
         Ok(GroupSpace { tensors: spec.arguments().into_iter().map(choice).collect(), spec: spec.clone(), members })
@@ -66,8 +66,8 @@ impl GroupSpace {
 ///
 /// # Errors
 /// As [`GroupSpace::new`]; knobs that groups do not have.
-pub fn group_source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
-    let space = GroupSpace::new(spec)?;
+pub fn group_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
+    let space = GroupSpace::new(spec, chip)?;
     let arguments = spec.arguments();
     let mut nests = Vec::new();
     for member in &space.members {
@@ -76,7 +76,7 @@ pub fn group_source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, 
         let numbers = member.spec.arguments().iter().filter_map(|a| position(&a.data)).collect();
         nests.push((member.spec.clone(), super::lower(&member.spec, &own)?, own, numbers));
     }
-    cuda::emit_group(&spec.name, &nests)
+    cuda::emit_group(&spec.name, &nests, chip)
 }
 
 impl Space for GroupSpace {

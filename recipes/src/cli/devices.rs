@@ -65,7 +65,7 @@ struct Gpu {
     name: String,
     capability: String,
     bytes: usize,
-    processors: u32,
+    processors: i64,
     measured: Option<Measured>,
 }
 
@@ -145,7 +145,7 @@ fn gpus() -> Gpus {
 
 fn gpu(gpu: cuda::Gpu) -> Gpu {
     let capability = format!("{}.{}", gpu.capability / 10, gpu.capability % 10);
-    Gpu { number: gpu.number, name: gpu.name, capability, bytes: gpu.memory, processors: gpu.processors, measured: None }
+    Gpu { number: gpu.number, name: gpu.name, capability, bytes: gpu.memory, processors: gpu.chip.processors, measured: None }
 }
 
 #[cfg(target_arch = "x86_64")]

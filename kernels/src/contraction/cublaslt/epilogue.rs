@@ -104,7 +104,7 @@ impl Epilogue {
     /// The epilogue of a description under a configuration's layouts.
     ///
     /// # Errors
-    /// More than one product; a vector that does not follow the rows of the result; an auxiliary matrix that does not lie as the
+    /// More than one product; a vector that does not follow the rows of the result, or one beside a result in rows; an auxiliary matrix that does not lie as the
     /// result does, in columns that begin at multiples of eight elements (of 128 bits).
     pub fn ending(
         &self,
@@ -132,6 +132,10 @@ impl Epilogue {
                     Bias::OfB if d.exchanged => Bias::OfA,
                     other => *other,
                 };
+                // The library has none of them for results in rows, though its manual does not say so.
+                if matches!(bias, Bias::Added | Bias::OfResult) && d.d.order == Order::Row {
+                    return Err(refused("the library wants the columns of a result with a vector one after another"));
+                }
                 // Along what the vector lies; neighbours of the result are one element or one leading dimension apart there.
                 let (along, near) = if bias == Bias::OfB { (columns, Order::Row) } else { (rows, Order::Column) };
                 let unit = if d.d.order == near { 1 } else { d.d.leading };

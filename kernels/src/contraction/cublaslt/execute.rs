@@ -114,8 +114,8 @@ impl Matmul {
         let mut found = vec![unsafe { zeroed::<sys::cublasLtMatmulHeuristicResult_t>() }; ASKED];
         let mut count = 0;
         let Descriptors { operation, layouts: [a, b, d], .. } = &self.descriptors;
-        // Which algorithms there are depends on how well addresses are aligned: as well as those of containers.
-        let _addressed = self.descriptors.address([self.library.workspace().address(); 2])?;
+        // Which algorithms there are depends on how well addresses are aligned: no better than those of containers in an arena.
+        let _addressed = self.descriptors.address([self.library.workspace().address() + sdfg::lifetime::ALIGNMENT; 2])?;
         // SAFETY: all descriptors live; there is room for as many results as are asked for.
         unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(

@@ -136,6 +136,11 @@ impl CudaDevice {
         Ok(compiled)
     }
 
+    /// A generated kernel as text, made for this GPU.
+    fn source(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+        template::cuda_source(spec, config, self.context.gpu.chip)
+    }
+
     fn kernel(&self, name: &str, source: Source, arguments: usize) -> Result<CudaKernel, KernelError> {
         let hash = *blake3::hash(source.text.as_bytes()).as_bytes();
         let known = self.modules.lock().unwrap_or_else(|e| e.into_inner()).get(&hash).cloned();
@@ -243,7 +248,7 @@ impl Device for CudaDevice {
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
         match Fused::wanted(spec)? {
             Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, self.products.clone()))),
-            None => template::cuda_space(spec),
+            None => template::cuda_space(spec, self.context.gpu.chip),
         }
     }
 
@@ -253,7 +258,7 @@ impl Device for CudaDevice {
                 let (choice, matmul, offered) = self.products.product(&fused, config)?;
                 Ok(Arc::new(Product::new(spec, &fused, &choice, matmul, &offered)?))
             }
-            None => Ok(Arc::new(self.kernel(&spec.name, template::cuda_source(spec, config)?, spec.arguments().len())?)),
+            None => Ok(Arc::new(self.kernel(&spec.name, self.source(spec, config)?, spec.arguments().len())?)),
         }
     }
 
@@ -282,7 +287,7 @@ impl Device for CudaDevice {
 
     fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
         let scopes = kernels.par_iter().filter(|(spec, _)| matches!(spec.unit, Unit::Scope(_) | Unit::Nested(_)));
-        let texts = scopes.filter_map(|(spec, config)| Some((template::cuda_source(spec, config).ok()?.text, spec.name.as_str())));
+        let texts = scopes.filter_map(|(spec, config)| Some((self.source(spec, config).ok()?.text, spec.name.as_str())));
         let texts: BTreeMap<String, &str> = texts.collect::<Vec<_>>().into_iter().collect();
         texts.into_par_iter().for_each(|(text, name)| {
             if until.is_none_or(|until| Instant::now() < until) {

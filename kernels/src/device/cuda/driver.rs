@@ -1,6 +1,7 @@
 //! What the driver says about itself and the GPUs of this machine.
 
 use super::Library;
+use crate::emit::cuda::Chip;
 use crate::error::KernelError;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
@@ -17,7 +18,7 @@ pub struct Gpu {
     pub capability: u32,
     /// Bytes.
     pub memory: usize,
-    pub processors: u32,
+    pub chip: Chip,
     /// Bytes of the second-level cache.
     pub cache: usize,
 }
@@ -106,7 +107,10 @@ fn gpu(number: i32) -> Result<Gpu, KernelError> {
         capability: 10 * major + minor,
         // SAFETY: as above.
         memory: unsafe { result::device::total_mem(device) }.map_err(failed("cuDeviceTotalMem"))?,
-        processors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        chip: Chip {
+            shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?.into(),
+            processors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.into(),
+        },
         cache: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
     })
 }

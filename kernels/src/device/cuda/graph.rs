@@ -36,15 +36,16 @@ impl Context {
         // SAFETY: as above. The capture ends whatever came of the work.
         let captured = unsafe { stream::end_capture(first) };
         locked(&self.marks).clear();
-        outcome?;
-        let captured = captured.map_err(failed("cuStreamEndCapture"))?;
-        // SAFETY: the graph was just captured, and is destroyed once.
-        let executable = unsafe {
-            let executable = graph::instantiate(captured, CUgraphInstantiate_flags(0)).map_err(failed("cuGraphInstantiate"));
-            let _ = graph::destroy(captured);
-            executable?
-        };
-        Ok(Graph { context: self.clone(), executable })
+        let executable = outcome.and_then(|()| {
+            let captured = captured.map_err(failed("cuStreamEndCapture"))?;
+            // SAFETY: the graph was just captured.
+            unsafe { graph::instantiate(captured, CUgraphInstantiate_flags(0)) }.map_err(failed("cuGraphInstantiate"))
+        });
+        if let Ok(captured) = captured {
+            // SAFETY: as above; nobody else has it, whatever came of the work.
+            let _ = unsafe { graph::destroy(captured) };
+        }
+        Ok(Graph { context: self.clone(), executable: executable? })
     }
 }
 

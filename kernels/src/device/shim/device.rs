@@ -6,7 +6,7 @@ use super::{Shim, ShimKernel, ShimRun};
 use crate::buffer::Buffer;
 use crate::contraction::cublaslt::{CublasLtSpace, Everything, Fused, Reference};
 use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
-use crate::emit::cuda::Source;
+use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
 use crate::maps;
@@ -99,14 +99,14 @@ impl Device for ShimDevice {
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
         match Fused::wanted(spec)? {
             Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, Arc::new(Everything)))),
-            None => template::cuda_space(spec),
+            None => template::cuda_space(spec, Chip::HOPPER),
         }
     }
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
         match Fused::wanted(spec)? {
             Some(fused) => Ok(self.recordable(Arc::new(Reference::new(spec, fused, config)?))),
-            None => Ok(self.recordable(Arc::new(self.kernel(spec, template::cuda_source(spec, config)?)?))),
+            None => Ok(self.recordable(Arc::new(self.kernel(spec, template::cuda_source(spec, config, Chip::HOPPER)?)?))),
         }
     }
 

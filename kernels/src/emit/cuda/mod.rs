@@ -25,12 +25,28 @@ use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Dtype, philox};
 
-/// Blocks of a kernel with partial results: two for each processor of an H200.
-const BLOCKS: i64 = 264;
 /// Largest grid along x.
 const GRID: i64 = i32::MAX as i64;
 /// Memory for all teams' parts.
 const SCRATCH: i64 = 64 << 20;
+
+/// What kernels are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chip {
+    /// Shared memory that a block can be given, in bytes.
+    pub shared: i64,
+    pub processors: i64,
+}
+
+impl Chip {
+    /// What an H200 has; the shim has as much.
+    pub const HOPPER: Chip = Chip { shared: 227 << 10, processors: 132 };
+
+    /// Blocks of a kernel with partial results: two for each processor.
+    fn blocks(self) -> i64 {
+        2 * self.processors
+    }
+}
 
 /// A CUDA file and what is needed to launch it.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,12 +113,12 @@ pub fn drawn(run: &Run) -> [u64; DRAWN] {
 ///
 /// # Errors
 /// As [`emit`]; nests that cannot be launched together.
-pub fn emit_group(name: &str, nests: &[(KernelSpec, LoopNest, KernelConfig, Vec<usize>)]) -> Result<Source, KernelError> {
+pub fn emit_group(name: &str, nests: &[(KernelSpec, LoopNest, KernelConfig, Vec<usize>)], chip: Chip) -> Result<Source, KernelError> {
     let mut parts = Vec::new();
     for (spec, nest, config, arguments) in nests {
         let mut printer = Printer::new(spec, nest, config, nest.tensors.values().any(|t| t.dtype == Dtype::F64));
         printer.schedule = Some(Schedule::new(spec, nest, config)?);
-        parts.push((tile::part(printer, partial::partials(nest).next().is_some())?, arguments.clone()));
+        parts.push((tile::part(printer, partial::partials(nest).next().is_some(), chip)?, arguments.clone()));
     }
     let apart = || "its members have partial results, scratch memory, or blocks of different sizes".to_string();
     tile::emit_group(parts).ok_or_else(|| KernelError::Unsupported { kernel: name.to_string(), what: apart() })
@@ -112,7 +128,7 @@ pub fn emit_group(name: &str, nests: &[(KernelSpec, LoopNest, KernelConfig, Vec<
 ///
 /// # Errors
 /// Knobs, element types and accesses that kernels do not have; partial results that need too much memory.
-pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<Source, KernelError> {
+pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
     let mut printer = Printer::new(spec, nest, config, double);
     let mut schedule = Schedule::new(spec, nest, config)?;
@@ -120,7 +136,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     printer.schedule = Some(schedule.clone());
     let private = partial::partials(nest).next().is_some();
     if nest.products.is_some() {
-        return tile::emit(printer, private);
+        return tile::emit(printer, private, chip);
     }
 
     if private {
@@ -150,7 +166,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     let mut grid = ((points + schedule.rows - 1) / schedule.rows).min(GRID);
     if scratch > 0 {
         let part = schedule.rows * scratch * if double { 8 } else { 4 };
-        let wanted = blocks(spec, config)?;
+        let wanted = blocks(spec, config, chip)?;
         grid = grid.min(wanted).min((SCRATCH / part).max(1));
     }
     let teams = grid * schedule.rows;
@@ -230,9 +246,9 @@ fn finishing(printer: &Printer, body: &str) -> String {
 }
 
 /// Blocks of a kernel with scratch memory, by the knob `blocks`.
-fn blocks(spec: &KernelSpec, config: &KernelConfig) -> Result<i64, KernelError> {
+fn blocks(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<i64, KernelError> {
     match config.knobs.get("blocks") {
-        None => Ok(BLOCKS),
+        None => Ok(chip.blocks()),
         Some(text) => text.parse().ok().filter(|n| *n > 0).ok_or_else(|| KernelError::Knob {
             kernel: spec.name.clone(),
             key: "blocks".into(),

@@ -114,7 +114,12 @@ impl Schedule {
         let blocked = |l: &&Loop| nest.block().is_none_or(|b| b.index != l.index);
         let inner = nest.groups.iter().map(|g| g.loops.iter().filter(blocked).fold(1i64, |n, l| n.saturating_mul(l.count)));
         let inner = inner.max().unwrap_or(1);
-        let wide = points.saturating_mul(inner) >= NARROW || nest.tensors.values().any(|t| elements(t) >= NARROW);
+        // A view lies somewhere in its storage, which may be larger.
+        let storage = |t: &Tensor| match &t.space {
+            Space::Heap { root, .. } => spec.shape(root).map_or(i64::MAX, |shape| shape.iter().fold(1, |n, d| n.saturating_mul(*d as i64))),
+            _ => elements(t),
+        };
+        let wide = points.saturating_mul(inner) >= NARROW || nest.tensors.values().any(|t| storage(t) >= NARROW);
         let turns = !choice("out", ["direct", "turned"])?;
         let mut schedule = Schedule { threads, rows, width, unroll, keeps, wide, turns, places: IndexMap::new(), kept: IndexMap::new() };
         let real = if nest.tensors.values().any(|t| t.dtype == Dtype::F64) { 8 } else { 4 };

@@ -6,15 +6,13 @@ mod product;
 
 use super::partial::{FINISH_THREADS, partials};
 use super::schedule::{Place, WARP};
-use super::{GRID, Member, SCRATCH, Source, arguments, blocks, finishing, integers, masks, opening, pointers};
+use super::{Chip, GRID, Member, SCRATCH, Source, arguments, blocks, finishing, integers, masks, opening, pointers};
 use crate::emit::printer::Printer;
 use crate::emit::scalar::{Names, constant};
 use crate::error::KernelError;
 use crate::loopnest::{Space, Tag, Tile};
 use indexmap::IndexMap;
 
-/// Shared memory that a block can be given, in bytes: what compute capability 9.0 has. A GPU that has less refuses the launch.
-const SHARED: i64 = 227 << 10;
 /// Pieces of shared memory begin at multiples of so many bytes.
 const LINE: i64 = 16;
 
@@ -32,8 +30,8 @@ pub struct Part {
 }
 
 /// Prints a nest with products; `private` says whether it has partial results.
-pub fn emit(printer: Printer, private: bool) -> Result<Source, KernelError> {
-    let Part { arguments, body, finish, opening, source } = part(printer, private)?;
+pub fn emit(printer: Printer, private: bool, chip: Chip) -> Result<Source, KernelError> {
+    let Part { arguments, body, finish, opening, source } = part(printer, private, chip)?;
     let kernel =
         format!("\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{{\n    const index_t block = blockIdx.x;\n{body}}}\n");
     Ok(Source { text: opening + &arguments + &kernel + &finish, ..source })
@@ -66,7 +64,7 @@ pub fn emit_group(parts: Vec<(Part, Vec<usize>)>) -> Option<Source> {
 }
 
 /// Everything of a kernel with products but the text that all have.
-pub fn part(mut printer: Printer, private: bool) -> Result<Part, KernelError> {
+pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, KernelError> {
     let (spec, nest, config, double) = (printer.spec, printer.nest, printer.config, printer.double);
     let Some(mut schedule) = printer.schedule.clone() else { return Err(printer.unsupported("it has no schedule".into())) };
     let real = if double { 8 } else { 4 };
@@ -88,6 +86,14 @@ pub fn part(mut printer: Printer, private: bool) -> Result<Part, KernelError> {
         });
     }
     let (mut at, stage) = printer.stage(&schedule)?;
+    if at > chip.shared {
+        return Err(KernelError::Knob {
+            kernel: spec.name.clone(),
+            key: "depth".into(),
+            value: depth.to_string(),
+            allowed: format!("less, where a block has {} bytes of shared memory and these factors take {at}", chip.shared),
+        });
+    }
     schedule.places = IndexMap::new();
     let mut scratch = 0;
     let mut shared = Vec::new();
@@ -102,7 +108,7 @@ pub fn part(mut printer: Printer, private: bool) -> Result<Part, KernelError> {
             continue;
         }
         let partial = matches!(tensor.space, Space::Private { .. });
-        let place = if partial || (tensor.stored && at + elements * real > SHARED) { Place::Scratch } else { Place::Shared };
+        let place = if partial || (tensor.stored && at + elements * real > chip.shared) { Place::Scratch } else { Place::Shared };
         schedule.places.insert(data.clone(), place);
         if place == Place::Scratch {
             parts.push((name, scratch));
@@ -157,7 +163,7 @@ pub fn part(mut printer: Printer, private: bool) -> Result<Part, KernelError> {
     let points = nest.points();
     let mut grid = points.min(GRID);
     if scratch > 0 {
-        grid = grid.min(blocks(spec, config)?).min((SCRATCH / (scratch * real)).max(1));
+        grid = grid.min(blocks(spec, config, chip)?).min((SCRATCH / (scratch * real)).max(1));
     }
     // Known by now, but for what decodes a point.
     let loops: Vec<(Tag, String, String)> =
