@@ -25,6 +25,8 @@ pub struct KernelSpec {
     pub dims: IndexMap<String, i64>,
     /// Values of the size symbols.
     pub sizes: Bindings,
+    /// Whether the program lets f32 be multiplied as TF32.
+    pub tf32: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +73,7 @@ impl KernelSpec {
             extents: program.dims.clone(),
             dims: IndexMap::new(),
             sizes: program.sizes.clone(),
+            tf32: program.tf32,
         };
         spec.with_sizes(&program.sizes)
     }
@@ -155,6 +158,9 @@ impl KernelSpec {
             Unit::Nested(_) | Unit::Alternatives(_) => Ok(format!("{:?}", self.unit)),
         };
         hasher.update(unit.unwrap_or_else(|_| format!("{:?}", self.unit)).as_bytes());
+        if self.tf32 {
+            hasher.update(b"\ntf32");
+        }
         for container in self.containers.values() {
             hasher.update(
                 format!("\n{} {:?} {} {:?} {:?}", container.name, container.dims, container.dtype, container.storage, container.view)

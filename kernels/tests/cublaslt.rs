@@ -170,7 +170,7 @@ fn the_library_takes_every_description() -> Result<(), Box<dyn std::error::Error
             let call = Call::new(&mapping, &axes).ok_or("a mapping of these axes")?;
             for (form, batching, d) in Description::all(&call, [0, 3, 16], 0.5) {
                 for types in all.iter().copied() {
-                    let made = Descriptors::new(&d, types, false);
+                    let made = Descriptors::new(&d, types, Units::Any);
                     // Sums in between would be rounded.
                     let refused = types.narrows() && d.launches.iter().any(|l| l.accumulate);
                     assert_eq!(made.is_err(), refused, "{form} {batching} {d:?}");

@@ -9,7 +9,7 @@ mod harness;
 
 use common::*;
 use harness::{Failure, Reference};
-use kernels::contraction::cublaslt::{Batching, Bias, Choice, CublasLtSpace, Descriptors, Everything, Function, Fused};
+use kernels::contraction::cublaslt::{Batching, Bias, Choice, CublasLtSpace, Descriptors, Everything, Function, Fused, Units};
 use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use kernels::device::cuda::Library;
@@ -190,6 +190,25 @@ fn what_the_library_has_no_epilogue_for_is_no_product() -> Result<(), Failure> {
     refused(mixed)
 }
 
+/// Where f32 may be TF32, tensor cores and plain units compete; else there is one way to multiply it.
+#[test]
+fn f32_has_plain_units_beside_tensor_cores_where_it_may_be_tf32() -> Result<(), Failure> {
+    let Case { mut program, unit } = bias_relu();
+    for tf32 in [false, true] {
+        program.tf32 = tf32;
+        let spec = KernelSpec::new(&program, &unit)?;
+        let fused = Fused::of(&spec)?;
+        let space = CublasLtSpace::new(fused.clone(), Arc::new(Everything));
+        let some = (0..space.count()).step_by(64).map(|n| space.config(n)).filter(|c| c.knobs.get("units") == Some("plain"));
+        let plain = some.filter(|c| Choice::of(&fused.problem, c).is_ok_and(|choice| fused.description(&choice, c).is_ok())).count();
+        assert_eq!(plain > 0, tf32);
+        // A sum of 40 products, each factor with 10 bits of fraction.
+        let tolerances = sdfg::tolerance::unit_tolerance(&program, &unit)?;
+        assert_eq!(tolerances["y"].stored > sdfg::tolerance::TF32, tf32);
+    }
+    Ok(())
+}
+
 /// The library takes every epilogue, and notes which it is.
 #[test]
 fn the_library_takes_every_epilogue() -> Result<(), Failure> {
@@ -207,7 +226,7 @@ fn the_library_takes_every_epilogue() -> Result<(), Failure> {
             let config = space.config(number);
             let choice = Choice::of(&fused.problem, &config)?;
             let Ok(description) = fused.description(&choice, &config) else { continue };
-            let descriptors = Descriptors::new(&description, fused.problem.types, false)?;
+            let descriptors = Descriptors::new(&description, fused.problem.types, Units::Any)?;
             drop(descriptors.address([64, 128])?);
             let (epilogue, leading) = descriptors.noted_epilogue()?;
             assert_eq!(leading, if want.2 { description.d.leading as i64 } else { 0 });

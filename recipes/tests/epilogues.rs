@@ -6,7 +6,7 @@ use kernels::device::cpu::Pool;
 use kernels::device::shim::ShimDevice;
 use kernels::{Access, Buffer, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
-use recipes::load::{Recipe, load_str_as};
+use recipes::load::{Recipe, load_str, load_str_as};
 use recipes::pipeline::programs::{Composing, SIGNS, Variant, operators, programs_on, shrunken, shrunken_for};
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
@@ -221,4 +221,24 @@ fn kept_arguments_are_checked_at_sizes_that_fit() {
         seen += 1;
     }
     assert_eq!(seen, 2, "GELU and its gradient");
+}
+
+/// Whatever is made of a recipe that lets f32 be TF32 lets it be; nothing else does.
+#[test]
+fn tf32_is_allowed_by_the_recipe_alone() -> Result<(), Box<dyn std::error::Error>> {
+    for (said, allowed) in [("", false), ("tf32: false\n", false), ("tf32: true\n", true)] {
+        let recipe = load_str("mlp.yaml", &format!("{said}{MLP}"), &[])?;
+        let programs = programs_on(&recipe, false, Some(Fused::has))?;
+        for variant in &programs.variants {
+            for (_, _, unit) in variant.program.units() {
+                let spec = KernelSpec::new(&variant.program, &unit)?;
+                if let Some(fused) = Fused::wanted(&spec)? {
+                    assert_eq!(fused.problem.types.tf32, allowed, "{}", spec.name);
+                }
+            }
+        }
+    }
+    let wrong = load_str("mlp.yaml", &format!("tf32: fast\n{MLP}"), &[]).expect_err("no truth value");
+    assert!(wrong.to_string().contains("`tf32`") && wrong.to_string().contains("true or false"), "{wrong}");
+    Ok(())
 }

@@ -42,6 +42,8 @@ pub struct Transition {
 pub struct Sdfg {
     pub name: String,
     pub about: String,
+    /// Whether factors of f32 may lose all but 10 bits of their fractions (TF32) where a device multiplies them faster so.
+    pub tf32: bool,
     /// Values of size symbols, bound late; `--set` changes them. Symbols and map indices meet in one expression, so a
     /// symbol is never called like an index: recipes and random programs use upper case.
     pub sizes: Bindings,
@@ -56,6 +58,7 @@ impl PartialEq for Sdfg {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
             && self.about == other.about
+            && self.tf32 == other.tf32
             && self.sizes == other.sizes
             && self.dims.iter().eq(other.dims.iter())
             && self.containers.iter().eq(other.containers.iter())

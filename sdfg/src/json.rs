@@ -48,6 +48,8 @@ struct Program {
     name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     about: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    tf32: bool,
     sizes: Bindings,
     dims: IndexMap<String, Expr>,
     containers: Vec<Container>,
@@ -110,6 +112,7 @@ impl From<&Sdfg> for Program {
             version: VERSION,
             name: program.name.clone(),
             about: program.about.clone(),
+            tf32: program.tf32,
             sizes: program.sizes.clone(),
             dims: program.dims.clone(),
             containers: program.containers.values().cloned().collect(),
@@ -124,7 +127,8 @@ impl Program {
         if self.version != VERSION {
             return Err(JsonError::Version { found: self.version.to_string() }.to_string());
         }
-        let mut program = Sdfg { name: self.name, about: self.about, sizes: self.sizes, dims: self.dims, ..Sdfg::default() };
+        let (tf32, sizes, dims) = (self.tf32, self.sizes, self.dims);
+        let mut program = Sdfg { name: self.name, about: self.about, tf32, sizes, dims, ..Sdfg::default() };
         for container in self.containers {
             if program.containers.contains_key(&container.name) {
                 return Err(format!("the container `{}` is declared twice; rename one", container.name));

@@ -17,6 +17,7 @@
 //! - stored is each container on the way that the kernel writes, the result included, with the `u` of its own type: a sum
 //!   in f32 over a bf16 container that the same kernel has just written carries that rounding too. What a kernel is given
 //!   is exact: the oracle reads values that the container's type can hold ([`Dtype::rounded`]);
+//! - factors of f32 are exact unless the program lets them be TF32: then each of the two loses up to [`TF32`];
 //! - `magnitude` is the largest sum of absolute terms. It is not the result's own size where terms cancel, so it is
 //!   taken over the whole tensor: the largest |element| of what is computed and what is read for it.
 //!
@@ -37,6 +38,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Roundings that one function evaluation counts as: the vectorised exponential and its like are within 4 ulp, that is 8
 /// unit roundoffs.
 pub const FUNCTION: u64 = 8;
+
+/// What a factor may lose as TF32, which has 10 bits of fraction: tensor cores leave the other bits of an f32 out.
+pub const TF32: f64 = 1.0 / 1024.0;
 
 /// Unit roundoff of what computes values of a type: f32 for integers and bits, too.
 fn accumulator(dtype: Dtype) -> f64 {
@@ -253,6 +257,9 @@ impl Chains<'_> {
             if memlet.wcr.is_some() {
                 chain.length = chain.length.saturating_add(self.terms(memlet, around)?);
             }
+            if self.program.tf32 && memlet.wcr.is_some() && multiplies(code) {
+                chain.stored += 2.0 * TF32;
+            }
             // Whether an intermediate is stored depends on the kernel; counting each covers both.
             chain.stored += self.program.containers.get(&memlet.data).map_or(0.0, |c| c.dtype.roundoff());
             let held = self.known.entry(memlet.data.clone()).or_default();
@@ -283,6 +290,12 @@ impl Chains<'_> {
 
 fn longer(a: Chain, b: Chain) -> Chain {
     Chain { length: a.length.max(b.length), depth: a.depth.max(b.depth), stored: a.stored.max(b.stored) }
+}
+
+/// Whether two values that are read are multiplied: what a contraction sums.
+fn multiplies(code: &Scalar) -> bool {
+    let reads = |code: &Scalar| !code.inputs().is_empty();
+    matches!(code, Scalar::Binary(Binary::Mul, a, b) if reads(a) && reads(b)) || code.operands().into_iter().any(multiplies)
 }
 
 /// The chain behind scalar code: errors of operands add, those of an operation come on top.

@@ -10,7 +10,7 @@ use sdfg::text::{parse, parse_scalar, print, print_operation, print_scalar, prin
 use sdfg::{Expr, NodeId, Sdfg, Unit, random};
 
 /// Everything that the types can say, in one program; handles have holes, and it is not a valid program.
-const EVERYTHING: &str = r#"program "two words" about "a \"quoted\" sentence" {
+const EVERYTHING: &str = r#"program "two words" about "a \"quoted\" sentence" tf32 {
   sizes h=2, k=-9223372036854775808
   dims h, k, j=k*(h+(-1))/2, "odd dim"=min(h, k)%3
   input x[h, k] f32 from "a folder/softmax.yaml":6:3

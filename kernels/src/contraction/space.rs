@@ -9,7 +9,7 @@ use super::types::Types;
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Dtype, Layout, Unit};
+use sdfg::{Dtype, Layout, Operation, Unit};
 use std::fmt::Display;
 
 /// All plain permutations of the tensors and all knobs of one contraction.
@@ -222,12 +222,22 @@ impl Problem {
     /// Anything but a contraction; one that is no matrix product.
     pub fn of(spec: &KernelSpec) -> Result<Self, KernelError> {
         match &spec.unit {
-            Unit::Operation(operation) => Ok(Problem::new(operation, &spec.containers, &spec.extents, &spec.sizes)?),
+            Unit::Operation(operation) => Ok(Problem::within(spec, operation)?),
             _ => Err(ContractionError::NotAContraction { operation: spec.name.clone(), label: "fused kernel".into() }.into()),
         }
     }
 
-    /// The same, for the libraries that run on cores.
+    /// A contraction of a kernel's containers.
+    ///
+    /// # Errors
+    /// One that is no matrix product.
+    pub fn within(spec: &KernelSpec, operation: &Operation) -> Result<Self, ContractionError> {
+        let mut problem = Problem::new(operation, &spec.containers, &spec.extents, &spec.sizes)?;
+        problem.types.tf32 = spec.tf32 && problem.types.factor == Dtype::F32;
+        Ok(problem)
+    }
+
+    /// The same as [`Problem::of`], for the libraries that run on cores.
     ///
     /// # Errors
     /// As [`Problem::of`]; factors that none of them takes.

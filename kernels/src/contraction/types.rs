@@ -9,6 +9,8 @@ use std::fmt;
 pub struct Types {
     pub factor: Dtype,
     pub out: Dtype,
+    /// Whether factors of f32 may be rounded to TF32, on devices that multiply them faster so.
+    pub tf32: bool,
 }
 
 impl Types {
@@ -22,7 +24,7 @@ impl Types {
             Dtype::Bf16 | Dtype::F16 => out == a || out == Dtype::F32,
             _ => false,
         };
-        (a == b && known).then_some(Types { factor: a, out })
+        (a == b && known).then_some(Types { factor: a, out, tf32: false })
     }
 
     /// Bytes of one element of `a`, `b`, `out`.
@@ -43,6 +45,10 @@ impl Types {
 
 impl fmt::Display for Types {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.factor == self.out { write!(f, "{}", self.out) } else { write!(f, "{}→{}", self.factor, self.out) }
+        match (self.tf32, self.factor == self.out) {
+            (true, _) => write!(f, "{} or TF32", self.out),
+            (false, true) => write!(f, "{}", self.out),
+            (false, false) => write!(f, "{}→{}", self.factor, self.out),
+        }
     }
 }

@@ -115,10 +115,11 @@ impl DevicesArgs {
 
 fn measured(gpu: i32) -> Result<Measured, PipelineError> {
     let device = CudaDevice::new(gpu.max(0) as usize, Toolchain::cache())?;
-    let bf16 = Types { factor: Dtype::Bf16, out: Dtype::Bf16 };
-    let single = Types { factor: Dtype::F32, out: Dtype::F32 };
+    let bf16 = Types { factor: Dtype::Bf16, out: Dtype::Bf16, tf32: false };
+    let single = Types { factor: Dtype::F32, out: Dtype::F32, tf32: false };
     let mut products = PRODUCTS.map(|sizes| device.ceiling(bf16, sizes)).into_iter().collect::<Result<Vec<_>, _>>()?;
     products.push(device.ceiling(single, [4096; 3])?);
+    products.push(device.ceiling(Types { tf32: true, ..single }, [4096; 3])?);
     Ok(Measured { toolchain: device.toolchain(), copy_gb_per_s: device.copy_bandwidth()?, products })
 }
 

@@ -1,5 +1,6 @@
 //! The command line `memlet`.
 
+mod again;
 pub mod analyze;
 mod compare;
 mod devices;
@@ -178,7 +179,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
-            ExitCode::from(error.exit_code())
+            if error.goes_on() && again::allowed() { again::begin() } else { ExitCode::from(error.exit_code()) }
         }
     }
 }

@@ -9,7 +9,7 @@ use super::yaml::{Name, Node, Value};
 use indexmap::IndexMap;
 use sdfg::{Bindings, Dtype, Expr, Role};
 
-pub const KEYS: [&str; 10] = ["model", "about", "dims", "dtype", "constants", "inputs", "parameters", "outputs", "steps", "train"];
+pub const KEYS: [&str; 11] = ["model", "about", "dims", "dtype", "tf32", "constants", "inputs", "parameters", "outputs", "steps", "train"];
 pub const TENSOR_KEYS: [&str; 3] = ["dims", "dtype", "grad"];
 pub const TRAIN_KEYS: [&str; 2] = ["upstream", "loss"];
 
@@ -40,6 +40,8 @@ pub struct Header {
     pub model: String,
     pub about: String,
     pub dtype: Dtype,
+    /// Whether f32 may be multiplied as TF32.
+    pub tf32: bool,
     /// Whether dropouts drop anything.
     pub dropout: bool,
     /// Dim → symbolic size.
@@ -61,6 +63,7 @@ impl Header {
             model: String::new(),
             about: String::new(),
             dtype: Dtype::F32,
+            tf32: false,
             dropout: !overrides.no_dropout,
             dims: IndexMap::new(),
             sizes: Bindings::new(),
@@ -104,6 +107,11 @@ impl Header {
             header.dtype = dtype;
         }
         header.dtype = overrides.dtype.unwrap_or(header.dtype);
+        match find("tf32").map(|node| (&node.value, node.place)) {
+            Some((Value::Bool(tf32), _)) => header.tf32 = *tf32,
+            Some((_, place)) => wrong(problems, place, "`tf32`", "true or false"),
+            None => {}
+        }
         if let Some(node) = find("dims") {
             let entries = declarations(node, "`dims`", problems);
             (header.dims, header.sizes) = sizes::read(node.place, entries, &overrides.sizes, problems);

@@ -46,9 +46,15 @@ pub fn beside(
     (device, cores): (&dyn Device, &dyn Device),
 ) -> Result<Vec<Compared>, PipelineError> {
     let program = &candidate.program;
-    // Kernels of the cores do not address bits.
-    let mut in_bytes = program.clone();
-    in_bytes.containers.values_mut().filter(|c| c.dtype == Dtype::Bit).for_each(|c| c.dtype = Dtype::U8);
+    // Kernels of the cores do not address bits, and do not multiply f16.
+    let mut on_cores = program.clone();
+    for container in on_cores.containers.values_mut() {
+        container.dtype = match container.dtype {
+            Dtype::Bit => Dtype::U8,
+            Dtype::F16 => Dtype::F32,
+            other => other,
+        };
+    }
     let mut values = wholes(program, given)?;
     let units = program.units();
     let specs = units.iter().map(|(_, _, unit)| KernelSpec::new(program, unit)).collect::<Result<Vec<_>, _>>()?;
@@ -63,8 +69,8 @@ pub fn beside(
             unit => vec![unit.clone()],
         };
         for unit in &inside {
-            let spec = KernelSpec::new(&in_bytes, unit)?;
-            ours.extend(outcome((&in_bytes, unit, &spec), &natural(cores, &spec)?, &values, run, pool, cores)?);
+            let spec = KernelSpec::new(&on_cores, unit)?;
+            ours.extend(outcome((&on_cores, unit, &spec), &natural(cores, &spec)?, &values, run, pool, cores)?);
         }
         let theirs = outcome((program, unit, spec), config, &values, run, pool, device)?;
         let tolerances = unit_tolerance(program, unit).map_err(|e| PipelineError::Measure(e.to_string()))?;
@@ -77,7 +83,9 @@ pub fn beside(
             let ratio = if ratio.is_nan() { f64::INFINITY } else { ratio };
             let (kernel, elements) = (spec.name.clone(), want.len());
             compared.push(Compared { kernel, data: data.clone(), ratio, max_error: found.max_error, elements });
-            values.insert(data, want);
+            // Both go on with what the plan can store.
+            let dtype = program.containers.get(&data).map_or(Dtype::F64, |c| c.dtype);
+            values.insert(data, want.mapv(|v| dtype.rounded(v)));
         }
         // What nobody reads any more makes room.
         let read = |data: &String| specs[n + 1..].iter().any(|s| s.arguments().iter().any(|a| a.data == *data));

@@ -58,7 +58,7 @@ pub fn combined(among: &layouts::Program, variants: &Variants, lenders: &[Lender
     let Some(first) = lenders.first() else { return Err(fault("there are none".into())) };
     let like = &first.variant.program;
     let mut program = Sdfg::new(&like.name);
-    (program.about, program.sizes) = (like.about.clone(), like.sizes.clone());
+    (program.about, program.tf32, program.sizes) = (like.about.clone(), like.tf32, like.sizes.clone());
     let states: Vec<_> = like.states().map(|(id, state)| (id, state.name.clone(), program.add_state(&state.name))).collect();
     for (from, to, transition) in like.transitions() {
         let new = |old| states.iter().find(|(id, ..)| *id == old).map_or(old, |(.., new)| *new);

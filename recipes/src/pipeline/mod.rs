@@ -73,6 +73,11 @@ pub enum PipelineError {
 }
 
 impl PipelineError {
+    /// Whether the same command, begun again, goes on where this one broke the device's context: without the kernel that did it.
+    pub fn goes_on(&self) -> bool {
+        matches!(self, PipelineError::Sweep(layouts::SweepError::Device { fault: layouts::Fault::Crash(_), .. }))
+    }
+
     /// 1 failed, 2 bad input, 3 verification mismatch, 4 device or toolchain missing.
     pub fn exit_code(&self) -> u8 {
         match self {

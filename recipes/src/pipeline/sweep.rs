@@ -151,7 +151,7 @@ pub fn sweep_program(
     let budget = with.ledger.left(&problem, budget);
     let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();
     bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING))));
-    let report = {
+    let mut searched = || -> Result<Report, PipelineError> {
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);
         let searching = budget.map(|b| if trial { b } else { b.mul_f64(1.0 - CONFIRMING - REFINING) });
@@ -183,12 +183,15 @@ pub fn sweep_program(
                 }
             }
         }
-        report
+        Ok(report)
     };
-    // Whatever ended the sweep in time, the same budget has nothing more to say; only an interrupted one goes on with what is left.
-    let whole = if report.finish == Finish::Interrupted { Duration::ZERO } else { budget.unwrap_or_default() };
-    let spent = clock.elapsed().max(whole);
+    let report = searched();
+    // Whatever ended the sweep in time, the same budget has nothing more to say; only one that was interrupted, or that broke the
+    // device, goes on with what is left.
+    let ended = report.as_ref().is_ok_and(|r| r.finish != Finish::Interrupted);
+    let spent = clock.elapsed().max(if ended { budget.unwrap_or_default() } else { Duration::ZERO });
     with.ledger.spend(&problem, spent)?;
+    let report = report?;
     Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report })
 }
 
@@ -218,7 +221,8 @@ fn session(name: &str, program: &Sdfg, problem: &Program, with: &Sweeping) -> Se
         // On another device than the cores, workers make no difference to a time.
         threads: if device.name().is_some() { 1 } else { with.pool.workers() },
         sizes: program.sizes.clone(),
-        commit: option_env!("MEMLET_COMMIT").unwrap_or("").to_string(),
+        // Whoever measures for the record says of which commit the program was built.
+        commit: std::env::var("MEMLET_COMMIT").unwrap_or_default(),
         clock: device.clock().into(),
         cache: with.cache,
         program: Some(problem.clone()),

@@ -85,6 +85,7 @@ fn program(cursor: &mut Cursor) -> Result<Sdfg, TextError> {
     if cursor.eat_word("about") {
         program.about = cursor.want_name("a sentence in quotes")?;
     }
+    program.tf32 = cursor.eat_word("tf32");
     cursor.want("{")?;
     let (mut states, mut transitions) = (Vec::new(), Vec::new());
     while !cursor.eat("}") {

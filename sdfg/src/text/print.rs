@@ -27,7 +27,8 @@ fn show_program(program: &Sdfg, depth: usize, into: &mut String) {
     let pad = "  ".repeat(depth);
     let mut line = |text: String| _ = writeln!(into, "{pad}{text}");
     let about = if program.about.is_empty() { String::new() } else { format!(" about {}", quoted(&program.about)) };
-    line(format!("program {}{about} {{", name(&program.name)));
+    let tf32 = if program.tf32 { " tf32" } else { "" };
+    line(format!("program {}{about}{tf32} {{", name(&program.name)));
     if !program.sizes.is_empty() {
         line(format!("  sizes {}", list(&program.sizes, |(symbol, value)| format!("{}={value}", name(symbol)))));
     }

@@ -87,8 +87,8 @@ impl Choice {
             Batching::Pointers => call.items(),
             Batching::Launches => 1,
         };
-        // f32 is multiplied by plain units anyway.
-        if self.units == Units::Plain && problem.types.factor == Dtype::F32 {
+        // f32 is multiplied by plain units anyway, unless it may be TF32.
+        if self.units == Units::Plain && problem.types.factor == Dtype::F32 && !problem.types.tf32 {
             return Err(problem.unknown("units", self.units, [Units::Any].iter()).into());
         }
         if self.batching == Batching::Pointers && call.batch.len() < 2 {

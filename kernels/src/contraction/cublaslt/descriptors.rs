@@ -103,7 +103,7 @@ unsafe fn describe<T>(layout: sys::cublasLtMatrixLayout_t, key: sys::cublasLtMat
 impl Descriptors {
     /// # Errors
     /// No library; element types that it does not multiply; several products added up in memory that rounds each sum.
-    pub fn new(description: &Description, types: Types, tf32: bool) -> Result<Self, KernelError> {
+    pub fn new(description: &Description, types: Types, units: Units) -> Result<Self, KernelError> {
         Library::CublasLt.load()?;
         let unsupported = |what: String| KernelError::Cuda { what };
         let stored = |dtype| storage(dtype).ok_or_else(|| unsupported(format!("cuBLASLt has no products of {dtype}")));
@@ -111,7 +111,7 @@ impl Descriptors {
         if types.narrows() && description.launches.iter().any(|l| l.accumulate) {
             return Err(unsupported(format!("sums of several products would be rounded to {} in between", types.out)));
         }
-        let (compute, scale) = arithmetic(types.factor, tf32);
+        let (compute, scale) = arithmetic(types.factor, types.tf32 && units == Units::Any);
         let operation = result::create_matmul_desc(compute, scale).map_err(failed("cublasLtMatmulDescCreate"))?;
         // From here on the destructor gives back whatever was made.
         let mut made = Descriptors {

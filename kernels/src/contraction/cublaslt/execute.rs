@@ -86,12 +86,12 @@ impl CublasLt {
         format!("{}.{}.{}", number / 10_000, number % 10_000 / 100, number % 100)
     }
 
-    /// A product on this GPU. f32 is rounded to TF32 only if `tf32` says so.
+    /// A product on this GPU. f32 is rounded to TF32 only if the types say so, and never by plain units.
     ///
     /// # Errors
     /// As [`Descriptors::new`].
-    pub fn matmul(self: &Arc<Self>, description: &Description, types: Types, tf32: bool) -> Result<Matmul, KernelError> {
-        Ok(Matmul { library: self.clone(), descriptors: Descriptors::new(description, types, tf32)?, arrays: Mutex::default() })
+    pub fn matmul(self: &Arc<Self>, description: &Description, types: Types, units: Units) -> Result<Matmul, KernelError> {
+        Ok(Matmul { library: self.clone(), descriptors: Descriptors::new(description, types, units)?, arrays: Mutex::default() })
     }
 }
 

@@ -217,7 +217,7 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
         pass: Pass::Forward,
         origin: None,
     };
-    let problem = Problem::new(&operation, &spec.containers, &spec.extents, &spec.sizes).ok()?;
+    let problem = Problem::within(spec, &operation).ok()?;
     placed(&problem, &epilogue).then_some(())?;
     Some(Fused { problem, epilogue: Some(epilogue) })
 }

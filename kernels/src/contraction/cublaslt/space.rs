@@ -58,7 +58,11 @@ impl CublasLtSpace {
         if narrowed || self.offer.known(&description, types, choice.units).is_some_and(|known| choice.algorithm >= known) {
             return f64::INFINITY;
         }
-        let peak = if types.widths()[0] == 2 && choice.units == Units::Any { NARROW_FLOP } else { WIDE_FLOP };
+        let peak = match choice.units {
+            Units::Any if types.widths()[0] == 2 => NARROW_FLOP,
+            Units::Any if types.tf32 => NARROW_FLOP / 2.0,
+            _ => WIDE_FLOP,
+        };
         let widths = types.widths();
         let Description { m, n, k, batch, .. } = description;
         // An auxiliary matrix is as large as the result, or one of bits, which is next to nothing.

@@ -10,9 +10,16 @@ use sdfg::interpret::Run;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Streams of a GPU: as many as a layer has kernels that wait for nothing of one another, and one more.
 pub const STREAMS: usize = 4;
+
+/// What has not ended after that never will: whatever is measured takes seconds at most.
+const LONGEST: Duration = Duration::from_secs(60);
+/// For so long whoever waits asks again at once; afterwards after pauses of [`PAUSE`].
+const BUSY: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// The primary context of a GPU and streams of its own. Everything begins and ends on the first of them.
 pub struct Context {
@@ -31,6 +38,8 @@ pub struct Context {
     drawn: Mutex<Option<Run>>,
     /// Written to empty the second-level cache; made when it is needed.
     flushed: Mutex<sys::CUdeviceptr>,
+    /// Whether a kernel does not end: every call of the driver that waits for it would not either.
+    stuck: AtomicBool,
 }
 
 // SAFETY: the driver's handles may be used by any thread; `current` binds the context before they are.
@@ -66,6 +75,7 @@ impl Context {
             draw: 0,
             drawn: Mutex::default(),
             flushed: Mutex::default(),
+            stuck: AtomicBool::new(false),
         };
         made.current()?;
         for _ in 0..STREAMS {
@@ -78,8 +88,11 @@ impl Context {
     /// Makes the context the calling thread's.
     ///
     /// # Errors
-    /// A device that was taken away.
+    /// A device that was taken away; one that a kernel occupies for good.
     pub fn current(&self) -> Result<(), KernelError> {
+        if self.stuck.load(Ordering::Relaxed) {
+            return Err(KernelError::Crash { what: format!("a kernel on the GPU had not ended after {} s", LONGEST.as_secs()) });
+        }
         // SAFETY: retained until this value is dropped.
         unsafe { ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))
     }
@@ -161,14 +174,25 @@ impl Context {
         unsafe { result::memset_d8_async(*address, 0, bytes, self.stream()) }.map_err(failed("cuMemsetD8Async"))
     }
 
-    /// Waits for the first stream, where everything ends. A kernel that failed is reported here.
+    /// Waits for the first stream, where everything ends. A kernel that failed, or does not end, is reported here.
     ///
     /// # Errors
     /// Whatever went wrong since the last wait.
     pub fn wait(&self) -> Result<(), KernelError> {
         self.current()?;
-        // SAFETY: the stream lives as long as this value.
-        unsafe { stream::synchronize(self.streams[0]) }.map_err(failed("a kernel on the GPU"))
+        let begin = Instant::now();
+        loop {
+            // SAFETY: the stream lives as long as this value.
+            match unsafe { sys::cuStreamQuery(self.streams[0]) } {
+                sys::CUresult::CUDA_ERROR_NOT_READY if begin.elapsed() > LONGEST => {
+                    self.stuck.store(true, Ordering::Relaxed);
+                    return self.current();
+                }
+                sys::CUresult::CUDA_ERROR_NOT_READY if begin.elapsed() > BUSY => std::thread::sleep(PAUSE),
+                sys::CUresult::CUDA_ERROR_NOT_READY => std::thread::yield_now(),
+                ended => return ended.result().map_err(failed("a kernel on the GPU")),
+            }
+        }
     }
 
     /// Milliseconds that the GPU takes for `work`, between two events on the stream.
@@ -196,6 +220,10 @@ impl std::fmt::Debug for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        // The driver would wait for ever; it clears up when the process ends.
+        if self.stuck.load(Ordering::Relaxed) {
+            return;
+        }
         // Errors at the end have nobody to go to.
         let bound = self.current().is_ok();
         locked(&self.marks).clear();

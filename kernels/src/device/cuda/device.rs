@@ -87,7 +87,7 @@ impl Products {
     fn product(&self, fused: &Fused, config: &KernelConfig) -> Result<(Choice, Matmul, Arc<Vec<Algorithm>>), KernelError> {
         let choice = Choice::of(&fused.problem, config)?;
         let description = fused.description(&choice, config)?;
-        let matmul = self.library.matmul(&description, fused.problem.types, false)?;
+        let matmul = self.library.matmul(&description, fused.problem.types, choice.units)?;
         let offered = self.algorithms(&matmul, choice.units, key(&description, fused.problem.types, choice.units))?;
         Ok((choice, matmul, offered))
     }
@@ -183,7 +183,7 @@ impl CudaDevice {
         let call = Call { m: walk(m, k, 0, 1), n: walk(n, 0, k, m), k: walk(k, 1, 1, 0), batch: vec![], depth: vec![] };
         let description = Description::new(&call, [0; 3], 1.0, Form::Columns, Batching::Strided);
         let description = description.map_err(|e| KernelError::Cuda { what: e.to_string() })?;
-        let matmul = self.products.library.matmul(&description, types, false)?;
+        let matmul = self.products.library.matmul(&description, types, Units::Any)?;
         let mut memory = Vec::new();
         for (which, (elements, width)) in [m * k, k * n, m * n].iter().zip(types.widths()).enumerate() {
             let mut each = self.memory(elements * width)?;

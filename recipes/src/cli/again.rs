@@ -1,0 +1,35 @@
+//! The same command once more, in a new process: a GPU whose context a kernel has broken is of no use to the old one.
+
+use std::process::{Command, ExitCode};
+
+/// Tells a process how many there were before it.
+const BEFORE: &str = "MEMLET_BEGUN_BEFORE";
+/// A device on which so many kernels break the context has another fault.
+const MOST: u32 = 100;
+
+fn before() -> u32 {
+    std::env::var(BEFORE).ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// Whether it may be begun again.
+pub fn allowed() -> bool {
+    before() < MOST
+}
+
+/// Begins it again, and ends as it does.
+pub fn begin() -> ExitCode {
+    eprintln!("beginning again without that kernel; what was measured is kept");
+    let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "memlet".into()));
+    command.args(std::env::args_os().skip(1)).env(BEFORE, (before() + 1).to_string());
+    #[cfg(unix)]
+    let ended: std::io::Result<std::process::ExitStatus> = Err(std::os::unix::process::CommandExt::exec(&mut command));
+    #[cfg(not(unix))]
+    let ended = command.status();
+    match ended {
+        Ok(status) => ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)),
+        Err(e) => {
+            eprintln!("it could not be begun again: {e}; the same command goes on");
+            ExitCode::from(1)
+        }
+    }
+}
