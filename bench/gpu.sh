@@ -6,12 +6,14 @@
 #     cargo build --release -p recipes          # once, on any machine with Rust and the same processor family
 #     bench/gpu.sh [MEMLET]                     # on the machine with the GPU; MEMLET is target/release/memlet by default
 #
-# Under 8 minutes on an H200: no stage begins anything when its time is up. What it writes goes to bench/records/<date>-<device>/; a
-# second run goes on where the first stopped. `memlet solve` chooses again from the records (gunzip them first), on any machine.
+# Under 8 minutes on an H200: each stage leaves the time that later ones are meant to have, and begins nothing when its own is up.
+# What it writes goes to bench/records/<date>-<device>/; a second run goes on where the first stopped. `memlet solve` chooses again
+# from the records (gunzip them first), on any machine.
 #
 #     STAGES="machine mha layer short checks peers"    # what to do, in this order; recipe:NAME sweeps recipes/NAME.yaml
-#     SECONDS_ALL=465                                  # for everything
-#     SECONDS_LAYER=80 SECONDS_MHA=20 SECONDS_SHORT=20 SECONDS_PEERS=140    # for sweeps, and for all peers together
+#     SECONDS_ALL=470                                  # for everything
+#     SECONDS_LAYER=70 SECONDS_MHA=20 SECONDS_SHORT=15 # for sweeps alone
+#     SECONDS_CHECKS=50 SECONDS_PEERS=150              # for all checks, and for all peers
 #     DTYPE=bf16 SIZES="--set b=8" COLD=1              # of sweeps; COLD=1 times kernels with a cold second-level cache
 #     PYTHON=python3 JAX_PYTHON=python3                # with PyTorch, and with JAX
 #     DEVICE=cuda                                      # or cuda:1, cuda:0,1
@@ -32,141 +34,176 @@ if [ -z "${MEMLET_CUDA_PATH:-}" ]; then
     found=$("$python" -c 'import nvidia.cu13 as n; print(list(n.__path__)[0])' 2>/dev/null) && export MEMLET_CUDA_PATH=$found
 fi
 export MEMLET_CACHE_DIR=${MEMLET_CACHE_DIR:-$PWD/target/cache}
+MEMLET_COMMIT=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
+export MEMLET_COMMIT
+dtype=${DTYPE:-bf16}
+# The GPU that peers run on, and whose clocks are read: the first of those that Memlet uses.
+number=0
+case $on in cuda:*) number=${on#cuda:} && number=${number%%,*} ;; esac
 
-device=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1 | tr -c 'A-Za-z0-9\n' '-' | tr 'A-Z' 'a-z')
-folder=${OUT:-bench/records/$(date -u +%Y-%m-%d)-$device}
-scratch=target/gpu/${on//[^a-z0-9]/-}
+device=$(nvidia-smi -i "$number" --query-gpu=name --format=csv,noheader | head -1 | tr -c 'A-Za-z0-9\n' '-' | tr 'A-Z' 'a-z')
+# What cannot be measured together lies apart.
+way=$([ "$dtype" = bf16 ] || echo "-$dtype")${COLD:+-cold}
+folder=${OUT:-bench/records/$(date -u +%Y-%m-%d)-$device$way}
+scratch=target/gpu/${on//[^a-z0-9]/-}$way
 mkdir -p "$folder" "$scratch"
 log() { echo "[$((SECONDS))s] $*" | tee -a "$folder/log.txt"; }
-clocks() { nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader | head -1; }
 worst=0
 failed() { log "$1 ended with code $2"; [ "$2" -gt "$worst" ] && worst=$2; return 0; }
 
-# Seconds that are left of all, at most as many as are asked for.
-left() { local rest=$((${SECONDS_ALL:-465} - SECONDS)); echo $((rest < $1 ? (rest > 1 ? rest : 1) : $1)); }
+# Clocks and power all along, twice a second.
+nvidia-smi -i "$number" --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv -lms 500 \
+    >>"$folder/clocks.csv" 2>/dev/null &
+watching=$!
+trap 'kill "$watching" 2>/dev/null' EXIT
+clocks() { tail -1 "$folder/clocks.csv"; }
 
-# A kernel that breaks the GPU's context ends the process, not the sweep: the same command goes on without it.
-resumed() {
-    local code=0
-    for _ in 1 2 3 4; do
-        "$@" && return 0
-        code=$?
-        [ "$code" = 1 ] || return "$code"
-        log "going on after: $(tail -1 "$folder/log.txt" | cut -c1-300)"
-    done
-    return "$code"
+# Seconds that a stage is meant to take in all: its sweep, and what comes with it.
+meant() {
+    case $1 in
+    machine) echo 30 ;;
+    mha) echo $((${SECONDS_MHA:-20} + 30)) ;;
+    layer | recipe:*) echo $((${SECONDS_LAYER:-70} + 45)) ;;
+    short) echo $((${SECONDS_SHORT:-15} + 30)) ;;
+    checks) echo "${SECONDS_CHECKS:-50}" ;;
+    peers) echo "${SECONDS_PEERS:-150}" ;;
+    *) echo 0 ;;
+    esac
 }
 
-# optimized NAME RECIPE SECONDS LIMIT [SIZES...]: sweep, choice, verification, timing, report, and the time of every kernel.
+# Seconds that are left of all but what later stages are meant to take, at most as many as are asked for; fails if there are none.
+later=0
+left() {
+    local rest=$((${SECONDS_ALL:-470} - SECONDS - later))
+    [ "$rest" -gt 0 ] || return 1
+    echo $((rest < $1 ? rest : $1))
+}
+
+# within SECONDS COMMAND...: the command for as long as is left; code 124 where nothing is, or where that was too short.
+within() {
+    local limit
+    limit=$(left "$1") || return 124
+    shift
+    timeout "$limit" "$@"
+}
+
+# optimized NAME RECIPE SECONDS [SIZES...]: sweep, choice, verification, timing, report, and the time of every kernel.
 optimized() {
-    local name=$1 recipe=$2 seconds=$3 limit=$4
-    shift 4
+    local name=$1 recipe=$2 seconds=$3
+    shift 3
     log "$name: $recipe $* ${SIZES:-}, sweep of $seconds s, clocks $(clocks)"
     mkdir -p "$folder/$name"
+    # A kernel that breaks the GPU's context ends the process; Memlet begins itself again without it.
     # shellcheck disable=SC2086
-    resumed timeout "$(left "$limit")" "$memlet" optimize "$recipe" --device "$on" --dtype "${DTYPE:-bf16}" --budget "${seconds}s" \
+    within 600 "$memlet" optimize "$recipe" --device "$on" --dtype "$dtype" --budget "${seconds}s" \
         --timing "${TIMING:-5s}" ${COLD:+--cold} "$@" ${SIZES:-} --out "$scratch/$name" >>"$folder/log.txt" 2>&1 || failed "$name" $?
     for file in records.jsonl plan.json report.json; do
         [ -f "$scratch/$name/$file" ] && gzip -9c "$scratch/$name/$file" >"$folder/$name/$file.gz"
     done
     [ -f "$scratch/$name/certificate.json" ] && cp "$scratch/$name/certificate.json" "$folder/$name/"
     [ -f "$scratch/$name/plan.json" ] || return 0
-    timeout "$(left 60)" "$memlet" run "$scratch/$name/plan.json" --baselines --kernels --timing "${TIMING:-5s}" --json \
+    within 60 "$memlet" run "$scratch/$name/plan.json" --baselines --kernels --timing "${TIMING:-5s}" --json \
         >"$folder/$name/times.json" 2>>"$folder/log.txt" || failed "$name, timing" $?
     log "$name: $(head -c 400 "$folder/$name/times.json")"
 }
 
-# beside NAME: every kernel of the plan beside the CPU's on the same tensors, at full size.
+# beside NAME: every kernel of the chosen plan beside the CPU's on the same tensors, at full size; then those of the other plans that
+# were timed, as long as there is time: other programs have other kernels.
 beside() {
+    local plan to code checked=0 all=0
     [ -f "$scratch/$1/plan.json" ] || return 0
-    timeout "$(left 90)" "$memlet" run "$scratch/$1/plan.json" --check --timing 0s --json >"$folder/$1/kernels.json" \
-        2>"$folder/$1/kernels.txt" || failed "$1, kernels beside the CPU's" $?
-    log "$1: $(grep -c . "$folder/$1/kernels.txt") lines on kernels beside the CPU's: $(tail -1 "$folder/$1/kernels.txt" | cut -c1-200)"
+    for plan in "$scratch/$1/plan.json" "$scratch/$1"/plans/*.json; do
+        [ -f "$plan" ] || continue
+        all=$((all + 1))
+        to=$folder/$1/kernels
+        [ "$plan" = "$scratch/$1/plan.json" ] || to=$folder/$1/kernels-$(basename "$plan" .json)
+        within 90 "$memlet" run "$plan" --check --timing 0s --json >"$to.json" 2>"$to.txt"
+        code=$?
+        case $code in
+        0) checked=$((checked + 1)) ;;
+        # The chosen plan must be checked; of the others as many as there is time for.
+        124) rm -f "$to.json" "$to.txt" && { [ "$all" -gt 1 ] || failed "$1, kernels beside the CPU's" "$code"; } ;;
+        *) failed "$1, kernels of $(basename "$plan") beside the CPU's" "$code" ;;
+        esac
+    done
+    log "$1: kernels of $checked of $all plans beside the CPU's: $(tail -1 "$folder/$1/kernels.txt" 2>/dev/null | cut -c1-200)"
 }
 
 # whole NAME MODEL SIZES: every output and gradient of the plan at full size against PyTorch in f64.
 whole() {
     local inputs=$scratch/$1.inputs.safetensors results=$scratch/$1.results.safetensors
     [ -f "$scratch/$1/plan.json" ] || return 0
-    timeout "$(left 60)" "$python" bench/peers/gpu_check.py "$2" "$inputs" --draw "$3" 2>>"$folder/log.txt" &&
-        timeout "$(left 60)" "$memlet" run "$scratch/$1/plan.json" --inputs "$inputs" --outputs "$results" --no-dropout --timing 0s \
+    [ -z "${SIZES:-}" ] || { log "$1: not held against PyTorch at the sizes $SIZES" && return 0; }
+    within 60 "$python" bench/peers/gpu_check.py "$2" "$inputs" --draw "$3" 2>>"$folder/log.txt" &&
+        within 60 "$memlet" run "$scratch/$1/plan.json" --inputs "$inputs" --outputs "$results" --no-dropout --timing 0s \
             >/dev/null 2>>"$folder/log.txt" &&
-        timeout "$(left 60)" "$python" bench/peers/gpu_check.py "$2" "$inputs" --results "$results" --dtype "${DTYPE:-bf16}" \
+        within 60 "$python" bench/peers/gpu_check.py "$2" "$inputs" --results "$results" --dtype "$dtype" \
             >"$folder/$1/check.json" 2>>"$folder/log.txt" ||
         failed "$1, check" $?
     rm -f "$inputs" "$results"
     log "$1: $(head -c 600 "$folder/$1/check.json" 2>/dev/null)"
 }
 
-# peer VARIANT BATCH LENGTH LIMIT [MORE...]: one peer; what it prints is one line of JSON, also where it ends early.
+# peer VARIANT,... SECONDS: peers in one process, one after the other, alone on the GPU, all but so many seconds of what is left. Each
+# prints one line of JSON; what the process did not come to, because it was stopped, is said as well.
 peer() {
-    local variant=$1 batch=$2 length=$3 limit=$4 with=$python
-    shift 4
-    case $variant in jax*) with=$jax ;; esac
-    XLA_PYTHON_CLIENT_PREALLOCATE=false timeout "$limit" "$with" bench/peers/gpu_worker.py "$variant" --batch "$batch" \
-        --length "$length" "$@" 2>>"$folder/peers.log"
-    local code=$?
-    [ "$code" -lt 2 ] || echo "{\"variant\": \"$variant\", \"batch\": $batch, \"length\": $length, \"error\": \"ended with code $code\"}"
+    local limit code with=$python
+    case $1 in jax*) with=$jax ;; esac
+    limit=$(($(left 600 || echo 0) - $2))
+    if [ "$limit" -lt 15 ]; then
+        echo "{\"variant\": \"$1\", \"error\": \"no time was left\"}"
+        return
+    fi
+    XLA_PYTHON_CLIENT_PREALLOCATE=false CUDA_VISIBLE_DEVICES=$number timeout "$limit" "$with" bench/peers/gpu_worker.py "$1" \
+        --at 8,512 --at 96,128 --seconds "${PEER_SECONDS:-2}" --until $((limit - 10)) 2>>"$folder/peers.log"
+    code=$?
+    [ "$code" -lt 2 ] || echo "{\"variant\": \"$1\", \"error\": \"the process ended with code $code\"}"
 }
 
-sizes=("8 512" "96 128")
-
-# What PyTorch compiles is kept: it is made while the CPU checks kernels and the GPU has little to do, and timed later.
-compiled() {
-    local each
-    for each in "${sizes[@]}"; do
-        # shellcheck disable=SC2086
-        peer compile $each "$(left 120)" --seconds 0 --steps 1 >/dev/null
-    done
-}
-
-# One peer after the other until the time is up; one that takes too long is left out, and said to be.
+# Those that every run must have come first. What max-autotune chooses is chosen on a GPU that does nothing else.
 peers() {
-    local end=$((SECONDS + $(left "${SECONDS_PEERS:-140}"))) each variant rest
-    for variant in graph-sdpa compile graph-cudnn jax graph-eager graph-sdpa-autocast eager sdpa compile-autocast; do
-        for each in "${sizes[@]}"; do
-            set -- $each
-            rest=$((end - SECONDS))
-            if [ "$rest" -lt 10 ]; then
-                echo "{\"variant\": \"$variant\", \"batch\": $1, \"length\": $2, \"error\": \"no time was left\"}"
-                continue
-            fi
-            peer "$variant" "$1" "$2" $((rest < 90 ? rest : 90)) --seconds 2
-        done
-    done >>"$folder/peers.jsonl"
-    log "peers: $(grep -c step_ms "$folder/peers.jsonl") of $(wc -l <"$folder/peers.jsonl") have a time; clocks $(clocks)"
+    {
+        peer sdpa,eager,graph-sdpa,graph-cudnn 80
+        peer compile 30
+        peer jax 0
+        peer graph-eager,graph-sdpa-autocast,compile-autocast 0
+    } >>"$folder/peers.jsonl"
+    log "peers: $(grep -c '"step_ms"' "$folder/peers.jsonl") times in $(wc -l <"$folder/peers.jsonl") lines; clocks $(clocks)"
 }
 
+rest=($stages)
 for stage in $stages; do
+    rest=("${rest[@]:1}")
+    later=0
+    for next in "${rest[@]}"; do later=$((later + $(meant "$next"))); done
     case $stage in
     machine)
         {
-            echo "commit $(git rev-parse HEAD 2>/dev/null || echo "${COMMIT:-unknown}")"
+            echo "commit $MEMLET_COMMIT"
             uname -srm
-            nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit,memory.total --format=csv
+            nvidia-smi -i "$number" --query-gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit,memory.total --format=csv
             "$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda, torch.backends.cudnn.version())'
             "$jax" -c 'import jax; print("jax", jax.__version__)'
         } >"$folder/machine.txt" 2>&1
         case $on in
-        cuda*) timeout "$(left 60)" "$memlet" devices --measure --json >"$folder/ceilings.json" 2>>"$folder/log.txt" || failed ceilings $? ;;
+        cuda*) within 60 "$memlet" devices --measure --json >"$folder/ceilings.json" 2>>"$folder/log.txt" || failed ceilings $? ;;
         *) "$memlet" devices --json >"$folder/ceilings.json" 2>>"$folder/log.txt" || failed ceilings $? ;;
         esac
         log "ceilings: $(head -c 600 "$folder/ceilings.json")"
         ;;
-    mha) optimized mha recipes/mha.yaml "${SECONDS_MHA:-20}" 90 ;;
-    layer) optimized layer recipes/bert-large-encoder.yaml "${SECONDS_LAYER:-80}" 200 ;;
-    short) optimized short recipes/bert-large-encoder.yaml "${SECONDS_SHORT:-20}" 90 --set b=96 --set j=128 ;;
-    recipe:*) optimized "${stage#recipe:}" "recipes/${stage#recipe:}.yaml" "${SECONDS_LAYER:-80}" 200 ;;
+    mha) optimized mha recipes/mha.yaml "${SECONDS_MHA:-20}" ;;
+    layer) optimized layer recipes/bert-large-encoder.yaml "${SECONDS_LAYER:-70}" ;;
+    short) optimized short recipes/bert-large-encoder.yaml "${SECONDS_SHORT:-15}" --set b=96 --set j=128 ;;
+    recipe:*) optimized "${stage#recipe:}" "recipes/${stage#recipe:}.yaml" "${SECONDS_LAYER:-70}" ;;
     checks)
-        case $stages in *peers*) compiled & ;; esac
-        for stage in $stages; do
-            case $stage in
-            mha) beside mha && whole mha attention b=8,j=512,h=16,p=64,i=1024 ;;
-            layer) beside layer && whole layer encoder b=8,j=512,h=16,p=64,i=1024,u=4096 ;;
-            recipe:*) beside "${stage#recipe:}" ;;
+        case " $stages " in *" layer "*) whole layer encoder b=8,j=512,h=16,p=64,i=1024,u=4096 ;; esac
+        case " $stages " in *" mha "*) whole mha attention b=8,j=512,h=16,p=64,i=1024 ;; esac
+        for each in $stages; do
+            case $each in
+            mha | layer | short) beside "$each" ;;
+            recipe:*) beside "${each#recipe:}" ;;
             esac
         done
-        wait
         ;;
     peers) peers ;;
     *) log "there is no stage $stage" ;;

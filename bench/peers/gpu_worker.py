@@ -1,8 +1,10 @@
-"""One peer on a GPU: an encoder layer of BERT-large, forward, backward and together, in milliseconds.
+"""Peers on a GPU: an encoder layer of BERT-large, forward, backward and together, in milliseconds.
 
-    gpu_worker.py VARIANT --batch 8 --length 512 [--seconds 5] [--device cuda] [--sizes i=1024,h=16,p=64,u=4096]
+    gpu_worker.py VARIANT[,VARIANT...] --at 8,512 [--at 96,128] [--seconds 3] [--until 60] [--device cuda]
+                  [--sizes i=1024,h=16,p=64,u=4096]
 
-Prints one JSON object a line: {"variant", "batch", "length", "forward_ms", "backward_ms", "step_ms": [samples], "versions"}, or
+Times each variant at each batch and length, in that order, all in one process, and begins none when it has run for `--until` seconds.
+Prints one JSON object a line: {"variant", "batch", "length", "forward_ms", "backward_ms", "step_ms", "samples", "versions"}, or
 {"variant", ..., "error"}. On a GPU PyTorch's times are those of its events, each sample a run of many steps that are put under way
 without waiting, so that the CPU is not what is timed; JAX's are wall times of the same.
 
@@ -17,11 +19,13 @@ and ends in -autocast for f32 weights that are cast to bf16 in every step (what 
 and activations are all bf16. Dropout is 0.1 wherever the recipe has it.
 """
 import argparse
+import gc
 import json
 import statistics
 import sys
 import time
 
+VARIANTS = ["eager", "sdpa", "flash", "cudnn", "graph-eager", "graph-sdpa", "graph-cudnn", "compile", "compile-cudnn", "jax"]
 RATE = 0.1
 EPS = 1e-5
 # Steps of one sample, and samples at least.
@@ -225,28 +229,58 @@ def of_jax(variant, sizes, args):
     return samples, {"jax": jax.__version__}
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("variant")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--sizes", default="i=1024,h=16,p=64,u=4096")
-    args = parser.parse_args()
-    sizes = {name: int(value) for name, value in (part.split("=") for part in args.sizes.split(","))}
-    found = {"variant": args.variant, "batch": args.batch, "length": args.length, "sizes": sizes, "device": args.device}
+def one(variant, args, sizes):
+    """One variant at one batch and length; what it holds of the GPU's memory is gone when it returns."""
+    found = {"variant": variant, "batch": args.batch, "length": args.length, "sizes": sizes, "device": args.device}
     try:
-        of = of_jax if args.variant.startswith("jax") else of_torch
-        samples, versions = of(args.variant, sizes, args)
+        of = of_jax if variant.startswith("jax") else of_torch
+        samples, versions = of(variant, sizes, args)
         median = {name: statistics.median(s) for name, s in samples.items()}
         found |= {"forward_ms": median["forward"], "backward_ms": median["step"] - median["forward"], "step_ms": median["step"]}
         found |= {"samples": samples, "steps_a_sample": args.steps, "versions": versions}
     except Exception as error:
         found["error"] = f"{type(error).__name__}: {error}"[:500]
-    print(json.dumps(found), flush=True)
-    return 1 if "error" in found else 0
+    return found
+
+
+def cleared():
+    """Gives back what the last variant held, so that the next one finds the GPU as the first did."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch._dynamo.reset()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def main():
+    begin = time.perf_counter()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("variants")
+    parser.add_argument("--at", action="append", required=True, help="batch,length")
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--until", type=float, default=float("inf"))
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--sizes", default="i=1024,h=16,p=64,u=4096")
+    args = parser.parse_args()
+    sizes = {name: int(value) for name, value in (part.split("=") for part in args.sizes.split(","))}
+    variants = args.variants.split(",")
+    unknown = [v for v in variants if v.removesuffix("-autocast") not in VARIANTS]
+    if unknown:
+        parser.error(f"there is no variant {', '.join(unknown)}; there are {', '.join(VARIANTS)}, each also with -autocast")
+    failed = False
+    for variant in variants:
+        for at in args.at:
+            args.batch, args.length = map(int, at.split(","))
+            if time.perf_counter() - begin < args.until:
+                found = one(variant, args, sizes)
+                cleared()
+            else:
+                found = {"variant": variant, "batch": args.batch, "length": args.length, "error": "no time was left"}
+            failed |= "error" in found
+            print(json.dumps(found), flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ fn what_is_recognised_means_the_scope_in_every_layout() -> Result<(), Failure> {
             let space = device.space(&reference.spec)?;
             let mut seen = std::collections::BTreeSet::new();
             // Algorithms, which are numbered last, are all alike to the reference.
-            let numbers = (n as u64..space.count()).step_by(64).filter(|number| space.promise(*number).is_finite());
+            let numbers = (n as u64..space.count()).step_by(128).filter(|number| space.promise(*number).is_finite());
             let different: Vec<u64> = numbers.filter(|number| seen.insert(space.identity(*number))).collect();
             for config in different.iter().map(|number| space.config(*number)) {
                 let kernel = device.compile(&reference.spec, &config)?;
@@ -199,7 +199,7 @@ fn f32_has_plain_units_beside_tensor_cores_where_it_may_be_tf32() -> Result<(), 
         let spec = KernelSpec::new(&program, &unit)?;
         let fused = Fused::of(&spec)?;
         let space = CublasLtSpace::new(fused.clone(), Arc::new(Everything));
-        let some = (0..space.count()).step_by(64).map(|n| space.config(n)).filter(|c| c.knobs.get("units") == Some("plain"));
+        let some = (0..space.count()).step_by(128).map(|n| space.config(n)).filter(|c| c.knobs.get("units") == Some("plain"));
         let plain = some.filter(|c| Choice::of(&fused.problem, c).is_ok_and(|choice| fused.description(&choice, c).is_ok())).count();
         assert_eq!(plain > 0, tf32);
         // A sum of 40 products, each factor with 10 bits of fraction.
@@ -222,7 +222,7 @@ fn the_library_takes_every_epilogue() -> Result<(), Failure> {
         let fused = Fused::of(&spec)?;
         let space = CublasLtSpace::new(fused.clone(), Arc::new(Everything));
         let mut found = std::collections::BTreeSet::new();
-        for number in (0..space.count()).step_by(64) {
+        for number in (0..space.count()).step_by(128) {
             let config = space.config(number);
             let choice = Choice::of(&fused.problem, &config)?;
             let Ok(description) = fused.description(&choice, &config) else { continue };

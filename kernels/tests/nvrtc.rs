@@ -7,13 +7,13 @@ mod common;
 mod products;
 
 use common::{CASES, Case};
-use kernels::KernelSpec;
 use kernels::device::cuda::{Library, Nvrtc};
 use kernels::emit::cuda::Chip;
 use kernels::template::{cuda_source, cuda_space};
+use kernels::{KernelSpec, maps};
 use products::{TILES, narrow};
 use sdfg::config::KernelConfig;
-use sdfg::{Dtype, Unit};
+use sdfg::{Dtype, Layout, Unit};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -67,6 +67,23 @@ fn every_family_compiles_for_every_generation() -> Result<(), Failure> {
             // One type for every generation: texts differ in little else.
             let generations = if dtype == Dtype::Bf16 { &known[..] } else { &[HOPPER] };
             compiles(&nvrtc, name, dtype, &spec, &[space.config(0)], generations)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn relayouts_compile() -> Result<(), Failure> {
+    let Some(nvrtc) = nvrtc() else { return Ok(()) };
+    let dims = [("a", 5), ("b", 37), ("c", 19)].map(|(d, n)| (d.to_string(), n));
+    let layouts = Layout::permutations(&dims.each_ref().map(|(d, _)| d.clone()));
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16, Dtype::F64] {
+        // Along the same dim, and from one to another.
+        for to in [&layouts[1], layouts.last().ok_or("layouts")?] {
+            let (spec, source) = maps::cuda_relayout("x", dtype, &dims, &layouts[0], to)?;
+            let compiled = nvrtc.compile(&spec.name, &source.text, HOPPER)?;
+            let spilled = compiled.resources.iter().any(|r| r.spill_stores + r.spill_loads > 0);
+            assert!(!compiled.resources.is_empty() && !spilled, "{dtype}, {} to {to}", layouts[0]);
         }
     }
     Ok(())

@@ -42,6 +42,7 @@ fn unpacked(folder: &Path) -> Option<tempfile::TempDir> {
 fn the_choice_is_made_again_from_records() {
     let all = folders(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/records"));
     assert!(!all.is_empty(), "some records are here");
+    let mut any = false;
     for folder in all {
         let Some(copy) = unpacked(&folder) else {
             println!("skipped: gzip not found, install it to choose from {}", folder.display());
@@ -50,7 +51,10 @@ fn the_choice_is_made_again_from_records() {
         let path = |name: &str| copy.path().join(name).display().to_string();
         // The certificate of the day holds.
         let held = json(&memlet(&["verify-selection", &path("certificate.json"), "--json"]));
-        assert_eq!(held["proven"], true, "{}", folder.display());
+        // Of a choice that could not be proven its bound holds.
+        let proven = held["proven"].as_bool().expect("whether it is proven");
+        assert!(held["bound_ps"].as_f64() <= held["total_ps"].as_f64(), "{}", folder.display());
+        any |= proven;
         let total = held["total_ps"].as_f64().expect("a total") / 1e9;
         // The same choice costs the same today, and its own certificate holds too.
         let decisions =
@@ -65,8 +69,9 @@ fn the_choice_is_made_again_from_records() {
         let by_sites = serde_json::from_slice::<Value>(&kept).is_ok_and(|c| c["program"]["programs"].is_object());
         assert!(!by_sites || again.iter().any(|path| std::fs::read(path).is_ok_and(|bytes| bytes == kept)), "{}", folder.display());
         for certificate in again {
-            assert_eq!(json(&memlet(&["verify-selection", &certificate.display().to_string(), "--json"]))["proven"], true);
+            assert_eq!(json(&memlet(&["verify-selection", &certificate.display().to_string(), "--json"]))["proven"], proven);
         }
         println!("{}: {total} ms, chosen again", folder.display());
     }
+    assert!(any, "some choice is proven");
 }

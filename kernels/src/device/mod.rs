@@ -137,6 +137,11 @@ pub trait Device: Send + Sync {
         1
     }
 
+    /// How many recorded steps make one sample: more than one where whoever waits for each would be timed with it.
+    fn steps(&self) -> usize {
+        1
+    }
+
     /// Milliseconds that recorded runs of a kernel go by untimed first.
     fn warm_up_ms(&self) -> f64 {
         0.0

@@ -4,6 +4,7 @@ use super::algorithm::{Algorithm, algorithm};
 use super::choice::Units;
 use super::description::{Description, Launch};
 use super::descriptors::Descriptors;
+use super::space::ALGORITHMS;
 use crate::contraction::Types;
 use crate::device::cuda::{Context, Library, Memory, STREAMS};
 use crate::error::KernelError;
@@ -16,8 +17,9 @@ use std::ffi::c_void;
 use std::mem::zeroed;
 use std::sync::{Arc, Mutex};
 
-/// How many algorithms the library is asked for; it has fewer for most cases.
-const ASKED: usize = 200;
+/// Shares of the workspace that algorithms are asked for one after another: some that need little are offered only where there is
+/// little.
+const SHARES: [usize; 3] = [1, 8, usize::MAX];
 
 /// A handle of the library on one GPU, and its workspace.
 pub struct CublasLt {
@@ -103,19 +105,39 @@ impl Drop for CublasLt {
 }
 
 impl Matmul {
-    /// All algorithms that the library offers on these units, its own first choice first.
+    /// All algorithms that the library offers on these units, with all of the workspace, a part of it and none; its own first choice
+    /// first.
     ///
     /// # Errors
     /// A product that it does not do.
     pub fn algorithms(&self, units: Units) -> Result<Vec<Algorithm>, KernelError> {
         self.library.context.current()?;
-        let preference = self.descriptors.preference(self.library.workspace().len(), units)?;
-        // SAFETY: a heuristic result is numbers alone.
-        let mut found = vec![unsafe { zeroed::<sys::cublasLtMatmulHeuristicResult_t>() }; ASKED];
-        let mut count = 0;
-        let Descriptors { operation, layouts: [a, b, d], .. } = &self.descriptors;
         // Which algorithms there are depends on how well addresses are aligned: no better than those of containers in an arena.
         let _addressed = self.descriptors.address([self.library.workspace().address() + sdfg::lifetime::ALIGNMENT; 2])?;
+        let mut all: Vec<Algorithm> = Vec::new();
+        for share in SHARES {
+            let found = match self.offered(self.library.workspace().len() / share, units) {
+                // What it does with all of the workspace it may not do with less.
+                Err(_) if !all.is_empty() => vec![],
+                found => found?,
+            };
+            for each in found {
+                if all.iter().all(|known| known.algorithm.data != each.algorithm.data) {
+                    all.push(each);
+                }
+            }
+        }
+        all.truncate(ALGORITHMS);
+        Ok(all)
+    }
+
+    /// What the library offers where there is so much workspace.
+    fn offered(&self, workspace: usize, units: Units) -> Result<Vec<Algorithm>, KernelError> {
+        let preference = self.descriptors.preference(workspace, units)?;
+        // SAFETY: a heuristic result is numbers alone.
+        let mut found = vec![unsafe { zeroed::<sys::cublasLtMatmulHeuristicResult_t>() }; ALGORITHMS];
+        let mut count = 0;
+        let Descriptors { operation, layouts: [a, b, d], .. } = &self.descriptors;
         // SAFETY: all descriptors live; there is room for as many results as are asked for.
         unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
@@ -126,7 +148,7 @@ impl Matmul {
                 *d,
                 *d,
                 preference.0,
-                ASKED as i32,
+                ALGORITHMS as i32,
                 found.as_mut_ptr(),
                 &mut count,
             )

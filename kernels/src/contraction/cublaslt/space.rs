@@ -8,8 +8,8 @@ use crate::kernel::{Space, TensorChoice};
 use sdfg::config::KernelConfig;
 use std::sync::Arc;
 
-/// Algorithms of a product that are numbered; the library has fewer for most.
-const ALGORITHMS: u64 = 64;
+/// Algorithms of a product that the library is asked for, and that are numbered; it has fewer for most.
+pub(super) const ALGORITHMS: usize = 128;
 /// Figures of an H200, for the order in which configurations are tried alone: bytes in a second, flop in a second with factors of
 /// two bytes and with others, seconds of a launch.
 const BANDWIDTH: f64 = 4e12;
@@ -32,7 +32,7 @@ pub struct CublasLtSpace {
 }
 
 impl CublasLtSpace {
-    const RADICES: [u64; 4] = [Form::ALL.len() as u64, Batching::ALL.len() as u64, Units::ALL.len() as u64, ALGORITHMS];
+    const RADICES: [u64; 4] = [Form::ALL.len() as u64, Batching::ALL.len() as u64, Units::ALL.len() as u64, ALGORITHMS as u64];
     const KNOBS: u64 = Self::RADICES[0] * Self::RADICES[1] * Self::RADICES[2] * Self::RADICES[3];
 
     pub fn new(fused: Fused, offer: Arc<dyn Offer>) -> Self {
