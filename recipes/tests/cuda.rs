@@ -10,8 +10,9 @@ use kernels::{Access, Buffer, KernelSpec, Space};
 use ndarray::ArrayD;
 use recipes::load::{Overrides, load_with};
 use recipes::pipeline::programs::{GROUPED, programs_on, shrunken};
+use recipes::pipeline::tensors::drawn;
 use sdfg::config::KernelConfig;
-use sdfg::interpret::{Run, Tensors, interpret_unit};
+use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{Tolerance, compare, unit_tolerance};
 use sdfg::{Dtype, Layout, Unit, random};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,14 +83,14 @@ fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
         // What is grouped has its types inside as well: it is grouped once they are known.
         let is_grouped = variant.name == GROUPED;
         let mut small = shrunken(if is_grouped { &programs.variants[0].program } else { &variant.program });
-        // Statistics drawn at random make values on chip that are too large for f16, in which tensor cores are given them.
-        let wide = dtype == Dtype::F16 && !variant.compositions.is_empty();
         for container in small.containers.values_mut().filter(|c| c.dtype == Dtype::F32) {
-            container.dtype = if wide { Dtype::Bf16 } else { dtype };
+            container.dtype = dtype;
         }
         if is_grouped {
             small = transforms::grouped(&small)?.ok_or("a group")?;
         }
+        // Statistics drawn at random, not of the values beside them, make values on chip that are too large for f16.
+        let own = if dtype == Dtype::F16 { interpret(&small, &drawn(&small, 5)?, &RUN)? } else { Tensors::new() };
         for (_, _, unit) in small.units() {
             let spec = KernelSpec::new(&small, &unit)?;
             // Bits are for a library's products alone.
@@ -100,7 +101,10 @@ fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
             let mut given = Tensors::new();
             for argument in spec.arguments().iter().filter(|a| a.access == Access::Read) {
                 let shape = spec.shape(&argument.data)?;
-                let values = random::tensor(5, &argument.data, shape.iter().product());
+                let values = match own.get(&argument.data) {
+                    Some(values) => values.iter().copied().collect(),
+                    None => random::tensor(5, &argument.data, shape.iter().product()),
+                };
                 // What the interpreter is given can be stored exactly.
                 let mut buffer = Buffer::of(&spec.containers[&argument.data], &shape, &Layout::of(&argument.dims))?;
                 let array = ArrayD::from_shape_vec(shape.clone(), values)?;
