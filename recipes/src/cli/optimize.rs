@@ -173,7 +173,8 @@ impl OptimizeArgs {
             say("\nmatrix products: the library's own choice of algorithms against the best");
             self.measure.table(&bench::report::tables::products(&products));
         }
-        let choices = choose(&sweeps, &session.store)?;
+        let (choices, left_out) = choose(&sweeps, &session.store)?;
+        left_out.iter().for_each(|why| say(why));
         outcome.choices = choices.iter().flat_map(|c| c.selections.iter().map(|s| Choice::of(&sweeps.variants[c.swept].name, s))).collect();
         let mut rows = table(&["program", "method", "predicted ms", "above minima", "proven"]);
         for c in &outcome.choices {

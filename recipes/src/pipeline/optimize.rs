@@ -13,7 +13,7 @@ use kernels::KernelSpec;
 use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use layouts::exact::Limits;
-use layouts::{Finish, Method, Selection, Store};
+use layouts::{Finish, Method, SelectError, Selection, Store};
 use ndarray::ArrayD;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::tolerance;
@@ -153,15 +153,29 @@ pub struct Choices {
     pub selections: Vec<Selection>,
 }
 
-/// Choices for every variant, the best exact one first.
-pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<Vec<Choices>, PipelineError> {
-    let mut found = Vec::new();
+/// Choices for every variant, the best exact one first; and which variants cannot be chosen, because all configurations of a kernel
+/// failed or were wrong.
+///
+/// # Errors
+/// No variant that can be chosen.
+pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Choices>, Vec<String>), PipelineError> {
+    let (mut found, mut left_out) = (Vec::new(), Vec::new());
+    let mut none = None;
     for (n, swept) in sweeps.variants.iter().enumerate() {
-        let selections = METHODS.iter().map(|m| swept.select(store, *m)).collect::<Result<Vec<_>, _>>()?;
-        found.push(Choices { swept: n, selections });
+        match METHODS.iter().map(|m| swept.select(store, *m)).collect::<Result<Vec<_>, _>>() {
+            Ok(selections) => found.push(Choices { swept: n, selections }),
+            Err(error @ PipelineError::Select(SelectError::Unmeasured(_))) => {
+                left_out.push(format!("{} is left out: {error}", swept.name));
+                none.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if let (true, Some(error)) = (found.is_empty(), none) {
+        return Err(error);
     }
     found.sort_by(|a, b| a.selections[0].total_ms.total_cmp(&b.selections[0].total_ms).then(a.swept.cmp(&b.swept)));
-    Ok(found)
+    Ok((found, left_out))
 }
 
 /// The order of dims that PyTorch's modules imply: batch and sequence first, then heads and keys, features last.

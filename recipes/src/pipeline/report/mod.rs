@@ -194,10 +194,12 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
         stage(name, &swept.program, &relayouts, predicted(selection.total_ms), note)
     };
     let separate = run.sweeps.variants.first().ok_or_else(|| missing("a fused program"))?;
-    let mut steps = vec![
-        whole("unfused", &run.programs.unfused, plan.baseline, "one kernel for each operator, the best uniform layout")?,
-        chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())?,
-    ];
+    let mut steps = vec![whole("unfused", &run.programs.unfused, plan.baseline, "one kernel for each operator, the best uniform layout")?];
+    match chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into()) {
+        // No configuration of one of its kernels was right.
+        Err(PipelineError::Select(layouts::SelectError::Unmeasured(_))) => {}
+        step => steps.push(step?),
+    }
     if plan.swept.name != separate.name {
         let note = format!("contractions stacked or composed: {}; still one uniform layout", plan.swept.name);
         steps.push(chosen("algebraic", plan.swept, Method::Uniform, note)?);

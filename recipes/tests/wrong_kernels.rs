@@ -1,0 +1,63 @@
+//! A program with a kernel of which no configuration is right cannot be chosen; the others can.
+
+use kernels::Toolchain;
+use kernels::device::cpu::{Cores, Pool};
+use layouts::candidates::Shard;
+use layouts::record::Cache;
+use layouts::{SelectError, Store};
+use recipes::pipeline::PipelineError;
+use recipes::pipeline::ledger::Ledger;
+use recipes::pipeline::optimize::{choose, sweep_all};
+use recipes::pipeline::programs::programs;
+use recipes::pipeline::sweep::Sweeping;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+type Failure = Box<dyn std::error::Error>;
+
+#[test]
+fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let sizes = [("b", 20), ("i", 30), ("u", 40)].map(|(dim, size)| (dim.to_string(), size));
+    let recipe = recipes::load::load_str("mlp.yaml", include_str!("../mlp.yaml"), &sizes)?;
+    let mut programs = programs(&recipe, false)?;
+    let path = folder.path().join("records.jsonl");
+    let (mut store, pool, mut ledger) = (Store::open(&path)?, Pool::new(1)?, Ledger::open(folder.path()));
+    let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/devices").into(), ..Toolchain::system()? } };
+    let mut with = Sweeping {
+        pool: &pool,
+        device: &device,
+        store: &mut store,
+        interrupt: &AtomicBool::new(false),
+        cache: Cache::Warm,
+        shard: Shard::WHOLE,
+        ledger: &mut ledger,
+        progress: &mut |_, _| (),
+    };
+    let sweeps = sweep_all((&recipe, false), &mut programs, Some(Duration::ZERO), &mut with)?;
+    let (all, left_out) = choose(&sweeps, &store)?;
+    assert!(left_out.is_empty() && all.len() == sweeps.variants.len(), "{left_out:?}");
+
+    // What the records are without the measurements of some kernels.
+    let text = std::fs::read_to_string(&path)?;
+    let without = |keys: &[String]| -> Result<Store, Failure> {
+        let kept = text.lines().filter(|line| !line.contains("\"samples\"") || !keys.iter().any(|key| line.contains(key.as_str())));
+        let file = folder.path().join(format!("without{}.jsonl", keys.len()));
+        std::fs::write(&file, kept.map(|line| line.to_string() + "\n").collect::<String>())?;
+        Ok(Store::read(&file)?)
+    };
+    let keys = |name: &str| -> Vec<String> {
+        let of = sweeps.variants.iter().filter(|s| s.name == name).flat_map(|s| &s.problem.kernels);
+        of.map(|k| k.key.clone()).collect()
+    };
+    let composed: Vec<String> = keys("composed").into_iter().filter(|key| !keys("separate").contains(key)).take(1).collect();
+    let (some, left_out) = choose(&sweeps, &without(&composed)?)?;
+    let names: Vec<&str> = some.iter().map(|c| sweeps.variants[c.swept].name.as_str()).collect();
+    assert!(names.contains(&"separate") && !names.contains(&"composed"), "{names:?}");
+    assert!(left_out.iter().any(|why| why.starts_with("composed is left out: the kernel `hidden`")), "{left_out:?}");
+
+    let every: Vec<String> = sweeps.variants.iter().flat_map(|s| &s.problem.kernels).map(|k| k.key.clone()).collect();
+    let none = choose(&sweeps, &without(&every)?).err();
+    assert!(matches!(none, Some(PipelineError::Select(SelectError::Unmeasured(_)))), "nothing is left");
+    Ok(())
+}
