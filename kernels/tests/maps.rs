@@ -110,3 +110,35 @@ fn relayout_moves_every_element() -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// From one innermost dim to another, in all widths, at sizes with and without whole squares, along source and target.
+#[test]
+fn turned_relayouts_move_every_element() -> Result<(), Failure> {
+    let (pool, toolchain) = (Pool::new(2)?, toolchain()?);
+    let context = RunContext { seed: 0, step: 0, dropout: false, pool: &pool, deadline: None };
+    let mut ran = 0;
+    for shape in [[3, 32, 48], [2, 17, 35], [1, 1, 40], [40, 2, 1], [64, 16, 5]] {
+        let names = ["a", "b", "c"];
+        let dims: Vec<(String, i64)> = names.iter().zip(shape).map(|(d, n)| (d.to_string(), n as i64)).collect();
+        let layouts = Layout::permutations(&names.map(String::from));
+        for dtype in [Dtype::F32, Dtype::F64, Dtype::Bf16, Dtype::F16, Dtype::U8, Dtype::I16, Dtype::I64] {
+            let container = sdfg::Container::new("x", &names, dtype, sdfg::Role::Input);
+            let values = (0..shape.iter().product::<usize>()).map(|n| dtype.rounded((n % 251) as f64));
+            let array = ArrayD::from_shape_vec(shape.to_vec(), values.collect())?;
+            for (from, to) in layouts.iter().flat_map(|from| layouts.iter().map(move |to| (from, to))) {
+                if from.innermost() == to.innermost() {
+                    continue;
+                }
+                let kernel = maps::relayout("x", dtype, &dims, from, to, &toolchain)?;
+                let (mut source, mut target) = (Buffer::of(&container, &shape, from)?, Buffer::of(&container, &shape, to)?);
+                source.pack(&container, from, &array)?;
+                // SAFETY: both buffers hold the container in its layout.
+                unsafe { kernel.run(&[source.as_mut_ptr(), target.as_mut_ptr()], &context) }?;
+                assert_eq!(target.unpack(&container, to, &shape)?, array, "{dtype}: {from} to {to} of {shape:?}");
+                ran += 1;
+            }
+        }
+    }
+    assert_eq!(ran, 5 * 7 * 24);
+    Ok(())
+}

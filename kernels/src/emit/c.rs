@@ -27,7 +27,7 @@ pub struct Partial {
 }
 
 /// A C file and the numbers that it takes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Source {
     pub text: String,
     pub integers: Vec<i64>,

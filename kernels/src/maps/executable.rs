@@ -41,7 +41,11 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
 
 /// Generates, compiles and loads a loop nest.
 pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
-    let source = emit(spec, nest, config)?;
+    of_text(spec, emit(spec, nest, config)?, toolchain)
+}
+
+/// Compiles and loads the C of a kernel.
+pub(super) fn of_text(spec: &KernelSpec, source: Source, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
     let entry = toolchain.load(&spec.name, &source)?;
     let arguments = spec.arguments();
     let mut bytes = 0;

@@ -13,6 +13,6 @@ pub use cuda::{CudaSpace, cuda_source};
 pub(crate) use executable::load;
 pub use executable::{MapKernel, compile, source};
 pub use lower::{lower, slope};
-pub use relayout::{cuda_relayout, relayout};
+pub use relayout::{COPIES, cuda_relayout, relayout};
 pub use space::MapSpace;
 pub use stream::{largest_cache, second_cache};

@@ -1,8 +1,10 @@
-//! A copy of a container from one layout to another, made like any other map kernel.
+//! A copy of a container from one layout to another: made like any other map kernel where neighbours stay neighbours, else by squares
+//! that are transposed in registers.
 
 use super::cuda::cuda_source;
-use super::executable::{MapKernel, compile};
+use super::executable::{MapKernel, compile, of_text};
 use crate::compile::Toolchain;
+use crate::emit::c;
 use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
@@ -11,8 +13,10 @@ use sdfg::{
     Bindings, Computation, Container, Dtype, Expr, Index, IndexKind, Item, Layout, Memlet, Role, Scalar, Scope, Sdfg, Tasklet, Unit,
 };
 
-/// Rows of the target that are written together: the lines of the source that they read are then used whole.
-const LANES: u32 = 16;
+/// Which way of copying records of relayouts are of: others have other times.
+pub const COPIES: &str = "by squares";
+/// Lines that are walked beside one another, as a whole number of squares.
+const STRIP: i64 = 16;
 
 /// A kernel of two arguments: the container in the layout `from`, and the same one in the layout `to`.
 ///
@@ -29,11 +33,40 @@ pub fn relayout(
     let split = crate::blocks::plain(dims, [from, to]);
     let (dims, from, to) = split.as_ref().map_or((dims, from, to), |(dims, [from, to])| (dims.as_slice(), from, to));
     let (spec, config) = copy(data, dtype, dims, from, to)?;
-    let config = match from.innermost() == to.innermost() {
-        true => config,
-        false => KernelConfig { knobs: config.knobs.with("lanes", LANES), ..config },
+    match (from.innermost(), to.innermost()) {
+        (Some(read), Some(written)) if read != written && from.is_plain() && to.is_plain() => {
+            of_text(&spec, squares(&spec, dtype, dims, [from, to])?, toolchain)
+        }
+        _ => compile(&spec, &config, toolchain),
+    }
+}
+
+/// The C of a copy from one innermost dim to another.
+fn squares(spec: &KernelSpec, dtype: Dtype, dims: &[(String, i64)], [from, to]: [&Layout; 2]) -> Result<c::Source, KernelError> {
+    let (names, shape): (Vec<String>, Vec<usize>) = dims.iter().map(|(dim, size)| (dim.clone(), *size as usize)).unzip();
+    let strides = |layout: &Layout| {
+        layout.strides(&names, &shape).ok_or_else(|| KernelError::Layout {
+            kernel: spec.name.clone(),
+            data: spec.name.clone(),
+            layout: layout.to_string(),
+            dims: names.clone(),
+        })
     };
-    compile(&spec, &config, toolchain)
+    let (source, target) = (strides(from)?, strides(to)?);
+    let place = |layout: &Layout| names.iter().position(|dim| Some(dim.as_str()) == layout.innermost()).unwrap_or(0);
+    let (columns, rows) = (place(from), place(to));
+    // The lines that lie further apart are those that are walked along: few at a time, each as far as it goes.
+    let along = target[columns] >= source[rows];
+    let mut integers = vec![dims[columns].1, dims[rows].1, source[rows] as i64, target[columns] as i64, i64::from(along)];
+    // As the target has them, so that workers write apart.
+    let outer = to.pieces.iter().filter_map(|p| names.iter().position(|dim| *dim == p.dim)).filter(|n| ![columns, rows].contains(n));
+    let outer: Vec<usize> = outer.collect();
+    integers.push(outer.len() as i64);
+    integers.extend(outer.iter().flat_map(|n| [dims[*n].1, source[*n] as i64, target[*n] as i64]));
+    let strips = (dims[if along { columns } else { rows }].1 + STRIP - 1) / STRIP;
+    let size = dtype.bytes(1);
+    let text = format!("#define WORD uint{}_t\n#define SIZE {size}\n#define STRIP {STRIP}\n{}", 8 * size, include_str!("relayout.c"));
+    Ok(c::Source { points: strips * outer.iter().map(|n| dims[*n].1).product::<i64>(), text, integers, ..c::Source::default() })
 }
 
 /// The same kernel as CUDA: 16 bytes at a time where both layouts have the same innermost dim; else neighbouring threads read a line

@@ -197,7 +197,7 @@ pub fn relayout_spaces(program: &Sdfg, kernels: &[SweptKernel]) -> Vec<RelayoutS
         let Some(container) = program.containers.get(&tensor.data) else { continue };
         if container.dtype != Dtype::Bit && container.dims.len() > 1 && found.iter().all(|r| r.data != tensor.data) {
             let shape = program.shape_of(&tensor.data).unwrap_or_default();
-            let key = format!("relayout {} {:?} {:?}", container.dtype, container.dims, shape);
+            let key = format!("relayout {} {} {:?} {:?}", kernels::maps::COPIES, container.dtype, container.dims, shape);
             found.push(RelayoutSpace::new(&tensor.data, &key, tensor.layouts.clone(), tensor.bytes));
         }
     }
