@@ -4,7 +4,7 @@ use kernels::contraction::cublaslt::{Bias, Function, Fused};
 use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use kernels::device::shim::ShimDevice;
-use kernels::{Access, Buffer, KernelSpec, RunContext};
+use kernels::{Access, Buffer, KernelSpec, RunContext, Space};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Recipe, load_str, load_str_as};
 use recipes::pipeline::programs::{Composing, SIGNS, Variant, operators, programs_on, shrunken, shrunken_for};
@@ -61,6 +61,13 @@ fn means_the_same(recipe: &Recipe, variant: &Variant) {
     }
 }
 
+/// Configurations from all over a space, each with the first or the second algorithm, which are the last of its knobs.
+fn sampled(space: &dyn Space) -> impl Iterator<Item = u64> {
+    let algorithms = space.knobs().last().copied().unwrap_or(1);
+    let others = space.count() / algorithms;
+    (0..20_000u64).map(move |n| n.wrapping_mul(2_654_435_761) % others * algorithms + n % 2)
+}
+
 /// Every kernel with an epilogue in a few configurations, as cuBLASLt would be told to do it, against the oracle.
 fn equals_the_oracle(variant: &Variant) -> usize {
     let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
@@ -86,8 +93,7 @@ fn equals_the_oracle(variant: &Variant) -> usize {
         let tolerances = unit_tolerance(&small, &unit).expect("tolerances");
         let space = device.space(&spec).expect("a space");
         let fits = |n: &u64| space.promise(*n).is_finite();
-        let configs = (0..20_000u64).map(|n| n.wrapping_mul(2_654_435_761) % space.count()).filter(fits);
-        for config in configs.map(|n| space.config(n)).filter(|c| c.knobs.get("algorithm").is_some_and(|a| a == "0" || a == "1")).take(2) {
+        for config in sampled(&*space).filter(fits).map(|n| space.config(n)).take(2) {
             let layout = |data: &str| config.layouts.get(data).cloned().unwrap_or_else(|| Layout::natural(&spec.containers[data]));
             let mut buffers = Vec::new();
             for argument in spec.arguments() {
@@ -209,10 +215,7 @@ fn kept_arguments_are_checked_at_sizes_that_fit() {
         let small = shrunken_for(&variant.program, std::iter::empty(), &granules);
         assert!(small.sizes.iter().all(|(name, size)| *size <= variant.program.sizes[name] && *size < 20), "{:?}", small.sizes);
         let space = device.space(&spec).expect("a space");
-        let configs = (0..20_000u64).map(|n| n.wrapping_mul(2_654_435_761) % space.count());
-        let some =
-            configs.filter(|n| space.promise(*n).is_finite()).map(|n| space.config(n)).find(|c| c.knobs.get("algorithm") == Some("0"));
-        let config = some.expect("a configuration");
+        let config = sampled(&*space).find(|n| space.promise(*n).is_finite()).map(|n| space.config(n)).expect("a configuration");
         let at =
             |program| device.compile(&KernelSpec::new(program, &unit).expect("a kernel"), &config).map(|_| ()).map_err(|e| e.to_string());
         assert_eq!(at(&small), Ok(()), "{} under {config}", spec.name);
