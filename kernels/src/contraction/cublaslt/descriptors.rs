@@ -20,6 +20,7 @@ pub struct Descriptors {
     pub(super) types: Types,
     pub(super) operation: sys::cublasLtMatmulDesc_t,
     pub(super) layouts: [sys::cublasLtMatrixLayout_t; 3],
+    units: Units,
     /// Held while addresses of an epilogue stand in the operation.
     pub(super) addressed: Mutex<()>,
 }
@@ -49,6 +50,10 @@ fn storage(dtype: Dtype) -> Option<sys::cudaDataType_t> {
         Dtype::F16 => Data::CUDA_R_16F,
         _ => return None,
     })
+}
+
+fn stored(dtype: Dtype) -> Result<sys::cudaDataType_t, KernelError> {
+    storage(dtype).ok_or_else(|| KernelError::Cuda { what: format!("cuBLASLt has no products of {dtype}") })
 }
 
 impl Ending {
@@ -106,7 +111,6 @@ impl Descriptors {
     pub fn new(description: &Description, types: Types, units: Units) -> Result<Self, KernelError> {
         Library::CublasLt.load()?;
         let unsupported = |what: String| KernelError::Cuda { what };
-        let stored = |dtype| storage(dtype).ok_or_else(|| unsupported(format!("cuBLASLt has no products of {dtype}")));
         let (factor, out) = (stored(types.factor)?, stored(types.out)?);
         if types.narrows() && description.launches.iter().any(|l| l.accumulate) {
             return Err(unsupported(format!("sums of several products would be rounded to {} in between", types.out)));
@@ -119,6 +123,7 @@ impl Descriptors {
             types,
             operation,
             layouts: [std::ptr::null_mut(); 3],
+            units,
             addressed: Mutex::new(()),
         };
         use sys::cublasLtMatmulDescAttributes_t as Key;
@@ -187,6 +192,13 @@ fn layout(
 }
 
 impl Descriptors {
+    /// Arithmetic, the type of α and β, and those of the three matrices.
+    pub(super) fn arithmetic(&self) -> Result<(sys::cublasComputeType_t, sys::cudaDataType_t, [sys::cudaDataType_t; 3]), KernelError> {
+        let (compute, scale) = arithmetic(self.types.factor, self.types.tf32 && self.units == Units::Any);
+        let (factor, out) = (stored(self.types.factor)?, stored(self.types.out)?);
+        Ok((compute, scale, [factor, factor, out]))
+    }
+
     /// Tells the operation where vector and auxiliary matrix of its epilogue lie; that holds as long as the guard.
     ///
     /// # Errors

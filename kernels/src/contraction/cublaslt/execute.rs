@@ -1,10 +1,10 @@
 //! The library itself: the algorithms that it offers for a product, and the launches.
 
-use super::algorithm::{Algorithm, algorithm};
+use super::algorithm::{Algorithm, Listing, algorithm, known, told};
+use super::catalogue::catalogued;
 use super::choice::Units;
 use super::description::{Description, Launch};
 use super::descriptors::Descriptors;
-use super::space::ALGORITHMS;
 use crate::contraction::Types;
 use crate::device::cuda::{Context, Library, Memory, STREAMS};
 use crate::error::KernelError;
@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex};
 /// Shares of the workspace that algorithms are asked for one after another: some that need little are offered only where there is
 /// little.
 const SHARES: [usize; 3] = [1, 8, usize::MAX];
+/// Algorithms of the catalogue that the library is asked whether they fit a product.
+const CHECKS: usize = 8192;
 
 /// A handle of the library on one GPU, and its workspace.
 pub struct CublasLt {
@@ -127,15 +129,38 @@ impl Matmul {
                 }
             }
         }
-        all.truncate(ALGORITHMS);
+        all.truncate(Listing::Heuristic.most());
         Ok(all)
+    }
+
+    /// Algorithms of the library's catalogue on these units that fit the product and the workspace, besides `others`.
+    ///
+    /// # Errors
+    /// A library that has no catalogue.
+    pub fn catalogued(&self, units: Units, others: &[Algorithm]) -> Result<Vec<Algorithm>, KernelError> {
+        self.library.context.current()?;
+        let handle = self.library.handle;
+        let room = self.library.workspace().len();
+        let _addressed = self.descriptors.address([self.library.workspace().address() + sdfg::lifetime::ALIGNMENT; 2])?;
+        let Descriptors { operation, layouts: [a, b, d], .. } = &self.descriptors;
+        let check = |plain: &sys::cublasLtMatmulAlgo_t, knobs: &_| {
+            let made = told(*plain, knobs)?;
+            // SAFETY: a heuristic result is numbers alone.
+            let mut found = unsafe { zeroed::<sys::cublasLtMatmulHeuristicResult_t>() };
+            // SAFETY: all descriptors live; there is room for a result.
+            let checked = unsafe { sys::cublasLtMatmulAlgoCheck(handle, *operation, *a, *b, *d, *d, &made, &mut found) };
+            let fits = checked == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && found.workspaceSize <= room;
+            let new = others.iter().all(|other| other.algorithm.data != made.data);
+            (fits && new).then(|| algorithm(made, found.workspaceSize))
+        };
+        Ok(catalogued(&known(handle, &self.descriptors, units)?, CHECKS, Listing::Catalogue.most(), check))
     }
 
     /// What the library offers where there is so much workspace.
     fn offered(&self, workspace: usize, units: Units) -> Result<Vec<Algorithm>, KernelError> {
         let preference = self.descriptors.preference(workspace, units)?;
         // SAFETY: a heuristic result is numbers alone.
-        let mut found = vec![unsafe { zeroed::<sys::cublasLtMatmulHeuristicResult_t>() }; ALGORITHMS];
+        let mut found = vec![unsafe { zeroed::<sys::cublasLtMatmulHeuristicResult_t>() }; Listing::CATALOGUE];
         let mut count = 0;
         let Descriptors { operation, layouts: [a, b, d], .. } = &self.descriptors;
         // SAFETY: all descriptors live; there is room for as many results as are asked for.
@@ -148,7 +173,7 @@ impl Matmul {
                 *d,
                 *d,
                 preference.0,
-                ALGORITHMS as i32,
+                Listing::CATALOGUE as i32,
                 found.as_mut_ptr(),
                 &mut count,
             )

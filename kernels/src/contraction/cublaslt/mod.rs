@@ -1,6 +1,7 @@
 //! Contractions through cuBLASLt: what each call is told, as a value that needs no GPU, every way to tell it, and the calls.
 
 mod algorithm;
+mod catalogue;
 mod choice;
 mod description;
 mod descriptors;
@@ -11,7 +12,8 @@ mod product;
 mod reference;
 mod space;
 
-pub use algorithm::Algorithm;
+pub use algorithm::{Algorithm, Listing};
+pub use catalogue::{Abilities, Told, catalogued};
 pub use choice::{Choice, Units};
 pub use description::{Batching, Description, Form, Launch, Matrix, Order, Refusal};
 pub use descriptors::{Descriptors, Preference};

@@ -1,6 +1,6 @@
 //! A contraction as a kernel on a GPU.
 
-use super::algorithm::Algorithm;
+use super::algorithm::{Algorithm, Listing};
 use super::choice::Choice;
 use super::execute::{Addresses, Matmul};
 use super::fused::Fused;
@@ -21,13 +21,25 @@ pub struct Product {
 }
 
 impl Product {
-    /// Works a configuration out; `offered` are the algorithms that the library has for it.
+    /// Works a configuration out; `offered` are the algorithms that the library has for it, listed where the choice says.
     ///
     /// # Errors
     /// An algorithm that the library does not have.
     pub fn new(spec: &KernelSpec, fused: &Fused, choice: &Choice, matmul: Matmul, offered: &[Algorithm]) -> Result<Self, KernelError> {
-        let algorithm = offered.get(choice.algorithm).cloned().ok_or_else(|| KernelError::Cuda {
-            what: format!("cuBLASLt has {} algorithms for `{}`, none with number {}", offered.len(), spec.name, choice.algorithm),
+        let (listing, number) = Listing::of(choice.algorithm);
+        let algorithm = offered.get(number).cloned().ok_or_else(|| KernelError::Cuda {
+            what: match listing {
+                Listing::Heuristic => {
+                    format!("cuBLASLt offers {} algorithms for `{}`, none with number {number}", offered.len(), spec.name)
+                }
+                Listing::Catalogue => format!(
+                    "cuBLASLt's catalogue has {} more algorithms for `{}`, numbered from {}, none with number {}",
+                    offered.len(),
+                    spec.name,
+                    Listing::CATALOGUE,
+                    choice.algorithm
+                ),
+            },
         })?;
         let text = format!(
             "/* cublasLtMatmul, {}\n   {:#?}\n   algorithm {}: {algorithm} */\n",

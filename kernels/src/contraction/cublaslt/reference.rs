@@ -1,5 +1,6 @@
 //! What the library's manual says about a description, carried out by plain loops: for machines without a GPU.
 
+use super::algorithm::Listing;
 use super::choice::{Choice, Units};
 use super::description::{Description, Matrix, Order};
 use super::epilogue::{Bias, Ending, Function};
@@ -127,9 +128,17 @@ pub struct Reference {
 /// Any product has as many algorithms as any other.
 pub struct Everything;
 
+/// As many as a catalogue has besides what is offered.
+fn listed(listing: Listing) -> usize {
+    match listing {
+        Listing::Heuristic => OFFERED,
+        Listing::Catalogue => 1,
+    }
+}
+
 impl Offer for Everything {
-    fn known(&self, _: &Description, _: Types, _: Units) -> Option<usize> {
-        Some(OFFERED)
+    fn known(&self, _: &Description, _: Types, _: Units, listing: Listing) -> Option<usize> {
+        Some(listed(listing))
     }
 }
 
@@ -139,9 +148,10 @@ impl Reference {
     pub fn new(spec: &KernelSpec, fused: Fused, config: &KernelConfig) -> Result<Self, KernelError> {
         let choice = Choice::of(&fused.problem, config)?;
         let description = fused.description(&choice, config)?;
-        if choice.algorithm >= OFFERED {
+        let (listing, number) = Listing::of(choice.algorithm);
+        if number >= listed(listing) {
             return Err(KernelError::Cuda {
-                what: format!("there are {OFFERED} algorithms for `{}`, not {}", spec.name, choice.algorithm),
+                what: format!("there are {} algorithms for `{}`, not {}", listed(listing), spec.name, choice.algorithm),
             });
         }
         let types = fused.problem.types;

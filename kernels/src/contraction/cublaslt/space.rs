@@ -1,5 +1,6 @@
 //! Every way to run one contraction through cuBLASLt: layouts of its tensors × mappings × forms × batchings × algorithms.
 
+use super::algorithm::Listing;
 use super::choice::{Choice, Units};
 use super::description::{Batching, Description, Form};
 use super::fused::Fused;
@@ -8,8 +9,6 @@ use crate::kernel::{Space, TensorChoice};
 use sdfg::config::KernelConfig;
 use std::sync::Arc;
 
-/// Algorithms of a product that the library is asked for, and that are numbered; it has fewer for most.
-pub(super) const ALGORITHMS: usize = 128;
 /// Figures of an H200, for the order in which configurations are tried alone: bytes in a second, flop in a second with factors of
 /// two bytes and with others, seconds of a launch.
 const BANDWIDTH: f64 = 4e12;
@@ -19,8 +18,8 @@ const LAUNCH: f64 = 2.5e-6;
 
 /// Whoever knows which algorithms there are for a product.
 pub trait Offer: Send + Sync {
-    /// How many there are, if that has been asked before: asking takes longer than all else that a space does.
-    fn known(&self, description: &Description, types: Types, units: Units) -> Option<usize>;
+    /// How many there are in a listing, if that has been asked before: asking takes longer than all else that a space does.
+    fn known(&self, description: &Description, types: Types, units: Units, listing: Listing) -> Option<usize>;
 }
 
 /// All plain permutations of the tensors and all knobs of one contraction. A number of an algorithm that the library does not have
@@ -32,7 +31,7 @@ pub struct CublasLtSpace {
 }
 
 impl CublasLtSpace {
-    const RADICES: [u64; 4] = [Form::ALL.len() as u64, Batching::ALL.len() as u64, Units::ALL.len() as u64, ALGORITHMS as u64];
+    const RADICES: [u64; 4] = [Form::ALL.len() as u64, Batching::ALL.len() as u64, Units::ALL.len() as u64, Listing::ALL as u64];
     const KNOBS: u64 = Self::RADICES[0] * Self::RADICES[1] * Self::RADICES[2] * Self::RADICES[3];
 
     pub fn new(fused: Fused, offer: Arc<dyn Offer>) -> Self {
@@ -55,7 +54,8 @@ impl CublasLtSpace {
         let Some((choice, description)) = self.described(config) else { return f64::INFINITY };
         let types = self.problem().types;
         let narrowed = types.narrows() && description.launches.iter().any(|l| l.accumulate);
-        if narrowed || self.offer.known(&description, types, choice.units).is_some_and(|known| choice.algorithm >= known) {
+        let (listing, number) = Listing::of(choice.algorithm);
+        if narrowed || self.offer.known(&description, types, choice.units, listing).is_some_and(|known| number >= known) {
             return f64::INFINITY;
         }
         let peak = match choice.units {

@@ -2,7 +2,7 @@
 
 use super::{Compiled, Context, CudaKernel, Module, Nvrtc};
 use crate::contraction::cublaslt::{
-    Addresses, Algorithm, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Fused, Matmul, Offer, Product, Units,
+    Addresses, Algorithm, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Fused, Listing, Matmul, Offer, Product, Units,
 };
 use crate::contraction::{Call, Loop, Types};
 use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
@@ -48,35 +48,43 @@ pub struct CudaDevice {
     cache: PathBuf,
 }
 
-/// The library, and the algorithms that it has offered.
+/// The library, and the algorithms that it has named.
 struct Products {
     library: Arc<CublasLt>,
     offered: Mutex<BTreeMap<Key, Arc<Vec<Algorithm>>>>,
 }
 
-/// A product by its types, its units and its description.
-type Key = (String, [u8; 32]);
+/// A product by its types, its units and its description, and where algorithms for it are listed.
+type Key = (String, [u8; 32], Listing);
 
-fn key(description: &Description, types: Types, units: Units) -> Key {
-    (format!("{types} {units}"), description.digest())
+fn key(description: &Description, types: Types, units: Units, listing: Listing) -> Key {
+    (format!("{types} {units}"), description.digest(), listing)
 }
 
 impl Offer for Products {
-    fn known(&self, description: &Description, types: Types, units: Units) -> Option<usize> {
+    fn known(&self, description: &Description, types: Types, units: Units, listing: Listing) -> Option<usize> {
         let offered = self.offered.lock().unwrap_or_else(|e| e.into_inner());
-        offered.get(&key(description, types, units)).map(|algorithms| algorithms.len())
+        offered.get(&key(description, types, units, listing)).map(|algorithms| algorithms.len())
     }
 }
 
 impl Products {
-    /// Algorithms of a product, the library's own choice first; asked for once.
+    /// Algorithms of a product, of what it offers the library's own choice first; asked for once.
     fn algorithms(&self, matmul: &Matmul, units: Units, key: Key) -> Result<Arc<Vec<Algorithm>>, KernelError> {
         let known = self.offered.lock().unwrap_or_else(|e| e.into_inner()).get(&key).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
         // A product that the library refuses has none: it is not asked again.
-        let found = match matmul.algorithms(units) {
+        let found = match key.2 {
+            Listing::Heuristic => matmul.algorithms(units),
+            Listing::Catalogue => {
+                let offered = self.algorithms(matmul, units, (key.0.clone(), key.1, Listing::Heuristic))?;
+                // What offers nothing is refused as a whole.
+                if offered.is_empty() { Ok(vec![]) } else { matmul.catalogued(units, &offered) }
+            }
+        };
+        let found = match found {
             Err(error) if error.blame() == Blame::Configuration => vec![],
             found => found?,
         };
@@ -90,7 +98,8 @@ impl Products {
         let choice = Choice::of(&fused.problem, config)?;
         let description = fused.description(&choice, config)?;
         let matmul = self.library.matmul(&description, fused.problem.types, choice.units)?;
-        let offered = self.algorithms(&matmul, choice.units, key(&description, fused.problem.types, choice.units))?;
+        let (listing, _) = Listing::of(choice.algorithm);
+        let offered = self.algorithms(&matmul, choice.units, key(&description, fused.problem.types, choice.units, listing))?;
         Ok((choice, matmul, offered))
     }
 }
@@ -201,7 +210,7 @@ impl CudaDevice {
         }
         let addresses: Vec<u64> = memory.iter_mut().map(|m| m.address() as u64).collect();
         let mut rates = Vec::new();
-        for algorithm in self.products.algorithms(&matmul, Units::Any, key(&description, types, Units::Any))?.iter() {
+        for algorithm in self.products.algorithms(&matmul, Units::Any, key(&description, types, Units::Any, Listing::Heuristic))?.iter() {
             let mut least = f64::INFINITY;
             for _ in 0..ROUNDS {
                 // SAFETY: three matrices of these sizes, which live until they have been waited for.
@@ -281,10 +290,10 @@ impl Device for CudaDevice {
     /// At other sizes the library offers other algorithms: one of those.
     fn scaled(&self, config: &KernelConfig, _: &KernelSpec, to: &KernelSpec) -> KernelConfig {
         let number = config.knobs.get("algorithm").and_then(|text| text.parse::<usize>().ok());
-        let Some(number) = number else { return config.clone() };
+        let Some((listing, number)) = number.map(Listing::of) else { return config.clone() };
         // What is wrong with the configuration is said when it is compiled.
         let Ok((_, _, offered)) = Fused::of(to).and_then(|fused| self.products.product(&fused, config)) else { return config.clone() };
-        KernelConfig { knobs: config.knobs.clone().with("algorithm", number % offered.len().max(1)), ..config.clone() }
+        KernelConfig { knobs: config.knobs.clone().with("algorithm", listing.number(number % offered.len().max(1))), ..config.clone() }
     }
 
     fn prepares(&self) -> usize {
