@@ -67,7 +67,6 @@ pub(crate) struct Host {
     pub row: dropout::Row,
     pub stream: stream::Stream,
     pub streams: i64,
-    pub others: i64,
     pub pack: Option<Opaque>,
     pub product: Option<Opaque>,
 }

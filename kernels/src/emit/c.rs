@@ -133,9 +133,6 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     if printer.held > 0 {
         points.push(("int64_t *const held".into(), "held".into()));
     }
-    if printer.follows {
-        points.push(("const int64_t further".into(), "further".into()));
-    }
     for (each, at, _) in &outer {
         if each.tag == Tag::Block {
             points.push(("const int64_t first_lane".into(), "first_lane".into()));
@@ -170,9 +167,6 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         text += &format!("    int64_t {at} = rest % {steps};\n    rest /= {steps};\n");
     }
     text += "    for (int64_t n_ = from; n_ < to; ++n_) {\n";
-    if printer.follows {
-        text += "        const int64_t further = n_ + 1 < to ? 1 : 1 + host->others;\n";
-    }
     let call = |lanes: &str| {
         let names: Vec<&str> = points
             .iter()

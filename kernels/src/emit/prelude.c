@@ -164,8 +164,6 @@ typedef struct {
     void (*stream)(void *to, const void *from, int64_t bytes);
     /* Whether results are so large that they had better be streamed. */
     int64_t streams;
-    /* Points that other workers probably do between the last of a call and the first of the next. */
-    int64_t others;
     /* Packing and products of tiles, for kernels that have any. */
     void (*pack)(void), (*product)(void);
 } Host;

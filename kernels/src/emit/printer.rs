@@ -51,8 +51,6 @@ pub struct Printer<'a> {
     pub held: usize,
     /// Operands of products that are packed once for all points.
     pub prepared: Vec<Prepared>,
-    /// Whether points want to know which one comes next.
-    pub follows: bool,
     /// How a CUDA kernel spreads the nest; without one, C is printed.
     pub schedule: Option<Schedule>,
     /// Whether all threads of a team compute what is printed now alike.
@@ -109,7 +107,6 @@ impl<'a> Printer<'a> {
             streamed: vec![],
             held: 0,
             prepared: vec![],
-            follows: false,
             schedule: None,
             uniform: true,
             silent: false,

@@ -1,9 +1,9 @@
 //! The C of one product: how its indices become rows, columns and depth of matrices, and where they are packed.
 
-use super::printer::{Printer, mangled};
+use super::printer::Printer;
 use super::scalar::value;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Space, Tag, Tensor};
+use crate::loopnest::{Element, Group, Space, Tensor};
 use crate::maps::slope;
 use crate::tiles::factors;
 use sdfg::{Dtype, Expr, Scalar};
@@ -257,7 +257,6 @@ impl Printer<'_> {
         let a_jump = self.given(format!("a_jump{number}"), jump(&steps, 0));
         let jumps = [a_block, a_jump, columns_block, b_jump, c_jump];
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
-        let following = if columns_room == "0" { "0".to_string() } else { self.following(&b, &right)? };
         let scale = value(&scale, self);
         let add = self.adds(&out, &again)?;
         self.line(
@@ -267,7 +266,7 @@ impl Printer<'_> {
         self.line(
             level + 1,
             format!(
-                "{to}, {c_row}, {c_column}, {add}, rows, {columns_room}, {}, {}, {}, {}, {following});",
+                "{to}, {c_row}, {c_column}, {add}, rows, {columns_room}, {}, {}, {}, {});",
                 ready.0,
                 ready.1,
                 ready.2,
@@ -279,23 +278,6 @@ impl Printer<'_> {
         }
         self.line(depth, "}");
         Ok(())
-    }
-
-    /// C text of where the second factor of the tile that probably comes next begins: the next one along the innermost outer loop,
-    /// where that factor depends on it.
-    fn following(&mut self, b: &Element, right: &str) -> Result<String, KernelError> {
-        let Some(inner) = self.nest.outer.iter().rfind(|l| l.count > 1) else { return Ok("0".into()) };
-        let Some(step) = self.stride(b, &inner.index)? else { return Ok("0".into()) };
-        let (at, count) = (self.index(&inner.index), self.count(&inner.index, inner.count));
-        let further = match inner.tag {
-            Tag::Sequential => "1",
-            _ => {
-                self.follows = true;
-                "further"
-            }
-        };
-        let step = self.given(format!("following_{}_{}", mangled(&b.data), mangled(&inner.index)), step);
-        Ok(format!("{at} + {further} < {count} ? {right} + {further} * {step} : 0"))
     }
 
     /// Of two factors, as `memlet_product` takes it: which of them are bf16 in memory, and whether both count as bf16.

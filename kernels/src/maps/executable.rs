@@ -93,10 +93,9 @@ impl MapKernel {
         Ok(self)
     }
 
-    /// `others` are the points that other workers probably do between the last of a call and the first of the next.
-    fn host(&self, masks: &[dropout::Keep], others: i64) -> Host {
+    fn host(&self, masks: &[dropout::Keep]) -> Host {
         let [pack, product] = self.entry.products;
-        Host { keep: masks.as_ptr(), row: self.row, stream: self.stream, streams: i64::from(self.streams), others, pack, product }
+        Host { keep: masks.as_ptr(), row: self.row, stream: self.stream, streams: i64::from(self.streams), pack, product }
     }
 
     /// Sets one worker's partial results to the identities.
@@ -138,7 +137,7 @@ impl Executable for MapKernel {
         let chunk = (points / (workers as i64 * PARTS)).max(1);
         let work = |worker: usize| {
             let (scratch, pointers) = (&scratch, &pointers);
-            let host = self.host(&masks, if fixed { 0 } else { (workers as i64 - 1) * chunk });
+            let host = self.host(&masks);
             // SAFETY: within the buffer, which has `workers` times this size.
             let mine = unsafe { scratch.0.add(worker * self.source.scratch) };
             // SAFETY: as above.
@@ -170,7 +169,7 @@ impl Executable for MapKernel {
         if let Some(prepare) = self.entry.prepare {
             let step = AtomicI64::new(0);
             context.pool.broadcast(|_| {
-                let (pointers, host) = (&pointers, self.host(&masks, 0));
+                let (pointers, host) = (&pointers, self.host(&masks));
                 loop {
                     let at = step.fetch_add(1, Ordering::Relaxed);
                     if at >= self.source.preparations {

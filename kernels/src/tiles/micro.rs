@@ -42,14 +42,13 @@ impl Block {
         let Block { vector, height, vectors } = self;
         let (near, reads) = (near(), i32::from(!is_intel()));
         format!(
-            "#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#define READS_ROWS {reads}\n#define STEPS {STEPS}\n#ifndef NEAR\n#define NEAR (int64_t){near}\n#endif\n"
+            "#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#define READS_ROWS {reads}\n#ifndef NEAR\n#define NEAR (int64_t){near}\n#endif\n"
         )
     }
 
     /// C of the micro-kernels for every height, on panels or rows of one kind.
     ///
-    /// `NAME[h](depth, a, a_row, a_step, b, scale, c, row, add, ahead, apart, with)` computes h rows, and fetches a line of the cache
-    /// at `ahead` and every `apart` bytes after it in each of `with` rounds of its loop, of no more rounds than there are. A panel holds h values of `a` for each step of
+    /// `NAME[h](depth, a, a_row, a_step, b, scale, c, row, add)` computes h rows. A panel holds h values of `a` for each step of
     /// the depth; rows that are read where they lie are `a_row` apart and their steps `a_step`. `b` holds one row of columns for
     /// each step.
     pub fn code(self, kind: Kind) -> String {
@@ -91,24 +90,12 @@ impl Block {
             true => thirds.iter().map(|first| format!("a{first} += {steps} * a_step")).collect::<Vec<_>>().join(", "),
             false => format!("a += {}", steps * rows),
         };
-        let neighbours = if kind.lies() && !kind.is_paired() { " && a_step == 1" } else { "" };
-        // The first rounds fetch what is packed next besides: the others have an instruction or two less.
-        let fetching = |text: &mut String, steps: usize| {
-            let advance = format!("ahead += apart, depth -= {steps}, {}, b += {steps} * WIDTH", next(steps));
-            let _ = writeln!(text, "    for (; with > 0{neighbours}; --with, {advance}) {{\n        FETCH_AHEAD(ahead);");
-            (0..steps).for_each(|step| self.step(text, rows, kind, step));
-            let _ = writeln!(text, "    }}");
-        };
-        if kind.is_paired() {
-            fetching(text, 1);
-        } else {
+        if !kind.is_paired() {
+            let neighbours = if kind.lies() { " && a_step == 1" } else { "" };
             let _ = writeln!(text, "#if EXACT");
-            fetching(text, STEPS);
             let _ = writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {}, b += {STEPS} * WIDTH) {{", next(STEPS));
             (0..STEPS).for_each(|step| self.step(text, rows, kind, step));
-            let _ = writeln!(text, "    }}\n#else");
-            fetching(text, 1);
-            let _ = writeln!(text, "#endif");
+            let _ = writeln!(text, "    }}\n#endif");
         }
         let _ = writeln!(text, "    for (; depth > 0; --depth, {}, b += WIDTH) {{", next(1));
         self.step(text, rows, kind, 0);
@@ -243,4 +230,4 @@ impl Kind {
 
 /// Steps of the depth in one round of the loop, where instructions are chosen one by one.
 const STEPS: usize = 4;
-const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, const real *scale, real *restrict c, int64_t row, int add, const char *ahead, int64_t apart, int64_t with";
+const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, const real *scale, real *restrict c, int64_t row, int add";

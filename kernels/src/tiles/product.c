@@ -32,7 +32,6 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #endif
 #define LOAD(x, at) __asm__ volatile("vmovups %1, %0" : "=v"(x) : "m"(*(const vec *)(at)))
 #define FETCH(at) __asm__ volatile("prefetcht0 %0" : : "m"(*(at)))
-#define FETCH_AHEAD(at) __asm__ volatile("prefetcht1 %0" : : "m"(*(at)))
 #define SPREAD(x, at) __asm__ volatile("vbroadcasts" SUFFIX " %1, %0" : "=v"(x) : "m"(*(at)))
 #define ADD(sum, x, y) __asm__ volatile("vfmadd231p" SUFFIX " %2, %1, %0" : "+v"(sum) : "v"(y), "v"(x))
 #define ADD_READ(sum, at, y) __asm__ volatile("vfmadd231p" SUFFIX " %2" BROADCAST ", %1, %0" : "+v"(sum) : "v"(y), "m"(*(at)))
@@ -40,7 +39,6 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #define EXACT 0
 #define LOAD(x, at) (x) = *(const vec *)(at)
 #define FETCH(at) __builtin_prefetch(at)
-#define FETCH_AHEAD(at) __builtin_prefetch(at, 0, 2)
 #define SPREAD(x, at) (x) = *(at) - (reg){0}; IN_REGISTER(x)
 #define ADD(sum, x, y) (sum) += (x) * (y)
 #define ADD_READ(sum, at, y) do { reg all; SPREAD(all, at); ADD(sum, all, y); } while (0)
@@ -65,7 +63,7 @@ ALWAYS reg across(const void *from, int64_t at, int64_t step, int kind) { (void)
 ALWAYS real one(const void *from, int64_t at, int64_t step, int both, int kind) { (void)step; (void)both; (void)kind; return ((const real *)from)[at]; }
 ALWAYS const void *after(const void *from, int64_t elements, int kind) { (void)kind; return (const real *)from + elements; }
 #endif
-typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, const real *, real *, int64_t, int, const char *, int64_t, int64_t);
+typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, const real *, real *, int64_t, int);
 MICRO_KERNELS
 #if PAIRS
 MICRO_KERNELS_OF_PAIRS
@@ -224,12 +222,6 @@ ALWAYS int lie_well(int64_t n, int64_t row, int64_t step)
     return row == 1 && step <= 256 && n <= 4 * WIDTH;
 }
 
-/* What is packed next: `runs` of so many lines of the cache, `apart` bytes from one to the next. While micro-kernels compute they
-   fetch it into the second cache, one line of each run after another, a line in each round of their loop. */
-typedef struct { const char *at; int64_t apart, runs, lines, run, line; } Ahead;
-/* Rounds of a micro-kernel's loop. */
-ALWAYS int64_t rounds_of(int64_t elements, int kind) { return EXACT && !(kind & PAIRED) ? elements / STEPS : elements; }
-
 /* Columns of an operand that lie one after another, or in blocks that are `jump` apart. */
 typedef struct { int64_t step, column, block, jump; } Columns;
 ALWAYS int64_t place_of(Columns lie, int64_t j) { return lie.jump ? j / lie.block * lie.jump + j % lie.block * lie.column : j * lie.column; }
@@ -253,13 +245,10 @@ ALWAYS void put(real *to, const real *from, int64_t count, int add)
    columns `next` elements apart; results are columns from `from` on. A panel of rows stays in the first cache while those of
    columns pass. */
 static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
-    const real *b, int64_t next, real *c, Columns results, int64_t from, int add, int64_t rounds, Ahead ahead)
+    const real *b, int64_t next, real *c, Columns results, int64_t from, int add)
 {
     const int64_t row = results.step, column = results.column;
     const int64_t panels = panels_of(m);
-    /* In the last calls, so that what is fetched is not driven out again: twice as many as it takes. */
-    const int64_t taken = rounds > 0 ? (ahead.runs + rounds - 1) / rounds * ahead.lines : 0;
-    int64_t before = panels * ((n + WIDTH - 1) / WIDTH) - 2 * taken;
     for (int64_t p = 0; p < panels; ++p) {
         const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
         for (int64_t j = 0; j < n; j += WIDTH) {
@@ -269,16 +258,8 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             const int whole = width == WIDTH && column == 1;
             if (row == 1)
                 for (int64_t x = 0; x < width; ++x) __builtin_prefetch(at + x * column, 1);
-            const char *fetched = ahead.at;
-            int64_t with = 0;
-            if (before-- <= 0 && ahead.line < ahead.lines) {
-                with = min_of(rounds, ahead.runs - ahead.run);
-                fetched = ahead.at + ahead.line * 64 + ahead.run * ahead.apart;
-                ahead.run += with;
-                if (ahead.run == ahead.runs) ahead.run = 0, ++ahead.line;
-            }
-            kernels[height](elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, &scale, whole ? at : room,
-                whole ? row : WIDTH, whole && add, fetched, ahead.apart, with);
+            kernels[height](
+                elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, &scale, whole ? at : room, whole ? row : WIDTH, whole && add);
             if (whole) continue;
             if (row == 1 && VL >= HEIGHT) {
                 /* Rows are neighbours: whole vectors of them, a square at a time. */
@@ -319,16 +300,6 @@ ALWAYS void pack_blocks(const void *b, Columns lie, int64_t from, int64_t first,
     }
 }
 
-/* What `n` columns from column `first` on are packed from, `depth` steps from step `from` on. */
-ALWAYS Ahead ahead_of(const void *b, Columns lie, int64_t from, int64_t first, int64_t n, int64_t depth, int kind)
-{
-    const int64_t size = kind & NARROW ? 2 : sizeof(real), line = 64 / size;
-    if (!b || lie.jump || (lie.column != 1 && lie.step != 1)) return (Ahead){0};
-    const char *at = after(b, from * lie.step + first * lie.column, kind);
-    if (lie.column == 1) return (Ahead){at, lie.step * size, depth, (n + line - 1) / line, 0, 0};
-    return (Ahead){at, lie.column * size, n, (depth + line - 1) / line, 0, 0};
-}
-
 /* Columns `first` to `first` + n of an operand, chunk by chunk of the depth: what `product` takes as `ready`. */
 void memlet_pack(const void *b, int64_t step, int64_t column, int64_t column_block, int64_t jump, int types, int64_t n, int64_t k, int64_t most,
     int64_t block, int64_t whole, int64_t first, real *to)
@@ -345,10 +316,10 @@ void memlet_pack(const void *b, int64_t step, int64_t column, int64_t column_blo
    cache while all rows pass. `ready` holds b packed (of `whole` columns, from column `first` on), or is null; then b is packed here.
    Row, depth and column strides in elements. Where a jump is not 0, blocks lie so far apart that otherwise follow on: of `a_block`
    steps of the depth in a (1 where it has none), of `column_block` columns, whole panels, in b and in c. Panels of b are then read
-   where they lie if they lie as packed ones. `following` is the `b` of the tile that probably comes next, or null. */
+   where they lie if they lie as packed ones. */
 void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a, int64_t a_row, int64_t a_step, real scale, const void *b, int64_t b_step,
     int64_t b_column, int types, real *c, int64_t c_row, int64_t c_column, int add, real *rows, real *columns, const real *ready, int64_t whole,
-    int64_t first, int64_t a_block, int64_t a_jump, int64_t column_block, int64_t b_jump, int64_t c_jump, const void *following)
+    int64_t first, int64_t a_block, int64_t a_jump, int64_t column_block, int64_t b_jump, int64_t c_jump)
 {
     const int left = kind_of(types, 1), right = kind_of(types, 2);
     const int64_t each = steps_of(left), chunks = chunks_of(k, most, a_block), whole_steps = a_block > each ? a_block : each;
@@ -370,19 +341,10 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
                 pack_blocks(b, given, from, j, now, depth, elements, right, columns);
                 panels = columns;
             }
-            Ahead ahead = {0};
-            if (panels == columns) {
-                /* Columns beside these, or the next steps of the first, or the next tile's first. */
-                const int beside = j + now < n, below = q + 1 < chunks, later = q + (beside ? 0 : below ? 1 : -q);
-                const int64_t start = chunk_at(k, chunks, later, whole_steps), steps = chunk_at(k, chunks, later + 1, whole_steps) - start;
-                ahead = ahead_of(beside || below ? b : following, given, start, beside ? j + now : 0, min_of(stay, beside ? n - j - now : n), steps, right);
-            }
             if (as_they_lie)
-                multiply(direct_of[left], m, now, elements, scale, lines, a_row / each, a_step, panels, apart, c, results, j, add || q > 0,
-                    rounds_of(elements, left), ahead);
+                multiply(direct_of[left], m, now, elements, scale, lines, a_row / each, a_step, panels, apart, c, results, j, add || q > 0);
             else
-                multiply(micro_of[left], m, now, elements, scale, rows, elements, 0, panels, apart, c, results, j, add || q > 0,
-                    rounds_of(elements, left), ahead);
+                multiply(micro_of[left], m, now, elements, scale, rows, elements, 0, panels, apart, c, results, j, add || q > 0);
         }
     }
 }
