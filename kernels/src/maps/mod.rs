@@ -15,4 +15,4 @@ pub use executable::{MapKernel, compile, source};
 pub use lower::{lower, slope};
 pub use relayout::{COPIES, cuda_relayout, relayout};
 pub use space::MapSpace;
-pub use stream::{largest_cache, second_cache};
+pub use stream::{first_cache_ways, largest_cache, second_cache};

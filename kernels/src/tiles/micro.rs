@@ -41,8 +41,10 @@ impl Block {
     pub fn defines(self) -> String {
         let Block { vector, height, vectors } = self;
         let (near, reads) = (near(), i32::from(!is_intel()));
+        // Elsewhere rows that lie so are packed unless few columns pass, and nothing has been measured.
+        let ways = if is_intel() { crate::maps::first_cache_ways() } else { height };
         format!(
-            "#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#define READS_ROWS {reads}\n#ifndef NEAR\n#define NEAR (int64_t){near}\n#endif\n"
+            "#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#define READS_ROWS {reads}\n#define WAYS {ways}\n#ifndef NEAR\n#define NEAR (int64_t){near}\n#endif\n"
         )
     }
 

@@ -69,8 +69,8 @@ MICRO_KERNELS
 MICRO_KERNELS_OF_PAIRS
 #endif
 
-/* Panels of at most HEIGHT rows, as equal as can be: panel p starts at row m p / panels. */
-ALWAYS int64_t panels_of(int64_t m) { return (m + HEIGHT - 1) / HEIGHT; }
+/* Panels of at most so many rows, as equal as can be: panel p starts at row m p / panels. */
+ALWAYS int64_t panels_of(int64_t m, int64_t most) { return (m + most - 1) / most; }
 /* Steps of the depth in one element of a panel, and elements for so many steps. */
 ALWAYS int64_t steps_of(int kind) { return kind & PAIRED ? 2 : 1; }
 ALWAYS int64_t elements_of(int64_t depth, int kind) { return kind & PAIRED ? (depth + 1) / 2 : depth; }
@@ -128,7 +128,7 @@ ALWAYS void pack_panel(
 /* All panels of rows. Where `jump` is not 0, blocks of so many steps of the depth lie so far apart. */
 ALWAYS void pack_all_rows(const void *a, int64_t row, int64_t step, int64_t m, int64_t depth, int64_t block, int64_t jump, int kind, real *to)
 {
-    const int64_t panels = panels_of(m), elements = elements_of(depth, kind);
+    const int64_t panels = panels_of(m, HEIGHT), elements = elements_of(depth, kind);
     /* Where rows are neighbours, panels share lines of the cache: few steps of all of them at a time. */
     const int64_t some = row == 1 ? SOME : elements, in_block = jump ? block / steps_of(kind) : elements;
     for (int64_t k = 0; k < elements; k += some)
@@ -248,7 +248,9 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
     const real *b, int64_t next, real *c, Columns results, int64_t from, int add)
 {
     const int64_t row = results.step, column = results.column;
-    const int64_t panels = panels_of(m);
+    /* Rows that lie a multiple of 4 KiB apart all want the same place of the first cache, which has so many ways. */
+    const int64_t tallest = a_step == 1 && a_row * (int64_t)sizeof(real) % 4096 == 0 ? min_of(HEIGHT, WAYS) : HEIGHT;
+    const int64_t panels = panels_of(m, tallest);
     for (int64_t p = 0; p < panels; ++p) {
         const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
         for (int64_t j = 0; j < n; j += WIDTH) {
