@@ -41,7 +41,7 @@ const TOGETHER: usize = 8;
 /// Functions of a generated text.
 const FUNCTIONS: [&str; 5] = ["point", "in_panels", "memlet_kernel", "memlet_prepare", "memlet_finish"];
 /// What a text defines for itself alone.
-const MACROS: [&str; 3] = ["LANES", "pack_chunks", "product"];
+const MACROS: [&str; 4] = ["LANES", "pack_chunks", "pack_lines", "product"];
 
 /// A C compiler and a folder for what it makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +68,7 @@ pub(crate) struct Host {
     pub stream: stream::Stream,
     pub streams: i64,
     pub pack: Option<Opaque>,
+    pub pack_lines: Option<Opaque>,
     pub product: Option<Opaque>,
 }
 
@@ -77,8 +78,8 @@ pub(crate) struct Entry {
     pub prepare: Option<Prepare>,
     pub kernel: Kernel,
     pub finish: Option<Finish>,
-    /// Packing and products, of a kernel that calls them.
-    pub products: [Option<Opaque>; 2],
+    /// Packing of columns, of rows, and products, of a kernel that calls them.
+    pub products: [Option<Opaque>; 3],
 }
 
 impl Toolchain {
@@ -254,7 +255,7 @@ fn open(path: &Path, hash: &str, prepares: bool, finishes: bool) -> Result<Entry
             prepare: if prepares { Some(*library.get::<Prepare>(prepare.as_bytes()).map_err(failed)?) } else { None },
             kernel: *library.get::<Kernel>(kernel.as_bytes()).map_err(failed)?,
             finish: if finishes { Some(*library.get::<Finish>(finish.as_bytes()).map_err(failed)?) } else { None },
-            products: [None; 2],
+            products: [None; 3],
         }
     };
     std::mem::forget(library);
@@ -262,13 +263,14 @@ fn open(path: &Path, hash: &str, prepares: bool, finishes: bool) -> Result<Entry
 }
 
 /// Packing and products of tiles.
-fn open_products(path: &Path) -> Result<[Option<Opaque>; 2], KernelError> {
+fn open_products(path: &Path) -> Result<[Option<Opaque>; 3], KernelError> {
     let failed = |e: libloading::Error| KernelError::Load { path: path.to_path_buf(), message: e.to_string() };
     let library = open_library(path)?;
-    // SAFETY: `product.c` has both; only code that `Products::calls` declares them for calls them.
-    let found = unsafe { [*library.get::<Opaque>(b"memlet_pack\0").map_err(failed)?, *library.get(b"memlet_product\0").map_err(failed)?] };
+    // SAFETY: `product.c` has them all; only code that `Products::calls` declares them for calls them.
+    let find = |name: &str| unsafe { library.get::<Opaque>(name.as_bytes()) }.map(|f| Some(*f)).map_err(failed);
+    let found = [find("memlet_pack\0")?, find("memlet_pack_rows\0")?, find("memlet_product\0")?];
     std::mem::forget(library);
-    Ok(found.map(Some))
+    Ok(found)
 }
 
 fn open_library(path: &Path) -> Result<libloading::Library, KernelError> {

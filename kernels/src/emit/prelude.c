@@ -165,7 +165,7 @@ typedef struct {
     /* Whether results are so large that they had better be streamed. */
     int64_t streams;
     /* Packing and products of tiles, for kernels that have any. */
-    void (*pack)(void), (*product)(void);
+    void (*pack)(void), (*pack_lines)(void), (*product)(void);
 } Host;
 
 /* The lane of one element. */

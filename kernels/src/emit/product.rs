@@ -3,26 +3,55 @@
 use super::printer::Printer;
 use super::scalar::value;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Space, Tensor};
+use crate::loopnest::{Element, Group, Space, Tensor, Tile};
 use crate::maps::slope;
-use crate::tiles::factors;
+use crate::tiles::{Block, factors};
 use sdfg::{Dtype, Expr, Scalar};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Elements of an operand that a worker may keep packed between points.
 const KEPT: i64 = 1 << 20;
-/// Panels that are packed as one step before the first point.
+/// Panels of columns that are packed as one step before the first point.
 const PORTION: i64 = 8;
+/// The same of rows.
+const LINES: i64 = 8;
+/// Elements of rows that are packed for all points at most: what is packed is read from memory again.
+const MOST_LINES: i64 = 1 << 24;
 
 /// C texts of a packed operand, of its columns, and of the first column to multiply by.
 type Operand = (String, String, String);
 
+/// How rows lie in memory, distances in elements.
+struct Lines {
+    row: i64,
+    step: i64,
+    /// Bytes that a neighbour along the rows is counted with.
+    bytes: i64,
+    /// Whether they must be packed.
+    fixed: bool,
+}
+
+impl Lines {
+    /// Whether rows by which `passing` columns are multiplied, `tile` of them at a time, had better be packed once for all: where a
+    /// tile by itself would pack them (`lie_well` in `product.c`), and where so many columns pass that instructions with shorter
+    /// addresses win back what packing takes.
+    fn want_packing(&self, block: Block, width: i64, passing: i64, tile: i64) -> bool {
+        if self.fixed {
+            return true;
+        }
+        match (self.step, self.row) {
+            (1, row) if block.reads_rows() => passing > 2 * width && row * self.bytes % 2048 == 0,
+            (1, _) => passing > 16 * width,
+            (step, 1) => step > 256 || tile > 4 * width,
+            _ => true,
+        }
+    }
+}
+
 /// An operand that is packed once for all points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
-    /// First element within the shared memory.
-    at: i64,
     elements: i64,
     steps: i64,
     /// C that packs step `at`.
@@ -227,10 +256,10 @@ impl Printer<'_> {
         let [columns_block, b_jump, c_jump] = jumps.map(|(name, value)| self.given(format!("{name}{number}"), value));
         let chunk = most(&steps).min(products.depth.max(block));
         let slack = 2 * products.block.vector;
-        self.room("rows", (most(&rows) * chunk) as usize * bytes + slack);
         let padded = (most(&columns) + width - 1) / width * width;
         let mut ready = ("0".to_string(), "0".to_string(), "0".to_string());
         let types = self.types(&a, &b)?;
+        let a_jump = self.given(format!("a_jump{number}"), jump(&steps, 0));
         let lies = [&b_step, &b_column, &columns_block, &b_jump, &k, &a_block].map(String::as_str);
         if jump(&columns, 1) != 0 && column_block == width {
             // In panels already.
@@ -254,7 +283,13 @@ impl Printer<'_> {
             let stay = crate::tiles::near().max((width * chunk) as usize * bytes);
             self.room("columns", stay.min((padded * chunk) as usize * bytes) + slack);
         }
-        let a_jump = self.given(format!("a_jump{number}"), jump(&steps, 0));
+        let lies = [&a_row, &a_step, &k, &a_block, &a_jump].map(String::as_str);
+        let lines = self.prepare_lines(&a, [&rows, &columns, &steps], lies, (bytes, types))?;
+        let rows_room = if lines.is_some() { "0" } else { "rows" };
+        if lines.is_none() {
+            self.room("rows", (most(&rows) * chunk) as usize * bytes + slack);
+        }
+        let lines = lines.unwrap_or_else(|| ("0".into(), "0".into(), "0".into()));
         let jumps = [a_block, a_jump, columns_block, b_jump, c_jump];
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&scale, self);
@@ -266,10 +301,13 @@ impl Printer<'_> {
         self.line(
             level + 1,
             format!(
-                "{to}, {c_row}, {c_column}, {add}, rows, {columns_room}, {}, {}, {}, {});",
+                "{to}, {c_row}, {c_column}, {add}, {rows_room}, {columns_room}, {}, {}, {}, {}, {}, {}, {});",
                 ready.0,
                 ready.1,
                 ready.2,
+                lines.0,
+                lines.1,
+                lines.2,
                 jumps.join(", ")
             ),
         );
@@ -324,18 +362,7 @@ impl Printer<'_> {
         (bytes, types): (usize, i32),
     ) -> Result<Option<(Operand, String)>, KernelError> {
         let (Some(columns), Some(steps)) = (columns, steps) else { return Ok(None) };
-        if !self.is_given(&b.data) || steps.ragged {
-            return Ok(None);
-        }
-        let mine = |index: &str| columns.indices.iter().chain(&steps.indices).any(|i| i == index);
-        let tile = self.nest.tiles.iter().find(|t| columns.indices.last() == Some(&t.index)).cloned();
-        let depends = |index: &str| b.subscripts.iter().any(|e| e.symbols().contains(index));
-        let all_loops = self.nest.outer.iter().chain(self.nest.groups.iter().flat_map(|g| &g.loops));
-        let other = all_loops.clone().any(|l| depends(&l.index) && !mine(&l.index) && tile.as_ref().is_none_or(|t| t.outer != l.index));
-        let used_again = self.nest.outer.iter().any(|l| l.count > 1 && !depends(&l.index));
-        if other || !used_again {
-            return Ok(None);
-        }
+        let Some(tile) = self.shared(b, columns, steps) else { return Ok(None) };
         let (whole, first) = match &tile {
             None => (columns.most, "0".to_string()),
             Some(tile) => {
@@ -347,28 +374,88 @@ impl Printer<'_> {
                 (tile.count * inner, format!("{} * {step}", self.index(&tile.outer)))
             }
         };
-        let zero: BTreeMap<String, Expr> = self
-            .nest
-            .outer
-            .iter()
-            .map(|l| &l.index)
-            .chain(columns.indices.iter().chain(&steps.indices))
-            .map(|i| (i.clone(), Expr::Int(0)))
-            .collect();
-        let from = self.pointer(b, &zero)?;
+        let from = self.beginning(b, columns, steps)?;
         let padded = (whole + width - 1) / width * width;
-        let at: i64 = self.prepared.iter().map(|p| p.elements).sum();
-        let elements = padded * steps.most + 2 * 64 / bytes as i64;
-        let elements = (elements + 63) / 64 * 64;
-        let number = self.prepared.len();
+        let (number, elements, at_name) = self.reserve(padded * steps.most, bytes);
         let portion = PORTION * width;
-        let (whole_name, at_name) = (self.given(format!("whole{number}"), whole), self.given(format!("prepared{number}"), at));
+        let whole_name = self.given(format!("whole{number}"), whole);
         let code = format!(
             "pack_chunks({from}, {b_step}, {b_column}, {columns_block}, {jump}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, {block}, in_panels({whole_name}), at * {portion}, prepared + {at_name});"
         );
-        self.prepared.push(Prepared { at, elements, steps: (whole + portion - 1) / portion, code });
+        self.prepared.push(Prepared { elements, steps: (whole + portion - 1) / portion, code });
         let ready = (format!("prepared + {at_name}"), format!("in_panels({whole_name})"), String::new());
         Ok(Some((ready, first)))
+    }
+
+    /// Packs the first factor once for all points, if it depends on its rows and the depth only, is used more than once, and is
+    /// better packed than read where it lies. As `prepare`, of rows.
+    fn prepare_lines(
+        &mut self,
+        a: &Element,
+        [rows, columns, steps]: [&Option<Axis>; 3],
+        [a_row, a_step, k, block, jump]: [&str; 5],
+        (bytes, types): (usize, i32),
+    ) -> Result<Option<Operand>, KernelError> {
+        let (Some(rows), Some(columns), Some(steps), Some(products)) = (rows, columns, steps, self.nest.products) else { return Ok(None) };
+        let Some(tile) = self.shared(a, rows, steps).filter(|_| !rows.ragged) else { return Ok(None) };
+        let tiles = |axis: &Axis| {
+            let of = |index: &String| self.nest.tiles.iter().find(|t| t.index == *index).map_or(1, |t| (t.count + t.size - 1) / t.size);
+            axis.indices.iter().map(of).product::<i64>()
+        };
+        let (m, whole, passing) = (rows.most, rows.most * tiles(rows), columns.most * tiles(columns));
+        let pairs = types & 5 == 5;
+        let lie = Lines {
+            row: rows.strides[0].unwrap_or(0),
+            step: steps.strides[0].unwrap_or(0),
+            bytes: if pairs { bytes as i64 / 2 } else { bytes as i64 },
+            // Narrow ones that are widened cannot be read where they lie, nor can those that jump.
+            fixed: (types & 1 != 0 && !pairs) || steps.jumps[0].is_some(),
+        };
+        if whole * steps.most > MOST_LINES || !lie.want_packing(products.block, products.block.width(bytes) as i64, passing, columns.most) {
+            return Ok(None);
+        }
+        let from = self.beginning(a, rows, steps)?;
+        let (number, elements, at_name) = self.reserve(whole * (steps.most + 1), bytes);
+        let panels = (m + products.block.height as i64 - 1) / products.block.height as i64;
+        let portions = (panels + LINES - 1) / LINES;
+        let [m, whole_name, panels, portions_name] = [("lines", m), ("whole", whole), ("panels", panels), ("portions", portions)]
+            .map(|(name, value)| self.given(format!("{name}{number}"), value));
+        let code = format!(
+            "pack_lines({from}, {a_row}, {a_step}, {block}, {jump}, {types}, {m}, {k}, most, {whole_name}, at / {portions_name} * {m}, at % {portions_name} * {LINES}, min_of((at % {portions_name} + 1) * {LINES}, {panels}), prepared + {at_name});"
+        );
+        self.prepared.push(Prepared { elements, steps: tiles(rows) * portions, code });
+        let first = tile.map_or_else(|| "0".to_string(), |tile| format!("{} * {m}", self.index(&tile.outer)));
+        Ok(Some((format!("prepared + {at_name}"), whole_name, first)))
+    }
+
+    /// Of an operand that depends on one side and the depth only and that several points use: the tile of that side, if it has one.
+    fn shared(&self, operand: &Element, side: &Axis, steps: &Axis) -> Option<Option<Tile>> {
+        if !self.is_given(&operand.data) || steps.ragged {
+            return None;
+        }
+        let mine = |index: &str| side.indices.iter().chain(&steps.indices).any(|i| i == index);
+        let tile = self.nest.tiles.iter().find(|t| side.indices.last() == Some(&t.index)).cloned();
+        let depends = |index: &str| operand.subscripts.iter().any(|e| e.symbols().contains(index));
+        let all_loops = self.nest.outer.iter().chain(self.nest.groups.iter().flat_map(|g| &g.loops));
+        let other = all_loops.clone().any(|l| depends(&l.index) && !mine(&l.index) && tile.as_ref().is_none_or(|t| t.outer != l.index));
+        let used_again = self.nest.outer.iter().any(|l| l.count > 1 && !depends(&l.index));
+        (!other && used_again).then_some(tile)
+    }
+
+    /// C text of a pointer to the first element of an operand.
+    fn beginning(&mut self, operand: &Element, side: &Axis, steps: &Axis) -> Result<String, KernelError> {
+        let outer = self.nest.outer.iter().map(|l| &l.index);
+        let zero = outer.chain(side.indices.iter().chain(&steps.indices)).map(|i| (i.clone(), Expr::Int(0))).collect();
+        self.pointer(operand, &zero)
+    }
+
+    /// Room for what is packed for all points: its number, its elements with what vectors may touch beyond them, and C text of where
+    /// it starts.
+    fn reserve(&mut self, elements: i64, bytes: usize) -> (usize, i64, String) {
+        let number = self.prepared.len();
+        let at: i64 = self.prepared.iter().map(|p| p.elements).sum();
+        let elements = elements + 2 * 64 / bytes as i64;
+        (number, (elements + 63) / 64 * 64, self.given(format!("prepared{number}"), at))
     }
 
     /// C text of a number that tells for which outer iterations an operand was packed; `None` if each point has its own.

@@ -94,8 +94,8 @@ impl MapKernel {
     }
 
     fn host(&self, masks: &[dropout::Keep]) -> Host {
-        let [pack, product] = self.entry.products;
-        Host { keep: masks.as_ptr(), row: self.row, stream: self.stream, streams: i64::from(self.streams), pack, product }
+        let [pack, pack_lines, product] = self.entry.products;
+        Host { keep: masks.as_ptr(), row: self.row, stream: self.stream, streams: i64::from(self.streams), pack, pack_lines, product }
     }
 
     /// Sets one worker's partial results to the identities.

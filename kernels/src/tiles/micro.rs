@@ -37,10 +37,15 @@ impl Block {
         self.vectors * self.vector / bytes
     }
 
+    /// Whether rows are read where they lie as fast as packed ones: not where processors decode little in a cycle.
+    pub fn reads_rows(self) -> bool {
+        !is_intel()
+    }
+
     /// What `product.c` must know of the block.
     pub fn defines(self) -> String {
         let Block { vector, height, vectors } = self;
-        let (near, reads) = (near(), i32::from(!is_intel()));
+        let (near, reads) = (near(), i32::from(self.reads_rows()));
         // Elsewhere rows that lie so are packed unless few columns pass, and nothing has been measured.
         let ways = if is_intel() { crate::maps::first_cache_ways() } else { height };
         format!(

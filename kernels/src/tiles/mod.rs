@@ -68,7 +68,8 @@ impl Products {
             "\n/* Matrix products, by the library that the host has loaded. */
 ALWAYS int64_t in_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; }}
 #define pack_chunks ((void (*)(const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *))host->pack)
-#define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const void *, int64_t, int64_t, real, const void *, int64_t, int64_t, int, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t))host->product)
+#define pack_lines ((void (*)(const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *))host->pack_lines)
+#define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const void *, int64_t, int64_t, real, const void *, int64_t, int64_t, int, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t, const real *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t))host->product)
 ",
             last = width - 1
         )

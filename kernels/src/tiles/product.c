@@ -75,9 +75,24 @@ ALWAYS int64_t panels_of(int64_t m, int64_t most) { return (m + most - 1) / most
 ALWAYS int64_t steps_of(int kind) { return kind & PAIRED ? 2 : 1; }
 ALWAYS int64_t elements_of(int64_t depth, int kind) { return kind & PAIRED ? (depth + 1) / 2 : depth; }
 
+/* So many values, fewer than 16, to `to` or added to what is there, in pieces of whole vectors. */
+ALWAYS void put(real *to, const real *from, int64_t count, int add)
+{
+#define PIECE(size) \
+    if (count & size) { \
+        typedef real piece __attribute__((vector_size(size * sizeof(real)), aligned(sizeof(real)), may_alias)); \
+        piece x = *(const piece *)from; \
+        if (add) x += *(const piece *)to; \
+        *(piece *)to = x; \
+        to += size, from += size; \
+    }
+    PIECE(8) PIECE(4) PIECE(2)
+    if (count & 1) *to = add ? *to + *from : *from;
+}
+
 /* The square of VL lines and VL elements of a panel that starts at `at`, turned: line t of it goes to `to + t step`. Lines
-   from `lines` on count as zero. */
-ALWAYS void turn(const void *from, int64_t at, int64_t line, int64_t lines, int kind, real *to, int64_t step)
+   from `lines` on count as zero. Nothing is written from `to + room` on, where a line is to have fewer than 16 elements. */
+ALWAYS void turn(const void *from, int64_t at, int64_t line, int64_t lines, int kind, real *to, int64_t step, int64_t room)
 {
     reg v[VL];
 #pragma GCC unroll 16
@@ -102,17 +117,25 @@ ALWAYS void turn(const void *from, int64_t at, int64_t line, int64_t lines, int 
         }
     }
 #pragma GCC unroll 16
-    for (int64_t t = 0; t < VL; ++t) *(vec *)(to + t * step) = v[t];
+    for (int64_t t = 0; t < VL; ++t) {
+        if (t * step + VL <= room) {
+            *(vec *)(to + t * step) = v[t];
+        } else {
+            real line[VL];
+            *(vec *)line = v[t];
+            put(to + t * step, line, room - t * step, 0);
+        }
+    }
 }
 
-/* Elements `k` to `end` of a panel of `height` rows: `height` values each. Writes up to a vector beyond them, and where it turns
-   beyond the panel: later panels come later. */
+/* Elements `k` to `end` of a panel of `height` rows: `height` values each. Writes up to a vector beyond them, but not
+   beyond the panel: others may pack the next one. */
 ALWAYS void pack_panel(
     const void *a, int64_t at, int64_t row, int64_t step, int64_t height, int64_t depth, int64_t k, int64_t end, int kind, real *to)
 {
     const int64_t each = steps_of(kind), elements = elements_of(depth, kind), whole = depth / each;
     if (step == 1 && VL >= HEIGHT) {
-        for (; k + VL <= min_of(end, whole); k += VL) turn(a, at + k * each, row, height, kind, to + k * height, height);
+        for (; k + VL <= min_of(end, whole); k += VL) turn(a, at + k * each, row, height, kind, to + k * height, height, (elements - k) * height);
     } else if (row == 1 && VL >= HEIGHT) {
         /* Whole vectors, as long as rows that are still to come lie behind them. */
         for (; k < min_of(end, whole) && (elements - k) * height >= VL && (depth - 1 - (k * each + each - 1)) * step + height >= VL; ++k) {
@@ -125,18 +148,19 @@ ALWAYS void pack_panel(
         for (int64_t i = 0; i < height; ++i) to[k * height + i] = one(a, at + i * row + k * each * step, step, k < whole, kind);
 }
 
-/* All panels of rows. Where `jump` is not 0, blocks of so many steps of the depth lie so far apart. */
-ALWAYS void pack_all_rows(const void *a, int64_t row, int64_t step, int64_t m, int64_t depth, int64_t block, int64_t jump, int kind, real *to)
+/* Panels `start` to `end` of m rows. Where `jump` is not 0, blocks of so many steps of the depth lie so far apart. */
+ALWAYS void pack_some_rows(const void *a, int64_t row, int64_t step, int64_t m, int64_t start, int64_t end, int64_t depth, int64_t block,
+    int64_t jump, int kind, real *to)
 {
     const int64_t panels = panels_of(m, HEIGHT), elements = elements_of(depth, kind);
     /* Where rows are neighbours, panels share lines of the cache: few steps of all of them at a time. */
     const int64_t some = row == 1 ? SOME : elements, in_block = jump ? block / steps_of(kind) : elements;
     for (int64_t k = 0; k < elements; k += some)
-        for (int64_t p = 0; p < panels; ++p) {
+        for (int64_t p = start; p < end; ++p) {
             const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
-            for (int64_t from = k, end = min_of(k + some, elements); from < end; from += in_block)
+            for (int64_t from = k, till = min_of(k + some, elements); from < till; from += in_block)
                 pack_panel(a, first * row + (jump ? from / in_block * (jump - block * step) : 0), row, step, height, depth, from,
-                    min_of(from + in_block, end), kind, to + first * elements);
+                    min_of(from + in_block, till), kind, to + first * elements);
         }
 }
 
@@ -164,7 +188,7 @@ ALWAYS void pack_all_columns(const void *b, int64_t step, int64_t column, int64_
                 /* Columns are more streams than processors follow by themselves. */
                 for (int64_t i = 0; i < WIDTH; ++i) __builtin_prefetch(after(b, at + i * column + (k + 4 * VL) * each, kind));
 #pragma GCC unroll 4
-                for (int64_t v = 0; v < NV; ++v) turn(b, at + v * VL * column + k * each, column, VL, kind, to + k * WIDTH + v * VL, WIDTH);
+                for (int64_t v = 0; v < NV; ++v) turn(b, at + v * VL * column + k * each, column, VL, kind, to + k * WIDTH + v * VL, WIDTH, VL * WIDTH);
             }
         }
         for (; k < elements; ++k) {
@@ -177,11 +201,11 @@ ALWAYS void pack_all_columns(const void *b, int64_t step, int64_t column, int64_
 /* One function for each kind of factor. */
 #define PACK(name, kind) \
     static __attribute__((noinline)) void rows_##name( \
-        const void *a, int64_t row, int64_t step, int64_t m, int64_t depth, int64_t block, int64_t jump, real *to) \
-    { pack_all_rows(a, row, step, m, depth, block, jump, kind, to); } \
+        const void *a, int64_t row, int64_t step, int64_t m, int64_t start, int64_t end, int64_t depth, int64_t block, int64_t jump, real *to) \
+    { pack_some_rows(a, row, step, m, start, end, depth, block, jump, kind, to); } \
     static __attribute__((noinline)) void columns_##name(const void *b, int64_t step, int64_t column, int64_t n, int64_t depth, real *to) \
     { pack_all_columns(b, step, column, n, depth, kind, to); }
-typedef void PackRows(const void *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *);
+typedef void PackRows(const void *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *);
 typedef void Pack(const void *, int64_t, int64_t, int64_t, int64_t, real *);
 PACK(wide, 0)
 #ifdef HAS_NARROW
@@ -226,21 +250,6 @@ ALWAYS int lie_well(int64_t n, int64_t row, int64_t step)
 typedef struct { int64_t step, column, block, jump; } Columns;
 ALWAYS int64_t place_of(Columns lie, int64_t j) { return lie.jump ? j / lie.block * lie.jump + j % lie.block * lie.column : j * lie.column; }
 
-/* So many values, fewer than 16, to `to` or added to what is there, in pieces of whole vectors. */
-ALWAYS void put(real *to, const real *from, int64_t count, int add)
-{
-#define PIECE(size) \
-    if (count & size) { \
-        typedef real piece __attribute__((vector_size(size * sizeof(real)), aligned(sizeof(real)), may_alias)); \
-        piece x = *(const piece *)from; \
-        if (add) x += *(const piece *)to; \
-        *(piece *)to = x; \
-        to += size, from += size; \
-    }
-    PIECE(8) PIECE(4) PIECE(2)
-    if (count & 1) *to = add ? *to + *from : *from;
-}
-
 /* c (+)= scale x rows x packed columns: rows as they lie, or packed (then `a_step` is 0). Neighbouring rows start `a_row`, panels of
    columns `next` elements apart; results are columns from `from` on. A panel of rows stays in the first cache while those of
    columns pass. */
@@ -267,7 +276,7 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
                 /* Rows are neighbours: whole vectors of them, a square at a time. */
                 real turned[VL * VL];
                 for (int64_t x = 0; x < width; x += VL) {
-                    turn(room, x, WIDTH, height, 0, turned, VL);
+                    turn(room, x, WIDTH, height, 0, turned, VL, VL * VL);
                     for (int64_t t = 0; t < min_of(VL, width - x); ++t) put(at + (x + t) * column, turned + t * VL, height, add);
                 }
                 continue;
@@ -314,14 +323,30 @@ void memlet_pack(const void *b, int64_t step, int64_t column, int64_t column_blo
     }
 }
 
+/* Panels `start` to `end` of a tile of m rows, the first of them row `first`, chunk by chunk of the depth: what `product` takes as
+   `lines`. */
+void memlet_pack_rows(const void *a, int64_t row, int64_t step, int64_t block, int64_t jump, int types, int64_t m, int64_t k, int64_t most,
+    int64_t whole, int64_t first, int64_t start, int64_t end, real *to)
+{
+    const int kind = kind_of(types, 1);
+    const int64_t chunks = chunks_of(k, most, block), each = steps_of(kind), apart = block > each ? block : each;
+    for (int64_t q = 0; q < chunks; ++q) {
+        const int64_t from = chunk_at(k, chunks, q, apart), depth = chunk_at(k, chunks, q + 1, apart) - from;
+        pack_rows[kind](after(a, first * row + (jump ? from / block * jump : from * step), kind), row, step, m, start, end, depth, block, jump,
+            to + from / each * whole + first * elements_of(depth, kind));
+    }
+}
+
 /* c (+)= scale a b on one tile: a is m x k, b k x n, `most` steps of the depth at a time, and as many columns as stay in the second
    cache while all rows pass. `ready` holds b packed (of `whole` columns, from column `first` on), or is null; then b is packed here.
+   `lines` likewise holds a (of `whole_rows` rows, from row `first_row` on), or is null; then a is packed or read where it lies.
    Row, depth and column strides in elements. Where a jump is not 0, blocks lie so far apart that otherwise follow on: of `a_block`
    steps of the depth in a (1 where it has none), of `column_block` columns, whole panels, in b and in c. Panels of b are then read
    where they lie if they lie as packed ones. */
 void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a, int64_t a_row, int64_t a_step, real scale, const void *b, int64_t b_step,
     int64_t b_column, int types, real *c, int64_t c_row, int64_t c_column, int add, real *rows, real *columns, const real *ready, int64_t whole,
-    int64_t first, int64_t a_block, int64_t a_jump, int64_t column_block, int64_t b_jump, int64_t c_jump)
+    int64_t first, const real *lines, int64_t whole_rows, int64_t first_row, int64_t a_block, int64_t a_jump, int64_t column_block,
+    int64_t b_jump, int64_t c_jump)
 {
     const int left = kind_of(types, 1), right = kind_of(types, 2);
     const int64_t each = steps_of(left), chunks = chunks_of(k, most, a_block), whole_steps = a_block > each ? a_block : each;
@@ -330,9 +355,10 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
     for (int64_t q = 0; q < chunks; ++q) {
         const int64_t from = chunk_at(k, chunks, q, whole_steps), depth = chunk_at(k, chunks, q + 1, whole_steps) - from, elements = elements_of(depth, left);
         const int64_t next = WIDTH * elements, fit = NEAR / (next * (int64_t)sizeof(real)), stay = (fit > 1 ? fit : 1) * WIDTH;
-        const void *const lines = after(a, a_jump ? from / a_block * a_jump : from * a_step, left);
-        const int as_they_lie = !a_jump && are_elements(left, a_row, a_step, depth) && lie_well(n, a_row / each, a_step);
-        if (!as_they_lie) pack_rows[left](lines, a_row, a_step, m, depth, a_block, a_jump, rows);
+        const void *const here = after(a, a_jump ? from / a_block * a_jump : from * a_step, left);
+        const int as_they_lie = !lines && !a_jump && are_elements(left, a_row, a_step, depth) && lie_well(n, a_row / each, a_step);
+        const real *const packed_rows = lines ? lines + from / each * whole_rows + first_row * elements : rows;
+        if (!lines && !as_they_lie) pack_rows[left](here, a_row, a_step, m, 0, panels_of(m, HEIGHT), depth, a_block, a_jump, rows);
         for (int64_t j = 0; j < n; j += stay) {
             const int64_t now = min_of(stay, n - j);
             const real *panels = ready + from / each * whole + (first + j) * elements;
@@ -344,9 +370,9 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
                 panels = columns;
             }
             if (as_they_lie)
-                multiply(direct_of[left], m, now, elements, scale, lines, a_row / each, a_step, panels, apart, c, results, j, add || q > 0);
+                multiply(direct_of[left], m, now, elements, scale, here, a_row / each, a_step, panels, apart, c, results, j, add || q > 0);
             else
-                multiply(micro_of[left], m, now, elements, scale, rows, elements, 0, panels, apart, c, results, j, add || q > 0);
+                multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, c, results, j, add || q > 0);
         }
     }
 }
