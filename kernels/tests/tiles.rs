@@ -12,7 +12,7 @@ use common::{Case, Sizes};
 use harness::{Failure, Reference, toolchain};
 use kernels::device::cpu::Pool;
 use kernels::tiles::{self, TileSpace};
-use kernels::{Space, Toolchain};
+use kernels::{Executable, Space, Toolchain};
 use products::{Stored, TILES, attention, keys, mixed, narrow, plain};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Container, Dtype, Layout, Unit};
@@ -72,6 +72,42 @@ fn more_columns_than_stay() -> Result<(), Failure> {
     let small = Toolchain { flags: vec!["-DNEAR=16384".into()], ..toolchain()? };
     each_case(LARGER, 2, |_| Dtype::F32, Some("j:45,u:140,b:2"), &small)?;
     each_case(LARGER, 1, |_| Dtype::F64, Some("j:20,u:140,b:2"), &small)
+}
+
+/// Rows that several tiles of columns use are packed once for all of them: whole, in tiles of their own, several portions of panels
+/// and chunks of the depth; and by each tile where its rows are ragged.
+#[test]
+fn rows_packed_once() -> Result<(), Failure> {
+    const SIZES: Sizes = &[("b", 1), ("j", 130), ("i", 75), ("u", 600)];
+    let emulated = Toolchain { flags: vec!["-DEMULATE_PAIRS".into()], ..toolchain()? };
+    let cases: [(Stored, Toolchain); 4] =
+        [(|_| Dtype::F32, toolchain()?), (|_| Dtype::F64, toolchain()?), (|_| Dtype::Bf16, toolchain()?), (narrow, emulated)];
+    let pools = [Pool::new(1)?, Pool::new(3)?];
+    for (stored, toolchain) in cases {
+        let Case { mut program, unit } = plain(SIZES);
+        for container in program.containers.values_mut() {
+            container.dtype = stored(container);
+        }
+        let reference = Reference::new(&program, &unit)?;
+        let space = TileSpace::new(&reference.spec)?;
+        let mut once = 0;
+        // Rows along the depth, and rows that are neighbours.
+        for x in [["b", "j", "i"], ["b", "i", "j"]] {
+            for (n, tile) in ["j:130,u:200", "j:26,u:200", "j:130,u:32", "j:40,u:200"].iter().enumerate() {
+                let mut config = space.config(n as u64);
+                config.layouts.insert("x".into(), Layout::of(&x));
+                config.layouts.insert("y".into(), Layout::of(&["b", "j", "u"]));
+                config.knobs = config.knobs.with("tile", tile.to_string()).with("depth", 32).with("vector", "u");
+                let kernel = tiles::compile(&reference.spec, &config, &toolchain)?;
+                once += usize::from(kernel.source().is_some_and(|text| text.contains("pack_lines(")));
+                let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pools[n % 2])?);
+                assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
+                assert!(*tile != "j:40,u:200" || kernel.source().is_some_and(|text| !text.contains("pack_lines(")));
+            }
+        }
+        assert!(once >= 2, "{once}");
+    }
+    Ok(())
 }
 
 #[test]
