@@ -33,18 +33,16 @@ struct Lines {
 }
 
 impl Lines {
-    /// Whether rows by which `passing` columns are multiplied, `tile` of them at a time, had better be packed once for all: where a
-    /// tile by itself would pack them (`lie_well` in `product.c`), and where so many columns pass that instructions with shorter
-    /// addresses win back what packing takes.
-    fn want_packing(&self, block: Block, width: i64, passing: i64, tile: i64) -> bool {
-        if self.fixed {
-            return true;
-        }
+    /// Whether rows by which `passing` columns are multiplied, in so many tiles of `tile` columns, had better be packed once for all:
+    /// where a tile by itself would pack them (`lie_well` in `product.c`), and where so many columns pass that instructions with
+    /// shorter addresses win back what packing takes. Rows that are neighbours are packed twice in less time than they are brought
+    /// to a farther cache and back.
+    fn want_packing(&self, block: Block, width: i64, passing: i64, (tiles, tile): (i64, i64)) -> bool {
         match (self.step, self.row) {
-            (1, row) if block.reads_rows() => passing > 2 * width && row * self.bytes % 2048 == 0,
-            (1, _) => passing > 16 * width,
-            (step, 1) => step > 256 || tile > 4 * width,
-            _ => true,
+            (1, row) if !self.fixed && block.reads_rows() => passing > 2 * width && row * self.bytes % 2048 == 0,
+            (1, _) => self.fixed || passing > 16 * width,
+            (step, 1) if !self.fixed && step <= 256 && tile <= 4 * width => false,
+            _ => tiles > 2,
         }
     }
 }
@@ -402,7 +400,7 @@ impl Printer<'_> {
             let of = |index: &String| self.nest.tiles.iter().find(|t| t.index == *index).map_or(1, |t| (t.count + t.size - 1) / t.size);
             axis.indices.iter().map(of).product::<i64>()
         };
-        let (m, whole, passing) = (rows.most, rows.most * tiles(rows), columns.most * tiles(columns));
+        let (m, whole, among) = (rows.most, rows.most * tiles(rows), (tiles(columns), columns.most));
         let pairs = types & 5 == 5;
         let lie = Lines {
             row: rows.strides[0].unwrap_or(0),
@@ -411,7 +409,8 @@ impl Printer<'_> {
             // Narrow ones that are widened cannot be read where they lie, nor can those that jump.
             fixed: (types & 1 != 0 && !pairs) || steps.jumps[0].is_some(),
         };
-        if whole * steps.most > MOST_LINES || !lie.want_packing(products.block, products.block.width(bytes) as i64, passing, columns.most) {
+        let width = products.block.width(bytes) as i64;
+        if whole * steps.most > MOST_LINES || !lie.want_packing(products.block, width, among.0 * among.1, among) {
             return Ok(None);
         }
         let from = self.beginning(a, rows, steps)?;
