@@ -17,6 +17,7 @@
 #     DTYPE=bf16 SIZES="--set b=8" COLD=1              # of sweeps; COLD=1 times kernels with a cold second-level cache
 #     PYTHON=python3 JAX_PYTHON=python3                # with PyTorch, and with JAX
 #     DEVICE=cuda                                      # or cuda:1, cuda:0,1
+#     RECORDS=bench/records/<date>-<device>            # where records go
 #
 # NVRTC and cuBLASLt are those of the CUDA toolkit, or of Python's wheels in the folder that MEMLET_CUDA_PATH names. This script has
 # not been run on hardware yet: with DEVICE=shim its own way has been run at small sizes, and its Python parts on a CPU.
@@ -44,7 +45,7 @@ case $on in cuda:*) number=${on#cuda:} && number=${number%%,*} ;; esac
 device=$(nvidia-smi -i "$number" --query-gpu=name --format=csv,noheader | head -1 | tr -c 'A-Za-z0-9\n' '-' | tr 'A-Z' 'a-z')
 # What cannot be measured together lies apart.
 way=$([ "$dtype" = bf16 ] || echo "-$dtype")${COLD:+-cold}
-folder=${OUT:-bench/records/$(date -u +%Y-%m-%d)-$device$way}
+folder=${RECORDS:-bench/records/$(date -u +%Y-%m-%d)-$device$way}
 scratch=target/gpu/${on//[^a-z0-9]/-}$way
 mkdir -p "$folder" "$scratch"
 log() { echo "[$((SECONDS))s] $*" | tee -a "$folder/log.txt"; }
@@ -196,14 +197,14 @@ for stage in $stages; do
     short) optimized short recipes/bert-large-encoder.yaml "${SECONDS_SHORT:-15}" --set b=96 --set j=128 ;;
     recipe:*) optimized "${stage#recipe:}" "recipes/${stage#recipe:}.yaml" "${SECONDS_LAYER:-70}" ;;
     checks)
-        case " $stages " in *" layer "*) whole layer encoder b=8,j=512,h=16,p=64,i=1024,u=4096 ;; esac
-        case " $stages " in *" mha "*) whole mha attention b=8,j=512,h=16,p=64,i=1024 ;; esac
         for each in $stages; do
             case $each in
             mha | layer | short) beside "$each" ;;
             recipe:*) beside "${each#recipe:}" ;;
             esac
         done
+        case " $stages " in *" layer "*) whole layer encoder b=8,j=512,h=16,p=64,i=1024,u=4096 ;; esac
+        case " $stages " in *" mha "*) whole mha attention b=8,j=512,h=16,p=64,i=1024 ;; esac
         ;;
     peers) peers ;;
     *) log "there is no stage $stage" ;;

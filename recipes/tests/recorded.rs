@@ -40,7 +40,7 @@ fn a_recorded_step_takes_the_masks_of_any_run() -> Result<(), Failure> {
         assert!(ratio <= 1.0, "seed {seed}, step {step}, dropout {dropout}: {ratio} times the tolerance");
         seen.push(results);
     }
-    assert_eq!(fake.called(Call::Record), 3, "forward, backward and both are recorded once");
+    assert_eq!(fake.called(Call::Record), 2, "forward and both are recorded once");
     assert_eq!(seen[0], seen[5]);
     assert!(seen[..5].iter().enumerate().all(|(n, one)| seen[n + 1..5].iter().all(|other| one["y"] != other["y"])));
     Ok(())

@@ -63,8 +63,8 @@ pub struct StepTimes {
 }
 
 pub struct Execution {
-    /// The step as the device has recorded it: forward, backward, both. Before what it refers to, so that it is dropped first.
-    recorded: Option<[Box<dyn Recording>; 3]>,
+    /// The step as the device has recorded it: forward, and both. Before what it refers to, so that it is dropped first.
+    recorded: Option<[Box<dyn Recording>; 2]>,
     device: Arc<dyn Device>,
     /// Streams that a recorded step may use.
     streams: usize,
@@ -196,7 +196,10 @@ impl Execution {
             let all = self.device.time(&mut || (0..steps).try_for_each(|_| parts[part].run(&run)))?;
             Ok(all / steps as f64)
         };
-        Ok(StepTimes { step_ms: Some(time(2)?), forward_ms: time(0)?, backward_ms: time(1)?, launches_ms: vec![] })
+        // A backward pass frees what the forward pass kept: it cannot run twice, and whole steps come last, for their results to stay.
+        let (forward, both) = (time(0)?, time(1)?);
+        let backward = self.launches.iter().any(|l| l.pass == Pass::Backward);
+        Ok(StepTimes { step_ms: Some(both), forward_ms: forward, backward_ms: if backward { (both - forward).max(0.0) } else { 0.0 }, launches_ms: vec![] })
     }
 
     /// Milliseconds of each launch when it runs again and again, as in a sweep: medians of so many runs, in order. Each finds what
@@ -238,8 +241,8 @@ impl Execution {
         Ok(times)
     }
 
-    /// Records forward, backward and both. What is recorded serves any run.
-    fn record(&mut self, pool: &Pool, run: &Run) -> Result<Option<[Box<dyn Recording>; 3]>, PipelineError> {
+    /// Records the forward pass, and both passes. What is recorded serves any run.
+    fn record(&mut self, pool: &Pool, run: &Run) -> Result<Option<[Box<dyn Recording>; 2]>, PipelineError> {
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let pointers = self.pointers();
         let part = |passes: &[Pass]| {
@@ -253,9 +256,9 @@ impl Execution {
                 None => self.device.record(&mut || (0..launches.len()).try_for_each(run)),
             }
         };
-        let parts = [part(&[Pass::Forward])?, part(&[Pass::Backward])?, part(&[Pass::Forward, Pass::Backward])?];
+        let parts = [part(&[Pass::Forward])?, part(&[Pass::Forward, Pass::Backward])?];
         Ok(match parts {
-            [Some(forward), Some(backward), Some(both)] => Some([forward, backward, both]),
+            [Some(forward), Some(both)] => Some([forward, both]),
             _ => None,
         })
     }

@@ -264,7 +264,11 @@ impl Matmul {
                         self.library.context.stream().cast(),
                     )
                 }
-                .map_err(failed("cublasLtMatmul"))?;
+                .map_err(|e| match failed("cublasLtMatmul")(e) {
+                    // An algorithm that cannot be launched leaves the GPU as it was.
+                    KernelError::Crash { what } if self.library.context.is_well() => KernelError::Cuda { what },
+                    error => error,
+                })?;
             }
         }
         Ok(())

@@ -195,6 +195,15 @@ impl Context {
         }
     }
 
+    /// Whether all that the GPU was given has ended well. Not to be known while work is recorded.
+    pub fn is_well(&self) -> bool {
+        let mut status = sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the stream lives as long as this value.
+        let asked = unsafe { sys::cuStreamIsCapturing(self.stream(), &mut status) };
+        let records = status != sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE;
+        asked == sys::CUresult::CUDA_SUCCESS && !records && self.wait().is_ok()
+    }
+
     /// Milliseconds that the GPU takes for `work`, between two events on the stream.
     ///
     /// # Errors
