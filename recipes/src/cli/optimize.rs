@@ -9,7 +9,7 @@ use crate::pipeline::decide::{Asked, decide};
 use crate::pipeline::execute::Execution;
 use crate::pipeline::in_step::{Exchange, in_step};
 use crate::pipeline::mixture::Mixture;
-use crate::pipeline::optimize::{Choices, Sweeps, baselines, choose, plan, verify_full, verify_small};
+use crate::pipeline::optimize::{Choices, Sweeps, Verification, baselines, choose, plan, verify_full, verify_small};
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::{COMPOSED, EPILOGUES, SIGNS};
 use crate::pipeline::report::{self, Finished};
@@ -190,7 +190,7 @@ impl OptimizeArgs {
         self.measure.table(&rows);
         say(&certify(&sweeps, &session)?);
 
-        let mut candidates = contenders(&sweeps, &choices, &session)?;
+        let candidates = contenders(&sweeps, &choices, &session)?;
         let baselines = baselines(&sweeps, &session.store)?;
         let tensors = drawn(&session.programs.operators, 1)?;
         // The program is the last that was added, if it was.
@@ -213,28 +213,50 @@ impl OptimizeArgs {
         fresh_folder(&others)?;
         let keep = |candidate: &Candidate| plan_of(candidate).write(&others.join(format!("{}.json", file_name(&candidate.name))));
         candidates.iter().try_for_each(keep)?;
-        let mut verified = |name: &str, found: crate::pipeline::optimize::Verification| {
-            say(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
-            outcome.verified.push(Verified { plan: name.to_string(), worst: found.worst(), against: found.against });
-        };
-        for candidate in candidates.iter().chain(&baselines) {
-            verified(&candidate.name, verify_small(candidate, &session.programs.operators, &session.pool, &session.device)?);
+        let small = |candidate: &Candidate| verify_small(candidate, &session.programs.operators, &session.pool, &session.device);
+        let full = |candidate: &Candidate| verify_full(candidate, &baselines[0], &tensors, &session.pool, &session.device);
+        let mut verdicts = Verdicts { say: &say, right: vec![], wrong: None };
+        let mut right = Vec::new();
+        for candidate in candidates {
+            if verdicts.is_right(&candidate.name, small(&candidate))? {
+                right.push(candidate);
+            }
         }
-        let full = verify_full(&candidates[0], &baselines[0], &tensors, &session.pool, &session.device)?;
-        verified(&candidates[0].name, full);
+        let mut candidates = right;
+        for baseline in &baselines {
+            verdicts.must_be_right(&baseline.name, small(baseline))?;
+        }
+        while let Some(first) = candidates.first()
+            && !verdicts.is_right(&first.name, full(first))?
+        {
+            candidates.remove(0);
+        }
+        if let (true, Some(wrong)) = (candidates.is_empty(), verdicts.wrong.take()) {
+            return Err(wrong);
+        }
         let run = Run { seed: 1, step: 0, dropout: true };
         // All of them first, to see which are worth more of the time.
         let time = |candidates: &[Candidate], limit| time_whole(candidates, &tensors, &run, &session.pool, &session.device, limit);
         let first = time(&candidates, self.timing / 2)?;
         if let Some(found) = self.within(&candidates, &first, &session, &tensors, &run)? {
             keep(&found)?;
-            verified(&found.name, verify_small(&found, &session.programs.operators, &session.pool, &session.device)?);
-            candidates.push(found);
+            if verdicts.is_right(&found.name, small(&found))? {
+                candidates.push(found);
+            }
         }
         let contenders = candidates.len();
         candidates.extend(baselines.iter().cloned());
         let race = finals(&candidates, contenders, first, self.memory_slack, |again| time(again, self.timing))?;
-        let Some(Race { timed, taken, fastest }) = race else { return self.done(&outcome) };
+        let Some(Race { timed, mut taken, fastest }) = race else {
+            outcome.verified = std::mem::take(&mut verdicts.right);
+            return verdicts.end(self.done(&outcome));
+        };
+        // The first was compared at full size, and so is what takes its place: kernels that do not wait for what they need have the time
+        // to come too early there.
+        if taken > 0 && !verdicts.is_right(&candidates[taken].name, full(&candidates[taken]))? {
+            taken = 0;
+        }
+        outcome.verified = std::mem::take(&mut verdicts.right);
         outcome.timed = timed.iter().zip(&candidates).map(|(t, c)| Whole::of(t, c)).collect();
         let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
         for t in &outcome.timed {
@@ -267,14 +289,6 @@ impl OptimizeArgs {
                 slack.ceil(),
             ));
         }
-        if taken > 0 {
-            // The choice was compared at full size, and so is what takes its place: kernels that do not wait for what they need have the
-            // time to come too early there.
-            let Candidate { name, .. } = &candidates[taken];
-            let found = verify_full(&candidates[taken], &candidates[contenders], &tensors, &session.pool, &session.device)?;
-            say(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
-            outcome.verified.push(Verified { plan: name.clone(), worst: found.worst(), against: found.against });
-        }
         self.measure.say(&agreement(&candidates[..contenders], &timed[..contenders], &choices[0].selections[0], session.store.cache()));
         for n in contenders..timed.len() {
             if let Ok(ratio) = timed[taken].step.speedup_over(&timed[n].step) {
@@ -306,7 +320,7 @@ impl OptimizeArgs {
         say(&format!("report: {}", page.display()));
         outcome.winner = Some(candidates[taken].name.clone());
         (outcome.plan, outcome.report) = (Some(path), Some(page));
-        self.done(&outcome)
+        verdicts.end(self.done(&outcome))
     }
 
     /// The fastest of the candidates as a whole, with every kernel in the configuration that is fastest in the step.
@@ -337,6 +351,39 @@ impl OptimizeArgs {
             println!("{}", serde_json::to_string(outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
         }
         Ok(())
+    }
+}
+
+/// What was found of plans. One that is wrong is left out, and the command fails in the end; what is right about the others is not
+/// lost with it.
+struct Verdicts<'a> {
+    say: &'a dyn Fn(&str),
+    right: Vec<Verified>,
+    wrong: Option<PipelineError>,
+}
+
+impl Verdicts<'_> {
+    fn is_right(&mut self, name: &str, found: Result<Verification, PipelineError>) -> Result<bool, PipelineError> {
+        match self.must_be_right(name, found) {
+            Err(PipelineError::Mismatch(what)) => {
+                (self.say)(&format!("{name} is left out, its result is wrong: {what}"));
+                self.wrong.get_or_insert(PipelineError::Mismatch(format!("{name}: {what}")));
+                Ok(false)
+            }
+            found => found.map(|()| true),
+        }
+    }
+
+    fn must_be_right(&mut self, name: &str, found: Result<Verification, PipelineError>) -> Result<(), PipelineError> {
+        let found = found?;
+        (self.say)(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
+        self.right.push(Verified { plan: name.to_string(), worst: found.worst(), against: found.against });
+        Ok(())
+    }
+
+    /// What the command ends with.
+    fn end(self, done: Result<(), PipelineError>) -> Result<(), PipelineError> {
+        done.and(self.wrong.map_or(Ok(()), Err))
     }
 }
 
@@ -505,4 +552,25 @@ fn write_kernels(folder: &Path, plan: &Plan, device: &Arc<dyn Device>) -> Result
         bench::atomic::write(&folder.join(format!("{file}.{}", device.extension())), source.as_bytes()).map_err(fault)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_plan_is_left_out_and_said_in_the_end() {
+        let said = std::cell::RefCell::new(String::new());
+        let say = |text: &str| said.borrow_mut().push_str(text);
+        let mut verdicts = Verdicts { say: &say, right: vec![], wrong: None };
+        let wrong = |what: &str| Err(PipelineError::Mismatch(what.into()));
+        assert!(!verdicts.is_right("mixed", wrong("d_w1 is off")).unwrap_or(true));
+        assert!(!verdicts.is_right("composed", wrong("y is off")).unwrap_or(true));
+        // What a device cannot do is no verdict.
+        assert!(verdicts.is_right("fused", Err(PipelineError::Internal("lost".into()))).is_err());
+        assert!(verdicts.must_be_right("unfused", wrong("y is off")).is_err());
+        assert!(said.borrow().contains("mixed is left out, its result is wrong: d_w1 is off"));
+        let ended = verdicts.end(Ok(()));
+        assert!(ended.as_ref().is_err_and(|e| e.exit_code() == 3 && e.to_string().contains("mixed: d_w1 is off")), "{ended:?}");
+    }
 }

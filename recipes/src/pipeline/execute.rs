@@ -199,7 +199,12 @@ impl Execution {
         // A backward pass frees what the forward pass kept: it cannot run twice, and whole steps come last, for their results to stay.
         let (forward, both) = (time(0)?, time(1)?);
         let backward = self.launches.iter().any(|l| l.pass == Pass::Backward);
-        Ok(StepTimes { step_ms: Some(both), forward_ms: forward, backward_ms: if backward { (both - forward).max(0.0) } else { 0.0 }, launches_ms: vec![] })
+        Ok(StepTimes {
+            step_ms: Some(both),
+            forward_ms: forward,
+            backward_ms: if backward { (both - forward).max(0.0) } else { 0.0 },
+            launches_ms: vec![],
+        })
     }
 
     /// Milliseconds of each launch when it runs again and again, as in a sweep: medians of so many runs, in order. Each finds what

@@ -305,7 +305,8 @@ impl Device for CudaDevice {
 
     fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
         // The library has its own code for what it can do.
-        let generated = |spec: &KernelSpec| matches!(spec.unit, Unit::Scope(_) | Unit::Nested(_)) && !matches!(Fused::wanted(spec), Ok(Some(_)));
+        let generated =
+            |spec: &KernelSpec| matches!(spec.unit, Unit::Scope(_) | Unit::Nested(_)) && !matches!(Fused::wanted(spec), Ok(Some(_)));
         let scopes = kernels.par_iter().filter(|(spec, _)| generated(spec));
         let texts = scopes.filter_map(|(spec, config)| Some((self.source(spec, config).ok()?.text, spec.name.as_str())));
         let texts: BTreeMap<String, &str> = texts.collect::<Vec<_>>().into_iter().collect();
