@@ -124,8 +124,8 @@ const MUTATIONS: [Mutation; 17] = [
         fault: "one slice of the teams forgotten",
         case: common::bias_gradient,
         knobs: &[("vector", "i"), ("reduce", "private"), ("threads", "64")],
-        from: "for (int s = 1; s < 8; ++s)",
-        to: "for (int s = 2; s < 8; ++s)",
+        from: "for (int s = 1; s < 16; ++s)",
+        to: "for (int s = 2; s < 16; ++s)",
         says: None,
     },
     Mutation {

@@ -138,6 +138,11 @@ impl Device for ShimDevice {
         true
     }
 
+    /// As GPUs: what a step leaves behind is what the next one finds.
+    fn steps(&self) -> usize {
+        2
+    }
+
     fn streams(&self) -> Option<&dyn Streams> {
         Some(&*self.recorder)
     }

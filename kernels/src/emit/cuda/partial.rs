@@ -8,9 +8,9 @@ use crate::error::KernelError;
 use crate::loopnest::{Element, LoopNest, Space};
 use sdfg::{Combine, Expr};
 
-/// Threads of the kernel that combines: 32 neighbouring results, in eight slices of the teams.
-pub const FINISH_THREADS: i64 = 256;
-const SLICES: i64 = 8;
+/// Threads of the kernel that combines: 32 neighbouring results, in slices of the teams.
+pub const FINISH_THREADS: i64 = 32 * SLICES;
+const SLICES: i64 = 16;
 
 /// The partial results of a nest.
 pub fn partials(nest: &LoopNest) -> impl Iterator<Item = (&String, Combine, i64)> {
@@ -115,6 +115,8 @@ impl Printer<'_> {
             self.line(2, format!("const index_t e = (index_t)(blockIdx.x - {blocks}) * 32 + lane;"));
             self.line(2, format!("real whole = {};", identity(combine, self.double)));
             self.line(2, format!("if (e < {elements}) {{"));
+            // Several reads under way: a thread may have hundreds, each as long as the way to memory.
+            self.line(3, "#pragma unroll 8");
             self.line(3, format!("for (int64_t team = slice; team < teams; team += {SLICES}) {{"));
             let at = self.given(format!("at_{name}"), 0);
             self.line(4, format!("const real one = to_real(scratch[team * stride + {at} + e]);"));
