@@ -541,7 +541,7 @@ impl Bench for DeviceBench<'_> {
             let ms = ms.map_err(fault)? / repeats as f64;
             // What a library loads at its first use is no part of how long a run takes.
             let again = match first {
-                None if self.device.records() => self.device.time(&mut once).map_err(fault)?.min(ms),
+                None if self.device.records() && self.cache == Cache::Warm => self.device.time(&mut once).map_err(fault)?.min(ms),
                 _ => ms,
             };
             if completion == Completion::DeadlineExceeded {
