@@ -1,10 +1,12 @@
 //! Generated matrix products beside the libraries, on every contraction of a BERT layer.
 //!
-//! `cargo run --release -p kernels --example products [CORES [ROUNDS [NAME [PYTHON]]]]` prints, in the tensors' own dim order,
-//! GFLOP/s (10⁹ flop a second, medians of interleaved rounds, warm) of the fastest configuration of the crates' libraries, of
-//! PyTorch and NumPy where a `PYTHON` that has them is named, and of the generated kernels, with that configuration. Each first
-//! finds its best configuration; then the best run in turn, and ratios are medians over those rounds. `NAME` keeps contractions
-//! whose title contains it. The Python libraries may choose which of their matrices lie turned; the others may not.
+//! `cargo run --release -p kernels --example products [CORES [ROUNDS [NAME [PYTHON]]]]` prints GFLOP/s (10⁹ flop a second, medians
+//! of interleaved rounds, the second of two runs) of the fastest configuration of the crates' libraries and of the generated
+//! kernels, and of PyTorch and NumPy where a `PYTHON` that has them is named. `own` is the tensors' own dim order, for crates and
+//! generated kernels. For the ratio everyone takes the order that suits it best: the tensors' own, or matrices whose factors each
+//! lie turned or not, one batch after another, which are what the Python libraries choose from. Each first finds its best
+//! configuration; then the best run in turn, and ratios are medians over those rounds. `NAME` keeps contractions whose title
+//! contains it.
 
 use indexmap::IndexMap;
 use kernels::contraction::Problem;
@@ -41,10 +43,92 @@ fn spec(text: &str, sizes: &[(&str, i64)]) -> Result<KernelSpec, Box<dyn Error>>
     Ok(KernelSpec::new(&program, &Unit::Operation(operation))?)
 }
 
-struct Lane {
+struct Lane<'a> {
+    order: &'a Order,
     config: KernelConfig,
     kernel: Arc<dyn Executable>,
     samples: Vec<f64>,
+}
+
+impl Lane<'_> {
+    fn is_generated(&self) -> bool {
+        kernels::tiles::takes(&self.config)
+    }
+
+    fn best(&self) -> f64 {
+        self.samples.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// Seconds of the second of two runs: the first wakes threads.
+    fn run(&self, pool: &Pool) -> Result<f64, Box<dyn Error>> {
+        let context = RunContext { seed: 0, step: 0, dropout: false, pool, deadline: None };
+        let mut seconds = 0.0;
+        for _ in 0..2 {
+            let start = Instant::now();
+            // SAFETY: one buffer for each argument in the natural layouts, which is what knobs alone leave unchanged.
+            unsafe { self.kernel.run(&self.order.pointers, &context) }?;
+            seconds = start.elapsed().as_secs_f64();
+        }
+        Ok(seconds)
+    }
+}
+
+/// An order of a contraction's dims in memory.
+struct Order {
+    name: &'static str,
+    spec: KernelSpec,
+    pointers: Vec<*mut u8>,
+    _buffers: Vec<Buffer>,
+}
+
+impl Order {
+    fn new(name: &'static str, text: &str, sizes: &[(&str, i64)]) -> Result<Self, Box<dyn Error>> {
+        let spec = spec(text, sizes)?;
+        let mut buffers = Vec::new();
+        for argument in spec.arguments() {
+            let container = &spec.containers[&argument.data];
+            let mut buffer = Buffer::of(container, &spec.shape(&argument.data)?, &sdfg::Layout::natural(container))?;
+            for value in buffer.as_mut_slice().chunks_exact_mut(4) {
+                value.copy_from_slice(&0.5f32.to_ne_bytes());
+            }
+            buffers.push(buffer);
+        }
+        let pointers = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
+        Ok(Order { name, spec, pointers, _buffers: buffers })
+    }
+
+    /// The tensors' own, and matrices that lie turned or not.
+    fn all(text: &str, sizes: &[(&str, i64)]) -> Result<Vec<Self>, Box<dyn Error>> {
+        let [z, m, n, k] = shape(text, sizes).ok_or("write a,b->out")?;
+        let matrices = [("z", z), ("m", m), ("n", n), ("k", k)];
+        let mut all = vec![Order::new("own", text, sizes)?];
+        for (name, text) in [("nn", "zmk,zkn->zmn"), ("nt", "zmk,znk->zmn"), ("tn", "zkm,zkn->zmn"), ("tt", "zkm,znk->zmn")] {
+            let (text, sizes) = if z > 1 { (text.to_string(), &matrices[..]) } else { (text.replace('z', ""), &matrices[1..]) };
+            all.push(Order::new(name, &text, sizes)?);
+        }
+        Ok(all)
+    }
+
+    /// The most promising configurations of libraries and of generated kernels, so many of each.
+    fn lanes(&self, each: usize, toolchain: &Toolchain) -> Result<Vec<Lane<'_>>, Box<dyn Error>> {
+        let space = kernels::space(&self.spec)?;
+        let layouts: u64 = space.tensors().iter().map(|t| t.layouts.len() as u64).product();
+        let mut numbers: Vec<u64> = (0..space.count() / layouts).collect();
+        numbers.sort_by(|x, y| space.promise(*x).total_cmp(&space.promise(*y)));
+        let (mut seen, mut lanes, mut kinds) = (Vec::new(), Vec::new(), [0; 2]);
+        for n in numbers {
+            let (config, identity) = (space.config(n), space.identity(n));
+            let kind = usize::from(kernels::tiles::takes(&config));
+            if seen.contains(&identity) || kinds[kind] >= each {
+                continue;
+            }
+            kinds[kind] += 1;
+            seen.push(identity);
+            let kernel = kernels::compile(&self.spec, &config, toolchain)?;
+            lanes.push(Lane { order: self, config, kernel, samples: vec![] });
+        }
+        Ok(lanes)
+    }
 }
 
 fn median(samples: impl IntoIterator<Item = f64>) -> f64 {
@@ -109,91 +193,74 @@ fn shape(text: &str, sizes: &[(&str, i64)]) -> Option<[i64; 4]> {
 }
 
 struct Race {
-    /// GFLOP/s and configuration of crates, Python's libraries and generated kernels.
-    rates: [(f64, String); 3],
-    /// Generated ÷ the best library.
+    /// GFLOP/s of crates and generated kernels in the tensors' own order, then of crates, Python's libraries and generated kernels
+    /// in any.
+    rates: [f64; 5],
+    /// Order and configuration of the last three.
+    names: [String; 3],
+    /// Generated ÷ the best library, in any order.
     ratio: f64,
 }
 
 /// The fastest of each kind, side by side.
 fn compare(
-    spec: &KernelSpec,
+    orders: &[Order],
     pool: &Pool,
     toolchain: &Toolchain,
     rounds: usize,
     python: &mut Option<(Python, [i64; 4])>,
 ) -> Result<Race, Box<dyn Error>> {
-    let space = kernels::space(spec)?;
-    let layouts: u64 = space.tensors().iter().map(|t| t.layouts.len() as u64).product();
-    let knobs = space.count() / layouts;
-    let mut numbers: Vec<u64> = (0..knobs).collect();
-    numbers.sort_by(|x, y| space.promise(*x).total_cmp(&space.promise(*y)));
-    let (mut seen, mut lanes) = (Vec::new(), Vec::new());
-    let mut kinds = [0usize; 2];
-    for n in numbers {
-        let (config, identity) = (space.config(n), space.identity(n));
-        let kind = usize::from(kernels::tiles::takes(&config));
-        if seen.contains(&identity) || kinds[kind] >= 12 {
-            continue;
-        }
-        kinds[kind] += 1;
-        seen.push(identity);
-        let kernel = kernels::compile(spec, &config, toolchain)?;
-        lanes.push(Lane { config, kernel, samples: vec![] });
+    let mut lanes = Vec::new();
+    for (n, order) in orders.iter().enumerate() {
+        lanes.extend(order.lanes(if n == 0 { 12 } else { 6 }, toolchain)?);
     }
-    let mut buffers = Vec::new();
-    for argument in spec.arguments() {
-        let container = &spec.containers[&argument.data];
-        let mut buffer = Buffer::of(container, &spec.shape(&argument.data)?, &sdfg::Layout::natural(container))?;
-        for value in buffer.as_mut_slice().chunks_exact_mut(4) {
-            value.copy_from_slice(&0.5f32.to_ne_bytes());
-        }
-        buffers.push(buffer);
-    }
-    let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
-    let context = RunContext { seed: 0, step: 0, dropout: false, pool, deadline: None };
-    let run = |lane: &Lane| -> Result<f64, Box<dyn Error>> {
-        let start = Instant::now();
-        // SAFETY: one buffer for each argument in the natural layouts, which is what knobs alone leave unchanged.
-        unsafe { lane.kernel.run(&pointers, &context) }?;
-        Ok(start.elapsed().as_secs_f64())
-    };
+    let key = |lane: &Lane| (lane.order.name == "own", lane.is_generated());
     for round in 0..=rounds {
         for lane in &mut lanes {
-            let seconds = run(lane)?;
+            let seconds = lane.run(pool)?;
             if round > 0 {
                 lane.samples.push(seconds);
             }
         }
+        if round > 0 {
+            // What is far behind by now will not be the best.
+            let best = |of| lanes.iter().filter(|l| key(l) == of).map(Lane::best).fold(f64::INFINITY, f64::min);
+            let bests = [false, true].map(|own| [false, true].map(|generated| best((own, generated))));
+            lanes.retain(|l| l.best() <= 1.2 * bests[usize::from(key(l).0)][usize::from(key(l).1)]);
+        }
     }
     if std::env::var_os("ALL").is_some() {
         for lane in &lanes {
-            println!("    {:9.1} {}", Problem::of(spec)?.flop() / median(lane.samples.iter().copied()) / 1e9, lane.config.knobs);
+            println!("    {:9.1} {} {}", Problem::of(&lane.order.spec)?.flop() / lane.best() / 1e9, lane.order.name, lane.config.knobs);
         }
     }
-    let best = |kind: bool| {
-        let mine = lanes.iter().filter(|l| kernels::tiles::takes(&l.config) == kind);
-        mine.min_by(|x, y| median(x.samples.iter().copied()).total_cmp(&median(y.samples.iter().copied())))
+    let fastest = |generated: bool, own: bool| {
+        let mine = lanes.iter().filter(|l| l.is_generated() == generated && (!own || l.order.name == "own"));
+        let middle = |l: &Lane| median(l.samples.iter().copied());
+        mine.min_by(|x, y| middle(x).total_cmp(&middle(y))).ok_or("a kind has no configuration")
     };
-    let (library, generated) = best(false).zip(best(true)).ok_or("a kind has no configuration")?;
-    let mut final_rounds: Vec<[f64; 3]> = Vec::new();
+    let (own_library, own_generated) = (fastest(false, true)?, fastest(true, true)?);
+    let (library, generated) = (fastest(false, false)?, fastest(true, false)?);
+    let mut final_rounds: Vec<[f64; 5]> = Vec::new();
     let mut external = String::new();
     for round in 0..=3 * rounds {
-        let mut times = [run(library)?, f64::INFINITY, 0.0];
+        let mut times = [own_library.run(pool)?, own_generated.run(pool)?, library.run(pool)?, f64::INFINITY, 0.0];
         if let Some((python, shape)) = python {
-            (times[1], external) = python.run(*shape)?;
+            (times[3], external) = python.run(*shape)?;
         }
-        times[2] = run(generated)?;
+        times[4] = generated.run(pool)?;
         if round > 0 {
             final_rounds.push(times);
         }
     }
-    let flop = Problem::of(spec)?.flop();
+    let flop = Problem::of(&generated.order.spec)?.flop();
     let rate = |kind: usize| flop / median(final_rounds.iter().map(|t| t[kind])) / 1e9;
-    let against = |kind: usize| median(final_rounds.iter().map(|t| t[kind] / t[2]));
+    let against = |kind: usize| median(final_rounds.iter().map(|t| t[kind] / t[4]));
+    let name = |lane: &Lane| format!("{} {}", lane.order.name, lane.config.knobs);
     Ok(Race {
-        rates: [(rate(0), library.config.knobs.to_string()), (rate(1), external), (rate(2), generated.config.knobs.to_string())],
-        ratio: against(0).min(against(1)),
+        rates: [rate(0), rate(1), rate(2), rate(3), rate(4)],
+        names: [name(library), external, name(generated)],
+        ratio: against(2).min(against(3)),
     })
 }
 
@@ -208,7 +275,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let large = [("b", 8), ("j", 512), ("k", 512), ("h", 16), ("p", 64), ("w", 64), ("i", 1024), ("u", 4096)];
     let texts = ["bji,hpi->bjhp", "bjhp,bkhp->hbjk", "hbjk,bkhw->bjhw", "bjhw,ihw->bji", "bji,ui->bju"];
     let mut logs = Vec::new();
-    println!("{:<34} {:>9} {:>9} {:>9} {:>6}", "contraction (GFLOP/s)", "crates", "Python", "generated", "ratio");
+    println!("{:<34} {:^19} {:>9} {:>9} {:>9} {:>6}", "contraction (GFLOP/s)", "own: crates, ours", "crates", "Python", "ours", "ratio");
     for (model, sizes) in [("BERT-base", &base[..]), ("BERT-large", &large)] {
         for text in texts {
             let (inputs, out) = text.split_once("->").ok_or("write a,b->out")?;
@@ -219,14 +286,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                     continue;
                 }
                 let mut asked = python.take().zip(shape(&text, sizes));
-                let Race { rates: [crates, external, generated], ratio } =
-                    compare(&spec(&text, sizes)?, &pool, &toolchain, rounds, &mut asked)?;
+                let Race { rates, names, ratio } = compare(&Order::all(&text, sizes)?, &pool, &toolchain, rounds, &mut asked)?;
                 python = asked.map(|(python, _)| python);
                 logs.push(ratio.ln());
-                println!(
-                    "{title:<34} {:>9.1} {:>9.1} {:>9.1} {ratio:>6.3}  {} | {} | {}",
-                    crates.0, external.0, generated.0, crates.1, external.1, generated.1
-                );
+                let rates = rates.map(|rate| format!("{rate:>9.1}")).join(" ");
+                println!("{title:<34} {rates} {ratio:>6.3}  {}", names.join(" | "));
             }
         }
     }

@@ -110,6 +110,38 @@ fn rows_packed_once() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Columns that are neighbours and that few rows pass are read where they lie: whole panels, in chunks of the depth, and in a second
+/// cache that holds one panel.
+#[test]
+fn columns_where_they_lie() -> Result<(), Failure> {
+    const FEW_ROWS: Sizes = &[("b", 2), ("h", 2), ("j", 45), ("k", 64), ("i", 75), ("u", 192), ("p", 64)];
+    let small = Toolchain { flags: vec!["-DNEAR=4096".into()], ..toolchain()? };
+    let packed = Toolchain { flags: vec!["-DFEW=0".into()], ..toolchain()? };
+    let cases = [(Dtype::F32, toolchain()?), (Dtype::F64, toolchain()?), (Dtype::F32, small), (Dtype::F32, packed)];
+    each_case(FEW_ROWS, 4, |_| Dtype::F32, None, &cases[0].1)?;
+    for (stored, toolchain) in &cases {
+        let Case { mut program, unit } = plain(FEW_ROWS);
+        for container in program.containers.values_mut() {
+            container.dtype = *stored;
+        }
+        let reference = Reference::new(&program, &unit)?;
+        let space = TileSpace::new(&reference.spec)?;
+        for x in [["b", "j", "i"], ["b", "i", "j"]] {
+            for tile in ["b:2,j:45,u:64", "b:2,j:45,u:96", "b:2,j:45,u:192"] {
+                let mut config = space.config(0);
+                for (data, dims) in [("x", &x[..]), ("w", &["i", "u"]), ("y", &["b", "j", "u"])] {
+                    config.layouts.insert(data.into(), Layout::of(dims));
+                }
+                config.knobs = config.knobs.with("tile", tile.to_string()).with("depth", 32).with("vector", "u");
+                let kernel = tiles::compile(&reference.spec, &config, toolchain)?;
+                let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &Pool::new(2)?)?);
+                assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn ragged_tiles() -> Result<(), Failure> {
     each_case(SIZES, 3, |_| Dtype::F32, Some("j:8,u:32,b:2,h:2"), &toolchain()?)

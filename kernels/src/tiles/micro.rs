@@ -55,9 +55,9 @@ impl Block {
 
     /// C of the micro-kernels for every height, on panels or rows of one kind.
     ///
-    /// `NAME[h](depth, a, a_row, a_step, b, scale, c, row, add)` computes h rows. A panel holds h values of `a` for each step of
-    /// the depth; rows that are read where they lie are `a_row` apart and their steps `a_step`. `b` holds one row of columns for
-    /// each step.
+    /// `NAME[h](depth, a, a_row, a_step, b, b_step, scale, c, row, add)` computes h rows. A panel holds h values of `a` for each
+    /// step of the depth; rows that are read where they lie are `a_row` apart and their steps `a_step`. `b` holds one row of columns
+    /// for each step, `b_step` apart, which is the width of a panel but for `Kind::Open`.
     pub fn code(self, kind: Kind) -> String {
         let name = kind.name();
         let mut text = String::new();
@@ -76,7 +76,8 @@ impl Block {
             let results: Vec<String> = (0..vectors).map(|v| format!("c{i}_{v} = {{0}}")).collect();
             let _ = writeln!(text, "    reg {};", results.join(", "));
         }
-        for i in 0..rows {
+        // Processors that decode little gain nothing from it, and lose some of shallow products.
+        for i in (0..rows).filter(|_| self.reads_rows()) {
             let _ = writeln!(text, "    __builtin_prefetch(c + {i} * row, 1);");
             let _ = writeln!(text, "    __builtin_prefetch(c + {i} * row + WIDTH - 1, 1);");
         }
@@ -97,14 +98,19 @@ impl Block {
             true => thirds.iter().map(|first| format!("a{first} += {steps} * a_step")).collect::<Vec<_>>().join(", "),
             false => format!("a += {}", steps * rows),
         };
+        if !kind.columns_lie() {
+            let _ = writeln!(text, "    (void)b_step;");
+        }
+        let across = kind.across();
         if !kind.is_paired() {
             let neighbours = if kind.lies() { " && a_step == 1" } else { "" };
             let _ = writeln!(text, "#if EXACT");
-            let _ = writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {}, b += {STEPS} * WIDTH) {{", next(STEPS));
+            let _ =
+                writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {}, b += {STEPS} * {across}) {{", next(STEPS));
             (0..STEPS).for_each(|step| self.step(text, rows, kind, step));
             let _ = writeln!(text, "    }}\n#endif");
         }
-        let _ = writeln!(text, "    for (; depth > 0; --depth, {}, b += WIDTH) {{", next(1));
+        let _ = writeln!(text, "    for (; depth > 0; --depth, {}, b += {across}) {{", next(1));
         self.step(text, rows, kind, 0);
         let _ = writeln!(text, "    }}");
         // Addresses of results and the factor are found after the loop: before it they would take registers from it.
@@ -127,9 +133,10 @@ impl Block {
     /// One step of the depth, so many steps after the place that the addresses stand at.
     fn step(self, text: &mut String, rows: usize, kind: Kind, step: usize) {
         let vectors = self.vectors;
+        let across = kind.across();
         let (load, fetch) = if kind.is_paired() { ("LOAD_PAIRS", "__builtin_prefetch") } else { ("LOAD", "FETCH") };
         for v in 0..vectors {
-            let _ = writeln!(text, "        {load}(b{v}, b + {step} * WIDTH + {v} * VL);");
+            let _ = writeln!(text, "        {load}(b{v}, b + {step} * {across} + {v} * VL);");
         }
         // Panels come from a farther cache: eight steps ahead is soon enough.
         if !kind.lies() {
@@ -137,7 +144,7 @@ impl Block {
             let _ = writeln!(text, "        {fetch}(a + {});", (8 + step) * rows);
         }
         for v in 0..vectors {
-            let _ = writeln!(text, "        {fetch}(b + {} * WIDTH + {v} * VL);", 8 + step);
+            let _ = writeln!(text, "        {fetch}(b + {} * {across} + {v} * VL);", 8 + step);
         }
         for i in 0..rows {
             let at = match (kind.lies(), i % 3) {
@@ -203,6 +210,8 @@ pub enum Kind {
     Packed,
     /// Where they lie.
     Direct,
+    /// Where they lie, and so are columns.
+    Open,
     /// In a packed panel of pairs of bf16.
     Pairs,
     /// Pairs of bf16 where they lie.
@@ -214,6 +223,7 @@ impl Kind {
         match self {
             Kind::Packed => "micro",
             Kind::Direct => "direct",
+            Kind::Open => "open",
             Kind::Pairs => "micro_pairs",
             Kind::DirectPairs => "direct_pairs",
         }
@@ -221,7 +231,17 @@ impl Kind {
 
     /// Whether rows are read where they lie.
     fn lies(self) -> bool {
-        matches!(self, Kind::Direct | Kind::DirectPairs)
+        matches!(self, Kind::Direct | Kind::Open | Kind::DirectPairs)
+    }
+
+    /// Whether columns are read where they lie, too.
+    fn columns_lie(self) -> bool {
+        self == Kind::Open
+    }
+
+    /// C text of the elements between steps of the columns.
+    fn across(self) -> &'static str {
+        if self.columns_lie() { "b_step" } else { "WIDTH" }
     }
 
     /// Whether multiply-adds of this row read its values themselves: two reads in place of one, but an instruction less. Of
@@ -237,4 +257,4 @@ impl Kind {
 
 /// Steps of the depth in one round of the loop, where instructions are chosen one by one.
 const STEPS: usize = 4;
-const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, const real *scale, real *restrict c, int64_t row, int add";
+const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, int64_t b_step, const real *scale, real *restrict c, int64_t row, int add";

@@ -54,10 +54,11 @@ impl Products {
         let start = "#include <stdint.h>\n#define ALWAYS static inline __attribute__((always_inline))\n";
         let least = "ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }\n";
         let pairs = if self.narrow { self.block.code(Kind::Pairs) + &self.block.code(Kind::DirectPairs) } else { String::new() };
+        let kernels: String = [Kind::Packed, Kind::Direct, Kind::Open].map(|kind| self.block.code(kind)).concat();
         let body = include_str!("product.c")
             .replace("NARROW_FACTORS\n", if self.narrow { include_str!("narrow.c") } else { "" })
             .replace("MICRO_KERNELS_OF_PAIRS\n", &pairs)
-            .replace("MICRO_KERNELS\n", &(self.block.code(Kind::Packed) + &self.block.code(Kind::Direct)));
+            .replace("MICRO_KERNELS\n", &kernels);
         format!("{start}{real}{narrow}{least}{}{body}", self.block.defines())
     }
 

@@ -5,6 +5,10 @@ typedef real reg __attribute__((vector_size(VEC_BYTES)));
 #define WIDTH (NV * VL)
 /* Steps of the depth that are packed of all panels in turn, where panels share lines of memory. */
 #define SOME 8
+/* Panels of rows for which columns are not worth packing. */
+#ifndef FEW
+#define FEW 10
+#endif
 #ifdef REAL_IS_DOUBLE
 typedef int64_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #else
@@ -63,7 +67,7 @@ ALWAYS reg across(const void *from, int64_t at, int64_t step, int kind) { (void)
 ALWAYS real one(const void *from, int64_t at, int64_t step, int both, int kind) { (void)step; (void)both; (void)kind; return ((const real *)from)[at]; }
 ALWAYS const void *after(const void *from, int64_t elements, int kind) { (void)kind; return (const real *)from + elements; }
 #endif
-typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, const real *, real *, int64_t, int);
+typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, int64_t, const real *, real *, int64_t, int);
 MICRO_KERNELS
 #if PAIRS
 MICRO_KERNELS_OF_PAIRS
@@ -246,15 +250,22 @@ ALWAYS int lie_well(int64_t n, int64_t row, int64_t step)
     return row == 1 && step <= 256 && n <= 4 * WIDTH;
 }
 
+/* Whether columns are better read where they lie than packed: neighbours that few rows pass, if steps of the depth do not all want the
+   same place of the first cache. */
+ALWAYS int columns_lie_well(int64_t m, int64_t step, int64_t column)
+{
+    return column == 1 && m <= FEW * HEIGHT && step * (int64_t)sizeof(real) % 4096 != 0;
+}
+
 /* Columns of an operand that lie one after another, or in blocks that are `jump` apart. */
 typedef struct { int64_t step, column, block, jump; } Columns;
 ALWAYS int64_t place_of(Columns lie, int64_t j) { return lie.jump ? j / lie.block * lie.jump + j % lie.block * lie.column : j * lie.column; }
 
-/* c (+)= scale x rows x packed columns: rows as they lie, or packed (then `a_step` is 0). Neighbouring rows start `a_row`, panels of
-   columns `next` elements apart; results are columns from `from` on. A panel of rows stays in the first cache while those of
-   columns pass. */
+/* c (+)= scale x rows x columns: rows as they lie, or packed (then `a_step` is 0); columns packed, or where rows lie also as they do.
+   Neighbouring rows start `a_row`, panels of columns `next` and their steps `b_step` elements apart; results are columns from `from`
+   on. A panel of rows stays in the first cache while those of columns pass. */
 static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
-    const real *b, int64_t next, real *c, Columns results, int64_t from, int add)
+    const real *b, int64_t next, int64_t b_step, real *c, Columns results, int64_t from, int add)
 {
     const int64_t row = results.step, column = results.column;
     /* Rows that lie a multiple of 4 KiB apart all want the same place of the first cache, which has so many ways. */
@@ -269,8 +280,8 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             const int whole = width == WIDTH && column == 1;
             if (row == 1)
                 for (int64_t x = 0; x < width; ++x) __builtin_prefetch(at + x * column, 1);
-            kernels[height](
-                elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, &scale, whole ? at : room, whole ? row : WIDTH, whole && add);
+            kernels[height](elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, b_step, &scale, whole ? at : room,
+                whole ? row : WIDTH, whole && add);
             if (whole) continue;
             if (row == 1 && VL >= HEIGHT) {
                 /* Rows are neighbours: whole vectors of them, a square at a time. */
@@ -357,22 +368,26 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
         const int64_t next = WIDTH * elements, fit = NEAR / (next * (int64_t)sizeof(real)), stay = (fit > 1 ? fit : 1) * WIDTH;
         const void *const here = after(a, a_jump ? from / a_block * a_jump : from * a_step, left);
         const int as_they_lie = !lines && !a_jump && are_elements(left, a_row, a_step, depth) && lie_well(n, a_row / each, a_step);
+        const int in_place = as_they_lie && left == 0 && right == 0 && !ready && !b_jump && n % WIDTH == 0 && columns_lie_well(m, b_step, b_column);
         const real *const packed_rows = lines ? lines + from / each * whole_rows + first_row * elements : rows;
         if (!lines && !as_they_lie) pack_rows[left](here, a_row, a_step, m, 0, panels_of(m, HEIGHT), depth, a_block, a_jump, rows);
         for (int64_t j = 0; j < n; j += stay) {
             const int64_t now = min_of(stay, n - j);
             const real *panels = ready + from / each * whole + (first + j) * elements;
-            const int64_t apart = packed ? b_jump : next;
-            if (packed) {
+            const int64_t apart = packed ? b_jump : in_place ? WIDTH : next;
+            if (in_place) {
+                panels = (const real *)b + from * b_step + j;
+            } else if (packed) {
                 panels = (const real *)b + from * WIDTH + j / WIDTH * b_jump;
             } else if (!ready) {
                 pack_blocks(b, given, from, j, now, depth, elements, right, columns);
                 panels = columns;
             }
             if (as_they_lie)
-                multiply(direct_of[left], m, now, elements, scale, here, a_row / each, a_step, panels, apart, c, results, j, add || q > 0);
+                multiply(in_place ? open : direct_of[left], m, now, elements, scale, here, a_row / each, a_step, panels, apart,
+                    in_place ? b_step : WIDTH, c, results, j, add || q > 0);
             else
-                multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, c, results, j, add || q > 0);
+                multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, WIDTH, c, results, j, add || q > 0);
         }
     }
 }
