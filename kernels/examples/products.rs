@@ -236,8 +236,7 @@ fn compare(
     }
     let fastest = |generated: bool, own: bool| {
         let mine = lanes.iter().filter(|l| l.is_generated() == generated && (!own || l.order.name == "own"));
-        let middle = |l: &Lane| median(l.samples.iter().copied());
-        mine.min_by(|x, y| middle(x).total_cmp(&middle(y))).ok_or("a kind has no configuration")
+        mine.min_by(|x, y| x.best().total_cmp(&y.best())).ok_or("a kind has no configuration")
     };
     let (own_library, own_generated) = (fastest(false, true)?, fastest(true, true)?);
     let (library, generated) = (fastest(false, false)?, fastest(true, false)?);
