@@ -95,8 +95,16 @@ for count in $(list "$threads"); do
                 plans=target/memlet/compare/${quick:+quick/}$case
                 mkdir -p "$plans"
                 echo "[$number/$total] $case: choosing a plan within $budget ($(date +%H:%M))"
+                ended=0
+                touch "$plans.started"
                 "$memlet" optimize "${given[@]}" --threads "$count" --budget "$budget" --timing "$timing" --out "$plans" >"$plans.log" 2>&1 ||
-                    { echo "    no plan, see $plans.log: $(tail -1 "$plans.log")"; continue; }
+                    ended=$?
+                case $ended in
+                0) ;;
+                # Another plan was wrong; the one that was written is right.
+                3) [ "$plans/plan.json" -nt "$plans.started" ] && echo "    a plan was wrong and left out, see $plans.log: $(tail -1 "$plans.log")" ;;
+                *) false ;;
+                esac || { echo "    no plan, see $plans.log: $(tail -1 "$plans.log")"; continue; }
                 echo "[$number/$total] $case: $rounds rounds beside the peers ($(date +%H:%M))"
                 "$memlet" compare "$plans/plan.json" "${peers[@]}" --threads "$count" --rounds "$rounds" --record "$record" \
                     >"${record%.json}.txt" 2>"$plans.log" || echo "    not all peers were timed: $(tail -1 "$plans.log")"

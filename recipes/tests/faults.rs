@@ -33,6 +33,7 @@ fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineEr
         store: &mut store,
         interrupt: &AtomicBool::new(false),
         cache,
+        memory: bench::unit::Bytes(0),
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         progress: &mut |_, _| (),

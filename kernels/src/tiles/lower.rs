@@ -20,6 +20,8 @@ use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Expr, Layout, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Fewer would leave parts of the depth without a pair of steps.
+const LEAST_DEPTH: i64 = 16;
 /// Most steps of the depth that are packed at once, where the configuration says nothing.
 const DEPTH: i64 = 384;
 /// Iterations of the last outer index within a tile, where the configuration says nothing.
@@ -61,7 +63,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     };
     let depth = match config.knobs.get("depth") {
         None => DEPTH,
-        Some(text) => text.parse().ok().filter(|d| (1..=65536).contains(d)).ok_or_else(|| knob_error("depth", text, "1 to 65536"))?,
+        Some(text) => text.parse().ok().filter(|d| (LEAST_DEPTH..=65536).contains(d)).ok_or_else(|| knob_error("depth", text, "16 to 65536"))?,
     };
     let pairs = match config.knobs.get("arithmetic") {
         None => true,

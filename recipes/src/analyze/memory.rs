@@ -25,10 +25,10 @@ pub struct ProgramMemory {
 /// What is wrong with the recipe.
 pub fn memory(recipe: &Recipe) -> Result<Vec<ProgramMemory>, PipelineError> {
     let (operators, saved) = programs::operators(recipe)?;
-    let separate = programs::fused("separate".into(), operators, saved, false)?;
+    let separate = programs::fused(programs::SEPARATE.into(), operators, saved, false)?;
     let composed = programs::composed(recipe, &[], &|_| true, false)?;
     let mut found = Vec::new();
-    for (program, variant) in [("separate", &separate), (COMPOSED, &composed)] {
+    for (program, variant) in [(programs::SEPARATE, &separate), (COMPOSED, &composed)] {
         let map = expected(&variant.program)?;
         let given_bytes = map.given_bytes();
         let peak_bytes = given_bytes + map.fullest().map_or(0, |at| map.alive_bytes(at));

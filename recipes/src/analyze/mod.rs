@@ -137,7 +137,7 @@ pub struct Analysis {
 pub fn analyze(recipe: &Recipe, verify_each: bool) -> Result<Analysis, PipelineError> {
     let unfused = programs::differentiated(recipe)?;
     let (recomputed, saved) = transforms::recompute::recompute(&unfused)?;
-    let variant = programs::fused("separate".into(), recomputed, saved, verify_each)?;
+    let variant = programs::fused(programs::SEPARATE.into(), recomputed, saved, verify_each)?;
     let operators: Vec<Operator> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);
     let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &occurrences)).collect();

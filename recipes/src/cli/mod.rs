@@ -20,6 +20,7 @@ use crate::load::{Overrides, Recipe, load_with};
 use crate::pipeline::PipelineError;
 use crate::pipeline::target::Target;
 use bench::table::{Align, Cell, Table};
+use bench::unit::Bytes;
 use clap::{Args, Parser, Subcommand};
 use sdfg::Dtype;
 use std::path::{Path, PathBuf};
@@ -130,6 +131,21 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| format!("`{text}` is no share; write 2% or 0.02"))
 }
 
+/// `8GB`, `512MB` or `300kB`, decimal as everywhere; or bytes.
+fn bytes(text: &str) -> Result<Bytes, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" | "k" => 1e3,
+        "mb" | "m" => 1e6,
+        "gb" | "g" => 1e9,
+        "tb" | "t" => 1e12,
+        _ => f64::NAN,
+    };
+    let bytes = number.parse::<f64>().map(|n| n * factor).ok().filter(|b| *b >= 1.0 && *b < u64::MAX as f64);
+    bytes.map(|b| Bytes(b as u64)).ok_or_else(|| format!("`{text}` is no amount of memory; write 8GB or 512MB"))
+}
+
 /// Where results of a recipe go unless told otherwise: another folder for another type and kind of device.
 fn default_out(recipe: &Recipe, args: &RecipeArgs, target: &Target) -> PathBuf {
     let stored = args.dtype.map(|dtype| format!("-{dtype}")).unwrap_or_default();
@@ -193,6 +209,14 @@ mod tests {
         assert_eq!([threads("0"), threads("64")], [Ok(0), Ok(64)]);
         for wrong in ["-1", "1025", "many"] {
             assert!(threads(wrong).is_err_and(|why| why.contains("from 0 to 1024")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn memory_is_written_with_a_unit() {
+        assert_eq!([bytes("8GB"), bytes("1.5 mb"), bytes("300")], [Ok(Bytes(8_000_000_000)), Ok(Bytes(1_500_000)), Ok(Bytes(300))]);
+        for wrong in ["", "GB", "-1", "0", "8 apples", "nan", "1e99GB"] {
+            assert!(bytes(wrong).is_err_and(|why| why.contains("write 8GB or 512MB")), "{wrong}");
         }
     }
 

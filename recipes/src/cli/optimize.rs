@@ -165,6 +165,7 @@ impl OptimizeArgs {
             say("\ncompositions: measured");
             self.measure.table(&weighed(&compositions));
         }
+        sweeps.too_large.iter().for_each(|why| say(why));
         if let Some(why) = &sweeps.apart {
             say(&format!("the best kernels of all programs could not be put together: {why}"));
         }
@@ -214,7 +215,17 @@ impl OptimizeArgs {
         let keep = |candidate: &Candidate| plan_of(candidate).write(&others.join(format!("{}.json", file_name(&candidate.name))));
         candidates.iter().try_for_each(keep)?;
         let small = |candidate: &Candidate| verify_small(candidate, &session.programs.operators, &session.pool, &session.device);
-        let full = |candidate: &Candidate| verify_full(candidate, &baselines[0], &tensors, &session.pool, &session.device);
+        // Where no baseline fits into memory, another of the candidates has to do.
+        let full = |candidate: &Candidate, others: &[Candidate]| {
+            let differences = |other: &&Candidate| candidate.differences(other);
+            let other = others.iter().max_by_key(differences).filter(|other| differences(other) > 0);
+            let reference = baselines.first().or(other);
+            let found = reference.map(|reference| verify_full(candidate, reference, &tensors, &session.pool, &session.device));
+            if found.is_none() {
+                say(&format!("{} is not compared at full size: there is nothing to compare it with that fits into memory", candidate.name));
+            }
+            found
+        };
         let mut verdicts = Verdicts { say: &say, right: vec![], wrong: None };
         let mut right = Vec::new();
         for candidate in candidates {
@@ -227,7 +238,8 @@ impl OptimizeArgs {
             verdicts.must_be_right(&baseline.name, small(baseline))?;
         }
         while let Some(first) = candidates.first()
-            && !verdicts.is_right(&first.name, full(first))?
+            && let Some(found) = full(first, &candidates)
+            && !verdicts.is_right(&first.name, found)?
         {
             candidates.remove(0);
         }
@@ -237,6 +249,7 @@ impl OptimizeArgs {
         let run = Run { seed: 1, step: 0, dropout: true };
         // All of them first, to see which are worth more of the time.
         let time = |candidates: &[Candidate], limit| time_whole(candidates, &tensors, &run, &session.pool, &session.device, limit);
+        let together = self.measure.together(&mut candidates, &say)?;
         let first = time(&candidates, self.timing / 2)?;
         if let Some(found) = self.within(&candidates, &first, &session, &tensors, &run)? {
             keep(&found)?;
@@ -245,22 +258,31 @@ impl OptimizeArgs {
             }
         }
         let contenders = candidates.len();
-        candidates.extend(baselines.iter().cloned());
+        if together {
+            candidates.extend(baselines.iter().cloned());
+            self.measure.together(&mut candidates, &say)?;
+        }
         let race = finals(&candidates, contenders, first, self.memory_slack, |again| time(again, self.timing))?;
-        let Some(Race { timed, mut taken, fastest }) = race else {
+        let Some(Race { timed, mut taken, mut fastest }) = race else {
             outcome.verified = std::mem::take(&mut verdicts.right);
             return verdicts.end(self.done(&outcome));
         };
         // The first was compared at full size, and so is what takes its place: kernels that do not wait for what they need have the time
         // to come too early there.
-        if taken > 0 && !verdicts.is_right(&candidates[taken].name, full(&candidates[taken]))? {
-            taken = 0;
+        let mut wrong = BTreeSet::new();
+        while taken > 0
+            && let Some(found) = full(&candidates[taken], &candidates[..contenders])
+            && !verdicts.is_right(&candidates[taken].name, found)?
+        {
+            wrong.insert(taken);
+            let next = |slack| winner(&timed[..contenders], slack, &wrong).unwrap_or(0);
+            (taken, fastest) = (next(self.memory_slack), next(0.0));
         }
         outcome.verified = std::mem::take(&mut verdicts.right);
         outcome.timed = timed.iter().zip(&candidates).map(|(t, c)| Whole::of(t, c)).collect();
         let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
-        for t in &outcome.timed {
-            let mut row = vec![t.plan.clone()];
+        for (n, t) in outcome.timed.iter().enumerate() {
+            let mut row = vec![if wrong.contains(&n) { format!("{} (wrong)", t.plan) } else { t.plan.clone() }];
             row.extend([t.forward_ms, t.backward_ms, t.step_ms, t.predicted_ms, t.peak_bytes as f64 / 1e6].map(significant));
             rows.row(cells(row));
         }
@@ -278,7 +300,7 @@ impl OptimizeArgs {
             ));
         }
         let peak = |n: usize| outcome.timed[n].peak_bytes as f64;
-        if let Some(lean) = winner(&timed[..contenders], LEAN).filter(|n| peak(*n) < (1.0 - LEAN) * peak(taken)) {
+        if let Some(lean) = winner(&timed[..contenders], LEAN, &wrong).filter(|n| peak(*n) < (1.0 - LEAN) * peak(taken)) {
             let (own, other) = (&outcome.timed[lean], &outcome.timed[taken]);
             let slack = 100.0 * (own.step_ms / outcome.timed[fastest].step_ms - 1.0);
             say(&format!(
@@ -332,7 +354,7 @@ impl OptimizeArgs {
         tensors: &Tensors,
         run: &Run,
     ) -> Result<Option<Candidate>, PipelineError> {
-        let Some(fastest) = winner(timed, 0.0) else { return Ok(None) };
+        let Some(fastest) = winner(timed, 0.0, &BTreeSet::new()) else { return Ok(None) };
         let found = in_step(&candidates[fastest], &session.store, (tensors, run), &session.pool, &session.device, self.timing / 2)?;
         if let Some(found) = &found {
             let mut rows = table(&["kernel", "chosen", "in the step ms", "instead", "ms"]);

@@ -6,8 +6,10 @@ use super::{cells, table};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::ledger::Ledger;
+use crate::pipeline::memory::expected;
 use crate::pipeline::optimize::{Sweeps, sweep_all};
 use crate::pipeline::parts;
+use crate::pipeline::plan::Candidate;
 use crate::pipeline::programs::{Programs, programs_on};
 use crate::pipeline::sweep::{Sweeping, Swept};
 use crate::pipeline::target::Target;
@@ -45,6 +47,9 @@ pub struct MeasureArgs {
     /// Time every run with nothing of its tensors in the caches: what a kernel finds whose neighbours left nothing there
     #[arg(long)]
     pub cold: bool,
+    /// Programs that need more memory are left out, e.g. 8GB [default: what this machine has; on a GPU all are tried]
+    #[arg(long, value_parser = super::bytes)]
+    pub memory: Option<Bytes>,
     /// Worker threads; 0 is one for each core
     #[arg(long, value_parser = super::threads, default_value_t = 0)]
     pub threads: usize,
@@ -116,6 +121,10 @@ impl MeasureArgs {
         (!self.exhaustive).then_some(self.budget)
     }
 
+    fn memory(&self) -> Bytes {
+        self.memory.unwrap_or_else(|| if self.device.is_cpu() { Machine::here().memory } else { Bytes(0) })
+    }
+
     pub fn open(&self) -> Result<Session, PipelineError> {
         let recipe = self.recipe.load()?;
         // What is missing is said before anything takes time.
@@ -123,7 +132,7 @@ impl MeasureArgs {
         let programs = programs_on(&recipe, self.verify_each, device.epilogues())?;
         if self.device.is_cpu() {
             let file = self.recipe.recipe.display().to_string();
-            fits(&programs.operators, Machine::here().memory).map_err(|why| PipelineError::Tensors { file, why })?;
+            fits(&programs.operators, self.memory()).map_err(|why| PipelineError::Tensors { file, why })?;
         }
         let pool = Pool::new(self.threads)?;
         let own = |out: PathBuf| if self.cold { out.with_file_name(format!("{}-cold", file_name(&out))) } else { out };
@@ -133,6 +142,24 @@ impl MeasureArgs {
         let store = Store::open(&records)?;
         let ledger = Ledger::open(&out);
         Ok(Session { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default() })
+    }
+
+    /// Keeps as many candidates from the first on as fit into memory at once, for they are timed in turns. Whether that is all.
+    pub fn together(&self, candidates: &mut Vec<Candidate>, say: &dyn Fn(&str)) -> Result<bool, PipelineError> {
+        let (memory, mut all) = (self.memory(), Bytes(0));
+        let mut fit = 0;
+        for candidate in candidates.iter() {
+            let step = expected(&candidate.program)?;
+            all = all + Bytes(step.given_bytes()) + Bytes(step.arena_bytes());
+            fit += usize::from(fit == 0 || memory == Bytes(0) || all <= memory);
+        }
+        if fit == candidates.len() {
+            return Ok(true);
+        }
+        for left in candidates.drain(fit..) {
+            say(&format!("{} is not timed: all plans at once would need {all} of memory and may have {memory}", left.name));
+        }
+        Ok(false)
     }
 
     pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
@@ -153,6 +180,7 @@ impl MeasureArgs {
                 shard: self.shard,
                 interrupt: &INTERRUPT,
                 cache: if self.cold { Cache::Cold } else { Cache::Warm },
+                memory: self.memory(),
             };
             let outcome = parts::sweep(&shared);
             session.store = Store::open(&session.records)?;
@@ -170,6 +198,7 @@ impl MeasureArgs {
                 interrupt: &INTERRUPT,
                 shard: self.shard,
                 cache: if self.cold { Cache::Cold } else { Cache::Warm },
+                memory: self.memory(),
                 ledger: &mut session.ledger,
                 progress: &mut progress,
             };
@@ -230,7 +259,7 @@ pub fn coverages(sweeps: &Sweeps) -> Vec<Coverage<'_>> {
         }
         rows.push(trials);
     }
-    rows.push(row(&sweeps.unfused));
+    rows.extend(sweeps.unfused.iter().map(row));
     rows
 }
 

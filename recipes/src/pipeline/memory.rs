@@ -2,9 +2,10 @@
 
 use super::PipelineError;
 use bench::memory::{Life, MemoryMap};
+use bench::unit::Bytes;
 use kernels::{KernelSpec, in_place, template};
 use sdfg::lifetime::{ArenaPlan, Interval, Schedule};
-use sdfg::{Container, Role, Sdfg, Unit};
+use sdfg::{Container, Dtype, Role, Sdfg, Unit};
 use serde::{Deserialize, Serialize};
 
 /// Peak bytes of tensors: planned from lifetimes, and really allocated.
@@ -54,4 +55,31 @@ pub fn expected(program: &Sdfg) -> Result<MemoryMap, PipelineError> {
     let is_given = |c: &&Container| matches!(c.role, Role::Input | Role::Parameter) && c.view.is_none();
     let given = program.containers.values().filter(is_given).map(|c| Ok((c.name.clone(), program.bytes(&c.name)?)));
     Ok(map(given.collect::<Result<_, PipelineError>>()?, &schedule, &plan))
+}
+
+/// What running and comparing a program takes, as far as that is known before it has a configuration: its step, and in f64 what it
+/// is given and what it hands back, twice.
+///
+/// # Errors
+/// Sizes without a value.
+pub fn needed(program: &Sdfg) -> Result<Bytes, PipelineError> {
+    let step = expected(program)?;
+    let seen = |given: bool| {
+        let of = program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none());
+        of.filter(move |c| matches!(c.role, Role::Input | Role::Parameter) == given)
+    };
+    let in_f64 = |c: &Container| Ok(Dtype::F64.bytes(program.elements(&c.name)?));
+    let drawn: u64 = seen(true).map(in_f64).sum::<Result<_, PipelineError>>()?;
+    let results: u64 = seen(false).map(in_f64).sum::<Result<_, PipelineError>>()?;
+    Ok(Bytes(step.given_bytes()) + Bytes(step.arena_bytes()) + Bytes(drawn) + Bytes(results) + Bytes(results))
+}
+
+/// Why a program cannot run in so much memory; `None` where it can, or where 0 says that nobody knows how much there is.
+///
+/// # Errors
+/// Sizes without a value.
+pub fn too_large(program: &Sdfg, memory: Bytes) -> Result<Option<String>, PipelineError> {
+    let needed = needed(program)?;
+    let why = || format!("it would need {needed} of memory and may have {memory}");
+    Ok((memory != Bytes(0) && needed > memory).then(why))
 }

@@ -4,11 +4,12 @@
 
 use super::PipelineError;
 use super::measure::SweptKernel;
+use super::memory::too_large;
 use super::mixture::{Change, Made, Mixture, Weighed, best, mix};
 use super::programs::{Composing, Programs, Variant, stackings};
 use super::sweep::{Extent, Sweeping, Swept, sweep_program};
 use crate::load::Recipe;
-use bench::unit::significant;
+use bench::unit::{Bytes, significant};
 use kernels::KernelSpec;
 use layouts::problem::KernelSpace;
 use layouts::{Finish, Store};
@@ -51,6 +52,8 @@ pub struct Mixed {
     pub program: Option<(Variant, Swept)>,
     /// Programs with one composition undone, swept where they are new.
     pub trials: Vec<(Variant, Swept)>,
+    /// Programs that do not fit into memory, and why.
+    pub too_large: Vec<String>,
 }
 
 /// The program of a mixture, and what it is weighed by.
@@ -140,7 +143,7 @@ pub fn mixed(
                 changes.extend(stackings(&programs.operators).first().filter(|_| round == 0).map(|weights| Change::stacking(weights)));
                 changes.retain(|change| !seen.contains(change));
                 seen.extend(changes.iter().cloned());
-                let trials = trials(&mut builder, &current, changes)?;
+                let trials = trials(&mut builder, &current, changes, with.memory, &mut found.too_large)?;
                 // Later rounds have what the first has left.
                 let time = half.map(|h| h / (1 << round));
                 sweep_trials(&mut builder, &current, &trials, &known, time, with, &mut found)?;
@@ -166,6 +169,11 @@ pub fn mixed(
     }
     if let Some(mixture) = &found.mixing.mixture {
         let (mut variant, _) = builder.variant(mixture)?.clone();
+        if let Some(why) = too_large(&variant.program, with.memory)? {
+            found.too_large.push(format!("{} is left out: {why}", variant.name));
+            found.mixing.mixture = None;
+            return Ok(found);
+        }
         found.mixing.tell(&mut variant);
         let swept = sweep_program(&variant.name, &variant.program, half, Extent::Beside(&known), with)?;
         found.program = Some((variant, swept));
@@ -173,11 +181,22 @@ pub fn mixed(
     Ok(found)
 }
 
-/// The programs of some changes; those that change nothing, or the same as another one, are left out.
-fn trials(builder: &mut Builder, from: &Made, changes: Vec<Change>) -> Result<Vec<(Change, Made)>, PipelineError> {
+/// The programs of some changes; those that change nothing, or the same as another one, are left out, and those that do not fit into
+/// memory.
+fn trials(
+    builder: &mut Builder,
+    from: &Made,
+    changes: Vec<Change>,
+    memory: Bytes,
+    left_out: &mut Vec<String>,
+) -> Result<Vec<(Change, Made)>, PipelineError> {
     let mut found: Vec<(Change, Made)> = Vec::new();
     for change in changes {
         let made = builder.made(&change.of(&from.mixture))?;
+        if let Some(why) = too_large(&builder.variant(&made.mixture)?.0.program, memory)? {
+            left_out.push(format!("{change} is left out: {why}"));
+            continue;
+        }
         if made.kernels != from.kernels && !found.iter().any(|(_, m)| m.kernels == made.kernels) {
             found.push((change, made));
         }

@@ -66,6 +66,8 @@ pub enum PipelineError {
     Measure(String),
     #[error("kernels of several programs cannot be put together: {0}")]
     Combined(String),
+    #[error("no program of this recipe fits into memory: {0}; use smaller sizes, or a larger --memory if there is more")]
+    Memory(String),
     #[error("the result is wrong: {0}")]
     Mismatch(String),
     #[error("Memlet itself is at fault: {0}; please report it with the recipe")]
@@ -85,6 +87,7 @@ impl PipelineError {
             | PipelineError::Differentiate(_)
             | PipelineError::Size(_)
             | PipelineError::Tensors { .. }
+            | PipelineError::Memory(_)
             | PipelineError::Store(_)
             | PipelineError::Select(_)
             | PipelineError::Certificate(_)

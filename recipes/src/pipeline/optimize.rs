@@ -7,7 +7,7 @@ use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, Variant, difference, shrunken, shrunken_for};
 use super::sweep::{Extent, METHODS, Sweeping, Swept, sweep_program};
 use super::target::Target;
-use super::{PipelineError, accuracy, tensors};
+use super::{PipelineError, accuracy, memory, tensors};
 use crate::load::{Overrides, Recipe};
 use kernels::KernelSpec;
 use kernels::device::Device;
@@ -25,10 +25,12 @@ use std::time::Duration;
 /// Name under which the unfused program is swept.
 pub const UNFUSED: &str = "unfused";
 
-/// Every program of a recipe, swept; the unfused one is last.
+/// Every program of a recipe that fits into memory, swept; the unfused one is last.
 pub struct Sweeps {
     pub variants: Vec<Swept>,
-    pub unfused: Swept,
+    pub unfused: Option<Swept>,
+    /// Programs that do not fit, and why.
+    pub too_large: Vec<String>,
     /// Which compositions pay.
     pub mixing: Mixing,
     /// Programs that were swept for what they lend to others.
@@ -58,6 +60,22 @@ pub fn sweep_all(
         () if n == 0 => 0.2,
         () => 0.1,
     };
+    let mut too_large = Vec::new();
+    let mut held = |name: &str, program: &Sdfg| -> Result<bool, PipelineError> {
+        let why = memory::too_large(program, with.memory)?;
+        too_large.extend(why.iter().map(|why| format!("{name} is left out: {why}")));
+        Ok(why.is_none())
+    };
+    let fit = programs.variants.iter().map(|v| held(&v.name, &v.program)).collect::<Result<Vec<_>, _>>()?;
+    let unfused_fits = held(UNFUSED, &programs.unfused)?;
+    if !fit.contains(&true) {
+        let all =
+            programs.variants.iter().map(|v| Ok((memory::needed(&v.program)?, &v.name))).collect::<Result<Vec<_>, PipelineError>>()?;
+        let least = all.into_iter().min().map(|(needed, name)| format!("{name} would need least, {needed}, and may have {}", with.memory));
+        return Err(PipelineError::Memory(least.unwrap_or_default()));
+    }
+    let mut fit = fit.into_iter();
+    programs.variants.retain(|_| fit.next().unwrap_or(true));
     let kinds: Vec<f64> = programs.variants.iter().enumerate().map(|(n, v)| kind(v, n)).collect();
     let mut variants = Vec::new();
     let mut finish = Finish::Exhausted;
@@ -70,7 +88,7 @@ pub fn sweep_all(
     // A part of the space says nothing on which compositions pay.
     let whole = with.shard.of == 1 && finish != Finish::Interrupted;
     let share = budget.map(|b| b.mul_f64(MIXING));
-    let mixed = if whole { mixed((recipe, verify_each), programs, &variants, share, with)? } else { Mixed::default() };
+    let mut mixed = if whole { mixed((recipe, verify_each), programs, &variants, share, with)? } else { Mixed::default() };
     for (_, swept) in mixed.trials.iter().chain(&mixed.program) {
         finish = worse(finish, swept.report.finish);
     }
@@ -78,8 +96,12 @@ pub fn sweep_all(
         programs.variants.push(variant);
         variants.push(swept);
     }
-    let unfused = sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), Extent::Whole, with)?;
-    finish = worse(finish, unfused.report.finish);
+    too_large.append(&mut mixed.too_large);
+    let unfused = match unfused_fits {
+        true => Some(sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), Extent::Whole, with)?),
+        false => None,
+    };
+    finish = unfused.iter().fold(finish, |finish, unfused| worse(finish, unfused.report.finish));
     // Last: what is measured later could change what is chosen of all kernels.
     let mut apart = None;
     if whole && finish != Finish::Interrupted {
@@ -98,7 +120,7 @@ pub fn sweep_all(
         }
     }
     let trials = mixed.trials.into_iter().map(|(_, swept)| swept).collect();
-    Ok(Sweeps { variants, unfused, mixing: mixed.mixing, trials, apart, finish })
+    Ok(Sweeps { variants, unfused, too_large, mixing: mixed.mixing, trials, apart, finish })
 }
 
 /// The program that runs the best kernels of all programs together, if it is none of the first ones, which compete as they
@@ -122,6 +144,9 @@ fn combine(
         let variant = combined(&among, &variants, &lenders)?;
         if found.as_ref().is_some_and(|(known, _)| known.program == variant.program) {
             break;
+        }
+        if let Some(why) = memory::too_large(&variant.program, with.memory)? {
+            return Err(PipelineError::Combined(why));
         }
         // Nothing is timed before it is checked: the same names could mean different things in two programs.
         if let Some(wrong) = difference(&shrunken(&lent[0].0.program), &shrunken(&variant.program)) {
@@ -263,7 +288,7 @@ pub fn verify_full(
         execution.results()
     };
     let (want, got) = (results(reference)?, results(candidate)?);
-    compare("the unfused plan, at full size", true, &candidate.program, &got, &want)
+    compare(&format!("{}, at full size", reference.name), true, &candidate.program, &got, &want)
 }
 
 /// Whether a kernel decides by comparing computed values, as the derivative of a rectifier does: its results jump where a
@@ -367,9 +392,9 @@ fn compare(against: &str, large: bool, program: &Sdfg, got: &Tensors, want: &Ten
     Ok(verification)
 }
 
-/// The unfused program in PyTorch's layout and in its best uniform layout.
+/// The unfused program in PyTorch's layout and in its best uniform layout; nothing if it does not fit into memory.
 pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<Vec<Candidate>, PipelineError> {
-    let unfused = &sweeps.unfused;
+    let Some(unfused) = &sweeps.unfused else { return Ok(vec![]) };
     let order = pytorch_order(&unfused.program);
     let pytorch = unfused.in_order(store, &order)?;
     let uniform = unfused.select(store, Method::Uniform)?;

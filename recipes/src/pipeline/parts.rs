@@ -9,6 +9,7 @@ use super::programs::Programs;
 use super::sweep::Sweeping;
 use super::target::Target;
 use crate::load::Recipe;
+use bench::unit::Bytes;
 use kernels::device::cpu::Pool;
 use layouts::Store;
 use layouts::candidates::Shard;
@@ -35,6 +36,7 @@ pub struct Shared<'a> {
     pub interrupt: &'a AtomicBool,
     /// What every timed run finds in the caches.
     pub cache: Cache,
+    pub memory: Bytes,
 }
 
 fn fault(path: &Path) -> impl Fn(std::io::Error) -> PipelineError {
@@ -77,6 +79,7 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
         store: &mut store,
         interrupt: shared.interrupt,
         cache: shared.cache,
+        memory: shared.memory,
         shard: Shard { index: shared.shard.index + shared.shard.of * n as u64, of: shared.shard.of * of },
         ledger: &mut ledger,
         progress: &mut |_, _| (),

@@ -6,7 +6,7 @@ use super::mixed::Mixing;
 use super::target::Target;
 use crate::load::{Overrides, Recipe, load_str_with, load_with};
 use sdfg::config::Configuration;
-use sdfg::{Dtype, Sdfg};
+use sdfg::{Dtype, Sdfg, Unit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,6 +28,18 @@ pub struct Candidate {
     /// Kernels in other configurations than the choice's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<Exchange>,
+}
+
+impl Candidate {
+    /// Kernels that the other one does not run in the same configuration.
+    pub fn differences(&self, other: &Candidate) -> usize {
+        let units = self.program.units();
+        let theirs = other.program.units();
+        let configured = |of: &Candidate, name: &str| of.configuration.kernels.get(name).cloned();
+        let same =
+            |unit: &Unit| theirs.iter().any(|(_, _, t)| t == unit) && configured(self, unit.name()) == configured(other, unit.name());
+        units.iter().filter(|(_, _, unit)| !same(unit)).count()
+    }
 }
 
 fn one() -> usize {

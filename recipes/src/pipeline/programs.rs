@@ -20,6 +20,8 @@ use transforms::{
     moved_bytes, row_statistics,
 };
 
+/// The program in which nothing is stacked or composed.
+pub const SEPARATE: &str = "separate";
 /// The program in which nothing is stacked and everything that can be is composed.
 pub const COMPOSED: &str = "composed";
 /// The same with those compositions alone that a library has a form of.
@@ -83,7 +85,7 @@ pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, Pipeline
 pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>) -> Result<Programs, PipelineError> {
     let (operators, saved) = operators(recipe)?;
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
-    let mut variants = vec![fused("separate".into(), operators.clone(), saved.clone(), verify_each)?];
+    let mut variants = vec![fused(SEPARATE.into(), operators.clone(), saved.clone(), verify_each)?];
     let stackings = stackings(&operators);
     for weights in &stackings {
         let program = stacked(&operators, weights)?;

@@ -6,6 +6,7 @@ use super::meaning;
 use super::measure::{DeviceBench, SweptKernel, follows, relayout_spaces, swept_kernels};
 use super::optimize::UNFUSED;
 use super::plan::Candidate;
+use bench::unit::Bytes;
 use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use layouts::candidates::Shard;
@@ -29,6 +30,8 @@ pub struct Sweeping<'a> {
     pub shard: Shard,
     /// What timed runs find in the caches.
     pub cache: Cache,
+    /// Programs that need more are not run; 0 where that is not known.
+    pub memory: Bytes,
     /// What earlier sweeps have spent of the budget.
     pub ledger: &'a mut Ledger,
     /// Told after every configuration: the program's name, and the sweep's progress.

@@ -11,6 +11,7 @@ use kernels::device::cpu::Pool;
 use layouts::record::median;
 use sdfg::interpret::{Run, Tensors};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,16 +96,18 @@ pub fn time_whole(
 
 /// What a plan is taken for: the fastest, or one that needs less memory and no more than this share of time beyond it.
 ///
-/// Of all that are within `slack` of the least median, the one of the smallest peak; of equals the fastest.
-pub fn winner(timed: &[Timed], slack: f64) -> Option<usize> {
+/// Of all that are within `slack` of the least median, the one of the smallest peak; of equals the fastest. Those at some places do not
+/// take part.
+pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
     let times: Vec<(f64, u64)> = timed.iter().map(|t| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.memory.actual_bytes)).collect();
-    preferred(&times, slack)
+    preferred(&times, slack, without)
 }
 
 /// The preferred one of (milliseconds, bytes).
-fn preferred(times: &[(f64, u64)], slack: f64) -> Option<usize> {
-    let least = times.iter().map(|(ms, _)| *ms).fold(f64::INFINITY, f64::min);
-    let near = (0..times.len()).filter(|n| times[*n].0 <= least * (1.0 + slack));
+fn preferred(times: &[(f64, u64)], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
+    let competing = || (0..times.len()).filter(|n| !without.contains(n));
+    let least = competing().map(|n| times[n].0).fold(f64::INFINITY, f64::min);
+    let near = competing().filter(|n| times[*n].0 <= least * (1.0 + slack));
     near.min_by(|a, b| times[*a].1.cmp(&times[*b].1).then(times[*a].0.total_cmp(&times[*b].0)))
 }
 
@@ -141,7 +144,9 @@ pub fn finals(
     let again: Vec<Candidate> = places.iter().map(|n| candidates[*n].clone()).collect();
     let latest = time(&again)?;
     let competing = &latest[..places.iter().filter(|n| **n < contenders).count()];
-    let (Some(taken), Some(fastest)) = (winner(competing, slack), winner(competing, 0.0)) else { return Ok(None) };
+    let (Some(taken), Some(fastest)) = (winner(competing, slack, &BTreeSet::new()), winner(competing, 0.0, &BTreeSet::new())) else {
+        return Ok(None);
+    };
     let (taken, fastest) = (places[taken], places[fastest]);
     let mut timed: Vec<Option<Timed>> = first.into_iter().map(Some).collect();
     timed.resize_with(candidates.len(), || None);
@@ -158,8 +163,21 @@ mod tests {
     #[test]
     fn memory_decides_among_the_fastest_alone() {
         let times = [(100.0, 500), (101.5, 300), (101.0, 300), (103.0, 10)];
-        assert_eq!([0.0, 0.012, 0.02, 0.03].map(|slack| preferred(&times, slack)), [Some(0), Some(2), Some(2), Some(3)]);
-        assert_eq!(preferred(&[], 0.02), None);
+        let all = BTreeSet::new();
+        assert_eq!([0.0, 0.012, 0.02, 0.03].map(|slack| preferred(&times, slack, &all)), [Some(0), Some(2), Some(2), Some(3)]);
+        assert_eq!(preferred(&[], 0.02, &all), None);
+    }
+
+    /// What was found wrong neither wins nor sets the time that others are measured by.
+    #[test]
+    fn what_is_wrong_does_not_take_part() {
+        let times = [(100.0, 500), (90.0, 300), (101.0, 300), (103.0, 10)];
+        let without = |wrong: &[usize], slack| preferred(&times, slack, &wrong.iter().copied().collect());
+        assert_eq!(
+            [without(&[], 0.0), without(&[1], 0.0), without(&[1], 0.02), without(&[1, 2], 0.02)],
+            [Some(1), Some(0), Some(2), Some(0)]
+        );
+        assert_eq!(without(&[0, 1, 2, 3], 0.02), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub use space::{compositions, products};
 use super::PipelineError;
 use super::optimize::{Choices, Sweeps};
 use super::plan::Candidate;
-use super::programs::{Programs, Variant};
+use super::programs::{Programs, SEPARATE, Variant};
 use super::sweep::Swept;
 use super::wholes::Timed;
 use crate::analyze::Analysis;
@@ -39,7 +39,8 @@ pub struct Finished<'a> {
     pub store: &'a Store,
     /// Best first.
     pub choices: &'a [Choices],
-    /// The contenders for the plan, then the baselines; the last one is the unfused program in its best uniform layout.
+    /// The contenders for the plan, then the baselines, if they fit into memory; the last one is the unfused program in its best
+    /// uniform layout.
     pub candidates: &'a [Candidate],
     /// How many of the candidates are contenders.
     pub contenders: usize,
@@ -56,7 +57,7 @@ struct Plan<'a> {
     candidate: &'a Candidate,
     timed: &'a Timed,
     swept: &'a Swept,
-    baseline: &'a Timed,
+    baseline: Option<&'a Timed>,
     /// What each kernel of the plan and of the unfused program must move.
     kernels: Vec<Movement>,
     unfused: Vec<Movement>,
@@ -96,7 +97,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         candidate,
         timed,
         swept,
-        baseline: run.timed.last().ok_or_else(|| missing("a baseline"))?,
+        baseline: run.timed.get(run.contenders..).unwrap_or_default().last(),
         kernels: movement(&candidate.program).map_err(counted)?,
         unfused: movement(&run.programs.unfused).map_err(counted)?,
         copy: ceiling::copy(run.pool, run.device)?,
@@ -193,14 +194,15 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
         let relayouts: Vec<&str> = selection.relayouts.iter().map(|r| r.relayout.data.as_str()).collect();
         stage(name, &swept.program, &relayouts, predicted(selection.total_ms), note)
     };
-    let separate = run.sweeps.variants.first().ok_or_else(|| missing("a fused program"))?;
-    let mut steps = vec![whole("unfused", &run.programs.unfused, plan.baseline, "one kernel for each operator, the best uniform layout")?];
-    match chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into()) {
-        // No configuration of one of its kernels was right.
-        Err(PipelineError::Select(layouts::SelectError::Unmeasured(_))) => {}
-        step => steps.push(step?),
+    let separate = run.sweeps.variants.iter().find(|s| s.name == SEPARATE);
+    let unfused = |baseline| whole("unfused", &run.programs.unfused, baseline, "one kernel for each operator, the best uniform layout");
+    let mut steps = plan.baseline.map(unfused).into_iter().collect::<Result<Vec<_>, _>>()?;
+    match separate.map(|separate| chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())) {
+        // It does not fit into memory, or no configuration of one of its kernels was right.
+        None | Some(Err(PipelineError::Select(layouts::SelectError::Unmeasured(_)))) => {}
+        Some(step) => steps.push(step?),
     }
-    if plan.swept.name != separate.name {
+    if plan.swept.name != SEPARATE {
         let note = format!("contractions stacked or composed: {}; still one uniform layout", plan.swept.name);
         steps.push(chosen("algebraic", plan.swept, Method::Uniform, note)?);
     }

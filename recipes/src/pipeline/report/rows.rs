@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The fastest contraction that was measured, in Gflop/s: what this machine reaches, not what its data sheet says.
 pub fn peak(run: &Finished) -> Result<Option<f64>, PipelineError> {
     let mut peak: Option<f64> = None;
-    for swept in run.sweeps.variants.iter().chain([&run.sweeps.unfused]) {
+    for swept in run.sweeps.variants.iter().chain(&run.sweeps.unfused) {
         for kernel in movement(&swept.program).map_err(counted)?.iter().filter(|k| k.class == Class::Contraction) {
             let Some(key) = swept.problem.kernel(&kernel.name).map(|k| &k.key) else { continue };
             let least = run.store.of(key).filter_map(|m| run.store.ms(m)).fold(f64::INFINITY, f64::min);
@@ -30,9 +30,14 @@ fn gigaflop_per_second(flop: u64, ms: f64) -> f64 {
     if ms > 0.0 { flop as f64 / ms / 1e6 } else { 0.0 }
 }
 
+/// Median of each launch of the baseline, if there is one.
+fn before<'a>(plan: &Plan<'a>) -> BTreeMap<&'a str, f64> {
+    plan.baseline.map(launches).unwrap_or_default()
+}
+
 /// The unfused operators as they ran in the baseline, with the kernel of the plan that holds each.
 pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, PipelineError> {
-    let (before, now) = (launches(plan.baseline), launches(plan.timed));
+    let (before, now) = (before(plan), launches(plan.timed));
     let mut rows = Vec::new();
     for row in sdfg::movement::operators(&run.programs.operators).map_err(counted)? {
         let m = &row.movement;
@@ -57,7 +62,7 @@ pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, Pipeli
 
 /// The kernels of the plan as they ran in it, relayouts among them.
 pub fn kernels(run: &Finished, plan: &Plan) -> Vec<OperatorRow> {
-    let before = launches(plan.baseline);
+    let before = before(plan);
     let by_name: BTreeMap<&str, &Movement> = plan.kernels.iter().map(|k| (k.name.as_str(), k)).collect();
     let places = run.programs.variants.iter().find(|v| v.name == plan.swept.name).map(|v| occurrences(&v.operators)).unwrap_or_default();
     let mut rows = Vec::new();
@@ -149,7 +154,7 @@ fn relayout(plan: &Plan, name: &str, pass: Pass, ms: Option<f64>) -> OperatorRow
 
 /// Flop and time of each class, before and after.
 pub fn classes(plan: &Plan, kernels: &[OperatorRow]) -> Vec<ClassShare> {
-    let before = launches(plan.baseline);
+    let before = before(plan);
     let of = |class: Class| {
         let unfused = plan.unfused.iter().filter(|k| k.class == class).map(|k| before.get(k.name.as_str()).copied()).sum::<Option<f64>>();
         let ours = kernels.iter().filter(|k| k.class == class).map(|k| k.ours.map(|t| t.value().0)).sum::<Option<f64>>();

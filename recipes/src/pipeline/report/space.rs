@@ -46,7 +46,7 @@ pub fn sweeps(run: &Finished, plan: &Plan) -> Vec<KernelSweep> {
 pub fn coverage(run: &Finished) -> Coverage {
     let mut seen = BTreeSet::new();
     let mut total = Tally::default();
-    for swept in run.sweeps.variants.iter().chain(&run.sweeps.trials).chain([&run.sweeps.unfused]) {
+    for swept in run.sweeps.variants.iter().chain(&run.sweeps.trials).chain(&run.sweeps.unfused) {
         for kernel in &swept.problem.kernels {
             // Not every program sweeps all of its kernels.
             if let Some(tally) = swept.report.tallies.get(&kernel.name).filter(|_| seen.insert(&kernel.key)) {
