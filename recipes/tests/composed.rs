@@ -157,6 +157,23 @@ fn attention_by_hand_is_found_by_its_structure() {
     );
 }
 
+/// Scores that are computed again may miss their own maximum, if only by rounding. Where a gradient flows through the maximum they are
+/// saved; where it cancels, as above, they are not.
+#[test]
+fn scores_whose_maximum_counts_are_saved() {
+    let changes = [
+        ("weight[n,g,t,s] = power[n,g,t,s] / total[n,g,t]", "weight[n,g,t,s] = power[n,g,t,s] + 0 * total[n,g,t]"),
+        ("weight[n,g,t,s] = power[n,g,t,s] / total[n,g,t]", "weight[n,g,t,s] = power[n,g,t,s] / total[n,g,t] + top[n,g,t]"),
+        ("power[n,g,t,s] = exp(score[n,g,t,s] - top[n,g,t])", "power[n,g,t,s] = exp(score[n,g,t,s] - 0.5 * top[n,g,t])"),
+    ];
+    for (from, to) in changes {
+        assert!(BY_HAND.contains(from));
+        let recipe = load_str("by-hand.yaml", &BY_HAND.replace(from, to), &[]).expect("a recipe");
+        let saved = stored(&checked(&recipe).program, &["t", "s"]);
+        assert!(saved.iter().any(|s| s == "score"), "{to}: {saved:?}");
+    }
+}
+
 /// Rows of 16,384 keys still fit: no tensor over queries and keys reaches memory.
 #[test]
 fn a_long_sequence_stays_on_chip() {

@@ -14,6 +14,7 @@ pub mod expand;
 pub mod fusion;
 pub mod group;
 pub mod iteration_space;
+mod neutral;
 pub mod patch;
 pub mod recompute;
 mod rectifier;

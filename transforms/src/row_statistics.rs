@@ -14,13 +14,15 @@
 //! most `INTENSITY` flop for each byte that is neither written nor read if it is computed twice. It goes on through
 //! element-wise operations over as many elements. If a reduction of a stream (a row's maximum or sum) is used further down
 //! the same stream, then everything of the stream that backward reads is computed again there: by one clone of each
-//! operation, `<name>.again`, that all readers share.
+//! operation, `<name>.again`, that all readers share. Not where backward compares the stream with one of its own rows, as the
+//! derivative of a maximum does, unless that cannot matter ([`crate::neutral`]).
 //!
 //! It pays only where the clones and their readers become one kernel: [`crate::compose()`]. Callers build programs with and
 //! without this policy and compare. Afterwards [`crate::recompute`] decides on everything else.
 //! *Source*: the online normalizer's statistics, as in memory-efficient attention: rows are recomputed from their maximum
 //! and sum.
 
+use crate::neutral::compared;
 use crate::recompute::{Policy, RecomputeError, Saved};
 use sdfg::{
     Combine, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, StateId, Unit, library::Class, scalar::Unary,
@@ -55,7 +57,7 @@ pub fn row_statistics(program: &Sdfg) -> Result<Streamed, RecomputeError> {
             other => return Err(RecomputeError::Expanded { unit: other.name().to_string() }),
         }
     }
-    let streams = streams(&split, &forward)?;
+    let streams = streams(&split, &forward, &readers)?;
     let read = |data: &str| readers.iter().any(|r| r.inputs.iter().any(|i| i.data == data));
     let wanted: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| streams.contains(d) && read(d))).collect();
     if wanted.is_empty() {
@@ -93,18 +95,23 @@ fn transient(program: &Sdfg, data: &str) -> bool {
 }
 
 /// The containers of all streams that are normalized along the way.
-fn streams(program: &Sdfg, forward: &[Operation]) -> Result<BTreeSet<String>, RecomputeError> {
+fn streams(program: &Sdfg, forward: &[Operation], readers: &[Operation]) -> Result<BTreeSet<String>, RecomputeError> {
     let mut found = BTreeSet::new();
     for root in forward {
-        if let Some(stream) = stream(program, forward, root)? {
+        if let Some(stream) = stream(program, forward, readers, root)? {
             found.extend(stream);
         }
     }
     Ok(found)
 }
 
-/// The stream that starts at a contraction, if it is one and is normalized.
-fn stream(program: &Sdfg, forward: &[Operation], root: &Operation) -> Result<Option<BTreeSet<String>>, RecomputeError> {
+/// The stream that starts at a contraction, if it is one, is normalized, and has no extremum that backward would have to find again.
+fn stream(
+    program: &Sdfg,
+    forward: &[Operation],
+    readers: &[Operation],
+    root: &Operation,
+) -> Result<Option<BTreeSet<String>>, RecomputeError> {
     let Some(start) = out(root).filter(|d| root.class() == Class::Contraction && transient(program, d)) else { return Ok(None) };
     let size = bytes(program, start)?;
     for operand in &root.inputs {
@@ -140,7 +147,8 @@ fn stream(program: &Sdfg, forward: &[Operation], root: &Operation) -> Result<Opt
             _ => {}
         }
     }
-    Ok(normalized.then_some(stream))
+    let missed = normalized && !compared(program, forward, readers, &stream, &rows).is_empty();
+    Ok((normalized && !missed).then_some(stream))
 }
 
 /// The program with each forward softmax that backward reads as four operations.

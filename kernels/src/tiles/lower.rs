@@ -63,7 +63,9 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     };
     let depth = match config.knobs.get("depth") {
         None => DEPTH,
-        Some(text) => text.parse().ok().filter(|d| (LEAST_DEPTH..=65536).contains(d)).ok_or_else(|| knob_error("depth", text, "16 to 65536"))?,
+        Some(text) => {
+            text.parse().ok().filter(|d| (LEAST_DEPTH..=65536).contains(d)).ok_or_else(|| knob_error("depth", text, "16 to 65536"))?
+        }
     };
     let pairs = match config.knobs.get("arithmetic") {
         None => true,

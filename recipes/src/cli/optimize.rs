@@ -9,7 +9,7 @@ use crate::pipeline::decide::{Asked, decide};
 use crate::pipeline::execute::Execution;
 use crate::pipeline::in_step::{Exchange, in_step};
 use crate::pipeline::mixture::Mixture;
-use crate::pipeline::optimize::{Choices, Sweeps, Verification, baselines, choose, plan, verify_full, verify_small};
+use crate::pipeline::optimize::{Choices, Sweeps, Verification, baselines, choose, plainest, plan, verify_full, verify_small};
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::{COMPOSED, EPILOGUES, SIGNS};
 use crate::pipeline::report::{self, Finished};
@@ -215,11 +215,12 @@ impl OptimizeArgs {
         let keep = |candidate: &Candidate| plan_of(candidate).write(&others.join(format!("{}.json", file_name(&candidate.name))));
         candidates.iter().try_for_each(keep)?;
         let small = |candidate: &Candidate| verify_small(candidate, &session.programs.operators, &session.pool, &session.device);
-        // Where no baseline fits into memory, another of the candidates has to do.
+        // Where the unfused program does not fit into memory, another of the candidates has to do.
+        let plainest = plainest(&sweeps, &*session.device)?;
         let full = |candidate: &Candidate, others: &[Candidate]| {
             let differences = |other: &&Candidate| candidate.differences(other);
             let other = others.iter().max_by_key(differences).filter(|other| differences(other) > 0);
-            let reference = baselines.first().or(other);
+            let reference = plainest.as_ref().or(other);
             let found = reference.map(|reference| verify_full(candidate, reference, &tensors, &session.pool, &session.device));
             if found.is_none() {
                 say(&format!("{} is not compared at full size: there is nothing to compare it with that fits into memory", candidate.name));

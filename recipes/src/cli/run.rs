@@ -137,6 +137,7 @@ impl RunArgs {
                         "planned_peak_bytes": t.memory.planned_bytes,
                         "actual_peak_bytes": t.memory.actual_bytes,
                         "least_peak_bytes": t.memory.lower_bound_bytes,
+                        "working_bytes": t.memory.working_bytes,
                     })
                 })
                 .collect();
@@ -158,7 +159,7 @@ impl RunArgs {
             println!("{object}");
             return Ok(());
         }
-        let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "planned peak MB", "actual peak MB"]);
+        let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "planned peak MB", "actual peak MB", "kernels' own MB"]);
         for t in &timed {
             let megabytes = |bytes: u64| significant(bytes as f64 / 1e6);
             rows.row(cells(vec![
@@ -168,6 +169,7 @@ impl RunArgs {
                 significant(median(&t.step.samples)),
                 megabytes(t.memory.planned_bytes),
                 megabytes(t.memory.actual_bytes),
+                megabytes(t.memory.working_bytes),
             ]));
         }
         print!("{}", rows.text(bench::table::colour()));

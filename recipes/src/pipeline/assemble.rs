@@ -237,6 +237,7 @@ impl Assembler<'_> {
         let memory = PeakMemory {
             given_bytes,
             planned_bytes: given_bytes + plan.peak_bytes,
+            working_bytes: 0,
             actual_bytes: given_bytes + arena.len() as u64,
             lower_bound_bytes: given_bytes + plan.lower_bound,
         };

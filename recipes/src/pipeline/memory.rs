@@ -7,6 +7,8 @@ use kernels::{KernelSpec, in_place, template};
 use sdfg::lifetime::{ArenaPlan, Interval, Schedule};
 use sdfg::{Container, Dtype, Role, Sdfg, Unit};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Peak bytes of tensors: planned from lifetimes, and really allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +19,9 @@ pub struct PeakMemory {
     /// What is given, and the most that results so far and transients need at once.
     pub planned_bytes: u64,
     pub actual_bytes: u64,
+    /// What kernels work on besides tensors, as packed factors and tiles of each worker: not part of the others. Known once it ran.
+    #[serde(default)]
+    pub working_bytes: u64,
     /// What no plan of these kernels in this order can go below: what is alive at once.
     pub lower_bound_bytes: u64,
 }
@@ -57,8 +62,8 @@ pub fn expected(program: &Sdfg) -> Result<MemoryMap, PipelineError> {
     Ok(map(given.collect::<Result<_, PipelineError>>()?, &schedule, &plan))
 }
 
-/// What running and comparing a program takes, as far as that is known before it has a configuration: its step, and in f64 what it
-/// is given and what it hands back, twice.
+/// What measuring and comparing a program takes, as far as that is known before it has a configuration: the larger of what its
+/// kernels are timed on, and of its step with, in f64, what it is given and what it hands back, twice.
 ///
 /// # Errors
 /// Sizes without a value.
@@ -71,7 +76,37 @@ pub fn needed(program: &Sdfg) -> Result<Bytes, PipelineError> {
     let in_f64 = |c: &Container| Ok(Dtype::F64.bytes(program.elements(&c.name)?));
     let drawn: u64 = seen(true).map(in_f64).sum::<Result<_, PipelineError>>()?;
     let results: u64 = seen(false).map(in_f64).sum::<Result<_, PipelineError>>()?;
-    Ok(Bytes(step.given_bytes()) + Bytes(step.arena_bytes()) + Bytes(drawn) + Bytes(results) + Bytes(results))
+    let whole = Bytes(step.given_bytes()) + Bytes(step.arena_bytes()) + Bytes(drawn) + Bytes(results) + Bytes(results);
+    Ok(whole.max(operands(program)?))
+}
+
+/// What all kernels and changes of layout of a program are timed on, which share memory ([`super::operands`]): what they read apart
+/// from what they write, each type apart, and of each as much as the largest ones need at once.
+fn operands(program: &Sdfg) -> Result<Bytes, PipelineError> {
+    let mut held: BTreeMap<(String, bool), Vec<u64>> = BTreeMap::new();
+    let mut take = |arguments: Vec<(Dtype, bool, u64)>| {
+        let mut taken: BTreeMap<(String, bool), Vec<u64>> = BTreeMap::new();
+        for (dtype, written, bytes) in arguments {
+            taken.entry((dtype.to_string(), written)).or_default().push(bytes);
+        }
+        for (kind, mut bytes) in taken {
+            bytes.sort_by_key(|b| Reverse(*b));
+            let held = held.entry(kind).or_default();
+            held.resize(held.len().max(bytes.len()), 0);
+            held.iter_mut().zip(bytes).for_each(|(held, bytes)| *held = (*held).max(bytes));
+        }
+    };
+    for (_, _, unit) in program.units() {
+        let spec = KernelSpec::new(program, &unit)?;
+        let written = |a: &kernels::Argument| a.access == kernels::Access::Write;
+        let arguments = spec.arguments().into_iter().map(|a| Ok((a.dtype, written(&a), program.bytes(&a.data)?)));
+        take(arguments.collect::<Result<_, PipelineError>>()?);
+    }
+    for container in program.containers.values().filter(|c| c.view.is_none() && c.dims.len() > 1) {
+        let bytes = program.bytes(&container.name)?;
+        take(vec![(container.dtype, false, bytes), (container.dtype, true, bytes)]);
+    }
+    Ok(held.into_values().flatten().map(Bytes).sum())
 }
 
 /// Why a program cannot run in so much memory; `None` where it can, or where 0 says that nobody knows how much there is.

@@ -15,6 +15,7 @@ use kernels::device::cpu::Pool;
 use layouts::exact::Limits;
 use layouts::{Finish, Method, SelectError, Selection, Store};
 use ndarray::ArrayD;
+use sdfg::config::Configuration;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::tolerance;
 use sdfg::{Binary, Dtype, Scalar, Sdfg, Unit};
@@ -402,6 +403,19 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<Vec<Candidate>, Pipel
         Candidate { name: "unfused · PyTorch's layout".into(), ..unfused.candidate(&pytorch) },
         Candidate { name: "unfused · best uniform layout".into(), ..unfused.candidate(&uniform) },
     ])
+}
+
+/// What results are compared with at full size: the unfused program under the plainest configuration of every kernel, products by a
+/// library. It shares hardly any code with what is chosen. `None` if it does not fit into memory.
+pub fn plainest(sweeps: &Sweeps, device: &dyn Device) -> Result<Option<Candidate>, PipelineError> {
+    let Some(unfused) = &sweeps.unfused else { return Ok(None) };
+    let mut configuration = Configuration::default();
+    for (_, _, unit) in unfused.program.units() {
+        let spec = KernelSpec::new(&unfused.program, &unit)?;
+        configuration.kernels.insert(spec.name.clone(), device.space(&spec)?.config(0));
+    }
+    let (name, program) = ("the plainest unfused plan".to_string(), unfused.program.clone());
+    Ok(Some(Candidate { name, program, configuration, predicted_ms: f64::NAN, streams: 1, exchanges: vec![] }))
 }
 
 /// Puts a plan together.

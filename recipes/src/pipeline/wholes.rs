@@ -86,7 +86,7 @@ pub fn time_whole(
             forward_ms: sampled.iter().map(|t| t.forward_ms).collect(),
             backward_ms: sampled.iter().map(|t| t.backward_ms).collect(),
             launches,
-            memory: execution.memory,
+            memory: PeakMemory { working_bytes: execution.working_bytes(pool.workers()), ..execution.memory },
             map: execution.map.clone(),
             step,
         });
