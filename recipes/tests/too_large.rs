@@ -30,7 +30,7 @@ fn a_composed_program_is_measured_without_those_that_do_not_fit() {
         arguments.extend(set.iter().flat_map(|size| ["--set", size]));
         memlet(&arguments)
     };
-    let told = text(&optimize(&format!("{}", separate - 1)));
+    let told = text(&optimize(&composed.to_string()));
     for left in [SEPARATE, "unfused", "wq+wk+wv"] {
         assert!(told.contains(&format!("{left} is left out: it would need ")), "{left}: {told}");
     }
@@ -41,6 +41,6 @@ fn a_composed_program_is_measured_without_those_that_do_not_fit() {
     assert!(page.contains("composed"));
     text(&memlet(&["run", &path(folder.path(), "out/plan.json"), "--timing", "0s", "--baselines"]));
 
-    refused(&optimize(&format!("{}", composed / 2)), "would need least");
+    refused(&optimize(&(composed - 1).to_string()), "would need least");
     refused(&optimize("much"), "write 8GB or 512MB");
 }

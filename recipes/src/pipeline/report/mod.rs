@@ -172,7 +172,7 @@ fn versions(run: &Finished) -> IndexMap<String, String> {
 /// What fusion, stacking and free layouts bring, each on top of the one before: one layout for all until the last stages.
 fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, PipelineError> {
     // A relayout reads a container and writes it.
-    let stage = |name: &str, program: &Sdfg, relayouts: &[&str], time: model::Time, note: String| {
+    let stage = |name: &str, program: &Sdfg, relayouts: &[&str], time: Option<model::Time>, note: String| {
         let kernels = movement(program).map_err(counted)?;
         let extra: u64 = relayouts.iter().map(|data| 2 * program.bytes(data).unwrap_or(0)).sum();
         let moved: u64 = kernels.iter().map(Movement::bytes).sum();
@@ -180,23 +180,26 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
             name: name.to_string(),
             launches: Some((kernels.len() + relayouts.len()) as u64),
             bytes: Some(Quantity::Predicted(Bytes(moved + extra))),
-            time: Some(time),
+            time,
             note,
         })
     };
     let whole = |name: &str, program: &Sdfg, timed: &Timed, note: &str| {
         let relayouts: Vec<&str> = timed.launches.iter().filter_map(|(name, _, _)| rows::relayouted(name)).collect();
         let ms = median(&timed.step.samples).ok_or_else(|| missing("samples of whole steps"))?;
-        stage(name, program, &relayouts, measured(ms), note.to_string())
+        stage(name, program, &relayouts, Some(measured(ms)), note.to_string())
     };
     let chosen = |name: &str, swept: &Swept, method, note: String| {
         let selection = swept.select(run.store, method)?;
         let relayouts: Vec<&str> = selection.relayouts.iter().map(|r| r.relayout.data.as_str()).collect();
-        stage(name, &swept.program, &relayouts, predicted(selection.total_ms), note)
+        stage(name, &swept.program, &relayouts, Some(predicted(selection.total_ms)), note)
     };
     let separate = run.sweeps.variants.iter().find(|s| s.name == SEPARATE);
-    let unfused = |baseline| whole("unfused", &run.programs.unfused, baseline, "one kernel for each operator, the best uniform layout");
-    let mut steps = plan.baseline.map(unfused).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let operators = "one kernel for each operator, the best uniform layout";
+    let mut steps = vec![match plan.baseline {
+        Some(baseline) => whole("unfused", &run.programs.unfused, baseline, operators)?,
+        None => stage("unfused", &run.programs.unfused, &[], None, "one kernel for each operator; not run, for want of memory".into())?,
+    }];
     match separate.map(|separate| chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())) {
         // It does not fit into memory, or no configuration of one of its kernels was right.
         None | Some(Err(PipelineError::Select(layouts::SelectError::Unmeasured(_)))) => {}
