@@ -15,7 +15,7 @@
 //! element-wise operations over as many elements. If a reduction of a stream (a row's maximum or sum) is used further down
 //! the same stream, then everything of the stream that backward reads is computed again there: by one clone of each
 //! operation, `<name>.again`, that all readers share. Not where backward compares the stream with one of its own rows, as the
-//! derivative of a maximum does, unless that cannot matter ([`crate::neutral`]).
+//! derivative of a maximum does, unless that cannot matter (`neutral.rs`).
 //!
 //! It pays only where the clones and their readers become one kernel: [`crate::compose()`]. Callers build programs with and
 //! without this policy and compare. Afterwards [`crate::recompute`] decides on everything else.
