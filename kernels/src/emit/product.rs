@@ -436,14 +436,18 @@ impl Printer<'_> {
         let tile = self.nest.tiles.iter().find(|t| side.indices.last() == Some(&t.index)).cloned();
         let depends = |index: &str| operand.subscripts.iter().any(|e| e.symbols().contains(index));
         let all_loops = self.nest.outer.iter().chain(self.nest.groups.iter().flat_map(|g| &g.loops));
-        let other = all_loops.clone().any(|l| depends(&l.index) && !mine(&l.index) && tile.as_ref().is_none_or(|t| t.outer != l.index));
+        // A loop of one iteration does not tell points apart.
+        let other = all_loops
+            .clone()
+            .any(|l| l.count != 1 && depends(&l.index) && !mine(&l.index) && tile.as_ref().is_none_or(|t| t.outer != l.index));
         let used_again = self.nest.outer.iter().any(|l| l.count > 1 && !depends(&l.index));
         (!other && used_again).then_some(tile)
     }
 
     /// C text of a pointer to the first element of an operand.
     fn beginning(&mut self, operand: &Element, side: &Axis, steps: &Axis) -> Result<String, KernelError> {
-        let outer = self.nest.outer.iter().map(|l| &l.index);
+        let inner = self.nest.groups.iter().flat_map(|g| &g.loops).filter(|l| l.count == 1);
+        let outer = self.nest.outer.iter().chain(inner).map(|l| &l.index);
         let zero = outer.chain(side.indices.iter().chain(&steps.indices)).map(|i| (i.clone(), Expr::Int(0))).collect();
         self.pointer(operand, &zero)
     }
