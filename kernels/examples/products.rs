@@ -242,12 +242,20 @@ fn compare(
     let (library, generated) = (fastest(false, false)?, fastest(true, false)?);
     let mut final_rounds: Vec<[f64; 5]> = Vec::new();
     let mut external = String::new();
-    for round in 0..=3 * rounds {
-        let mut times = [own_library.run(pool)?, own_generated.run(pool)?, library.run(pool)?, f64::INFINITY, 0.0];
-        if let Some((python, shape)) = python {
-            (times[3], external) = python.run(*shape)?;
+    for round in 0..=5 * rounds.div_ceil(2) {
+        // In turns from another one on each time: who runs after another process finds its data in farther memory.
+        let mut times = [f64::INFINITY; 5];
+        for kind in (0..5).map(|n| (n + round) % 5) {
+            times[kind] = match (kind, python.as_mut()) {
+                (3, Some((python, shape))) => {
+                    let (seconds, name) = python.run(*shape)?;
+                    external = name;
+                    seconds
+                }
+                (3, None) => continue,
+                _ => [own_library, own_generated, library, library, generated][kind].run(pool)?,
+            };
         }
-        times[4] = generated.run(pool)?;
         if round > 0 {
             final_rounds.push(times);
         }
