@@ -82,6 +82,9 @@ impl Block {
             let _ = writeln!(text, "    __builtin_prefetch(c + {i} * row + WIDTH - 1, 1);");
         }
         let thirds: Vec<usize> = (0..rows).step_by(3).collect();
+        // Rows that lie apart are short pieces that no processor foresees: those of the next panel are asked for while this one is
+        // multiplied.
+        let fetches = kind.lies() && !kind.is_paired();
         match kind.lies() {
             // An address is a register and one, two or no strides: a register for every third row.
             true => thirds.iter().for_each(|first| {
@@ -104,10 +107,19 @@ impl Block {
         let across = kind.across();
         if !kind.is_paired() {
             let neighbours = if kind.lies() { " && a_step == 1" } else { "" };
+            let ahead: String = thirds.iter().filter(|_| fetches).map(|first| format!(", n{first} += {STEPS}")).collect();
             let _ = writeln!(text, "#if EXACT");
-            let _ =
-                writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {}, b += {STEPS} * {across}) {{", next(STEPS));
-            (0..STEPS).for_each(|step| self.step(text, rows, kind, step));
+            for first in thirds.iter().filter(|_| fetches) {
+                let _ = writeln!(text, "    const real *n{first} = a{first} + {rows} * a_row;");
+            }
+            let next = next(STEPS);
+            let _ = writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {next}{ahead}, b += {STEPS} * {across}) {{");
+            for step in 0..STEPS {
+                self.step(text, rows, kind, step);
+                for row in (step..rows).step_by(STEPS).filter(|_| fetches) {
+                    let _ = writeln!(text, "        FETCH_FAR(n{} + {} * a_row);", row - row % 3, row % 3);
+                }
+            }
             let _ = writeln!(text, "    }}\n#endif");
         }
         let _ = writeln!(text, "    for (; depth > 0; --depth, {}, b += {across}) {{", next(1));
@@ -128,6 +140,13 @@ impl Block {
             let _ = writeln!(text, "    *(vec *)(c + {i} * row + {v} * VL) = c{i}_{v};");
         }
         let _ = writeln!(text, "}}");
+    }
+
+    /// Whether multiply-adds of this row read its values themselves: two reads in place of one, but an instruction less. Where
+    /// processors decode little, nine rows of 14 in panels do, which the two ports for reads bear; of others those at an address that
+    /// is one register. Zen 5 starts two multiply-adds and two reads in a cycle and decodes eight: reads are what it lacks.
+    fn reads(self, kind: Kind, row: usize) -> bool {
+        !self.reads_rows() && if kind.lies() { row.is_multiple_of(3) } else { row * 9 % 14 < 9 }
     }
 
     /// One step of the depth, so many steps after the place that the addresses stand at.
@@ -160,7 +179,7 @@ impl Block {
                     format!("x = *(const {word} *)({at}) - (words){{0}}; IN_REGISTER(x); ")
                         + &all(&|v| format!("c{i}_{v} = dot(c{i}_{v}, x, b{v});"))
                 }
-                _ if kind.reads(i) => all(&|v| format!("ADD_READ(c{i}_{v}, {at}, b{v});")),
+                _ if self.reads(kind, i) => all(&|v| format!("ADD_READ(c{i}_{v}, {at}, b{v});")),
                 _ => format!("SPREAD(x, {at}); ") + &all(&|v| format!("ADD(c{i}_{v}, x, b{v});")),
             };
             let _ = writeln!(text, "        {sums}");
@@ -242,12 +261,6 @@ impl Kind {
     /// C text of the elements between steps of the columns.
     fn across(self) -> &'static str {
         if self.columns_lie() { "b_step" } else { "WIDTH" }
-    }
-
-    /// Whether multiply-adds of this row read its values themselves: two reads in place of one, but an instruction less. Of
-    /// panels nine rows of 14 do, which the two ports for reads bear; of others those at an address that is one register.
-    fn reads(self, row: usize) -> bool {
-        if self.lies() { row.is_multiple_of(3) } else { row * 9 % 14 < 9 }
     }
 
     fn is_paired(self) -> bool {

@@ -36,6 +36,7 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #endif
 #define LOAD(x, at) __asm__ volatile("vmovups %1, %0" : "=v"(x) : "m"(*(const vec *)(at)))
 #define FETCH(at) __asm__ volatile("prefetcht0 %0" : : "m"(*(at)))
+#define FETCH_FAR(at) __asm__ volatile("prefetcht1 %0" : : "m"(*(at)))
 #define SPREAD(x, at) __asm__ volatile("vbroadcasts" SUFFIX " %1, %0" : "=v"(x) : "m"(*(at)))
 #define ADD(sum, x, y) __asm__ volatile("vfmadd231p" SUFFIX " %2, %1, %0" : "+v"(sum) : "v"(y), "v"(x))
 #define ADD_READ(sum, at, y) __asm__ volatile("vfmadd231p" SUFFIX " %2" BROADCAST ", %1, %0" : "+v"(sum) : "v"(y), "m"(*(at)))
