@@ -15,6 +15,23 @@ torch.set_num_threads(int(sys.argv[1]))
 known = {}
 
 
+def multiply(precision, a, b, out):
+    """A product in a precision that PyTorch may lower: below `highest` it asks oneDNN, which may take bf16 for f32."""
+    torch.set_float32_matmul_precision(precision)
+    torch.matmul(a, b, out=out)
+
+
+def keeps_f32():
+    """Whether products below `highest` are of f32 here all the same."""
+    a, b = (torch.rand(256, 256, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    out = torch.empty(256, 256)
+    multiply("medium", a, b, out)
+    return torch.allclose(out.double(), a.double() @ b.double(), rtol=1e-5)
+
+
+PRECISIONS = {"torch": "highest", "oneDNN": "medium"} if keeps_f32() else {"torch": "highest"}
+
+
 def matrices(batch, rows, columns, turned):
     """A batch of matrices whose rows, or columns if `turned`, are contiguous, and the same in NumPy."""
     shape = (batch, columns, rows) if turned else (batch, rows, columns)
@@ -30,7 +47,8 @@ def candidates(batch, m, n, k):
         out = torch.empty((batch, m, n) if batch > 1 else (m, n))
         nout = out.numpy()
         order = f"{'t' if left else 'n'}{'t' if right else 'n'}"
-        yield f"torch {order}", lambda a=a, b=b, out=out: torch.matmul(a, b, out=out)
+        for name, precision in PRECISIONS.items():
+            yield f"{name} {order}", lambda a=a, b=b, out=out, precision=precision: multiply(precision, a, b, out)
         yield f"numpy {order}", lambda a=na, b=nb, out=nout: numpy.matmul(a, b, out=out)
 
 
