@@ -9,7 +9,7 @@ use sdfg::{Bindings, Container, Dtype, Expr, Layout, Sdfg, Storage, Unit};
 use std::time::Instant;
 
 /// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
-pub(crate) const GENERATION: &str = "20: the next rows are fetched while these are multiplied where they lie";
+pub(crate) const GENERATION: &str = "21: the next rows are fetched while these are multiplied where they lie, pairs too";
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]

@@ -82,9 +82,6 @@ impl Block {
             let _ = writeln!(text, "    __builtin_prefetch(c + {i} * row + WIDTH - 1, 1);");
         }
         let thirds: Vec<usize> = (0..rows).step_by(3).collect();
-        // Rows that lie apart are short pieces that no processor foresees: those of the next panel are asked for while this one is
-        // multiplied.
-        let fetches = kind.lies() && !kind.is_paired();
         match kind.lies() {
             // An address is a register and one, two or no strides: a register for every third row.
             true => thirds.iter().for_each(|first| {
@@ -105,23 +102,23 @@ impl Block {
             let _ = writeln!(text, "    (void)b_step;");
         }
         let across = kind.across();
-        if !kind.is_paired() {
-            let neighbours = if kind.lies() { " && a_step == 1" } else { "" };
-            let ahead: String = thirds.iter().filter(|_| fetches).map(|first| format!(", n{first} += {STEPS}")).collect();
-            let _ = writeln!(text, "#if EXACT");
-            for first in thirds.iter().filter(|_| fetches) {
-                let _ = writeln!(text, "    const real *n{first} = a{first} + {rows} * a_row;");
-            }
-            let next = next(STEPS);
-            let _ = writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {next}{ahead}, b += {STEPS} * {across}) {{");
-            for step in 0..STEPS {
-                self.step(text, rows, kind, step);
-                for row in (step..rows).step_by(STEPS).filter(|_| fetches) {
-                    let _ = writeln!(text, "        FETCH_FAR(n{} + {} * a_row);", row - row % 3, row % 3);
-                }
-            }
-            let _ = writeln!(text, "    }}\n#endif");
+        let neighbours = if kind.lies() { " && a_step == 1" } else { "" };
+        // Rows that lie apart are short pieces that no processor foresees: those of the next panel are asked for while this one is
+        // multiplied.
+        let ahead: String = thirds.iter().filter(|_| kind.lies()).map(|first| format!(", n{first} += {STEPS}")).collect();
+        let _ = writeln!(text, "#if EXACT");
+        for first in thirds.iter().filter(|_| kind.lies()) {
+            let _ = writeln!(text, "    const real *n{first} = a{first} + {rows} * a_row;");
         }
+        let forth = next(STEPS);
+        let _ = writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {forth}{ahead}, b += {STEPS} * {across}) {{");
+        for step in 0..STEPS {
+            self.step(text, rows, kind, step);
+            for row in (step..rows).step_by(STEPS).filter(|_| kind.lies()) {
+                let _ = writeln!(text, "        FETCH_FAR(n{} + {} * a_row);", row - row % 3, row % 3);
+            }
+        }
+        let _ = writeln!(text, "    }}\n#endif");
         let _ = writeln!(text, "    for (; depth > 0; --depth, {}, b += {across}) {{", next(1));
         self.step(text, rows, kind, 0);
         let _ = writeln!(text, "    }}");
