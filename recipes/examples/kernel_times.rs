@@ -7,8 +7,10 @@
 use kernels::Toolchain;
 use kernels::device::cpu::{Cores, Pool};
 use layouts::problem::{Bench, KernelSpace, Timing};
-use recipes::pipeline::measure::{DeviceBench, follows, swept_kernels};
+use recipes::pipeline::measure::DeviceBench;
+use recipes::pipeline::order::follows;
 use recipes::pipeline::programs::programs;
+use recipes::pipeline::swept_kernel::swept_kernels;
 use std::path::Path;
 use std::time::Duration;
 

@@ -3,8 +3,9 @@
 use kernels::Toolchain;
 use kernels::device::cpu::{Cores, Pool};
 use layouts::problem::{Bench, KernelSpace};
-use recipes::pipeline::measure::{DeviceBench, swept_kernels};
+use recipes::pipeline::measure::DeviceBench;
 use recipes::pipeline::programs::programs;
+use recipes::pipeline::swept_kernel::swept_kernels;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Unit};
 use std::collections::BTreeSet;

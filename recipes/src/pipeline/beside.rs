@@ -5,8 +5,8 @@
 
 use super::PipelineError;
 use super::execute::{wholes, writes_part};
-use super::optimize::excused;
 use super::plan::Candidate;
+use super::verify::excused;
 use kernels::device::Device;
 use kernels::device::cpu::Pool;
 use kernels::{Access, KernelSpec, RunContext};

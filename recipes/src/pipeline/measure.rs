@@ -1,29 +1,25 @@
 //! Answers the sweep's questions on a device: is a configuration right, and how long does it take?
 
 use super::execute::writes_part;
+use super::expected::{Expected, Oracle, RUN, SEED};
 use super::operands::{Operands, Room};
-use super::optimize::excused;
 use super::programs::{shrunken, shrunken_for};
-use super::{PipelineError, tensors};
+use super::swept_kernel::SweptKernel;
+use super::verify::excused;
 use kernels::device::cpu::Pool;
 use kernels::device::{Device, Memory, Recording};
 use kernels::error::Blame;
-use kernels::{Completion, Executable, Family, KernelError, KernelSpec, RunContext, Space};
-use layouts::problem::{Access, Bench, Check, Fault, KernelSpace, RelayoutSpace, TensorSpace, Timing};
+use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext};
+use layouts::problem::{Bench, Check, Fault, KernelSpace, Timing};
 use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
-use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
-use sdfg::tolerance::{self, Tolerance};
-use sdfg::{Bindings, Container, Dtype, Layout, Pass, Sdfg, StateId, Unit};
+use sdfg::tolerance;
+use sdfg::{Container, Dtype, Layout, Sdfg};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const SEED: u64 = 1;
-/// What every run is.
-const RUN: Run = Run { seed: SEED, step: 0, dropout: true };
 
 /// A run that takes so many milliseconds leaves nothing to warm up: the first one counts.
 const SETTLED_MS: f64 = 20.0;
@@ -37,182 +33,6 @@ const LEAST_MADE: usize = 4;
 
 /// Untimed runs of what was recorded, at most.
 const WARM_UPS: usize = 16;
-
-/// A kernel of the program together with its configurations: what the sweep enumerates.
-pub struct SweptKernel {
-    pub spec: KernelSpec,
-    pub pass: Pass,
-    space: Box<dyn Space>,
-    key: String,
-    family: Option<Family>,
-    tensors: Vec<TensorSpace>,
-    /// Of dims, in which everything may stand together.
-    orders: Vec<Vec<String>>,
-    /// Layouts of what stands at the boundary.
-    fixed: BTreeMap<String, Layout>,
-}
-
-impl SweptKernel {
-    pub fn new(program: &Sdfg, state: StateId, unit: &Unit, device: &dyn Device) -> Result<Self, PipelineError> {
-        let spec = KernelSpec::new(program, unit)?;
-        let space = device.space(&spec)?;
-        let backward = program.state(state).is_some_and(|s| s.name == "backward");
-        let arguments = spec.arguments();
-        let tensors = space
-            .tensors()
-            .iter()
-            .map(|t| {
-                let written = arguments.iter().any(|a| a.data == t.data && a.access == kernels::Access::Write);
-                TensorSpace {
-                    data: t.data.clone(),
-                    access: match written {
-                        true if writes_part(program, unit, &t.data) => Access::Update,
-                        true => Access::Write,
-                        false => Access::Read,
-                    },
-                    layouts: t.layouts.clone(),
-                    bytes: program.bytes(&t.data).unwrap_or(0),
-                }
-            })
-            .collect();
-        Ok(SweptKernel {
-            key: spec.key(),
-            family: Family::of(&spec),
-            pass: if backward { Pass::Backward } else { Pass::Forward },
-            spec,
-            space,
-            tensors,
-            orders: vec![super::optimize::flat_order(program), super::optimize::pytorch_order(program)],
-            fixed: super::sweep::boundary(program),
-        })
-    }
-}
-
-impl KernelSpace for SweptKernel {
-    fn name(&self) -> &str {
-        &self.spec.name
-    }
-
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn pass(&self) -> Pass {
-        self.pass
-    }
-
-    fn tensors(&self) -> &[TensorSpace] {
-        &self.tensors
-    }
-
-    fn count(&self) -> u64 {
-        self.space.count()
-    }
-
-    fn config(&self, n: u64) -> KernelConfig {
-        self.space.config(n)
-    }
-
-    fn identity(&self, n: u64) -> String {
-        self.space.identity(n)
-    }
-
-    fn mark(&self, n: u64) -> String {
-        self.family.as_ref().map_or_else(String::new, |family| family.mark(&self.space.identity(n)))
-    }
-
-    /// One digit for each knob where the space tells them apart: configurations that differ in one of them are neighbours.
-    fn radices(&self) -> Vec<u64> {
-        let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64);
-        let knobs = self.space.knobs();
-        let all: Vec<u64> = layouts.clone().chain(knobs.iter().copied()).collect();
-        let product = |digits: &[u64]| digits.iter().try_fold(1u64, |n, radix| n.checked_mul(*radix));
-        if !knobs.is_empty() && product(&all) == Some(self.count()) {
-            return all;
-        }
-        let layouts: Vec<u64> = layouts.collect();
-        match product(&layouts) {
-            Some(n) if n > 0 && self.count().is_multiple_of(n) => layouts.into_iter().chain([self.count() / n]).collect(),
-            _ => vec![self.count()],
-        }
-    }
-
-    fn promise(&self, n: u64) -> f64 {
-        self.space.promise(n)
-    }
-
-    fn intuitive(&self, config: &KernelConfig) -> bool {
-        self.space.intuitive(config)
-    }
-
-    /// Configurations in which every tensor follows one of the program's uniform orders, with the boundary as it stands and also
-    /// turned, the most promising knobs first and the orders in turns: choices that fit together from the start, however soon
-    /// the budget ends.
-    fn seeds(&self) -> Vec<u64> {
-        let layouts: u64 = self.tensors.iter().map(|t| t.layouts.len() as u64).product();
-        let knobs = self.count() / layouts.max(1);
-        let uniform = |order: &[String], fixed: &BTreeMap<String, Layout>| {
-            let digit = |t: &TensorSpace| {
-                let place = |l: &Layout| fixed.get(&t.data).map_or_else(|| follows(l, order), |fixed| l == fixed);
-                t.layouts.iter().position(place).unwrap_or(0) as u64
-            };
-            self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
-        };
-        let ranked = |base: u64| {
-            let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (self.promise(n), n)).collect();
-            numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            numbers.into_iter().take(SEEDS).map(|(_, n)| n).collect::<Vec<u64>>()
-        };
-        // Row-major is the first.
-        let mut bases = vec![0];
-        for base in self.orders.iter().flat_map(|order| [uniform(order, &self.fixed), uniform(order, &BTreeMap::new())]) {
-            if !bases.contains(&base) {
-                bases.push(base);
-            }
-        }
-        let orders: Vec<Vec<u64>> = bases.into_iter().map(ranked).collect();
-        (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect()
-    }
-}
-
-/// Seeds for row-major and for each uniform order.
-const SEEDS: usize = 6;
-
-/// Whether a layout's dims come in the given order.
-pub fn follows(layout: &Layout, order: &[String]) -> bool {
-    let places: Vec<usize> = layout.pieces.iter().map(|p| order.iter().position(|d| *d == p.dim).unwrap_or(usize::MAX)).collect();
-    places.is_sorted()
-}
-
-/// Every kernel of a program, in execution order.
-pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKernel>, PipelineError> {
-    program.units().iter().map(|(state, _, unit)| SweptKernel::new(program, *state, unit, device)).collect()
-}
-
-/// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels do not address
-/// bits: those stay as they are written.
-pub fn relayout_spaces(program: &Sdfg, kernels: &[SweptKernel]) -> Vec<RelayoutSpace> {
-    let mut found: Vec<RelayoutSpace> = Vec::new();
-    for tensor in kernels.iter().flat_map(|k| &k.tensors) {
-        let Some(container) = program.containers.get(&tensor.data) else { continue };
-        if container.dtype != Dtype::Bit && container.dims.len() > 1 && found.iter().all(|r| r.data != tensor.data) {
-            let shape = program.shape_of(&tensor.data).unwrap_or_default();
-            let key = format!("relayout {} {} {:?} {:?}", kernels::maps::COPIES, container.dtype, container.dims, shape);
-            found.push(RelayoutSpace::new(&tensor.data, &key, tensor.layouts.clone(), tensor.bytes));
-        }
-    }
-    found
-}
-
-/// What the oracle says about one kernel at small sizes.
-struct Expected {
-    spec: KernelSpec,
-    inputs: Tensors,
-    outputs: Tensors,
-    tolerances: BTreeMap<String, Tolerance>,
-    /// What errors are relative to at least: the size of the terms that results are made of, which may cancel.
-    scale: f64,
-}
 
 /// What a failure means for the sweep.
 fn fault(error: KernelError) -> Fault {
@@ -230,10 +50,7 @@ pub struct DeviceBench<'a> {
     kernels: BTreeMap<String, &'a SweptKernel>,
     device: &'a dyn Device,
     pool: &'a Pool,
-    /// By kernel, and by the blocks in which its configuration holds dims.
-    expected: BTreeMap<(String, Blocks), Expected>,
-    /// What the program itself makes of drawn inputs at small sizes, where that was needed.
-    made_small: Vec<(Bindings, Tensors)>,
+    oracle: Oracle,
     operands: Operands,
     /// Configurations whose code was made together last, by kernel.
     made: BTreeMap<String, BTreeSet<KernelConfig>>,
@@ -253,8 +70,7 @@ impl<'a> DeviceBench<'a> {
             kernels: by_name,
             device,
             pool,
-            expected: BTreeMap::new(),
-            made_small: Vec::new(),
+            oracle: Oracle::default(),
             operands: Operands::default(),
             made: BTreeMap::new(),
             samples: 3,
@@ -312,61 +128,14 @@ impl<'a> DeviceBench<'a> {
         }
     }
 
+    /// Has the oracle run a kernel, if it has not for this configuration's blocks.
     fn expect(&mut self, name: &str, config: &KernelConfig) -> Result<(), Fault> {
-        let of = (name.to_string(), blocks(config));
-        if self.expected.contains_key(&of) {
+        if self.oracle.says(name, config).is_some() {
             return Ok(());
         }
         let kernel = self.kernel(name)?;
-        let fault = |e: &dyn std::fmt::Display| Fault::Configuration(format!("`{name}` has no reference: {e}"));
         let small = self.small(Some(&kernel.spec), config).into_owned();
-        let spec = kernel.spec.with_sizes(&small.sizes).map_err(|e| fault(&e))?;
-        let own = self.own_values(&spec, &small)?;
-        let mut inputs = Tensors::new();
-        for argument in spec.arguments() {
-            let shape = spec.shape(&argument.data).map_err(|e| fault(&e))?;
-            if let Some(value) = own.and_then(|own| own.get(&argument.data)) {
-                inputs.insert(argument.data.clone(), value.mapv(|v| argument.dtype.rounded(v)));
-                continue;
-            }
-            let mut values = sdfg::random::tensor(SEED, &argument.data, shape.iter().product());
-            values.iter_mut().for_each(|v| *v = argument.dtype.rounded(*v));
-            inputs.insert(argument.data.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| fault(&e))?);
-        }
-        // Drawn values are of size 1.
-        let own = own.is_some();
-        let read = inputs.values().flatten().filter(|v| own && v.is_finite());
-        let scale = read.fold(1.0, |most, v| f64::max(most, v.abs()));
-        let mut outputs = inputs.clone();
-        for argument in spec.arguments().iter().filter(|a| a.access == kernels::Access::Write) {
-            // What a kernel leaves alone keeps its value; what it must write begins as nothing.
-            if !writes_part(&small, &spec.unit, &argument.data) {
-                outputs.remove(&argument.data);
-            }
-        }
-        interpret_unit(&small, &spec.unit, &mut outputs, &RUN).map_err(|e| fault(&e))?;
-        let tolerances = tolerance::unit_tolerance(&small, &spec.unit).map_err(|e| fault(&e))?;
-        self.expected.insert(of, Expected { spec, inputs, outputs, tolerances, scale });
-        Ok(())
-    }
-
-    /// What a kernel of f16 is given in the small program: f16 ends at 65504, and what is made on chip of statistics that were drawn,
-    /// and are not those of the values beside them, goes beyond. `None` for other kernels.
-    fn own_values(&mut self, spec: &KernelSpec, small: &Sdfg) -> Result<Option<&Tensors>, Fault> {
-        if spec.containers.values().all(|c| c.dtype != Dtype::F16) {
-            return Ok(None);
-        }
-        let at = match self.made_small.iter().position(|(sizes, _)| *sizes == small.sizes) {
-            Some(at) => at,
-            None => {
-                let fault = |e: &dyn std::fmt::Display| Fault::Configuration(format!("`{}` cannot be interpreted: {e}", small.name));
-                let given = drawn(small).map_err(|e| fault(&e))?;
-                let made = interpret(small, &given, &RUN).map_err(|e| fault(&e))?;
-                self.made_small.push((small.sizes.clone(), made));
-                self.made_small.len() - 1
-            }
-        };
-        Ok(self.made_small.get(at).map(|(_, made)| made))
+        self.oracle.run(&kernel.spec, config, &small)
     }
 
     fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<Room>), Fault> {
@@ -403,14 +172,6 @@ impl DeviceBench<'_> {
         })?;
         Ok(recording.map(|r| (r, repeats)))
     }
-}
-
-/// Dims that a configuration holds in blocks.
-type Blocks = BTreeMap<String, u32>;
-
-fn blocks(config: &KernelConfig) -> Blocks {
-    let each = config.layouts.values().flat_map(|l| l.blocks().unwrap_or_default());
-    each.map(|(dim, block)| (dim.to_string(), block)).collect()
 }
 
 fn ends(config: &KernelConfig) -> Result<(&Layout, &Layout), Fault> {
@@ -460,7 +221,7 @@ impl Bench for DeviceBench<'_> {
         }
         self.expect(name, config)?;
         let context = self.context(None);
-        let Some(Expected { spec, inputs, outputs, tolerances, scale }) = self.expected.get(&(name.to_string(), blocks(config))) else {
+        let Some(Expected { spec, inputs, outputs, tolerances, scale }) = self.oracle.says(name, config) else {
             return Err(Fault::Configuration(format!("there is no kernel `{name}`")));
         };
         // Tiles shrink with the sizes, so that there are several of them here as well.
@@ -574,9 +335,4 @@ impl Bench for DeviceBench<'_> {
             }
         }
     }
-}
-
-/// Draws the tensors that a whole-program check needs.
-pub fn drawn(program: &Sdfg) -> Result<Tensors, PipelineError> {
-    tensors::drawn(program, SEED)
 }

@@ -3,11 +3,11 @@
 //! decided for all kernels at once ([`super::combined`]).
 
 use super::PipelineError;
-use super::measure::SweptKernel;
 use super::memory::too_large;
 use super::mixture::{Change, Made, Mixture, Weighed, best, mix};
 use super::programs::{Composing, Programs, Variant, stackings};
 use super::sweep::{Extent, Sweeping, Swept, sweep_program};
+use super::swept_kernel::SweptKernel;
 use crate::load::Recipe;
 use bench::unit::{Bytes, significant};
 use kernels::KernelSpec;

@@ -20,6 +20,8 @@ use transforms::{
     moved_bytes, row_statistics,
 };
 
+/// Name under which the unfused program is swept.
+pub const UNFUSED: &str = "unfused";
 /// The program in which nothing is stacked or composed.
 pub const SEPARATE: &str = "separate";
 /// The program in which nothing is stacked and everything that can be is composed.

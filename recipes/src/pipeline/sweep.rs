@@ -3,9 +3,11 @@
 use super::PipelineError;
 use super::ledger::Ledger;
 use super::meaning;
-use super::measure::{DeviceBench, SweptKernel, follows, relayout_spaces, swept_kernels};
-use super::optimize::UNFUSED;
+use super::measure::DeviceBench;
+use super::order::{boundary, follows};
 use super::plan::Candidate;
+use super::programs::UNFUSED;
+use super::swept_kernel::{SweptKernel, relayout_spaces, swept_kernels};
 use bench::unit::Bytes;
 use kernels::device::Device;
 use kernels::device::cpu::Pool;
@@ -16,8 +18,8 @@ use layouts::record::Cache;
 use layouts::selection::{select_top, write_out};
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
 use sdfg::config::KernelConfig;
-use sdfg::{Dtype, Layout, Role, Sdfg};
-use std::collections::{BTreeMap, BTreeSet};
+use sdfg::{Dtype, Role, Sdfg};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -54,19 +56,6 @@ pub struct Swept {
     pub problem: Program,
     pub kernels: Vec<SweptKernel>,
     pub report: Report,
-}
-
-/// Containers that stand in a fixed layout at the boundary: all inputs, outputs and gradients of inputs, in the recipe's
-/// dim order. Parameters are kept by the plan, in whatever layout it likes.
-pub(super) fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
-    let weight_gradient =
-        |name: &str| name.strip_prefix("d_").is_some_and(|of| program.containers.get(of).is_some_and(|c| c.role == Role::Parameter));
-    let fixed = program.containers.values().filter(|c| match c.role {
-        Role::Input | Role::Output => true,
-        Role::Gradient => !weight_gradient(&c.name),
-        Role::Parameter | Role::Transient => false,
-    });
-    fixed.map(|c| (c.name.clone(), Layout::natural(c))).collect()
 }
 
 /// A weight and its gradient share a layout.

@@ -1,0 +1,278 @@
+//! Plans of a recipe as wholes: kept, verified, timed in turns, and one of them taken.
+
+use super::OptimizeArgs;
+use super::outcome::Verified;
+use super::verdicts::Verdicts;
+use crate::cli::sweep::Session;
+use crate::cli::{cells, command_line, table};
+use crate::pipeline::PipelineError;
+use crate::pipeline::combined::COMBINED;
+use crate::pipeline::execute::Execution;
+use crate::pipeline::in_step::{Exchange, in_step};
+use crate::pipeline::mixture::Mixture;
+use crate::pipeline::optimize::{Choices, Sweeps, baselines, plainest, plan};
+use crate::pipeline::plan::{Candidate, Plan};
+use crate::pipeline::programs::{COMPOSED, EPILOGUES, SIGNS};
+use crate::pipeline::tensors::drawn;
+use crate::pipeline::verify::{Verification, verify_full, verify_small};
+use crate::pipeline::wholes::{Race, Timed, finals, time_whole, winner};
+use bench::unit::significant;
+use sdfg::interpret::{Run, Tensors};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The step in which all plans are timed.
+const RUN: Run = Run { seed: 1, step: 0, dropout: true };
+
+/// Distinct choices that are timed as wholes, at least.
+const WHOLES: usize = 5;
+
+/// What is timed as wholes: the best choice for each of the three best programs and for the composed ones, and what comes
+/// next for the best of them; of the best of each program also with its launches on several streams, where the device has
+/// them and the program work for them. The choice is the first.
+pub fn contenders(sweeps: &Sweeps, choices: &[Choices], session: &Session) -> Result<Vec<Candidate>, PipelineError> {
+    let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
+    let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
+    // What is composed moves least, which shows in a whole and not in kernels that are timed alone, their tensors in the caches.
+    let is_composed = |choice: &Choices| {
+        let name = &sweeps.variants[choice.swept].name;
+        [COMPOSED, EPILOGUES, SIGNS, COMBINED].contains(&name.as_str()) || of_mixture.as_ref() == Some(name)
+    };
+    let mut candidates: Vec<Candidate> =
+        choices.iter().enumerate().filter(|(n, choice)| *n < 3 || is_composed(choice)).map(|(_, choice)| exact(choice)).collect();
+    let Some(best) = choices.first().map(|c| &sweeps.variants[c.swept]) else { return Ok(candidates) };
+    let next = WHOLES.saturating_sub(candidates.len()).max(2);
+    if session.device.streams().is_some() {
+        for candidate in candidates.clone() {
+            let streams = Execution::of(&candidate, &session.device)?.breadth();
+            if streams > 1 {
+                candidates.push(Candidate { name: format!("{} · {streams} streams", candidate.name), streams, ..candidate });
+            }
+        }
+    }
+    for (n, selection) in best.top(&session.store, 1 + next)?.iter().enumerate().skip(1) {
+        let name = format!("{} · exact, choice {}", best.name, n + 1);
+        candidates.push(Candidate { name, ..best.candidate(selection) });
+    }
+    Ok(candidates)
+}
+
+/// The candidates of a recipe against each other, and beside the baselines.
+pub struct Contest<'a> {
+    args: &'a OptimizeArgs,
+    session: &'a Session,
+    sweeps: &'a Sweeps,
+    baselines: Vec<Candidate>,
+    tensors: Tensors,
+    /// What candidates are compared with at full size; `None` where it does not fit into memory.
+    plainest: Option<Candidate>,
+    /// Of the plans of all candidates.
+    folder: PathBuf,
+    verdicts: Verdicts<'a>,
+}
+
+/// How it ended.
+pub struct Contested {
+    /// Those that compete, and then what was timed beside them.
+    pub candidates: Vec<Candidate>,
+    pub contenders: usize,
+    pub timed: Vec<Timed>,
+    /// The plan that is taken, and the fastest.
+    pub taken: usize,
+    pub fastest: usize,
+    /// Those that were found wrong after they were timed.
+    pub wrong: BTreeSet<usize>,
+}
+
+/// Of a plan that needs this share less memory, and takes at most this share more time, people are told.
+const LEAN: f64 = 0.1;
+
+impl Contested {
+    pub fn competing(&self) -> (&[Candidate], &[Timed]) {
+        (&self.candidates[..self.contenders], &self.timed[..self.contenders])
+    }
+
+    /// A plan that needs clearly less memory than the one that is taken, for little time.
+    pub fn lean(&self) -> Option<usize> {
+        let peak = |n: usize| self.timed[n].memory.actual_bytes as f64;
+        winner(self.competing().1, LEAN, &self.wrong).filter(|n| peak(*n) < (1.0 - LEAN) * peak(self.taken))
+    }
+
+    /// How many times as long as the plan that is taken each of those takes that do not compete.
+    pub fn beside(&self) -> Vec<String> {
+        let own = &self.timed[self.taken];
+        let line = |other: &Timed| {
+            let ratio = own.step.speedup_over(&other.step).ok()?;
+            let (lower, upper) = (ratio.interval.lower, ratio.interval.upper);
+            Some(format!("{} ÷ {}: {:.3} (95% interval {lower:.3} to {upper:.3})", other.name, own.name, ratio.median))
+        };
+        self.timed[self.contenders..].iter().filter_map(line).collect()
+    }
+}
+
+impl<'a> Contest<'a> {
+    pub fn new(args: &'a OptimizeArgs, session: &'a Session, sweeps: &'a Sweeps, say: &'a dyn Fn(&str)) -> Result<Self, PipelineError> {
+        let folder = session.out.join("plans");
+        fresh_folder(&folder)?;
+        Ok(Contest {
+            args,
+            session,
+            sweeps,
+            baselines: baselines(sweeps, &session.store)?,
+            tensors: drawn(&session.programs.operators, 1)?,
+            plainest: plainest(sweeps, &*session.device)?,
+            folder,
+            verdicts: Verdicts { say, right: vec![], wrong: None },
+        })
+    }
+
+    pub fn plan_of(&self, candidate: &Candidate) -> Plan {
+        let (args, session, mixing) = (&self.args.measure, self.session, &self.sweeps.mixing);
+        // The program is the last that was added, if it was.
+        let of_mixture = mixing.mixture.as_ref().map(Mixture::name);
+        let made = |name: &String| name == COMBINED || of_mixture.as_ref() == Some(name);
+        let made = self.sweeps.variants.iter().any(|s| made(&s.name) && s.program == candidate.program);
+        plan(
+            (&args.recipe.recipe.display().to_string(), &session.recipe.text),
+            &args.recipe.overrides(),
+            candidate.clone(),
+            self.baselines.clone(),
+            made.then(|| mixing.clone()),
+            (args.device.clone(), &*session.device, session.pool.workers()),
+            command_line(),
+        )
+    }
+
+    fn keep(&self, candidate: &Candidate) -> Result<(), PipelineError> {
+        self.plan_of(candidate).write(&self.folder.join(format!("{}.json", file_name(&candidate.name))))
+    }
+
+    fn small(&self, candidate: &Candidate) -> Result<Verification, PipelineError> {
+        verify_small(candidate, &self.session.programs.operators, &self.session.pool, &self.session.device)
+    }
+
+    /// Where the unfused program does not fit into memory, another of the candidates has to do.
+    fn full(&self, candidate: &Candidate, others: &[Candidate]) -> Option<Result<Verification, PipelineError>> {
+        let differences = |other: &&Candidate| candidate.differences(other);
+        let other = others.iter().max_by_key(differences).filter(|other| differences(other) > 0);
+        let Some(reference) = self.plainest.as_ref().or(other) else {
+            let why = "there is nothing to compare it with that fits into memory";
+            (self.verdicts.say)(&format!("{} is not compared at full size: {why}", candidate.name));
+            return None;
+        };
+        Some(verify_full(candidate, reference, &self.tensors, &self.session.pool, &self.session.device))
+    }
+
+    fn time(&self, candidates: &[Candidate], limit: Duration) -> Result<Vec<Timed>, PipelineError> {
+        time_whole(candidates, &self.tensors, &RUN, &self.session.pool, &self.session.device, limit)
+    }
+
+    /// The candidates that are right, the first also at full size. All are kept before anything is verified: what is wrong can then be
+    /// looked at.
+    pub fn right(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>, PipelineError> {
+        candidates.iter().try_for_each(|candidate| self.keep(candidate))?;
+        let mut right = Vec::new();
+        for candidate in candidates {
+            let found = self.small(&candidate);
+            if self.verdicts.is_right(&candidate.name, found)? {
+                right.push(candidate);
+            }
+        }
+        for baseline in self.baselines.clone() {
+            let found = self.small(&baseline);
+            self.verdicts.must_be_right(&baseline.name, found)?;
+        }
+        while let Some(first) = right.first()
+            && let Some(found) = self.full(first, &right)
+            && !self.verdicts.is_right(&first.name, found)?
+        {
+            right.remove(0);
+        }
+        match (right.is_empty(), self.verdicts.wrong.take()) {
+            (true, Some(wrong)) => Err(wrong),
+            (_, wrong) => {
+                self.verdicts.wrong = wrong;
+                Ok(right)
+            }
+        }
+    }
+
+    /// Times the candidates in turns. `None` where there is none.
+    pub fn race(&mut self, mut candidates: Vec<Candidate>) -> Result<Option<Contested>, PipelineError> {
+        let (measure, say) = (&self.args.measure, self.verdicts.say);
+        // All of them first, to see which are worth more of the time.
+        let together = measure.together(&mut candidates, say)?;
+        let first = self.time(&candidates, self.args.timing / 2)?;
+        if let Some(found) = self.within(&candidates, &first)? {
+            self.keep(&found)?;
+            let verified = self.small(&found);
+            if self.verdicts.is_right(&found.name, verified)? {
+                candidates.push(found);
+            }
+        }
+        let contenders = candidates.len();
+        if together {
+            candidates.extend(self.baselines.iter().cloned());
+            measure.together(&mut candidates, say)?;
+        }
+        let slack = self.args.memory_slack;
+        let race = finals(&candidates, contenders, first, slack, |again| self.time(again, self.args.timing))?;
+        let Some(Race { timed, mut taken, mut fastest }) = race else { return Ok(None) };
+        // The first was compared at full size, and so is what takes its place: kernels that do not wait for what they need have the time
+        // to come too early there.
+        let mut wrong = BTreeSet::new();
+        while taken > 0
+            && let Some(found) = self.full(&candidates[taken], &candidates[..contenders])
+            && !self.verdicts.is_right(&candidates[taken].name, found)?
+        {
+            wrong.insert(taken);
+            let next = |slack| winner(&timed[..contenders], slack, &wrong).unwrap_or(0);
+            (taken, fastest) = (next(slack), next(0.0));
+        }
+        Ok(Some(Contested { candidates, contenders, timed, taken, fastest, wrong }))
+    }
+
+    /// The fastest of the candidates as a whole, with every kernel in the configuration that is fastest in the step.
+    fn within(&self, candidates: &[Candidate], timed: &[Timed]) -> Result<Option<Candidate>, PipelineError> {
+        let Some(fastest) = winner(timed, 0.0, &BTreeSet::new()) else { return Ok(None) };
+        let (session, measure) = (self.session, &self.args.measure);
+        let of = (&self.tensors, &RUN);
+        let found = in_step(&candidates[fastest], &session.store, of, &session.pool, &session.device, self.args.timing / 2)?;
+        if let Some(found) = &found {
+            let mut rows = table(&["kernel", "chosen", "in the step ms", "instead", "ms"]);
+            for Exchange { kernel, chosen, chosen_ms, taken_ms } in &found.exchanges {
+                let taken = found.configuration.kernels.get(kernel).map(|c| c.knobs.to_string()).unwrap_or_default();
+                rows.row(cells(vec![kernel.clone(), chosen.knobs.to_string(), significant(*chosen_ms), taken, significant(*taken_ms)]));
+            }
+            measure.say(&format!("\nkernels of {} that are faster otherwise within the step\n", candidates[fastest].name));
+            measure.table(&rows);
+        }
+        Ok(found)
+    }
+
+    /// What was found right since this was asked last.
+    pub fn verified(&mut self) -> Vec<Verified> {
+        std::mem::take(&mut self.verdicts.right)
+    }
+
+    /// What the command ends with.
+    pub fn end(self, done: Result<(), PipelineError>) -> Result<(), PipelineError> {
+        self.verdicts.end(done)
+    }
+}
+
+/// An empty folder: what an earlier run left there is of other measurements.
+fn fresh_folder(path: &Path) -> Result<(), PipelineError> {
+    let failed = |e: std::io::Error| PipelineError::Plan { file: path.display().to_string(), why: e.to_string() };
+    match std::fs::remove_dir_all(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(e)),
+        _ => std::fs::create_dir_all(path).map_err(failed),
+    }
+}
+
+/// The name of a plan as a file: letters and digits, joined by `-`.
+fn file_name(plan: &str) -> String {
+    let words: Vec<&str> = plan.split(|c: char| !c.is_ascii_alphanumeric() && c != '+').filter(|w| !w.is_empty()).collect();
+    words.join("-")
+}

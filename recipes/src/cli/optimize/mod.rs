@@ -1,0 +1,195 @@
+//! `memlet optimize`: the whole way from a recipe to a plan and its report.
+
+mod contest;
+mod outcome;
+mod tell;
+mod verdicts;
+
+use super::sweep::{MeasureArgs, Session, coverage};
+use super::{duration, share};
+use crate::analyze::analyze;
+use crate::pipeline::PipelineError;
+use crate::pipeline::decide::{Asked, decide};
+use crate::pipeline::execute::Execution;
+use crate::pipeline::optimize::{Choices, Sweeps, choose};
+use crate::pipeline::plan::Plan;
+use crate::pipeline::report::{self, Finished};
+use bench::unit::significant;
+use clap::Args;
+use contest::{Contest, Contested, contenders};
+use kernels::device::Device;
+use layouts::Finish;
+use layouts::exact::Limits;
+use outcome::Outcome;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct OptimizeArgs {
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+    /// Time for timing the best plans and the baselines as wholes
+    #[arg(long, value_parser = duration, default_value = "20s")]
+    pub timing: Duration,
+    /// Of plans that take at most this much longer than the fastest, the one that needs the least memory is taken
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
+    pub memory_slack: f64,
+}
+
+impl OptimizeArgs {
+    pub fn run(&self) -> Result<(), PipelineError> {
+        let mut session = self.measure.open()?;
+        let sweeps = self.measure.sweep(&mut session)?;
+        self.measure.table(&coverage(&sweeps));
+        let stored = session.store.all().count();
+        self.say(&format!("{stored} configurations are stored; {}", session.pace));
+        let mut outcome = Outcome::of(&sweeps, stored, session.pace);
+        if sweeps.finish == Finish::Interrupted {
+            self.say("interrupted; what was measured is kept, the same command goes on from here");
+            return self.done(&outcome);
+        }
+        let path = session.out.join("plan.json");
+        let learned = session.store.learned();
+        if session.ledger.settled(learned)
+            && let Ok(plan) = Plan::read(&path)
+            && sweeps.variants.iter().any(|s| s.program == plan.chosen.program)
+        {
+            self.say(&format!("\nnothing new was measured within the budget: {} stands; a longer --budget measures more", path.display()));
+            self.say(&format!("time it again with: memlet run {}", path.display()));
+            outcome.winner = Some(plan.chosen.name);
+            outcome.plan = Some(path);
+            return self.done(&outcome);
+        }
+        let choices = self.choices(&sweeps, &session, &mut outcome)?;
+        let say = |text: &str| self.say(text);
+        let mut contest = Contest::new(self, &session, &sweeps, &say)?;
+        let candidates = contest.right(contenders(&sweeps, &choices, &session)?)?;
+        let contested = contest.race(candidates)?;
+        outcome.verified = contest.verified();
+        let Some(contested) = contested else {
+            let done = self.done(&outcome);
+            return contest.end(done);
+        };
+        outcome.wholes(&contested.timed, &contested.candidates);
+        self.tell(&outcome, &contested);
+        self.measure.say(&tell::agreement(&contested, &choices[0].selections[0], session.store.cache()));
+        contested.beside().iter().for_each(|line| self.say(line));
+        let plan = contest.plan_of(&contested.candidates[contested.taken]);
+        plan.write(&path)?;
+        write_kernels(&session.out.join("kernels"), &plan, &session.device)?;
+        self.say(&format!("plan: {}", path.display()));
+        let finished = Finished {
+            analysis: &analyze(&session.recipe, false)?,
+            programs: &session.programs,
+            sweeps: &sweeps,
+            store: &session.store,
+            choices: &choices,
+            candidates: &contested.candidates,
+            contenders: contested.contenders,
+            timed: &contested.timed,
+            winner: contested.taken,
+            pool: &session.pool,
+            device: &*session.device,
+        };
+        report::write(&session.out, &report::build(&finished)?, &session.store)?;
+        let page = session.out.join("report.html");
+        self.say(&format!("report: {}", page.display()));
+        outcome.winner = Some(contested.candidates[contested.taken].name.clone());
+        (outcome.plan, outcome.report) = (Some(path), Some(page));
+        let ended = contest.end(self.done(&outcome));
+        session.ledger.settle(learned)?;
+        ended
+    }
+
+    /// What is chosen from what was measured, and what was measured for it; the best first.
+    fn choices<'a>(&self, sweeps: &'a Sweeps, session: &Session, outcome: &mut Outcome<'a>) -> Result<Vec<Choices>, PipelineError> {
+        let compositions = report::compositions(sweeps);
+        if !compositions.is_empty() {
+            self.say("\ncompositions: measured");
+            self.measure.table(&tell::weighed(&compositions));
+        }
+        sweeps.too_large.iter().for_each(|why| self.say(why));
+        if let Some(why) = &sweeps.apart {
+            self.say(&format!("the best kernels of all programs could not be put together: {why}"));
+        }
+        let products = report::products(sweeps, &session.store);
+        if !products.is_empty() {
+            self.say("\nmatrix products: the library's own choice of algorithms against the best");
+            self.measure.table(&bench::report::tables::products(&products));
+        }
+        let (choices, left_out) = choose(sweeps, &session.store)?;
+        left_out.iter().for_each(|why| self.say(why));
+        outcome.choices(&choices, sweeps);
+        self.say("");
+        self.measure.table(&outcome.table_of_choices());
+        self.say(&certify(sweeps, session)?);
+        Ok(choices)
+    }
+
+    /// Every whole with its times, and what memory decided.
+    fn tell(&self, outcome: &Outcome, contested: &Contested) {
+        self.say("");
+        self.measure.table(&outcome.table_of_wholes(&contested.wrong));
+        let (taken, fastest) = (&outcome.timed[contested.taken], &outcome.timed[contested.fastest]);
+        if contested.fastest != contested.taken {
+            self.say(&tell::for_memory(taken, fastest));
+        }
+        if let Some(lean) = contested.lean() {
+            self.say(&tell::lean(&outcome.timed[lean], taken, fastest));
+        }
+    }
+
+    fn say(&self, text: &str) {
+        self.measure.say(&format!("{text}\n"));
+    }
+
+    fn done(&self, outcome: &Outcome) -> Result<(), PipelineError> {
+        if self.measure.json {
+            println!("{}", serde_json::to_string(outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
+        }
+        Ok(())
+    }
+}
+
+/// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records.
+fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> {
+    // What `memlet solve` would choose from.
+    let keys = |p: &layouts::Program| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
+    let swept: BTreeSet<String> = sweeps.variants.iter().flat_map(|s| keys(&s.problem)).collect();
+    let all = layouts::Program::of_records(&session.store);
+    let Some((_, program)) = all.into_iter().find(|(_, p)| keys(p).is_superset(&swept)) else { return Ok(String::new()) };
+    let decision = decide(&session.programs.operators.name, &program, &session.store, &Asked::default(), Limits::default(), &mut |_| true)?;
+    let records = session.out.join("records.jsonl");
+    let path = session.out.join("certificate.json");
+    if records.exists() {
+        let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
+        let text = decision.certificate.about(vec!["records.jsonl".into()]).text().map_err(|e| fault(e.to_string()))?;
+        bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
+    }
+    let Some(exact) = decision.selections.first() else { return Ok(String::new()) };
+    let program =
+        if program.programs.is_empty() { String::new() } else { format!(", program {}", program.called(&exact.configuration.variants)) };
+    Ok(format!(
+        "chosen of all programs: {} ms{program}; {}",
+        significant(exact.total_ms),
+        if exact.proven {
+            "proven: nothing measured is cheaper".into()
+        } else {
+            format!("at most {:.2}% above the best", 100.0 * exact.gap)
+        }
+    ))
+}
+
+/// The generated code of a plan, one file for each kernel.
+fn write_kernels(folder: &Path, plan: &Plan, device: &Arc<dyn Device>) -> Result<(), PipelineError> {
+    let fault = |e: std::io::Error| PipelineError::Plan { file: folder.display().to_string(), why: e.to_string() };
+    std::fs::create_dir_all(folder).map_err(fault)?;
+    let execution = Execution::of(&plan.chosen, device)?;
+    for (name, source) in execution.sources() {
+        let file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        bench::atomic::write(&folder.join(format!("{file}.{}", device.extension())), source.as_bytes()).map_err(fault)?;
+    }
+    Ok(())
+}

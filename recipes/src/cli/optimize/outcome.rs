@@ -1,0 +1,144 @@
+//! What `memlet optimize` found, as JSON and as tables.
+
+use crate::cli::sweep::{Coverage, Pace, coverages};
+use crate::cli::{cells, table};
+use crate::pipeline::optimize::{Choices, Sweeps};
+use crate::pipeline::plan::Candidate;
+use crate::pipeline::wholes::Timed;
+use bench::table::Table;
+use bench::unit::significant;
+use layouts::{Finish, Method, Selection};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// What `memlet optimize --json` prints.
+#[derive(Serialize)]
+pub struct Outcome<'a> {
+    pub finish: Finish,
+    pub coverage: Vec<Coverage<'a>>,
+    pub stored: usize,
+    #[serde(flatten)]
+    pub pace: Pace,
+    /// Empty if the plan of an earlier run stands.
+    pub choices: Vec<Choice<'a>>,
+    pub verified: Vec<Verified>,
+    pub timed: Vec<Whole>,
+    /// Name of the fastest candidate.
+    pub winner: Option<String>,
+    pub plan: Option<PathBuf>,
+    pub report: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+pub struct Choice<'a> {
+    pub program: &'a str,
+    pub method: Method,
+    pub predicted_ms: f64,
+    pub sum_of_minima_ms: f64,
+    pub above_minima: f64,
+    pub proven: bool,
+    pub gap: f64,
+}
+
+#[derive(Serialize)]
+pub struct Verified {
+    pub plan: String,
+    pub against: String,
+    /// Largest error ÷ derived tolerance.
+    pub worst: f64,
+}
+
+#[derive(Serialize)]
+pub struct Whole {
+    pub plan: String,
+    pub forward_ms: f64,
+    pub backward_ms: f64,
+    pub step_ms: f64,
+    pub step_samples_ms: Vec<f64>,
+    pub predicted_ms: f64,
+    pub peak_bytes: u64,
+}
+
+fn median(samples: &[f64]) -> f64 {
+    layouts::record::median(samples).unwrap_or(f64::NAN)
+}
+
+impl<'a> Choice<'a> {
+    fn of(program: &'a str, s: &Selection) -> Self {
+        Choice {
+            program,
+            method: s.method,
+            predicted_ms: s.total_ms,
+            sum_of_minima_ms: s.sum_of_minima_ms,
+            above_minima: s.above_minima(),
+            proven: s.proven,
+            gap: s.gap,
+        }
+    }
+}
+
+impl Whole {
+    fn of(timed: &Timed, candidate: &Candidate) -> Self {
+        Whole {
+            plan: timed.name.clone(),
+            forward_ms: median(&timed.forward_ms),
+            backward_ms: median(&timed.backward_ms),
+            step_ms: median(&timed.step.samples),
+            step_samples_ms: timed.step.samples.clone(),
+            predicted_ms: candidate.predicted_ms,
+            peak_bytes: timed.memory.actual_bytes,
+        }
+    }
+}
+
+impl<'a> Outcome<'a> {
+    pub fn of(sweeps: &'a Sweeps, stored: usize, pace: Pace) -> Self {
+        Outcome {
+            finish: sweeps.finish,
+            coverage: coverages(sweeps),
+            stored,
+            pace,
+            choices: vec![],
+            verified: vec![],
+            timed: vec![],
+            winner: None,
+            plan: None,
+            report: None,
+        }
+    }
+
+    pub fn choices(&mut self, choices: &[Choices], sweeps: &'a Sweeps) {
+        let each = choices.iter().flat_map(|c| c.selections.iter().map(|s| Choice::of(&sweeps.variants[c.swept].name, s)));
+        self.choices = each.collect();
+    }
+
+    pub fn wholes(&mut self, timed: &[Timed], candidates: &[Candidate]) {
+        self.timed = timed.iter().zip(candidates).map(|(t, c)| Whole::of(t, c)).collect();
+    }
+
+    pub fn table_of_choices(&self) -> Table {
+        let mut rows = table(&["program", "method", "predicted ms", "above minima", "proven"]);
+        for c in &self.choices {
+            rows.row(cells(vec![
+                c.program.to_string(),
+                c.method.to_string(),
+                significant(c.predicted_ms),
+                format!("{:.1}%", 100.0 * c.above_minima),
+                if c.proven { "yes".into() } else { format!("gap {:.1}%", 100.0 * c.gap) },
+            ]));
+        }
+        rows
+    }
+
+    /// Those at some places are marked as wrong.
+    pub fn table_of_wholes(&self, wrong: &BTreeSet<usize>) -> Table {
+        let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
+        for (n, t) in self.timed.iter().enumerate() {
+            let mut row = vec![if wrong.contains(&n) { format!("{} (wrong)", t.plan) } else { t.plan.clone() }];
+            row.extend([t.forward_ms, t.backward_ms, t.step_ms, t.predicted_ms, t.peak_bytes as f64 / 1e6].map(significant));
+            rows.row(cells(row));
+        }
+        rows
+    }
+}

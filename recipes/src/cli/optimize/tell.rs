@@ -1,0 +1,110 @@
+//! What a person reads between the tables: which compositions pay, whether predictions held, what memory costs.
+
+use super::contest::Contested;
+use super::outcome::Whole;
+use crate::cli::{cells, table};
+use bench::model::CompositionRow;
+use bench::table::Table;
+use bench::unit::significant;
+use layouts::Selection;
+use layouts::record::Cache;
+
+/// Each composition with the best that could be in its place, or that was put there.
+pub fn weighed(rows: &[CompositionRow]) -> Table {
+    let mut found = table(&["composition", "holds", "composed ms", "against", "instead ms", "chosen"]);
+    let ms = |ms: Option<f64>| ms.map_or_else(|| "not measured".to_string(), significant);
+    let mut seen: Vec<&str> = Vec::new();
+    for row in rows {
+        let others = rows.iter().filter(|r| r.subject == row.subject);
+        let gain = |r: &CompositionRow| r.with_ms().zip(r.instead_ms()).map_or(f64::NEG_INFINITY, |(with, instead)| with - instead);
+        let best = others.max_by(|a, b| a.changed.cmp(&b.changed).then(gain(a).total_cmp(&gain(b)))).unwrap_or(row);
+        if seen.contains(&row.subject.as_str()) {
+            continue;
+        }
+        seen.push(&row.subject);
+        let chosen = if best.changed { best.change.clone() } else { "composed".to_string() };
+        let chosen = if best.holds.is_empty() && !best.changed { "apart".to_string() } else { chosen };
+        found.row(cells(vec![
+            row.subject.clone(),
+            row.holds.join(", "),
+            ms(best.with_ms()),
+            best.change.clone(),
+            ms(best.instead_ms()),
+            chosen,
+        ]));
+    }
+    found
+}
+
+/// Kernels that a difference of totals is told by.
+const BLAMED: usize = 3;
+
+/// Whether the order that sums of kernel times predict is the order that whole plans have, and by how much totals differ;
+/// and where. Kernels are timed alone, each over and over; in a plan each finds what its neighbours left.
+pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache) -> String {
+    let (candidates, timed) = contested.competing();
+    let measured: Vec<f64> = timed.iter().map(|t| layouts::record::median(&t.step.samples).unwrap_or(f64::NAN)).collect();
+    let order = |times: &dyn Fn(usize) -> f64| {
+        let mut places: Vec<usize> = (0..candidates.len()).collect();
+        places.sort_by(|a, b| times(*a).total_cmp(&times(*b)));
+        places
+    };
+    let (expected, found) = (order(&|n| candidates[n].predicted_ms), order(&|n| measured[n]));
+    let (Some(best), Some(first)) = (found.first().copied(), expected.first().copied()) else { return String::new() };
+    let mut text = String::new();
+    let off = 100.0 * (measured[first] / candidates[first].predicted_ms - 1.0);
+    let samples = &timed[first].step.samples;
+    let extreme = |pick: fn(f64, f64) -> f64| samples.iter().copied().reduce(pick).unwrap_or(f64::NAN);
+    let predicted = candidates[first].predicted_ms;
+    if !(extreme(f64::min)..=extreme(f64::max)).contains(&predicted) {
+        let why = if off > 0.0 {
+            format!("kernels were timed alone, with {cache} caches")
+        } else {
+            "the machine was slower while kernels were timed".into()
+        };
+        text += &format!("predicted and measured total differ by {off:+.1}%, more than the spread: {why}\n");
+        // The first candidate is the choice; a kernel is launched once in a step.
+        let alone = |name: &str| choice.kernels.iter().find(|k| k.kernel == name).map(|k| k.ms);
+        let launches = timed[0].launches.iter();
+        let mut apart: Vec<(f64, &str, f64, f64)> = launches
+            .filter_map(|(name, _, samples)| {
+                let (alone, within) = (alone(name)?, layouts::record::median(samples)?);
+                Some((within - alone, name.as_str(), alone, within))
+            })
+            .collect();
+        apart.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()).then(a.1.cmp(b.1)));
+        for (_, name, alone, within) in apart.into_iter().take(if first == 0 { BLAMED } else { 0 }) {
+            text += &format!("  {name}: {} ms alone, {} ms in the plan\n", significant(alone), significant(within));
+        }
+    }
+    if best != first {
+        let gain = 100.0 * (1.0 - measured[best] / measured[first]);
+        text +=
+            &format!("timed as wholes the order changes: {} is {gain:.1}% faster than {}\n", candidates[best].name, candidates[first].name);
+    }
+    text
+}
+
+/// Why the plan that was taken is not the fastest.
+pub fn for_memory(taken: &Whole, fastest: &Whole) -> String {
+    format!(
+        "{} is taken: it needs {} MB instead of {} MB and {:.1}% more time than {}; --memory-slack decides",
+        taken.plan,
+        significant(taken.peak_bytes as f64 / 1e6),
+        significant(fastest.peak_bytes as f64 / 1e6),
+        100.0 * (taken.step_ms / fastest.step_ms - 1.0),
+        fastest.plan,
+    )
+}
+
+/// What would be taken for its memory, and how.
+pub fn lean(lean: &Whole, taken: &Whole, fastest: &Whole) -> String {
+    let slack = 100.0 * (lean.step_ms / fastest.step_ms - 1.0);
+    format!(
+        "{} needs {} MB instead of {} MB and {slack:.1}% more time than the fastest: --memory-slack {:.0}% takes it",
+        lean.plan,
+        significant(lean.peak_bytes as f64 / 1e6),
+        significant(taken.peak_bytes as f64 / 1e6),
+        slack.ceil(),
+    )
+}

@@ -1,0 +1,104 @@
+//! What the oracle says about single kernels at small sizes.
+
+use super::execute::writes_part;
+use super::tensors;
+use kernels::KernelSpec;
+use layouts::problem::Fault;
+use ndarray::{ArrayD, IxDyn};
+use sdfg::config::KernelConfig;
+use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
+use sdfg::tolerance::{self, Tolerance};
+use sdfg::{Bindings, Dtype, Sdfg};
+use std::collections::BTreeMap;
+
+/// What inputs are drawn from.
+pub const SEED: u64 = 1;
+/// What every run is.
+pub const RUN: Run = Run { seed: SEED, step: 0, dropout: true };
+
+/// What the oracle says about one kernel at small sizes.
+pub struct Expected {
+    pub spec: KernelSpec,
+    pub inputs: Tensors,
+    pub outputs: Tensors,
+    pub tolerances: BTreeMap<String, Tolerance>,
+    /// What errors are relative to at least: the size of the terms that results are made of, which may cancel.
+    pub scale: f64,
+}
+
+/// The reference interpreter, and what it has said.
+#[derive(Default)]
+pub struct Oracle {
+    /// By kernel, and by the blocks in which its configuration holds dims.
+    expected: BTreeMap<(String, Blocks), Expected>,
+    /// What the program itself makes of drawn inputs at small sizes, where that was needed.
+    made: Vec<(Bindings, Tensors)>,
+}
+
+impl Oracle {
+    /// What a kernel makes of its inputs at sizes that suit a configuration, once it was run for them.
+    pub fn says(&self, name: &str, config: &KernelConfig) -> Option<&Expected> {
+        self.expected.get(&(name.to_string(), blocks(config)))
+    }
+
+    /// Runs a kernel in the program at small sizes, which suit the configuration.
+    pub fn run(&mut self, kernel: &KernelSpec, config: &KernelConfig, small: &Sdfg) -> Result<(), Fault> {
+        let name = &kernel.name;
+        let fault = |e: &dyn std::fmt::Display| Fault::Configuration(format!("`{name}` has no reference: {e}"));
+        let spec = kernel.with_sizes(&small.sizes).map_err(|e| fault(&e))?;
+        let own = self.own_values(&spec, small)?;
+        let mut inputs = Tensors::new();
+        for argument in spec.arguments() {
+            let shape = spec.shape(&argument.data).map_err(|e| fault(&e))?;
+            if let Some(value) = own.and_then(|own| own.get(&argument.data)) {
+                inputs.insert(argument.data.clone(), value.mapv(|v| argument.dtype.rounded(v)));
+                continue;
+            }
+            let mut values = sdfg::random::tensor(SEED, &argument.data, shape.iter().product());
+            values.iter_mut().for_each(|v| *v = argument.dtype.rounded(*v));
+            inputs.insert(argument.data.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| fault(&e))?);
+        }
+        // Drawn values are of size 1.
+        let own = own.is_some();
+        let read = inputs.values().flatten().filter(|v| own && v.is_finite());
+        let scale = read.fold(1.0, |most, v| f64::max(most, v.abs()));
+        let mut outputs = inputs.clone();
+        for argument in spec.arguments().iter().filter(|a| a.access == kernels::Access::Write) {
+            // What a kernel leaves alone keeps its value; what it must write begins as nothing.
+            if !writes_part(small, &spec.unit, &argument.data) {
+                outputs.remove(&argument.data);
+            }
+        }
+        interpret_unit(small, &spec.unit, &mut outputs, &RUN).map_err(|e| fault(&e))?;
+        let tolerances = tolerance::unit_tolerance(small, &spec.unit).map_err(|e| fault(&e))?;
+        self.expected.insert((name.to_string(), blocks(config)), Expected { spec, inputs, outputs, tolerances, scale });
+        Ok(())
+    }
+
+    /// What a kernel of f16 is given in the small program: f16 ends at 65504, and what is made on chip of statistics that were drawn,
+    /// and are not those of the values beside them, goes beyond. `None` for other kernels.
+    fn own_values(&mut self, spec: &KernelSpec, small: &Sdfg) -> Result<Option<&Tensors>, Fault> {
+        if spec.containers.values().all(|c| c.dtype != Dtype::F16) {
+            return Ok(None);
+        }
+        let at = match self.made.iter().position(|(sizes, _)| *sizes == small.sizes) {
+            Some(at) => at,
+            None => {
+                let fault = |e: &dyn std::fmt::Display| Fault::Configuration(format!("`{}` cannot be interpreted: {e}", small.name));
+                let given = tensors::drawn(small, SEED).map_err(|e| fault(&e))?;
+                let made = interpret(small, &given, &RUN).map_err(|e| fault(&e))?;
+                self.made.push((small.sizes.clone(), made));
+                self.made.len() - 1
+            }
+        };
+        Ok(self.made.get(at).map(|(_, made)| made))
+    }
+}
+
+/// Dims that a configuration holds in blocks.
+type Blocks = BTreeMap<String, u32>;
+
+fn blocks(config: &KernelConfig) -> Blocks {
+    let each = config.layouts.values().flat_map(|l| l.blocks().unwrap_or_default());
+    each.map(|(dim, block)| (dim.to_string(), block)).collect()
+}
