@@ -187,7 +187,8 @@ impl Block {
 /// Whether this processor multiplies and adds pairs of bf16 by one instruction, and if so, whether that is faster than f32.
 ///
 /// Intel's Emerald Rapids multiplies widened factors twice as fast (one core: 172 beside 80 Gflop/s), and others of that maker are
-/// taken to be like it; with AMD's Zen 4, whole steps in bf16 were 1.7 times as fast as in f32. It only orders what is measured.
+/// taken to be like it; with AMD's Zen 4 and 5, whole steps in bf16 were 1.7 to 1.8 times as fast as in f32. It only orders what is
+/// measured.
 pub fn pairs() -> Option<bool> {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512bf16") {
