@@ -5,7 +5,8 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use kernels::Toolchain;
-use kernels::device::cpu::{Cores, Pool};
+use kernels::device::cpu::Cores;
+use kernels::pool::Pool;
 use layouts::problem::{Bench, KernelSpace, Timing};
 use recipes::pipeline::measure::DeviceBench;
 use recipes::pipeline::swept_kernel::swept_kernels;

@@ -8,8 +8,8 @@
 #[path = "../tests/common/mod.rs"]
 mod cases;
 
-use kernels::device::cpu::Pool;
-use kernels::maps::dropout::{self, Keep};
+use kernels::pool::Pool;
+use kernels::runtime::dropout::{self, Keep};
 use kernels::{Buffer, Executable, KernelSpec, RunContext, Toolchain, maps};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, philox};
@@ -123,7 +123,7 @@ fn race(pool: &Pool, kernel: &dyn Executable, buffers: &mut [Buffer], elements: 
 }
 
 fn last_level_cache() -> usize {
-    kernels::maps::largest_cache()
+    kernels::caches::largest_cache()
 }
 
 fn main() -> Result<(), Failure> {

@@ -10,7 +10,7 @@
 
 use indexmap::IndexMap;
 use kernels::contraction::Problem;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use kernels::{Buffer, Executable, KernelSpec, RunContext, Toolchain};
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, Unit};

@@ -13,8 +13,7 @@
 //! subscripted there by such an index alone, and none of these is a view or viewed. A dim has one size of blocks in a kernel.
 
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, TensorChoice};
-use crate::maps::flatten::unsupported;
+use crate::kernel::{KernelSpec, TensorChoice, unsupported};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::layout::Piece;
 use sdfg::memlet::Range;

@@ -17,9 +17,8 @@
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
 use crate::loopnest::{Element, Group, LoopNest, Space, Tile};
-use crate::{maps, tiles};
 use sdfg::config::KernelConfig;
-use sdfg::{Expr, Layout, Unit};
+use sdfg::{Expr, Layout};
 use std::collections::BTreeSet;
 
 /// The knob that says what is written in place: `y:x,d:c` for `y` where `x` is and `d` where `c` is.
@@ -30,17 +29,6 @@ pub const KNOB: &str = "over";
 pub struct InPlace {
     pub read: String,
     pub written: String,
-}
-
-/// All that a kernel may write in place under a configuration; nothing where its code is not generated here.
-pub fn in_place(spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
-    let Ok((spec, config)) = crate::blocks::split(spec, config) else { return vec![] };
-    let nest = match &spec.unit {
-        Unit::Scope(_) if tiles::takes(&config) => tiles::lower(&spec, &config),
-        Unit::Scope(_) => maps::lower(&spec, &config),
-        _ => return vec![],
-    };
-    nest.map(|nest| found(&spec, &nest, &config)).unwrap_or_default()
 }
 
 /// The configuration under which a kernel writes these arguments in place.
@@ -71,7 +59,8 @@ pub(crate) fn asked(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -
     text.split(',').filter(|part| !part.is_empty()).map(|part| pair(part).ok_or_else(wrong)).collect()
 }
 
-fn found(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Vec<InPlace> {
+/// All that a kernel may write in place in this loop nest.
+pub(crate) fn found(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Vec<InPlace> {
     let arguments = spec.arguments();
     let layout = |data: &str| config.layouts.get(data).cloned().or_else(|| spec.containers.get(data).map(Layout::natural));
     // Reached by its own name alone.

@@ -1,11 +1,11 @@
 //! The contract of every kernel: what it computes, what may be chosen, and how it is run.
 
-use crate::device::cpu::Pool;
-use crate::device::cuda::Resources;
 use crate::error::KernelError;
+use crate::pool::Pool;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Sdfg, Storage, Unit};
+use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
@@ -301,4 +301,22 @@ pub trait Executable: Send + Sync {
     fn resources(&self) -> &[Resources] {
         &[]
     }
+}
+
+/// What one kernel function needs on the GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    pub function: String,
+    /// Of one thread.
+    pub registers: u32,
+    /// Bytes of one thread's stack, and of it what registers were spilled to.
+    pub stack: u32,
+    pub spill_stores: u32,
+    pub spill_loads: u32,
+    /// Bytes of static shared memory of a block.
+    pub shared: u32,
+}
+
+pub(crate) fn unsupported(spec: &KernelSpec, what: impl Into<String>) -> KernelError {
+    KernelError::Unsupported { kernel: spec.name.clone(), what: what.into() }
 }

@@ -2,9 +2,11 @@
 
 pub mod blocks;
 pub mod buffer;
+pub mod caches;
 pub mod compile;
 pub mod contraction;
 pub mod device;
+mod digits;
 pub mod emit;
 pub mod error;
 pub mod family;
@@ -12,6 +14,9 @@ pub mod in_place;
 pub mod kernel;
 pub mod loopnest;
 pub mod maps;
+pub mod pool;
+pub mod processor;
+pub mod runtime;
 pub mod template;
 pub mod tiles;
 

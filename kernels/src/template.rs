@@ -6,8 +6,10 @@ use crate::contraction::{ContractionKernel, ContractionSpace, Problem};
 use crate::emit::c::Source;
 use crate::emit::cuda::{self, Chip};
 use crate::error::KernelError;
+use crate::in_place::{self, InPlace};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace, MapSpace};
+use crate::processor::Block;
 use crate::tiles::{self, CudaTileSpace, GroupSpace, ProductSpace, TileSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
@@ -105,7 +107,7 @@ pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, un
 
 /// Columns of a panel of f32: as many as products take at once on this processor.
 fn width() -> usize {
-    tiles::Block::native().width(4)
+    Block::native().width(4)
 }
 
 /// Cores that a prediction may count on; the pool decides how many there really are.
@@ -130,4 +132,15 @@ pub fn relayout(
 ) -> Result<Arc<dyn Executable>, KernelError> {
     let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
     Ok(Arc::new(maps::relayout(&container.name, container.dtype, &dims, from, to, toolchain)?))
+}
+
+/// All that a kernel may write in place under a configuration; nothing where its code is not generated here.
+pub fn in_place(spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
+    let Ok((spec, config)) = blocks::split(spec, config) else { return vec![] };
+    let nest = match &spec.unit {
+        Unit::Scope(_) if tiles::takes(&config) => tiles::lower(&spec, &config),
+        Unit::Scope(_) => maps::lower(&spec, &config),
+        _ => return vec![],
+    };
+    nest.map(|nest| in_place::found(&spec, &nest, &config)).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use half::bf16;
 use indexmap::IndexMap;
 use kernels::contraction::{Choice, ContractionError, ContractionKernel, ContractionSpace, Group, Problem};
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use kernels::{Buffer, Completion, Executable, KernelError, KernelSpec, RunContext, Space};
 use ndarray::ArrayD;
 use proptest::prelude::*;

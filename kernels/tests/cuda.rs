@@ -160,22 +160,71 @@ fn indices_of_64_bits_where_32_do_not_suffice() -> Result<(), Failure> {
     assert!(index(&[("b", 96), ("j", 5120), ("u", 40960)])?);
     assert!(index(&[("b", 1 << 30), ("j", 1 << 20), ("u", 8)])?);
 
-    // A small part of a large container.
-    let Case { mut program, unit } = common::gelu(&[("b", 96), ("j", 512), ("u", 4096)]);
-    let data = kernels::KernelSpec::new(&program, &unit)?.arguments().remove(0).data;
-    let part = program.containers[&data].clone();
-    let dims = part.dims.iter().map(|d| (d.clone(), format!("{d}.whole")));
-    let whole: Vec<String> = dims
-        .map(|(dim, whole)| {
-            program.dims.insert(whole.clone(), program.size_of(&dim) * sdfg::Expr::Int(8));
-            whole
-        })
-        .collect();
-    let names: Vec<&str> = whole.iter().map(String::as_str).collect();
-    program.add_container(sdfg::Container::new("whole", &names, Dtype::F32, sdfg::Role::Input));
-    program.containers[&data].view = Some(sdfg::View { of: "whole".into(), offsets: vec![sdfg::Expr::Int(0); whole.len()] });
-    let source = maps::cuda_source(&kernels::KernelSpec::new(&program, &unit)?, &KernelConfig::default(), Chip::HOPPER)?;
-    assert!(source.text.contains("typedef long long index_t;"));
+    Ok(())
+}
+
+/// A small part of a container with more elements than 32 bits can number, of which nothing else is touched.
+#[test]
+fn elements_beyond_32_bits() -> Result<(), Failure> {
+    const WHOLE: [usize; 3] = [3, 1 << 15, 1 << 15];
+    let sizes: common::Sizes = &[("b", 2), ("j", 7), ("u", 37)];
+    let shape = [2, 7, 37];
+    let offsets = [0, 1, 2].map(|n| WHOLE[n] - shape[n]);
+    let Case { mut program, unit } = common::gelu(sizes);
+    for container in program.containers.values_mut() {
+        container.dtype = Dtype::Bf16;
+    }
+    let reference = Reference::new(&program, &unit)?;
+    let config = KernelConfig::default();
+    let plain = maps::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
+
+    let names = ["b.whole", "j.whole", "u.whole"];
+    for (name, size) in names.iter().zip(WHOLE) {
+        program.dims.insert(name.to_string(), sdfg::Expr::Int(size as i64));
+    }
+    program.add_container(sdfg::Container::new("whole", &names, Dtype::Bf16, sdfg::Role::Input));
+    let view = sdfg::View { of: "whole".into(), offsets: offsets.map(|n| sdfg::Expr::Int(n as i64)).into() };
+    program.containers["x"].view = Some(view);
+    let spec = kernels::KernelSpec::new(&program, &unit)?;
+    let part = maps::cuda_source(&spec, &config, Chip::HOPPER)?;
+    assert!(part.text.contains("typedef long long index_t;"));
+    let mut short = part.clone();
+    short.text = short.text.replace("typedef long long index_t;", "typedef int index_t;");
+
+    let kernels = shim().compile(vec![plain, part, short])?;
+    let expected = reference.emulate(&kernels[0], &config, 0)?;
+    assert!(reference.ratio(&expected).0 <= 1.0);
+
+    let bytes = WHOLE.iter().product::<usize>() * 2;
+    // No larger than what the system gives anyway: memory that is aligned further is zeroed by hand, all of it.
+    let memory = std::alloc::Layout::from_size_align(bytes, 16)?;
+    // SAFETY: the size is not zero; freed below.
+    let whole = unsafe { std::alloc::alloc_zeroed(memory) };
+    if whole.is_null() {
+        println!("skipped: the system has no {bytes} bytes of addresses to give");
+        return Ok(());
+    }
+    for (at, value) in reference.given["x"].indexed_iter() {
+        let place = (0..3).fold(0, |place, n| place * WHOLE[n] + offsets[n] + at[n]);
+        // SAFETY: within the memory.
+        unsafe { whole.cast::<half::bf16>().add(place).write(half::bf16::from_f64(*value)) };
+    }
+    let mut y = kernels::Buffer::of(&program.containers["y"], &shape, &sdfg::Layout::natural(&program.containers["y"]))?;
+    let arguments = spec.arguments();
+    let mut run = |kernel: &kernels::device::shim::ShimKernel| {
+        let mut place = |data: &str| if data == "whole" { (whole, bytes) } else { (y.as_mut_ptr(), y.len()) };
+        let memory: Vec<(*mut u8, usize)> = arguments.iter().map(|a| place(&a.data)).collect();
+        let run = kernels::device::shim::ShimRun { run: harness::RUN, order: 0 };
+        // SAFETY: both are there.
+        unsafe { kernel.run_at(&spec.name, &arguments, &memory, &run) }
+    };
+    let (refused, unwritten) = (run(&kernels[2]), run(&kernels[1])?);
+    // SAFETY: allocated above with the same layout.
+    unsafe { std::alloc::dealloc(whole, memory) };
+    assert!(refused.is_err(), "indices of 32 bits reach other places");
+    assert!(unwritten.is_empty());
+    let layout = sdfg::Layout::natural(&program.containers["y"]);
+    assert_eq!(y.unpack(&program.containers["y"], &layout, &shape)?, expected["y"]);
     Ok(())
 }
 

@@ -8,9 +8,10 @@ mod harness;
 
 use common::*;
 use harness::{Failure, Reference, toolchain};
-use kernels::device::cpu::Pool;
-use kernels::in_place::{in_place, with};
+use kernels::in_place::with;
 use kernels::maps::{self, MapSpace};
+use kernels::pool::Pool;
+use kernels::template::in_place;
 use kernels::tiles::{self, TileSpace};
 use kernels::{InPlace, KernelError, Space};
 use sdfg::config::KernelConfig;

@@ -8,8 +8,8 @@ mod harness;
 
 use common::{CASES, Case};
 use harness::{Failure, Reference, toolchain};
-use kernels::device::cpu::Pool;
 use kernels::maps::{self, MapSpace};
+use kernels::pool::Pool;
 use kernels::{Buffer, Executable, RunContext, Space};
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
@@ -56,7 +56,7 @@ fn long_rows() -> Result<(), Failure> {
 /// Layouts in panels of some tensors, plain ones of others.
 #[test]
 fn panels() -> Result<(), Failure> {
-    let width = kernels::tiles::Block::native().width(4) as i64;
+    let width = kernels::processor::Block::native().width(4) as i64;
     let sizes = [("b", 2), ("h", 2), ("j", 3), ("k", 3 * width), ("i", 2 * width), ("u", 2 * width)];
     let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
     for (name, make) in CASES {

@@ -8,8 +8,8 @@ mod harness;
 
 use common::{at, heap, over, program, tasklet, v};
 use harness::{Failure, Reference, toolchain};
-use kernels::device::cpu::Pool;
 use kernels::maps::{self, MapSpace};
+use kernels::pool::Pool;
 use kernels::{Buffer, Completion, Executable, KernelError, KernelSpec, RunContext, Space};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Expr, IndexKind, Layout, Memlet, Role, Scope, Unit};

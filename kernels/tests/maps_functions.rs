@@ -8,8 +8,8 @@ mod harness;
 
 use common::{at, heap, program, tasklet, v};
 use harness::{Failure, Reference, toolchain};
-use kernels::device::cpu::Pool;
 use kernels::maps;
+use kernels::pool::Pool;
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Tensors;

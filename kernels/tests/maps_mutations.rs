@@ -8,8 +8,8 @@ mod harness;
 
 use common::{Case, Make};
 use harness::{Failure, Reference, toolchain};
-use kernels::device::cpu::Pool;
 use kernels::maps;
+use kernels::pool::Pool;
 use sdfg::config::{KernelConfig, Knobs};
 
 const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];

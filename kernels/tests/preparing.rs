@@ -6,8 +6,8 @@ mod common;
 mod harness;
 
 use harness::{Failure, Reference, toolchain};
-use kernels::device::cpu::Pool;
 use kernels::maps::MapSpace;
+use kernels::pool::Pool;
 use kernels::{Space, Toolchain, maps, template};
 use sdfg::{Dtype, Unit};
 use std::path::Path;

@@ -10,7 +10,7 @@ mod products;
 
 use common::{Case, Sizes};
 use harness::{Failure, Reference, toolchain};
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use kernels::tiles::{self, TileSpace};
 use kernels::{Executable, Space, Toolchain};
 use products::{Stored, TILES, attention, keys, mixed, narrow, plain};
@@ -162,7 +162,7 @@ fn columns_in_blocks() -> Result<(), Failure> {
 /// Layouts in panels, in every place that has any: packed factors, results, the depth of rows, and what surrounds products.
 #[test]
 fn panels() -> Result<(), Failure> {
-    let width = tiles::Block::native().width(4) as i64;
+    let width = kernels::processor::Block::native().width(4) as i64;
     let (two, three) = (2 * width, 3 * width);
     let sizes = [("b", 2), ("h", 2), ("j", two), ("k", three), ("i", three), ("u", two), ("p", two)];
     let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
@@ -253,7 +253,7 @@ fn both_arithmetics_of_bf16() -> Result<(), Failure> {
 /// The space of bf16 has both arithmetics where the processor has both, that of f32 has one everywhere.
 #[test]
 fn arithmetics_of_a_space() -> Result<(), Failure> {
-    for (stored, both) in [(narrow as Stored, tiles::pairs().is_some()), (|_: &Container| Dtype::F32, false)] {
+    for (stored, both) in [(narrow as Stored, kernels::processor::pairs().is_some()), (|_: &Container| Dtype::F32, false)] {
         let Case { mut program, unit } = plain(LARGER);
         for container in program.containers.values_mut() {
             container.dtype = stored(container);

@@ -13,7 +13,7 @@
 //! is not known of every container what it holds, a name may stand for anything, and programs are exchanged as wholes.
 //! A container that is absent costs nothing however it is held: no kernel that runs asks for it.
 
-use crate::problem::{Access, Kernel, Need, Program, Tensor};
+use crate::problem::{Access, Kernel, Need, Program, Tensor, Variants};
 use crate::store::Store;
 use sdfg::Layout;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +23,6 @@ pub const GROUP: &str = "program";
 
 /// What stands for the caller among kernels; also the site of what only some programs are given or result in.
 pub const CALLER: &str = "caller";
-
-/// Variants by group.
-pub type Variants = BTreeMap<String, String>;
 
 /// All that a container is, and the ones that it is tied to.
 type Facts<'a> = BTreeMap<&'a str, (&'a Tensor, Option<&'a Layout>)>;

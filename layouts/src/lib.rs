@@ -31,6 +31,7 @@ pub mod relayout;
 pub mod robust;
 pub mod selection;
 pub mod shortest_path;
+pub mod solution;
 pub mod sssp;
 pub mod stack;
 pub mod store;

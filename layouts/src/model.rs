@@ -11,9 +11,8 @@
 //! Alternatives are variables too: a kernel is guarded by the variants in which it runs. A variant that was not swept to
 //! the point where each of its kernels has a time cannot be chosen yet and is left out, by name.
 
-use crate::alternatives::Variants;
 use crate::cost::{Cost, FORBIDDEN, picoseconds};
-use crate::problem::{Access, Kernel, Program};
+use crate::problem::{Access, Kernel, Program, Variants};
 use crate::relayout::RelayoutCosts;
 use crate::store::Store;
 use sdfg::config::KernelConfig;

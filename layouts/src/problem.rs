@@ -1,6 +1,5 @@
 //! The questions: which configurations a kernel has, and how whoever owns the device answers for their times.
 
-use crate::alternatives::Variants;
 use sdfg::config::KernelConfig;
 use sdfg::{Layout, Pass};
 use serde::{Deserialize, Serialize};
@@ -261,6 +260,9 @@ pub struct Need {
     pub when: (String, BTreeSet<String>),
     pub then: (String, BTreeSet<String>),
 }
+
+/// Variants by group.
+pub type Variants = BTreeMap<String, String>;
 
 /// The program as selection sees it: kernels in execution order, what binds their layouts. Kept in the records, so that
 /// a choice can be made again from the file alone.

@@ -10,6 +10,7 @@ use crate::model::{Factor, Model, SelectError};
 use crate::network::{Network, Part};
 use crate::problem::{Access, Program};
 use crate::relayout::RelayoutCosts;
+use crate::solution::Solution;
 use crate::store::Store;
 use crate::{sssp, uniform};
 use sdfg::Pass;
@@ -50,28 +51,6 @@ impl fmt::Display for Method {
             Method::Uniform => "best uniform layout",
             Method::Natural => "row-major",
         })
-    }
-}
-
-/// A choice for one combination of variants; costs in picoseconds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Solution {
-    /// Position of the held layout of every class.
-    pub held: Vec<u16>,
-    /// Position of the choice of every kernel.
-    pub choices: Vec<usize>,
-    pub total: Cost,
-    /// No choice costs less.
-    pub bound: Cost,
-}
-
-impl Solution {
-    /// The best configurations for these held layouts; nothing is proven of it.
-    pub fn of(model: &Model, held: Vec<u16>) -> Self {
-        let best: Vec<(usize, Cost)> = model.factors.iter().map(|f| f.best(&held)).collect();
-        let total = best.iter().map(|(_, ps)| ps).sum();
-        let choices = best.into_iter().map(|(n, _)| n).collect();
-        Solution { held, choices, total, bound: model.sum_of_minima().min(total) }
     }
 }
 

@@ -7,8 +7,8 @@
 use crate::config_graph::{ConfigGraph, Scope, Step};
 use crate::cost::Cost;
 use crate::model::{Choice, Factor, Model};
-use crate::selection::Solution;
 use crate::shortest_path::shortest_path;
+use crate::solution::Solution;
 
 /// Held layouts chosen by shortest paths over these scopes, one after the other, and by inference; and the length of the
 /// first path in milliseconds.

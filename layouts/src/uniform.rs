@@ -4,7 +4,7 @@
 //! which that was not measured falls back to another configuration and relayouts.
 
 use crate::model::Model;
-use crate::selection::Solution;
+use crate::solution::Solution;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All orders are tried up to so many dims (40,320 orders); beyond, single moves improve the recipe's order.

@@ -5,7 +5,8 @@
 //! Medians of warm runs; nothing is stored. NAME keeps kernels whose name contains it, =NAME the one of that name.
 
 use kernels::Toolchain;
-use kernels::device::cpu::{Cores, Pool};
+use kernels::device::cpu::Cores;
+use kernels::pool::Pool;
 use layouts::problem::{Bench, KernelSpace, Timing};
 use recipes::pipeline::measure::DeviceBench;
 use recipes::pipeline::order::follows;

@@ -2,7 +2,8 @@
 //! shipped recipes, built at their own sizes and interpreted at small ones.
 
 use recipes::load::{Recipe, load, load_str};
-use recipes::pipeline::programs::{Variant, composed, operators, shrunken};
+use recipes::pipeline::programs::{Variant, composed, operators};
+use recipes::pipeline::shrunken::shrunken;
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, interpret};
 use sdfg::movement::movement;

@@ -2,12 +2,13 @@
 
 use kernels::contraction::cublaslt::{Bias, Function, Fused};
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
 use kernels::device::shim::ShimDevice;
+use kernels::pool::Pool;
 use kernels::{Access, Buffer, KernelSpec, RunContext, Space};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Recipe, load_str, load_str_as};
-use recipes::pipeline::programs::{Composing, SIGNS, Variant, operators, programs_on, shrunken, shrunken_for};
+use recipes::pipeline::programs::{Composing, SIGNS, Variant, operators, programs_on};
+use recipes::pipeline::shrunken::{shrunken, shrunken_for};
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{compare, unit_tolerance};

@@ -7,7 +7,7 @@ mod device_support;
 use device_support::{Call, Fake, Planted};
 use kernels::KernelError;
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use layouts::Store;
 use layouts::candidates::Shard;
 use layouts::record::{Cache, Outcome};

@@ -1,7 +1,8 @@
 //! Every map kernel that the pipeline makes of a shipped recipe, at small odd sizes, under a spread of configurations.
 
 use kernels::Toolchain;
-use kernels::device::cpu::{Cores, Pool};
+use kernels::device::cpu::Cores;
+use kernels::pool::Pool;
 use layouts::problem::{Bench, KernelSpace};
 use recipes::pipeline::measure::DeviceBench;
 use recipes::pipeline::programs::programs;

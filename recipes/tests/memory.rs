@@ -1,13 +1,15 @@
 //! Memory of a step: whatever is placed over what, results stay what they are. Debug builds fill freed memory with NaN.
 
 use kernels::device::Device;
-use kernels::device::cpu::{Cores, Pool};
+use kernels::device::cpu::Cores;
+use kernels::pool::Pool;
 use kernels::{KernelSpec, Toolchain};
 use recipes::analyze::memory::{ProgramMemory, memory};
 use recipes::load::{Overrides, load_with};
 use recipes::pipeline::execute::Execution;
 use recipes::pipeline::plan::Candidate;
-use recipes::pipeline::programs::{programs, shrunken};
+use recipes::pipeline::programs::programs;
+use recipes::pipeline::shrunken::shrunken;
 use recipes::pipeline::tensors::drawn;
 use recipes::pipeline::verify::verify_small;
 use sdfg::config::Configuration;

@@ -6,7 +6,7 @@ mod device_support;
 
 use device_support::{Call, Fake, attention};
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use recipes::pipeline::execute::Execution;
 use recipes::pipeline::plan::Candidate;
 use recipes::pipeline::tensors::drawn;

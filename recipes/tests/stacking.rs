@@ -1,7 +1,8 @@
 //! Stacked and composed contractions compute what separate ones do, on the shipped recipes at small sizes.
 
 use recipes::load::load;
-use recipes::pipeline::programs::{programs, shrunken};
+use recipes::pipeline::programs::programs;
+use recipes::pipeline::shrunken::shrunken;
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, interpret};
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! A program with a kernel of which no configuration is right cannot be chosen; the others can.
 
 use kernels::Toolchain;
-use kernels::device::cpu::{Cores, Pool};
+use kernels::device::cpu::Cores;
+use kernels::pool::Pool;
 use layouts::candidates::Shard;
 use layouts::record::Cache;
 use layouts::{SelectError, Store};

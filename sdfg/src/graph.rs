@@ -2,7 +2,7 @@
 
 use crate::data::{Container, Role, Storage};
 use crate::memlet::{Memlet, Range};
-use crate::node::{Computation, Edge, Index, IndexKind, Library, Nested, Node, NodeId, Operation, Port, StateId};
+use crate::node::{Computation, Edge, Index, IndexKind, Library, Nested, Node, NodeId, Operation, StateId};
 use crate::propagate;
 use crate::scope::{Item, Scope, Unit};
 use crate::state::State;
@@ -199,19 +199,9 @@ impl Sdfg {
                 into.push((operand.connector.clone(), self.operand_memlet(operation, operand, container)));
             }
         }
-        let port = |o: &crate::node::Operand| Port { connector: o.connector.clone(), subscripts: o.subscripts.clone() };
-        let library = Library {
-            name: operation.name.clone(),
-            op: operation.op.clone(),
-            indices: operation.indices.clone(),
-            inputs: operation.inputs.iter().map(port).collect(),
-            outputs: operation.outputs.iter().map(port).collect(),
-            pass: operation.pass,
-            origin: operation.origin.clone(),
-        };
         let program = self.name.clone();
         let target = self.state_mut(state).ok_or(BuildError::UnknownState { program, state })?;
-        let node = target.add_node(Node::Library(library), scope);
+        let node = target.add_node(Node::Library(Library::from(operation)), scope);
         if scope.is_none() {
             for (connector, memlet) in reads {
                 let access = access_or_new(target, &memlet.data, None);
@@ -334,19 +324,7 @@ impl Sdfg {
                     (first, last, reads.into_iter().map(|m| name("IN", m)).collect(), writes.into_iter().map(|m| name("OUT", m)).collect())
                 }
                 Item::Operation(operation) => {
-                    let port = |o: &crate::node::Operand| Port { connector: o.connector.clone(), subscripts: o.subscripts.clone() };
-                    let node = state.add_node(
-                        Node::Library(Library {
-                            name: operation.name.clone(),
-                            op: operation.op.clone(),
-                            indices: operation.indices.clone(),
-                            inputs: operation.inputs.iter().map(port).collect(),
-                            outputs: operation.outputs.iter().map(port).collect(),
-                            pass: operation.pass,
-                            origin: operation.origin.clone(),
-                        }),
-                        inside,
-                    );
+                    let node = state.add_node(Node::Library(Library::from(operation)), inside);
                     let whole = |o: &crate::node::Operand| self.whole(&o.data).map(|m| (o.connector.clone(), m));
                     (node, node, operation.inputs.iter().filter_map(whole).collect(), operation.outputs.iter().filter_map(whole).collect())
                 }

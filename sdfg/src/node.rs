@@ -244,3 +244,18 @@ impl Computation {
         self.writes.first().and_then(|(_, m)| m.wcr)
     }
 }
+
+impl From<&Operation> for Library {
+    fn from(operation: &Operation) -> Self {
+        let port = |o: &Operand| Port { connector: o.connector.clone(), subscripts: o.subscripts.clone() };
+        Library {
+            name: operation.name.clone(),
+            op: operation.op.clone(),
+            indices: operation.indices.clone(),
+            inputs: operation.inputs.iter().map(port).collect(),
+            outputs: operation.outputs.iter().map(port).collect(),
+            pass: operation.pass,
+            origin: operation.origin.clone(),
+        }
+    }
+}

@@ -128,4 +128,18 @@ impl Unit {
             Unit::Alternatives(alternatives) => &alternatives.name,
         }
     }
+
+    /// Whether an operation or a scope writes only a slice of a container.
+    pub fn writes_part(&self, program: &Sdfg, data: &str) -> bool {
+        let operation = match self {
+            Unit::Operation(operation) => operation,
+            Unit::Scope(scope) => return scope.writes_part(program, data),
+            _ => return false,
+        };
+        let Some(container) = program.containers.get(data) else { return false };
+        let size = |index: &str| operation.indices.get(index).map(|dim| program.size_of(dim));
+        let whole = |subscript: &Expr, dim: &String| subscript.as_sym().and_then(size) == Some(program.size_of(dim));
+        let outputs = operation.outputs.iter().filter(|o| o.data == data);
+        outputs.into_iter().any(|o| !o.subscripts.iter().zip(&container.dims).all(|(s, dim)| whole(s, dim)))
+    }
 }

@@ -4,7 +4,7 @@ mod canonical;
 
 use crate::emit::c::Source;
 use crate::error::KernelError;
-use crate::maps::{dropout, stream};
+use crate::runtime::{dropout, stream};
 pub use canonical::canonical;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};

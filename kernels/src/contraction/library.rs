@@ -1,8 +1,6 @@
 //! The libraries that multiply matrices, behind one trait. All take any strides, write the output without reading it
 //! first (unless told to add), and split one product over the threads of the pool that they are called in.
 
-use super::widened::Widened;
-use half::bf16;
 use std::fmt;
 use std::str::FromStr;
 
@@ -63,24 +61,6 @@ impl<T: Element> Factor<T> for T {
     }
 }
 
-impl Factor<bf16> for bf16 {
-    fn implementation(library: Library) -> &'static dyn Multiply<bf16> {
-        match library {
-            Library::Gemm => &Widened(Library::Gemm),
-            Library::Gemmkit => &GemmkitNarrow,
-        }
-    }
-}
-
-impl Factor<f32> for bf16 {
-    fn implementation(library: Library) -> &'static dyn Multiply<bf16, f32> {
-        match library {
-            Library::Gemm => &Widened(Library::Gemm),
-            Library::Gemmkit => &Widened(Library::Gemmkit),
-        }
-    }
-}
-
 /// Crate `gemm`.
 struct Gemm;
 
@@ -119,7 +99,7 @@ impl<T: Element> Multiply<T> for Gemm {
 }
 
 /// Crate `gemmkit`.
-struct Gemmkit;
+pub(super) struct Gemmkit;
 
 impl<T: Element> Multiply<T> for Gemmkit {
     unsafe fn run(&self, p: &Product<T>) {
@@ -129,25 +109,10 @@ impl<T: Element> Multiply<T> for Gemmkit {
     }
 }
 
-/// Its products of bf16: native where the processor has them, else widened while they run. It takes alpha in bf16 only.
-struct GemmkitNarrow;
-
-impl Multiply<bf16> for GemmkitNarrow {
-    unsafe fn run(&self, p: &Product<bf16>) {
-        let alpha = bf16::from_f64(p.alpha);
-        // SAFETY (both): promised by the caller.
-        if alpha.to_f64() == p.alpha {
-            unsafe { Gemmkit::product(p, alpha, if p.accumulate { bf16::ONE } else { bf16::ZERO }) };
-        } else {
-            unsafe { Widened(Library::Gemmkit).run(p) };
-        }
-    }
-}
-
 impl Gemmkit {
     /// # Safety
     /// As for [`Multiply::run`].
-    unsafe fn product<T: gemmkit::GemmScalar>(p: &Product<T>, alpha: T, beta: T) {
+    pub(super) unsafe fn product<T: gemmkit::GemmScalar>(p: &Product<T>, alpha: T, beta: T) {
         let parallelism = match p.threads {
             0 | 1 => gemmkit::Parallelism::Serial,
             n => gemmkit::Parallelism::Rayon(n),

@@ -5,6 +5,7 @@ mod estimate;
 mod executable;
 mod library;
 mod mapping;
+mod narrow;
 mod problem;
 mod space;
 mod types;

@@ -9,6 +9,7 @@ mod streams;
 pub use memory::Memory;
 pub use streams::Streams;
 
+use crate::buffer::Buffer;
 use crate::error::KernelError;
 use crate::in_place::InPlace;
 use crate::kernel::{Executable, KernelSpec, Space};
@@ -92,17 +93,24 @@ pub trait Device: Send + Sync {
     /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, until that time.
     fn prepare(&self, _kernels: &[(KernelSpec, KernelConfig)], _until: Option<Instant>) {}
 
-    /// Zeroed memory.
+    /// Zeroed memory: this machine's, unless the device has its own.
     ///
     /// # Errors
     /// Not enough of it.
-    fn memory(&self, bytes: usize) -> Result<Memory, KernelError>;
+    fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {
+        Buffer::new(bytes).map(Memory::Host)
+    }
 
-    /// Milliseconds that work takes, from its beginning until nothing of it runs any more.
+    /// Milliseconds that work takes, from its beginning until nothing of it runs any more: by the wall, where a device has no clock of
+    /// its own.
     ///
     /// # Errors
     /// What the work returns; a device that failed meanwhile.
-    fn time(&self, work: Work) -> Result<f64, KernelError>;
+    fn time(&self, work: Work) -> Result<f64, KernelError> {
+        let start = Instant::now();
+        work()?;
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    }
 
     /// Records work instead of running it, once it has been run before; `None` where it would run just the same.
     ///

@@ -1,6 +1,5 @@
 //! A loop nest as one C file: prelude, one point of the outer range, the range, and the combination of partial results.
 
-pub use super::printer::Mask;
 use super::printer::{Printer, c_type};
 use super::scalar::Names;
 use super::scalar::combined;
@@ -8,6 +7,7 @@ use crate::error::KernelError;
 use crate::in_place;
 use crate::kernel::{Access, KernelSpec};
 use crate::loopnest::{LoopNest, Space, Tag, Tile};
+use crate::runtime::dropout::Mask;
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Dtype};
 use std::sync::Arc;

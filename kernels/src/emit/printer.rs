@@ -1,23 +1,49 @@
 //! What is gathered while the C of one point of the outer range is printed.
 
-use super::cuda::Schedule;
-use super::product::Prepared;
-use super::rows::{FIRST, MaskRow, StreamRow};
+use super::cuda::schedule::Schedule;
 use super::scalar::{Names, extreme, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, LoopNest, Tensor, Tile};
+use crate::runtime::dropout::Mask;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Dtype, Expr};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// A run-time dropout mask of the kernel.
+/// Stands for the first iteration of a block.
+pub const FIRST: &str = "\u{0}first";
+
+/// Lanes of one mask along the innermost loop of a group.
+#[derive(Clone, Debug)]
+pub struct MaskRow {
+    pub mask: usize,
+    pub element: Expr,
+    /// C text of the lane.
+    pub lane: String,
+}
+
+/// A result whose row may be written around the caches.
+#[derive(Clone, Debug)]
+pub struct StreamRow {
+    pub element: Element,
+    /// C text of the place of one element within the piece.
+    pub place: String,
+    pub room: String,
+    pub to: String,
+    /// C text of the pointer to the piece; of a CUDA kernel the step of a result that is transposed, empty for others.
+    pub out: String,
+    pub kind: &'static str,
+}
+
+/// An operand that is packed once for all points.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mask {
-    pub stream: String,
-    pub rate: f64,
+pub struct Prepared {
+    pub elements: i64,
+    pub steps: i64,
+    /// C that packs step `at`.
+    pub code: String,
 }
 
 /// Everything gathered while printing.

@@ -1,11 +1,11 @@
 //! The C of one product: how its indices become rows, columns and depth of matrices, and where they are packed.
 
-use super::printer::Printer;
+use super::printer::{Prepared, Printer};
 use super::scalar::value;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Space, Tensor, Tile};
-use crate::maps::slope;
-use crate::tiles::{Block, factors};
+use crate::loopnest::product::factors;
+use crate::loopnest::{Element, Group, Space, Tensor, Tile, slope};
+use crate::processor::{Block, near};
 use sdfg::{Dtype, Expr, Scalar};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -45,15 +45,6 @@ impl Lines {
             _ => tiles > 2,
         }
     }
-}
-
-/// An operand that is packed once for all points.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Prepared {
-    elements: i64,
-    steps: i64,
-    /// C that packs step `at`.
-    code: String,
 }
 
 /// One index, or several that are walked as one.
@@ -278,7 +269,7 @@ impl Printer<'_> {
             ready = (panel, format!("in_panels({n})"), "0".into());
         }
         if ready.0 == "0" {
-            let stay = crate::tiles::near().max((width * chunk) as usize * bytes);
+            let stay = near().max((width * chunk) as usize * bytes);
             self.room("columns", stay.min((padded * chunk) as usize * bytes) + slack);
         }
         let lies = [&a_row, &a_step, &k, &a_block, &a_jump].map(String::as_str);

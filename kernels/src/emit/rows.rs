@@ -1,34 +1,12 @@
 //! Rows along the innermost loop: dropout lanes that are made before it, results that are streamed after it.
 
-use super::printer::{Mask, Printer, c_type};
+use super::printer::{FIRST, MaskRow, Printer, StreamRow, c_type};
 use super::scalar::integer;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Loop, Space, Tag};
-use crate::maps::{dropout, slope};
+use crate::loopnest::{Element, Group, Loop, Space, Tag, slope};
+use crate::runtime::dropout::{self, Mask};
 use sdfg::{Dtype, Expr, Scalar, Unary};
 use std::collections::BTreeMap;
-
-/// Lanes of one mask along the innermost loop of a group.
-#[derive(Clone, Debug)]
-pub struct MaskRow {
-    pub mask: usize,
-    pub element: Expr,
-    /// C text of the lane.
-    pub lane: String,
-}
-
-/// A result whose row may be written around the caches.
-#[derive(Clone, Debug)]
-pub struct StreamRow {
-    pub element: Element,
-    /// C text of the place of one element within the piece.
-    pub place: String,
-    pub room: String,
-    pub to: String,
-    /// C text of the pointer to the piece; of a CUDA kernel the step of a result that is transposed, empty for others.
-    pub out: String,
-    pub kind: &'static str,
-}
 
 /// Iterations of the innermost loop between two rounds of streaming: few enough that a core still writes the results of one
 /// piece while it computes the next, many enough that the loop around them costs nothing.
@@ -42,9 +20,6 @@ const AHEAD: usize = 4096;
 
 /// Operations that a function counts as.
 const FUNCTION: usize = 16;
-
-/// Stands for the first iteration of a block.
-pub const FIRST: &str = "\u{0}first";
 
 impl Printer<'_> {
     /// An expression at the first iteration of a loop.

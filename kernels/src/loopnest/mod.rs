@@ -3,7 +3,9 @@
 //! A nest runs its outer loops as one flattened range that the cores share; for each point of it, the groups run one after
 //! another. All loops start at 0 and step by 1: other bounds have been folded into the subscripts.
 
-use crate::tiles::Block;
+pub mod product;
+
+use crate::processor::Block;
 use indexmap::IndexMap;
 use sdfg::{Combine, Dtype, Expr, Scalar};
 
@@ -177,5 +179,18 @@ impl LoopNest {
     /// Whether a container is held for each lane of a block.
     pub fn per_lane(&self, tensor: &Tensor) -> bool {
         tensor.space == Space::Local && self.block().is_some()
+    }
+}
+
+/// The factor of `index` in an expression that is linear in it.
+pub fn slope(e: &Expr, index: &str) -> Option<Expr> {
+    match e {
+        _ if !e.symbols().contains(index) => Some(Expr::Int(0)),
+        Expr::Sym(_) => Some(Expr::Int(1)),
+        Expr::Add(a, b) => Some(slope(a, index)? + slope(b, index)?),
+        Expr::Sub(a, b) => Some(slope(a, index)? - slope(b, index)?),
+        Expr::Mul(a, b) if !a.symbols().contains(index) => Some(a.as_ref().clone() * slope(b, index)?),
+        Expr::Mul(a, b) if !b.symbols().contains(index) => Some(slope(a, index)? * b.as_ref().clone()),
+        _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Which statements are matrix products.
 
-use crate::loopnest::Statement;
+use super::{Element, Statement};
 use sdfg::{Binary, Combine, Scalar};
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ pub fn is_product(statement: &Statement, is_index: &dyn Fn(&str) -> bool, is_loc
             varies |= e.symbols().iter().any(|i| is_index(i));
         }
     });
-    let indices = |element: &crate::loopnest::Element| -> BTreeSet<String> {
+    let indices = |element: &Element| -> BTreeSet<String> {
         let mut found: BTreeSet<String> = element.subscripts.iter().flat_map(|e| e.symbols()).filter(|s| is_index(s)).collect();
         if is_local(&element.data) {
             found.extend(everywhere.iter().map(|i| i.to_string()));

@@ -1,6 +1,7 @@
 //! Scopes as CUDA kernels: the text of a configuration, and every configuration.
 
 use super::MapSpace;
+use crate::digits::Digits;
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec, Space, TensorChoice};
@@ -116,16 +117,11 @@ impl Space for CudaSpace {
 
     fn config(&self, n: u64) -> KernelConfig {
         let KernelConfig { layouts, knobs } = self.maps.config(n / Self::KNOBS);
-        let mut rest = (n % Self::KNOBS) as usize;
-        let mut digit = |radix: usize| {
-            let digit = rest % radix;
-            rest /= radix;
-            digit
-        };
-        let out = OUT[digit(OUT.len())];
-        let (unroll, between) = (UNROLL[digit(UNROLL.len())], BETWEEN[digit(BETWEEN.len())]);
-        let (width, team) = (WIDTHS[digit(WIDTHS.len())], TEAMS[digit(TEAMS.len())]);
-        let threads = THREADS[digit(THREADS.len())];
+        let mut digits = Digits::of(n, Self::KNOBS);
+        let out = OUT[digits.below(OUT.len())];
+        let (unroll, between) = (UNROLL[digits.below(UNROLL.len())], BETWEEN[digits.below(BETWEEN.len())]);
+        let (width, team) = (WIDTHS[digits.below(WIDTHS.len())], TEAMS[digits.below(TEAMS.len())]);
+        let threads = THREADS[digits.below(THREADS.len())];
         let rows = if team == 0 { 1 } else { threads / team };
         let knobs: Knobs = knobs.with("threads", threads).with("rows", rows).with("width", width).with("loops", between.0);
         let config = KernelConfig { layouts, knobs };

@@ -1,12 +1,12 @@
 //! Runs a generated kernel: shares its points among the workers and combines their partial results.
 
-use super::dropout;
-use super::stream;
+use crate::caches::largest_cache;
 use crate::compile::{Entry, Host, Toolchain};
 use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use crate::loopnest::LoopNest;
+use crate::runtime::{dropout, stream};
 use sdfg::config::KernelConfig;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -60,7 +60,7 @@ pub(super) fn of_text(spec: &KernelSpec, source: Source, toolchain: &Toolchain) 
         row: dropout::row(),
         stream: stream::stream(),
         // What one kernel moves through the whole cache, the next one finds no more.
-        streams: bytes as usize > stream::largest_cache(),
+        streams: bytes as usize > largest_cache(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! A scope as a list of statements, each under its own inner loops.
 
 use crate::error::KernelError;
-use crate::kernel::KernelSpec;
+use crate::kernel::{KernelSpec, unsupported};
 use crate::loopnest::{Element, Space, Statement, Tensor};
 use indexmap::IndexMap;
 use sdfg::{Combine, Expr, Index, IndexKind, Item, Scope, Storage, Unit};
@@ -44,10 +44,6 @@ struct Walk<'a> {
     scopes: usize,
     drafts: Vec<Draft>,
     about: Vec<String>,
-}
-
-pub fn unsupported(spec: &KernelSpec, what: impl Into<String>) -> KernelError {
-    KernelError::Unsupported { kernel: spec.name.clone(), what: what.into() }
 }
 
 impl Walk<'_> {

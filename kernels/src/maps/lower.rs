@@ -5,7 +5,6 @@ use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Group, Loop, LoopNest, Space, Statement, Tag, Tensor};
 use indexmap::IndexMap;
-use sdfg::Expr;
 use sdfg::config::KernelConfig;
 
 /// Lanes of a block where the configuration says nothing: a few cache lines, and a buffer of a row still fits the cache.
@@ -132,18 +131,5 @@ pub fn hold(groups: &[Group], tensors: &mut IndexMap<String, Tensor>) {
             .enumerate()
             .any(|(n, g)| Some(n) != writer && g.statements.iter().flat_map(|s| &s.reads).any(|(_, e)| e.data == *data));
         tensor.stored = reduced || far;
-    }
-}
-
-/// The factor of `index` in an expression that is linear in it.
-pub fn slope(e: &Expr, index: &str) -> Option<Expr> {
-    match e {
-        _ if !e.symbols().contains(index) => Some(Expr::Int(0)),
-        Expr::Sym(_) => Some(Expr::Int(1)),
-        Expr::Add(a, b) => Some(slope(a, index)? + slope(b, index)?),
-        Expr::Sub(a, b) => Some(slope(a, index)? - slope(b, index)?),
-        Expr::Mul(a, b) if !a.symbols().contains(index) => Some(a.as_ref().clone() * slope(b, index)?),
-        Expr::Mul(a, b) if !b.symbols().contains(index) => Some(slope(a, index)? * b.as_ref().clone()),
-        _ => None,
     }
 }

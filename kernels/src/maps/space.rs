@@ -1,9 +1,10 @@
 //! Every configuration of a map kernel: layouts of its tensors × vector index × loop order × lanes × place of reductions.
 
 use super::flatten::flatten;
-use super::lower::slope;
+use crate::digits::{Digits, layouts};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::loopnest::slope;
 use indexmap::IndexSet;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Expr, Layout, Scalar, Unit};
@@ -200,20 +201,15 @@ impl Space for MapSpace {
 
     fn count(&self) -> u64 {
         let knobs = (self.vectors.len().max(1) * ORDERS * self.lanes.len() * self.reduces.len()) as u64;
-        self.tensors.iter().map(|t| t.layouts.len() as u64).fold(knobs, u64::saturating_mul)
+        layouts(&self.tensors).saturating_mul(knobs)
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let mut rest = n % self.count().max(1);
-        let mut digit = |radix: usize| {
-            let digit = (rest % radix.max(1) as u64) as usize;
-            rest /= radix.max(1) as u64;
-            digit
-        };
-        let (lanes, reduce, order) = (self.lanes[digit(self.lanes.len())], self.reduces[digit(self.reduces.len())], digit(ORDERS));
-        let vector = self.vectors.get(digit(self.vectors.len())).cloned().unwrap_or_default();
-        // The first tensor is the slowest digit.
-        let layouts = self.tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
+        let mut digits = Digits::of(n, self.count());
+        let (lanes, reduce, order) =
+            (self.lanes[digits.below(self.lanes.len())], self.reduces[digits.below(self.reduces.len())], digits.below(ORDERS));
+        let vector = self.vectors.get(digits.below(self.vectors.len())).cloned().unwrap_or_default();
+        let layouts = digits.layouts(&self.tensors);
         let config = KernelConfig { layouts, knobs: Knobs::default() };
         let induced = self.largest.get(order).filter(|_| order + 1 < ORDERS);
         let induced = induced.map_or_else(Layout::default, |t| self.layout(&config, &self.tensors[*t].data));

@@ -4,7 +4,7 @@
 //! softmax stands before a product, what its rows are divided by is left until the product is done: `Σ_k (e[k] / s) v[k]` is
 //! `(Σ_k e[k] v[k]) / s`, and the rows need not be walked once more.
 
-use super::product::{factors, is_product};
+use crate::loopnest::product::{factors, is_product};
 use crate::loopnest::{Element, Space, Statement, Tensor};
 use crate::maps::flatten::{Flat, Flattened};
 use sdfg::{Binary, Combine, Expr, Scalar};

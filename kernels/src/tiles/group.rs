@@ -2,6 +2,7 @@
 
 use super::cuda::blocks;
 use super::{TileSpace, expanded};
+use crate::digits::{Digits, layouts};
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
@@ -86,18 +87,14 @@ impl Space for GroupSpace {
 
     fn count(&self) -> u64 {
         let knobs = (SIDES.len() * DEPTHS.len() * THREADS.len()) as u64;
-        self.tensors.iter().map(|t| t.layouts.len() as u64).fold(knobs, u64::saturating_mul)
+        layouts(&self.tensors).saturating_mul(knobs)
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let mut rest = n % self.count().max(1);
-        let mut digit = |radix: usize| {
-            let digit = (rest % radix.max(1) as u64) as usize;
-            rest /= radix.max(1) as u64;
-            digit
-        };
-        let (threads, depth, sides) = (THREADS[digit(THREADS.len())], DEPTHS[digit(DEPTHS.len())], SIDES[digit(SIDES.len())]);
-        let layouts = self.tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
+        let mut digits = Digits::of(n, self.count());
+        let (threads, depth, sides) =
+            (THREADS[digits.below(THREADS.len())], DEPTHS[digits.below(DEPTHS.len())], SIDES[digits.below(SIDES.len())]);
+        let layouts = digits.layouts(&self.tensors);
         let knobs = Knobs::default().with("sides", format!("{}x{}", sides[0], sides[1])).with("depth", depth).with("threads", threads);
         KernelConfig { layouts, knobs }
     }

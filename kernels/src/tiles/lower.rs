@@ -6,15 +6,15 @@
 //! is either accumulated in place, those indices walked in order by one worker, or kept once for each worker. Sums that
 //! memory holds in bf16 are made in f32 scratch memory and rounded once, when they are whole.
 
-use super::Block;
 use super::factor;
-use super::product::is_product;
 use super::slots;
 use crate::error::KernelError;
-use crate::kernel::KernelSpec;
+use crate::kernel::{KernelSpec, unsupported};
+use crate::loopnest::product::is_product;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Products, Space, Statement, Tag, Tensor, Tile};
-use crate::maps::flatten::{Flat, Flattened, Range, reductions, statements, unsupported};
+use crate::maps::flatten::{Flat, Flattened, Range, reductions, statements};
 use crate::maps::lower::{ROW_LANES, after, hold};
+use crate::processor::Block;
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Expr, Layout, Scalar};

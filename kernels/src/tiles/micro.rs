@@ -1,53 +1,16 @@
 //! Register-blocked micro-kernels: a panel of rows times a panel of columns, all results in vector registers.
 
+use crate::caches::first_cache_ways;
+use crate::processor::{Block, is_intel, near};
 use std::fmt::Write;
 
-/// The register block that suits a processor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// Bytes of a vector register.
-    pub vector: usize,
-    /// Most rows of a panel.
-    pub height: usize,
-    /// Vectors across a panel of columns.
-    pub vectors: usize,
-}
-
 impl Block {
-    /// The block for the processor that runs this program: as many results as leave registers for one row of columns and one
-    /// broadcast value.
-    pub fn native() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if std::arch::is_x86_feature_detected!("avx512f") {
-                return Block { vector: 64, height: 14, vectors: 2 };
-            }
-            if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-                return Block { vector: 32, height: 6, vectors: 2 };
-            }
-        }
-        #[cfg(target_arch = "aarch64")]
-        return Block { vector: 16, height: 8, vectors: 3 };
-        #[allow(unreachable_code)]
-        Block { vector: 16, height: 6, vectors: 2 }
-    }
-
-    /// Columns of a panel, for elements of `bytes` bytes.
-    pub fn width(self, bytes: usize) -> usize {
-        self.vectors * self.vector / bytes
-    }
-
-    /// Whether rows are read where they lie as fast as packed ones: not where processors decode little in a cycle.
-    pub fn reads_rows(self) -> bool {
-        !is_intel()
-    }
-
     /// What `product.c` must know of the block.
     pub fn defines(self) -> String {
         let Block { vector, height, vectors } = self;
         let (near, reads) = (near(), i32::from(self.reads_rows()));
         // Elsewhere rows that lie so are packed unless few columns pass, and nothing has been measured.
-        let ways = if is_intel() { crate::maps::first_cache_ways() } else { height };
+        let ways = if is_intel() { first_cache_ways() } else { height };
         format!(
             "#define VEC_BYTES {vector}\n#define HEIGHT {height}\n#define NV {vectors}\n#define READS_ROWS {reads}\n#define WAYS {ways}\n#ifndef NEAR\n#define NEAR (int64_t){near}\n#endif\n"
         )
@@ -182,42 +145,6 @@ impl Block {
             let _ = writeln!(text, "        {sums}");
         }
     }
-}
-
-/// Whether this processor multiplies and adds pairs of bf16 by one instruction, and if so, whether that is faster than f32.
-///
-/// Intel's Emerald Rapids multiplies widened factors twice as fast (one core: 172 beside 80 Gflop/s), and others of that maker are
-/// taken to be like it; with AMD's Zen 4 and 5, whole steps in bf16 were 1.7 to 1.8 times as fast as in f32. It only orders what is
-/// measured.
-pub fn pairs() -> Option<bool> {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx512bf16") {
-        return Some(!is_intel());
-    }
-    #[cfg(target_arch = "aarch64")]
-    if std::arch::is_aarch64_feature_detected!("bf16") {
-        return Some(true);
-    }
-    #[allow(unreachable_code)]
-    None
-}
-
-/// Whether Intel made this processor.
-fn is_intel() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: every x86-64 processor has this leaf, its maker's name in three registers. Newer compilers know that it is safe.
-        #[allow(unused_unsafe)]
-        let leaf = unsafe { std::arch::x86_64::__cpuid(0) };
-        [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
-}
-
-/// Bytes of packed columns that stay in the second cache while rows pass.
-pub fn near() -> usize {
-    crate::maps::second_cache() / 4 * 3
 }
 
 /// Where a micro-kernel finds its rows.

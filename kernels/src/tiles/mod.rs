@@ -7,7 +7,6 @@ mod factor;
 mod group;
 mod lower;
 mod micro;
-mod product;
 mod slots;
 mod space;
 
@@ -16,8 +15,6 @@ pub use cuda::{CudaTileSpace, cuda_source};
 pub use group::{GroupSpace, group_source};
 pub use lower::lower;
 use micro::Kind;
-pub use micro::{Block, near, pairs};
-pub use product::{Factors, factors};
 pub use space::TileSpace;
 
 use crate::compile::Toolchain;
@@ -26,6 +23,7 @@ use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::Products;
 use crate::maps::{self, MapKernel};
+use crate::processor::Block;
 use sdfg::config::KernelConfig;
 use sdfg::{Index, Unit};
 use std::sync::{Arc, Mutex};

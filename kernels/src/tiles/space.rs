@@ -2,11 +2,13 @@
 //! for a product alone which of its sides are columns.
 
 use super::lower::SCRATCH;
-use super::product::{Factors, factors};
+use crate::digits::{Digits, layouts};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::loopnest::product::{Factors, factors, is_product};
 use crate::loopnest::{self, Statement};
 use crate::maps::flatten::{Flat, Flattened, Range, statements};
+use crate::processor::pairs;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
@@ -111,7 +113,7 @@ impl TileSpace {
         let is_local = |data: &str| seen.get(data).is_some_and(|t| t.space == loopnest::Space::Local);
         let product = |flat: &&Flat| {
             let is_index = |name: &str| everywhere.contains(&name) || flat.inner.iter().any(|r| r.index == name);
-            super::product::is_product(&flat.statement, &is_index, &is_local, &everywhere)
+            is_product(&flat.statement, &is_index, &is_local, &everywhere)
         };
         let found: Vec<&Flat> = statements.iter().filter(product).collect();
         let flop = found.iter().map(|f| 2.0 * f.inner.iter().chain(&outer).map(|r| r.count as f64).product::<f64>()).sum();
@@ -131,7 +133,7 @@ impl TileSpace {
             !is_local(&s.write.data) && outer.iter().any(|r| r.count > 1 && !named(&r.index))
         };
         let bf16 = |s: &Statement| s.reads.iter().all(|(_, e)| seen.get(&e.data).is_some_and(|t| t.dtype == Dtype::Bf16));
-        let pairs: &[bool] = match super::pairs().filter(|_| tiles.packs && products.iter().any(bf16)) {
+        let pairs: &[bool] = match pairs().filter(|_| tiles.packs && products.iter().any(bf16)) {
             None => &[true],
             Some(true) => &[true, false],
             Some(false) => &[false, true],
@@ -337,22 +339,17 @@ impl Space for TileSpace {
     fn count(&self) -> u64 {
         let Tiles { short, long, depths, .. } = self.tiles;
         let knobs = (short.len() * long.len() * 2 * depths.len() * 2 * self.reduces.len() * self.pairs.len()) as u64;
-        self.tensors.iter().map(|t| t.layouts.len() as u64).fold(knobs, u64::saturating_mul)
+        layouts(&self.tensors).saturating_mul(knobs)
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let mut rest = n % self.count().max(1);
-        let mut digit = |radix: usize| {
-            let digit = (rest % radix.max(1) as u64) as usize;
-            rest /= radix.max(1) as u64;
-            digit
-        };
+        let mut digits = Digits::of(n, self.count());
         let Tiles { short, long, depths, packs, .. } = self.tiles;
-        let (depth, reduce) = (depths[digit(depths.len())], self.reduces[digit(self.reduces.len())]);
-        let pairs = self.pairs[digit(self.pairs.len())];
-        let (short, long, turned, along) = (short[digit(short.len())], long[digit(long.len())], digit(2) == 1, digit(2));
-        // The first tensor is the slowest digit.
-        let layouts = self.tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[digit(t.layouts.len())].clone())).collect();
+        let (depth, reduce) = (depths[digits.below(depths.len())], self.reduces[digits.below(self.reduces.len())]);
+        let pairs = self.pairs[digits.below(self.pairs.len())];
+        let (short, long, turned, along) =
+            (short[digits.below(short.len())], long[digits.below(long.len())], digits.below(2) == 1, digits.below(2));
+        let layouts = digits.layouts(&self.tensors);
         let config = KernelConfig { layouts, knobs: Knobs::default() };
         let mut knobs = self.walk(&config, if turned { [long, short] } else { [short, long] }, depth, along);
         if self.reduces.len() > 1 {

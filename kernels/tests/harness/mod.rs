@@ -1,7 +1,7 @@
 //! Runs map kernels on small tensors and compares them with the interpreter.
 
-use kernels::device::cpu::Pool;
 use kernels::device::shim::{Shim, ShimKernel, ShimRun};
+use kernels::pool::Pool;
 use kernels::{Access, Buffer, Completion, Executable, InPlace, KernelSpec, RunContext, Toolchain};
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;

@@ -2,8 +2,8 @@
 //! several of them run together only where each finds what it reads.
 
 use super::{VerifyError, misfit};
-use crate::alternatives::Variants;
 use crate::certificate::Certificate;
+use crate::problem::Variants;
 use crate::problem::{Access, Kernel, Program};
 use crate::store::Store;
 use std::collections::BTreeSet;

@@ -2,9 +2,10 @@
 
 use super::brute::{brute_force, running};
 use super::synthetic::{program, programs, session};
-use layouts::alternatives::{GROUP, Variants};
+use layouts::alternatives::GROUP;
 use layouts::certificate::Certificate;
 use layouts::exact::{self, Limits};
+use layouts::problem::Variants;
 use layouts::problem::{Access, Kernel, Program, Tensor};
 use layouts::relayout::RelayoutCosts;
 use layouts::selection::exactly;

@@ -13,7 +13,7 @@ use crate::pipeline::plan::Plan;
 use crate::pipeline::tensors::drawn;
 use clap::Args;
 use indicatif::ProgressBar;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use sdfg::interpret::Tensors;
 use std::path::PathBuf;
 use std::process::ExitCode;

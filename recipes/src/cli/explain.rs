@@ -2,7 +2,7 @@
 
 use super::place::{Place, place};
 use crate::pipeline::PipelineError;
-use crate::pipeline::in_step::Exchange;
+use crate::pipeline::plan::Exchange;
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::{Composing, Variant, programs_on};
 use bench::unit::significant;

@@ -18,7 +18,7 @@ use bench::machine::Machine;
 use bench::table::Table;
 use clap::Args;
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use layouts::candidates::Shard;
 use layouts::record::Cache;
 use layouts::{Finish, Store, Tally};

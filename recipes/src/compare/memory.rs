@@ -10,7 +10,6 @@
 //! hands out, to a few bytes; in bf16 the allocator hands out more.
 
 use super::contender::{Contender, Precision};
-use super::report::Row;
 use bench::table::{Align, Cell, Table};
 use serde::{Deserialize, Serialize};
 
@@ -46,9 +45,8 @@ pub fn is_counted(contender: &Contender) -> bool {
     contender.variant.is_watched() && contender.precision != Precision::Medium
 }
 
-/// Ours beside everyone's whose tensors were counted; nothing if there is none.
-pub fn text(ours: &OurBytes, rows: &[Row], colour: bool) -> String {
-    let counted: Vec<(&Row, &TensorBytes)> = rows.iter().filter_map(|r| Some((r, r.memory.as_ref()?))).collect();
+/// Ours beside everyone's whose tensors were counted, by variant and precision; nothing if there is none.
+pub fn text(ours: &OurBytes, counted: &[([&str; 2], &TensorBytes)], colour: bool) -> String {
     if counted.is_empty() {
         return String::new();
     }
@@ -65,8 +63,8 @@ pub fn text(ours: &OurBytes, rows: &[Row], colour: bool) -> String {
     let mut cells = vec![Cell::text("ours").strong(true), Cell::text("")];
     cells.extend(megabytes(&ours.tensors));
     table.row(cells);
-    for (row, theirs) in counted {
-        let mut cells = vec![Cell::text(row.variant), Cell::text(row.precision)];
+    for (peer, theirs) in counted {
+        let mut cells: Vec<Cell> = peer.map(Cell::text).into();
         cells.extend(megabytes(theirs));
         let ratio = |of: fn(&TensorBytes) -> u64| Cell::number(of(&ours.tensors) as f64 / of(theirs) as f64, 3);
         cells.extend([ratio(|t| t.peak_bytes), ratio(TensorBytes::beyond_bytes)]);

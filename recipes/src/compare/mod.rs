@@ -39,8 +39,8 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
-use wait::{Wait, probe};
-use worker::Worker;
+use wait::probe;
+use worker::{Wait, Worker};
 
 /// Times of one training step of ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

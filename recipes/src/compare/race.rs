@@ -2,14 +2,8 @@
 
 use super::contender::Contender;
 use super::load::{Others, own};
-use super::worker::{PeerStep, Worker};
+use super::worker::{PeerStep, SETTLE, Worker};
 use super::{CompareError, Ours, Setup, StepTime, interrupted};
-use std::time::Duration;
-
-/// Threads of a pool look for work for some milliseconds after a parallel region before they sleep; PyTorch's were seen to
-/// compute for up to 8 ms within the first 20 ms after a step and not at all later, JAX's for 0.2 ms. With this pause between
-/// turns that time is nobody's, and the pools keep their own settings.
-pub const SETTLE: Duration = Duration::from_millis(40);
 
 /// A peer that passed its check, and its samples.
 pub struct Runner {

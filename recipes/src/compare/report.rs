@@ -185,7 +185,8 @@ impl Report {
             self.origin
         );
         out += &self.times().text(colour);
-        out += &memory::text(&self.memory, &self.rows, colour);
+        let counted: Vec<_> = self.rows.iter().filter_map(|r| Some(([r.variant, r.precision], r.memory.as_ref()?))).collect();
+        out += &memory::text(&self.memory, &counted, colour);
         out += &self.errors(colour);
         out.push('\n');
         let mut best = |(row, ratio): (&Row, &Ratio), what: &str| {

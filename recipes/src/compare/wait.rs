@@ -4,8 +4,7 @@
 //! decides it. So it is measured once, in turns, on the first contender, and every contender gets the faster way.
 
 use super::contender::{Contender, Framework, Variant};
-use super::race::SETTLE;
-use super::worker::Worker;
+use super::worker::{SETTLE, Wait, Worker};
 use super::{CompareError, Setup};
 use bench::stats::Samples;
 use serde::Serialize;
@@ -14,24 +13,6 @@ use std::path::Path;
 
 /// Timed steps of each way.
 const ROUNDS: usize = 7;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wait {
-    #[default]
-    Default,
-    Passive,
-}
-
-impl Wait {
-    /// What the environment of a worker holds for it.
-    pub fn environment(self) -> Option<(&'static str, &'static str)> {
-        match self {
-            Wait::Default => None,
-            Wait::Passive => Some(("OMP_WAIT_POLICY", "passive")),
-        }
-    }
-}
 
 /// What was measured, in milliseconds a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

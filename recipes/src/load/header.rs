@@ -1,10 +1,9 @@
 //! All of a recipe but the meaning of its steps: names, sizes, constants, tensors, and what is asked of the whole.
 
 use super::Overrides;
-use super::names::{nearest, refusal};
+use super::names::{nearest, usable};
 use super::problem::{Place, Problem, Problems};
 use super::sizes;
-use super::storage;
 use super::yaml::{Name, Node, Value};
 use indexmap::IndexMap;
 use sdfg::{Bindings, Dtype, Expr, Role};
@@ -156,7 +155,7 @@ impl Header {
                 continue;
             }
             let before = problems.failures();
-            let own = storage::declared(self.dtype, role);
+            let own = unnamed(self.dtype, role);
             let mut tensor = Tensor { place: name.place, dims: Vec::new(), dtype: own, role, grad: true, sound: true };
             let what = format!("the tensor `{}`", name.text);
             match &value.value {
@@ -244,13 +243,9 @@ fn wrong(problems: &mut Problems, place: Place, what: &str, expected: &str) {
     problems.add(place, Problem::WrongKind { what: what.into(), expected: expected.into() });
 }
 
-/// Reports a name that cannot be used.
-pub fn usable(name: &Name, problems: &mut Problems) {
-    if let Some(why) = refusal(&name.text) {
-        let shown =
-            if name.text.chars().count() > 80 { name.text.chars().take(80).chain("…".chars()).collect() } else { name.text.clone() };
-        problems.add(name.place, Problem::BadName { name: shown, why: why.into() });
-    }
+/// The type of a declared tensor that names none: parameters are master weights.
+fn unnamed(recipe: Dtype, role: Role) -> Dtype {
+    if role == Role::Parameter { recipe.accumulator() } else { recipe }
 }
 
 fn text(node: &Node, what: &str, problems: &mut Problems) -> Option<Name> {

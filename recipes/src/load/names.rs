@@ -1,6 +1,7 @@
 //! Names: which ones are accepted, and which one a person probably meant.
 
-use super::problem::Hint;
+use super::problem::{Hint, Problem, Problems};
+use super::yaml::Name;
 
 /// Why a name cannot stand in generated code; `None` if it can.
 ///
@@ -16,6 +17,15 @@ pub fn refusal(name: &str) -> Option<&'static str> {
         Some("`d_` is reserved for gradients")
     } else {
         None
+    }
+}
+
+/// Reports a name that cannot be used.
+pub fn usable(name: &Name, problems: &mut Problems) {
+    if let Some(why) = refusal(&name.text) {
+        let shown =
+            if name.text.chars().count() > 80 { name.text.chars().take(80).chain("…".chars()).collect() } else { name.text.clone() };
+        problems.add(name.place, Problem::BadName { name: shown, why: why.into() });
     }
 }
 

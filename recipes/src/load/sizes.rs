@@ -3,8 +3,7 @@
 //! The size of the dim `j` is the symbol `J`, because inside a map `j` itself means the index. A dim defined by others
 //! (`k: j`, `u: 4*i`) has their sizes in its own, so that equal sizes are equal expressions.
 
-use super::header::usable;
-use super::names::nearest;
+use super::names::{nearest, usable};
 use super::problem::{Place, Problem, Problems};
 use super::yaml::{Name, Node, Value};
 use indexmap::IndexMap;

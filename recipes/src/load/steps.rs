@@ -1,8 +1,9 @@
 //! Reads the steps in order: grammar, order of assignment, meaning, operations.
 
-use super::header::{Header, Tensor, usable};
+use super::header::{Header, Tensor};
 use super::lexer;
 use super::lower::Lowering;
+use super::names::usable;
 use super::parser::{self, Ast, Node, Step};
 use super::problem::{Place, Problem, Problems};
 use super::resolve::{Absence, Resolver};

@@ -12,12 +12,7 @@
 
 use super::header::{Header, Tensor};
 use indexmap::IndexMap;
-use sdfg::{Binary, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar};
-
-/// The type of a declared tensor that names none.
-pub fn declared(recipe: Dtype, role: Role) -> Dtype {
-    if role == Role::Parameter { recipe.accumulator() } else { recipe }
-}
+use sdfg::{Binary, Container, Expr, Op, Operand, Operation, Pass, Role, Scalar};
 
 /// Gives what the steps write its type, and contractions operands of the recipe's.
 pub fn settle(header: &Header, containers: &mut Vec<Container>, operations: &mut Vec<Operation>) {

@@ -1,6 +1,6 @@
 //! Running a launch again: what it writes over what it reads is put back, so that every run finds what the first one found.
 
-use super::execute::{Place, Slot};
+use super::launch::{Place, Slot};
 use super::schedule::Region;
 use kernels::KernelError;
 use kernels::device::Memory;

@@ -1,7 +1,7 @@
 //! From a program and a configuration to launches in order, and a place in memory for everything that they touch.
 
 use super::PipelineError;
-use super::execute::{Launch, Place, Slot, dataflow, writes_part};
+use super::launch::{Launch, Place, Slot, dataflow};
 use super::memory::{self, PeakMemory};
 use super::schedule::{last_beside, over, schedule as spread};
 use bench::memory::MemoryMap;
@@ -118,7 +118,7 @@ impl Assembler<'_> {
                 let slot = if want == self.slots[held].layout { held } else { self.copy(&argument.data, want) };
                 if slot != held {
                     // A kernel that writes a part must find the other parts where it leaves them.
-                    if argument.access == Access::Read || writes_part(self.program, &unit, &argument.data) {
+                    if argument.access == Access::Read || unit.writes_part(self.program, &argument.data) {
                         self.relayout(pass, held, slot);
                     }
                     if argument.access == Access::Write {
@@ -128,7 +128,7 @@ impl Assembler<'_> {
                 arguments.push((slot, argument.access));
             }
             let place = |data: &str| spec.arguments().iter().position(|a| a.data == data).map(|n| arguments[n].0);
-            let pairs = self.device.in_place(&spec, &config).into_iter().filter(|p| !writes_part(self.program, &unit, &p.written));
+            let pairs = self.device.in_place(&spec, &config).into_iter().filter(|p| !unit.writes_part(self.program, &p.written));
             let in_place = pairs.filter_map(|p| Some((place(&p.read)?, place(&p.written)?))).collect();
             let name = spec.name.clone();
             self.drafts.push(Draft { name, pass, work: Work::Kernel { spec: Box::new(spec), config }, arguments, in_place });

@@ -4,11 +4,11 @@
 //! and what both write is compared. So an error shows in the kernel that makes it, and not in all that follow.
 
 use super::PipelineError;
-use super::execute::{wholes, writes_part};
+use super::execute::wholes;
 use super::plan::Candidate;
 use super::verify::excused;
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use kernels::{Access, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
@@ -119,7 +119,7 @@ fn outcome(
         let misfit = || PipelineError::Internal(format!("the layout {layout} does not fit `{}`", argument.data));
         let elements = layout.extent(&container.dims, &shape).ok_or_else(misfit)?;
         let mut memory = device.memory(container.dtype.bytes(elements as u64) as usize)?;
-        let part = writes_part(program, unit, &argument.data);
+        let part = unit.writes_part(program, &argument.data);
         match values.get(&argument.data) {
             Some(value) if argument.access == Access::Read || part => memory.pack(container, &layout, value)?,
             None if argument.access == Access::Read => {

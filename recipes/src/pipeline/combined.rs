@@ -3,8 +3,8 @@
 use super::PipelineError;
 use super::programs::Variant;
 use kernels::KernelSpec;
-use layouts::alternatives::Variants;
 use layouts::problem::Kernel;
+use layouts::problem::Variants;
 use sdfg::{Container, Role, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,12 @@
 //! What is left of two programs that should compute the same: a patch that went wrong, made small and saved as text.
 //!
-//! 1. Sizes are small to begin with (see [`super::programs::shrunken`]).
+//! 1. Sizes are small to begin with (see [`super::shrunken::shrunken`]).
 //! 2. Units that the patch left alone are dropped; what they made is given instead.
 //! 3. Every size is made as small as it goes.
 //!
 //! A step is kept only if the two still differ.
 
-use super::programs::{Difference, difference, shrunken};
+use super::shrunken::{Difference, difference, shrunken};
 use sdfg::{NodeId, Role, Sdfg, StateId, Unit};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

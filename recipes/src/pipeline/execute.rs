@@ -3,50 +3,22 @@
 use super::PipelineError;
 use super::again::Found;
 use super::assemble::{Assembly, assemble};
+use super::launch::{Launch, Place, Slot, dataflow, regions};
 use super::memory::PeakMemory;
 use super::plan::Candidate;
-use super::schedule::{Region, put, schedule, used};
+use super::schedule::{put, schedule, used};
 use super::tensors::{given, results};
 use bench::memory::MemoryMap;
-use kernels::device::cpu::Pool;
-use kernels::device::cuda::Resources;
 use kernels::device::{Device, Memory, Recording};
-use kernels::{Completion, Executable, InPlace, KernelError, KernelSpec, RunContext};
+use kernels::kernel::Resources;
+use kernels::pool::Pool;
+use kernels::{Executable, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::interpret::{Run, Tensors};
-use sdfg::{Container, Layout, Pass, Sdfg, Unit};
+use sdfg::{Container, Pass, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// One thing to run: a kernel, or a change of layout.
-pub(super) struct Launch {
-    pub name: String,
-    pub pass: Pass,
-    pub executable: Arc<dyn Executable>,
-    /// Slots of memory, in the order of the kernel's arguments, and whether the kernel writes them.
-    pub arguments: Vec<(usize, bool)>,
-    /// What it writes where it reads something else.
-    pub in_place: Vec<InPlace>,
-    /// Slots whose life ends here, unless another one takes their place: offset and bytes in the arena.
-    pub ends: Vec<(usize, usize)>,
-}
-
-/// Where a container, in one layout, lives.
-pub(super) struct Slot {
-    /// Container and layout: a relayouted copy is a slot of its own.
-    pub data: String,
-    pub layout: Layout,
-    pub bytes: usize,
-    pub place: Place,
-}
-
-pub(super) enum Place {
-    /// Across steps, in memory of its own.
-    Held(Memory),
-    /// In the arena, at this offset.
-    Arena(usize),
-}
 
 /// What freed memory is filled with in debug builds: a NaN in every floating type, so that whoever still reads it shows.
 const SPOILT: u8 = 0xff;
@@ -288,39 +260,6 @@ impl Execution {
     }
 }
 
-impl Launch {
-    fn run(&self, pointers: &[*mut u8], context: &RunContext) -> Result<(), KernelError> {
-        let arguments: Vec<*mut u8> = self.arguments.iter().map(|(slot, _)| pointers[*slot]).collect();
-        // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap, but where the kernel was
-        // compiled to write in place.
-        match unsafe { self.executable.run(&arguments, context)? } {
-            Completion::Done => Ok(()),
-            Completion::DeadlineExceeded => {
-                Err(KernelError::Unsupported { kernel: self.name.clone(), what: "it stopped early without a deadline".into() })
-            }
-        }
-    }
-}
-
-/// What each launch does to memory: slots of their own, and the arena that the others share.
-fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<Vec<Region>> {
-    let region = |(slot, written): &(usize, bool)| {
-        let Slot { bytes, place, .. } = &slots[*slot];
-        let (memory, from) = match place {
-            Place::Held(_) => (*slot, 0),
-            Place::Arena(offset) => (slots.len(), *offset),
-        };
-        Region { memory, bytes: from..from + bytes, written: *written }
-    };
-    launches.iter().map(|l| l.arguments.iter().map(region).collect()).collect()
-}
-
-/// What launches do to tensors, wherever these lie.
-pub(super) fn dataflow<'a>(arguments: impl Iterator<Item = &'a [(usize, bool)]>) -> Vec<Vec<Region>> {
-    let region = |(slot, written): &(usize, bool)| Region { memory: *slot, bytes: 0..1, written: *written };
-    arguments.map(|each| each.iter().map(region).collect()).collect()
-}
-
 /// Inputs and parameters by the container that has their storage.
 pub(super) fn wholes(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<String, ArrayD<f64>>, PipelineError> {
     let mut whole: BTreeMap<String, ArrayD<f64>> = BTreeMap::new();
@@ -339,23 +278,6 @@ pub(super) fn wholes(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<Strin
         }
     }
     Ok(whole)
-}
-
-/// Whether an operation or a scope writes only a slice of a container.
-pub(super) fn writes_part(program: &Sdfg, unit: &Unit, data: &str) -> bool {
-    let operation = match unit {
-        Unit::Operation(operation) => operation,
-        Unit::Scope(scope) => return scope.writes_part(program, data),
-        _ => return false,
-    };
-    let Some(container) = program.containers.get(data) else { return false };
-    let whole = |o: &&sdfg::Operand| {
-        o.subscripts
-            .iter()
-            .zip(&container.dims)
-            .all(|(s, dim)| s.as_sym().and_then(|i| operation.indices.get(i)).is_some_and(|d| program.size_of(d) == program.size_of(dim)))
-    };
-    operation.outputs.iter().filter(|o| o.data == data).any(|o| !whole(&o))
 }
 
 /// The slice of its parent that a view is.

@@ -1,6 +1,5 @@
 //! What the oracle says about single kernels at small sizes.
 
-use super::execute::writes_part;
 use super::tensors;
 use kernels::KernelSpec;
 use layouts::problem::Fault;
@@ -65,7 +64,7 @@ impl Oracle {
         let mut outputs = inputs.clone();
         for argument in spec.arguments().iter().filter(|a| a.access == kernels::Access::Write) {
             // What a kernel leaves alone keeps its value; what it must write begins as nothing.
-            if !writes_part(small, &spec.unit, &argument.data) {
+            if !spec.unit.writes_part(small, &argument.data) {
                 outputs.remove(&argument.data);
             }
         }

@@ -7,15 +7,14 @@
 
 use super::PipelineError;
 use super::execute::Execution;
-use super::plan::Candidate;
+use super::plan::{Candidate, Exchange};
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use kernels::{Executable, KernelSpec};
 use layouts::Store;
 use layouts::record::{Outcome, median};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,17 +25,6 @@ const SLOWER: f64 = 1.1;
 /// Samples of each configuration: at least, and at most.
 const LEAST: usize = 3;
 const MOST: usize = 15;
-
-/// A kernel that runs another configuration than the choice, because it was faster in the step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Exchange {
-    pub kernel: String,
-    /// What was chosen by times of the kernel alone.
-    pub chosen: KernelConfig,
-    /// Medians within the step: of the choice, and of what the plan runs instead.
-    pub chosen_ms: f64,
-    pub taken_ms: f64,
-}
 
 /// A configuration that takes its turn.
 struct Turn {

@@ -1,7 +1,7 @@
 //! How long each program has been swept already: the same command again goes on only where its budget was not spent.
 
 use super::PipelineError;
-use super::mixed::Mixing;
+use super::mixing::Mixing;
 use layouts::Program;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@
 //! is marked from what is marked, wherever it comes from.
 
 use super::PipelineError;
-use super::programs::shrunken;
+use super::shrunken::shrunken;
 use super::tensors::drawn;
 use kernels::KernelSpec;
 use layouts::problem::Program;

@@ -1,14 +1,13 @@
 //! Answers the sweep's questions on a device: is a configuration right, and how long does it take?
 
-use super::execute::writes_part;
 use super::expected::{Expected, Oracle, RUN, SEED};
 use super::operands::{Operands, Room};
-use super::programs::{shrunken, shrunken_for};
+use super::shrunken::{shrunken, shrunken_for};
 use super::swept_kernel::SweptKernel;
 use super::verify::excused;
-use kernels::device::cpu::Pool;
 use kernels::device::{Device, Memory, Recording};
 use kernels::error::Blame;
+use kernels::pool::Pool;
 use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext};
 use layouts::problem::{Bench, Check, Fault, KernelSpace, Timing};
 use layouts::record::Cache;
@@ -234,7 +233,7 @@ impl Bench for DeviceBench<'_> {
             let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::natural(container));
             let shape = spec.shape(&argument.data).map_err(fault)?;
             let mut memory = self.device.memory(bytes(container, &shape, &layout)?).map_err(fault)?;
-            if argument.access == kernels::Access::Read || writes_part(&self.small, &spec.unit, &argument.data) {
+            if argument.access == kernels::Access::Read || spec.unit.writes_part(&self.small, &argument.data) {
                 memory.pack(container, &layout, &inputs[&argument.data]).map_err(fault)?;
             } else {
                 // All bits set is NaN: an element that is not written is found.

@@ -3,7 +3,7 @@
 use super::PipelineError;
 use bench::memory::{Life, MemoryMap};
 use bench::unit::Bytes;
-use kernels::{KernelSpec, in_place, template};
+use kernels::{KernelSpec, template};
 use sdfg::lifetime::{ArenaPlan, Interval, Schedule};
 use sdfg::{Container, Dtype, Role, Sdfg, Unit};
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ pub fn expected(program: &Sdfg) -> Result<MemoryMap, PipelineError> {
         let spec = KernelSpec::new(program, unit)?;
         let Ok(space) = template::space(&spec) else { continue };
         let number = |data: &str| schedule.buffers.iter().position(|b| b.name == data);
-        let pairs = in_place::in_place(&spec, &space.config(0)).into_iter();
+        let pairs = template::in_place(&spec, &space.config(0)).into_iter();
         schedule.steps[n].in_place = pairs.filter_map(|p| Some((number(&p.read)?, number(&p.written)?))).collect();
     }
     let schedule = schedule.reordered(&schedule.order());

@@ -4,46 +4,22 @@
 
 use super::PipelineError;
 use super::memory::too_large;
-use super::mixture::{Change, Made, Mixture, Weighed, best, mix};
+use super::mixing::Mixing;
+use super::mixture::{Change, Made, Mixture, best, mix};
 use super::programs::{Composing, Programs, Variant, stackings};
 use super::sweep::{Extent, Sweeping, Swept, sweep_program};
 use super::swept_kernel::SweptKernel;
 use crate::load::Recipe;
-use bench::unit::{Bytes, significant};
+use bench::unit::Bytes;
 use kernels::KernelSpec;
 use layouts::problem::KernelSpace;
 use layouts::{Finish, Store};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use transforms::Reason;
 
 /// Rounds of undoing: in the second, what the first has left or laid open.
 const ROUNDS: usize = 2;
-
-/// What was decided on the compositions of a recipe.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Mixing {
-    /// `None` where all compositions pay, or the mixed program would be one of the others.
-    pub mixture: Option<Mixture>,
-    pub weighed: Vec<Weighed>,
-    /// Programs that lend their kernels to others: those with one composition undone that were swept, by name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub trials: Vec<(String, Mixture)>,
-}
-
-impl Mixing {
-    /// Says of kernels that are not wanted what was measured with them and without.
-    pub fn tell(&self, variant: &mut Variant) {
-        for refusal in &mut variant.refusals {
-            let Reason::NotWanted { kernel, why } = &mut refusal.reason else { continue };
-            let row = self.weighed.iter().find(|w| w.changed && w.subject == *kernel);
-            if let Some((with, instead)) = row.and_then(Weighed::ms) {
-                *why = format!(": {} ms were measured with it, {} ms without", significant(with), significant(instead));
-            }
-        }
-    }
-}
 
 /// What came of mixing.
 #[derive(Default)]

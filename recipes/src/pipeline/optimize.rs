@@ -1,10 +1,12 @@
 //! The whole way: programs, sweep, choice, plan.
 
 use super::combined::{COMBINED, Lender, combined};
-use super::mixed::{Mixed, Mixing, mixed};
+use super::mixed::{Mixed, mixed};
+use super::mixing::Mixing;
 use super::order::pytorch_order;
 use super::plan::{Candidate, FORMAT, Plan};
-use super::programs::{Programs, UNFUSED, Variant, difference, shrunken};
+use super::programs::{Programs, UNFUSED, Variant};
+use super::shrunken::{difference, shrunken};
 use super::sweep::{Extent, METHODS, Sweeping, Swept, sweep_program};
 use super::target::Target;
 use super::{PipelineError, memory};

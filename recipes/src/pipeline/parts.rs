@@ -10,7 +10,7 @@ use super::sweep::Sweeping;
 use super::target::Target;
 use crate::load::Recipe;
 use bench::unit::Bytes;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use layouts::Store;
 use layouts::candidates::Shard;
 use layouts::record::Cache;

@@ -1,11 +1,10 @@
 //! A plan: program, configuration and where it came from; one JSON file.
 
 use super::PipelineError;
-use super::in_step::Exchange;
-use super::mixed::Mixing;
+use super::mixing::Mixing;
 use super::target::Target;
 use crate::load::{Overrides, Recipe, load_str_with, load_with};
-use sdfg::config::Configuration;
+use sdfg::config::{Configuration, KernelConfig};
 use sdfg::{Dtype, Sdfg, Unit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -48,6 +47,17 @@ fn one() -> usize {
 
 fn is_one(streams: &usize) -> bool {
     *streams == 1
+}
+
+/// A kernel that runs another configuration than the choice, because it was faster in the step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exchange {
+    pub kernel: String,
+    /// What was chosen by times of the kernel alone.
+    pub chosen: KernelConfig,
+    /// Medians within the step: of the choice, and of what the plan runs instead.
+    pub chosen_ms: f64,
+    pub taken_ms: f64,
 }
 
 /// What `memlet optimize` hands over and `memlet run` runs.

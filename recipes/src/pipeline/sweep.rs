@@ -10,7 +10,7 @@ use super::programs::UNFUSED;
 use super::swept_kernel::{SweptKernel, relayout_spaces, swept_kernels};
 use bench::unit::Bytes;
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use layouts::candidates::Shard;
 use layouts::exact::Limits;
 use layouts::problem::{Clock, KernelSpace, Program, RelayoutSpace};

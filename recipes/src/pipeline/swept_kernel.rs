@@ -1,7 +1,6 @@
 //! A kernel of a program together with its configurations: what the sweep enumerates.
 
 use super::PipelineError;
-use super::execute::writes_part;
 use super::order::{boundary, flat_order, follows, pytorch_order};
 use kernels::device::Device;
 use kernels::{Family, KernelSpec, Space};
@@ -38,7 +37,7 @@ impl SweptKernel {
                 TensorSpace {
                     data: t.data.clone(),
                     access: match written {
-                        true if writes_part(program, unit, &t.data) => Access::Update,
+                        true if unit.writes_part(program, &t.data) => Access::Update,
                         true => Access::Write,
                         false => Access::Read,
                     },

@@ -2,11 +2,11 @@
 
 use super::execute::Execution;
 use super::plan::Candidate;
-use super::programs::shrunken_for;
+use super::shrunken::shrunken_for;
 use super::{PipelineError, accuracy, tensors};
 use kernels::KernelSpec;
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use ndarray::ArrayD;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::tolerance;

@@ -7,7 +7,7 @@ use super::plan::Candidate;
 use bench::memory::MemoryMap;
 use bench::protocol::{Contender, Protocol, Timing};
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use layouts::record::median;
 use sdfg::interpret::{Run, Tensors};
 use std::cell::RefCell;

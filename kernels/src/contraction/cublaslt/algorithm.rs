@@ -2,8 +2,7 @@
 
 use super::catalogue::{Abilities, Told};
 use super::choice::Units;
-use super::descriptors::Descriptors;
-use super::execute::failed;
+use super::descriptors::{Descriptors, failed};
 use crate::error::KernelError;
 use cudarc::cublaslt::sys;
 use std::mem::zeroed;

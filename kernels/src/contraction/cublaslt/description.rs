@@ -3,7 +3,7 @@
 //! The library computes `D = α op(A) op(B) + β C` for matrices that lie in columns or in rows at a leading dimension, many of them at
 //! a fixed stride or at addresses of their own. Everything else of a [`Call`] becomes further launches.
 
-use super::epilogue::Ending;
+use super::ending::Ending;
 use crate::contraction::mapping::{Call, Loop};
 use std::fmt;
 use std::str::FromStr;

@@ -2,14 +2,26 @@
 
 use super::choice::Units;
 use super::description::{Description, Matrix, Order};
-use super::epilogue::{Bias, Ending, Function};
-use super::execute::failed;
+use super::ending::{Bias, Ending, Function};
 use crate::contraction::Types;
 use crate::device::cuda::Library;
 use crate::error::KernelError;
-use cudarc::cublaslt::{result, sys};
+use cudarc::cublaslt::result::{self, CublasError};
+use cudarc::cublaslt::sys;
 use sdfg::Dtype;
 use std::sync::{Mutex, MutexGuard};
+
+/// The error of a call that the library refused.
+pub(super) fn failed(what: &str) -> impl Fn(CublasError) -> KernelError + '_ {
+    move |e| {
+        let what = format!("{what}: {e:?}");
+        match e.0 {
+            // The GPU refused to run something: an error that stays.
+            sys::cublasStatus_t::CUBLAS_STATUS_EXECUTION_FAILED => KernelError::Crash { what },
+            _ => KernelError::Cuda { what },
+        }
+    }
+}
 
 /// Bytes that the beginning of every container is a multiple of.
 const ALIGNMENT: usize = sdfg::lifetime::ALIGNMENT as usize;

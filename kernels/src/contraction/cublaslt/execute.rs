@@ -4,11 +4,11 @@ use super::algorithm::{Algorithm, Listing, algorithm, known, told};
 use super::catalogue::catalogued;
 use super::choice::Units;
 use super::description::{Description, Launch};
-use super::descriptors::Descriptors;
+use super::descriptors::{Descriptors, failed};
 use crate::contraction::Types;
 use crate::device::cuda::{Context, Library, Memory, STREAMS};
 use crate::error::KernelError;
-use cudarc::cublaslt::result::{self, CublasError};
+use cudarc::cublaslt::result;
 use cudarc::cublaslt::sys;
 use sdfg::Dtype;
 use std::collections::BTreeMap;
@@ -56,23 +56,12 @@ pub struct Addresses {
     pub beside: [u64; 2],
 }
 
-pub(super) fn failed(what: &str) -> impl Fn(CublasError) -> KernelError + '_ {
-    move |e| {
-        let what = format!("{what}: {e:?}");
-        match e.0 {
-            // The GPU refused to run something: an error that stays.
-            sys::cublasStatus_t::CUBLAS_STATUS_EXECUTION_FAILED => KernelError::Crash { what },
-            _ => KernelError::Cuda { what },
-        }
-    }
-}
-
 impl CublasLt {
     /// # Errors
     /// No library; no memory.
     pub fn new(context: &Arc<Context>, workspace: usize) -> Result<Self, KernelError> {
         Library::CublasLt.load()?;
-        let workspaces = (0..STREAMS).map(|_| context.memory(workspace)).collect::<Result<_, _>>()?;
+        let workspaces = (0..STREAMS).map(|_| Memory::new(context, workspace)).collect::<Result<_, _>>()?;
         context.current()?;
         let handle = result::create_handle().map_err(failed("cublasLtCreate"))?;
         Ok(CublasLt { context: context.clone(), handle, workspaces })
@@ -195,7 +184,7 @@ impl Matmul {
         let bases = if d.exchanged { [b, a, out] } else { [a, b, out] };
         let array = |launch: &Launch, t: usize| -> Result<Memory, KernelError> {
             let bytes: Vec<u8> = launch.origins.iter().flat_map(|o| (bases[t] + o[t] as u64 * widths[t]).to_le_bytes()).collect();
-            let mut memory = self.library.context.memory(bytes.len())?;
+            let mut memory = Memory::new(&self.library.context, bytes.len())?;
             memory.write(0, &bytes)?;
             Ok(memory)
         };

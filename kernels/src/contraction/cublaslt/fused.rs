@@ -5,7 +5,8 @@
 
 use super::choice::Choice;
 use super::description::Description;
-use super::epilogue::{Beside, Bias, Epilogue, Function};
+use super::ending::{Bias, Function};
+use super::epilogue::{Beside, Epilogue};
 use crate::contraction::{Group, Problem};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;

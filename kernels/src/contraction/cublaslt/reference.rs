@@ -3,7 +3,7 @@
 use super::algorithm::Listing;
 use super::choice::{Choice, Units};
 use super::description::{Description, Matrix, Order};
-use super::epilogue::{Bias, Ending, Function};
+use super::ending::{Bias, Ending, Function};
 use super::fused::Fused;
 use super::space::Offer;
 use crate::contraction::Types;

@@ -66,7 +66,7 @@ impl CublasLtSpace {
         let widths = types.widths();
         let Description { m, n, k, batch, .. } = description;
         // An auxiliary matrix is as large as the result, or one of bits, which is next to nothing.
-        let large = |e: super::epilogue::Ending| e.aux.is_some() && !e.function.is_some_and(|f| f.keeps_bits());
+        let large = |e: super::ending::Ending| e.aux.is_some() && !e.function.is_some_and(|f| f.keeps_bits());
         let stored = if description.epilogue.is_some_and(large) { 2 * m * n } else { m * n };
         let each = [m * k, k * n, stored].iter().zip(widths).map(|(elements, width)| (elements * width * batch) as f64).sum::<f64>();
         let launches = description.launches.len() as f64;

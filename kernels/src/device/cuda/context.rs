@@ -1,7 +1,6 @@
 //! A GPU in use: its context, its streams, and what all launches share.
 
 use super::driver::{Driver, Gpu, failed};
-use super::memory::Memory;
 use crate::emit::cuda::{DRAWN, drawn};
 use crate::error::KernelError;
 use cudarc::driver::result::{self, ctx, device, event, primary_ctx, stream};
@@ -105,14 +104,6 @@ impl Context {
     /// The stream that takes what is put under way.
     pub fn stream(&self) -> sys::CUstream {
         self.streams[self.at()]
-    }
-
-    /// Memory, not initialised.
-    ///
-    /// # Errors
-    /// Not enough memory.
-    pub fn memory(self: &Arc<Self>, bytes: usize) -> Result<Memory, KernelError> {
-        Memory::new(self, bytes)
     }
 
     /// The address of new memory of more than no bytes; whoever asks gives it back.

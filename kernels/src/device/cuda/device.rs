@@ -319,7 +319,7 @@ impl Device for CudaDevice {
     }
 
     fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {
-        let mut memory = self.context.memory(bytes)?;
+        let mut memory = super::Memory::new(&self.context, bytes)?;
         memory.zero()?;
         Ok(Memory::Gpu(memory))
     }
@@ -357,7 +357,7 @@ impl Device for CudaDevice {
     }
 
     fn copy_bandwidth(&self) -> Result<Option<f64>, KernelError> {
-        let (mut from, mut to) = (self.context.memory(COPIED)?, self.context.memory(COPIED)?);
+        let (mut from, mut to) = (super::Memory::new(&self.context, COPIED)?, super::Memory::new(&self.context, COPIED)?);
         from.zero()?;
         to.copy(&from)?;
         let mut least = f64::INFINITY;

@@ -3,10 +3,10 @@
 use super::context::Context;
 use super::driver::failed;
 use super::memory::Memory;
-use super::nvrtc::{Compiled, Nvrtc, Resources};
+use super::nvrtc::{Compiled, Nvrtc};
 use crate::emit::cuda::Source;
 use crate::error::KernelError;
-use crate::kernel::{Completion, Executable, RunContext};
+use crate::kernel::{Completion, Executable, Resources, RunContext};
 use cudarc::driver::result::{function, launch_kernel, module};
 use cudarc::driver::sys;
 use sdfg::interpret::Run;
@@ -82,7 +82,7 @@ impl CudaKernel {
             // SAFETY: the function belongs to a module that lives as long as this kernel.
             unsafe { function::set_function_attribute(module.kernel, attribute, source.shared as i32) }.map_err(failed(&what))?;
         }
-        let scratch = context.memory((source.teams * source.scratch * if source.double { 8 } else { 4 }) as usize)?;
+        let scratch = Memory::new(&context, (source.teams * source.scratch * if source.double { 8 } else { 4 }) as usize)?;
         Ok(CudaKernel { name: name.into(), source, context, module, scratch, arguments })
     }
 

@@ -105,7 +105,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.address != 0 && self.context.wait().is_ok() {
-            // SAFETY: allocated by `Context::memory`, freed once; nothing on the stream uses it any more.
+            // SAFETY: allocated by `Context::allocate`, freed once; nothing on the stream uses it any more.
             let _ = unsafe { result::free_sync(self.address) };
         }
     }

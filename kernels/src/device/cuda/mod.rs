@@ -16,4 +16,4 @@ pub use graph::Graph;
 pub use kernel::{CudaKernel, Module};
 pub use libraries::Library;
 pub use memory::Memory;
-pub use nvrtc::{Compiled, Nvrtc, Resources};
+pub use nvrtc::{Compiled, Nvrtc};

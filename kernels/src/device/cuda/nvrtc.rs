@@ -2,8 +2,8 @@
 
 use super::Library;
 use crate::error::KernelError;
+use crate::kernel::Resources;
 use cudarc::nvrtc::{result, sys};
-use serde::{Deserialize, Serialize};
 use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
 
@@ -15,20 +15,6 @@ pub struct Nvrtc {
     pub capabilities: Vec<u32>,
     /// Where it was found; `None` stands for the system's folders.
     pub folder: Option<PathBuf>,
-}
-
-/// What one kernel function needs on the GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
-    pub function: String,
-    /// Of one thread.
-    pub registers: u32,
-    /// Bytes of one thread's stack, and of it what registers were spilled to.
-    pub stack: u32,
-    pub spill_stores: u32,
-    pub spill_loads: u32,
-    /// Bytes of static shared memory of a block.
-    pub shared: u32,
 }
 
 /// Code for a GPU.

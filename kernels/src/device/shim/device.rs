@@ -3,9 +3,8 @@
 
 use super::recording::{Recordable, Recorder};
 use super::{Shim, ShimKernel, ShimRun};
-use crate::buffer::Buffer;
 use crate::contraction::cublaslt::{CublasLtSpace, Everything, Fused, Reference};
-use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
+use crate::device::{Device, Forms, Recording, Streams, Work};
 use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
@@ -16,7 +15,6 @@ use sdfg::interpret::Run;
 use sdfg::{Container, Layout};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Generated CUDA run thread by thread, and cuBLASLt's descriptions carried out by plain loops.
 pub struct ShimDevice {
@@ -118,16 +116,6 @@ impl Device for ShimDevice {
         let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
         let (spec, source) = maps::cuda_relayout(&container.name, container.dtype, &dims, from, to)?;
         Ok(self.recordable(Arc::new(self.kernel(&spec, source)?)))
-    }
-
-    fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {
-        Buffer::new(bytes).map(Memory::Host)
-    }
-
-    fn time(&self, work: Work) -> Result<f64, KernelError> {
-        let start = Instant::now();
-        work()?;
-        Ok(start.elapsed().as_secs_f64() * 1e3)
     }
 
     fn record(&self, work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {

@@ -1,9 +1,9 @@
 //! Recordings of the shim: launches on streams, run again in any order that the streams and their marks allow.
 
-use crate::device::cpu::Pool;
 use crate::device::{Recording, Streams};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, RunContext};
+use crate::pool::Pool;
 use sdfg::interpret::Run;
 use sdfg::philox;
 use std::collections::BTreeSet;

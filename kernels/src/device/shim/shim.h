@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <sys/mman.h>
 #include <vector>
 #if !defined(__x86_64__)
@@ -57,7 +58,39 @@ struct Region {
     /* Out: elements that nobody has written, and the first of them. */
     int64_t unwritten, first;
 };
-struct Memory { Region region; std::vector<Shadow> shadow; };
+/* Of each element of a region. Pages are made when an element is first reached: containers may be larger than this machine. */
+struct Shadows {
+    static constexpr size_t PAGE = 4096;
+    size_t count = 0;
+    bool given = false;
+    std::vector<std::unique_ptr<Shadow[]>> pages;
+
+    void resize(size_t elements, bool have_values) {
+        count = elements;
+        given = have_values;
+        pages.clear();
+        pages.resize((elements + PAGE - 1) / PAGE);
+    }
+
+    Shadow &operator[](size_t n) {
+        std::unique_ptr<Shadow[]> &page = pages[n / PAGE];
+        if (!page) {
+            page.reset(new Shadow[PAGE]);
+            for (size_t k = 0; k < PAGE; ++k) page[k].written = given;
+        }
+        return page[n % PAGE];
+    }
+
+    bool written(size_t n) const { return pages[n / PAGE] ? pages[n / PAGE][n % PAGE].written : given; }
+
+    /* A barrier orders what came before it. */
+    void order() {
+        for (const std::unique_ptr<Shadow[]> &page : pages)
+            for (size_t k = 0; page && k < PAGE; ++k) page[k].write = page[k].read = Access();
+    }
+};
+
+struct Memory { Region region; Shadows shadow; };
 
 struct Launch {
     int64_t grid, threads, finish_grid, finish_threads;
@@ -249,7 +282,7 @@ template <class T> static Checked<T> shared(int line, int64_t count) {
     // All bits set is NaN.
     array->bytes.assign(count * sizeof(T), (char)0xff);
     array->memory.region = {array->bytes.data(), (int64_t)(count * sizeof(T)), (int64_t)sizeof(T), "shared memory", 1, 0, 0, 0};
-    array->memory.shadow.resize(count);
+    array->memory.shadow.resize(count, false);
     shareds.push_back(array);
     return {(T *)array->memory.region.base, &array->memory};
 }
@@ -399,7 +432,7 @@ static void run_grid(void (*kernel)(const void *), const void *arguments, int64_
     grid_size = {(unsigned)grid, 1, 1};
     block_size = {(unsigned)threads, 1, 1};
     for (Memory &memory : memories)
-        for (Shadow &shadow : memory.shadow) shadow.write = shadow.read = Access();
+        memory.shadow.order();
     std::vector<int> blocks(grid);
     for (int64_t n = 0; n < grid; ++n) blocks[n] = (int)n;
     shuffle(blocks, seed);
@@ -421,8 +454,7 @@ static int launch(void (*kernel)(const void *), void (*finish)(const void *), La
     memories.resize(launch->count);
     for (int64_t n = 0; n < launch->count; ++n) {
         memories[n].region = launch->regions[n];
-        memories[n].shadow.resize(launch->regions[n].bytes / launch->regions[n].element);
-        for (Shadow &shadow : memories[n].shadow) shadow.written = launch->regions[n].given;
+        memories[n].shadow.resize(launch->regions[n].bytes / launch->regions[n].element, launch->regions[n].given);
     }
     run_grid(kernel, launch->arguments, launch->grid, launch->threads, seed);
     if (!failed && finish) run_grid(finish, launch->arguments, launch->finish_grid, launch->finish_threads, seed);
@@ -430,8 +462,8 @@ static int launch(void (*kernel)(const void *), void (*finish)(const void *), La
         Region &region = launch->regions[n];
         region.unwritten = 0;
         region.first = -1;
-        for (size_t k = 0; k < memories[n].shadow.size(); ++k)
-            if (!memories[n].shadow[k].written && region.unwritten++ == 0) region.first = (int64_t)k;
+        for (size_t k = 0; k < memories[n].shadow.count && !region.given; ++k)
+            if (!memories[n].shadow.written(k) && region.unwritten++ == 0) region.first = (int64_t)k;
     }
     return failed;
 }

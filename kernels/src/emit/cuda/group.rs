@@ -3,8 +3,7 @@
 use super::register::cuda_type;
 use super::schedule::Place;
 use crate::emit::group::Reduction;
-use crate::emit::printer::Printer;
-use crate::emit::rows::{MaskRow, StreamRow};
+use crate::emit::printer::{MaskRow, Printer, StreamRow};
 use crate::emit::scalar::{combined, constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Space};

@@ -7,18 +7,18 @@
 mod group;
 mod partial;
 mod register;
-mod schedule;
+pub(in crate::emit) mod schedule;
 mod tile;
 mod turn;
 
 pub use schedule::{Place, Schedule, WARP, lanes};
 
-use super::c::Mask;
 use super::c::header;
 use super::printer::Printer;
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
 use crate::loopnest::{LoopNest, Space, Tag};
+use crate::runtime::dropout::Mask;
 use partial::FINISH_THREADS;
 use register::cuda_type;
 use sdfg::config::KernelConfig;
@@ -298,7 +298,7 @@ fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, Str
     }
     text += &masks(printer);
     if schedule.turns {
-        text += &format!("    SHARED(real, tile, {});\n", turn::tile(schedule));
+        text += &format!("    SHARED(real, tile, {});\n", schedule.turned());
         text += "    SHARED(index_t, heads, ROWS);\n    SHARED(int32_t, lives, ROWS);\n";
     }
     if schedule.team() > WARP {

@@ -1,6 +1,5 @@
 //! How the threads of a GPU share a loop nest, and where intermediates are held.
 
-use super::turn::tile;
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement, Tensor};
@@ -123,7 +122,7 @@ impl Schedule {
         let turns = !choice("out", ["direct", "turned"])?;
         let mut schedule = Schedule { threads, rows, width, unroll, keeps, wide, turns, places: IndexMap::new(), kept: IndexMap::new() };
         let real = if nest.tensors.values().any(|t| t.dtype == Dtype::F64) { 8 } else { 4 };
-        let turning = if turns { tile(&schedule) * real + rows * 12 } else { 0 };
+        let turning = if turns { schedule.turned() * real + rows * 12 } else { 0 };
         let mut shared = WARP * 8 + turning;
         if shared > SHARED {
             return Err(KernelError::Knob {
@@ -147,6 +146,12 @@ impl Schedule {
             schedule.places.insert(data.clone(), place);
         }
         Ok(schedule)
+    }
+
+    /// Values of the tile that results are transposed in: a strip of every row, one more after each run of rows and of lanes, so that
+    /// neither the writing threads nor the reading ones meet in a bank. As `turn_rows` of the prelude finds them.
+    pub fn turned(&self) -> i64 {
+        self.width * (self.team() * (self.rows + 1) + self.rows)
     }
 
     /// Threads that share a point.

@@ -7,15 +7,8 @@
 use super::register::cuda_type;
 use super::schedule::Schedule;
 use crate::emit::printer::Printer;
-use crate::loopnest::{Element, Group, Loop, LoopNest, Space};
-use crate::maps::slope;
+use crate::loopnest::{Element, Group, Loop, LoopNest, Space, slope};
 use sdfg::Expr;
-
-/// Values of the tile: a strip of every row, one more after each run of rows and of lanes, so that neither the writing threads nor
-/// the reading ones meet in a bank. As `turn_rows` of the prelude finds them.
-pub fn tile(schedule: &Schedule) -> i64 {
-    schedule.width * (schedule.team() * (schedule.rows + 1) + schedule.rows)
-}
 
 /// Whether anything of a nest is transposed: what is asked for, where rows are several, where nothing is summed over points and no
 /// row reads what another one writes.

@@ -5,7 +5,7 @@ use bench::Machine;
 use bench::mue::CopyBandwidth;
 use bench::unit::Measured;
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use std::sync::Barrier;
 use std::time::Instant;
 

@@ -22,7 +22,7 @@ use bench::unit::{Bytes, Milliseconds, Quantity};
 use bench::{Provenance, Report, model};
 use indexmap::IndexMap;
 use kernels::device::Device;
-use kernels::device::cpu::Pool;
+use kernels::pool::Pool;
 use layouts::record::median;
 use layouts::{Method, Store};
 use sdfg::Sdfg;

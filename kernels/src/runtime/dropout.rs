@@ -3,8 +3,14 @@
 //! Generated code calls this through a pointer: the wide code is compiled once, for the processor at hand, and not again with
 //! each kernel.
 
-use crate::emit::c::Mask;
 use sdfg::philox::{self, MULTIPLIER, WEYL};
+
+/// A run-time dropout mask of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mask {
+    pub stream: String,
+    pub rate: f64,
+}
 
 /// A dropout mask of a kernel, as generated code passes it on.
 #[repr(C)]
