@@ -61,6 +61,11 @@ pub fn pairs() -> Option<bool> {
     None
 }
 
+/// Cores that a prediction may count on; the pool decides how many there really are.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Whether Intel made this processor.
 pub(crate) fn is_intel() -> bool {
     #[cfg(target_arch = "x86_64")]

@@ -9,7 +9,7 @@ use crate::error::KernelError;
 use crate::in_place::{self, InPlace};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace, MapSpace};
-use crate::processor::Block;
+use crate::processor::{Block, cores};
 use crate::tiles::{self, CudaTileSpace, GroupSpace, ProductSpace, TileSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
@@ -108,11 +108,6 @@ pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, un
 /// Columns of a panel of f32: as many as products take at once on this processor.
 fn width() -> usize {
     Block::native().width(4)
-}
-
-/// Cores that a prediction may count on; the pool decides how many there really are.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn no_template(spec: &KernelSpec) -> KernelError {

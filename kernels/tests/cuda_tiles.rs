@@ -114,6 +114,27 @@ fn chips_with_less_shared_memory() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Sums over rows are walked in order by one processor for each head; what leaves processors idle is not tried first.
+#[test]
+fn sums_are_private_where_processors_would_idle() -> Result<(), Failure> {
+    let best = |heads: i64, processors: i64| -> Result<String, Failure> {
+        let sizes: Sizes = &[("b", 1), ("h", heads), ("j", 2048), ("k", 512), ("i", 8), ("u", 8), ("p", 64)];
+        let Case { program, unit } = products::keys(sizes);
+        let space = CudaTileSpace::new(&kernels::KernelSpec::new(&program, &unit)?, Chip { processors, ..Chip::HOPPER })?;
+        // Layouts are the slowest digits.
+        let layouts = space.config(0).layouts;
+        let knobs = (0..space.count()).take_while(|n| space.config(*n).layouts == layouts);
+        let first = knobs.min_by(|x, y| space.promise(*x).total_cmp(&space.promise(*y))).ok_or("no configuration")?;
+        Ok(space.config(first).knobs.get("reduce").unwrap_or_default().to_string())
+    };
+    for (heads, processors, expected) in
+        [(1, 1, "sequential"), (1, 2, "private"), (1, 132, "private"), (16, 2, "sequential"), (16, 132, "private")]
+    {
+        assert_eq!(best(heads, processors)?, expected, "{heads} heads on {processors} processors");
+    }
+    Ok(())
+}
+
 /// By tensor cores, whose operands the shim spreads as NVIDIA's manual says.
 #[test]
 fn half_precision() -> Result<(), Failure> {

@@ -76,8 +76,8 @@ impl Candidates {
             stride: if count > BLOCK { stride } else { 1 },
             turn: false,
         };
-        candidates.first.push_back(0);
         candidates.first.extend(space.seeds().into_iter().filter(|n| *n < count));
+        candidates.first.push_back(0);
         match candidates.neighbours(0) {
             coordinates if coordinates.len() <= COORDINATES => candidates.first.extend(coordinates),
             _ => candidates.improved(0, space),

@@ -26,6 +26,7 @@ pub fn blocks(chip: Chip) -> Tiles {
         // Rows of one instruction of a tensor core.
         unit: 16,
         packs: false,
+        processors: chip.processors,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::kernel::{KernelSpec, Space, TensorChoice};
 use crate::loopnest::product::{Factors, factors, is_product};
 use crate::loopnest::{self, Statement};
 use crate::maps::flatten::{Flat, Flattened, Range, statements};
-use crate::processor::pairs;
+use crate::processor::{cores, pairs};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
@@ -29,18 +29,23 @@ pub struct Tiles {
     pub unit: i64,
     /// Whether factors of bf16 may be widened, and columns be the side along which results are not neighbours.
     pub packs: bool,
+    /// Processors that tiles are divided among.
+    pub processors: i64,
 }
 
 /// Tiles for the caches of a core.
-const CORES: Tiles = Tiles {
-    short: &[128, 512, 256, 64, 32],
-    long: &[512, 1024, 256, 4096],
-    depths: &[768, 384, 1024, 256],
-    usual: [256.0, 1024.0],
-    local: SCRATCH / 2,
-    unit: 1,
-    packs: true,
-};
+fn on_cores() -> Tiles {
+    Tiles {
+        short: &[128, 512, 256, 64, 32],
+        long: &[512, 1024, 256, 4096],
+        depths: &[768, 384, 1024, 256],
+        usual: [256.0, 1024.0],
+        local: SCRATCH / 2,
+        unit: 1,
+        packs: true,
+        processors: cores() as i64,
+    }
+}
 /// Tiles along the last index are whole panels of columns on every processor.
 const PANEL: i64 = 32;
 
@@ -75,6 +80,8 @@ pub struct TileSpace {
     written: Vec<usize>,
     products: Vec<Statement>,
     reduces: &'static [&'static str],
+    /// The outer indices that a product sums over: they are walked in order unless sums are private.
+    summed: BTreeSet<String>,
     /// Whether factors of bf16 are multiplied as pairs: what is expected to be faster first.
     pairs: &'static [bool],
     flop: f64,
@@ -91,7 +98,7 @@ impl TileSpace {
     /// Scopes without a matrix product, or that cannot be generated.
     pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
         super::lower::on_cores(spec)?;
-        TileSpace::of(spec, CORES)
+        TileSpace::of(spec, on_cores())
     }
 
     /// # Errors
@@ -128,17 +135,18 @@ impl TileSpace {
                 }
             }
         }
-        let lacks = |s: &Statement| {
-            let named = |index: &str| s.write.subscripts.iter().any(|e| e.symbols().contains(index));
-            !is_local(&s.write.data) && outer.iter().any(|r| r.count > 1 && !named(&r.index))
-        };
+        let mut summed = BTreeSet::new();
+        for target in products.iter().map(|s| &s.write).filter(|target| !is_local(&target.data)) {
+            let named = |index: &str| target.subscripts.iter().any(|e| e.symbols().contains(index));
+            summed.extend(outer.iter().filter(|r| r.count > 1 && !named(&r.index)).map(|r| r.index.clone()));
+        }
         let bf16 = |s: &Statement| s.reads.iter().all(|(_, e)| seen.get(&e.data).is_some_and(|t| t.dtype == Dtype::Bf16));
         let pairs: &[bool] = match pairs().filter(|_| tiles.packs && products.iter().any(bf16)) {
             None => &[true],
             Some(true) => &[true, false],
             Some(false) => &[false, true],
         };
-        let reduces: &[&str] = if products.iter().any(lacks) { &["sequential", "private"] } else { &["sequential"] };
+        let reduces: &[&str] = if summed.is_empty() { &["sequential"] } else { &["sequential", "private"] };
         let outer = outer
             .iter()
             .map(|range| Outer {
@@ -159,6 +167,7 @@ impl TileSpace {
             written: written.into_iter().map(|(_, n)| n).collect(),
             products,
             reduces,
+            summed,
             pairs,
             flop,
             local,
@@ -254,6 +263,17 @@ impl TileSpace {
         !self.written.iter().any(has)
     }
 
+    /// Processors without work for each that has some, where the indices that are summed over are walked in order.
+    fn idle(&self, tile: &str) -> f64 {
+        let size = |index: &str| {
+            let of = |part: &str| part.split_once(':').filter(|(i, _)| *i == index).and_then(|(_, n)| n.parse::<i64>().ok());
+            tile.split(',').find_map(of).unwrap_or(1).max(1)
+        };
+        let apart = self.outer.iter().map(|o| &o.range).filter(|r| !self.summed.contains(&r.index));
+        let points: f64 = apart.map(|r| (r.count as f64 / size(&r.index) as f64).ceil()).product();
+        (self.tiles.processors as f64 / points.max(1.0) - 1.0).max(0.0)
+    }
+
     /// Predicted bytes, weighted by how badly each tensor is walked, and by how far tiles are from the usual size.
     pub fn cost(&self, config: &KernelConfig) -> f64 {
         let vector = config.knobs.get("vector").unwrap_or_default().split(',').next().unwrap_or_default();
@@ -309,7 +329,7 @@ impl TileSpace {
         let [usual_short, usual_long] = self.tiles.usual;
         let far = (short.max(1.0) / usual_short).log2().abs() * 0.03 + (long.max(1.0) / usual_long).log2().abs() * 0.02;
         let depth = if knob("depth").parse() == Ok(self.tiles.depths[0]) { 0.0 } else { 0.02 };
-        let reduce = if knob("reduce") == "private" { 0.3 } else { 0.0 };
+        let reduce = if knob("reduce") == "private" { 0.3 } else { self.idle(knob("tile")) };
         // The arithmetic that is expected to be slower comes after all tiles, but before layouts that are walked badly.
         let slower = if self.pairs.first() == Some(&(knob("arithmetic") != "f32")) { 0.0 } else { 0.5 };
         total * (1.0 + far + depth + reduce + slower)
