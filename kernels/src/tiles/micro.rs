@@ -66,21 +66,10 @@ impl Block {
         }
         let across = kind.across();
         let neighbours = if kind.lies() { " && a_step == 1" } else { "" };
-        // Rows that lie apart are short pieces that no processor foresees: those of the next panel are asked for while this one is
-        // multiplied.
-        let ahead: String = thirds.iter().filter(|_| kind.lies()).map(|first| format!(", n{first} += {STEPS}")).collect();
         let _ = writeln!(text, "#if EXACT");
-        for first in thirds.iter().filter(|_| kind.lies()) {
-            let _ = writeln!(text, "    const real *n{first} = a{first} + {rows} * a_row;");
-        }
         let forth = next(STEPS);
-        let _ = writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {forth}{ahead}, b += {STEPS} * {across}) {{");
-        for step in 0..STEPS {
-            self.step(text, rows, kind, step);
-            for row in (step..rows).step_by(STEPS).filter(|_| kind.lies()) {
-                let _ = writeln!(text, "        FETCH_FAR(n{} + {} * a_row);", row - row % 3, row % 3);
-            }
-        }
+        let _ = writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {forth}, b += {STEPS} * {across}) {{");
+        (0..STEPS).for_each(|step| self.step(text, rows, kind, step));
         let _ = writeln!(text, "    }}\n#endif");
         let _ = writeln!(text, "    for (; depth > 0; --depth, {}, b += {across}) {{", next(1));
         self.step(text, rows, kind, 0);

@@ -36,7 +36,6 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #endif
 #define LOAD(x, at) __asm__ volatile("vmovups %1, %0" : "=v"(x) : "m"(*(const vec *)(at)))
 #define FETCH(at) __asm__ volatile("prefetcht0 %0" : : "m"(*(at)))
-#define FETCH_FAR(at) __asm__ volatile("prefetcht1 %0" : : "m"(*(at)))
 #define SPREAD(x, at) __asm__ volatile("vbroadcasts" SUFFIX " %1, %0" : "=v"(x) : "m"(*(at)))
 #define ADD(sum, x, y) __asm__ volatile("vfmadd231p" SUFFIX " %2, %1, %0" : "+v"(sum) : "v"(y), "v"(x))
 #define ADD_READ(sum, at, y) __asm__ volatile("vfmadd231p" SUFFIX " %2" BROADCAST ", %1, %0" : "+v"(sum) : "v"(y), "m"(*(at)))
@@ -262,6 +261,18 @@ ALWAYS int columns_lie_well(int64_t m, int64_t step, int64_t column)
 typedef struct { int64_t step, column, block, jump; } Columns;
 ALWAYS int64_t place_of(Columns lie, int64_t j) { return lie.jump ? j / lie.block * lie.jump + j % lie.block * lie.column : j * lie.column; }
 
+/* Rows that lie apart are short pieces that no processor foresees: those of the next panel are asked for while this one is multiplied, by
+   each pass of columns its share of their lines. */
+ALWAYS void fetch_share(const real *a, int64_t row, int64_t height, int64_t elements, int64_t from, int64_t till, int64_t n)
+{
+    const int64_t lines = (elements + VL - 1) / VL, last = height * lines * till / n;
+    int64_t at = height * lines * from / n, i = at / lines, x = at % lines;
+    for (; at < last; ++at) {
+        __builtin_prefetch(a + i * row + x * VL, 0, 2);
+        if (++x == lines) x = 0, ++i;
+    }
+}
+
 /* c (+)= scale x rows x columns: rows as they lie, or packed (then `a_step` is 0); columns packed, or where rows lie also as they do.
    Neighbouring rows start `a_row`, panels of columns `next` and their steps `b_step` elements apart; results are columns from `from`
    on. A panel of rows stays in the first cache while those of columns pass. */
@@ -281,6 +292,7 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             const int whole = width == WIDTH && column == 1;
             if (row == 1)
                 for (int64_t x = 0; x < width; ++x) __builtin_prefetch(at + x * column, 1);
+            if (a_step == 1) fetch_share(a + (first + height) * a_row, a_row, height, elements, j, min_of(j + WIDTH, n), n);
             kernels[height](elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, b_step, &scale, whole ? at : room,
                 whole ? row : WIDTH, whole && add);
             if (whole) continue;
