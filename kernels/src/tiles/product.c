@@ -94,15 +94,14 @@ ALWAYS void put(real *to, const real *from, int64_t count, int add)
     if (count & 1) *to = add ? *to + *from : *from;
 }
 
-/* The square of VL lines and VL elements of a panel that starts at `at`, turned: line t of it goes to `to + t step`. Lines
-   from `lines` on count as zero. Nothing is written from `to + room` on, where a line is to have fewer than 16 elements. */
+/* The square of VL lines and VL elements of a panel that starts at `at`, turned: line t of it goes to `to + t step`. What stands for
+   lines from `lines` on is of no use. Nothing is written from `to + room` on, where a line is to have fewer than 16 elements. */
 ALWAYS void turn(const void *from, int64_t at, int64_t line, int64_t lines, int kind, real *to, int64_t step, int64_t room)
 {
     reg v[VL];
 #pragma GCC unroll 16
     for (int64_t i = 0; i < VL; ++i) {
-        v[i] = (reg){0};
-        if (i < lines) v[i] = along(from, at + i * line, kind);
+        v[i] = along(from, at + min_of(i, lines - 1) * line, kind);
     }
 #pragma GCC unroll 4
     for (int64_t d = 1; d < VL; d *= 2) {
@@ -132,6 +131,9 @@ ALWAYS void turn(const void *from, int64_t at, int64_t line, int64_t lines, int 
     }
 }
 
+/* Elements of a panel of so many rows that a whole vector covers, but for the first. */
+ALWAYS int64_t spare_of(int64_t height) { return 2 * height >= VL ? 1 : VL - 1; }
+
 /* Elements `k` to `end` of a panel of `height` rows: `height` values each. Writes up to a vector beyond them, but not
    beyond the panel: others may pack the next one. */
 ALWAYS void pack_panel(
@@ -139,33 +141,67 @@ ALWAYS void pack_panel(
 {
     const int64_t each = steps_of(kind), elements = elements_of(depth, kind), whole = depth / each;
     if (step == 1 && VL >= HEIGHT) {
-        for (; k + VL <= min_of(end, whole); k += VL) turn(a, at + k * each, row, height, kind, to + k * height, height, (elements - k) * height);
-    } else if (row == 1 && VL >= HEIGHT) {
-        /* Whole vectors, as long as rows that are still to come lie behind them. */
-        for (; k < min_of(end, whole) && (elements - k) * height >= VL && (depth - 1 - (k * each + each - 1)) * step + height >= VL; ++k) {
-            /* What this panel takes next, after SOME steps of the others: pieces too short for the processor to guess what follows. */
-            for (int64_t s = 0; s < each; ++s) __builtin_prefetch(after(a, at + ((k + SOME) * each + s) * step, kind));
-            *(vec *)(to + k * height) = across(a, at + k * each * step, step, kind);
-        }
+        /* Squares that lie within the panel with all they write are written without looking. */
+        const int64_t last = min_of(end, whole) - VL, within = min_of(last, elements - VL - spare_of(height));
+        for (; k <= within; k += VL) turn(a, at + k * each, row, height, kind, to + k * height, height, INT64_MAX);
+        for (; k <= last; k += VL) turn(a, at + k * each, row, height, kind, to + k * height, height, (elements - k) * height);
     }
     for (; k < end; ++k)
         for (int64_t i = 0; i < height; ++i) to[k * height + i] = one(a, at + i * row + k * each * step, step, k < whole, kind);
+}
+
+/* Panels of rows one after another, from a first one on: where they start, and their heights. */
+typedef struct { int64_t first, height, each, more, rest, panels; } Panel;
+ALWAYS Panel panel_at(int64_t m, int64_t p)
+{
+    const int64_t panels = panels_of(m, HEIGHT), first = m * p / panels;
+    return (Panel){first, m * (p + 1) / panels - first, m / panels, m % panels, m * (p + 1) % panels, panels};
+}
+ALWAYS void to_next(Panel *at)
+{
+    at->first += at->height, at->height = at->each;
+    if ((at->rest += at->more) >= at->panels) at->rest -= at->panels, ++at->height;
+}
+
+/* As many elements of panels `start` to `end` of m neighbouring rows as whole vectors give; how many these are. Panels share lines of
+   the cache: few steps of all of them at a time. */
+ALWAYS int64_t pack_neighbours(const void *a, int64_t step, int64_t m, int64_t start, int64_t end, int64_t depth, int kind, real *to)
+{
+    const int64_t each = steps_of(kind), elements = elements_of(depth, kind);
+    const Panel first = panel_at(m, start);
+    if (VL < HEIGHT) return 0;
+    /* A vector reads beyond the rows of its panel, and so may the last beyond all there are, and writes beyond its element. */
+    const int64_t beside = step >= VL ? 1 : VL, whole = min_of((depth - beside) / each, elements - spare_of(first.each));
+    int64_t k = 0;
+    for (; k + SOME <= whole; k += SOME) {
+        Panel panel = first;
+        for (int64_t p = start; p < end; ++p, to_next(&panel)) {
+            const void *const from = after(a, panel.first + k * each * step, kind);
+            real *const at = to + panel.first * elements + k * panel.height;
+#pragma GCC unroll 8
+            for (int64_t i = 0; i < SOME; ++i) {
+                /* What this panel takes next, after SOME steps of the others, and where it goes: pieces too short for the processor to
+                   guess what follows. */
+                for (int64_t s = 0; s < each; ++s) __builtin_prefetch(after(from, ((i + SOME) * each + s) * step, kind));
+                __builtin_prefetch(at + (i + SOME) * panel.height, 1);
+                *(vec *)(at + i * panel.height) = across(from, i * each * step, step, kind);
+            }
+        }
+    }
+    return k;
 }
 
 /* Panels `start` to `end` of m rows. Where `jump` is not 0, blocks of so many steps of the depth lie so far apart. */
 ALWAYS void pack_some_rows(const void *a, int64_t row, int64_t step, int64_t m, int64_t start, int64_t end, int64_t depth, int64_t block,
     int64_t jump, int kind, real *to)
 {
-    const int64_t panels = panels_of(m, HEIGHT), elements = elements_of(depth, kind);
-    /* Where rows are neighbours, panels share lines of the cache: few steps of all of them at a time. */
-    const int64_t some = row == 1 ? SOME : elements, in_block = jump ? block / steps_of(kind) : elements;
-    for (int64_t k = 0; k < elements; k += some)
-        for (int64_t p = start; p < end; ++p) {
-            const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
-            for (int64_t from = k, till = min_of(k + some, elements); from < till; from += in_block)
-                pack_panel(a, first * row + (jump ? from / in_block * (jump - block * step) : 0), row, step, height, depth, from,
-                    min_of(from + in_block, till), kind, to + first * elements);
-        }
+    const int64_t elements = elements_of(depth, kind), in_block = jump ? block / steps_of(kind) : elements;
+    const int64_t done = row == 1 && !jump ? pack_neighbours(a, step, m, start, end, depth, kind, to) : 0;
+    Panel panel = panel_at(m, start);
+    for (int64_t p = start; p < end; ++p, to_next(&panel))
+        for (int64_t from = done; from < elements; from += in_block)
+            pack_panel(a, panel.first * row + (jump ? from / in_block * (jump - block * step) : 0), row, step, panel.height, depth, from,
+                min_of(from + in_block, elements), kind, to + panel.first * elements);
 }
 
 /* Panels of WIDTH columns: depth by depth, WIDTH values each, zeros beyond the last column. */
