@@ -189,7 +189,7 @@ impl Execution {
     pub fn apart(&mut self, pool: &Pool, run: &Run, again: usize) -> Result<StepTimes, PipelineError> {
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let mut times = StepTimes::default();
-        let pointers = self.pointers();
+        let (pointers, _held) = (self.pointers(), pool.hold());
         if cfg!(debug_assertions) {
             self.arena.spoil(0, self.arena.len(), SPOILT);
         }

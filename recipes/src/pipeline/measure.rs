@@ -268,7 +268,7 @@ impl Bench for DeviceBench<'_> {
         let (executable, rooms) = self.compiled(name, config)?;
         let operands = self.operands.take(&rooms, self.device, SEED).map_err(|e| Fault::Device(e.to_string()))?;
         let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();
-        let mut samples = Vec::new();
+        let (mut samples, _held) = (Vec::new(), self.pool.hold());
         // The first run warms caches and pages: it is no sample unless it is long, but two runs beyond the limit in a row end the
         // race, or a long one.
         let limit = give_up.as_secs_f64() * 1e3;

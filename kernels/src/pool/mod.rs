@@ -1,0 +1,255 @@
+//! Persistent workers, one for each core, and the working memory that kernels share.
+
+mod crew;
+
+use crate::buffer::Buffer;
+use crate::error::KernelError;
+use core_affinity::CoreId;
+use crew::Crew;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
+
+/// Persistent worker threads.
+pub struct Pool {
+    threads: rayon::ThreadPool,
+    /// The core of worker 0, if each has one of its own.
+    first: Option<CoreId>,
+    crew: Arc<Crew>,
+    held: Mutex<Holding>,
+    scratch: Mutex<Option<Buffer>>,
+}
+
+/// Who holds the workers, and whether they wait for it.
+#[derive(Default)]
+struct Holding {
+    by: Option<ThreadId>,
+    serving: bool,
+}
+
+/// Workers that are kept awake until this is dropped.
+pub struct Held<'a> {
+    pool: Option<&'a Pool>,
+    cores: Option<Cores>,
+    /// It is the thread that took it which works with them.
+    here: PhantomData<*const ()>,
+}
+
+/// Working memory of the kernel that runs.
+pub struct Scratch<'a>(MutexGuard<'a, Option<Buffer>>);
+
+impl Scratch<'_> {
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr)
+    }
+}
+
+impl Pool {
+    /// `workers` threads; 0 means one for each core. If they are as many as the cores, each stays on one of its own: on a machine
+    /// that does other things too, the system may wake two on the same.
+    ///
+    /// # Errors
+    /// The system refuses the threads.
+    pub fn new(workers: usize) -> Result<Self, KernelError> {
+        let cores = core_affinity::get_core_ids().unwrap_or_default();
+        let all = cores.len() > 1 && (workers == 0 || workers == cores.len());
+        let first = cores.first().copied().filter(|_| all);
+        let threads = rayon::ThreadPoolBuilder::new()
+            .num_threads(workers)
+            .start_handler(move |n| {
+                if let Some(core) = cores.get(n).filter(|_| all) {
+                    core_affinity::set_for_current(*core);
+                }
+            })
+            .thread_name(|n| format!("memlet-{n}"))
+            .build()
+            .map_err(|e| KernelError::Workers(e.to_string()))?;
+        Ok(Pool { threads, first, crew: Arc::default(), held: Mutex::default(), scratch: Mutex::new(None) })
+    }
+
+    pub fn workers(&self) -> usize {
+        self.threads.current_num_threads()
+    }
+
+    /// Keeps the workers awake for what this thread runs until the guard is dropped, the thread as the first of them and on its core:
+    /// for kernels that follow one another. Nothing else should need the cores meanwhile. Where another thread holds them, or they
+    /// are held already, nothing changes.
+    pub fn hold(&self) -> Held<'_> {
+        let mut held = self.holding();
+        if self.workers() < 2 || held.by.is_some() {
+            return Held { pool: None, cores: None, here: PhantomData };
+        }
+        held.by = Some(std::thread::current().id());
+        let cores = self.first.and_then(Cores::only);
+        Held { pool: Some(self), cores, here: PhantomData }
+    }
+
+    fn holding(&self) -> MutexGuard<'_, Holding> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn helpers(&self) -> usize {
+        self.workers() - 1
+    }
+
+    /// Runs `work(worker)` once on every worker and waits.
+    pub fn broadcast<R: Send + Sync>(&self, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+        let mut held = self.holding();
+        if held.by != Some(std::thread::current().id()) {
+            drop(held);
+            return self.threads.broadcast(|context| work(context.index()));
+        }
+        if !held.serving {
+            held.serving = true;
+            let (crew, seen) = (self.crew.clone(), self.crew.round());
+            self.threads.spawn_broadcast(move |context| {
+                // The first worker is the thread that holds the others.
+                if context.index() > 0 {
+                    crew.serve(context.index(), seen);
+                }
+            });
+        }
+        drop(held);
+        let found: Vec<OnceLock<R>> = (0..self.workers()).map(|_| OnceLock::new()).collect();
+        self.crew.run(self.helpers(), &|worker| {
+            let _ = found[worker].set(work(worker));
+        });
+        found.into_iter().filter_map(OnceLock::into_inner).collect()
+    }
+
+    /// Lets the workers of this thread leave its crew, so that they can do other things.
+    fn dismiss(&self) {
+        let mut held = self.holding();
+        if held.by == Some(std::thread::current().id()) && std::mem::take(&mut held.serving) {
+            drop(held);
+            self.crew.dismiss(self.helpers());
+        }
+    }
+
+    /// Working memory of at least so many bytes, until it is dropped. All kernels have the same: what one leaves in the caches is
+    /// where the next one writes, and a step needs as much as its largest kernel. Holds anything at first.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn scratch(&self, bytes: usize) -> Result<Scratch<'_>, KernelError> {
+        let mut held = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.as_ref().is_none_or(|b| b.len() < bytes) {
+            *held = None;
+            *held = Some(Buffer::new(bytes)?);
+        }
+        // A kernel that reads what it has not written shows in tests.
+        if cfg!(debug_assertions) {
+            held.as_mut().map_or(&mut [][..], |b| &mut b.as_mut_slice()[..bytes]).fill(0xff);
+        }
+        Ok(Scratch(held))
+    }
+
+    /// The threads, for libraries that share work among them.
+    pub fn threads(&self) -> &rayon::ThreadPool {
+        self.dismiss();
+        &self.threads
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let Some(pool) = self.pool else { return };
+        pool.dismiss();
+        pool.holding().by = None;
+        if let Some(cores) = self.cores.take() {
+            cores.restore();
+        }
+    }
+}
+
+/// The cores that a thread may run on.
+struct Cores(#[cfg(target_os = "linux")] nix::sched::CpuSet);
+
+impl Cores {
+    /// Keeps this thread on a core; gives those that it had before.
+    #[cfg(target_os = "linux")]
+    fn only(core: CoreId) -> Option<Self> {
+        let before = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).ok()?;
+        core_affinity::set_for_current(core).then_some(Cores(before))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn restore(self) {
+        // A thread that stays on one core is as right and slower.
+        let _ = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &self.0);
+    }
+
+    /// Elsewhere a thread cannot be let go again.
+    #[cfg(not(target_os = "linux"))]
+    fn only(_: CoreId) -> Option<Self> {
+        None
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn restore(self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn numbers(pool: &Pool) -> Vec<usize> {
+        pool.broadcast(|worker| worker)
+    }
+
+    #[test]
+    fn every_worker_works_once_held_or_not() {
+        let pool = Pool::new(3).expect("threads");
+        assert_eq!(numbers(&pool), [0, 1, 2]);
+        let held = pool.hold();
+        let rounds = AtomicUsize::new(0);
+        for _ in 0..1000 {
+            pool.broadcast(|_| rounds.fetch_add(1, Ordering::Relaxed));
+        }
+        assert_eq!(rounds.into_inner(), 3000);
+        // Whoever asks for the threads, in between or inside a second guard, finds them free.
+        for _ in 0..3 {
+            let _inner = pool.hold();
+            assert_eq!(pool.threads().broadcast(|context| context.index()), [0, 1, 2]);
+            assert_eq!(numbers(&pool), [0, 1, 2]);
+        }
+        drop(held);
+        assert_eq!(numbers(&pool), [0, 1, 2]);
+    }
+
+    #[test]
+    fn another_thread_may_ask_while_workers_are_held() {
+        let pool = Pool::new(2).expect("threads");
+        std::thread::scope(|scope| {
+            let held = pool.hold();
+            assert_eq!(numbers(&pool), [0, 1]);
+            let other = scope.spawn(|| numbers(&pool));
+            assert_eq!(numbers(&pool), [0, 1]);
+            drop(held);
+            assert_eq!(other.join().expect("no panic"), [0, 1]);
+        });
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_workers_go_on() {
+        let pool = Pool::new(2).expect("threads");
+        let _held = pool.hold();
+        for who in 0..2 {
+            let work = || pool.broadcast(|worker| assert_ne!(worker, who, "planted"));
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
+            assert_eq!(numbers(&pool), [0, 1]);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_gets_its_cores_back() {
+        let cores = || core_affinity::get_core_ids().map(|c| c.len());
+        let (before, pool) = (cores(), Pool::new(0).expect("threads"));
+        let held = pool.hold();
+        assert_eq!(numbers(&pool).len(), pool.workers());
+        drop(held);
+        assert_eq!(cores(), before);
+    }
+}
