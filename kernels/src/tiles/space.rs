@@ -219,7 +219,8 @@ impl TileSpace {
                     let tiles = (count + room - 1) / room;
                     ((count + tiles - 1) / tiles + PANEL - 1) / PANEL * PANEL
                 }
-                room => room,
+                // As many tiles as come nearest, of equal size: what is left over would be a tile of few rows.
+                room => divided(count, (2 * count + room) / (2 * room)),
             };
             let size = size.clamp(1, count);
             if size > 1 {
@@ -240,9 +241,11 @@ impl TileSpace {
         // Tiles whose locals would not fit are cut until half of the memory is theirs: the rest is for what reductions need.
         let elements: i64 = sizes.iter().map(|(_, size)| size).product::<i64>() * self.local;
         if elements > local
-            && let Some((_, size)) = sizes.iter_mut().max_by_key(|(_, size)| *size)
+            && let Some((index, size)) = sizes.iter_mut().max_by_key(|(_, size)| *size)
         {
-            *size = (*size * local / elements / unit).max(1) * unit;
+            let most = (*size * local / elements / unit).max(1) * unit;
+            let count = self.outer.iter().find(|o| o.range.index == *index).map_or(*size, |o| o.range.count);
+            *size = ((divided(count, (count + most - 1) / most) + unit - 1) / unit * unit).min(most);
         }
         let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
         let mut knobs = Knobs::default().with("tile", tile.join(",")).with("depth", depth);
@@ -334,6 +337,11 @@ impl TileSpace {
         let slower = if self.pairs.first() == Some(&(knob("arithmetic") != "f32")) { 0.0 } else { 0.5 };
         total * (1.0 + far + depth + reduce + slower)
     }
+}
+
+/// The size of so many tiles, at least one, that are as equal as can be.
+fn divided(count: i64, tiles: i64) -> i64 {
+    (count + tiles.max(1) - 1) / tiles.max(1)
 }
 
 /// How the first product that has an outer index uses it.
