@@ -10,7 +10,7 @@ use std::time::Instant;
 
 /// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
 pub(crate) const GENERATION: &str =
-    "24: tiles of equal size; the next rows are fetched line by line, by each pass of columns its share; rows are packed without divisions";
+    "25: tiles of equal size; the next rows are fetched line by line, by each pass of columns its share; rows are packed without divisions";
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]

@@ -172,8 +172,10 @@ ALWAYS int64_t pack_neighbours(const void *a, int64_t step, int64_t m, int64_t s
     if (VL < HEIGHT) return 0;
     /* A vector reads beyond the rows of its panel, and so may the last beyond all there are, and writes beyond its element. */
     const int64_t beside = step >= VL ? 1 : VL, whole = min_of((depth - beside) / each, elements - spare_of(first.each));
-    int64_t k = 0;
-    for (; k + SOME <= whole; k += SOME) {
+    if (whole < SOME) return 0;
+    for (int64_t next = 0; next < whole; next += SOME) {
+        /* The last few steps are taken together with some that were packed already. */
+        const int64_t k = min_of(next, whole - SOME);
         Panel panel = first;
         for (int64_t p = start; p < end; ++p, to_next(&panel)) {
             const void *const from = after(a, panel.first + k * each * step, kind);
@@ -188,7 +190,7 @@ ALWAYS int64_t pack_neighbours(const void *a, int64_t step, int64_t m, int64_t s
             }
         }
     }
-    return k;
+    return whole;
 }
 
 /* Panels `start` to `end` of m rows. Where `jump` is not 0, blocks of so many steps of the depth lie so far apart. */
