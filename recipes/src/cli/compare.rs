@@ -138,6 +138,7 @@ impl CompareArgs {
             return Err(PipelineError::Plan { file: self.plan.display().to_string(), why }.into());
         }
         let (pool, device) = (Pool::new(threads).map_err(PipelineError::from)?, plan.target.open()?);
+        let first = peak(&pool);
         let execution = Execution::new(&plan.chosen.program, &plan.chosen.configuration, &device)?;
         let mut ours = Prepared { execution, pool, seed: self.seed, step: 0 };
         let folder = tempfile::tempdir().map_err(|source| CompareError::Folder { path: std::env::temp_dir(), source })?;
@@ -149,7 +150,7 @@ impl CompareArgs {
             contenders,
             origin: format!("{} ({}, for {} threads)", plan.command, plan.chosen.name, plan.threads),
             threads,
-            peak: peak(threads),
+            peak: first,
             rounds: self.rounds,
             dropout: model.has_dropout() && !self.no_dropout,
             accuracy: self.accuracy,
@@ -166,7 +167,7 @@ impl CompareArgs {
         bar.finish_and_clear();
         let mut report = report?;
         // Others may have disturbed the first measurement: a peak is what can be reached.
-        report.peak = report.peak.into_iter().chain(peak(threads)).reduce(f64::max);
+        report.peak = report.peak.into_iter().chain(peak(&ours.pool)).reduce(f64::max);
         Ok(report)
     }
 

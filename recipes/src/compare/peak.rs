@@ -1,5 +1,6 @@
 //! The most multiply-adds that this machine's vector units do in a second: what shares of a peak are shares of.
 
+use kernels::pool::Pool;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
@@ -13,12 +14,12 @@ const ROUNDS: usize = 7;
 /// So many passes over the chains; the sum of what they come to, so that nothing is left out.
 type Pass = fn(u64) -> f32;
 
-/// f32 Gflop in a second with so many threads at once, the fastest of a few rounds; `None` where no kernel is written for
-/// this processor's vectors.
-pub fn peak(threads: usize) -> Option<f64> {
+/// f32 Gflop in a second with all workers at once, the fastest of a few rounds; `None` where no kernel is written for this
+/// processor's vectors. Workers stay on cores of their own: two threads that share one would halve the peak.
+pub fn peak(pool: &Pool) -> Option<f64> {
     let (pass, lanes) = widest()?;
-    let together = Barrier::new(threads.max(1));
-    let worker = || {
+    let together = Barrier::new(pool.workers());
+    let worker = |_| {
         let round = |_| {
             together.wait();
             let begin = Instant::now();
@@ -27,10 +28,7 @@ pub fn peak(threads: usize) -> Option<f64> {
         };
         (0..ROUNDS).map(round).collect::<Vec<f64>>()
     };
-    let rounds: Vec<Vec<f64>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().filter_map(|w| w.join().ok()).collect()
-    });
+    let rounds: Vec<Vec<f64>> = pool.broadcast(worker);
     let flop = (2 * lanes * CHAINS) as f64 * PASSES as f64 * rounds.len() as f64;
     // A round lasts until the last thread is done.
     let last = |n: usize| rounds.iter().filter_map(|r| r.get(n)).copied().fold(0.0, f64::max);
