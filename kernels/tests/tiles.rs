@@ -283,6 +283,26 @@ fn what_is_turned_is_the_smaller_side() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Twelve of a dim leave room for 21 of the next, and 64 in tiles of 21 would leave one.
+#[test]
+fn no_tile_is_a_leftover() -> Result<(), Failure> {
+    const SIZES: Sizes = &[("b", 12), ("j", 64), ("i", 32), ("u", 96)];
+    let Case { program, unit } = plain(SIZES);
+    let space = TileSpace::new(&kernels::KernelSpec::new(&program, &unit)?)?;
+    let mut cut = 0;
+    for config in spread(&space, 2000) {
+        for part in config.knobs.get("tile").unwrap_or_default().split(',') {
+            let Some((index, size)) = part.split_once(':') else { continue };
+            let (size, count) = (size.parse::<i64>()?, SIZES.iter().find(|(i, _)| *i == index).map_or(1, |(_, n)| *n));
+            let left = count % size;
+            assert!(left == 0 || 2 * left >= size, "{count} in tiles of {size} leave {left} under {config}");
+            cut += usize::from(index == "j" && size < count);
+        }
+    }
+    assert!(cut > 0, "no tile of this space is smaller than its dim");
+    Ok(())
+}
+
 #[test]
 fn dims_of_size_one() -> Result<(), Failure> {
     each_case(&[("b", 1), ("h", 1), ("j", 5), ("k", 3), ("i", 1), ("u", 3), ("p", 2)], 3, |_| Dtype::F32, None, &toolchain()?)
