@@ -3,8 +3,6 @@ typedef real vec __attribute__((vector_size(VEC_BYTES), aligned(sizeof(real)), m
 typedef real reg __attribute__((vector_size(VEC_BYTES)));
 #define VL ((int64_t)(VEC_BYTES / sizeof(real)))
 #define WIDTH (NV * VL)
-/* Steps of the depth that are packed of all panels in turn, where panels share lines of memory. */
-#define SOME 8
 /* Panels of rows for which columns are not worth packing. */
 #ifndef FEW
 #define FEW 10
