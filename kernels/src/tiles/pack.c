@@ -1,8 +1,8 @@
 /* How panels are packed: turned, or in whole vectors of what lies side by side. */
 
 /* Steps of the depth that are packed of all panels in turn, where panels share lines of memory. */
-
 #define SOME 8
+
 /* So many values, fewer than 16, to `to` or added to what is there, in pieces of whole vectors. */
 ALWAYS void put(real *to, const real *from, int64_t count, int add)
 {
