@@ -77,25 +77,26 @@ impl Rounds {
 }
 
 unsafe extern "C" fn row_portable(keep: *const Keep, first: i64, stride: i64, count: i64, room: *mut u16, held: *mut i64) -> *const u16 {
-    // SAFETY: as promised by the caller.
-    unsafe { fill(&*keep, first, stride, count as usize, room, &mut *held, (blocks, turned)) }
+    // SAFETY: as promised by the caller, and of `fill`.
+    unsafe { fill(&*keep, first, stride, count as usize, room, &mut *held, (in_order, turned)) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe extern "C" fn row_avx512(keep: *const Keep, first: i64, stride: i64, count: i64, room: *mut u16, held: *mut i64) -> *const u16 {
-    // SAFETY: as promised by the caller; the processor has been asked.
+    // SAFETY: as promised by the caller, and of `fill`; the processor has been asked.
     unsafe {
-        let blocks = |rounds: &Rounds, counters| in_order_avx512(words_avx512(rounds, counters));
-        let turned = |rounds: &Rounds, counters| turned_avx512(words_avx512(rounds, counters));
-        fill(&*keep, first, stride, count as usize, room, &mut *held, (blocks, turned))
+        let in_order = |rounds: &Rounds, counters, to| in_order_avx512(words_avx512(rounds, counters), to);
+        let turned = |rounds: &Rounds, counters, to, pitch| turned_avx512(words_avx512(rounds, counters), to, pitch);
+        fill(&*keep, first, stride, count as usize, room, &mut *held, (in_order, turned))
     }
 }
 
-/// Eight blocks: all lanes of the first, of the second and so on; or the first lane of all, the second of all and so on.
+/// Takes from two functions what eight blocks hold: all lanes of the first, of the second and so on; or, `pitch` lanes apart, the first
+/// lane of all, the second of all and so on.
 ///
 /// # Safety
-/// `to` holds `room(count, stride)` lanes.
+/// `to` holds `room(count, stride)` lanes; the functions write 64 lanes, and eight rows of eight lanes.
 #[inline(always)]
 unsafe fn fill(
     keep: &Keep,
@@ -104,19 +105,22 @@ unsafe fn fill(
     count: usize,
     to: *mut u16,
     held: &mut i64,
-    (blocks, turned): (impl Fn(&Rounds, [u64; WIDTH]) -> [u16; LANES], impl Fn(&Rounds, [u64; WIDTH]) -> [[u16; WIDTH]; WIDTH]),
+    (in_order, turned): (impl Fn(&Rounds, [u64; WIDTH], *mut u16), impl Fn(&Rounds, [u64; WIDTH], *mut u16, usize)),
 ) -> *const u16 {
     if keep.threshold == 0 {
         return to;
     }
     let rounds = Rounds::new(keep);
     let (block, lane) = (first >> 3, (first & 7) as usize);
-    let counters = |from: i64, step: i64| std::array::from_fn(|n| (from + n as i64 * step) as u64);
+    let counters = |step: i64| std::array::from_fn(|n| (block + n as i64 * step) as u64);
+    // Added to rather than made anew: they stay in one register.
+    let next = |counters: [u64; WIDTH], step: i64| counters.map(|c| c.wrapping_add((step * WIDTH as i64) as u64));
     if stride == 1 {
+        let mut counters = counters(1);
         for n in (0..count + lane).step_by(LANES) {
-            let lanes = blocks(&rounds, counters(block + (n / WIDTH) as i64, 1));
             // SAFETY: n < count + 7, and there is room for 128 lanes more than `count`.
-            unsafe { to.add(n).cast::<[u16; LANES]>().write_unaligned(lanes) };
+            in_order(&rounds, counters, unsafe { to.add(n) });
+            counters = next(counters, 1);
         }
         // SAFETY: as above.
         return unsafe { to.add(lane) };
@@ -125,12 +129,11 @@ unsafe fn fill(
         let pitch = count.next_multiple_of(WIDTH);
         if *held != block {
             let step = stride / WIDTH as i64;
+            let mut counters = counters(step);
             for n in (0..count).step_by(WIDTH) {
-                let rows = turned(&rounds, counters(block + n as i64 * step, step));
-                for (row, lanes) in rows.into_iter().enumerate() {
-                    // SAFETY: eight rows of `pitch` lanes.
-                    unsafe { to.add(row * pitch + n).cast::<[u16; WIDTH]>().write_unaligned(lanes) };
-                }
+                // SAFETY: eight rows of `pitch` lanes.
+                turned(&rounds, counters, unsafe { to.add(n) }, pitch);
+                counters = next(counters, step);
             }
             *held = block;
         }
@@ -139,7 +142,8 @@ unsafe fn fill(
     }
     for n in (0..count).step_by(WIDTH) {
         let elements: [i64; WIDTH] = std::array::from_fn(|c| first + (n + c) as i64 * stride);
-        let lanes = blocks(&rounds, elements.map(|e| (e >> 3) as u64));
+        let mut lanes = [0; LANES];
+        in_order(&rounds, elements.map(|e| (e >> 3) as u64), lanes.as_mut_ptr());
         let chosen: [u16; WIDTH] = std::array::from_fn(|c| lanes[c * WIDTH + (elements[c] & 7) as usize]);
         // SAFETY: `count` rounded up to a multiple of eight.
         unsafe { to.add(n).cast::<[u16; WIDTH]>().write_unaligned(chosen) };
@@ -165,11 +169,20 @@ fn blocks(rounds: &Rounds, counters: [u64; WIDTH]) -> [u16; LANES] {
     })
 }
 
-/// Eight blocks, lane by lane.
 #[inline(always)]
-fn turned(rounds: &Rounds, counters: [u64; WIDTH]) -> [[u16; WIDTH]; WIDTH] {
+fn in_order(rounds: &Rounds, counters: [u64; WIDTH], to: *mut u16) {
+    // SAFETY: as `fill` promises.
+    unsafe { to.cast::<[u16; LANES]>().write_unaligned(blocks(rounds, counters)) };
+}
+
+#[inline(always)]
+fn turned(rounds: &Rounds, counters: [u64; WIDTH], to: *mut u16, pitch: usize) {
     let lanes = blocks(rounds, counters);
-    std::array::from_fn(|row| std::array::from_fn(|block| lanes[block * WIDTH + row]))
+    for row in 0..WIDTH {
+        let lanes: [u16; WIDTH] = std::array::from_fn(|block| lanes[block * WIDTH + row]);
+        // SAFETY: as `fill` promises.
+        unsafe { to.add(row * pitch).cast::<[u16; WIDTH]>().write_unaligned(lanes) };
+    }
 }
 
 /// The four words of eight blocks, with eight 64-bit elements to a register, each holding one word in its low half; the high half
@@ -196,40 +209,35 @@ fn words_avx512(rounds: &Rounds, counters: [u64; WIDTH]) -> [std::arch::x86_64::
     [c0, c1, c2, c3]
 }
 
-/// The lanes of eight blocks, one block after the other.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn in_order_avx512([c0, c1, c2, c3]: [std::arch::x86_64::__m512i; 4]) -> [u16; LANES] {
+fn in_order_avx512([c0, c1, c2, c3]: [std::arch::x86_64::__m512i; 4], to: *mut u16) {
     use std::arch::x86_64::*;
     let low = _mm512_set1_epi64(0xffff_ffff);
     let front = _mm512_or_si512(_mm512_and_si512(c0, low), _mm512_slli_epi64::<32>(c1));
     let back = _mm512_or_si512(_mm512_and_si512(c2, low), _mm512_slli_epi64::<32>(c3));
-    let mut lanes = [0u16; LANES];
-    // SAFETY: the array holds two registers.
+    // SAFETY: as `fill` promises.
     unsafe {
-        let to = lanes.as_mut_ptr();
         _mm512_storeu_si512(to.cast(), _mm512_permutex2var_epi64(front, _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0), back));
         _mm512_storeu_si512(to.add(32).cast(), _mm512_permutex2var_epi64(front, _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4), back));
     }
-    lanes
 }
 
-/// The first lanes of eight blocks, their second lanes and so on: each word holds two.
+/// Each word holds two lanes.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn turned_avx512(words: [std::arch::x86_64::__m512i; 4]) -> [[u16; WIDTH]; WIDTH] {
+fn turned_avx512(words: [std::arch::x86_64::__m512i; 4], to: *mut u16, pitch: usize) {
     use std::arch::x86_64::*;
-    let mut rows = [[0u16; WIDTH]; WIDTH];
-    for (word, pair) in words.into_iter().zip(rows.chunks_exact_mut(2)) {
-        // SAFETY: each row holds eight lanes.
+    for (pair, word) in words.into_iter().enumerate() {
+        // SAFETY: as `fill` promises.
         unsafe {
-            _mm_storeu_si128(pair[0].as_mut_ptr().cast(), _mm512_cvtepi64_epi16(word));
-            _mm_storeu_si128(pair[1].as_mut_ptr().cast(), _mm512_cvtepi64_epi16(_mm512_srli_epi64::<16>(word)));
+            let to = to.add(2 * pair * pitch);
+            _mm_storeu_si128(to.cast(), _mm512_cvtepi64_epi16(word));
+            _mm_storeu_si128(to.add(pitch).cast(), _mm512_cvtepi64_epi16(_mm512_srli_epi64::<16>(word)));
         }
     }
-    rows
 }
 
 #[cfg(test)]

@@ -98,12 +98,21 @@ impl Assembler<'_> {
         self.slots.len() - 1
     }
 
-    /// All launches in the program's order: each kernel between the changes of layout that it needs. A copy in another layout
-    /// serves one kernel only, as it is paid for.
+    /// All launches in the program's order: each kernel between the changes of layout that it needs.
+    ///
+    /// The choice pays for a copy in another layout with each kernel that reads it; here it is made once for all that read it in
+    /// the same pass. From one pass to the next it would take memory at the peak of the step.
     fn draft(&mut self) -> Result<(), PipelineError> {
+        // By container: slots that hold what it holds, in other layouts.
+        let mut copies: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut before = Pass::Forward;
         for (state, _, unit) in self.program.units() {
             let backward = self.program.state(state).is_some_and(|s| s.name == "backward");
             let pass = if backward { Pass::Backward } else { Pass::Forward };
+            if pass != before {
+                copies.clear();
+                before = pass;
+            }
             let spec = KernelSpec::new(self.program, &unit)?;
             let config = self
                 .configuration
@@ -115,16 +124,26 @@ impl Assembler<'_> {
             for argument in spec.arguments() {
                 let held = self.held(&argument.data);
                 let want = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| self.layout(&argument.data));
-                let slot = if want == self.slots[held].layout { held } else { self.copy(&argument.data, want) };
-                if slot != held {
-                    // A kernel that writes a part must find the other parts where it leaves them.
-                    if argument.access == Access::Read || unit.writes_part(self.program, &argument.data) {
-                        self.relayout(pass, held, slot);
-                    }
-                    if argument.access == Access::Write {
-                        after.push((slot, held));
-                    }
+                let known = copies.entry(argument.data.clone()).or_default();
+                if argument.access == Access::Write {
+                    known.clear();
                 }
+                let slot = match known.iter().find(|copy| self.slots[**copy].layout == want) {
+                    _ if want == self.slots[held].layout => held,
+                    Some(copy) => *copy,
+                    None => {
+                        let slot = self.copy(&argument.data, want);
+                        // A kernel that writes a part must find the other parts where it leaves them.
+                        if argument.access == Access::Read || unit.writes_part(self.program, &argument.data) {
+                            self.relayout(pass, held, slot);
+                        }
+                        if argument.access == Access::Write {
+                            after.push((slot, held));
+                        }
+                        copies.entry(argument.data.clone()).or_default().push(slot);
+                        slot
+                    }
+                };
                 arguments.push((slot, argument.access));
             }
             let place = |data: &str| spec.arguments().iter().position(|a| a.data == data).map(|n| arguments[n].0);
