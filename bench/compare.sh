@@ -14,6 +14,7 @@
 #     --dropout LIST       of with, without [with,without]
 #     --threads LIST       [2]
 #     --budget TIME        for the sweep of each plan [10m]
+#     --cold               kernels are timed with caches emptied before each run: nearer to what a step finds that does not fit them
 #     --timing TIME        for timing the best plans as wholes [30s]
 #     --rounds N           of each comparison [15]
 #     --variants LIST      of the peers [all of memlet compare]
@@ -25,12 +26,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 memlet=${MEMLET:-target/release/memlet}
 
-shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick=
+shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick= cold=
 while [ $# -gt 0 ]; do
     case $1 in
         --quick)
             quick=yes shapes=base,mha budget=10s timing=3s rounds=3 variants=eager,sdpa,jax,onnx-attention
             shift ;;
+        --cold) cold=yes; shift ;;
         --shapes | --dtypes | --dropout | --threads | --budget | --timing | --rounds | --variants | --out)
             [ $# -gt 1 ] || { echo "$1 needs a value"; exit 2; }
             printf -v "${1#--}" %s "$2"; shift 2 ;;
@@ -92,7 +94,8 @@ for count in $(list "$threads"); do
                 read -ra given <<<"$(recipe "$shape")"
                 [ "$drops" = with ] || given+=(--no-dropout)
                 [ "$dtype" = f32 ] || given+=(--dtype "$dtype")
-                plans=target/memlet/compare/${quick:+quick/}$case
+                [ -z "$cold" ] || given+=(--cold)
+                plans=target/memlet/compare/${quick:+quick/}$case${cold:+-cold}
                 mkdir -p "$plans"
                 echo "[$number/$total] $case: choosing a plan within $budget ($(date +%H:%M))"
                 ended=0
@@ -107,7 +110,7 @@ for count in $(list "$threads"); do
                 esac || { echo "    no plan, see $plans.log: $(tail -1 "$plans.log")"; continue; }
                 echo "[$number/$total] $case: $rounds rounds beside the peers ($(date +%H:%M))"
                 "$memlet" compare "$plans/plan.json" "${peers[@]}" --threads "$count" --rounds "$rounds" --record "$record" \
-                    >"${record%.json}.txt" 2>"$plans.log" || echo "    not all peers were timed: $(tail -1 "$plans.log")"
+                    >"${record%.json}.txt" 2>"$plans.peers.log" || echo "    not all peers were timed: $(tail -1 "$plans.peers.log")"
                 grep -h "best peer" "${record%.json}.txt" | sed 's/^/    /' || true
             done
         done

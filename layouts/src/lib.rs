@@ -7,7 +7,8 @@
 //! # What a choice costs
 //! Every container is *held* in one layout. A kernel may read or write it in another one; then a relayout runs before
 //! the kernel (read: held to wanted) or after it (write: written to held). The cost of a choice is the sum of the
-//! chosen kernel times and of these relayouts, in milliseconds. Conversions for two readers are paid twice.
+//! chosen kernel times and of these relayouts, in milliseconds. Conversions for two readers are paid twice, although
+//! whoever runs them may make one for both: what is chosen costs that much at most.
 //!
 //! Source: "Data Movement Is All You Need", V-B (sweep) and VI-A (selection).
 

@@ -14,7 +14,7 @@ use recipes::pipeline::tensors::drawn;
 use recipes::pipeline::verify::verify_small;
 use sdfg::config::Configuration;
 use sdfg::interpret::Run;
-use sdfg::{Role, Sdfg};
+use sdfg::{Pass, Role, Sdfg};
 use std::path::Path;
 use std::sync::Arc;
 use transforms::{Expand, Fusion, Options, Wanted, compose, differentiate, fixpoint};
@@ -147,6 +147,31 @@ fn held_in_panels_that_no_kernel_names() -> Result<(), Failure> {
     let held = variant.program.containers.values().find(|c| c.role == Role::Input && c.dims.len() == 2).ok_or("no matrix is given")?;
     let panels = sdfg::Layout::panels(&held.dims, &held.dims[1], 16).ok_or("no panels")?;
     candidate.configuration.layouts.insert(held.name.clone(), panels);
+    let found = verify_small(&candidate, &all.operators, &pool, &device)?;
+    assert!(found.worst() <= 1.0, "{found:?}");
+    Ok(())
+}
+
+/// Every kernel wants `x` otherwise than it is held: it is turned once for those of the forward pass, and once for those of the backward pass.
+#[test]
+fn a_copy_in_another_layout_serves_all_kernels_of_a_pass() -> Result<(), Failure> {
+    let (device, pool) = (device()?, Pool::new(2)?);
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
+    let all = programs(&load_with(&recipe, &Overrides::default())?, false)?;
+    let program = shrunken(&all.variants.iter().find(|v| v.name == "separate").ok_or("a program")?.program);
+    let mut candidate = candidate(&program, &*device, None)?;
+    let x = program.containers.get("x").ok_or("no x")?;
+    let held = sdfg::Layout::permutations(&x.dims).into_iter().last().ok_or("no layout")?;
+    candidate.configuration.layouts.insert(x.name.clone(), held);
+    let execution = Execution::new(&program, &candidate.configuration, &device)?;
+    let turned: Vec<Pass> = execution.launches().filter(|(name, _)| name.starts_with("relayout x ")).map(|(_, pass)| pass).collect();
+    assert_eq!(turned, [Pass::Forward, Pass::Backward]);
+    let reading = |pass: &str| {
+        let units = program.units();
+        let of_pass = units.iter().filter(|(state, ..)| program.state(*state).is_some_and(|s| s.name == pass));
+        of_pass.filter(|(_, _, unit)| KernelSpec::new(&program, unit).is_ok_and(|s| s.arguments().iter().any(|a| a.data == "x"))).count()
+    };
+    assert!(reading("forward") > 1 && reading("backward") > 1, "several kernels read x");
     let found = verify_small(&candidate, &all.operators, &pool, &device)?;
     assert!(found.worst() <= 1.0, "{found:?}");
     Ok(())

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Once;
 
 /// One matrix product: `c (+)= alpha · a · b`, with `a` m×k, `b` k×n and `c` m×n; factors in `T`, output in `O`.
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +123,20 @@ impl Gemmkit {
             gemmkit::gemm_unchecked(p.m, p.k, p.n, alpha, p.a.0, p.a.1, p.a.2, p.b.0, p.b.1, p.b.2, beta, p.c.0, p.c.1, p.c.2, parallelism);
         }
     }
+}
+
+/// Has gemmkit learn how many cores there are. It asks once, at its first large product, and a thread that is kept on one core
+/// would be told that there is one: every product after it would run on a single thread.
+pub fn count_cores() {
+    const SIZE: usize = 96;
+    static COUNTED: Once = Once::new();
+    COUNTED.call_once(|| {
+        let (a, b, mut c) = (vec![1f32; SIZE * SIZE], vec![1f32; SIZE * SIZE], vec![0f32; SIZE * SIZE]);
+        let row = SIZE as isize;
+        let (a, b, c) = ((a.as_ptr(), row, 1), (b.as_ptr(), row, 1), (c.as_mut_ptr(), row, 1));
+        // SAFETY: three matrices of this size.
+        unsafe { Gemmkit.run(&Product { m: SIZE, n: SIZE, k: SIZE, a, b, c, alpha: 1.0, accumulate: false, threads: 2 }) };
+    });
 }
 
 /// The knob `library`.

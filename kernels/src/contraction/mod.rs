@@ -12,7 +12,7 @@ mod types;
 mod widened;
 
 pub use executable::{ContractionKernel, Plan};
-pub use library::{Element, Factor, Library, Multiply, Product, Threads};
+pub use library::{Element, Factor, Library, Multiply, Product, Threads, count_cores};
 pub use mapping::{Axis, Call, Group, Loop, Mapping, MappingError, choices, is_feasible, mappings};
 pub use problem::{ContractionError, Problem, Tensor};
 pub use space::{Choice, ContractionSpace};

@@ -6,7 +6,7 @@ use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Looks at a number that others change before the core is offered to who else may need it.
 const LOOKS: u32 = 1 << 12;
@@ -22,6 +22,8 @@ pub struct Crew {
     round: AtomicUsize,
     /// Helpers that have not finished this round.
     left: AtomicUsize,
+    /// Whether a round is under way.
+    leading: AtomicBool,
     /// What a helper's work panicked with.
     panicked: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -34,8 +36,8 @@ unsafe impl Sync for Crew {}
 fn wait(until: impl Fn() -> bool) {
     let mut looks = 0;
     while !until() {
-        looks += 1;
         if looks < LOOKS {
+            looks += 1;
             spin_loop();
         } else {
             std::thread::yield_now();
@@ -72,6 +74,7 @@ impl Crew {
 
     /// The leader's side: one round with so many helpers, itself as worker 0.
     fn lead(&self, helpers: usize, work: Work) {
+        assert!(!self.leading.swap(true, Ordering::Relaxed), "what workers are given cannot ask for all workers");
         // SAFETY: helpers are between two rounds, in which they do not look at it.
         unsafe { *self.work.get() = work };
         self.left.store(helpers, Ordering::Relaxed);
@@ -79,6 +82,7 @@ impl Crew {
         // SAFETY: given by `run`, which holds what it points to.
         let mine = work.map(|work| catch_unwind(AssertUnwindSafe(|| unsafe { (*work)(0) })));
         wait(|| self.left.load(Ordering::Acquire) == 0);
+        self.leading.store(false, Ordering::Relaxed);
         let theirs = self.panicked.lock().unwrap_or_else(|e| e.into_inner()).take();
         if let Some(why) = theirs.or(mine.and_then(Result::err)) {
             resume_unwind(why);

@@ -7,7 +7,7 @@ use crate::error::KernelError;
 use core_affinity::CoreId;
 use crew::Crew;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
 
 /// Persistent worker threads.
@@ -54,6 +54,7 @@ impl Pool {
         let cores = core_affinity::get_core_ids().unwrap_or_default();
         let all = cores.len() > 1 && (workers == 0 || workers == cores.len());
         let first = cores.first().copied().filter(|_| all);
+        crate::contraction::count_cores();
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(workers)
             .start_handler(move |n| {
@@ -76,7 +77,8 @@ impl Pool {
     /// are held already, nothing changes.
     pub fn hold(&self) -> Held<'_> {
         let mut held = self.holding();
-        if self.workers() < 2 || held.by.is_some() {
+        // A worker that holds the others would wait for itself.
+        if self.workers() < 2 || held.by.is_some() || self.threads.current_thread_index().is_some() {
             return Held { pool: None, cores: None, here: PhantomData };
         }
         held.by = Some(std::thread::current().id());
@@ -92,7 +94,7 @@ impl Pool {
         self.workers() - 1
     }
 
-    /// Runs `work(worker)` once on every worker and waits.
+    /// Runs `work(worker)` once on every worker and waits. The work itself must not ask for all workers.
     pub fn broadcast<R: Send + Sync>(&self, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
         let mut held = self.holding();
         if held.by != Some(std::thread::current().id()) {
@@ -132,7 +134,15 @@ impl Pool {
     /// # Errors
     /// No memory.
     pub fn scratch(&self, bytes: usize) -> Result<Scratch<'_>, KernelError> {
-        let mut held = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = match self.scratch.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Whoever has it may wait for the workers that this thread keeps.
+            Err(TryLockError::WouldBlock) => {
+                self.dismiss();
+                self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
         if held.as_ref().is_none_or(|b| b.len() < bytes) {
             *held = None;
             *held = Some(Buffer::new(bytes)?);
@@ -240,6 +250,46 @@ mod tests {
             assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
             assert_eq!(numbers(&pool), [0, 1]);
         }
+    }
+
+    /// What workers are given may not ask for all of them: it is told so, where it would wait for ever.
+    #[test]
+    fn work_cannot_ask_for_all_workers() {
+        let pool = Pool::new(2).expect("threads");
+        let _held = pool.hold();
+        let work = || pool.broadcast(|worker| if worker == 0 { numbers(&pool) } else { vec![] });
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
+        assert_eq!(numbers(&pool), [0, 1]);
+    }
+
+    /// Two threads run kernels on one pool: who has the working memory waits for workers that the other keeps.
+    #[test]
+    fn working_memory_and_workers_do_not_wait_for_each_other() {
+        let pool = Pool::new(2).expect("threads");
+        let kernel = || {
+            let _scratch = pool.scratch(64).expect("memory");
+            numbers(&pool);
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let _held = pool.hold();
+                        (0..3).for_each(|_| kernel());
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_worker_holds_nobody() {
+        let pool = Pool::new(2).expect("threads");
+        let found = pool.threads().install(|| {
+            let _held = pool.hold();
+            pool.holding().by.is_none()
+        });
+        assert!(found);
     }
 
     #[cfg(target_os = "linux")]
