@@ -85,7 +85,7 @@ for count in $(list "$threads"); do
         for shape in $(list "$shapes"); do
             for drops in $(list "$dropout"); do
                 number=$((number + 1))
-                case=$shape-$dtype-$drops-dropout-$count-threads
+                case=$shape-$dtype-$drops-dropout-$count-threads${cold:+-cold}
                 record=$out/compare-$case.json
                 if [ -s "$record" ]; then
                     echo "[$number/$total] $case: has a record"
@@ -95,7 +95,7 @@ for count in $(list "$threads"); do
                 [ "$drops" = with ] || given+=(--no-dropout)
                 [ "$dtype" = f32 ] || given+=(--dtype "$dtype")
                 [ -z "$cold" ] || given+=(--cold)
-                plans=target/memlet/compare/${quick:+quick/}$case${cold:+-cold}
+                plans=target/memlet/compare/${quick:+quick/}$case
                 mkdir -p "$plans"
                 echo "[$number/$total] $case: choosing a plan within $budget ($(date +%H:%M))"
                 ended=0

@@ -169,12 +169,14 @@ fn blocks(rounds: &Rounds, counters: [u64; WIDTH]) -> [u16; LANES] {
     })
 }
 
+/// The lanes of eight blocks, one block after the other.
 #[inline(always)]
 fn in_order(rounds: &Rounds, counters: [u64; WIDTH], to: *mut u16) {
     // SAFETY: as `fill` promises.
     unsafe { to.cast::<[u16; LANES]>().write_unaligned(blocks(rounds, counters)) };
 }
 
+/// The first lanes of eight blocks, `pitch` further their second lanes, and so on.
 #[inline(always)]
 fn turned(rounds: &Rounds, counters: [u64; WIDTH], to: *mut u16, pitch: usize) {
     let lanes = blocks(rounds, counters);
@@ -209,6 +211,7 @@ fn words_avx512(rounds: &Rounds, counters: [u64; WIDTH]) -> [std::arch::x86_64::
     [c0, c1, c2, c3]
 }
 
+/// As [`in_order`], of words that were made already.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 #[inline]
@@ -224,7 +227,7 @@ fn in_order_avx512([c0, c1, c2, c3]: [std::arch::x86_64::__m512i; 4], to: *mut u
     }
 }
 
-/// Each word holds two lanes.
+/// As [`turned`], of words that were made already: each holds two lanes.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 #[inline]
