@@ -1,7 +1,7 @@
 //! The contract of every kernel: what it computes, what may be chosen, and how it is run.
 
 use crate::error::KernelError;
-use crate::pool::Pool;
+use crate::pool::{Pool, Working};
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Sdfg, Storage, Unit};
@@ -283,9 +283,9 @@ pub trait Executable: Send + Sync {
     /// written in place, which may start where the other does.
     unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError>;
 
-    /// Memory that it takes from the pool while it runs, besides its arguments, when run by so many workers.
-    fn working_bytes(&self, _workers: usize) -> usize {
-        0
+    /// Memory that it takes from the pool while it runs, besides its arguments.
+    fn working(&self) -> Working {
+        Working::default()
     }
 
     /// The generated code, if there is any.

@@ -6,9 +6,10 @@ use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use crate::loopnest::LoopNest;
+use crate::pool::{Shares, Working};
 use crate::runtime::{dropout, stream};
 use sdfg::config::KernelConfig;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Parts into which each worker's share is cut, so that fast workers help slow ones and deadlines are seen.
 const PARTS: i64 = 8;
@@ -124,22 +125,21 @@ impl Executable for MapKernel {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
         let workers = context.pool.workers();
-        let needed = self.working_bytes(workers);
-        let mut held = context.pool.scratch(needed)?;
-        let scratch = Shared(held.as_mut_ptr());
+        let mut held = context.pool.scratch(self.working())?;
+        let (scratch, stride) = (Shared(held.as_mut_ptr()), held.stride());
         let mut pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
         // SAFETY: the buffer holds the scratch memory of all workers, then what they share.
-        pointers.push(Shared(unsafe { scratch.0.add(self.source.scratch * workers) }));
+        pointers.push(Shared(unsafe { scratch.0.add(held.shared_at()) }));
         let pointers = pointers;
         let masks = dropout::keeps(&self.source.masks, context.seed, context.step, context.dropout);
         let (points, fixed) = (self.source.points, !self.source.partials.is_empty());
-        let (next, late) = (AtomicI64::new(0), AtomicBool::new(false));
-        let chunk = (points / (workers as i64 * PARTS)).max(1);
+        let late = AtomicBool::new(false);
+        let shares = Shares::new(points, workers, points / (workers as i64 * PARTS));
         let work = |worker: usize| {
             let (scratch, pointers) = (&scratch, &pointers);
             let host = self.host(&masks);
-            // SAFETY: within the buffer, which has `workers` times this size.
-            let mine = unsafe { scratch.0.add(worker * self.source.scratch) };
+            // SAFETY: within the buffer, which has `workers` times so many bytes.
+            let mine = unsafe { scratch.0.add(worker * stride) };
             // SAFETY: as above.
             unsafe { self.reset(mine) };
             let call = |from: i64, to: i64| {
@@ -149,34 +149,25 @@ impl Executable for MapKernel {
                 }
             };
             // Where partial results are added up, which worker does what must not depend on chance.
-            let (mut at, end) = match fixed {
-                true => (points * worker as i64 / workers as i64, points * (worker as i64 + 1) / workers as i64),
-                false => (next.fetch_add(chunk, Ordering::Relaxed), points),
-            };
-            while at < end {
+            let take = || if fixed { shares.take_own(worker) } else { shares.take(worker) };
+            while let Some(piece) = take() {
                 if context.expired() {
                     late.store(true, Ordering::Relaxed);
                     return;
                 }
-                let to = end.min(at + chunk);
-                call(at, to);
-                at = if fixed { to } else { next.fetch_add(chunk, Ordering::Relaxed) };
+                call(piece.start, piece.end);
             }
             if self.streams {
                 stream::fence();
             }
         };
         if let Some(prepare) = self.entry.prepare {
-            let step = AtomicI64::new(0);
-            context.pool.broadcast(|_| {
+            let steps = Shares::new(self.source.preparations, workers, 1);
+            context.pool.broadcast(|worker| {
                 let (pointers, host) = (&pointers, self.host(&masks));
-                loop {
-                    let at = step.fetch_add(1, Ordering::Relaxed);
-                    if at >= self.source.preparations {
-                        break;
-                    }
+                while let Some(step) = steps.take(worker) {
                     // SAFETY: as for the kernel.
-                    unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, at, at + 1) };
+                    unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, step.start, step.end) };
                 }
             });
         }
@@ -188,14 +179,13 @@ impl Executable for MapKernel {
             for (which, partial) in self.source.partials.iter().enumerate() {
                 let combine = |from: i64, to: i64| {
                     let (scratch, pointers) = (&scratch, &pointers);
-                    let stride = self.source.scratch as i64;
                     // SAFETY: as for the kernel.
                     unsafe {
                         finish(
                             pointers.as_ptr().cast(),
                             self.source.integers.as_ptr(),
                             scratch.0,
-                            stride,
+                            stride as i64,
                             workers as i64,
                             which as i64,
                             from,
@@ -215,8 +205,8 @@ impl Executable for MapKernel {
         Ok(Completion::Done)
     }
 
-    fn working_bytes(&self, workers: usize) -> usize {
-        self.source.scratch * workers + self.source.prepared
+    fn working(&self) -> Working {
+        Working { own: self.source.scratch, shared: self.source.prepared }
     }
 
     fn source(&self) -> Option<&str> {

@@ -1,11 +1,15 @@
 //! Persistent workers, one for each core, and the working memory that kernels share.
 
 mod crew;
+mod scratch;
+mod shares;
 
-use crate::buffer::Buffer;
 use crate::error::KernelError;
 use core_affinity::CoreId;
 use crew::Crew;
+use scratch::Memory;
+pub use scratch::{Scratch, Working};
+pub use shares::Shares;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
@@ -17,7 +21,7 @@ pub struct Pool {
     first: Option<CoreId>,
     crew: Arc<Crew>,
     held: Mutex<Holding>,
-    scratch: Mutex<Option<Buffer>>,
+    scratch: Mutex<Memory>,
 }
 
 /// Who holds the workers, and whether they wait for it.
@@ -33,15 +37,6 @@ pub struct Held<'a> {
     cores: Option<Cores>,
     /// It is the thread that took it which works with them.
     here: PhantomData<*const ()>,
-}
-
-/// Working memory of the kernel that runs.
-pub struct Scratch<'a>(MutexGuard<'a, Option<Buffer>>);
-
-impl Scratch<'_> {
-    pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.0.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr)
-    }
 }
 
 impl Pool {
@@ -65,7 +60,7 @@ impl Pool {
             .thread_name(|n| format!("memlet-{n}"))
             .build()
             .map_err(|e| KernelError::Workers(e.to_string()))?;
-        Ok(Pool { threads, first, crew: Arc::default(), held: Mutex::default(), scratch: Mutex::new(None) })
+        Ok(Pool { threads, first, crew: Arc::default(), held: Mutex::default(), scratch: Mutex::default() })
     }
 
     pub fn workers(&self) -> usize {
@@ -128,12 +123,13 @@ impl Pool {
         }
     }
 
-    /// Working memory of at least so many bytes, until it is dropped. All kernels have the same: what one leaves in the caches is
-    /// where the next one writes, and a step needs as much as its largest kernel. Holds anything at first.
+    /// Working memory of at least so many bytes, until it is dropped. All kernels have the same, and every worker has its own part of
+    /// it where it had it before: what one kernel leaves in a core's caches is where the next one writes, and a step needs as much as
+    /// its largest kernels. Holds anything at first.
     ///
     /// # Errors
     /// No memory.
-    pub fn scratch(&self, bytes: usize) -> Result<Scratch<'_>, KernelError> {
+    pub fn scratch(&self, working: Working) -> Result<Scratch<'_>, KernelError> {
         let mut held = match self.scratch.try_lock() {
             Ok(held) => held,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -143,14 +139,7 @@ impl Pool {
                 self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
             }
         };
-        if held.as_ref().is_none_or(|b| b.len() < bytes) {
-            *held = None;
-            *held = Some(Buffer::new(bytes)?);
-        }
-        // A kernel that reads what it has not written shows in tests.
-        if cfg!(debug_assertions) {
-            held.as_mut().map_or(&mut [][..], |b| &mut b.as_mut_slice()[..bytes]).fill(0xff);
-        }
+        held.grow(working, self.workers())?;
         Ok(Scratch(held))
     }
 
@@ -267,7 +256,7 @@ mod tests {
     fn working_memory_and_workers_do_not_wait_for_each_other() {
         let pool = Pool::new(2).expect("threads");
         let kernel = || {
-            let _scratch = pool.scratch(64).expect("memory");
+            let _scratch = pool.scratch(Working { own: 64, shared: 0 }).expect("memory");
             numbers(&pool);
         };
         std::thread::scope(|scope| {

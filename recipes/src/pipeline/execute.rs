@@ -11,7 +11,7 @@ use super::tensors::{given, results};
 use bench::memory::MemoryMap;
 use kernels::device::{Device, Memory, Recording};
 use kernels::kernel::Resources;
-use kernels::pool::Pool;
+use kernels::pool::{Pool, Working};
 use kernels::{Executable, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::{Configuration, KernelConfig};
@@ -134,7 +134,7 @@ impl Execution {
 
     /// Bytes of working memory that the kernels share besides tensors, when run by so many workers.
     pub fn working_bytes(&self, workers: usize) -> u64 {
-        self.launches.iter().map(|l| l.executable.working_bytes(workers) as u64).max().unwrap_or(0)
+        self.launches.iter().map(|l| l.executable.working()).fold(Working::default(), Working::max).bytes(workers) as u64
     }
 
     /// What the functions of each launch need on a GPU, in order.
