@@ -214,19 +214,6 @@ fn compare(
     for (n, order) in orders.iter().enumerate() {
         lanes.extend(order.lanes(if n == 0 { 12 } else { 6 }, toolchain)?);
     }
-    if let Ok(only) = std::env::var("ONLY") {
-        lanes.retain(|l| format!("{} {}", l.order.name, l.config.knobs).contains(&only));
-        for lane in &mut lanes {
-            let flop = Problem::of(&lane.order.spec)?.flop();
-            let start = Instant::now();
-            while start.elapsed().as_secs_f64() < 5.0 {
-                let s = lane.run(pool)?;
-                lane.samples.push(s);
-            }
-            println!("{:9.1} {} {}", flop / median(lane.samples.iter().copied()) / 1e9, lane.order.name, lane.config.knobs);
-        }
-        std::process::exit(0);
-    }
     let key = |lane: &Lane| (lane.order.name == "own", lane.is_generated());
     for round in 0..=rounds {
         for lane in &mut lanes {

@@ -22,8 +22,9 @@ impl Working {
         Working { own: self.own.max(other.own), shared: self.shared.max(other.shared) }
     }
 
+    /// Of so many workers, each of whose parts begins on a page.
     pub fn bytes(self, workers: usize) -> usize {
-        self.own * workers + self.shared
+        self.own.next_multiple_of(PAGE) * workers + self.shared
     }
 }
 
@@ -37,6 +38,10 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Makes room for what is wanted besides what was, for so many workers.
+    ///
+    /// # Errors
+    /// No memory.
     pub(super) fn grow(&mut self, wanted: Working, workers: usize) -> Result<(), KernelError> {
         let held = self.held.max(Working { own: wanted.own.next_multiple_of(PAGE), ..wanted });
         if self.buffer.is_none() || held != self.held {
@@ -63,6 +68,7 @@ impl Scratch<'_> {
         self.0.buffer.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr)
     }
 
+    /// Bytes from one worker's part to the next one's.
     pub fn stride(&self) -> usize {
         self.0.held.own
     }

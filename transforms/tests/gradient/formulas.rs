@@ -7,9 +7,6 @@
 //! longest chain, a few for each of the 40 steps and one for each term summed, an entry differs by at most
 //! `2·K·ε·max(V, 1)·max(G, 1)` times the number of normalizations' amplification, 1/σ, of which there are two in a row.
 
-// Formulas are written with their indices, as on paper.
-#![allow(clippy::needless_range_loop)]
-
 use crate::difference::{RUN, random_tensor, random_tensors};
 use crate::layers::{RATE, encoder};
 use sdfg::interpret::{Tensors, interpret};
@@ -84,18 +81,18 @@ fn norm(x: &[f64], gamma: &[f64], beta: &[f64]) -> (Vec<f64>, Vec<f64>, Vec<f64>
 fn norm_backward(dy: &[f64], hat: &[f64], inverse: &[f64], gamma: &[f64]) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let t = inverse.len();
     let (mut dx, mut dgamma, mut dbeta) = (vec![0.0; dy.len()], vec![0.0; I], vec![0.0; I]);
-    for c in 0..t {
+    for (c, inverse) in inverse.iter().enumerate() {
         let (mut sum, mut weighted) = (0.0, 0.0);
-        for i in 0..I {
+        for (i, gamma) in gamma.iter().enumerate() {
             let e = i * t + c;
             dgamma[i] += dy[e] * hat[e];
             dbeta[i] += dy[e];
-            sum += dy[e] * gamma[i];
-            weighted += dy[e] * gamma[i] * hat[e];
+            sum += dy[e] * gamma;
+            weighted += dy[e] * gamma * hat[e];
         }
-        for i in 0..I {
+        for (i, gamma) in gamma.iter().enumerate() {
             let e = i * t + c;
-            dx[e] = inverse[c] / I as f64 * (I as f64 * dy[e] * gamma[i] - sum - hat[e] * weighted);
+            dx[e] = inverse / I as f64 * (I as f64 * dy[e] * gamma - sum - hat[e] * weighted);
         }
     }
     (dx, dgamma, dbeta)

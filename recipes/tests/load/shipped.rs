@@ -1,8 +1,6 @@
 //! The recipes shipped, whole and damaged.
 
-mod load_support;
-
-use load_support::listing;
+use crate::listing::listing;
 use proptest::prelude::*;
 use recipes::load::{Overrides, Recipe, Train, load, load_str, load_with};
 use sdfg::{Class, Role, Unit};

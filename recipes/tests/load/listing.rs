@@ -1,8 +1,5 @@
 //! A listing of operations, one a line, for tests to read.
 
-// Each test binary uses a part of it.
-#![allow(dead_code)]
-
 use recipes::load::{Recipe, load_str};
 use sdfg::{Binary, Op, Operand, Operation, Scalar, Unit};
 use std::fmt::Write;

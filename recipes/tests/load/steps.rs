@@ -1,8 +1,6 @@
 //! Steps and the operations that they become, as readable pairs.
 
-mod load_support;
-
-use load_support::operations;
+use crate::listing::operations;
 
 #[test]
 fn steps_become_operations() {

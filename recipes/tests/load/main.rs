@@ -1,0 +1,6 @@
+//! Recipes as programs: what steps become, what is shipped, and what is refused.
+
+mod errors;
+mod listing;
+mod shipped;
+mod steps;
