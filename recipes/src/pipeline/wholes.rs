@@ -24,6 +24,9 @@ pub struct Timed {
     pub launches: Vec<(String, sdfg::Pass, Vec<f64>)>,
     pub memory: PeakMemory,
     pub map: MemoryMap,
+    /// Whether these are times of the first of two races, beside which those of the last cannot be put: the machine may have been
+    /// slower or faster then.
+    pub earlier: bool,
 }
 
 /// Steps in which launches are timed apart where they run as one.
@@ -89,6 +92,7 @@ pub fn time_whole(
             memory: PeakMemory { working_bytes: execution.working_bytes(pool.workers()), ..execution.memory },
             map: execution.map.clone(),
             step,
+            earlier: false,
         });
     }
     Ok(found)
@@ -97,10 +101,11 @@ pub fn time_whole(
 /// What a plan is taken for: the fastest, or one that needs less memory and no more than this share of time beyond it.
 ///
 /// Of all that are within `slack` of the least median, the one of the smallest peak; of equals the fastest. Those at some places do not
-/// take part.
+/// take part, nor do those whose times are of an earlier race.
 pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
     let times: Vec<(f64, u64)> = timed.iter().map(|t| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.memory.actual_bytes)).collect();
-    preferred(&times, slack, without)
+    let earlier = (0..timed.len()).filter(|n| timed[*n].earlier);
+    preferred(&times, slack, &without.iter().copied().chain(earlier).collect())
 }
 
 /// The preferred one of (milliseconds, bytes).
@@ -148,7 +153,7 @@ pub fn finals(
         return Ok(None);
     };
     let (taken, fastest) = (places[taken], places[fastest]);
-    let mut timed: Vec<Option<Timed>> = first.into_iter().map(Some).collect();
+    let mut timed: Vec<Option<Timed>> = first.into_iter().map(|t| Some(Timed { earlier: true, ..t })).collect();
     timed.resize_with(candidates.len(), || None);
     for (place, found) in places.into_iter().zip(latest) {
         timed[place] = Some(found);
@@ -178,6 +183,41 @@ mod tests {
             [Some(1), Some(0), Some(2), Some(0)]
         );
         assert_eq!(without(&[0, 1, 2, 3], 0.02), None);
+    }
+
+    /// What took its time while the machine was faster does not win against what was timed again.
+    #[test]
+    fn times_of_two_races_are_not_compared() -> Result<(), PipelineError> {
+        let program = sdfg::Sdfg::new("program");
+        let candidate = |name: &str| Candidate {
+            name: name.into(),
+            program: program.clone(),
+            configuration: Default::default(),
+            predicted_ms: 0.0,
+            streams: 1,
+            exchanges: vec![],
+        };
+        let timed = |name: &str, ms: f64| Timed {
+            name: name.into(),
+            step: Timing { name: name.into(), cache: bench::Cache::Warm, samples: vec![ms] },
+            forward_ms: vec![ms],
+            backward_ms: vec![0.0],
+            launches: vec![],
+            memory: PeakMemory { given_bytes: 0, planned_bytes: 0, actual_bytes: 0, working_bytes: 0, lower_bound_bytes: 0 },
+            map: MemoryMap::default(),
+            earlier: false,
+        };
+        let candidates = ["choice", "near", "far"].map(candidate);
+        let first = vec![timed("choice", 33.8), timed("near", 33.5), timed("far", 34.9)];
+        let again = |asked: &[Candidate]| {
+            assert_eq!(asked.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["choice", "near"]);
+            Ok(vec![timed("choice", 37.5), timed("near", 36.6)])
+        };
+        let race = finals(&candidates, 3, first, 0.0, again)?.expect("a winner");
+        assert_eq!((race.taken, race.fastest), (1, 1));
+        assert_eq!(race.timed.iter().map(|t| t.earlier).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(winner(&race.timed, 0.1, &BTreeSet::from([1])), Some(0));
+        Ok(())
     }
 
     #[test]

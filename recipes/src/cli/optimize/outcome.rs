@@ -58,6 +58,8 @@ pub struct Whole {
     pub step_samples_ms: Vec<f64>,
     pub predicted_ms: f64,
     pub peak_bytes: u64,
+    /// Whether it was clearly slower in a first race and timed in that alone: its times and those of others are not comparable.
+    pub first_race_only: bool,
 }
 
 fn median(samples: &[f64]) -> f64 {
@@ -88,6 +90,7 @@ impl Whole {
             step_samples_ms: timed.step.samples.clone(),
             predicted_ms: candidate.predicted_ms,
             peak_bytes: timed.memory.actual_bytes,
+            first_race_only: timed.earlier,
         }
     }
 }
@@ -131,11 +134,13 @@ impl<'a> Outcome<'a> {
         rows
     }
 
-    /// Those at some places are marked as wrong.
+    /// Those at some places are marked as wrong, and those that were timed in the first race alone as such.
     pub fn table_of_wholes(&self, wrong: &BTreeSet<usize>) -> Table {
         let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
         for (n, t) in self.timed.iter().enumerate() {
-            let mut row = vec![if wrong.contains(&n) { format!("{} (wrong)", t.plan) } else { t.plan.clone() }];
+            let marks = [(wrong.contains(&n), " (wrong)"), (t.first_race_only, " (first race)")];
+            let marks: String = marks.into_iter().filter(|(holds, _)| *holds).map(|(_, mark)| mark).collect();
+            let mut row = vec![format!("{}{marks}", t.plan)];
             row.extend([t.forward_ms, t.backward_ms, t.step_ms, t.predicted_ms, t.peak_bytes as f64 / 1e6].map(significant));
             rows.row(cells(row));
         }

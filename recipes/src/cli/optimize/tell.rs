@@ -45,7 +45,7 @@ pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache) -> Str
     let (candidates, timed) = contested.competing();
     let measured: Vec<f64> = timed.iter().map(|t| layouts::record::median(&t.step.samples).unwrap_or(f64::NAN)).collect();
     let order = |times: &dyn Fn(usize) -> f64| {
-        let mut places: Vec<usize> = (0..candidates.len()).collect();
+        let mut places: Vec<usize> = (0..candidates.len()).filter(|n| !timed[*n].earlier).collect();
         places.sort_by(|a, b| times(*a).total_cmp(&times(*b)));
         places
     };

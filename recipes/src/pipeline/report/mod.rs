@@ -215,7 +215,7 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
     Ok(steps)
 }
 
-/// Every plan that was timed; the one that won is ours.
+/// Every plan that was timed in the last race; the one that won is ours.
 fn contenders(run: &Finished) -> Vec<model::ContenderTimes> {
     let timing = |of: &Timed, samples: &[f64]| bench::Timing { name: of.name.clone(), cache: of.step.cache, samples: samples.to_vec() };
     let times = |(n, t): (usize, &Timed)| {
@@ -229,7 +229,7 @@ fn contenders(run: &Finished) -> Vec<model::ContenderTimes> {
             step: Some(t.step.clone()),
         }
     };
-    run.timed.iter().enumerate().map(times).collect()
+    run.timed.iter().enumerate().filter(|(_, t)| !t.earlier).map(times).collect()
 }
 
 fn movements(run: &Finished) -> Vec<model::MovementRow> {
