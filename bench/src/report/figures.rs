@@ -51,7 +51,7 @@ pub fn draw(report: &Report) -> Result<Vec<Figure>, PlotError> {
     add(
         "totals",
         Section::Totals,
-        "Medians of a whole training step, contenders interleaved; what was clearly slower in a first race has the times of that race. Whiskers are 95% intervals.",
+        "Medians of a whole training step, contenders interleaved; what was clearly slower in a first race is left out. Whiskers are 95% intervals.",
         plot::totals(program, &report.contenders),
     )?;
     add(
