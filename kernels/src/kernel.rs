@@ -10,7 +10,7 @@ use std::time::Instant;
 
 /// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
 pub(crate) const GENERATION: &str =
-    "25: tiles of equal size; the next rows are fetched line by line, by each pass of columns its share; rows are packed without divisions";
+    "26: what all workers read is packed around the caches; tiles of equal size; the next rows are fetched by each pass of columns";
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]

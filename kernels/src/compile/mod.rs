@@ -67,6 +67,7 @@ pub(crate) struct Host {
     pub row: dropout::Row,
     pub stream: stream::Stream,
     pub streams: i64,
+    pub around: Option<stream::Stream>,
     pub pack: Option<Opaque>,
     pub pack_lines: Option<Opaque>,
     pub product: Option<Opaque>,
@@ -129,7 +130,7 @@ impl Toolchain {
         }
         let mut entry = open(&library, &hash, source.preparations > 0, !source.partials.is_empty())?;
         if let Some(products) = &source.library {
-            entry.products = open_products(&self.products(products)?)?;
+            entry.products = self.functions(products)?;
         }
         loaded.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, entry);
         Ok(entry)
@@ -170,6 +171,11 @@ impl Toolchain {
     /// Where the library made of a text is, or will be.
     fn library(&self, hash: &str) -> PathBuf {
         self.cache.join(format!("{hash}.so"))
+    }
+
+    /// Packing of columns, of rows, and products, of the library made of a text.
+    pub(crate) fn functions(&self, text: &str) -> Result<[Option<Opaque>; 3], KernelError> {
+        open_products(&self.products(text)?)
     }
 
     /// The library of packing and products made of a text, now or before.

@@ -262,7 +262,7 @@ impl Printer<'_> {
             self.line(level, format!("if (held[{slot}] != {tag}) {{"));
             self.line(
                 level + 1,
-                format!("pack_chunks({right}, {b_step}, {b_column}, {columns_block}, {b_jump}, {types}, {n}, {k}, most, {a_block}, in_panels({n}), 0, {panel});"),
+                format!("pack_chunks({right}, {b_step}, {b_column}, {columns_block}, {b_jump}, {types}, {n}, {k}, most, {a_block}, in_panels({n}), 0, {panel}, 0);"),
             );
             self.line(level + 1, format!("held[{slot}] = {tag};"));
             self.line(level, "}");
@@ -369,7 +369,7 @@ impl Printer<'_> {
         let portion = PORTION * width;
         let whole_name = self.given(format!("whole{number}"), whole);
         let code = format!(
-            "pack_chunks({from}, {b_step}, {b_column}, {columns_block}, {jump}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, {block}, in_panels({whole_name}), at * {portion}, prepared + {at_name});"
+            "pack_chunks({from}, {b_step}, {b_column}, {columns_block}, {jump}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, {block}, in_panels({whole_name}), at * {portion}, prepared + {at_name}, host->around);"
         );
         self.prepared.push(Prepared { elements, steps: (whole + portion - 1) / portion, code });
         let ready = (format!("prepared + {at_name}"), format!("in_panels({whole_name})"), String::new());
@@ -411,7 +411,7 @@ impl Printer<'_> {
         let [m, whole_name, panels, portions_name] = [("lines", m), ("whole", whole), ("panels", panels), ("portions", portions)]
             .map(|(name, value)| self.given(format!("{name}{number}"), value));
         let code = format!(
-            "pack_lines({from}, {a_row}, {a_step}, {block}, {jump}, {types}, {m}, {k}, most, {whole_name}, at / {portions_name} * {m}, at % {portions_name} * {LINES}, min_of((at % {portions_name} + 1) * {LINES}, {panels}), prepared + {at_name});"
+            "pack_lines({from}, {a_row}, {a_step}, {block}, {jump}, {types}, {m}, {k}, most, {whole_name}, at / {portions_name} * {m}, at % {portions_name} * {LINES}, min_of((at % {portions_name} + 1) * {LINES}, {panels}), prepared + {at_name}, host->around);"
         );
         self.prepared.push(Prepared { elements, steps: tiles(rows) * portions, code });
         let first = tile.map_or_else(|| "0".to_string(), |tile| format!("{} * {m}", self.index(&tile.outer)));

@@ -7,6 +7,7 @@ use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use crate::loopnest::LoopNest;
 use crate::pool::{Shares, Working};
+use crate::processor::streams_shared;
 use crate::runtime::{dropout, stream};
 use sdfg::config::KernelConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,9 +95,19 @@ impl MapKernel {
         Ok(self)
     }
 
-    fn host(&self, masks: &[dropout::Keep]) -> Host {
+    fn host(&self, masks: &[dropout::Keep], workers: usize) -> Host {
         let [pack, pack_lines, product] = self.entry.products;
-        Host { keep: masks.as_ptr(), row: self.row, stream: self.stream, streams: i64::from(self.streams), pack, pack_lines, product }
+        Host {
+            keep: masks.as_ptr(),
+            row: self.row,
+            stream: self.stream,
+            streams: i64::from(self.streams),
+            // A single worker finds in its own caches what it packed.
+            around: (workers > 1 && streams_shared()).then_some(self.stream),
+            pack,
+            pack_lines,
+            product,
+        }
     }
 
     /// Sets one worker's partial results to the identities.
@@ -137,7 +148,7 @@ impl Executable for MapKernel {
         let shares = Shares::new(points, workers, points / (workers as i64 * PARTS));
         let work = |worker: usize| {
             let (scratch, pointers) = (&scratch, &pointers);
-            let host = self.host(&masks);
+            let host = self.host(&masks, workers);
             // SAFETY: within the buffer, which has `workers` times so many bytes.
             let mine = unsafe { scratch.0.add(worker * stride) };
             // SAFETY: as above.
@@ -164,11 +175,12 @@ impl Executable for MapKernel {
         if let Some(prepare) = self.entry.prepare {
             let steps = Shares::new(self.source.preparations, workers, 1);
             context.pool.broadcast(|worker| {
-                let (pointers, host) = (&pointers, self.host(&masks));
+                let (pointers, host) = (&pointers, self.host(&masks, workers));
                 while let Some(step) = steps.take(worker) {
                     // SAFETY: as for the kernel.
                     unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, step.start, step.end) };
                 }
+                stream::fence();
             });
         }
         context.pool.broadcast(work);

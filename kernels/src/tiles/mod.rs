@@ -67,8 +67,8 @@ impl Products {
         format!(
             "\n/* Matrix products, by the library that the host has loaded. */
 ALWAYS int64_t in_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; }}
-#define pack_chunks ((void (*)(const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *))host->pack)
-#define pack_lines ((void (*)(const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *))host->pack_lines)
+#define pack_chunks ((void (*)(const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *, void (*)(void *, const void *, int64_t)))host->pack)
+#define pack_lines ((void (*)(const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *, void (*)(void *, const void *, int64_t)))host->pack_lines)
 #define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const void *, int64_t, int64_t, real, const void *, int64_t, int64_t, int, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t, const real *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t))host->product)
 ",
             last = width - 1
@@ -128,6 +128,7 @@ pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> Kern
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::stream::{Stream, fence, stream};
     use std::io::Write;
     use std::process::{Command, Stdio};
 
@@ -145,6 +146,45 @@ mod tests {
         let output = compiled(text)?;
         let found = if output.status.success() { Ok(output.stdout) } else { Err(output.stderr) };
         Some(found.map(|o| String::from_utf8_lossy(&o).into_owned()).map_err(|e| String::from_utf8_lossy(&e).into_owned()))
+    }
+
+    type Columns = unsafe extern "C" fn(*const u16, i64, i64, i64, i64, i32, i64, i64, i64, i64, i64, i64, *mut f32, Option<Stream>);
+    type Rows = unsafe extern "C" fn(*const u16, i64, i64, i64, i64, i32, i64, i64, i64, i64, i64, i64, i64, *mut f32, Option<Stream>);
+
+    /// Depths of less than a slice, of several, and of chunks; lines that are neighbours, or whose steps are; whole panels and not.
+    #[test]
+    fn what_is_streamed_is_packed_the_same() {
+        let (block, dir) = (Block::native(), tempfile::tempdir().expect("a folder"));
+        let toolchain = Toolchain { cache: dir.path().into(), ..Toolchain::system().expect("a compiler") };
+        let text = Products { block, depth: 384, narrow: true, pairs: true, across: false }.code(false);
+        let [columns, rows, _] = toolchain.functions(&text).expect("a library");
+        // SAFETY: as `Products::calls` declares them, for elements of f32.
+        let (columns, rows): (Columns, Rows) = unsafe { (std::mem::transmute(columns), std::mem::transmute(rows)) };
+        let from: Vec<u16> = (0..1 << 20).map(|n| (n * 2654435761u64 >> 13) as u16 & 0x7f7f).collect();
+        let (most, whole) = (700, 512);
+        let widened = |lines: usize, depth: i64| lines * (depth as usize + 2) + 64;
+        for (depth, lines, types) in [(1500, 256, 7), (701, 256, 3), (17, 40, 7), (1400, 100, 3), (333, 31, 7)] {
+            for (line, step) in [(1, lines + 5), (depth + 3, 1)] {
+                let both = |pack: &dyn Fn(*mut f32, Option<Stream>)| {
+                    [None, Some(stream())].map(|by| {
+                        let mut to = vec![0f32; widened(whole, depth)];
+                        pack(to.as_mut_ptr(), by);
+                        fence();
+                        to.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+                    })
+                };
+                let (at, whole) = (from.as_ptr(), whole as i64);
+                // SAFETY: all within `from` and `to`.
+                let [plain, streamed] =
+                    both(&|to, by| unsafe { columns(at, step, line, 1, 0, types, lines, depth, most, 1, whole, 0, to, by) });
+                assert!(plain == streamed && plain.iter().any(|x| *x != 0), "columns: {depth} {lines} {types} {line}");
+                let end = (lines as usize).div_ceil(block.height) as i64;
+                // Panels from the second on start anywhere in a line of memory.
+                let [plain, streamed] =
+                    both(&|to, by| unsafe { rows(at, line, step, 1, 0, types, lines, depth, most, whole, 3, 1, end, to, by) });
+                assert!(plain == streamed && plain.iter().any(|x| *x != 0), "rows: {depth} {lines} {types} {line}");
+            }
+        }
     }
 
     /// For processors that this one may not be: the library compiles for each, and multiplies pairs by their instruction.

@@ -180,29 +180,65 @@ ALWAYS void pack_blocks(const void *b, Columns lie, int64_t from, int64_t first,
     }
 }
 
-/* Columns `first` to `first` + n of an operand, chunk by chunk of the depth: what `product` takes as `ready`. */
+/* Copies bytes around the caches: for what every core is to read. A core that writes what others have read since must first take it
+   from all of their caches. */
+typedef void Stream(void *, const void *, int64_t);
+/* Values that are packed near this core before they are streamed. */
+#define SLICE ((int64_t)(65536 / sizeof(real)))
+/* Steps of so many lines or columns that one slice holds. */
+ALWAYS int64_t slice_of(int64_t lines) { return SLICE / lines / VL * VL; }
+
+/* Columns `first` to `first` + n of an operand, chunk by chunk of the depth: what `product` takes as `ready`. By `stream`, where
+   there is one. */
 void memlet_pack(const void *b, int64_t step, int64_t column, int64_t column_block, int64_t jump, int types, int64_t n, int64_t k, int64_t most,
-    int64_t block, int64_t whole, int64_t first, real *to)
+    int64_t block, int64_t whole, int64_t first, real *to, Stream *stream)
 {
     const int kind = kind_of(types, 2);
     const int64_t chunks = chunks_of(k, most, block), each = steps_of(kind), apart = block > each ? block : each;
     for (int64_t q = 0; q < chunks; ++q) {
         const int64_t from = chunk_at(k, chunks, q, apart), depth = chunk_at(k, chunks, q + 1, apart) - from, elements = elements_of(depth, kind);
-        pack_blocks(b, (Columns){step, column, column_block, jump}, from, first, n, depth, elements, kind, to + from / each * whole + first * elements);
+        const Columns lie = {step, column, column_block, jump};
+        real *const at = to + from / each * whole + first * elements;
+        const int64_t slice = stream ? slice_of(panels_of(n, WIDTH) * WIDTH) : 0;
+        if (!slice) {
+            pack_blocks(b, lie, from, first, n, depth, elements, kind, at);
+            continue;
+        }
+        real packed[SLICE] __attribute__((aligned(VEC_BYTES)));
+        for (int64_t k = 0; k < elements; k += slice) {
+            const int64_t now = min_of(slice, elements - k);
+            pack_blocks(b, lie, from + k * each, first, n, min_of(now * each, depth - k * each), now, kind, packed);
+            for (int64_t j = 0; j < n; j += WIDTH) stream(at + j * elements + k * WIDTH, packed + j * now, now * WIDTH * sizeof(real));
+        }
     }
 }
 
 /* Panels `start` to `end` of a tile of m rows, the first of them row `first`, chunk by chunk of the depth: what `product` takes as
-   `lines`. */
+   `lines`. By `stream`, where there is one, unless steps jump. */
 void memlet_pack_rows(const void *a, int64_t row, int64_t step, int64_t block, int64_t jump, int types, int64_t m, int64_t k, int64_t most,
-    int64_t whole, int64_t first, int64_t start, int64_t end, real *to)
+    int64_t whole, int64_t first, int64_t start, int64_t end, real *to, Stream *stream)
 {
     const int kind = kind_of(types, 1);
     const int64_t chunks = chunks_of(k, most, block), each = steps_of(kind), apart = block > each ? block : each;
     for (int64_t q = 0; q < chunks; ++q) {
         const int64_t from = chunk_at(k, chunks, q, apart), depth = chunk_at(k, chunks, q + 1, apart) - from;
-        pack_rows[kind](after(a, first * row + (jump ? from / block * jump : from * step), kind), row, step, m, start, end, depth, block, jump,
-            to + from / each * whole + first * elements_of(depth, kind));
+        const int64_t elements = elements_of(depth, kind);
+        const void *const here = after(a, first * row + (jump ? from / block * jump : from * step), kind);
+        real *const at = to + from / each * whole + first * elements;
+        const int64_t slice = stream && !jump ? slice_of((end - start) * HEIGHT) : 0;
+        if (!slice) {
+            pack_rows[kind](here, row, step, m, start, end, depth, block, jump, at);
+            continue;
+        }
+        real packed[SLICE] __attribute__((aligned(VEC_BYTES)));
+        for (int64_t k = 0; k < elements; k += slice) {
+            const int64_t now = min_of(slice, elements - k);
+            Panel panel = panel_at(m, start);
+            real *const origin = packed - panel.first * now;
+            pack_rows[kind](after(here, k * each * step, kind), row, step, m, start, end, min_of(now * each, depth - k * each), block, jump, origin);
+            for (int64_t p = start; p < end; ++p, to_next(&panel))
+                stream(at + panel.first * elements + k * panel.height, origin + panel.first * now, panel.height * now * sizeof(real));
+        }
     }
 }
 
