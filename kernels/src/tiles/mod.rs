@@ -128,6 +128,7 @@ pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> Kern
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::Opaque;
     use crate::runtime::stream::{Stream, fence, stream};
     use std::io::Write;
     use std::process::{Command, Stdio};
@@ -159,8 +160,9 @@ mod tests {
         let text = Products { block, depth: 384, narrow: true, pairs: true, across: false }.code(false);
         let [columns, rows, _] = toolchain.functions(&text).expect("a library");
         // SAFETY: as `Products::calls` declares them, for elements of f32.
-        let (columns, rows): (Columns, Rows) = unsafe { (std::mem::transmute(columns), std::mem::transmute(rows)) };
-        let from: Vec<u16> = (0..1 << 20).map(|n| (n * 2654435761u64 >> 13) as u16 & 0x7f7f).collect();
+        let (columns, rows) =
+            unsafe { (std::mem::transmute::<Option<Opaque>, Columns>(columns), std::mem::transmute::<Option<Opaque>, Rows>(rows)) };
+        let from: Vec<u16> = (0..1 << 20).map(|n| ((n * 2654435761u64) >> 13) as u16 & 0x7f7f).collect();
         let (most, whole) = (700, 512);
         let widened = |lines: usize, depth: i64| lines * (depth as usize + 2) + 64;
         for (depth, lines, types) in [(1500, 256, 7), (701, 256, 3), (17, 40, 7), (1400, 100, 3), (333, 31, 7)] {
