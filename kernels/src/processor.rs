@@ -81,10 +81,14 @@ pub fn cores() -> usize {
 pub(crate) fn is_intel() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: every x86-64 processor has this leaf, its maker's name in three registers. Newer compilers know that it is safe.
-        #[allow(unused_unsafe)]
-        let leaf = unsafe { std::arch::x86_64::__cpuid(0) };
-        [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
+        // Virtual machines ask their host for it, which takes microseconds.
+        static INTEL: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *INTEL.get_or_init(|| {
+            // SAFETY: every x86-64 processor has this leaf, its maker's name in three registers. Newer compilers know that it is safe.
+            #[allow(unused_unsafe)]
+            let leaf = unsafe { std::arch::x86_64::__cpuid(0) };
+            [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
+        })
     }
     #[cfg(not(target_arch = "x86_64"))]
     false
