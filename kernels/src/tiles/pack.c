@@ -140,6 +140,7 @@ ALWAYS void pack_all_columns(const void *b, int64_t step, int64_t column, int64_
         for (int64_t j = 0; j < neighbours; j += WIDTH)
             for (int64_t k = first; k < min_of(first + SOME, whole); ++k) {
                 real *const row = to + j * elements + k * WIDTH;
+                for (int64_t s = 0; s < each; ++s) __builtin_prefetch(after(b, ((k + SOME) * each + s) * step + j, kind));
 #pragma GCC unroll 4
                 for (int64_t v = 0; v < NV; ++v) *(vec *)(row + v * VL) = across(b, k * each * step + j + v * VL, step, kind);
             }
