@@ -276,7 +276,8 @@ impl Printer<'_> {
         let lines = self.prepare_lines(&a, [&rows, &columns, &steps], lies, (bytes, types))?;
         let rows_room = if lines.is_some() { "0" } else { "rows" };
         if lines.is_none() {
-            self.room("rows", (most(&rows) * chunk) as usize * bytes + slack);
+            // A few that are copied lie up to three vectors farther apart than they are deep.
+            self.room("rows", most(&rows) as usize * (chunk as usize * bytes + 3 * products.block.vector) + slack);
         }
         let lines = lines.unwrap_or_else(|| ("0".into(), "0".into(), "0".into()));
         let jumps = [a_block, a_jump, columns_block, b_jump, c_jump];

@@ -102,6 +102,13 @@ ALWAYS int columns_lie_well(int64_t m, int64_t step, int64_t column)
     return column == 1 && m <= FEW * HEIGHT && step * (int64_t)sizeof(real) % 4096 != 0;
 }
 
+/* Elements between rows of so many that lie well. */
+ALWAYS int64_t apart_for(int64_t depth)
+{
+    const int64_t apart = (depth / VL + 2) * VL;
+    return apart * (int64_t)sizeof(real) % 2048 != 0 ? apart : apart + VL;
+}
+
 /* Columns of an operand that lie one after another, or in blocks that are `jump` apart. */
 typedef struct { int64_t step, column, block, jump; } Columns;
 ALWAYS int64_t place_of(Columns lie, int64_t j) { return lie.jump ? j / lie.block * lie.jump + j % lie.block * lie.column : j * lie.column; }
@@ -260,9 +267,17 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
     for (int64_t q = 0; q < chunks; ++q) {
         const int64_t from = chunk_at(k, chunks, q, whole_steps), depth = chunk_at(k, chunks, q + 1, whole_steps) - from, elements = elements_of(depth, left);
         const int64_t next = WIDTH * elements, fit = NEAR / (next * (int64_t)sizeof(real)), stay = (fit > 1 ? fit : 1) * WIDTH;
-        const void *const here = after(a, a_jump ? from / a_block * a_jump : from * a_step, left);
-        const int as_they_lie = !lines && !a_jump && are_elements(left, a_row, a_step, depth) && lie_well(n, a_row / each, a_step);
-        const int in_place = as_they_lie && left == 0 && right == 0 && !ready && !b_jump && n % WIDTH == 0 && columns_lie_well(m, b_step, b_column);
+        const void *here = after(a, a_jump ? from / a_block * a_jump : from * a_step, left);
+        int64_t apart_rows = a_row / each;
+        int as_they_lie = !lines && !a_jump && are_elements(left, a_row, a_step, depth) && lie_well(n, apart_rows, a_step);
+        const int few_rows = !ready && !b_jump && left == 0 && right == 0 && n % WIDTH == 0 && columns_lie_well(m, b_step, b_column);
+        if (few_rows && !lines && !a_jump && a_step == 1 && !as_they_lie) {
+            /* The few are copied to where they do lie well, and the columns are not packed. */
+            const int64_t apart = apart_for(depth);
+            for (int64_t i = 0; i < m; ++i) __builtin_memcpy(rows + i * apart, (const real *)here + i * a_row, depth * sizeof(real));
+            here = rows, apart_rows = apart, as_they_lie = 1;
+        }
+        const int in_place = as_they_lie && few_rows;
         const real *const packed_rows = lines ? lines + from / each * whole_rows + first_row * elements : rows;
         if (!lines && !as_they_lie) pack_rows[left](here, a_row, a_step, m, 0, panels_of(m, HEIGHT), depth, a_block, a_jump, rows);
         for (int64_t j = 0; j < n; j += stay) {
@@ -278,7 +293,7 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
                 panels = columns;
             }
             if (as_they_lie)
-                multiply(in_place ? open : direct_of[left], m, now, elements, scale, here, a_row / each, a_step, panels, apart,
+                multiply(in_place ? open : direct_of[left], m, now, elements, scale, here, apart_rows, a_step, panels, apart,
                     in_place ? b_step : WIDTH, c, results, j, add || q > 0);
             else
                 multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, WIDTH, c, results, j, add || q > 0);
