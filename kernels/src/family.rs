@@ -44,7 +44,7 @@ impl Family {
         containers.sort_by_key(|c| family.names.get_index_of(&c.name).unwrap_or(usize::MAX));
         for c in containers {
             let shape: Vec<String> = c.dims.iter().map(|dim| size(spec, dim)).collect();
-            let described = format!("\n{} {shape:?} {} {:?} {:?}", c.name, c.dtype, c.storage, c.view);
+            let described = format!("\n{} {shape:?} {} {:?} {:?} {}", c.name, c.dtype, c.storage, c.view, spec.hands_back(&c.name));
             text += &family.numbered(&described, &known);
         }
         for (symbol, value) in &spec.sizes {

@@ -4,12 +4,12 @@ use crate::error::KernelError;
 use crate::pool::{Pool, Working};
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
-use sdfg::{Bindings, Container, Dtype, Expr, Layout, Sdfg, Storage, Unit};
+use sdfg::{Bindings, Container, Dtype, Expr, Layout, Role, Sdfg, Storage, Unit};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
-pub(crate) const GENERATION: &str = "28: few rows that lie badly are copied; pairs are packed by one permutation; what all workers read is packed around the caches; tiles of equal size; the next rows are fetched by each pass of columns";
+pub(crate) const GENERATION: &str = "29: products that are handed back are written around the caches; few rows that lie badly are copied; pairs are packed by one permutation; what all workers read is packed around the caches; tiles of equal size; the next rows are fetched by each pass of columns";
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,6 +148,11 @@ impl KernelSpec {
         found.into_values().collect()
     }
 
+    /// Whether a container is handed back at the end of the step: most kernels write it for nobody to read soon.
+    pub fn hands_back(&self, data: &str) -> bool {
+        self.containers.get(data).is_some_and(|c| matches!(c.role, Role::Output | Role::Gradient))
+    }
+
     /// Content hash of everything that the kernel's result and its time depend on, sizes included.
     pub fn key(&self) -> String {
         let mut hasher = blake3::Hasher::new();
@@ -166,6 +171,7 @@ impl KernelSpec {
                 format!("\n{} {:?} {} {:?} {:?}", container.name, container.dims, container.dtype, container.storage, container.view)
                     .as_bytes(),
             );
+            hasher.update(&[u8::from(self.hands_back(&container.name))]);
         }
         // Only dims that the kernel walks: another program may have more of them around the same kernel.
         let walked = |dim: &String| match &self.unit {

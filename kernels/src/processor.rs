@@ -61,13 +61,13 @@ pub fn pairs() -> Option<bool> {
     None
 }
 
-/// Whether what every core is to read is better written around the caches, for all of them to read it from memory.
+/// Whether so many workers had better write around the caches what all of them are to read, or nobody soon.
 ///
 /// On AMD's Zen 4, cores that have no cache in common write what another has read since at 2.4 GB/s, at 9 to 28 where they have one,
 /// and around the caches at 28 in either case. Of other processors nothing has been measured.
-pub(crate) fn streams_shared() -> bool {
+pub(crate) fn streams_for(workers: usize) -> bool {
     #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("avx512f") && !is_intel();
+    return workers > 1 && std::arch::is_x86_feature_detected!("avx512f") && !is_intel();
     #[allow(unreachable_code)]
     false
 }

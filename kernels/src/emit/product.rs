@@ -284,9 +284,10 @@ impl Printer<'_> {
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&scale, self);
         let add = self.adds(&out, &again)?;
+        let streams = if add == "0" && self.is_handed_back(&out.data) { " | (host->around ? 8 : 0)" } else { "" };
         self.line(
             level,
-            format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types},"),
+            format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types}{streams},"),
         );
         self.line(
             level + 1,
@@ -316,6 +317,15 @@ impl Printer<'_> {
         let paired = self.nest.products.is_some_and(|p| p.pairs);
         let both = i32::from(paired && a.dtype == Dtype::Bf16 && b.dtype == Dtype::Bf16);
         Ok(narrow(a) | narrow(b) << 1 | both << 2)
+    }
+
+    /// Whether a container is handed back at the end of the step, and nothing in this kernel reads it.
+    fn is_handed_back(&self, data: &str) -> bool {
+        let Some(Space::Heap { root, .. }) = self.nest.tensors.get(data).map(|t| &t.space) else { return false };
+        let mine =
+            |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(Space::Heap { root: other, .. }) if other == root);
+        let read = || self.nest.groups.iter().flat_map(|g| &g.statements).any(|s| s.reads.iter().any(|(_, r)| mine(&r.data)));
+        self.spec.hands_back(root) && !read()
     }
 
     /// Scratch memory of at least so many bytes.

@@ -7,7 +7,7 @@ use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use crate::loopnest::LoopNest;
 use crate::pool::{Shares, Working};
-use crate::processor::streams_shared;
+use crate::processor::streams_for;
 use crate::runtime::{dropout, stream};
 use sdfg::config::KernelConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,8 +102,7 @@ impl MapKernel {
             row: self.row,
             stream: self.stream,
             streams: i64::from(self.streams),
-            // A single worker finds in its own caches what it packed.
-            around: (workers > 1 && streams_shared()).then_some(self.stream),
+            around: streams_for(workers).then_some(self.stream),
             pack,
             pack_lines,
             product,
@@ -136,6 +135,7 @@ impl Executable for MapKernel {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
         let workers = context.pool.workers();
+        let around = streams_for(workers);
         let mut held = context.pool.scratch(self.working())?;
         let (scratch, stride) = (Shared(held.as_mut_ptr()), held.stride());
         let mut pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
@@ -168,7 +168,8 @@ impl Executable for MapKernel {
                 }
                 call(piece.start, piece.end);
             }
-            if self.streams {
+            // Products stream by themselves.
+            if self.streams || around {
                 stream::fence();
             }
         };

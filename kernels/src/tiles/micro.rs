@@ -18,7 +18,7 @@ impl Block {
 
     /// C of the micro-kernels for every height, on panels or rows of one kind.
     ///
-    /// `NAME[h](depth, a, a_row, a_step, b, b_step, scale, c, row, add)` computes h rows. A panel holds h values of `a` for each
+    /// `NAME[h](depth, a, a_row, a_step, b, b_step, scale, c, row, how)` computes h rows. A panel holds h values of `a` for each
     /// step of the depth; rows that are read where they lie are `a_row` apart and their steps `a_step`. `b` holds one row of columns
     /// for each step, `b_step` apart, which is the width of a panel but for `Kind::Open`.
     pub fn code(self, kind: Kind) -> String {
@@ -40,9 +40,13 @@ impl Block {
             let _ = writeln!(text, "    reg {};", results.join(", "));
         }
         // Processors that decode little gain nothing from it, and lose some of shallow products.
-        for i in (0..rows).filter(|_| self.reads_rows()) {
-            let _ = writeln!(text, "    __builtin_prefetch(c + {i} * row, 1);");
-            let _ = writeln!(text, "    __builtin_prefetch(c + {i} * row + WIDTH - 1, 1);");
+        if self.reads_rows() {
+            let _ = writeln!(text, "    if (!(how & STREAMED)) {{");
+            for i in 0..rows {
+                let _ = writeln!(text, "        __builtin_prefetch(c + {i} * row, 1);");
+                let _ = writeln!(text, "        __builtin_prefetch(c + {i} * row + WIDTH - 1, 1);");
+            }
+            let _ = writeln!(text, "    }}");
         }
         let thirds: Vec<usize> = (0..rows).step_by(3).collect();
         match kind.lies() {
@@ -80,11 +84,16 @@ impl Block {
         for (i, v) in results() {
             let _ = writeln!(text, "    c{i}_{v} *= by;");
         }
-        let _ = writeln!(text, "    if (add) {{");
+        let _ = writeln!(text, "    if (how & ADDED) {{");
         for (i, v) in results() {
             let _ = writeln!(text, "        c{i}_{v} += *(const vec *)(c + {i} * row + {v} * VL);");
         }
         let _ = writeln!(text, "    }}");
+        let _ = writeln!(text, "    if (how & STREAMED) {{");
+        for (i, v) in results() {
+            let _ = writeln!(text, "        STREAM(c + {i} * row + {v} * VL, c{i}_{v});");
+        }
+        let _ = writeln!(text, "        return;\n    }}");
         for (i, v) in results() {
             let _ = writeln!(text, "    *(vec *)(c + {i} * row + {v} * VL) = c{i}_{v};");
         }
@@ -184,4 +193,4 @@ impl Kind {
 
 /// Steps of the depth in one round of the loop, where instructions are chosen one by one.
 const STEPS: usize = 4;
-const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, int64_t b_step, const real *scale, real *restrict c, int64_t row, int add";
+const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, int64_t b_step, const real *scale, real *restrict c, int64_t row, int how";

@@ -37,8 +37,10 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #define SPREAD(x, at) __asm__ volatile("vbroadcasts" SUFFIX " %1, %0" : "=v"(x) : "m"(*(at)))
 #define ADD(sum, x, y) __asm__ volatile("vfmadd231p" SUFFIX " %2, %1, %0" : "+v"(sum) : "v"(y), "v"(x))
 #define ADD_READ(sum, at, y) __asm__ volatile("vfmadd231p" SUFFIX " %2" BROADCAST ", %1, %0" : "+v"(sum) : "v"(y), "m"(*(at)))
+#define STREAM(at, x) __asm__ volatile("vmovntps %1, %0" : "=m"(*(vec *)(at)) : "v"(x))
 #else
 #define EXACT 0
+#define STREAM(at, x) *(vec *)(at) = (x)
 #define LOAD(x, at) (x) = *(const vec *)(at)
 #define FETCH(at) __builtin_prefetch(at)
 #define SPREAD(x, at) (x) = *(at) - (reg){0}; IN_REGISTER(x)
@@ -65,6 +67,8 @@ ALWAYS reg across(const void *from, int64_t at, int64_t step, int kind) { (void)
 ALWAYS real one(const void *from, int64_t at, int64_t step, int both, int kind) { (void)step; (void)both; (void)kind; return ((const real *)from)[at]; }
 ALWAYS const void *after(const void *from, int64_t elements, int kind) { (void)kind; return (const real *)from + elements; }
 #endif
+/* What becomes of results: they are added to what is there, or go around the caches, which they do in whole lines. */
+enum { ADDED = 1, STREAMED = 2 };
 typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, int64_t, const real *, real *, int64_t, int);
 MICRO_KERNELS
 #if PAIRS
@@ -129,7 +133,7 @@ ALWAYS void fetch_share(const real *a, int64_t row, int64_t height, int64_t elem
    Neighbouring rows start `a_row`, panels of columns `next` and their steps `b_step` elements apart; results are columns from `from`
    on. A panel of rows stays in the first cache while those of columns pass. */
 static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
-    const real *b, int64_t next, int64_t b_step, real *c, Columns results, int64_t from, int add)
+    const real *b, int64_t next, int64_t b_step, real *c, Columns results, int64_t from, int how)
 {
     const int64_t row = results.step, column = results.column;
     /* Rows that lie a multiple of 4 KiB apart all want the same place of the first cache, which has so many ways. */
@@ -141,12 +145,13 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             const int64_t width = min_of(WIDTH, n - j);
             real *const at = c + first * row + place_of(results, from + j);
             real room[HEIGHT * WIDTH];
-            const int whole = width == WIDTH && column == 1;
+            const int whole = width == WIDTH && column == 1, add = how & ADDED;
+            const int lines = ((uintptr_t)at | row * sizeof(real)) % VEC_BYTES == 0;
             if (row == 1)
                 for (int64_t x = 0; x < width; ++x) __builtin_prefetch(at + x * column, 1);
             if (a_step == 1) fetch_share(a + (first + height) * a_row, a_row, height, elements, j, min_of(j + WIDTH, n), n);
             kernels[height](elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, b_step, &scale, whole ? at : room,
-                whole ? row : WIDTH, whole && add);
+                whole ? row : WIDTH, whole ? how & (lines ? ADDED | STREAMED : ADDED) : 0);
             if (whole) continue;
             if (row == 1 && VL >= HEIGHT) {
                 /* Rows are neighbours: whole vectors of them, a square at a time. */
@@ -175,7 +180,8 @@ ALWAYS int64_t chunks_of(int64_t k, int64_t most, int64_t block)
 /* Where chunk number q of the depth starts. No pair and no block lies in two of them. */
 ALWAYS int64_t chunk_at(int64_t k, int64_t chunks, int64_t q, int64_t each) { return q == chunks ? k : k * q / chunks / each * each; }
 
-/* The kind of a factor. `types` says which of them are bf16 in memory (1: rows, 2: columns) and whether both count as bf16 (4). */
+/* The kind of a factor. `types` says which of them are bf16 in memory (1: rows, 2: columns), whether both count as bf16 (4), and
+   whether nobody reads the result soon (8). */
 ALWAYS int kind_of(int types, int side) { return ((types & side) ? NARROW : 0) | (PAIRS && (types & 4) ? PAIRED : 0); }
 
 /* Panels of `n` columns from column `first` on, whose steps start at `from`. */
@@ -280,6 +286,7 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
         const int in_place = as_they_lie && few_rows;
         const real *const packed_rows = lines ? lines + from / each * whole_rows + first_row * elements : rows;
         if (!lines && !as_they_lie) pack_rows[left](here, a_row, a_step, m, 0, panels_of(m, HEIGHT), depth, a_block, a_jump, rows);
+        const int how = add || q > 0 ? ADDED : types & 8 && chunks == 1 ? STREAMED : 0;
         for (int64_t j = 0; j < n; j += stay) {
             const int64_t now = min_of(stay, n - j);
             const real *panels = ready + from / each * whole + (first + j) * elements;
@@ -294,9 +301,9 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
             }
             if (as_they_lie)
                 multiply(in_place ? open : direct_of[left], m, now, elements, scale, here, apart_rows, a_step, panels, apart,
-                    in_place ? b_step : WIDTH, c, results, j, add || q > 0);
+                    in_place ? b_step : WIDTH, c, results, j, how);
             else
-                multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, WIDTH, c, results, j, add || q > 0);
+                multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, WIDTH, c, results, j, how);
         }
     }
 }
