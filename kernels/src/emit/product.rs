@@ -2,6 +2,7 @@
 
 use super::printer::{Prepared, Printer};
 use super::scalar::value;
+use crate::caches::largest_cache;
 use crate::error::KernelError;
 use crate::loopnest::product::factors;
 use crate::loopnest::{Element, Group, Space, Tensor, Tile, slope};
@@ -284,7 +285,7 @@ impl Printer<'_> {
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&scale, self);
         let add = self.adds(&out, &again)?;
-        let streams = if add == "0" && self.is_handed_back(&out.data) { " | (host->around ? 8 : 0)" } else { "" };
+        let streams = if add == "0" && self.is_read_late(&out.data)? { " | (host->around ? 8 : 0)" } else { "" };
         self.line(
             level,
             format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types}{streams},"),
@@ -319,13 +320,15 @@ impl Printer<'_> {
         Ok(narrow(a) | narrow(b) << 1 | both << 2)
     }
 
-    /// Whether a container is handed back at the end of the step, and nothing in this kernel reads it.
-    fn is_handed_back(&self, data: &str) -> bool {
-        let Some(Space::Heap { root, .. }) = self.nest.tensors.get(data).map(|t| &t.space) else { return false };
+    /// Whether a container that this kernel does not read is handed back at the end of the step, or larger than all caches.
+    fn is_read_late(&self, data: &str) -> Result<bool, KernelError> {
+        let Some(Space::Heap { root, .. }) = self.nest.tensors.get(data).map(|t| &t.space) else { return Ok(false) };
         let mine =
             |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(Space::Heap { root: other, .. }) if other == root);
         let read = || self.nest.groups.iter().flat_map(|g| &g.statements).any(|s| s.reads.iter().any(|(_, r)| mine(&r.data)));
-        self.spec.hands_back(root) && !read()
+        let Some(container) = self.spec.containers.get(root) else { return Ok(false) };
+        let bytes = container.dtype.bytes(self.spec.shape(root)?.iter().product::<usize>() as u64);
+        Ok((self.spec.hands_back(root) || bytes as usize > largest_cache()) && !read())
     }
 
     /// Scratch memory of at least so many bytes.
