@@ -96,5 +96,5 @@ pub(crate) fn is_intel() -> bool {
 
 /// Bytes of packed columns that stay in the second cache while rows pass.
 pub fn near() -> usize {
-    second_cache() / 4 * 3
+    second_cache() / 2
 }

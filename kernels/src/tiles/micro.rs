@@ -70,11 +70,12 @@ impl Block {
         }
         let across = kind.across();
         let neighbours = if kind.lies() { " && a_step == 1" } else { "" };
-        let _ = writeln!(text, "#if EXACT");
+        let _ = writeln!(text, "#if EXACT\n    const char *at = ahead->at, *end = ahead->end;");
         let forth = next(STEPS);
         let _ = writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {forth}, b += {STEPS} * {across}) {{");
+        let _ = writeln!(text, "        FETCH(at); if ((at += LINE) == end) at += ahead->skip, end += ahead->apart;");
         (0..STEPS).for_each(|step| self.step(text, rows, kind, step));
-        let _ = writeln!(text, "    }}\n#endif");
+        let _ = writeln!(text, "    }}\n    ahead->at = at, ahead->end = end;\n#else\n    (void)ahead;\n#endif");
         let _ = writeln!(text, "    for (; depth > 0; --depth, {}, b += {across}) {{", next(1));
         self.step(text, rows, kind, 0);
         let _ = writeln!(text, "    }}");
@@ -193,4 +194,4 @@ impl Kind {
 
 /// Steps of the depth in one round of the loop, where instructions are chosen one by one.
 const STEPS: usize = 4;
-const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, int64_t b_step, const real *scale, real *restrict c, int64_t row, int how";
+const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, int64_t b_step, const real *scale, real *restrict c, int64_t row, int how, Walk *ahead";

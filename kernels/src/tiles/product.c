@@ -69,7 +69,11 @@ ALWAYS const void *after(const void *from, int64_t elements, int kind) { (void)k
 #endif
 /* What becomes of results: they are added to what is there, or go around the caches, which they do in whole lines. */
 enum { ADDED = 1, STREAMED = 2 };
-typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, int64_t, const real *, real *, int64_t, int);
+/* Lines of memory that are needed next, in runs that are `apart`: micro-kernels ask for one in each round, so that what they multiply
+   meanwhile hides how long memory takes. Asked for at once, they would fill the few places that a core has for them, and wait. */
+typedef struct { const char *at, *end; int64_t skip, apart, lines; } Walk;
+enum { LINE = 64, ROUND = 4 };
+typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, int64_t, const real *, real *, int64_t, int, Walk *);
 MICRO_KERNELS
 #if PAIRS
 MICRO_KERNELS_OF_PAIRS
@@ -117,8 +121,7 @@ ALWAYS int64_t apart_for(int64_t depth)
 typedef struct { int64_t step, column, block, jump; } Columns;
 ALWAYS int64_t place_of(Columns lie, int64_t j) { return lie.jump ? j / lie.block * lie.jump + j % lie.block * lie.column : j * lie.column; }
 
-/* Rows that lie apart are short pieces that no processor foresees: those of the next panel are asked for while this one is multiplied, by
-   each pass of columns its share of their lines. */
+/* Asks for lines of the next panel of rows at once: the share of one pass of columns. */
 ALWAYS void fetch_share(const real *a, int64_t row, int64_t height, int64_t elements, int64_t from, int64_t till, int64_t n)
 {
     const int64_t lines = (elements + VL - 1) / VL, last = height * lines * till / n;
@@ -129,19 +132,33 @@ ALWAYS void fetch_share(const real *a, int64_t row, int64_t height, int64_t elem
     }
 }
 
+/* A walk over so many runs of so many bytes. */
+ALWAYS Walk walk_over(const void *from, int64_t runs, int64_t bytes, int64_t apart)
+{
+    const int64_t lines = (bytes + LINE - 1) / LINE;
+    return (Walk){from, (const char *)from + lines * LINE, apart - lines * LINE, apart, runs * lines};
+}
+/* A walk that stays where it is. */
+ALWAYS Walk walk_nowhere(const void *here) { return (Walk){here, (const char *)here + LINE, -LINE, 0, 0}; }
+
 /* c (+)= scale x rows x columns: rows as they lie, or packed (then `a_step` is 0); columns packed, or where rows lie also as they do.
    Neighbouring rows start `a_row`, panels of columns `next` and their steps `b_step` elements apart; results are columns from `from`
-   on. A panel of rows stays in the first cache while those of columns pass. */
+   on. A panel of rows stays in the first cache while those of columns pass. Rows that lie apart are short pieces that no processor
+   foresees: those of the next panel are asked for while this one is multiplied; while packed ones are, what `ahead` walks over. */
 static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
-    const real *b, int64_t next, int64_t b_step, real *c, Columns results, int64_t from, int how)
+    const real *b, int64_t next, int64_t b_step, real *c, Columns results, int64_t from, int how, Walk ahead)
 {
     const int64_t row = results.step, column = results.column;
     /* Rows that lie a multiple of 4 KiB apart all want the same place of the first cache, which has so many ways. */
     const int64_t tallest = a_step == 1 && a_row * (int64_t)sizeof(real) % 4096 == 0 ? min_of(HEIGHT, WAYS) : HEIGHT;
-    const int64_t panels = panels_of(m, tallest);
+    const int64_t panels = panels_of(m, tallest), rounds = elements / ROUND, bytes = elements * (int64_t)sizeof(real);
+    /* Whether all passes of columns together have a round for each line of a panel of rows. */
+    const int spread = EXACT && n / WIDTH * rounds * LINE >= tallest * bytes;
     for (int64_t p = 0; p < panels; ++p) {
         const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
-        for (int64_t j = 0; j < n; j += WIDTH) {
+        const real *const below = a + (first + height) * a_row;
+        if (a_step == 1 && spread && p + 1 < panels) ahead = walk_over(below, height, bytes, a_row * sizeof(real));
+        for (int64_t j = 0; j < n; j += WIDTH, ahead.lines -= rounds) {
             const int64_t width = min_of(WIDTH, n - j);
             real *const at = c + first * row + place_of(results, from + j);
             real room[HEIGHT * WIDTH];
@@ -149,9 +166,10 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             const int lines = ((uintptr_t)at | row * sizeof(real)) % VEC_BYTES == 0;
             if (row == 1)
                 for (int64_t x = 0; x < width; ++x) __builtin_prefetch(at + x * column, 1);
-            if (a_step == 1) fetch_share(a + (first + height) * a_row, a_row, height, elements, j, min_of(j + WIDTH, n), n);
+            if (a_step == 1 && !spread) fetch_share(below, a_row, height, elements, j, min_of(j + WIDTH, n), n);
+            if (ahead.lines <= 0) ahead = walk_nowhere(room);
             kernels[height](elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, b_step, &scale, whole ? at : room,
-                whole ? row : WIDTH, whole ? how & (lines ? ADDED | STREAMED : ADDED) : 0);
+                whole ? row : WIDTH, whole ? how & (lines ? ADDED | STREAMED : ADDED) : 0, &ahead);
             if (whole) continue;
             if (row == 1 && VL >= HEIGHT) {
                 /* Rows are neighbours: whole vectors of them, a square at a time. */
@@ -191,6 +209,15 @@ ALWAYS void pack_blocks(const void *b, Columns lie, int64_t from, int64_t first,
         run = lie.jump ? min_of(n - j, lie.block - (first + j) % lie.block) : n;
         pack_columns[kind](after(b, from * lie.step + place_of(lie, first + j), kind), lie.step, lie.column, run, depth, to + j * elements);
     }
+}
+
+/* A walk over columns that `pack_blocks` takes. */
+ALWAYS Walk walk_columns(const void *b, Columns lie, int64_t from, int64_t first, int64_t n, int64_t depth, int kind)
+{
+    const int64_t bytes = kind & NARROW ? 2 : sizeof(real);
+    const void *const at = after(b, from * lie.step + first * lie.column, kind);
+    if (lie.jump || (lie.column != 1 && lie.step != 1)) return walk_nowhere(b);
+    return lie.column == 1 ? walk_over(at, depth, n * bytes, lie.step * bytes) : walk_over(at, n, depth * bytes, lie.column * bytes);
 }
 
 /* Copies bytes around the caches: for what every core is to read. A core that writes what others have read since must first take it
@@ -289,6 +316,13 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
         const int how = add || q > 0 ? ADDED : types & 8 && chunks == 1 ? STREAMED : 0;
         for (int64_t j = 0; j < n; j += stay) {
             const int64_t now = min_of(stay, n - j);
+            Walk ahead = walk_nowhere(b);
+            if (!ready && !packed && !in_place) {
+                /* The columns that are packed after these. */
+                const int64_t till = from + depth;
+                if (j + now < n) ahead = walk_columns(b, given, from, j + now, min_of(stay, n - j - now), depth, right);
+                else if (q + 1 < chunks) ahead = walk_columns(b, given, till, 0, min_of(stay, n), chunk_at(k, chunks, q + 2, whole_steps) - till, right);
+            }
             const real *panels = ready + from / each * whole + (first + j) * elements;
             const int64_t apart = packed ? b_jump : in_place ? WIDTH : next;
             if (in_place) {
@@ -301,9 +335,9 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
             }
             if (as_they_lie)
                 multiply(in_place ? open : direct_of[left], m, now, elements, scale, here, apart_rows, a_step, panels, apart,
-                    in_place ? b_step : WIDTH, c, results, j, how);
+                    in_place ? b_step : WIDTH, c, results, j, how, ahead);
             else
-                multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, WIDTH, c, results, j, how);
+                multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, WIDTH, c, results, j, how, ahead);
         }
     }
 }
