@@ -67,6 +67,7 @@ pub(crate) struct Host {
     pub row: dropout::Row,
     pub stream: stream::Stream,
     pub streams: i64,
+    pub late: i64,
     pub around: Option<stream::Stream>,
     pub pack: Option<Opaque>,
     pub pack_lines: Option<Opaque>,

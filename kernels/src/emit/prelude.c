@@ -164,7 +164,9 @@ typedef struct {
     void (*stream)(void *to, const void *from, int64_t bytes);
     /* Whether results are so large that they had better be streamed. */
     int64_t streams;
-    /* `stream`, where what every worker is to read had better be streamed; else 0. */
+    /* Whether products that nobody reads soon are written around the caches. */
+    int64_t late;
+    /* `stream`, where factors that every worker is to read had better be streamed; else 0. */
     void (*around)(void *to, const void *from, int64_t bytes);
     /* Packing and products of tiles, for kernels that have any. */
     void (*pack)(void), (*pack_lines)(void), (*product)(void);

@@ -285,7 +285,7 @@ impl Printer<'_> {
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&scale, self);
         let add = self.adds(&out, &again)?;
-        let streams = if add == "0" && self.is_read_late(&out.data)? { " | (host->around ? 8 : 0)" } else { "" };
+        let streams = if add == "0" && self.is_read_late(&out.data)? { " | (host->late ? 8 : 0)" } else { "" };
         self.line(
             level,
             format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types}{streams},"),

@@ -95,14 +95,16 @@ impl MapKernel {
         Ok(self)
     }
 
-    fn host(&self, masks: &[dropout::Keep], workers: usize) -> Host {
+    /// `late` and `around` are whether results that nobody reads soon, and factors that all workers read, are streamed.
+    fn host(&self, masks: &[dropout::Keep], late: bool, around: bool) -> Host {
         let [pack, pack_lines, product] = self.entry.products;
         Host {
             keep: masks.as_ptr(),
             row: self.row,
             stream: self.stream,
             streams: i64::from(self.streams),
-            around: streams_for(workers).then_some(self.stream),
+            late: i64::from(late),
+            around: around.then_some(self.stream),
             pack,
             pack_lines,
             product,
@@ -135,7 +137,8 @@ impl Executable for MapKernel {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
         let workers = context.pool.workers();
-        let around = streams_for(workers);
+        let late = streams_for(workers);
+        let around = late && self.entry.prepare.is_some() && !context.pool.is_near();
         let mut held = context.pool.scratch(self.working())?;
         let (scratch, stride) = (Shared(held.as_mut_ptr()), held.stride());
         let mut pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
@@ -144,11 +147,11 @@ impl Executable for MapKernel {
         let pointers = pointers;
         let masks = dropout::keeps(&self.source.masks, context.seed, context.step, context.dropout);
         let (points, fixed) = (self.source.points, !self.source.partials.is_empty());
-        let late = AtomicBool::new(false);
+        let expired = AtomicBool::new(false);
         let shares = Shares::new(points, workers, points / (workers as i64 * PARTS));
         let work = |worker: usize| {
             let (scratch, pointers) = (&scratch, &pointers);
-            let host = self.host(&masks, workers);
+            let host = self.host(&masks, late, around);
             // SAFETY: within the buffer, which has `workers` times so many bytes.
             let mine = unsafe { scratch.0.add(worker * stride) };
             // SAFETY: as above.
@@ -163,20 +166,20 @@ impl Executable for MapKernel {
             let take = || if fixed { shares.take_own(worker) } else { shares.take(worker) };
             while let Some(piece) = take() {
                 if context.expired() {
-                    late.store(true, Ordering::Relaxed);
+                    expired.store(true, Ordering::Relaxed);
                     return;
                 }
                 call(piece.start, piece.end);
             }
             // Products stream by themselves.
-            if self.streams || around {
+            if self.streams || late {
                 stream::fence();
             }
         };
         if let Some(prepare) = self.entry.prepare {
             let steps = Shares::new(self.source.preparations, workers, 1);
             context.pool.broadcast(|worker| {
-                let (pointers, host) = (&pointers, self.host(&masks, workers));
+                let (pointers, host) = (&pointers, self.host(&masks, late, around));
                 while let Some(step) = steps.take(worker) {
                     // SAFETY: as for the kernel.
                     unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, step.start, step.end) };
@@ -185,7 +188,7 @@ impl Executable for MapKernel {
             });
         }
         context.pool.broadcast(work);
-        if late.load(Ordering::Relaxed) {
+        if expired.load(Ordering::Relaxed) {
             return Ok(Completion::DeadlineExceeded);
         }
         if let Some(finish) = self.entry.finish {

@@ -1,12 +1,14 @@
 //! Persistent workers, one for each core, and the working memory that kernels share.
 
 mod crew;
+mod nearness;
 mod scratch;
 mod shares;
 
 use crate::error::KernelError;
 use core_affinity::CoreId;
 use crew::Crew;
+use nearness::Nearness;
 use scratch::Memory;
 pub use scratch::{Scratch, Working};
 pub use shares::Shares;
@@ -22,6 +24,7 @@ pub struct Pool {
     crew: Arc<Crew>,
     held: Mutex<Holding>,
     scratch: Mutex<Memory>,
+    nearness: Nearness,
 }
 
 /// Who holds the workers, and whether they wait for it.
@@ -60,7 +63,7 @@ impl Pool {
             .thread_name(|n| format!("memlet-{n}"))
             .build()
             .map_err(|e| KernelError::Workers(e.to_string()))?;
-        Ok(Pool { threads, first, crew: Arc::default(), held: Mutex::default(), scratch: Mutex::default() })
+        Ok(Pool { threads, first, crew: Arc::default(), held: Mutex::default(), scratch: Mutex::default(), nearness: Nearness::default() })
     }
 
     pub fn workers(&self) -> usize {
@@ -141,6 +144,12 @@ impl Pool {
         };
         held.grow(working, self.workers())?;
         Ok(Scratch(held))
+    }
+
+    /// Whether the cores of all workers have a cache in common just now, as far as that could be told: it is asked again every now
+    /// and then, which takes some microseconds. The workers must be free.
+    pub fn is_near(&self) -> bool {
+        self.nearness.get(|| self.workers() < 2 || nearness::exchange(self.workers(), |work| drop(self.broadcast(work))))
     }
 
     /// The threads, for libraries that share work among them.
