@@ -116,13 +116,13 @@ impl Block {
         for v in 0..vectors {
             let _ = writeln!(text, "        {load}(b{v}, b + {step} * {across} + {v} * VL);");
         }
-        // Panels come from a farther cache: eight steps ahead is soon enough.
+        // Panels come from a farther cache, those of rows from the third or from memory: steps ahead that are soon enough.
         if !kind.lies() {
             let fetch = if kind.is_paired() { fetch } else { "FETCH_ROWS" };
-            let _ = writeln!(text, "        {fetch}(a + {});", (8 + step) * rows);
+            let _ = writeln!(text, "        {fetch}(a + {});", (ROWS_AHEAD + step) * rows);
         }
         for v in 0..vectors {
-            let _ = writeln!(text, "        {fetch}(b + {} * {across} + {v} * VL);", 8 + step);
+            let _ = writeln!(text, "        {fetch}(b + {} * {across} + {v} * VL);", COLUMNS_AHEAD + step);
         }
         for i in 0..rows {
             let at = match (kind.lies(), i % 3) {
@@ -194,4 +194,7 @@ impl Kind {
 
 /// Steps of the depth in one round of the loop, where instructions are chosen one by one.
 const STEPS: usize = 4;
+/// Steps of the depth for which packed rows, and columns, are asked for in advance.
+const ROWS_AHEAD: usize = 32;
+const COLUMNS_AHEAD: usize = 8;
 const PARAMETERS: &str = "int64_t depth, const real *restrict a, int64_t a_row, int64_t a_step, const real *restrict b, int64_t b_step, const real *scale, real *restrict c, int64_t row, int how, Walk *ahead";
