@@ -129,7 +129,7 @@ fn turned_relayouts_move_every_element() -> Result<(), Failure> {
                 if from.innermost() == to.innermost() {
                     continue;
                 }
-                let kernel = maps::relayout("x", dtype, &dims, from, to, &toolchain)?;
+                let kernel = maps::relayout("x", dtype, &dims, from, to, &toolchain)?.streaming(ran % 2 == 1);
                 let (mut source, mut target) = (Buffer::of(&container, &shape, from)?, Buffer::of(&container, &shape, to)?);
                 source.pack(&container, from, &array)?;
                 // SAFETY: both buffers hold the container in its layout.

@@ -162,7 +162,7 @@ typedef struct {
     const uint16_t *(*row)(const Keep *keep, int64_t first, int64_t stride, int64_t count, uint16_t *room, int64_t *held);
     /* A copy around the caches. */
     void (*stream)(void *to, const void *from, int64_t bytes);
-    /* Whether results are so large that they had better be streamed. */
+    /* Whether results had better be streamed: they are large, or other cores read them that have no cache in common with this one. */
     int64_t streams;
     /* Whether products that nobody reads soon are written around the caches. */
     int64_t late;

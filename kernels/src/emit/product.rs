@@ -285,7 +285,7 @@ impl Printer<'_> {
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let scale = value(&scale, self);
         let add = self.adds(&out, &again)?;
-        let streams = if add == "0" && self.is_read_late(&out.data)? { " | (host->late ? 8 : 0)" } else { "" };
+        let streams = if add == "0" { self.streamed(&out.data)? } else { "" };
         self.line(
             level,
             format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types}{streams},"),
@@ -320,15 +320,17 @@ impl Printer<'_> {
         Ok(narrow(a) | narrow(b) << 1 | both << 2)
     }
 
-    /// Whether a container that this kernel does not read is handed back at the end of the step, or larger than all caches.
-    fn is_read_late(&self, data: &str) -> Result<bool, KernelError> {
-        let Some(Space::Heap { root, .. }) = self.nest.tensors.get(data).map(|t| &t.space) else { return Ok(false) };
+    /// C text for a product's types that has its result written around the caches, where it is one that this kernel does not read:
+    /// when nobody reads it soon, since it is handed back at the end of the step or larger than all caches, or when cores are far apart.
+    fn streamed(&self, data: &str) -> Result<&'static str, KernelError> {
+        let Some(Space::Heap { root, .. }) = self.nest.tensors.get(data).map(|t| &t.space) else { return Ok("") };
         let mine =
             |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(Space::Heap { root: other, .. }) if other == root);
         let read = || self.nest.groups.iter().flat_map(|g| &g.statements).any(|s| s.reads.iter().any(|(_, r)| mine(&r.data)));
-        let Some(container) = self.spec.containers.get(root) else { return Ok(false) };
+        let Some(container) = self.spec.containers.get(root).filter(|_| !read()) else { return Ok("") };
         let bytes = container.dtype.bytes(self.spec.shape(root)?.iter().product::<usize>() as u64);
-        Ok((self.spec.hands_back(root) || bytes as usize > largest_cache()) && !read())
+        let late = self.spec.hands_back(root) || bytes as usize > largest_cache();
+        Ok(if late { " | (host->late ? 8 : 0)" } else { " | (host->streams ? 8 : 0)" })
     }
 
     /// Scratch memory of at least so many bytes.

@@ -95,16 +95,16 @@ impl MapKernel {
         Ok(self)
     }
 
-    /// `late` and `around` are whether results that nobody reads soon, and factors that all workers read, are streamed.
-    fn host(&self, masks: &[dropout::Keep], late: bool, around: bool) -> Host {
+    /// `late` and `far` are whether results that nobody reads soon are streamed, and whether those are that others may read next.
+    fn host(&self, masks: &[dropout::Keep], late: bool, far: bool) -> Host {
         let [pack, pack_lines, product] = self.entry.products;
         Host {
             keep: masks.as_ptr(),
             row: self.row,
             stream: self.stream,
-            streams: i64::from(self.streams),
+            streams: i64::from(self.streams || far),
             late: i64::from(late),
-            around: around.then_some(self.stream),
+            around: far.then_some(self.stream),
             pack,
             pack_lines,
             product,
@@ -138,7 +138,7 @@ impl Executable for MapKernel {
         }
         let workers = context.pool.workers();
         let late = streams_for(workers);
-        let around = late && self.entry.prepare.is_some() && !context.pool.is_near();
+        let far = late && !context.pool.is_near();
         let mut held = context.pool.scratch(self.working())?;
         let (scratch, stride) = (Shared(held.as_mut_ptr()), held.stride());
         let mut pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
@@ -151,7 +151,7 @@ impl Executable for MapKernel {
         let shares = Shares::new(points, workers, points / (workers as i64 * PARTS));
         let work = |worker: usize| {
             let (scratch, pointers) = (&scratch, &pointers);
-            let host = self.host(&masks, late, around);
+            let host = self.host(&masks, late, far);
             // SAFETY: within the buffer, which has `workers` times so many bytes.
             let mine = unsafe { scratch.0.add(worker * stride) };
             // SAFETY: as above.
@@ -179,7 +179,7 @@ impl Executable for MapKernel {
         if let Some(prepare) = self.entry.prepare {
             let steps = Shares::new(self.source.preparations, workers, 1);
             context.pool.broadcast(|worker| {
-                let (pointers, host) = (&pointers, self.host(&masks, late, around));
+                let (pointers, host) = (&pointers, self.host(&masks, late, far));
                 while let Some(step) = steps.take(worker) {
                     // SAFETY: as for the kernel.
                     unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, step.start, step.end) };

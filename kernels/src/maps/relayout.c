@@ -3,7 +3,8 @@
 #include <stdint.h>
 
 #define ALWAYS static inline __attribute__((always_inline))
-typedef struct Host Host;
+/* How the prelude's Host begins. */
+typedef struct { void *keep, *row, *stream; int64_t streams; } Host;
 typedef WORD word;
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
@@ -38,8 +39,16 @@ typedef word free_row __attribute__((vector_size(N * SIZE), aligned(SIZE), may_a
 
 ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* `rows` rows of the source, `source` apart, of `columns` elements each become columns of the target, whose rows are `target` apart. */
-ALWAYS void square(const word *from, int64_t source, word *to, int64_t target, int64_t rows, int64_t columns)
+/* Whole lines of memory can be written around the caches. */
+#if defined(__AVX512F__) && N * SIZE == 64
+#define STREAM(at, x) __asm__ volatile("vmovntdq %1, %0" : "=m"(*(row *)(at)) : "v"(x))
+#else
+#define STREAM(at, x) *(free_row *)(at) = (x)
+#endif
+
+/* `rows` rows of the source, `source` apart, of `columns` elements each become columns of the target, whose rows are `target` apart.
+ * `streams` asks for these to be written around the caches. */
+ALWAYS void square(const word *from, int64_t source, word *to, int64_t target, int64_t rows, int64_t columns, int streams)
 {
 #if __has_builtin(__builtin_shufflevector)
     if (rows == N && columns == N) {
@@ -57,6 +66,11 @@ ALWAYS void square(const word *from, int64_t source, word *to, int64_t target, i
 #pragma GCC unroll 16
             for (int r = 0; r < N; ++r) x[r] = y[r];
         }
+        if (streams && ((uintptr_t)to | target * SIZE) % sizeof(row) == 0) {
+#pragma GCC unroll 16
+            for (int r = 0; r < N; ++r) STREAM(to + r * target, x[r]);
+            return;
+        }
 #pragma GCC unroll 16
         for (int r = 0; r < N; ++r) *(free_row *)(to + r * target) = x[r];
         return;
@@ -71,7 +85,8 @@ ALWAYS void square(const word *from, int64_t source, word *to, int64_t target, i
  * neighbours along it are apart in source and target. A point is a strip of STRIP lines. */
 void memlet_kernel(char *const *p, const int64_t *n, const Host *host, char *scratch, int64_t from, int64_t to)
 {
-    (void)host, (void)scratch;
+    (void)scratch;
+    const int streams = host->streams != 0;
     const int64_t columns = n[0], rows = n[1], source = n[2], target = n[3], along = n[4], outer = n[5], *const dims = n + 6;
     const int64_t lines = along ? columns : rows, length = along ? rows : columns, strips = (lines + STRIP - 1) / STRIP;
     for (int64_t point = from; point < to; ++point) {
@@ -89,7 +104,7 @@ void memlet_kernel(char *const *p, const int64_t *n, const Host *host, char *scr
             for (int64_t at = 0; at < length; at += N) {
                 const int64_t c = along ? line : at, r = along ? at : line;
                 const int64_t wide = along ? end - line : length - at, high = along ? length - at : end - line;
-                square(x + r * source + c, source, y + c * target + r, target, min_of(N, high), min_of(N, wide));
+                square(x + r * source + c, source, y + c * target + r, target, min_of(N, high), min_of(N, wide), streams);
             }
         }
     }
