@@ -12,8 +12,8 @@ requests a worker blocks on stdin, so that only one contender computes at a time
 `peak_bytes` of all tensors alive at once in a step, these included; `cpu_s` and `wall_s` are those of the whole request.
 Anything that goes wrong is answered with {"error": ...}.
 
-The file of tensors is in the recipe's names and dim order: x[i,b,j], wq[p,h,i], bq[p,h], wo[p,h,i], w1[u,i], w2[i,u]. The
-peers get what is best for them: activations [b,j,i], weights [out,in], and one projection for queries, keys and values.
+The file of tensors is in the recipe's names and dim order, which the model's `dims` say: {"x": ["i", "b", "j"], ...}. The peers
+get what is best for them: activations [b,j,i], weights [out,in], and one projection for queries, keys and values.
 """
 import gc
 import json
@@ -32,31 +32,45 @@ def parameters(model):
     return ATTENTION + (REST if model["family"] == "encoder" else [])
 
 
+# Dims of the recipe's tensors as the peers take them, heads apart; what is not named has one dim.
+ORDER = {
+    "x": "bji", "y": "bji", "wq": "hpi", "wk": "hpi", "wv": "hpi", "bq": "hp", "bk": "hp", "bv": "hp", "wo": "ihp",
+    "w1": "ui", "w2": "iu",
+}
+
+
+def turned(value, name, model, back=False):
+    """A tensor of the recipe, or a gradient by it, in the peers' order; `back` from there in the recipe's."""
+    dims = model["dims"][name]
+    have, want = dims, ORDER.get(name, dims)
+    if back:
+        have, want = want, have
+    return value.transpose([have.index(dim) for dim in want])
+
+
 def peer_form(t, model):
     """The tensors of the recipe as the peers take them."""
-    rows = lambda w: w.transpose(1, 0, 2).reshape(-1, w.shape[2])
+    own = {n: turned(t[n], n, model) for n in t if n != "d_y"}
     found = {
-        "x": t["x"].transpose(1, 2, 0), "dy": t["d_y"].transpose(1, 2, 0),
-        "wqkv": np.concatenate([rows(t[n]) for n in ("wq", "wk", "wv")]),
-        "bqkv": np.concatenate([t[n].T.reshape(-1) for n in ("bq", "bk", "bv")]),
-        "wo": t["wo"].transpose(2, 1, 0).reshape(t["wo"].shape[2], -1), "bo": t["bo"],
+        "x": own["x"], "dy": turned(t["d_y"], "y", model),
+        "wqkv": np.concatenate([own[n].reshape(-1, own[n].shape[2]) for n in ("wq", "wk", "wv")]),
+        "bqkv": np.concatenate([own[n].reshape(-1) for n in ("bq", "bk", "bv")]),
+        "wo": own["wo"].reshape(own["wo"].shape[0], -1), "bo": own["bo"],
     }
-    found |= {n: t[n] for n in parameters(model)[4:]}
+    found |= {n: own[n] for n in parameters(model)[4:]}
     return {n: np.ascontiguousarray(v) for n, v in found.items()}
 
 
 def recipe_form(y, gradients, model):
     """The output and gradients (of x and the parameters; None for forward alone) under the recipe's names, in its dim order."""
     h, p = model["heads"], model["size"]
-    found = {"y": y.transpose(2, 0, 1)}
-    if gradients is None:
-        return {"y": np.ascontiguousarray(found["y"], dtype=np.float32)}
-    found |= {"d_x": gradients["x"].transpose(2, 0, 1), "d_bo": gradients["bo"]}
-    for name, w, b in zip("qkv", np.split(gradients["wqkv"], 3), np.split(gradients["bqkv"], 3)):
-        found["d_w" + name] = w.reshape(h, p, -1).transpose(1, 0, 2)
-        found["d_b" + name] = b.reshape(h, p).T
-    found["d_wo"] = gradients["wo"].reshape(-1, h, p).transpose(2, 1, 0)
-    found |= {"d_" + n: gradients[n] for n in parameters(model)[4:]}
+    own = {}
+    if gradients is not None:
+        own = {"x": gradients["x"], "bo": gradients["bo"], "wo": gradients["wo"].reshape(-1, h, p)}
+        for name, w, b in zip("qkv", np.split(gradients["wqkv"], 3), np.split(gradients["bqkv"], 3)):
+            own["w" + name], own["b" + name] = w.reshape(h, p, -1), b.reshape(h, p)
+        own |= {n: gradients[n] for n in parameters(model)[4:]}
+    found = {"y": turned(y, "y", model, back=True)} | {"d_" + n: turned(v, n, model, back=True) for n, v in own.items()}
     return {n: np.ascontiguousarray(v, dtype=np.float32) for n, v in found.items()}
 
 

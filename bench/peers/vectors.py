@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 LAYER = {"b": 2, "j": 5, "h": 3, "p": 4, "i": 12, "u": 10}
 
 ATTENTION = {"wq": "phi", "bq": "ph", "wk": "phi", "bk": "ph", "wv": "phi", "bv": "ph", "wo": "phi", "bo": "i"}
+ATTENTION_AS_PYTORCH = {"wq": "hpi", "bq": "hp", "wk": "hpi", "bk": "hp", "wv": "hpi", "bv": "hp", "wo": "ihp", "bo": "i"}
 FEED_FORWARD = {"w1": "ui", "b1": "u", "w2": "iu", "b2": "i"}
 NORMS = {"g1": "i", "s1": "i", "g2": "i", "s2": "i"}
 
@@ -71,6 +72,15 @@ def encoder(activation, eps):
     return run
 
 
+def as_pytorch(run):
+    """The same of tensors that lie as in PyTorch: x[b,j,i], wq[h,p,i], bq[h,p], wo[i,h,p]."""
+    def turned(t, sizes):
+        own = dict(t) | {"x": t["x"].permute(2, 0, 1), "wo": t["wo"].permute(2, 1, 0)}
+        own |= {n: t[n].permute(1, 0, 2) for n in ("wq", "wk", "wv")} | {n: t[n].T for n in ("bq", "bk", "bv")}
+        return {"y": run(own, sizes)["y"].permute(1, 2, 0)}
+    return turned
+
+
 def gpt2(t, sizes):
     x = t["x"].permute(1, 2, 0)
     b, j, i = x.shape
@@ -104,7 +114,7 @@ CHANNELS = {"scale": "c", "shift": "c"}
 
 # File → (function, sizes, inputs, parameters): tensors by their dims.
 CASES = {
-    "bert-base-encoder": (encoder("gelu", 1e-12), LAYER, {"x": "ibj"}, ATTENTION | FEED_FORWARD | NORMS),
+    "bert-base-encoder": (as_pytorch(encoder("gelu", 1e-12)), LAYER, {"x": "bji"}, ATTENTION_AS_PYTORCH | FEED_FORWARD | NORMS),
     "bert-large-encoder": (encoder("relu", 1e-5), LAYER, {"x": "ibj"}, ATTENTION | FEED_FORWARD | NORMS),
     "mha": (mha, {k: LAYER[k] for k in "bjhpi"}, {"x": "ibj"}, ATTENTION),
     "gpt2-decoder": (gpt2, LAYER, {"x": "ibj"}, ATTENTION | FEED_FORWARD | NORMS),

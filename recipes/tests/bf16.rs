@@ -52,7 +52,7 @@ fn activations_are_narrow_and_what_sums_up_is_not() {
         }
     }
     // A type of its own is kept, and cast where it is multiplied.
-    let own = ENCODER.replace("  wo: [p, h, i]", "  wo: {dims: [p, h, i], dtype: bf16}");
+    let own = ENCODER.replace("  wo: [i, h, p]", "  wo: {dims: [i, h, p], dtype: bf16}");
     let program = stored_as(&own, Dtype::Bf16).program;
     assert!(program.containers["wo"].dtype == Dtype::Bf16 && !program.containers.contains_key("wo.bf16"));
     let program = stored_as(&own, Dtype::F32).program;

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 /// Each environment that is named needs numpy and safetensors beside its framework. Recipes that the peers know:
-/// bert-base-encoder.yaml, bert-large-encoder.yaml and mha.yaml, at any size, dropout rate and epsilon.
+/// bert-base-encoder.yaml, bert-large-encoder.yaml and mha.yaml, at any size, dropout rate and epsilon, tensors in any order of dims.
 #[derive(Args)]
 pub struct CompareArgs {
     /// plan.json of `memlet optimize`

@@ -31,7 +31,6 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::accuracy::{Accuracy, accuracy, oracle};
 use check::{Bound, Check, finite, read_results};
 use race::{Runner, race};
-use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -168,7 +167,9 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     let given = setup.folder.join("given.safetensors");
     // NumPy, which the workers read it with, has no bf16.
     crate::pipeline::tensors::write_as(&given, setup.tensors, &|_| sdfg::Dtype::F32)?;
-    let request = serde_json::to_value(&model).map_err(|e| PipelineError::Internal(e.to_string()))?;
+    let mut request = serde_json::to_value(&model).map_err(|e| PipelineError::Internal(e.to_string()))?;
+    let dims = crate::pipeline::tensors::given(program).into_iter().chain(program.containers.get("y"));
+    request["dims"] = dims.map(|c| (c.name.clone(), Value::from(c.dims.clone()))).collect();
     progress("measuring how PyTorch's threads wait best");
     let probe = probe(setup, &request, &given)?;
 
@@ -282,12 +283,4 @@ fn admit(
     }
     let memory = if check.passes() && memory::is_counted(contender) { Some(worker.memory(dropout)?) } else { None };
     Ok(Admitted { runner: Runner::new(contender.clone(), worker), versions, first_s: checked.first_s, check, accuracy: errors, memory })
-}
-
-/// Names and shapes of what a program is given, for comparison.
-fn given_shapes(program: &Sdfg) -> Vec<(String, Vec<String>, Vec<usize>)> {
-    let given = crate::pipeline::tensors::given(program).into_iter();
-    let mut found: Vec<_> = given.map(|c| (c.name.clone(), c.dims.clone(), program.shape_of(&c.name).unwrap_or_default())).collect();
-    found.sort();
-    found
 }

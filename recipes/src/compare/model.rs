@@ -1,11 +1,11 @@
 //! Which recipes the peers know, and what they need to know of one.
 //!
-//! A recipe is recognised by its operations: they must be those of a shipped recipe, up to sizes, dropout rates and the
-//! epsilons of its normalizations. So a peer never computes something else than what it is compared with.
+//! A recipe is recognised by its operations: they must be those of a shipped recipe, up to sizes, the order of its tensors' dims,
+//! dropout rates and the epsilons of its normalizations. So a peer never computes something else than what it is compared with.
 
 use super::CompareError;
 use crate::load::{Overrides, Recipe, load_str_with};
-use sdfg::{Dtype, Op, Operation, Scalar, Sdfg, Unit};
+use sdfg::{Dtype, Expr, Op, Operand, Operation, Scalar, Sdfg, Unit};
 use serde::Serialize;
 
 /// The recipes that the peers know, each with what stands for it.
@@ -77,7 +77,6 @@ impl Model {
         for ((_, text, family), no_dropout) in KNOWN.into_iter().flat_map(|known| [(known, false), (known, true)]) {
             let shipped = rescaled(text, dtype, no_dropout, program)?;
             let (operations, choices) = neutral(&shipped);
-            let boundary = |p: &Sdfg| super::given_shapes(p);
             let types = |p: &Sdfg| p.containers.values().map(|c| c.dtype).collect::<Vec<_>>();
             if operations != own
                 || types(&shipped) != types(program)
@@ -144,7 +143,30 @@ impl Choices {
     }
 }
 
-/// The operations without origins, rates and epsilons; and these.
+/// Names and sizes of what a program is given, in the order of the dims' names.
+fn boundary(program: &Sdfg) -> Vec<(&str, Vec<(&str, usize)>)> {
+    let given = crate::pipeline::tensors::given(program).into_iter();
+    let mut found: Vec<_> = given
+        .map(|c| {
+            let shape = program.shape_of(&c.name).unwrap_or_default();
+            let mut dims: Vec<_> = c.dims.iter().map(String::as_str).zip(shape).collect();
+            dims.sort_unstable();
+            (c.name.as_str(), dims)
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// Puts an operand's subscripts into the order of the names of its container's dims.
+fn reorder(operand: &mut Operand, program: &Sdfg) {
+    let Some(container) = program.containers.get(&operand.data) else { return };
+    let mut order: Vec<usize> = (0..operand.subscripts.len()).collect();
+    order.sort_by_key(|n| container.dims.get(*n));
+    operand.subscripts = order.into_iter().map(|n| operand.subscripts[n].clone()).collect();
+}
+
+/// The operations without origins, rates and epsilons, as if all tensors had their dims in the order of their names; and these.
 fn neutral(program: &Sdfg) -> (Vec<Operation>, Choices) {
     let mut choices = Choices::default();
     let units = program.units();
@@ -155,12 +177,14 @@ fn neutral(program: &Sdfg) -> (Vec<Operation>, Choices) {
     let mut found: Vec<Operation> = operations
         .map(|mut operation| {
             operation.origin = None;
+            operation.inputs.iter_mut().chain(&mut operation.outputs).for_each(|operand| reorder(operand, program));
             match &mut operation.op {
                 Op::Elementwise { code, .. } | Op::Reduce { code, .. } => {
                     *code = code.rewrite(&mut |s| match s {
-                        Scalar::Keep { stream, element, rate } => {
+                        // Which element a mask is drawn for depends on the order of dims.
+                        Scalar::Keep { stream, rate, .. } => {
                             choices.rates.push(rate);
-                            Scalar::Keep { stream, element, rate: 0.0 }
+                            Scalar::Keep { stream, element: Expr::Int(0), rate: 0.0 }
                         }
                         other => other,
                     });
@@ -219,6 +243,21 @@ mod tests {
         }
         // Only some of them are another model, to which the peers have no names.
         assert!(of(&text("bert-base-encoder").replacen("rate: 0.1", "rate: 0", 1), &[]).is_err());
+    }
+
+    /// Tensors lie as their recipe says; what is computed with them is the same.
+    #[test]
+    fn the_order_of_dims_is_free() {
+        let (own, base) = (text("mha"), of(text("mha"), &[]).unwrap());
+        let turned = own.replace("[p, h, i]", "[h, p, i]").replace("[p,h,i]", "[h,p,i]").replace("[i,b,j]", "[b,j,i]");
+        let turned = turned.replace("[i, b, j]", "[b, j, i]").replace("[i,b,k]", "[b,k,i]").replace("vv[p,h,b,k]", "vv[b,k,h,p]");
+        assert_eq!(of(&turned, &[]).unwrap(), base);
+        // The roles of dims are not.
+        assert!(of(&own.replace("gamma[p,h,b,j] = vv[p,h,b,k]", "gamma[p,h,b,j] = kk[p,h,b,k]"), &[]).is_err());
+        assert!(
+            of(&own.replace("alpha[h,b,j,k] = dropout(softmax(beta, over: k)", "alpha[h,b,j,k] = dropout(softmax(beta, over: j)"), &[])
+                .is_err()
+        );
     }
 
     #[test]
