@@ -42,7 +42,8 @@ impl Nearness {
     }
 }
 
-/// A line that goes back and forth. Even numbers are worker 0's turn, odd ones that of its partner.
+/// A line that goes back and forth. Even numbers are worker 0's turn, odd ones that of its partner. Each partner has one of its own:
+/// who waits looks at it all the time, which would slow others down.
 #[derive(Default)]
 #[repr(align(128))]
 struct Turn(AtomicUsize);
@@ -73,25 +74,25 @@ impl Turn {
 /// Whether a line comes back to worker 0 from each of the others as fast as within one cache. `broadcast` has every worker do
 /// something.
 pub fn exchange(workers: usize, broadcast: impl FnOnce(&(dyn Fn(usize) + Sync))) -> bool {
-    let (turn, near) = (Turn::default(), AtomicBool::new(false));
+    let turns: Vec<Turn> = (1..workers).map(|_| Turn::default()).collect();
+    let near = AtomicBool::new(false);
     // One more trip before those that are timed: until then the partner may not be there.
     let trips = (1 + TIMES * TRIPS) as usize;
     broadcast(&|worker| {
         let till = Instant::now() + PATIENCE;
         if worker > 0 {
-            let first = 2 * trips * (worker - 1);
-            let _ = (0..trips).all(|n| turn.take(first + 2 * n + 1, till));
+            let _ = (0..trips).all(|n| turns[worker - 1].take(2 * n + 1, till));
         } else {
-            near.store((0..workers - 1).all(|partner| is_near(&turn, 2 * trips * partner, till)), Ordering::Relaxed);
-            turn.0.store(OVER, Ordering::Relaxed);
+            near.store(turns.iter().all(|turn| is_near(turn, till)), Ordering::Relaxed);
+            turns.iter().for_each(|turn| turn.0.store(OVER, Ordering::Relaxed));
         }
     });
     near.into_inner()
 }
 
-/// Worker 0's side, with the partner whose turns follow this one.
-fn is_near(turn: &Turn, first: usize, till: Instant) -> bool {
-    let mut next = (first..).step_by(2).map(|n| turn.take(n, till));
+/// Worker 0's side, with the partner who has this line.
+fn is_near(turn: &Turn, till: Instant) -> bool {
+    let mut next = (0..).step_by(2).map(|n| turn.take(n, till));
     let mut fastest = Duration::MAX;
     let mut there = next.next() == Some(true);
     for _ in 0..TIMES {
