@@ -73,7 +73,8 @@ impl Block {
         let _ = writeln!(text, "#if EXACT\n    const char *at = ahead->at, *end = ahead->end;");
         let forth = next(STEPS);
         let _ = writeln!(text, "    for (; depth >= {STEPS}{neighbours}; depth -= {STEPS}, {forth}, b += {STEPS} * {across}) {{");
-        let _ = writeln!(text, "        FETCH(at); if ((at += LINE) == end) at += ahead->skip, end += ahead->apart;");
+        let (fetch, stride) = if kind.lies() { ("FETCH(at); FETCH(at + LINE);", "LYING") } else { ("FETCH(at);", "PACKED") };
+        let _ = writeln!(text, "        {fetch} if ((at += {stride}) == end) at += ahead->skip, end += ahead->apart;");
         (0..STEPS).for_each(|step| self.step(text, rows, kind, step));
         let _ = writeln!(text, "    }}\n    ahead->at = at, ahead->end = end;\n#else\n    (void)ahead;\n#endif");
         let _ = writeln!(text, "    for (; depth > 0; --depth, {}, b += {across}) {{", next(1));

@@ -67,12 +67,14 @@ ALWAYS reg across(const void *from, int64_t at, int64_t step, int kind) { (void)
 ALWAYS real one(const void *from, int64_t at, int64_t step, int both, int kind) { (void)step; (void)both; (void)kind; return ((const real *)from)[at]; }
 ALWAYS const void *after(const void *from, int64_t elements, int kind) { (void)kind; return (const real *)from + elements; }
 #endif
-/* What becomes of results: they are added to what is there, or go around the caches, which they do in whole lines. */
-enum { ADDED = 1, STREAMED = 2 };
-/* Lines of memory that are needed next, in runs that are `apart`: micro-kernels ask for one in each round, so that what they multiply
-   meanwhile hides how long memory takes. Asked for at once, they would fill the few places that a core has for them, and wait. */
-typedef struct { const char *at, *end; int64_t skip, apart, lines; } Walk;
-enum { LINE = 64, ROUND = 4 };
+/* What becomes of results: they are added to what is there, or go around the caches, which they do in whole lines. HELD: the rows are
+   in a near cache already. */
+enum { ADDED = 1, STREAMED = 2, HELD = 4 };
+/* Lines of memory that are needed next, in runs that are `apart`: micro-kernels ask for one in each round, those that read rows where
+   they lie for two, so that what they multiply meanwhile hides how long memory takes. Asked for at once, they would fill the few
+   places that a core has for them, and wait. */
+typedef struct { const char *at, *end; int64_t skip, apart, rounds; } Walk;
+enum { LINE = 64, ROUND = 4, PACKED = LINE, LYING = 2 * LINE };
 typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, int64_t, const real *, real *, int64_t, int, Walk *);
 MICRO_KERNELS
 #if PAIRS
@@ -132,14 +134,14 @@ ALWAYS void fetch_share(const real *a, int64_t row, int64_t height, int64_t elem
     }
 }
 
-/* A walk over so many runs of so many bytes. */
-ALWAYS Walk walk_over(const void *from, int64_t runs, int64_t bytes, int64_t apart)
+/* A walk over so many runs of so many bytes, by so many bytes in a round. */
+ALWAYS Walk walk_over(const void *from, int64_t runs, int64_t bytes, int64_t apart, int64_t stride)
 {
-    const int64_t lines = (bytes + LINE - 1) / LINE;
-    return (Walk){from, (const char *)from + lines * LINE, apart - lines * LINE, apart, runs * lines};
+    const int64_t rounds = (bytes + stride - 1) / stride;
+    return (Walk){from, (const char *)from + rounds * stride, apart - rounds * stride, apart, runs * rounds};
 }
 /* A walk that stays where it is. */
-ALWAYS Walk walk_nowhere(const void *here) { return (Walk){here, (const char *)here + LINE, -LINE, 0, 0}; }
+ALWAYS Walk walk_nowhere(const void *here, int64_t stride) { return (Walk){here, (const char *)here + stride, -stride, 0, 0}; }
 
 /* c (+)= scale x rows x columns: rows as they lie, or packed (then `a_step` is 0); columns packed, or where rows lie also as they do.
    Neighbouring rows start `a_row`, panels of columns `next` and their steps `b_step` elements apart; results are columns from `from`
@@ -152,13 +154,14 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
     /* Rows that lie a multiple of 4 KiB apart all want the same place of the first cache, which has so many ways. */
     const int64_t tallest = a_step == 1 && a_row * (int64_t)sizeof(real) % 4096 == 0 ? min_of(HEIGHT, WAYS) : HEIGHT;
     const int64_t panels = panels_of(m, tallest), rounds = elements / ROUND, bytes = elements * (int64_t)sizeof(real);
-    /* Whether all passes of columns together have a round for each line of a panel of rows. */
-    const int spread = EXACT && n / WIDTH * rounds * LINE >= tallest * bytes;
+    const int64_t stride = a_step ? LYING : PACKED;
+    /* Whether rows that are not in reach follow on, and all passes of columns together have a round for their lines. */
+    const int rows_next = a_step == 1 && !(how & HELD), spread = EXACT && n / WIDTH * rounds * stride >= tallest * bytes;
     for (int64_t p = 0; p < panels; ++p) {
         const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
         const real *const below = a + (first + height) * a_row;
-        if (a_step == 1 && spread && p + 1 < panels) ahead = walk_over(below, height, bytes, a_row * sizeof(real));
-        for (int64_t j = 0; j < n; j += WIDTH, ahead.lines -= rounds) {
+        if (rows_next && spread && p + 1 < panels) ahead = walk_over(below, height, bytes, a_row * sizeof(real), stride);
+        for (int64_t j = 0; j < n; j += WIDTH, ahead.rounds -= rounds) {
             const int64_t width = min_of(WIDTH, n - j);
             real *const at = c + first * row + place_of(results, from + j);
             real room[HEIGHT * WIDTH];
@@ -166,8 +169,8 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             const int lines = ((uintptr_t)at | row * sizeof(real)) % VEC_BYTES == 0;
             if (row == 1)
                 for (int64_t x = 0; x < width; ++x) __builtin_prefetch(at + x * column, 1);
-            if (a_step == 1 && !spread) fetch_share(below, a_row, height, elements, j, min_of(j + WIDTH, n), n);
-            if (ahead.lines <= 0) ahead = walk_nowhere(room);
+            if (rows_next && !spread) fetch_share(below, a_row, height, elements, j, min_of(j + WIDTH, n), n);
+            if (ahead.rounds <= 0) ahead = walk_nowhere(room, stride);
             kernels[height](elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, b_step, &scale, whole ? at : room,
                 whole ? row : WIDTH, whole ? how & (lines ? ADDED | STREAMED : ADDED) : 0, &ahead);
             if (whole) continue;
@@ -211,13 +214,13 @@ ALWAYS void pack_blocks(const void *b, Columns lie, int64_t from, int64_t first,
     }
 }
 
-/* A walk over columns that `pack_blocks` takes. */
-ALWAYS Walk walk_columns(const void *b, Columns lie, int64_t from, int64_t first, int64_t n, int64_t depth, int kind)
+/* A walk over columns that `pack_blocks` takes, or that are read where they lie. */
+ALWAYS Walk walk_columns(const void *b, Columns lie, int64_t from, int64_t first, int64_t n, int64_t depth, int kind, int64_t stride)
 {
     const int64_t bytes = kind & NARROW ? 2 : sizeof(real);
     const void *const at = after(b, from * lie.step + first * lie.column, kind);
-    if (lie.jump || (lie.column != 1 && lie.step != 1)) return walk_nowhere(b);
-    return lie.column == 1 ? walk_over(at, depth, n * bytes, lie.step * bytes) : walk_over(at, n, depth * bytes, lie.column * bytes);
+    if (lie.jump || (lie.column != 1 && lie.step != 1)) return walk_nowhere(b, stride);
+    return lie.column == 1 ? walk_over(at, depth, n * bytes, lie.step * bytes, stride) : walk_over(at, n, depth * bytes, lie.column * bytes, stride);
 }
 
 /* Copies bytes around the caches: for what every core is to read. A core that writes what others have read since must first take it
@@ -299,29 +302,34 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
     const Columns given = {b_step, b_column, column_block, b_jump}, results = {c_row, c_column, column_block, c_jump};
     for (int64_t q = 0; q < chunks; ++q) {
         const int64_t from = chunk_at(k, chunks, q, whole_steps), depth = chunk_at(k, chunks, q + 1, whole_steps) - from, elements = elements_of(depth, left);
-        const int64_t next = WIDTH * elements, fit = NEAR / (next * (int64_t)sizeof(real)), stay = (fit > 1 ? fit : 1) * WIDTH;
+        const int64_t next = WIDTH * elements, fit = NEAR / (next * (int64_t)sizeof(real));
         const void *here = after(a, a_jump ? from / a_block * a_jump : from * a_step, left);
         int64_t apart_rows = a_row / each;
         int as_they_lie = !lines && !a_jump && are_elements(left, a_row, a_step, depth) && lie_well(n, apart_rows, a_step);
         const int few_rows = !ready && !b_jump && left == 0 && right == 0 && n % WIDTH == 0 && columns_lie_well(m, b_step, b_column);
-        if (few_rows && !lines && !a_jump && a_step == 1 && !as_they_lie) {
+        const int collide = a_row * (int64_t)sizeof(real) % 2048 == 0 && n > 2 * WIDTH;
+        const int copied = few_rows && !lines && !a_jump && a_step == 1 && (!as_they_lie || collide);
+        if (copied) {
             /* The few are copied to where they do lie well, and the columns are not packed. */
             const int64_t apart = apart_for(depth);
             for (int64_t i = 0; i < m; ++i) __builtin_memcpy(rows + i * apart, (const real *)here + i * a_row, depth * sizeof(real));
             here = rows, apart_rows = apart, as_they_lie = 1;
         }
         const int in_place = as_they_lie && few_rows;
+        /* A panel of columns where they lie passes while the next one is on its way from memory. */
+        const int64_t stay = (in_place || fit < 1 ? 1 : fit) * WIDTH, stride = as_they_lie ? LYING : PACKED;
         const real *const packed_rows = lines ? lines + from / each * whole_rows + first_row * elements : rows;
         if (!lines && !as_they_lie) pack_rows[left](here, a_row, a_step, m, 0, panels_of(m, HEIGHT), depth, a_block, a_jump, rows);
         const int how = add || q > 0 ? ADDED : types & 8 && chunks == 1 ? STREAMED : 0;
         for (int64_t j = 0; j < n; j += stay) {
             const int64_t now = min_of(stay, n - j);
-            Walk ahead = walk_nowhere(b);
-            if (!ready && !packed && !in_place) {
-                /* The columns that are packed after these. */
+            Walk ahead = walk_nowhere(b, stride);
+            if (!ready && !packed) {
+                /* The columns that follow on these. */
                 const int64_t till = from + depth;
-                if (j + now < n) ahead = walk_columns(b, given, from, j + now, min_of(stay, n - j - now), depth, right);
-                else if (q + 1 < chunks) ahead = walk_columns(b, given, till, 0, min_of(stay, n), chunk_at(k, chunks, q + 2, whole_steps) - till, right);
+                if (j + now < n) ahead = walk_columns(b, given, from, j + now, min_of(stay, n - j - now), depth, right, stride);
+                else if (q + 1 < chunks)
+                    ahead = walk_columns(b, given, till, 0, min_of(stay, n), chunk_at(k, chunks, q + 2, whole_steps) - till, right, stride);
             }
             const real *panels = ready + from / each * whole + (first + j) * elements;
             const int64_t apart = packed ? b_jump : in_place ? WIDTH : next;
@@ -335,7 +343,7 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
             }
             if (as_they_lie)
                 multiply(in_place ? open : direct_of[left], m, now, elements, scale, here, apart_rows, a_step, panels, apart,
-                    in_place ? b_step : WIDTH, c, results, j, how, ahead);
+                    in_place ? b_step : WIDTH, c, results, j, how | (in_place && (copied || j > 0) ? HELD : 0), ahead);
             else
                 multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, WIDTH, c, results, j, how, ahead);
         }
