@@ -5,7 +5,7 @@ use super::scalar::value;
 use crate::caches::largest_cache;
 use crate::error::KernelError;
 use crate::loopnest::product::factors;
-use crate::loopnest::{Element, Group, Space, Tensor, Tile, slope};
+use crate::loopnest::{Element, Group, Space, Tag, Tensor, Tile, slope};
 use crate::processor::{Block, near};
 use sdfg::{Dtype, Expr, Scalar};
 use std::cmp::Reverse;
@@ -227,6 +227,7 @@ impl Printer<'_> {
         let first: BTreeMap<String, Expr> =
             [&rows, &columns, &steps].into_iter().flatten().flat_map(|x| &x.indices).map(|i| (i.clone(), Expr::Int(0))).collect();
         let (left, right, to) = (self.pointer(&a, &first)?, self.pointer(&b, &first)?, self.pointer(&out, &first)?);
+        let inside = !loops.is_empty() || !again.is_empty();
         let count = |axis: &Option<Axis>| axis.as_ref().map_or_else(|| "1".to_string(), |x| x.count.clone());
         let most = |axis: &Option<Axis>| axis.as_ref().map_or(1, |x| x.most);
         let (m, n, k) = (count(&rows), count(&columns), count(&steps));
@@ -283,6 +284,8 @@ impl Printer<'_> {
         let lines = lines.unwrap_or_else(|| ("0".into(), "0".into(), "0".into()));
         let jumps = [a_block, a_jump, columns_block, b_jump, c_jump];
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
+        let shared = !ready.0.starts_with("prepared");
+        let next = self.next([(&a, &left, lines.0 == "0"), (&b, &right, shared)].map(|(e, at, own)| (e, at.as_str(), own && !inside)), level);
         let scale = value(&scale, self);
         let add = self.adds(&out, &again)?;
         let streams = if add == "0" { self.streamed(&out.data)? } else { "" };
@@ -293,14 +296,15 @@ impl Printer<'_> {
         self.line(
             level + 1,
             format!(
-                "{to}, {c_row}, {c_column}, {add}, {rows_room}, {columns_room}, {}, {}, {}, {}, {}, {}, {});",
+                "{to}, {c_row}, {c_column}, {add}, {rows_room}, {columns_room}, {}, {}, {}, {}, {}, {}, {}, {});",
                 ready.0,
                 ready.1,
                 ready.2,
                 lines.0,
                 lines.1,
                 lines.2,
-                jumps.join(", ")
+                jumps.join(", "),
+                next.join(", ")
             ),
         );
         if level > depth + 1 {
@@ -308,6 +312,40 @@ impl Printer<'_> {
         }
         self.line(depth, "}");
         Ok(())
+    }
+
+    /// C texts of where the next point finds two factors, given where this one does and whether each is wanted; `0` where all points
+    /// find it at one place, or it is made inside.
+    fn next(&mut self, factors: [(&Element, &str, bool); 2], level: usize) -> [String; 2] {
+        let nest = self.nest;
+        let plain = nest.outer.iter().all(|l| l.tag == Tag::Core);
+        let moves = |e: &Element| nest.outer.iter().any(|l| l.count > 1 && e.subscripts.iter().any(|s| s.symbols().contains(&l.index)));
+        let wanted = factors.map(|(element, _, wanted)| wanted && plain && self.is_given(&element.data) && moves(element));
+        if wanted == [false, false] {
+            return ["0".into(), "0".into()];
+        }
+        let number = self.fresh("");
+        // The last index runs fastest; each of the others moves on where all behind it start again.
+        let (mut behind, mut there): (Vec<String>, Vec<String>) = (vec![], vec![]);
+        for each in nest.outer.iter().rev() {
+            let (count, at) = (self.count(&each.index, each.count), self.index(&each.index));
+            let next = format!("next{number}_{}", behind.len());
+            let stays = if behind.is_empty() { String::new() } else { format!("({}) != 0 ? {at} : ", behind.join(" | ")) };
+            self.line(level, format!("const int64_t {next} = {stays}{at} + 1 < {count} ? {at} + 1 : 0;"));
+            there.push(format!("{at} = {next}"));
+            behind.push(next);
+        }
+        let names = ["a", "b"].map(|factor| format!("next_{factor}{number}"));
+        self.line(level, format!("const void *{} = 0, *{} = 0;", names[0], names[1]));
+        self.line(level, "{");
+        self.line(level + 1, format!("const int64_t {};", there.join(", ")));
+        for (name, ((_, at, _), wanted)) in names.iter().zip(factors.iter().zip(wanted)) {
+            if wanted {
+                self.line(level + 1, format!("{name} = {at};"));
+            }
+        }
+        self.line(level, "}");
+        names
     }
 
     /// Of two factors, as `memlet_product` takes it: which of them are bf16 in memory, and whether both count as bf16.

@@ -69,7 +69,7 @@ impl Products {
 ALWAYS int64_t in_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; }}
 #define pack_chunks ((void (*)(const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *, void (*)(void *, const void *, int64_t)))host->pack)
 #define pack_lines ((void (*)(const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *, void (*)(void *, const void *, int64_t)))host->pack_lines)
-#define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const void *, int64_t, int64_t, real, const void *, int64_t, int64_t, int, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t, const real *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t))host->product)
+#define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const void *, int64_t, int64_t, real, const void *, int64_t, int64_t, int, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t, const real *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, const void *, const void *))host->product)
 ",
             last = width - 1
         )
