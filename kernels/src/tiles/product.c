@@ -74,7 +74,7 @@ enum { ADDED = 1, STREAMED = 2, HELD = 4 };
    they lie for two, so that what they multiply meanwhile hides how long memory takes. Asked for at once, they would fill the few
    places that a core has for them, and wait. */
 typedef struct { const char *at, *end; int64_t skip, apart, rounds; } Walk;
-enum { LINE = 64, ROUND = 4, PACKED = LINE, LYING = 2 * LINE, BURST = 16 };
+enum { LINE = 64, ROUND = 4, PACKED = LINE, LYING = 2 * LINE };
 typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, int64_t, const real *, real *, int64_t, int, Walk *);
 MICRO_KERNELS
 #if PAIRS
@@ -143,26 +143,13 @@ ALWAYS Walk walk_over(const void *from, int64_t runs, int64_t bytes, int64_t apa
 /* A walk that stays where it is. */
 ALWAYS Walk walk_nowhere(const void *here, int64_t stride) { return (Walk){here, (const char *)here + stride, -stride, 0, 0}; }
 
-/* What the next product needs: two walks, by so many lines at each micro-kernel once those that are to pass have passed. */
-typedef struct { Walk walks[2]; int64_t waits, share; } Next;
-
-ALWAYS void approach(Next *next)
-{
-    if (next->waits-- > 0) return;
-    for (int64_t t = 0; t < next->share; ++t) {
-        Walk *const walk = next->walks[0].rounds > 0 ? &next->walks[0] : &next->walks[1];
-        if (walk->rounds-- <= 0) return;
-        __builtin_prefetch(walk->at, 0, 2);
-        if ((walk->at += LINE) == walk->end) walk->at += walk->skip, walk->end += walk->apart;
-    }
-}
-
 /* c (+)= scale x rows x columns: rows as they lie, or packed (then `a_step` is 0); columns packed, or where rows lie also as they do.
    Neighbouring rows start `a_row`, panels of columns `next` and their steps `b_step` elements apart; results are columns from `from`
    on. A panel of rows stays in the first cache while those of columns pass. Rows that lie apart are short pieces that no processor
-   foresees: those of the next panel are asked for while this one is multiplied; while packed ones are, what `ahead` walks over. */
+   foresees: those of the next panel are asked for while this one is multiplied; while packed ones are, what `ahead` walks over, and
+   then what `later` does. */
 static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elements, real scale, const real *a, int64_t a_row, int64_t a_step,
-    const real *b, int64_t next, int64_t b_step, real *c, Columns results, int64_t from, int how, Walk ahead, Next *later)
+    const real *b, int64_t next, int64_t b_step, real *c, Columns results, int64_t from, int how, Walk ahead, Walk *later)
 {
     const int64_t row = results.step, column = results.column;
     /* Rows that lie a multiple of 4 KiB apart all want the same place of the first cache, which has so many ways. */
@@ -175,7 +162,7 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
         const int64_t first = m * p / panels, height = m * (p + 1) / panels - first;
         const real *const below = a + (first + height) * a_row;
         if (rows_next && spread && p + 1 < panels) ahead = walk_over(below, height, bytes, a_row * sizeof(real), stride);
-        for (int64_t j = 0; j < n; j += WIDTH, ahead.rounds -= rounds) {
+        for (int64_t j = 0; j < n; j += WIDTH) {
             const int64_t width = min_of(WIDTH, n - j);
             real *const at = c + first * row + place_of(results, from + j);
             real room[HEIGHT * WIDTH];
@@ -184,10 +171,11 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             if (row == 1)
                 for (int64_t x = 0; x < width; ++x) __builtin_prefetch(at + x * column, 1);
             if (rows_next && !spread) fetch_share(below, a_row, height, elements, j, min_of(j + WIDTH, n), n);
-            if (ahead.rounds <= 0) ahead = walk_nowhere(room, stride);
+            Walk nowhere = walk_nowhere(room, stride);
+            Walk *const walk = ahead.rounds > 0 ? &ahead : later[0].rounds > 0 ? &later[0] : later[1].rounds > 0 ? &later[1] : &nowhere;
             kernels[height](elements, a + first * a_row, a_row, a_step, b + j / WIDTH * next, b_step, &scale, whole ? at : room,
-                whole ? row : WIDTH, whole ? how & (lines ? ADDED | STREAMED : ADDED) : 0, &ahead);
-            approach(later);
+                whole ? row : WIDTH, whole ? how & (lines ? ADDED | STREAMED : ADDED) : 0, walk);
+            walk->rounds -= rounds;
             if (whole) continue;
             if (row == 1 && VL >= HEIGHT) {
                 /* Rows are neighbours: whole vectors of them, a square at a time. */
@@ -301,11 +289,11 @@ void memlet_pack_rows(const void *a, int64_t row, int64_t step, int64_t block, i
 }
 
 /* A walk over a matrix of which either rows or columns are runs; over nothing if it is too large to wait near the core. */
-ALWAYS Walk walk_matrix(const void *at, int64_t rows, int64_t columns, int64_t row, int64_t column, int narrow)
+ALWAYS Walk walk_matrix(const void *at, int64_t rows, int64_t columns, int64_t row, int64_t column, int narrow, int64_t stride)
 {
     const int64_t bytes = narrow ? 2 : sizeof(real);
-    if (!at || rows * columns * bytes > NEAR / 4 || (row != 1 && column != 1)) return walk_nowhere(at, LINE);
-    return column == 1 ? walk_over(at, rows, columns * bytes, row * bytes, LINE) : walk_over(at, columns, rows * bytes, column * bytes, LINE);
+    if (!at || rows * columns * bytes > NEAR / 4 || (row != 1 && column != 1)) return walk_nowhere(at, stride);
+    return column == 1 ? walk_over(at, rows, columns * bytes, row * bytes, stride) : walk_over(at, columns, rows * bytes, column * bytes, stride);
 }
 
 /* c (+)= scale a b on one tile: a is m x k, b k x n, `most` steps of the depth at a time, and as many columns as stay in the second
@@ -324,7 +312,7 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
     const int64_t each = steps_of(left), chunks = chunks_of(k, most, a_block), whole_steps = a_block > each ? a_block : each;
     const int packed = b_jump && column_block == WIDTH && right == 0 && b_step == WIDTH && b_column == 1;
     const Columns given = {b_step, b_column, column_block, b_jump}, results = {c_row, c_column, column_block, c_jump};
-    Next later = {{{0}, {0}}, 0, 0};
+    Walk later[2] = {{0}, {0}};
     for (int64_t q = 0; q < chunks; ++q) {
         const int64_t from = chunk_at(k, chunks, q, whole_steps), depth = chunk_at(k, chunks, q + 1, whole_steps) - from, elements = elements_of(depth, left);
         const int64_t next = WIDTH * elements, fit = NEAR / (next * (int64_t)sizeof(real));
@@ -348,12 +336,8 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
         if (q == 0) {
             /* Rows that are read where they lie are asked for panel by panel, and so are columns. */
             const int64_t m_next = as_they_lie && !copied ? min_of(m, HEIGHT) : m, n_next = in_place ? WIDTH : n;
-            if (!a_jump && next_a != a) later.walks[0] = walk_matrix(next_a, m_next, k, a_row, a_step, left & NARROW);
-            if (!b_jump && next_b != b) later.walks[1] = walk_matrix(next_b, k, n_next, b_step, b_column, right & NARROW);
-            const int64_t lines = later.walks[0].rounds + later.walks[1].rounds;
-            const int64_t calls = chunks * panels_of(m, HEIGHT) * panels_of(n, WIDTH), least = (lines + calls - 1) / calls;
-            later.share = least > BURST ? least : BURST;
-            later.waits = calls - (lines + later.share - 1) / later.share;
+            if (!a_jump && next_a != a) later[0] = walk_matrix(next_a, m_next, k, a_row, a_step, left & NARROW, stride);
+            if (!b_jump && next_b != b) later[1] = walk_matrix(next_b, k, n_next, b_step, b_column, right & NARROW, stride);
         }
         const int how = add || q > 0 ? ADDED : types & 8 && chunks == 1 ? STREAMED : 0;
         for (int64_t j = 0; j < n; j += stay) {
@@ -378,9 +362,9 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
             }
             if (as_they_lie)
                 multiply(in_place ? open : direct_of[left], m, now, elements, scale, here, apart_rows, a_step, panels, apart,
-                    in_place ? b_step : WIDTH, c, results, j, how | (in_place && (copied || j > 0) ? HELD : 0), ahead, &later);
+                    in_place ? b_step : WIDTH, c, results, j, how | (in_place && (copied || j > 0) ? HELD : 0), ahead, later);
             else
-                multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, WIDTH, c, results, j, how, ahead, &later);
+                multiply(micro_of[left], m, now, elements, scale, packed_rows, elements, 0, panels, apart, WIDTH, c, results, j, how, ahead, later);
         }
     }
 }
