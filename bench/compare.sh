@@ -15,6 +15,7 @@
 #     --threads LIST       [2]
 #     --budget TIME        for the sweep of each plan [10m]
 #     --cold               kernels are timed with caches emptied before each run: nearer to what a step finds that does not fit them
+#     --memory-slack SHARE how much slower than the fastest a plan may be that needs less memory [that of memlet optimize]
 #     --timing TIME        for timing the best plans as wholes [30s]
 #     --rounds N           of each comparison [15]
 #     --variants LIST      of the peers [all of memlet compare]
@@ -26,13 +27,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 memlet=${MEMLET:-target/release/memlet}
 
-shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick= cold=
+shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick= cold= slack=
 while [ $# -gt 0 ]; do
     case $1 in
         --quick)
             quick=yes shapes=base,mha budget=10s timing=3s rounds=3 variants=eager,sdpa,jax,onnx-attention
             shift ;;
         --cold) cold=yes; shift ;;
+        --memory-slack) slack=${2:?--memory-slack needs a value}; shift 2 ;;
         --shapes | --dtypes | --dropout | --threads | --budget | --timing | --rounds | --variants | --out)
             [ $# -gt 1 ] || { echo "$1 needs a value"; exit 2; }
             printf -v "${1#--}" %s "$2"; shift 2 ;;
@@ -95,6 +97,7 @@ for count in $(list "$threads"); do
                 [ "$drops" = with ] || given+=(--no-dropout)
                 [ "$dtype" = f32 ] || given+=(--dtype "$dtype")
                 [ -z "$cold" ] || given+=(--cold)
+                [ -z "$slack" ] || given+=(--memory-slack "$slack")
                 plans=target/memlet/compare/${quick:+quick/}$case
                 mkdir -p "$plans"
                 echo "[$number/$total] $case: choosing a plan within $budget ($(date +%H:%M))"
