@@ -144,6 +144,28 @@ fn columns_where_they_lie() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Each point tells a product where the next one finds the factor that moves; not where the other is, packed once for all of them.
+#[test]
+fn the_next_point_is_named() -> Result<(), Failure> {
+    let Case { program, unit } = plain(SIZES);
+    let reference = Reference::new(&program, &unit)?;
+    let mut config = TileSpace::new(&reference.spec)?.config(0);
+    for (data, dims) in [("x", ["b", "j", "i"]), ("y", ["b", "j", "u"])] {
+        config.layouts.insert(data.into(), Layout::of(&dims));
+    }
+    config.knobs = config.knobs.with("tile", "j:10,u:70").with("depth", 32).with("vector", "u");
+    let kernel = tiles::compile(&reference.spec, &config, &toolchain()?)?;
+    let text = kernel.source().unwrap_or_default();
+    // The factor that moves is x. Of its two outer indices the last runs fastest, and the first moves on when that starts again.
+    let (moved, given) = text.split_once("const void *next_a").ok_or("no next point")?;
+    let steps: Vec<&str> = moved.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(2).collect();
+    assert!(steps[0].contains(") != 0 ? i_") && steps[1].contains(" + 1 < n_") && !steps[1].contains("!= 0"), "{steps:?}");
+    assert!(given.contains("= &t_x[") && !given.split("product(").next().unwrap_or_default().contains("t_w["), "{given}");
+    let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &Pool::new(2)?)?);
+    assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
+    Ok(())
+}
+
 #[test]
 fn ragged_tiles() -> Result<(), Failure> {
     each_case(SIZES, 3, |_| Dtype::F32, Some("j:8,u:32,b:2,h:2"), &toolchain()?)

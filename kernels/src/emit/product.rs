@@ -285,7 +285,8 @@ impl Printer<'_> {
         let jumps = [a_block, a_jump, columns_block, b_jump, c_jump];
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
         let shared = !ready.0.starts_with("prepared");
-        let next = self.next([(&a, &left, lines.0 == "0"), (&b, &right, shared)].map(|(e, at, own)| (e, at.as_str(), own && !inside)), level);
+        let next =
+            self.next([(&a, &left, lines.0 == "0"), (&b, &right, shared)].map(|(e, at, own)| (e, at.as_str(), own && !inside)), level);
         let scale = value(&scale, self);
         let add = self.adds(&out, &again)?;
         let streams = if add == "0" { self.streamed(&out.data)? } else { "" };
