@@ -227,7 +227,6 @@ impl Printer<'_> {
         let first: BTreeMap<String, Expr> =
             [&rows, &columns, &steps].into_iter().flatten().flat_map(|x| &x.indices).map(|i| (i.clone(), Expr::Int(0))).collect();
         let (left, right, to) = (self.pointer(&a, &first)?, self.pointer(&b, &first)?, self.pointer(&out, &first)?);
-        let inside = !loops.is_empty() || !again.is_empty();
         let count = |axis: &Option<Axis>| axis.as_ref().map_or_else(|| "1".to_string(), |x| x.count.clone());
         let most = |axis: &Option<Axis>| axis.as_ref().map_or(1, |x| x.most);
         let (m, n, k) = (count(&rows), count(&columns), count(&steps));
@@ -284,9 +283,9 @@ impl Printer<'_> {
         let lines = lines.unwrap_or_else(|| ("0".into(), "0".into(), "0".into()));
         let jumps = [a_block, a_jump, columns_block, b_jump, c_jump];
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
-        let shared = !ready.0.starts_with("prepared");
-        let next =
-            self.next([(&a, &left, lines.0 == "0"), (&b, &right, shared)].map(|(e, at, own)| (e, at.as_str(), own && !inside)), level);
+        // What is packed for all points is near already; loops around move on before points do.
+        let own = [lines.0 == "0", !ready.0.starts_with("prepared")].map(|own| own && loops.is_empty() && again.is_empty());
+        let next = self.next([(&a, left.as_str(), own[0]), (&b, right.as_str(), own[1])], level);
         let scale = value(&scale, self);
         let add = self.adds(&out, &again)?;
         let streams = if add == "0" { self.streamed(&out.data)? } else { "" };

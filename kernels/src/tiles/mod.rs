@@ -54,6 +54,7 @@ impl Products {
         let pairs = if self.narrow { self.block.code(Kind::Pairs) + &self.block.code(Kind::DirectPairs) } else { String::new() };
         let kernels: String = [Kind::Packed, Kind::Direct, Kind::Open].map(|kind| self.block.code(kind)).concat();
         let body = include_str!("product.c")
+            .replace("WALKS\n", include_str!("walk.c"))
             .replace("PACKING\n", include_str!("pack.c"))
             .replace("NARROW_FACTORS\n", if self.narrow { include_str!("narrow.c") } else { "" })
             .replace("MICRO_KERNELS_OF_PAIRS\n", &pairs)

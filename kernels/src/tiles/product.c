@@ -70,11 +70,7 @@ ALWAYS const void *after(const void *from, int64_t elements, int kind) { (void)k
 /* What becomes of results: they are added to what is there, or go around the caches, which they do in whole lines. HELD: the rows are
    in a near cache already. */
 enum { ADDED = 1, STREAMED = 2, HELD = 4 };
-/* Lines of memory that are needed next, in runs that are `apart`: micro-kernels ask for one in each round, those that read rows where
-   they lie for two, so that what they multiply meanwhile hides how long memory takes. Asked for at once, they would fill the few
-   places that a core has for them, and wait. */
-typedef struct { const char *at, *end; int64_t skip, apart, rounds; } Walk;
-enum { LINE = 64, ROUND = 4, PACKED = LINE, LYING = 2 * LINE };
+WALKS
 typedef void Micro(int64_t, const real *, int64_t, int64_t, const real *, int64_t, const real *, real *, int64_t, int, Walk *);
 MICRO_KERNELS
 #if PAIRS
@@ -119,29 +115,7 @@ ALWAYS int64_t apart_for(int64_t depth)
     return apart * (int64_t)sizeof(real) % 2048 != 0 ? apart : apart + VL;
 }
 
-/* Columns of an operand that lie one after another, or in blocks that are `jump` apart. */
-typedef struct { int64_t step, column, block, jump; } Columns;
 ALWAYS int64_t place_of(Columns lie, int64_t j) { return lie.jump ? j / lie.block * lie.jump + j % lie.block * lie.column : j * lie.column; }
-
-/* Asks for lines of the next panel of rows at once: the share of one pass of columns. */
-ALWAYS void fetch_share(const real *a, int64_t row, int64_t height, int64_t elements, int64_t from, int64_t till, int64_t n)
-{
-    const int64_t lines = (elements + VL - 1) / VL, last = height * lines * till / n;
-    int64_t at = height * lines * from / n, i = at / lines, x = at % lines;
-    for (; at < last; ++at) {
-        __builtin_prefetch(a + i * row + x * VL, 0, 2);
-        if (++x == lines) x = 0, ++i;
-    }
-}
-
-/* A walk over so many runs of so many bytes, by so many bytes in a round. */
-ALWAYS Walk walk_over(const void *from, int64_t runs, int64_t bytes, int64_t apart, int64_t stride)
-{
-    const int64_t rounds = (bytes + stride - 1) / stride;
-    return (Walk){from, (const char *)from + rounds * stride, apart - rounds * stride, apart, runs * rounds};
-}
-/* A walk that stays where it is. */
-ALWAYS Walk walk_nowhere(const void *here, int64_t stride) { return (Walk){here, (const char *)here + stride, -stride, 0, 0}; }
 
 /* c (+)= scale x rows x columns: rows as they lie, or packed (then `a_step` is 0); columns packed, or where rows lie also as they do.
    Neighbouring rows start `a_row`, panels of columns `next` and their steps `b_step` elements apart; results are columns from `from`
@@ -217,15 +191,6 @@ ALWAYS void pack_blocks(const void *b, Columns lie, int64_t from, int64_t first,
     }
 }
 
-/* A walk over columns that `pack_blocks` takes, or that are read where they lie. */
-ALWAYS Walk walk_columns(const void *b, Columns lie, int64_t from, int64_t first, int64_t n, int64_t depth, int kind, int64_t stride)
-{
-    const int64_t bytes = kind & NARROW ? 2 : sizeof(real);
-    const void *const at = after(b, from * lie.step + first * lie.column, kind);
-    if (lie.jump || (lie.column != 1 && lie.step != 1)) return walk_nowhere(b, stride);
-    return lie.column == 1 ? walk_over(at, depth, n * bytes, lie.step * bytes, stride) : walk_over(at, n, depth * bytes, lie.column * bytes, stride);
-}
-
 /* Copies bytes around the caches: for what every core is to read. A core that writes what others have read since must first take it
    from all of their caches. */
 typedef void Stream(void *, const void *, int64_t);
@@ -286,14 +251,6 @@ void memlet_pack_rows(const void *a, int64_t row, int64_t step, int64_t block, i
                 stream(at + panel.first * elements + k * panel.height, origin + panel.first * now, panel.height * now * sizeof(real));
         }
     }
-}
-
-/* A walk over a matrix of which either rows or columns are runs; over nothing if it is too large to wait near the core. */
-ALWAYS Walk walk_matrix(const void *at, int64_t rows, int64_t columns, int64_t row, int64_t column, int narrow, int64_t stride)
-{
-    const int64_t bytes = narrow ? 2 : sizeof(real);
-    if (!at || rows * columns * bytes > NEAR / 4 || (row != 1 && column != 1)) return walk_nowhere(at, stride);
-    return column == 1 ? walk_over(at, rows, columns * bytes, row * bytes, stride) : walk_over(at, columns, rows * bytes, column * bytes, stride);
 }
 
 /* c (+)= scale a b on one tile: a is m x k, b k x n, `most` steps of the depth at a time, and as many columns as stay in the second
