@@ -27,17 +27,17 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 memlet=${MEMLET:-target/release/memlet}
 
-shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick= cold= slack=
+shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick= cold= memory_slack=
 while [ $# -gt 0 ]; do
     case $1 in
         --quick)
             quick=yes shapes=base,mha budget=10s timing=3s rounds=3 variants=eager,sdpa,jax,onnx-attention
             shift ;;
         --cold) cold=yes; shift ;;
-        --memory-slack) slack=${2:?--memory-slack needs a value}; shift 2 ;;
-        --shapes | --dtypes | --dropout | --threads | --budget | --timing | --rounds | --variants | --out)
+        --shapes | --dtypes | --dropout | --threads | --budget | --memory-slack | --timing | --rounds | --variants | --out)
             [ $# -gt 1 ] || { echo "$1 needs a value"; exit 2; }
-            printf -v "${1#--}" %s "$2"; shift 2 ;;
+            name=${1#--}
+            printf -v "${name//-/_}" %s "$2"; shift 2 ;;
         *) echo "unknown option $1; they are listed at the top of $0"; exit 2 ;;
     esac
 done
@@ -97,7 +97,7 @@ for count in $(list "$threads"); do
                 [ "$drops" = with ] || given+=(--no-dropout)
                 [ "$dtype" = f32 ] || given+=(--dtype "$dtype")
                 [ -z "$cold" ] || given+=(--cold)
-                [ -z "$slack" ] || given+=(--memory-slack "$slack")
+                [ -z "$memory_slack" ] || given+=(--memory-slack "$memory_slack")
                 plans=target/memlet/compare/${quick:+quick/}$case
                 mkdir -p "$plans"
                 echo "[$number/$total] $case: choosing a plan within $budget ($(date +%H:%M))"

@@ -18,9 +18,10 @@ impl Block {
 
     /// C of the micro-kernels for every height, on panels or rows of one kind.
     ///
-    /// `NAME[h](depth, a, a_row, a_step, b, b_step, scale, c, row, how)` computes h rows. A panel holds h values of `a` for each
+    /// `NAME[h](depth, a, a_row, a_step, b, b_step, scale, c, row, how, ahead)` computes h rows. A panel holds h values of `a` for each
     /// step of the depth; rows that are read where they lie are `a_row` apart and their steps `a_step`. `b` holds one row of columns
     /// for each step, `b_step` apart, which is the width of a panel but for `Kind::Open`.
+    /// Meanwhile the lines that `ahead` walks over are brought near (`walk.c`).
     pub fn code(self, kind: Kind) -> String {
         let name = kind.name();
         let mut text = String::new();

@@ -277,6 +277,7 @@ void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a
         int64_t apart_rows = a_row / each;
         int as_they_lie = !lines && !a_jump && are_elements(left, a_row, a_step, depth) && lie_well(n, apart_rows, a_step);
         const int few_rows = !ready && !b_jump && left == 0 && right == 0 && n % WIDTH == 0 && columns_lie_well(m, b_step, b_column);
+        /* Rows so far apart want the same few places of the caches; passed by many columns, they would take them from one another. */
         const int collide = a_row * (int64_t)sizeof(real) % 2048 == 0 && n > 2 * WIDTH;
         const int copied = few_rows && !lines && !a_jump && a_step == 1 && (!as_they_lie || collide);
         if (copied) {
