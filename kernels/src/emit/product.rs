@@ -5,7 +5,7 @@ use super::scalar::value;
 use crate::caches::largest_cache;
 use crate::error::KernelError;
 use crate::loopnest::product::factors;
-use crate::loopnest::{Element, Group, Space, Tag, Tensor, Tile, slope};
+use crate::loopnest::{Element, Group, Space, Tensor, Tile, slope};
 use crate::processor::{Block, near};
 use sdfg::{Dtype, Expr, Scalar};
 use std::cmp::Reverse;
@@ -314,40 +314,6 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// C texts of where the next point finds two factors, given where this one does and whether each is wanted; `0` where all points
-    /// find it at one place, or it is made inside.
-    fn next(&mut self, factors: [(&Element, &str, bool); 2], level: usize) -> [String; 2] {
-        let nest = self.nest;
-        let plain = nest.outer.iter().all(|l| l.tag == Tag::Core);
-        let moves = |e: &Element| nest.outer.iter().any(|l| l.count > 1 && e.subscripts.iter().any(|s| s.symbols().contains(&l.index)));
-        let wanted = factors.map(|(element, _, wanted)| wanted && plain && self.is_given(&element.data) && moves(element));
-        if wanted == [false, false] {
-            return ["0".into(), "0".into()];
-        }
-        let number = self.fresh("");
-        // The last index runs fastest; each of the others moves on where all behind it start again.
-        let (mut behind, mut there): (Vec<String>, Vec<String>) = (vec![], vec![]);
-        for each in nest.outer.iter().rev() {
-            let (count, at) = (self.count(&each.index, each.count), self.index(&each.index));
-            let next = format!("next{number}_{}", behind.len());
-            let stays = if behind.is_empty() { String::new() } else { format!("({}) != 0 ? {at} : ", behind.join(" | ")) };
-            self.line(level, format!("const int64_t {next} = {stays}{at} + 1 < {count} ? {at} + 1 : 0;"));
-            there.push(format!("{at} = {next}"));
-            behind.push(next);
-        }
-        let names = ["a", "b"].map(|factor| format!("next_{factor}{number}"));
-        self.line(level, format!("const void *{} = 0, *{} = 0;", names[0], names[1]));
-        self.line(level, "{");
-        self.line(level + 1, format!("const int64_t {};", there.join(", ")));
-        for (name, ((_, at, _), wanted)) in names.iter().zip(factors.iter().zip(wanted)) {
-            if wanted {
-                self.line(level + 1, format!("{name} = {at};"));
-            }
-        }
-        self.line(level, "}");
-        names
-    }
-
     /// Of two factors, as `memlet_product` takes it: which of them are bf16 in memory, and whether both count as bf16.
     fn types(&self, a: &Element, b: &Element) -> Result<i32, KernelError> {
         let (a, b) = (self.tensor(&a.data)?, self.tensor(&b.data)?);
@@ -524,7 +490,7 @@ impl Printer<'_> {
     }
 
     /// Whether nothing in this kernel writes a heap container.
-    fn is_given(&self, data: &str) -> bool {
+    pub fn is_given(&self, data: &str) -> bool {
         let root = |data: &str| match self.nest.tensors.get(data).map(|t| &t.space) {
             Some(Space::Heap { root, .. }) => Some(root.clone()),
             _ => None,
