@@ -20,6 +20,7 @@ pub mod recompute;
 mod rectifier;
 pub mod row_statistics;
 pub mod signs;
+pub mod slope;
 pub mod transform;
 
 pub use compose::{Accept, Cluster, Composed, Composition, Form, Kind, Wanted, clusters, compose};
@@ -30,4 +31,5 @@ pub use fusion::Fusion;
 pub use group::grouped;
 pub use patch::{Edit, Patch, PatchError};
 pub use row_statistics::row_statistics;
+pub use slope::slopes;
 pub use transform::{Reason, Refusal, Site, Transform};

@@ -71,13 +71,13 @@ pub enum Products {
 
 /// Applies the rule to a differentiated program, results of contractions being in memory.
 pub fn recompute(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
-    recompute_with(program, Products::InMemory)
+    recompute_with(program, Products::InMemory, vec![])
 }
 
 /// Applies the rule to a differentiated program; returns every decision in the order of the forward state, masks last.
-/// A program without a state `backward` is returned unchanged.
-pub fn recompute_with(program: &Sdfg, products: Products) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
-    let Some(backward) = program.state_named("backward") else { return Ok((program.clone(), vec![])) };
+/// What is decided already comes first, and stays. A program without a state `backward` is returned unchanged.
+pub fn recompute_with(program: &Sdfg, products: Products, decided: Vec<Saved>) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
+    let Some(backward) = program.state_named("backward") else { return Ok((program.clone(), decided)) };
     let mut lists = (Vec::new(), Vec::new());
     for (state, _, unit) in program.units() {
         match unit {
@@ -89,8 +89,10 @@ pub fn recompute_with(program: &Sdfg, products: Products) -> Result<(Sdfg, Vec<S
     let (forward, asking) = lists;
     let (readers, told) = told_by_results(program, &forward, &asking);
     let mut choice = Choice::new(program, &forward, &readers, products);
-    let mut decisions = Vec::new();
-    for output in forward.iter().flat_map(|o| &o.outputs) {
+    let settled: BTreeSet<String> = decided.iter().map(|s| s.container.clone()).collect();
+    choice.in_memory.extend(decided.iter().filter(|s| s.policy == Policy::Saved).map(|s| s.container.clone()));
+    let mut decisions = decided;
+    for output in forward.iter().flat_map(|o| &o.outputs).filter(|o| !settled.contains(&o.data)) {
         if let Some(witness) = told.get(&output.data) {
             let why = format!("only whether it is positive is asked, and `{witness}`, which is in memory anyway, tells that");
             decisions.push(Saved { container: output.data.clone(), bytes: choice.bytes(&output.data)?, policy: Policy::Recomputed, why });

@@ -16,7 +16,7 @@ use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
 use transforms::signs::{SUFFIX, signs};
 use transforms::{
     Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Step, Transform, Wanted, compose, fixpoint, grouped,
-    moved_bytes, row_statistics,
+    moved_bytes, row_statistics, slopes,
 };
 
 /// Name under which the unfused program is swept.
@@ -223,11 +223,12 @@ impl Composing {
         let folder = folder(&differentiated, verify_each);
         let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
             let products = if forms.is_some() { Products::OnChip } else { Products::InMemory };
-            let (operators, others) = recompute_with(program, products)?;
+            let (program, slopes) = if forms.is_some() { (program.clone(), vec![]) } else { slopes(program)? };
+            let (operators, decided) = recompute_with(&program, products, saved.into_iter().chain(slopes).collect())?;
             let operators = if forms.is_some() { narrowed(&operators).map_err(RecomputeError::from)? } else { operators };
             let operators = if weights.is_empty() { operators } else { stacked(&operators, weights)? };
             let program = rewritten(&operators, &[&Expand], folder.as_deref())?.program;
-            Ok(Expanded { operators, program, saved: saved.into_iter().chain(others).collect() })
+            Ok(Expanded { operators, program, saved: decided })
         };
         let rows = row_statistics(&differentiated)?;
         let streams = !rows.again.is_empty() && forms.is_none();

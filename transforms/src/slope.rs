@@ -1,0 +1,217 @@
+//! Slopes saved: where backward multiplies a gradient with what follows from one forward tensor alone, forward computes that factor and
+//! saves it in the tensor's place.
+//!
+//! ```text
+//! forward:   s = Σ w·x + c;  a = gelu(s) · keep             s = …;  a = gelu(s) · keep;  s.slope = keep · gelu′(s)
+//! backward:  d_g = d_a · keep;  d_s = d_g · gelu′(s)   →    d_s = d_a · s.slope
+//! ```
+//!
+//! *Rule.* A backward element-wise operation reads at equal subscripts a gradient, in which its code is linear, and one forward
+//! transient `s`, which no other backward operation reads and which follows by element-wise operations from one contraction whose
+//! result nothing else wants: were the slope not saved, `s` or that result would be. A gradient that only this operation reads, made
+//! element by element out of another one and constants or masks, is made here as well, its factor being part of the slope.
+//! *Moves no more because* the slope is as large as `s`. *Computes less because* forward has the activation's parts at hand, and masks
+//! are not drawn again.
+//! *Not handled*: rectifiers, which ask for signs (see `rectifier`); several forward tensors; f16, in which slopes of large
+//! arguments would be subnormal.
+//!
+//! Meant for programs whose contractions are composed with what follows them: elsewhere their results are in memory anyway, and the
+//! slope would be one tensor more.
+
+use crate::recompute::{Policy, RecomputeError, Saved};
+use crate::rectifier::{asks_sign, same_elements};
+use sdfg::library::{Class, calculus::fold_inline};
+use sdfg::{Binary, Container, Dtype, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, Unary, Unit};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the names of slopes end with.
+const SUFFIX: &str = ".slope";
+
+/// A differentiated program of operators in which backward reads slopes where the rule holds, and what these are, in the order of the
+/// backward state.
+///
+/// # Errors
+/// Units that are no operators any more, sizes that cannot be told.
+pub fn slopes(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
+    let Some(backward) = program.state_named("backward") else { return Ok((program.clone(), vec![])) };
+    let mut all = Vec::new();
+    for (state, _, unit) in program.units() {
+        match unit {
+            Unit::Operation(operation) => all.push((state, operation)),
+            other => return Err(RecomputeError::Expanded { unit: other.name().to_string() }),
+        }
+    }
+    let operations: Vec<&Operation> = all.iter().map(|(_, o)| o).collect();
+    let search = Search::new(program, &operations);
+    let found: Vec<Slope> = operations.iter().filter_map(|reader| search.slope(reader)).collect();
+    if found.is_empty() {
+        return Ok((program.clone(), vec![]));
+    }
+    let mut result = program.clone();
+    let mut saved = Vec::new();
+    let mut made: BTreeMap<&str, Operation> = BTreeMap::new();
+    let mut rewritten: BTreeMap<&str, Operation> = BTreeMap::new();
+    for slope in &found {
+        let Some(like) = program.containers.get(&slope.of.data) else { continue };
+        let name = result.fresh_name(&format!("{}{SUFFIX}", slope.of.data));
+        result.add_container(Container { name: name.clone(), ..like.clone() });
+        let bytes = result.bytes(&name).map_err(|source| RecomputeError::Size { container: name.clone(), source })?;
+        let why = format!("`{}` multiplies with it, in place of computing it from `{}`, which is as large", slope.reader.name, slope.of.data);
+        saved.push(Saved { container: name.clone(), bytes, policy: Policy::Saved, why });
+        made.insert(&slope.maker.name, slope.made(&name));
+        rewritten.insert(&slope.reader.name, slope.read(&name));
+    }
+    let swallowed: BTreeSet<&str> = found.iter().flat_map(|s| &s.swallowed).map(String::as_str).collect();
+    for (id, _) in program.states() {
+        if let Some(state) = result.state_mut(id) {
+            *state = State::new(state.name.clone());
+        }
+        let mut late = Vec::new();
+        for (_, operation) in all.iter().filter(|(at, o)| *at == id && !(id == backward && swallowed.contains(o.name.as_str()))) {
+            let operation = rewritten.get(operation.name.as_str()).filter(|_| id == backward).unwrap_or(operation);
+            result.insert_operation(id, operation)?;
+            late.extend(made.get(operation.name.as_str()).filter(|_| id != backward));
+        }
+        for slope in late {
+            result.insert_operation(id, slope)?;
+        }
+    }
+    for slope in found.iter().flat_map(|s| &s.gradients) {
+        result.containers.shift_remove(slope);
+    }
+    Ok((result, saved))
+}
+
+/// A gradient times a slope.
+struct Slope<'a> {
+    reader: &'a Operation,
+    /// The forward operation that makes `of`.
+    maker: &'a Operation,
+    /// What the slope follows from, and the gradient that it multiplies, as `reader` reads them.
+    of: Operand,
+    gradient: Operand,
+    /// The slope from `of`.
+    code: Scalar,
+    /// Backward operations whose factor is in the slope, and the gradients that they made.
+    swallowed: Vec<String>,
+    gradients: Vec<String>,
+}
+
+impl Slope<'_> {
+    /// The forward operation that computes it.
+    fn made(&self, name: &str) -> Operation {
+        Operation {
+            name: name.into(),
+            op: Op::Elementwise { label: "slope".into(), code: self.code.clone() },
+            indices: self.reader.indices.clone(),
+            inputs: vec![self.of.clone()],
+            outputs: self.reader.outputs.iter().map(|o| Operand { data: name.into(), ..o.clone() }).collect(),
+            pass: Pass::Forward,
+            origin: self.maker.origin.clone(),
+        }
+    }
+
+    /// The backward operation that multiplies with it.
+    fn read(&self, name: &str) -> Operation {
+        let slope = Operand { data: name.into(), ..self.of.clone() };
+        let code = Scalar::input(&self.gradient.connector) * Scalar::input(&slope.connector);
+        let op = Op::Elementwise { label: self.reader.label().into(), code };
+        Operation { op, inputs: vec![self.gradient.clone(), slope], ..self.reader.clone() }
+    }
+}
+
+struct Search<'a> {
+    program: &'a Sdfg,
+    makers: BTreeMap<&'a str, &'a Operation>,
+    readers: BTreeMap<&'a str, Vec<&'a Operation>>,
+}
+
+impl<'a> Search<'a> {
+    fn new(program: &'a Sdfg, operations: &[&'a Operation]) -> Self {
+        let (mut makers, mut readers) = (BTreeMap::new(), BTreeMap::<_, Vec<_>>::new());
+        for operation in operations {
+            makers.extend(operation.outputs.iter().map(|o| (o.data.as_str(), *operation)));
+            for data in operation.inputs.iter().map(|i| i.data.as_str()).collect::<BTreeSet<_>>() {
+                readers.entry(data).or_default().push(*operation);
+            }
+        }
+        Search { program, makers, readers }
+    }
+
+    /// What a backward operation multiplies a gradient with, if that is a slope to save.
+    fn slope(&self, reader: &'a Operation) -> Option<Slope<'a>> {
+        let (Op::Elementwise { code, .. }, [output], Pass::Backward) = (&reader.op, &reader.outputs[..], reader.pass) else { return None };
+        let [one, other] = &reader.inputs[..] else { return None };
+        let forward = |operand: &Operand| self.makers.get(operand.data.as_str()).is_some_and(|m| m.pass == Pass::Forward);
+        let (of, gradient) = if forward(one) { (one, other) } else { (other, one) };
+        let maker = *self.makers.get(of.data.as_str())?;
+        let apart = [of, gradient].iter().all(|o| same_elements(&o.subscripts, output));
+        if !apart || forward(gradient) || maker.pass != Pass::Forward || asks_sign(reader, &of.connector) || !self.would_be_saved(reader, of) {
+            return None;
+        }
+        let (mut code, mut gradient) = (code.clone(), gradient.clone());
+        let (mut swallowed, mut gradients) = (Vec::new(), Vec::new());
+        if !linear(&code, &gradient.connector) {
+            return None;
+        }
+        while let Some((maker, factor, from)) = self.factor(&gradient) {
+            code = fold_inline(&code, &gradient.connector, &(Scalar::input(&gradient.connector) * factor));
+            swallowed.push(maker.name.clone());
+            gradients.push(std::mem::replace(&mut gradient.data, from.data.clone()));
+        }
+        let code = fold_inline(&code, &gradient.connector, &Scalar::Const(1.0));
+        Some(Slope { reader, maker, of: of.clone(), gradient, code, swallowed, gradients })
+    }
+
+    /// Whether a forward tensor, or the contraction that it follows from, would be in memory for this reader alone.
+    fn would_be_saved(&self, reader: &Operation, of: &Operand) -> bool {
+        let alone = |data: &str| self.backward_readers(data).all(|r| r.name == reader.name);
+        let mut data = of.data.as_str();
+        loop {
+            let Some(container) = self.program.containers.get(data).filter(|c| c.role == Role::Transient) else { return false };
+            let Some(maker) = self.makers.get(data) else { return false };
+            if container.dtype == Dtype::F16 || !alone(data) {
+                return false;
+            }
+            match (&maker.op, maker.class()) {
+                (_, Class::Contraction) => return true,
+                (Op::Elementwise { .. }, _) => {
+                    // Of what it is made, one tensor is as large: the others, say biases, are in memory anyway.
+                    let large = |o: &&Operand| same_elements(&o.subscripts, of);
+                    let mut large = maker.inputs.iter().filter(large);
+                    let (Some(next), None) = (large.next(), large.next()) else { return false };
+                    data = &next.data;
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    fn backward_readers(&self, data: &str) -> impl Iterator<Item = &&'a Operation> {
+        self.readers.get(data).into_iter().flatten().filter(|o| o.pass == Pass::Backward)
+    }
+
+    /// How a gradient that one operation reads follows from another one by a factor of constants and masks.
+    fn factor(&self, gradient: &Operand) -> Option<(&'a Operation, Scalar, &'a Operand)> {
+        let transient = self.program.containers.get(&gradient.data).is_some_and(|c| c.role == Role::Transient);
+        let maker = *self.makers.get(gradient.data.as_str())?;
+        let (Op::Elementwise { code, .. }, [from], [to]) = (&maker.op, &maker.inputs[..], &maker.outputs[..]) else { return None };
+        let alone = self.readers.get(gradient.data.as_str()).is_some_and(|r| r.len() == 1);
+        let same = same_elements(&from.subscripts, gradient) && same_elements(&to.subscripts, gradient);
+        (transient && alone && same && maker.pass == Pass::Backward && linear(code, &from.connector))
+            .then(|| (maker, fold_inline(code, &from.connector, &Scalar::Const(1.0)), from))
+    }
+}
+
+/// Whether code is a connector's value times something that does not depend on it.
+fn linear(code: &Scalar, connector: &str) -> bool {
+    let free = |code: &Scalar| !code.inputs().contains(connector);
+    match code {
+        Scalar::Input(name) => name == connector,
+        Scalar::Unary(Unary::Neg, a) => linear(a, connector),
+        Scalar::Binary(Binary::Mul, a, b) => linear(a, connector) && free(b) || free(a) && linear(b, connector),
+        Scalar::Binary(Binary::Div, a, b) => linear(a, connector) && free(b),
+        Scalar::Binary(Binary::Add | Binary::Sub, a, b) => linear(a, connector) && linear(b, connector),
+        _ => false,
+    }
+}
