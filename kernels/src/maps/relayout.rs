@@ -14,7 +14,7 @@ use sdfg::{
 };
 
 /// Which way of copying records of relayouts are of: others have other times.
-pub const COPIES: &str = "by squares";
+pub const COPIES: &str = "by squares, from memory";
 /// Lines that are walked beside one another, as a whole number of squares.
 const STRIP: i64 = 16;
 
