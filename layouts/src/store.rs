@@ -231,6 +231,17 @@ impl Store {
         }
     }
 
+    /// The same measurements, whatever has a time with another one in its place.
+    pub fn with_times(&self, time: impl Fn(&Measurement, f64) -> f64) -> Store {
+        let mut records = self.records.clone();
+        for record in records.values_mut().flat_map(BTreeMap::values_mut) {
+            if let Some(ms) = self.ms(record) {
+                record.outcome = Outcome::Measured { samples: vec![time(record, ms)] };
+            }
+        }
+        Store { sessions: self.sessions.clone(), records, timed: self.timed.clone(), marked: self.marked.clone(), ..Store::default() }
+    }
+
     /// The same measurements, each with as many samples as it has, drawn from its own with replacement. What was borrowed is
     /// drawn once with what lent it: it is one measurement.
     pub fn resampled(&self, seed: u64) -> Store {

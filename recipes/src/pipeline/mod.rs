@@ -4,6 +4,7 @@ pub mod accuracy;
 mod again;
 mod assemble;
 pub mod beside;
+pub mod chosen_again;
 pub mod combined;
 pub mod counterexample;
 pub mod decide;

@@ -6,6 +6,7 @@ use super::verdicts::Verdicts;
 use crate::cli::sweep::Session;
 use crate::cli::{cells, command_line, table};
 use crate::pipeline::PipelineError;
+use crate::pipeline::chosen_again::chosen_again;
 use crate::pipeline::combined::COMBINED;
 use crate::pipeline::execute::Execution;
 use crate::pipeline::in_step::in_step;
@@ -17,6 +18,7 @@ use crate::pipeline::tensors::drawn;
 use crate::pipeline::verify::{Verification, verify_full, verify_small};
 use crate::pipeline::wholes::{Race, Timed, finals, time_whole, winner};
 use bench::unit::significant;
+use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -204,7 +206,12 @@ impl<'a> Contest<'a> {
         // All of them first, to see which are worth more of the time.
         let together = measure.together(&mut candidates, say)?;
         let first = self.time(&candidates, self.args.timing / 2)?;
-        if let Some(found) = self.within(&candidates, &first)? {
+        let again = self.again(&candidates, &first)?;
+        let again = again.filter(|found| candidates.iter().all(|c| c.configuration != found.configuration));
+        let fastest = winner(&first, 0.0, &BTreeSet::new());
+        let of = again.clone().or_else(|| Some(candidates[fastest?].clone()));
+        let within = of.map(|candidate| self.within(&candidate)).transpose()?.flatten();
+        for found in [again, within].into_iter().flatten() {
             self.keep(&found)?;
             let verified = self.small(&found);
             if self.verdicts.is_right(&found.name, verified)? {
@@ -233,22 +240,40 @@ impl<'a> Contest<'a> {
         Ok(Some(Contested { candidates, contenders, timed, taken, fastest, wrong }))
     }
 
-    /// The fastest of the candidates as a whole, with every kernel in the configuration that is fastest in the step.
-    fn within(&self, candidates: &[Candidate], timed: &[Timed]) -> Result<Option<Candidate>, PipelineError> {
-        let Some(fastest) = winner(timed, 0.0, &BTreeSet::new()) else { return Ok(None) };
-        let (session, measure) = (self.session, &self.args.measure);
-        let of = (&self.tensors, &RUN);
-        let found = in_step(&candidates[fastest], &session.store, of, &session.pool, &session.device, self.args.timing / 2)?;
+    /// The choice for the fastest program as times within the step make it.
+    fn again(&self, candidates: &[Candidate], timed: &[Timed]) -> Result<Option<Candidate>, PipelineError> {
+        let Some(fastest) = winner(timed, 0.0, &BTreeSet::new()).map(|n| &candidates[n]) else { return Ok(None) };
+        let Some(swept) = self.sweeps.variants.iter().find(|s| s.program == fastest.program) else { return Ok(None) };
+        let known: Vec<_> = candidates.iter().zip(timed).collect();
+        let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing / 2);
+        let found = chosen_again(swept, &known, &session.store, of, &session.pool, &session.device, limit)?;
         if let Some(found) = &found {
-            let mut rows = table(&["kernel", "chosen", "in the step ms", "instead", "ms"]);
-            for Exchange { kernel, chosen, chosen_ms, taken_ms } in &found.exchanges {
-                let taken = found.configuration.kernels.get(kernel).map(|c| c.knobs.to_string()).unwrap_or_default();
-                rows.row(cells(vec![kernel.clone(), chosen.knobs.to_string(), significant(*chosen_ms), taken, significant(*taken_ms)]));
-            }
-            measure.say(&format!("\nkernels of {} that are faster otherwise within the step\n", candidates[fastest].name));
-            measure.table(&rows);
+            let said = format!("\nkernels that {} runs otherwise than the choice by times alone", found.name);
+            self.tell(&said, found, |c| c.to_string());
         }
         Ok(found)
+    }
+
+    /// A candidate with every kernel in the configuration that is fastest in the step.
+    fn within(&self, candidate: &Candidate) -> Result<Option<Candidate>, PipelineError> {
+        let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing / 2);
+        let found = in_step(candidate, &session.store, of, &session.pool, &session.device, limit)?;
+        if let Some(found) = &found {
+            let said = format!("\nkernels of {} that are faster otherwise within the step\n", candidate.name);
+            self.tell(&said, found, |c| c.knobs.to_string());
+        }
+        Ok(found)
+    }
+
+    /// What a candidate runs in another configuration than the choice.
+    fn tell(&self, what: &str, candidate: &Candidate, config: impl Fn(&KernelConfig) -> String) {
+        let mut rows = table(&["kernel", "chosen", "in the step ms", "instead", "ms"]);
+        for Exchange { kernel, chosen, chosen_ms, taken_ms } in &candidate.exchanges {
+            let taken = candidate.configuration.kernels.get(kernel).map(&config).unwrap_or_default();
+            rows.row(cells(vec![kernel.clone(), config(chosen), significant(*chosen_ms), taken, significant(*taken_ms)]));
+        }
+        self.args.measure.say(what);
+        self.args.measure.table(&rows);
     }
 
     /// What was found right since this was asked last.
