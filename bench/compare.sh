@@ -14,7 +14,8 @@
 #     --dropout LIST       of with, without [with,without]
 #     --threads LIST       [2]
 #     --budget TIME        for the sweep of each plan [10m]
-#     --cold               kernels are timed with caches emptied before each run: nearer to what a step finds that does not fit them
+#     --warm               kernels are timed with their tensors in the caches, not with caches emptied before each run, which is nearer to
+#                          what a step finds that does not fit them; elsewhere than on x86-64 they always are
 #     --memory-slack SHARE how much slower than the fastest a plan may be that needs less memory [that of memlet optimize]
 #     --timing TIME        for timing the best plans as wholes [30s]
 #     --rounds N           of each comparison [15]
@@ -28,12 +29,13 @@ cd "$(dirname "$0")/.."
 memlet=${MEMLET:-target/release/memlet}
 
 shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick= cold= memory_slack=
+[ "$(uname -m)" != x86_64 ] || cold=yes
 while [ $# -gt 0 ]; do
     case $1 in
         --quick)
             quick=yes shapes=base,mha budget=10s timing=3s rounds=3 variants=eager,sdpa,jax,onnx-attention
             shift ;;
-        --cold) cold=yes; shift ;;
+        --warm) cold=; shift ;;
         --shapes | --dtypes | --dropout | --threads | --budget | --memory-slack | --timing | --rounds | --variants | --out)
             [ $# -gt 1 ] || { echo "$1 needs a value"; exit 2; }
             name=${1#--}
@@ -87,7 +89,7 @@ for count in $(list "$threads"); do
         for shape in $(list "$shapes"); do
             for drops in $(list "$dropout"); do
                 number=$((number + 1))
-                case=$shape-$dtype-$drops-dropout-$count-threads${cold:+-cold}
+                case=$shape-$dtype-$drops-dropout-$count-threads
                 record=$out/compare-$case.json
                 if [ -s "$record" ]; then
                     echo "[$number/$total] $case: has a record"

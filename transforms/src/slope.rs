@@ -56,7 +56,8 @@ pub fn slopes(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
         let name = result.fresh_name(&format!("{}{SUFFIX}", slope.of.data));
         result.add_container(Container { name: name.clone(), ..like.clone() });
         let bytes = result.bytes(&name).map_err(|source| RecomputeError::Size { container: name.clone(), source })?;
-        let why = format!("`{}` multiplies with it, in place of computing it from `{}`, which is as large", slope.reader.name, slope.of.data);
+        let why =
+            format!("`{}` multiplies with it, in place of computing it from `{}`, which is as large", slope.reader.name, slope.of.data);
         saved.push(Saved { container: name.clone(), bytes, policy: Policy::Saved, why });
         made.insert(&slope.maker.name, slope.made(&name));
         rewritten.insert(&slope.reader.name, slope.read(&name));
@@ -146,20 +147,24 @@ impl<'a> Search<'a> {
         let (of, gradient) = if forward(one) { (one, other) } else { (other, one) };
         let maker = *self.makers.get(of.data.as_str())?;
         let apart = [of, gradient].iter().all(|o| same_elements(&o.subscripts, output));
-        if !apart || forward(gradient) || maker.pass != Pass::Forward || asks_sign(reader, &of.connector) || !self.would_be_saved(reader, of) {
+        if !apart
+            || forward(gradient)
+            || maker.pass != Pass::Forward
+            || asks_sign(reader, &of.connector)
+            || !self.would_be_saved(reader, of)
+        {
             return None;
         }
-        let (mut code, mut gradient) = (code.clone(), gradient.clone());
-        let (mut swallowed, mut gradients) = (Vec::new(), Vec::new());
-        if !linear(&code, &gradient.connector) {
+        if !linear(code, &gradient.connector) {
             return None;
         }
+        let mut code = fold_inline(code, &gradient.connector, &Scalar::Const(1.0));
+        let (mut gradient, mut swallowed, mut gradients) = (gradient.clone(), Vec::new(), Vec::new());
         while let Some((maker, factor, from)) = self.factor(&gradient) {
-            code = fold_inline(&code, &gradient.connector, &(Scalar::input(&gradient.connector) * factor));
+            code = code * factor;
             swallowed.push(maker.name.clone());
             gradients.push(std::mem::replace(&mut gradient.data, from.data.clone()));
         }
-        let code = fold_inline(&code, &gradient.connector, &Scalar::Const(1.0));
         Some(Slope { reader, maker, of: of.clone(), gradient, code, swallowed, gradients })
     }
 

@@ -152,8 +152,12 @@ ALWAYS void pack_all_columns(const void *b, int64_t step, int64_t column, int64_
             k = whole;
         } else if (width == WIDTH && step == 1) {
             for (; k + VL <= whole; k += VL) {
-                /* Columns are more streams than processors follow by themselves. */
-                for (int64_t i = 0; i < WIDTH; ++i) __builtin_prefetch(after(b, at + i * column + (k + 4 * VL) * each, kind));
+                /* Columns are more streams than processors follow by themselves: they are brought to the second cache, as the first has
+                   few places for lines that lie so far apart. Where panels go is not near either. */
+                for (int64_t i = 0; i < WIDTH; ++i) {
+                    __builtin_prefetch(after(b, at + i * column + (k + 4 * VL) * each, kind), 0, 2);
+                    __builtin_prefetch(to + (k + 2 * VL) * WIDTH + i * VL, 1);
+                }
 #pragma GCC unroll 4
                 for (int64_t v = 0; v < NV; ++v) turn(b, at + v * VL * column + k * each, column, VL, kind, to + k * WIDTH + v * VL, WIDTH, VL * WIDTH);
             }

@@ -94,6 +94,17 @@ fn lanes(candidate: &Candidate, ms: &BTreeMap<String, f64>) -> Result<Lanes, Pip
     Ok(found)
 }
 
+/// Sum of the times of a candidate's kernels, without relayouts.
+fn total(candidate: &Candidate, store: &Store) -> Result<f64, PipelineError> {
+    let mut sum = 0.0;
+    for (_, _, unit) in candidate.program.units() {
+        let Some(config) = candidate.configuration.kernels.get(unit.name()) else { continue };
+        let key = KernelSpec::new(&candidate.program, &unit)?.key();
+        sum += store.get(&key, config).and_then(|record| store.ms(record)).unwrap_or(0.0);
+    }
+    Ok(sum)
+}
+
 /// The best choice for a program by times within the step, if that is not one of those that were timed already. `known` are candidates
 /// with their times side by side, the first choice for the program among them.
 pub fn chosen_again(
@@ -122,14 +133,14 @@ pub fn chosen_again(
     let mut configurations: Vec<_> = known.iter().map(|(candidate, _)| candidate.configuration.clone()).collect();
     let mut best: Option<Candidate> = None;
     let begin = Instant::now();
-    for round in 0..ROUNDS {
-        eprintln!("round {round} at {:?}", begin.elapsed());
-        let selection = swept.select(&seen.store(swept), Method::Exact)?;
-        let candidate = swept.candidate(&selection);
-        eprintln!("  selected {:?} predicted {}", begin.elapsed(), selection.total_ms);
+    for _ in 0..ROUNDS {
+        let times = seen.store(swept);
+        let candidate = swept.candidate(&swept.select(&times, Method::Exact)?);
         let settled = configurations.contains(&candidate.configuration);
         if !settled {
-            best = Some(candidate.clone());
+            // What is predicted is a sum of times alone, as it is of other candidates.
+            let within = total(&candidate, &times)?;
+            best = Some(Candidate { predicted_ms: candidate.predicted_ms - within + total(&candidate, store)?, ..candidate.clone() });
         }
         if settled || begin.elapsed() >= limit {
             break;
@@ -143,8 +154,7 @@ pub fn chosen_again(
                 samples.entry(name.to_string()).or_default().push(ms);
             }
         }
-        let ms: BTreeMap<String, f64> = samples.into_iter().filter_map(|(name, ms)| Some((name, median(&ms)?))).collect();
-        eprintln!("  ran {:?} sum {}", begin.elapsed(), ms.values().sum::<f64>());
+        let ms = samples.into_iter().filter_map(|(name, ms)| Some((name, median(&ms)?))).collect();
         seen.learn(&lanes(&candidate, &ms)?);
         configurations.push(candidate.configuration.clone());
     }

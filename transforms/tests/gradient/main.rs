@@ -7,5 +7,6 @@ mod layers;
 mod operators;
 mod policy;
 mod programs;
+mod slope;
 mod storage;
 mod structure;

@@ -36,6 +36,9 @@ pub fn weighed(rows: &[CompositionRow]) -> Table {
     found
 }
 
+/// Percent that a total measured with warm caches is off before people are told of cold ones.
+const FAR: f64 = 2.0;
+
 /// Kernels that a difference of totals is told by.
 const BLAMED: usize = 3;
 
@@ -58,7 +61,12 @@ pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache) -> Str
     let predicted = candidates[first].predicted_ms;
     if !(extreme(f64::min)..=extreme(f64::max)).contains(&predicted) {
         let why = if off > 0.0 {
-            format!("kernels were timed alone, with {cache} caches")
+            let hint = if cache == Cache::Warm && off > FAR {
+                "; --cold times them as a step finds them that does not fit the caches"
+            } else {
+                ""
+            };
+            format!("kernels were timed alone, with {cache} caches{hint}")
         } else {
             "the machine was slower while kernels were timed".into()
         };

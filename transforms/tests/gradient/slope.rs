@@ -1,0 +1,131 @@
+//! Slopes that forward saves for backward.
+
+use crate::builder::{Builder, operand};
+use crate::difference::{RUN, random_tensor, random_tensors};
+use crate::layers::encoder;
+use crate::structure::{backward, upstream};
+use sdfg::interpret::interpret;
+use sdfg::{Dtype, Op, Operation, Pass, Role, Scalar, Sdfg, Unary, Unit};
+use transforms::recompute::{Policy, Products, recompute_with};
+use transforms::{differentiate, slopes};
+
+fn sloped(forward: &Sdfg) -> (Sdfg, Vec<String>) {
+    let (program, saved) = slopes(&differentiate(forward, &upstream("y")).unwrap()).unwrap();
+    (program, saved.into_iter().map(|s| s.container).collect())
+}
+
+fn operation(program: &Sdfg, name: &str) -> Operation {
+    let found = program.units().into_iter().find_map(|(_, _, unit)| match unit {
+        Unit::Operation(o) if o.name == name => Some(o),
+        _ => None,
+    });
+    found.unwrap_or_else(|| panic!("there is no `{name}`"))
+}
+
+fn reads(program: &Sdfg, name: &str) -> Vec<String> {
+    operation(program, name).inputs.into_iter().map(|i| i.data).collect()
+}
+
+/// tanh(x·w + c), which only its own gradient needs; a product of it with `v` follows.
+fn bent(dropout: bool) -> Builder {
+    let mut builder = Builder::new();
+    builder.input("x", "ui");
+    builder.parameter("w", "uj");
+    builder.parameter("c", "j");
+    builder.parameter("v", "jp");
+    builder.declare("y", "ip", Role::Output);
+    builder.contraction(("dot", "ij"), ("x", "ui"), ("w", "uj"), 1.0);
+    builder.add(("s", "ij"), ("dot", "ij"), ("c", "j"));
+    builder.pointwise("tanh", ("r", "ij"), &[("s", "ij")], Scalar::unary(Unary::Tanh, Scalar::input("s")));
+    let hidden = if dropout { "a" } else { "r" };
+    if dropout {
+        builder.dropout(("a", "ij"), "r", 0.5);
+    }
+    builder.contraction(("y", "ip"), (hidden, "ij"), ("v", "jp"), 1.0);
+    builder
+}
+
+#[test]
+fn the_encoder_layer_saves_the_slope_of_its_gelu_and_its_mask() {
+    let (program, saved) = sloped(&encoder(true).program);
+    assert_eq!(saved, ["s.slope"]);
+    assert_eq!(reads(&program, "s.slope"), ["s"]);
+    assert_eq!(operation(&program, "s.slope").pass, Pass::Forward);
+    assert_eq!(reads(&program, "d_s"), ["d_a", "s.slope"]);
+    // What dropped the gradient out is in the slope: neither the operation nor its result is left.
+    assert!(backward(&program).iter().all(|o| o.name != "d_r") && !program.containers.contains_key("d_r"));
+    let Op::Elementwise { code, .. } = operation(&program, "s.slope").op else { panic!("it is element-wise") };
+    let mut masks = 0;
+    code.walk(&mut |s| masks += usize::from(matches!(s, Scalar::Keep { stream, .. } if stream == "a")));
+    assert_eq!(masks, 1, "{code:?}");
+}
+
+#[test]
+fn the_sloped_program_has_the_same_gradients() {
+    for forward in [encoder(true).program, bent(false).program, bent(true).program] {
+        let saved = differentiate(&forward, &upstream("y")).unwrap();
+        let (program, found) = sloped(&forward);
+        assert_eq!(found, ["s.slope"]);
+        for seed in 0..10 {
+            let mut given = random_tensors(&forward, seed);
+            given.insert("d_y".into(), random_tensor(&forward, seed, "y"));
+            let (one, other) = (interpret(&saved, &given, &RUN).unwrap(), interpret(&program, &given, &RUN).unwrap());
+            for container in saved.containers.values().filter(|c| matches!(c.role, Role::Gradient | Role::Output)) {
+                for (got, want) in other[&container.name].iter().zip(&one[&container.name]) {
+                    assert!((got - want).abs() <= 1e-12 * want.abs().max(1.0), "{}: {got} instead of {want}", container.name);
+                }
+            }
+        }
+    }
+}
+
+/// With the slope decided, what it is made of is neither saved nor computed again.
+#[test]
+fn a_slope_takes_the_place_of_its_argument() {
+    let (program, saved) = slopes(&differentiate(&bent(true).program, &upstream("y")).unwrap()).unwrap();
+    let (program, decisions) = recompute_with(&program, Products::InMemory, saved).unwrap();
+    assert_eq!(decisions[0].policy, Policy::Saved);
+    assert!(decisions.iter().all(|d| !["s", "dot"].contains(&d.container.as_str())), "{decisions:?}");
+    assert!(backward(&program).iter().flat_map(|o| &o.inputs).all(|i| i.data != "s" && i.data != "dot"));
+}
+
+#[test]
+fn a_rectifier_asks_for_signs_and_has_no_slope() {
+    assert!(sloped(&encoder(false).program).1.is_empty());
+}
+
+/// Where its argument is in memory anyway, a slope would be one tensor more.
+#[test]
+fn what_is_in_memory_anyway_is_read() {
+    let mut read = bent(false);
+    read.contraction(("more", "ip"), ("s", "ij"), ("v", "jp"), 1.0);
+    read.declare("z", "ip", Role::Output);
+    read.add(("z", "ip"), ("y", "ip"), ("more", "ip"));
+    let (program, saved) = slopes(&differentiate(&read.program, &upstream("z")).unwrap()).unwrap();
+    assert!(saved.is_empty(), "{saved:?}");
+    assert!(reads(&program, "d_s.r").contains(&"s".to_string()), "{:?}", reads(&program, "d_s.r"));
+    let mut handed_back = bent(false);
+    handed_back.program.containers["s"].role = Role::Output;
+    assert!(sloped(&handed_back.program).1.is_empty());
+    // What follows from inputs alone costs nothing to compute again.
+    let mut plain = Builder::new();
+    plain.input("x", "ij");
+    plain.parameter("v", "jp");
+    plain.declare("y", "ip", Role::Output);
+    plain.operation(
+        "s",
+        Op::Elementwise { label: "copy".into(), code: Scalar::input("x") },
+        vec![operand("x", "x", "ij")],
+        vec![operand("out", "s", "ij")],
+    );
+    plain.pointwise("tanh", ("r", "ij"), &[("s", "ij")], Scalar::unary(Unary::Tanh, Scalar::input("s")));
+    plain.contraction(("y", "ip"), ("r", "ij"), ("v", "jp"), 1.0);
+    assert!(sloped(&plain.program).1.is_empty());
+}
+
+#[test]
+fn slopes_are_not_kept_in_half_precision() {
+    let mut half = bent(true).program;
+    half.containers["s"].dtype = Dtype::F16;
+    assert!(sloped(&half).1.is_empty());
+}
