@@ -1,4 +1,4 @@
-//! Kernels that are faster otherwise within the step than alone.
+//! Kernels and layouts that are faster otherwise within the step than alone.
 
 #[allow(dead_code)]
 mod command;
@@ -17,6 +17,7 @@ fn a_kernel_that_is_slow_in_the_step_is_exchanged() {
         json(&memlet(&[&["optimize", mlp.as_str(), "--budget", budget, "--out", out], &more[..]].concat()))
     };
     let opposite = |record: &Value| 1.0 + 0.05 / (1.0 + record["samples"][0].as_f64().expect("a time"));
+    // Plans in which times within the step decided: on layouts, and on what else there is in the layouts of the fastest plan.
     // On a slow machine a few seconds bring few configurations of a kernel in the same layouts: more are measured then.
     let exchanged = (0..5).find_map(|round| {
         optimize(&file("measured"), "8s");
@@ -25,26 +26,28 @@ fn a_kernel_that_is_slow_in_the_step_is_exchanged() {
         std::fs::create_dir(&out).expect("a folder");
         std::fs::write(format!("{out}/records.jsonl"), with_times(&records, opposite)).expect("records");
         let found = optimize(&out, "0s");
-        let mut names = found["timed"].as_array().expect("plans").iter().filter_map(|t| t["plan"].as_str());
-        Some((out, names.find(|name| name.ends_with("in the step"))?.to_string()))
+        let names = found["timed"].as_array().expect("plans").iter().filter_map(|t| t["plan"].as_str().map(String::from));
+        let names: Vec<String> = names.filter(|n| n.ends_with("chosen again") || n.ends_with("in the step")).collect();
+        (!names.is_empty()).then_some((out, names))
     });
-    let (out, name) = exchanged.expect("another plan");
-    let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '+').filter(|w| !w.is_empty()).collect();
-    let path = format!("{out}/plans/{}.json", words.join("-"));
-    let plan: Value = serde_json::from_slice(&std::fs::read(&path).expect("a plan")).expect("JSON");
-    let exchanges = plan["chosen"]["exchanges"].as_array().expect("exchanges");
-    assert!(!exchanges.is_empty());
-    for exchange in exchanges {
-        let kernel = exchange["kernel"].as_str().expect("a name");
-        let taken = &plan["chosen"]["configuration"]["kernels"][kernel];
-        // The same layouts, so that nothing around it changes.
-        assert_eq!(taken["layouts"], exchange["chosen"]["layouts"], "{kernel}");
-        assert_ne!(taken["knobs"], exchange["chosen"]["knobs"], "{kernel}");
-        assert!(exchange["taken_ms"].as_f64() < exchange["chosen_ms"].as_f64(), "{exchange}");
-        let records = format!("{out}/records.jsonl");
-        assert!(text(&memlet(&["explain", &path, kernel, "--records", &records])).contains("ms within the step instead of"));
+    let (out, names) = exchanged.expect("other plans");
+    for name in names {
+        let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '+').filter(|w| !w.is_empty()).collect();
+        let path = format!("{out}/plans/{}.json", words.join("-"));
+        let plan: Value = serde_json::from_slice(&std::fs::read(&path).expect("a plan")).expect("JSON");
+        let exchanges = plan["chosen"]["exchanges"].as_array().expect("exchanges");
+        assert!(!exchanges.is_empty());
+        for exchange in exchanges {
+            let kernel = exchange["kernel"].as_str().expect("a name");
+            assert_ne!(plan["chosen"]["configuration"]["kernels"][kernel], exchange["chosen"], "{kernel}");
+            let records = format!("{out}/records.jsonl");
+            assert!(text(&memlet(&["explain", &path, kernel, "--records", &records])).contains("ms within the step instead of"));
+        }
+        // Where layouts were chosen again, one that takes longer does so for the sake of its neighbours.
+        let faster = |e: &Value| e["taken_ms"].as_f64() < e["chosen_ms"].as_f64();
+        assert!(name.contains("chosen again") || exchanges.iter().all(faster), "{exchanges:?}");
+        let run = json(&memlet(&["run", &path, "--timing", "0s", "--check", "--json"]));
+        let checked = run["checked"].as_array().expect("comparisons");
+        assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{checked:?}");
     }
-    let run = json(&memlet(&["run", &path, "--timing", "0s", "--check", "--json"]));
-    let checked = run["checked"].as_array().expect("comparisons");
-    assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{checked:?}");
 }

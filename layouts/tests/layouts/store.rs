@@ -192,3 +192,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn other_times_take_the_place_of_those_that_are_there() {
+    let mut store = Store::in_memory();
+    store.begin(session("1")).unwrap();
+    for n in 0..3 {
+        store.append(Measurement { identity: format!("{}", n / 2), ..measured("k", config(n), 1.0 + n as f64) }).unwrap();
+    }
+    let twin = Measurement { identity: "1".into(), outcome: Outcome::Identical, ..measured("k", config(3), 0.0) };
+    let failed = Measurement { outcome: Outcome::Failed { reason: "no".into() }, ..measured("k", config(4), 0.0) };
+    store.append(twin).unwrap();
+    store.append(failed).unwrap();
+    let other = store.with_times(|m, ms| if m.config == config(3) { 9.0 } else { 2.0 * ms });
+    let times: Vec<Option<f64>> = (0..5).map(|n| other.ms(other.get("k", &config(n)).unwrap())).collect();
+    assert_eq!(times, [Some(2.0), Some(4.0), Some(6.0), Some(9.0), None]);
+    assert_eq!(store.ms(store.get("k", &config(3)).unwrap()), Some(3.0), "what was measured stays");
+}

@@ -30,6 +30,13 @@ const STEPS: usize = 5;
 /// Rounds at most.
 const ROUNDS: usize = 24;
 
+/// What is chosen by times within the step.
+pub struct Again {
+    pub candidate: Candidate,
+    /// Milliseconds that a step is expected to take by these times.
+    pub step_ms: f64,
+}
+
 /// What steps have shown of kernels, by the key of the kernel and what tells its configuration's code and layouts apart.
 struct Seen<'a> {
     store: &'a Store,
@@ -115,7 +122,7 @@ pub fn chosen_again(
     pool: &Pool,
     device: &Arc<dyn Device>,
     limit: Duration,
-) -> Result<Option<Candidate>, PipelineError> {
+) -> Result<Option<Again>, PipelineError> {
     // Kernels of a step that runs as one cannot be timed within it.
     if device.records() {
         return Ok(None);
@@ -131,7 +138,7 @@ pub fn chosen_again(
         }
     }
     let mut configurations: Vec<_> = known.iter().map(|(candidate, _)| candidate.configuration.clone()).collect();
-    let mut best: Option<Candidate> = None;
+    let mut best: Option<Again> = None;
     let begin = Instant::now();
     for _ in 0..ROUNDS {
         let times = seen.store(swept);
@@ -139,8 +146,9 @@ pub fn chosen_again(
         let settled = configurations.contains(&candidate.configuration);
         if !settled {
             // What is predicted is a sum of times alone, as it is of other candidates.
-            let within = total(&candidate, &times)?;
-            best = Some(Candidate { predicted_ms: candidate.predicted_ms - within + total(&candidate, store)?, ..candidate.clone() });
+            let (within, step_ms) = (total(&candidate, &times)?, candidate.predicted_ms);
+            let predicted_ms = step_ms - within + total(&candidate, store)?;
+            best = Some(Again { candidate: Candidate { predicted_ms, ..candidate.clone() }, step_ms });
         }
         if settled || begin.elapsed() >= limit {
             break;
@@ -160,14 +168,17 @@ pub fn chosen_again(
     }
     let first = known.iter().map(|(candidate, _)| *candidate).find(|candidate| candidate.program == swept.program);
     let (Some(mut best), Some(first)) = (best, first) else { return Ok(None) };
-    best.name = format!("{}, chosen again", best.name);
+    let taken_again = &mut best.candidate;
+    taken_again.name = format!("{}, chosen again", taken_again.name);
     for (_, _, unit) in first.program.units() {
         let name = unit.name();
-        let (Some(chosen), Some(taken)) = (first.configuration.kernels.get(name), best.configuration.kernels.get(name)) else { continue };
+        let (Some(chosen), Some(taken)) = (first.configuration.kernels.get(name), taken_again.configuration.kernels.get(name)) else {
+            continue;
+        };
         let key = KernelSpec::new(&first.program, &unit)?.key();
         if let (true, Some(chosen_ms), Some(taken_ms)) = (chosen != taken, seen.ms(&key, chosen), seen.ms(&key, taken)) {
-            best.exchanges.push(Exchange { kernel: name.to_string(), chosen: chosen.clone(), chosen_ms, taken_ms });
+            taken_again.exchanges.push(Exchange { kernel: name.to_string(), chosen: chosen.clone(), chosen_ms, taken_ms });
         }
     }
-    Ok(Some(best))
+    Ok(Some(best).filter(|best| !best.candidate.exchanges.is_empty()))
 }

@@ -107,6 +107,9 @@ pub fn in_step(
     if !changed {
         return Ok(None);
     }
+    // What was chosen again may be what was chosen at first.
+    let taken = &found.configuration.kernels;
+    found.exchanges.retain(|e| taken.get(&e.kernel) != Some(&e.chosen));
     found.name = format!("{} · in the step", candidate.name);
     Ok(Some(found))
 }

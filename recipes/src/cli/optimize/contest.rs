@@ -6,7 +6,7 @@ use super::verdicts::Verdicts;
 use crate::cli::sweep::Session;
 use crate::cli::{cells, command_line, table};
 use crate::pipeline::PipelineError;
-use crate::pipeline::chosen_again::chosen_again;
+use crate::pipeline::chosen_again::{Again, chosen_again};
 use crate::pipeline::combined::COMBINED;
 use crate::pipeline::execute::Execution;
 use crate::pipeline::in_step::in_step;
@@ -207,11 +207,10 @@ impl<'a> Contest<'a> {
         let together = measure.together(&mut candidates, say)?;
         let first = self.time(&candidates, self.args.timing / 2)?;
         let again = self.again(&candidates, &first)?;
-        let again = again.filter(|found| candidates.iter().all(|c| c.configuration != found.configuration));
         let fastest = winner(&first, 0.0, &BTreeSet::new());
-        let of = again.clone().or_else(|| Some(candidates[fastest?].clone()));
+        let of = again.first().or_else(|| candidates.get(fastest?)).cloned();
         let within = of.map(|candidate| self.within(&candidate)).transpose()?.flatten();
-        for found in [again, within].into_iter().flatten() {
+        for found in again.into_iter().chain(within) {
             self.keep(&found)?;
             let verified = self.small(&found);
             if self.verdicts.is_right(&found.name, verified)? {
@@ -240,18 +239,25 @@ impl<'a> Contest<'a> {
         Ok(Some(Contested { candidates, contenders, timed, taken, fastest, wrong }))
     }
 
-    /// The choice for the fastest program as times within the step make it.
-    fn again(&self, candidates: &[Candidate], timed: &[Timed]) -> Result<Option<Candidate>, PipelineError> {
-        let Some(fastest) = winner(timed, 0.0, &BTreeSet::new()).map(|n| &candidates[n]) else { return Ok(None) };
-        let Some(swept) = self.sweeps.variants.iter().find(|s| s.program == fastest.program) else { return Ok(None) };
+    /// The choices for the fastest program and for the one of the choice as times within the step make them, the better one first.
+    fn again(&self, candidates: &[Candidate], timed: &[Timed]) -> Result<Vec<Candidate>, PipelineError> {
         let known: Vec<_> = candidates.iter().zip(timed).collect();
-        let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing / 2);
-        let found = chosen_again(swept, &known, &session.store, of, &session.pool, &session.device, limit)?;
-        if let Some(found) = &found {
-            let said = format!("\nkernels that {} runs otherwise than the choice by times alone", found.name);
-            self.tell(&said, found, |c| c.to_string());
+        let fastest = winner(timed, 0.0, &BTreeSet::new()).unwrap_or(0);
+        let mut found: Vec<Again> = Vec::new();
+        for (n, swept) in self.sweeps.variants.iter().enumerate() {
+            let is_it = |at: usize| candidates.get(at).is_some_and(|c| c.program == swept.program);
+            let first = self.sweeps.variants.iter().position(|s| s.program == swept.program) == Some(n);
+            if first && (is_it(0) || is_it(fastest)) {
+                let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing / 4);
+                found.extend(chosen_again(swept, &known, &session.store, of, &session.pool, &session.device, limit)?);
+            }
         }
-        Ok(found)
+        found.sort_by(|a, b| a.step_ms.total_cmp(&b.step_ms));
+        for Again { candidate, .. } in &found {
+            let said = format!("\nkernels that {} runs otherwise than the choice by times alone\n", candidate.name);
+            self.tell(&said, candidate, |c| c.to_string());
+        }
+        Ok(found.into_iter().map(|again| again.candidate).collect())
     }
 
     /// A candidate with every kernel in the configuration that is fastest in the step.
