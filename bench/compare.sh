@@ -90,6 +90,7 @@ for count in $(list "$threads"); do
             for drops in $(list "$dropout"); do
                 number=$((number + 1))
                 case=$shape-$dtype-$drops-dropout-$count-threads
+                [ -n "$cold" ] || case+=-warm
                 record=$out/compare-$case.json
                 if [ -s "$record" ]; then
                     echo "[$number/$total] $case: has a record"
@@ -100,7 +101,7 @@ for count in $(list "$threads"); do
                 [ "$dtype" = f32 ] || given+=(--dtype "$dtype")
                 [ -z "$cold" ] || given+=(--cold)
                 [ -z "$memory_slack" ] || given+=(--memory-slack "$memory_slack")
-                plans=target/memlet/compare/${quick:+quick/}$case
+                plans=target/memlet/compare/${quick:+quick/}$case${cold:+-cold}
                 mkdir -p "$plans"
                 echo "[$number/$total] $case: choosing a plan within $budget ($(date +%H:%M))"
                 ended=0

@@ -185,3 +185,14 @@ fn a_long_sequence_stays_on_chip() {
     let intervals = sdfg::lifetime::intervals(&variant.program).expect("sizes are bound");
     assert!(sdfg::lifetime::plan(&intervals, &[]).peak_bytes <= 64 << 20, "queries, keys, values, their gradients and rows are left");
 }
+
+/// A slope is saved in the place of the product that it follows from, and not beside it.
+#[test]
+fn a_slope_is_saved_where_its_product_stays_on_chip() {
+    let recipe = shipped("bert-base-encoder.yaml");
+    let large = |variant: &Variant| stored(&variant.program, &["b", "j", "u"]);
+    let whole = large(&checked(&recipe));
+    assert!(whole.contains(&"ff1.bias.slope".into()) && !whole.contains(&"ff1.dot".into()), "{whole:?}");
+    let apart = large(&checked_with(&recipe, &[], &|cluster| !cluster.contractions.contains(&"ff1.dot".to_string())));
+    assert!(apart.contains(&"ff1.dot".into()) && !apart.contains(&"ff1.bias.slope".into()), "{apart:?}");
+}

@@ -31,5 +31,5 @@ pub use fusion::Fusion;
 pub use group::grouped;
 pub use patch::{Edit, Patch, PatchError};
 pub use row_statistics::row_statistics;
-pub use slope::slopes;
+pub use slope::{Sloped, slopes};
 pub use transform::{Reason, Refusal, Site, Transform};

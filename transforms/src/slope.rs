@@ -8,8 +8,9 @@
 //!
 //! *Rule.* A backward element-wise operation reads at equal subscripts a gradient, in which its code is linear, and one forward
 //! transient `s`, which no other backward operation reads and which follows by element-wise operations from one contraction whose
-//! result nothing else wants: were the slope not saved, `s` or that result would be. A gradient that only this operation reads, made
-//! element by element out of another one and constants or masks, is made here as well, its factor being part of the slope.
+//! result nothing else wants: were the slope not saved, `s` or that result would be. So nothing but element-wise operations reads them,
+//! and of what these make, only contractions read anything in backward. A gradient that only this operation reads, made element by
+//! element out of another one and constants or masks, is made here as well, its factor being part of the slope.
 //! *Moves no more because* the slope is as large as `s`. *Computes less because* forward has the activation's parts at hand, and masks
 //! are not drawn again.
 //! *Not handled*: rectifiers, which ask for signs (see `rectifier`); several forward tensors; f16, in which slopes of large
@@ -27,13 +28,23 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What the names of slopes end with.
 const SUFFIX: &str = ".slope";
 
-/// A differentiated program of operators in which backward reads slopes where the rule holds, and what these are, in the order of the
-/// backward state.
+/// A program that saves slopes.
+#[derive(Clone, Debug)]
+pub struct Sloped {
+    pub program: Sdfg,
+    /// The slopes, in the order of the backward state.
+    pub saved: Vec<Saved>,
+    /// The results of contractions that they follow from: in memory, they would be one tensor more.
+    pub products: Vec<String>,
+}
+
+/// A differentiated program of operators in which backward reads slopes where the rule holds.
 ///
 /// # Errors
 /// Units that are no operators any more, sizes that cannot be told.
-pub fn slopes(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
-    let Some(backward) = program.state_named("backward") else { return Ok((program.clone(), vec![])) };
+pub fn slopes(program: &Sdfg) -> Result<Sloped, RecomputeError> {
+    let unchanged = || Sloped { program: program.clone(), saved: vec![], products: vec![] };
+    let Some(backward) = program.state_named("backward") else { return Ok(unchanged()) };
     let mut all = Vec::new();
     for (state, _, unit) in program.units() {
         match unit {
@@ -45,7 +56,7 @@ pub fn slopes(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
     let search = Search::new(program, &operations);
     let found: Vec<Slope> = operations.iter().filter_map(|reader| search.slope(reader)).collect();
     if found.is_empty() {
-        return Ok((program.clone(), vec![]));
+        return Ok(unchanged());
     }
     let mut result = program.clone();
     let mut saved = Vec::new();
@@ -54,7 +65,7 @@ pub fn slopes(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
     for slope in &found {
         let Some(like) = program.containers.get(&slope.of.data) else { continue };
         let name = result.fresh_name(&format!("{}{SUFFIX}", slope.of.data));
-        result.add_container(Container { name: name.clone(), ..like.clone() });
+        result.add_container(Container { name: name.clone(), view: None, grad: false, ..like.clone() });
         let bytes = result.bytes(&name).map_err(|source| RecomputeError::Size { container: name.clone(), source })?;
         let why =
             format!("`{}` multiplies with it, in place of computing it from `{}`, which is as large", slope.reader.name, slope.of.data);
@@ -80,7 +91,8 @@ pub fn slopes(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
     for slope in found.iter().flat_map(|s| &s.gradients) {
         result.containers.shift_remove(slope);
     }
-    Ok((result, saved))
+    let products = found.iter().map(|s| s.product.to_string()).collect();
+    Ok(Sloped { program: result, saved, products })
 }
 
 /// A gradient times a slope.
@@ -88,6 +100,8 @@ struct Slope<'a> {
     reader: &'a Operation,
     /// The forward operation that makes `of`.
     maker: &'a Operation,
+    /// The result of the contraction that `of` follows from.
+    product: &'a str,
     /// What the slope follows from, and the gradient that it multiplies, as `reader` reads them.
     of: Operand,
     gradient: Operand,
@@ -147,53 +161,60 @@ impl<'a> Search<'a> {
         let (of, gradient) = if forward(one) { (one, other) } else { (other, one) };
         let maker = *self.makers.get(of.data.as_str())?;
         let apart = [of, gradient].iter().all(|o| same_elements(&o.subscripts, output));
-        if !apart
-            || forward(gradient)
-            || maker.pass != Pass::Forward
-            || asks_sign(reader, &of.connector)
-            || !self.would_be_saved(reader, of)
-        {
+        if !apart || forward(gradient) || maker.pass != Pass::Forward || asks_sign(reader, &of.connector) {
             return None;
         }
+        let product = self.saved_for(reader, of)?;
         if !linear(code, &gradient.connector) {
             return None;
         }
         let mut code = fold_inline(code, &gradient.connector, &Scalar::Const(1.0));
         let (mut gradient, mut swallowed, mut gradients) = (gradient.clone(), Vec::new(), Vec::new());
-        while let Some((maker, factor, from)) = self.factor(&gradient) {
+        while let Some((maker, factor, from)) = self.factor(&gradient).filter(|(_, _, from)| !forward(from)) {
             code = code * factor;
             swallowed.push(maker.name.clone());
             gradients.push(std::mem::replace(&mut gradient.data, from.data.clone()));
         }
-        Some(Slope { reader, maker, of: of.clone(), gradient, code, swallowed, gradients })
+        // A copy of what is read would be no gain.
+        let copy = code == Scalar::input(&of.connector);
+        (!copy).then(|| Slope { reader, maker, product, of: of.clone(), gradient, code, swallowed, gradients })
     }
 
-    /// Whether a forward tensor, or the contraction that it follows from, would be in memory for this reader alone.
-    fn would_be_saved(&self, reader: &Operation, of: &Operand) -> bool {
-        let alone = |data: &str| self.backward_readers(data).all(|r| r.name == reader.name);
+    /// The contraction that a forward tensor follows from, if one of the two would be in memory for this reader alone.
+    fn saved_for(&self, reader: &Operation, of: &'a Operand) -> Option<&'a str> {
         let mut data = of.data.as_str();
         loop {
-            let Some(container) = self.program.containers.get(data).filter(|c| c.role == Role::Transient) else { return false };
-            let Some(maker) = self.makers.get(data) else { return false };
-            if container.dtype == Dtype::F16 || !alone(data) {
-                return false;
+            let container = self.program.containers.get(data).filter(|c| c.role == Role::Transient)?;
+            let maker = *self.makers.get(data)?;
+            let narrow = container.dtype == Dtype::F16 || container.dtype.roundoff() == 0.0;
+            if narrow || !self.only_for(reader, data, &mut BTreeSet::new()) {
+                return None;
             }
             match (&maker.op, maker.class()) {
-                (_, Class::Contraction) => return true,
+                (_, Class::Contraction) => return Some(data),
                 (Op::Elementwise { .. }, _) => {
                     // Of what it is made, one tensor is as large: the others, say biases, are in memory anyway.
-                    let large = |o: &&Operand| same_elements(&o.subscripts, of);
-                    let mut large = maker.inputs.iter().filter(large);
-                    let (Some(next), None) = (large.next(), large.next()) else { return false };
+                    let mut large = maker.inputs.iter().filter(|o| same_elements(&o.subscripts, of));
+                    let (Some(next), None) = (large.next(), large.next()) else { return None };
                     data = &next.data;
                 }
-                _ => return false,
+                _ => return None,
             }
         }
     }
 
-    fn backward_readers(&self, data: &str) -> impl Iterator<Item = &&'a Operation> {
-        self.readers.get(data).into_iter().flatten().filter(|o| o.pass == Pass::Backward)
+    /// Whether a forward tensor is read by element-wise operations alone, in backward by this one alone, and the same holds of what
+    /// forward makes of it element by element, but that contractions may read that.
+    fn only_for(&self, reader: &Operation, data: &'a str, seen: &mut BTreeSet<&'a str>) -> bool {
+        let first = seen.is_empty();
+        !seen.insert(data)
+            || self.readers.get(data).into_iter().flatten().all(|&other| match (&other.op, other.pass) {
+                _ if other.class() == Class::Contraction => !first,
+                (_, Pass::Backward) => other.name == reader.name,
+                (Op::Elementwise { .. }, _) => other.outputs.iter().all(|o| self.only_for(reader, &o.data, seen)),
+                // What a normalization makes is saved for its own sake.
+                _ => !first,
+            })
     }
 
     /// How a gradient that one operation reads follows from another one by a factor of constants and masks.

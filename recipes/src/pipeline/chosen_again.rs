@@ -3,7 +3,7 @@
 //! Times of kernels alone choose well among configurations of one kernel, and less well among layouts: what reads or writes more lines
 //! of memory than its neighbours left in the caches takes longer in the step, some layouts more than others, and whatever was lucky
 //! when it was timed is chosen. So times of the step take the place of times alone, the choice is made again, and what it newly
-//! runs is timed within the step in turn; until it chooses what it chose before, or time is up.
+//! runs is timed within the step in turn; until it chooses what it chose before, or time is up. The best that was run is taken.
 //!
 //! Configurations that no step has run yet are taken to need what they need alone and, for each byte of their tensors, what others
 //! needed more in the step. The machine may be faster or slower than it was: times of a round are compared with those of earlier
@@ -137,20 +137,14 @@ pub fn chosen_again(
             }
         }
     }
-    let mut configurations: Vec<_> = known.iter().map(|(candidate, _)| candidate.configuration.clone()).collect();
-    let mut best: Option<Again> = None;
+    let mut tried: Vec<Candidate> = Vec::new();
     let begin = Instant::now();
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
         let times = seen.store(swept);
         let candidate = swept.candidate(&swept.select(&times, Method::Exact)?);
-        let settled = configurations.contains(&candidate.configuration);
-        if !settled {
-            // What is predicted is a sum of times alone, as it is of other candidates.
-            let (within, step_ms) = (total(&candidate, &times)?, candidate.predicted_ms);
-            let predicted_ms = step_ms - within + total(&candidate, store)?;
-            best = Some(Again { candidate: Candidate { predicted_ms, ..candidate.clone() }, step_ms });
-        }
-        if settled || begin.elapsed() >= limit {
+        let same = |other: &Candidate| other.configuration == candidate.configuration;
+        let settled = known.iter().any(|(other, _)| same(other)) || tried.iter().any(same);
+        if settled || (round > 0 && begin.elapsed() >= limit) {
             break;
         }
         let mut execution = Execution::of(&candidate, device)?;
@@ -164,11 +158,23 @@ pub fn chosen_again(
         }
         let ms = samples.into_iter().filter_map(|(name, ms)| Some((name, median(&ms)?))).collect();
         seen.learn(&lanes(&candidate, &ms)?);
-        configurations.push(candidate.configuration.clone());
+        // Of relayouts alone; kernels are added when all rounds have shown what they take.
+        let predicted_ms = candidate.predicted_ms - total(&candidate, &times)?;
+        tried.push(Candidate { predicted_ms, ..candidate });
+    }
+    let times = seen.store(swept);
+    let mut best: Option<Again> = None;
+    for candidate in tried {
+        let step_ms = candidate.predicted_ms + total(&candidate, &times)?;
+        if best.as_ref().is_none_or(|best| step_ms < best.step_ms) {
+            best = Some(Again { candidate, step_ms });
+        }
     }
     let first = known.iter().map(|(candidate, _)| *candidate).find(|candidate| candidate.program == swept.program);
     let (Some(mut best), Some(first)) = (best, first) else { return Ok(None) };
     let taken_again = &mut best.candidate;
+    // A sum of times alone, as other candidates' is.
+    taken_again.predicted_ms += total(taken_again, store)?;
     taken_again.name = format!("{}, chosen again", taken_again.name);
     for (_, _, unit) in first.program.units() {
         let name = unit.name();

@@ -87,7 +87,7 @@ pub fn in_step(
             options[now].samples.extend(times.launches_ms.get(*launch));
         }
     }
-    let (mut found, mut changed) = (candidate.clone(), false);
+    let mut found = candidate.clone();
     for (launch, options) in &lanes {
         let ms = |option: &Turn| median(&option.samples).unwrap_or(f64::INFINITY);
         let Some(best) = options.iter().min_by(|a, b| ms(a).total_cmp(&ms(b))) else { continue };
@@ -98,18 +98,17 @@ pub fn in_step(
         let kernel = names[*launch].clone();
         let chosen = found.configuration.kernels.insert(kernel.clone(), best.config.clone());
         let chosen = chosen.unwrap_or_else(|| options[0].config.clone());
-        changed = true;
         match found.exchanges.iter_mut().find(|e| e.kernel == kernel) {
             Some(exchange) => exchange.taken_ms = ms(best),
             None => found.exchanges.push(Exchange { kernel, chosen, chosen_ms: ms(&options[0]), taken_ms: ms(best) }),
         }
     }
-    if !changed {
-        return Ok(None);
-    }
     // What was chosen again may be what was chosen at first.
     let taken = &found.configuration.kernels;
     found.exchanges.retain(|e| taken.get(&e.kernel) != Some(&e.chosen));
+    if found.exchanges.is_empty() || found.configuration == candidate.configuration {
+        return Ok(None);
+    }
     found.name = format!("{} · in the step", candidate.name);
     Ok(Some(found))
 }

@@ -305,7 +305,7 @@ impl Bench for DeviceBench<'_> {
             let ms = ms.map_err(fault)? / repeats as f64;
             // What a library loads at its first use is no part of how long a run takes.
             let again = match first {
-                None if self.device.records() && self.cache == Cache::Warm => self.device.time(&mut once).map_err(fault)?.min(ms),
+                None if self.device.records() && !emptied => self.device.time(&mut once).map_err(fault)?.min(ms),
                 _ => ms,
             };
             if completion == Completion::DeadlineExceeded {
@@ -315,7 +315,7 @@ impl Bench for DeviceBench<'_> {
             if first.is_some() || (ms >= SETTLED_MS && !self.device.records()) {
                 samples.push(ms);
             }
-            if first.is_none() && self.cache == Cache::Warm {
+            if first.is_none() && !emptied {
                 recorded = self.recorded(&*executable, &pointers, self.device.repeats(again)).map_err(fault)?;
                 if let Some((recorded, _)) = &recorded {
                     let mut warm = 0.0;

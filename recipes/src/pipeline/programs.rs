@@ -6,8 +6,7 @@ use super::{PipelineError, counterexample};
 use crate::load::Recipe;
 use kernels::KernelSpec;
 use kernels::device::Forms;
-use sdfg::Sdfg;
-use sdfg::Unit;
+use sdfg::{Sdfg, Storage, Unit};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
@@ -15,8 +14,8 @@ use transforms::bias::narrowed;
 use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
 use transforms::signs::{SUFFIX, signs};
 use transforms::{
-    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Step, Transform, Wanted, compose, fixpoint, grouped,
-    moved_bytes, row_statistics, slopes,
+    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Step, Transform, Wanted, compose, fixpoint,
+    grouped, moved_bytes, row_statistics, slopes,
 };
 
 /// Name under which the unfused program is swept.
@@ -132,9 +131,9 @@ fn with_signs(recipe: &Recipe, verify_each: bool, forms: Forms) -> Result<Option
     let mut refused: BTreeSet<String> = BTreeSet::new();
     loop {
         let wanted = |rectifier: &str| !refused.contains(rectifier);
-        let Some(operators) = signs(&composing.apart.operators, &wanted).map_err(RecomputeError::from)? else { return Ok(None) };
+        let Some(operators) = signs(&composing.plain.apart.operators, &wanted).map_err(RecomputeError::from)? else { return Ok(None) };
         let program = rewritten(&operators, &[&Expand], composing.folder.as_deref())?.program;
-        let expanded = Expanded { operators, program, saved: composing.apart.saved.clone() };
+        let expanded = Expanded { operators, program, saved: composing.plain.apart.saved.clone() };
         let variant = Variant { name: SIGNS.into(), ..composing.under(&expanded, &|_| true)? };
         let mut apart = BTreeSet::new();
         for (state, node, unit) in variant.program.units() {
@@ -189,8 +188,8 @@ pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each
 
 /// A recipe's program with some weights stacked, before anything is composed: for composing it again and again.
 ///
-/// Forward saves the slopes of activations in the place of their arguments. Backward computes rows again from their statistics. Where
-/// a contraction that it would run again does not end up inside a kernel, whether refused or not accepted, that would move more than it
+/// Forward saves the slopes of activations in the place of their arguments, unless a product that one of them follows from ends up in
+/// memory: then none. Backward computes rows again from their statistics. Where a contraction that it would run again does not end up inside a kernel, whether refused or not accepted, that would move more than it
 /// saves: the program saves those rows then.
 ///
 /// With the compositions of a library alone, all of them around a single product, rows are always saved; what backward reads of a
@@ -198,11 +197,18 @@ pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each
 pub struct Composing {
     name: String,
     forms: Option<Forms>,
+    /// With slopes, and the products that they follow from; `None` if there are none.
+    sloped: Option<(Kept, Vec<String>)>,
+    plain: Kept,
+    folder: Option<PathBuf>,
+}
+
+/// The programs that differ in what backward does with rows.
+struct Kept {
     /// Backward reads whatever forward made.
     apart: Expanded,
     /// Backward computes rows again, by the operations named here; `None` if there are none.
     streamed: Option<(Expanded, Vec<String>)>,
-    folder: Option<PathBuf>,
 }
 
 /// A program under one policy of what backward saves.
@@ -224,29 +230,55 @@ impl Composing {
         let folder = folder(&differentiated, verify_each);
         let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
             let products = if forms.is_some() { Products::OnChip } else { Products::InMemory };
-            let (program, slopes) = if forms.is_some() { (program.clone(), vec![]) } else { slopes(program)? };
-            let (operators, decided) = recompute_with(&program, products, saved.into_iter().chain(slopes).collect())?;
+            let (operators, saved) = recompute_with(program, products, saved)?;
             let operators = if forms.is_some() { narrowed(&operators).map_err(RecomputeError::from)? } else { operators };
             let operators = if weights.is_empty() { operators } else { stacked(&operators, weights)? };
             let program = rewritten(&operators, &[&Expand], folder.as_deref())?.program;
-            Ok(Expanded { operators, program, saved: decided })
+            Ok(Expanded { operators, program, saved })
         };
         let rows = row_statistics(&differentiated)?;
         let streams = !rows.again.is_empty() && forms.is_none();
-        let streamed = if streams { Some((expanded(&rows.program, rows.saved)?, rows.again)) } else { None };
-        Ok(Composing { name, forms, apart: expanded(&differentiated, vec![])?, streamed, folder })
+        let plain = Kept {
+            apart: expanded(&differentiated, vec![])?,
+            streamed: if streams { Some((expanded(&rows.program, rows.saved.clone())?, rows.again.clone())) } else { None },
+        };
+        let Sloped { program, saved, products } = slopes(&differentiated)?;
+        let sloped = if saved.is_empty() || forms.is_some() {
+            None
+        } else {
+            let apart = expanded(&program, saved)?;
+            let streamed = if streams {
+                let Sloped { program, saved, .. } = slopes(&rows.program)?;
+                Some((expanded(&program, rows.saved.into_iter().chain(saved).collect())?, rows.again))
+            } else {
+                None
+            };
+            Some((Kept { apart, streamed }, products))
+        };
+        Ok(Composing { name, forms, sloped, plain, folder })
     }
 
     /// The program with what is accepted composed, and all else fused.
     pub fn composed(&self, accept: Accept) -> Result<Variant, PipelineError> {
-        if let Some((streamed, again)) = &self.streamed {
+        if let Some((sloped, products)) = &self.sloped {
+            let found = self.of(sloped, accept)?;
+            let stored = |data: &str| found.program.containers.get(data).is_some_and(|c| c.storage == Storage::Heap);
+            if !products.iter().any(|product| stored(product)) {
+                return Ok(found);
+            }
+        }
+        self.of(&self.plain, accept)
+    }
+
+    fn of(&self, kept: &Kept, accept: Accept) -> Result<Variant, PipelineError> {
+        if let Some((streamed, again)) = &kept.streamed {
             let found = self.under(streamed, accept)?;
             let alone = |(_, _, unit): &(_, _, Unit)| matches!(unit, Unit::Operation(o) if again.contains(&o.name));
             if !found.program.units().iter().any(alone) {
                 return Ok(found);
             }
         }
-        self.under(&self.apart, accept)
+        self.under(&kept.apart, accept)
     }
 
     /// The program with what a mixture accepts composed.

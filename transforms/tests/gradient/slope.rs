@@ -6,11 +6,12 @@ use crate::layers::encoder;
 use crate::structure::{backward, upstream};
 use sdfg::interpret::interpret;
 use sdfg::{Dtype, Op, Operation, Pass, Role, Scalar, Sdfg, Unary, Unit};
+use transforms::differentiate;
 use transforms::recompute::{Policy, Products, recompute_with};
-use transforms::{differentiate, slopes};
+use transforms::slope::{Sloped, slopes};
 
 fn sloped(forward: &Sdfg) -> (Sdfg, Vec<String>) {
-    let (program, saved) = slopes(&differentiate(forward, &upstream("y")).unwrap()).unwrap();
+    let Sloped { program, saved, .. } = slopes(&differentiate(forward, &upstream("y")).unwrap()).unwrap();
     (program, saved.into_iter().map(|s| s.container).collect())
 }
 
@@ -82,7 +83,8 @@ fn the_sloped_program_has_the_same_gradients() {
 /// With the slope decided, what it is made of is neither saved nor computed again.
 #[test]
 fn a_slope_takes_the_place_of_its_argument() {
-    let (program, saved) = slopes(&differentiate(&bent(true).program, &upstream("y")).unwrap()).unwrap();
+    let Sloped { program, saved, products } = slopes(&differentiate(&bent(true).program, &upstream("y")).unwrap()).unwrap();
+    assert_eq!(products, ["dot"]);
     let (program, decisions) = recompute_with(&program, Products::InMemory, saved).unwrap();
     assert_eq!(decisions[0].policy, Policy::Saved);
     assert!(decisions.iter().all(|d| !["s", "dot"].contains(&d.container.as_str())), "{decisions:?}");
@@ -101,7 +103,7 @@ fn what_is_in_memory_anyway_is_read() {
     read.contraction(("more", "ip"), ("s", "ij"), ("v", "jp"), 1.0);
     read.declare("z", "ip", Role::Output);
     read.add(("z", "ip"), ("y", "ip"), ("more", "ip"));
-    let (program, saved) = slopes(&differentiate(&read.program, &upstream("z")).unwrap()).unwrap();
+    let Sloped { program, saved, .. } = slopes(&differentiate(&read.program, &upstream("z")).unwrap()).unwrap();
     assert!(saved.is_empty(), "{saved:?}");
     assert!(reads(&program, "d_s.r").contains(&"s".to_string()), "{:?}", reads(&program, "d_s.r"));
     let mut handed_back = bent(false);
@@ -121,6 +123,20 @@ fn what_is_in_memory_anyway_is_read() {
     plain.pointwise("tanh", ("r", "ij"), &[("s", "ij")], Scalar::unary(Unary::Tanh, Scalar::input("s")));
     plain.contraction(("y", "ip"), ("r", "ij"), ("v", "jp"), 1.0);
     assert!(sloped(&plain.program).1.is_empty());
+}
+
+/// `tanh(s) u`: backward computes the activation again for the gradient of `u`, from what `s` follows from; and `u` as a slope would be
+/// a copy.
+#[test]
+fn what_backward_computes_again_is_no_slope() {
+    let mut gated = bent(false);
+    gated.parameter("q", "uj");
+    gated.contraction(("u", "ij"), ("x", "ui"), ("q", "uj"), 1.0);
+    gated.pointwise("gate", ("t", "ij"), &[("r", "ij"), ("u", "ij")], Scalar::input("r") * Scalar::input("u"));
+    gated.declare("z", "ip", Role::Output);
+    gated.contraction(("z", "ip"), ("t", "ij"), ("v", "jp"), 1.0);
+    let Sloped { saved, .. } = slopes(&differentiate(&gated.program, &upstream("z")).unwrap()).unwrap();
+    assert!(saved.is_empty(), "{saved:?}");
 }
 
 #[test]

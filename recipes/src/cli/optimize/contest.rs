@@ -255,7 +255,7 @@ impl<'a> Contest<'a> {
         found.sort_by(|a, b| a.step_ms.total_cmp(&b.step_ms));
         for Again { candidate, .. } in &found {
             let said = format!("\nkernels that {} runs otherwise than the choice by times alone\n", candidate.name);
-            self.tell(&said, candidate, |c| c.to_string());
+            self.tell(&said, candidate, None, |c| c.to_string());
         }
         Ok(found.into_iter().map(|again| again.candidate).collect())
     }
@@ -266,15 +266,19 @@ impl<'a> Contest<'a> {
         let found = in_step(candidate, &session.store, of, &session.pool, &session.device, limit)?;
         if let Some(found) = &found {
             let said = format!("\nkernels of {} that are faster otherwise within the step\n", candidate.name);
-            self.tell(&said, found, |c| c.knobs.to_string());
+            self.tell(&said, found, Some(candidate), |c| c.knobs.to_string());
         }
         Ok(found)
     }
 
-    /// What a candidate runs in another configuration than the choice.
-    fn tell(&self, what: &str, candidate: &Candidate, config: impl Fn(&KernelConfig) -> String) {
+    /// What a candidate runs in another configuration than the choice, and than another candidate does.
+    fn tell(&self, what: &str, candidate: &Candidate, than: Option<&Candidate>, config: impl Fn(&KernelConfig) -> String) {
         let mut rows = table(&["kernel", "chosen", "in the step ms", "instead", "ms"]);
+        let runs = |of: &Candidate, kernel: &str| of.configuration.kernels.get(kernel).cloned();
         for Exchange { kernel, chosen, chosen_ms, taken_ms } in &candidate.exchanges {
+            if than.is_some_and(|than| runs(than, kernel) == runs(candidate, kernel)) {
+                continue;
+            }
             let taken = candidate.configuration.kernels.get(kernel).map(&config).unwrap_or_default();
             rows.row(cells(vec![kernel.clone(), config(chosen), significant(*chosen_ms), taken, significant(*taken_ms)]));
         }

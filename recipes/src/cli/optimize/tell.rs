@@ -61,7 +61,8 @@ pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache) -> Str
     let predicted = candidates[first].predicted_ms;
     if !(extreme(f64::min)..=extreme(f64::max)).contains(&predicted) {
         let why = if off > 0.0 {
-            let hint = if cache == Cache::Warm && off > FAR {
+            let empties = cfg!(target_arch = "x86_64");
+            let hint = if empties && cache == Cache::Warm && off > FAR {
                 "; --cold times them as a step finds them that does not fit the caches"
             } else {
                 ""
