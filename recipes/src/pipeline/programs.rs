@@ -189,8 +189,8 @@ pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each
 /// A recipe's program with some weights stacked, before anything is composed: for composing it again and again.
 ///
 /// Forward saves the slopes of activations in the place of their arguments, unless a product that one of them follows from ends up in
-/// memory: then none. Backward computes rows again from their statistics. Where a contraction that it would run again does not end up inside a kernel, whether refused or not accepted, that would move more than it
-/// saves: the program saves those rows then.
+/// memory: then none. Backward computes rows again from their statistics. Where a contraction that it would run again does not end up
+/// inside a kernel, whether refused or not accepted, that would move more than it saves: the program saves those rows then.
 ///
 /// With the compositions of a library alone, all of them around a single product, rows are always saved; what backward reads of a
 /// product is what follows from it in the same kernel, and biases have the type of their sums.
