@@ -24,4 +24,4 @@ pub use execute::{Addresses, CublasLt, Matmul};
 pub use fused::Fused;
 pub use product::Product;
 pub use reference::{Everything, Operand, Reference, carry_out};
-pub use space::{CublasLtSpace, Offer};
+pub use space::{Asked, CublasLtSpace, Offer};

@@ -1,12 +1,11 @@
 //! What the library's manual says about a description, carried out by plain loops: for machines without a GPU.
 
 use super::algorithm::Listing;
-use super::choice::{Choice, Units};
+use super::choice::Choice;
 use super::description::{Description, Matrix, Order};
 use super::ending::{Bias, Ending, Function};
 use super::fused::Fused;
-use super::space::Offer;
-use crate::contraction::Types;
+use super::space::{Asked, Offer};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use half::{bf16, f16};
@@ -137,7 +136,7 @@ fn listed(listing: Listing) -> usize {
 }
 
 impl Offer for Everything {
-    fn known(&self, _: &Description, _: Types, _: Units, listing: Listing) -> Option<usize> {
+    fn known(&self, _: &Asked, listing: Listing) -> Option<usize> {
         Some(listed(listing))
     }
 }

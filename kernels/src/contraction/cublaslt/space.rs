@@ -7,7 +7,7 @@ use super::fused::Fused;
 use crate::contraction::{ContractionSpace, Problem, Types};
 use crate::kernel::{Space, TensorChoice};
 use sdfg::config::KernelConfig;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Figures of an H200, for the order in which configurations are tried alone: bytes in a second, flop in a second with factors of
 /// two bytes and with others, seconds of a launch.
@@ -19,7 +19,28 @@ const LAUNCH: f64 = 2.5e-6;
 /// Whoever knows which algorithms there are for a product.
 pub trait Offer: Send + Sync {
     /// How many there are in a listing, if that has been asked before: asking takes longer than all else that a space does.
-    fn known(&self, description: &Description, types: Types, units: Units, listing: Listing) -> Option<usize>;
+    fn known(&self, asked: &Asked, listing: Listing) -> Option<usize>;
+}
+
+/// A product as the library is asked about it: its types and units, and its description.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Asked {
+    types: String,
+    digest: [u8; 32],
+}
+
+impl Asked {
+    pub fn of(description: &Description, types: Types, units: Units) -> Self {
+        Asked { types: format!("{types} {units}"), digest: description.digest() }
+    }
+}
+
+/// What configurations that differ in their algorithm alone have in common.
+struct Stem {
+    /// Their numbers, without the digit of the algorithm.
+    number: u64,
+    /// `None` where the library has no words.
+    told: Option<(Asked, f64)>,
 }
 
 /// All plain permutations of the tensors and all knobs of one contraction. A number of an algorithm that the library does not have
@@ -28,6 +49,8 @@ pub struct CublasLtSpace {
     fused: Fused,
     mapped: ContractionSpace,
     offer: Arc<dyn Offer>,
+    /// The last one that was looked at: neighbours in number share it, and working it out takes far longer than anything else here.
+    stem: Mutex<Option<Stem>>,
 }
 
 impl CublasLtSpace {
@@ -36,7 +59,7 @@ impl CublasLtSpace {
 
     pub fn new(fused: Fused, offer: Arc<dyn Offer>) -> Self {
         let beside = fused.epilogue.iter().flat_map(|e| e.tensors()).collect();
-        CublasLtSpace { mapped: ContractionSpace::new(fused.problem.clone(), 1).beside(beside), fused, offer }
+        CublasLtSpace { mapped: ContractionSpace::new(fused.problem.clone(), 1).beside(beside), fused, offer, stem: Mutex::default() }
     }
 
     fn problem(&self) -> &Problem {
@@ -49,14 +72,13 @@ impl CublasLtSpace {
         Some((choice, description))
     }
 
-    /// Predicted seconds; infinite where the library has no words or no such algorithm.
-    fn seconds(&self, config: &KernelConfig) -> f64 {
-        let Some((choice, description)) = self.described(config) else { return f64::INFINITY };
+    /// What all algorithms of a configuration have in common, the first of which takes so many seconds; `None` where the library has
+    /// no words.
+    fn stem(&self, config: &KernelConfig) -> Option<(Asked, f64)> {
+        let (choice, description) = self.described(config)?;
         let types = self.problem().types;
-        let narrowed = types.narrows() && description.launches.iter().any(|l| l.accumulate);
-        let (listing, number) = Listing::of(choice.algorithm);
-        if narrowed || self.offer.known(&description, types, choice.units, listing).is_some_and(|known| number >= known) {
-            return f64::INFINITY;
+        if types.narrows() && description.launches.iter().any(|l| l.accumulate) {
+            return None;
         }
         let peak = match choice.units {
             Units::Any if types.widths()[0] == 2 => NARROW_FLOP,
@@ -71,9 +93,27 @@ impl CublasLtSpace {
         let each = [m * k, k * n, stored].iter().zip(widths).map(|(elements, width)| (elements * width * batch) as f64).sum::<f64>();
         let launches = description.launches.len() as f64;
         let work = (description.flop() / peak).max(each * launches / BANDWIDTH);
-        // What the library puts first is seldom far from the best; matrices in columns are what it was made for.
-        let place = 1.0 + 0.01 * choice.algorithm as f64 + if choice.form == Form::Columns { 0.0 } else { 0.005 };
-        (work + launches * LAUNCH) * place
+        // Matrices in columns are what the library was made for.
+        let form = if choice.form == Form::Columns { 1.0 } else { 1.005 };
+        Some((Asked::of(&description, types, choice.units), (work + launches * LAUNCH) * form))
+    }
+
+    /// Predicted seconds; infinite where the library has no words or no such algorithm.
+    fn seconds(&self, n: u64) -> f64 {
+        let (number, algorithm) = (n / Listing::ALL as u64, (n % Listing::ALL as u64) as usize);
+        let mut last = self.stem.lock().unwrap_or_else(PoisonError::into_inner);
+        let stem = match last.take() {
+            Some(stem) if stem.number == number => stem,
+            _ => Stem { number, told: self.stem(&self.config(n)) },
+        };
+        let (listing, place) = Listing::of(algorithm);
+        let seconds = match &last.insert(stem).told {
+            Some((asked, _)) if self.offer.known(asked, listing).is_some_and(|known| place >= known) => f64::INFINITY,
+            // What the library puts first is seldom far from the best.
+            Some((_, first)) => first * (1.0 + 0.01 * algorithm as f64),
+            None => f64::INFINITY,
+        };
+        seconds
     }
 }
 
@@ -120,7 +160,7 @@ impl Space for CublasLtSpace {
 
     /// Predicted seconds, as the bytes that the memory would move meanwhile.
     fn promise(&self, n: u64) -> f64 {
-        self.seconds(&self.config(n)) * BANDWIDTH
+        self.seconds(n) * BANDWIDTH
     }
 
     /// One launch in columns, with the algorithm that the library chooses itself.

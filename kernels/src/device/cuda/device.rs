@@ -2,7 +2,8 @@
 
 use super::{Compiled, Context, CudaKernel, Module, Nvrtc};
 use crate::contraction::cublaslt::{
-    Addresses, Algorithm, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Fused, Listing, Matmul, Offer, Product, Units,
+    Addresses, Algorithm, Asked, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Fused, Listing, Matmul, Offer, Product,
+    Units,
 };
 use crate::contraction::{Call, Loop, Types};
 use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
@@ -54,17 +55,13 @@ struct Products {
     offered: Mutex<BTreeMap<Key, Arc<Vec<Algorithm>>>>,
 }
 
-/// A product by its types, its units and its description, and where algorithms for it are listed.
-type Key = (String, [u8; 32], Listing);
-
-fn key(description: &Description, types: Types, units: Units, listing: Listing) -> Key {
-    (format!("{types} {units}"), description.digest(), listing)
-}
+/// A product, and where algorithms for it are listed.
+type Key = (Asked, Listing);
 
 impl Offer for Products {
-    fn known(&self, description: &Description, types: Types, units: Units, listing: Listing) -> Option<usize> {
+    fn known(&self, asked: &Asked, listing: Listing) -> Option<usize> {
         let offered = self.offered.lock().unwrap_or_else(|e| e.into_inner());
-        offered.get(&key(description, types, units, listing)).map(|algorithms| algorithms.len())
+        offered.get(&(asked.clone(), listing)).map(|algorithms| algorithms.len())
     }
 }
 
@@ -76,10 +73,10 @@ impl Products {
             return Ok(known);
         }
         // A product that the library refuses has none: it is not asked again.
-        let found = match key.2 {
+        let found = match key.1 {
             Listing::Heuristic => matmul.algorithms(units),
             Listing::Catalogue => {
-                let offered = self.algorithms(matmul, units, (key.0.clone(), key.1, Listing::Heuristic))?;
+                let offered = self.algorithms(matmul, units, (key.0.clone(), Listing::Heuristic))?;
                 // What offers nothing is refused as a whole.
                 if offered.is_empty() { Ok(vec![]) } else { matmul.catalogued(units, &offered) }
             }
@@ -99,7 +96,7 @@ impl Products {
         let description = fused.description(&choice, config)?;
         let matmul = self.library.matmul(&description, fused.problem.types, choice.units)?;
         let (listing, _) = Listing::of(choice.algorithm);
-        let offered = self.algorithms(&matmul, choice.units, key(&description, fused.problem.types, choice.units, listing))?;
+        let offered = self.algorithms(&matmul, choice.units, (Asked::of(&description, fused.problem.types, choice.units), listing))?;
         Ok((choice, matmul, offered))
     }
 }
@@ -212,7 +209,9 @@ impl CudaDevice {
         }
         let addresses: Vec<u64> = memory.iter_mut().map(|m| m.address() as u64).collect();
         let mut rates = Vec::new();
-        for algorithm in self.products.algorithms(&matmul, Units::Any, key(&description, types, Units::Any, Listing::Heuristic))?.iter() {
+        for algorithm in
+            self.products.algorithms(&matmul, Units::Any, (Asked::of(&description, types, Units::Any), Listing::Heuristic))?.iter()
+        {
             let mut least = f64::INFINITY;
             for _ in 0..ROUNDS {
                 // SAFETY: three matrices of these sizes, which live until they have been waited for.
