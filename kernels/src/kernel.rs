@@ -228,6 +228,10 @@ pub trait Space: Send + Sync {
     fn identity(&self, n: u64) -> String;
     /// Predicted cost in bytes moved, penalties included; only comparisons within a kernel have a meaning.
     fn promise(&self, n: u64) -> f64;
+    /// The same of many configurations, in their order.
+    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
+        numbers.iter().map(|n| self.promise(*n)).collect()
+    }
     /// Whether a person would choose these knobs under these layouts.
     fn intuitive(&self, config: &KernelConfig) -> bool;
 }

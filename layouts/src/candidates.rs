@@ -5,7 +5,7 @@
 //! turns, neighbours of the best one so far and the rest of the space, both by promise. Spaces too large to rank as a whole are taken in blocks
 //! spread evenly over the space; in the end everything comes exactly once.
 
-use crate::problem::KernelSpace;
+use crate::problem::{KernelSpace, by_promise};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Numbers ranked at a time. Ranking decodes every one of them, which takes some microseconds.
@@ -102,9 +102,7 @@ impl Candidates {
 
     /// Tells that `n` is the best so far: what differs from it in one digit is tried soon.
     pub fn improved(&mut self, n: u64, space: &dyn KernelSpace) {
-        let mut near: Vec<(f64, u64)> = self.neighbours(n).into_iter().map(|n| (space.promise(n), n)).collect();
-        near.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        self.near = near.into_iter().map(|(_, n)| n).collect();
+        self.near = by_promise(space, &self.neighbours(n)).into();
     }
 
     /// Numbers that will come soon, as far as that is known: nothing is handed out.
@@ -132,9 +130,8 @@ impl Candidates {
             let end = self.count.min(self.position.saturating_add(BLOCK));
             let (stride, count, shard) = (self.stride as u128, self.count as u128, self.shard);
             let spread = (self.position..end).map(|p| (p as u128 * stride % count) as u64);
-            let mut block: Vec<(f64, u64)> = spread.filter(|n| shard.holds(*n)).map(|n| (space.promise(n), n)).collect();
-            block.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
-            self.ranked = block.into_iter().map(|(_, n)| n).collect();
+            self.ranked = by_promise(space, &spread.filter(|n| shard.holds(*n)).collect::<Vec<u64>>());
+            self.ranked.reverse();
             self.position = end;
         }
     }

@@ -48,6 +48,10 @@ pub trait KernelSpace {
     }
     /// What is expected before measuring: lower is tried first.
     fn promise(&self, n: u64) -> f64;
+    /// The same of many configurations, in their order.
+    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
+        numbers.iter().map(|n| self.promise(*n)).collect()
+    }
     /// The paper's rule of thumb: the vectorised dim is innermost, and reduced and vectorised dim are equal.
     fn intuitive(&self, config: &KernelConfig) -> bool;
 
@@ -70,6 +74,13 @@ pub trait KernelSpace {
         }
         radices
     }
+}
+
+/// Numbers in the order of what they promise, the best first.
+pub fn by_promise(space: &dyn KernelSpace, numbers: &[u64]) -> Vec<u64> {
+    let mut ranked: Vec<(f64, u64)> = space.promises(numbers).into_iter().zip(numbers.iter().copied()).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    ranked.into_iter().map(|(_, n)| n).collect()
 }
 
 /// The change of layout of one container is a kernel too: its configurations are the pairs of distinct layouts.

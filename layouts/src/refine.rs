@@ -6,7 +6,7 @@
 //! chosen layouts, the largest kernels first.
 
 use crate::exact::Limits;
-use crate::problem::{KernelSpace, Program};
+use crate::problem::{KernelSpace, Program, by_promise};
 use crate::race::Race;
 use crate::record::Outcome;
 use crate::relayout::RelayoutCosts;
@@ -119,10 +119,8 @@ impl Sweeper<'_> {
         let Some(config) = selection.configuration.kernels.get(space.name()) else { return Vec::new() };
         let Some(range) = of_layouts(space, config) else { return Vec::new() };
         let mut known: BTreeSet<String> = self.store.of(space.key()).map(|m| m.identity.clone()).collect();
-        let mut numbers: Vec<(f64, u64)> = range.map(|n| (space.promise(n), n)).collect();
-        numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let new = numbers.into_iter().filter(|(_, n)| known.insert(space.identity(*n)));
-        new.take(ROUND).map(|(_, n)| n).collect()
+        let new = by_promise(space, &range.collect::<Vec<u64>>()).into_iter().filter(|n| known.insert(space.identity(*n)));
+        new.take(ROUND).collect()
     }
 }
 

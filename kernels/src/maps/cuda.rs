@@ -4,7 +4,8 @@ use super::MapSpace;
 use crate::digits::Digits;
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
-use crate::kernel::{Access, KernelSpec, Space, TensorChoice};
+use crate::kernel::{Access, Argument, KernelSpec, Space, TensorChoice};
+use rayon::prelude::*;
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
 
@@ -36,6 +37,8 @@ const SECTOR: f64 = 32.0;
 /// the place of lanes.
 pub struct CudaSpace {
     maps: MapSpace,
+    /// The kernel's arguments, and how many elements each has.
+    arguments: Vec<(Argument, f64)>,
 }
 
 impl CudaSpace {
@@ -44,15 +47,20 @@ impl CudaSpace {
     /// # Errors
     /// Scopes that cannot be generated.
     pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
-        Ok(CudaSpace { maps: MapSpace::new(spec)?.without_lanes() })
+        let elements = |a: &Argument| spec.shape(&a.data).map(|shape| shape.iter().product::<usize>() as f64);
+        let mut arguments = Vec::new();
+        for argument in spec.arguments() {
+            arguments.push((argument.clone(), elements(&argument)?));
+        }
+        Ok(CudaSpace { maps: MapSpace::new(spec)?.without_lanes(), arguments })
     }
 
     fn number(config: &KernelConfig, key: &str) -> f64 {
         config.knobs.get(key).and_then(|t| t.parse().ok()).unwrap_or(1.0)
     }
 
-    fn results(&self) -> impl Iterator<Item = String> {
-        self.maps.spec().arguments().into_iter().filter(|a| a.access == Access::Write).map(|a| a.data)
+    fn results(&self) -> impl Iterator<Item = &str> {
+        self.arguments.iter().filter(|(a, _)| a.access == Access::Write).map(|(a, _)| a.data.as_str())
     }
 
     /// Whether neighbours along the vectors lie far apart in a tensor.
@@ -72,8 +80,7 @@ impl CudaSpace {
             let last = config.knobs.get("order").and_then(|o| o.split(',').map(|i| self.maps.dim(i)).rfind(|d| *d != vector));
             last.is_some() && layout.innermost() == last
         };
-        for argument in spec.arguments() {
-            let elements = spec.shape(&argument.data).unwrap_or_default().iter().product::<usize>() as f64;
+        for (argument, elements) in &self.arguments {
             let size = argument.dtype.bytes(1) as f64;
             let layout = self.maps.layout(config, &argument.data);
             let has = layout.pieces.iter().any(|p| p.dim == vector);
@@ -125,7 +132,7 @@ impl Space for CudaSpace {
         let rows = if team == 0 { 1 } else { threads / team };
         let knobs: Knobs = knobs.with("threads", threads).with("rows", rows).with("width", width).with("loops", between.0);
         let config = KernelConfig { layouts, knobs };
-        let turned = rows > 1 && out != OUT[0] && self.results().any(|data| self.crossed(&config, &data));
+        let turned = rows > 1 && out != OUT[0] && self.results().any(|data| self.crossed(&config, data));
         let config = if turned { KernelConfig { knobs: config.knobs.with("out", out), ..config } } else { config };
         // What a lane of a block holds is in its registers, and it has one strip.
         if self.maps.blocked(&config) {
@@ -142,9 +149,13 @@ impl Space for CudaSpace {
         self.cost(&self.config(n))
     }
 
+    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
+        numbers.par_iter().map(|n| self.promise(*n)).collect()
+    }
+
     fn intuitive(&self, config: &KernelConfig) -> bool {
         let has = |key: &str, value: &str| config.knobs.get(key).is_none_or(|v| v == value);
-        let widest = self.maps.spec().arguments().iter().map(|a| a.dtype.bytes(1)).max().unwrap_or(4);
+        let widest = self.arguments.iter().map(|(a, _)| a.dtype.bytes(1)).max().unwrap_or(4);
         self.maps.intuitive(config)
             && has("threads", "256")
             && has("rows", "8")

@@ -4,6 +4,7 @@ use super::space::{TileSpace, Tiles};
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
+use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 
 /// Shared memory for the factors of a product while they are multiplied, in bytes: what large tiles of most types take.
@@ -76,6 +77,10 @@ impl Space for CudaTileSpace {
 
     fn promise(&self, n: u64) -> f64 {
         self.tiles.promise(n / Self::KNOBS) * (1.0 + 0.01 * (n % Self::KNOBS) as f64)
+    }
+
+    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
+        numbers.par_iter().map(|n| self.promise(*n)).collect()
     }
 
     fn intuitive(&self, config: &KernelConfig) -> bool {

@@ -4,10 +4,11 @@ use super::PipelineError;
 use super::order::{boundary, flat_order, follows, pytorch_order};
 use kernels::device::Device;
 use kernels::{Family, KernelSpec, Space};
-use layouts::problem::{Access, KernelSpace, RelayoutSpace, TensorSpace};
+use layouts::problem::{Access, KernelSpace, RelayoutSpace, TensorSpace, by_promise};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Layout, Pass, Sdfg, StateId, Unit};
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// A kernel of the program, numbered configuration by configuration.
 pub struct SweptKernel {
@@ -21,6 +22,8 @@ pub struct SweptKernel {
     orders: Vec<Vec<String>>,
     /// Layouts of what stands at the boundary.
     fixed: BTreeMap<String, Layout>,
+    /// Ranking them takes long enough to do it once.
+    seeds: OnceLock<Vec<u64>>,
 }
 
 impl SweptKernel {
@@ -55,6 +58,7 @@ impl SweptKernel {
             tensors,
             orders: vec![flat_order(program), pytorch_order(program)],
             fixed: boundary(program),
+            seeds: OnceLock::new(),
         })
     }
 }
@@ -112,14 +116,24 @@ impl KernelSpace for SweptKernel {
         self.space.promise(n)
     }
 
+    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
+        self.space.promises(numbers)
+    }
+
     fn intuitive(&self, config: &KernelConfig) -> bool {
         self.space.intuitive(config)
     }
 
+    fn seeds(&self) -> Vec<u64> {
+        self.seeds.get_or_init(|| self.uniform()).clone()
+    }
+}
+
+impl SweptKernel {
     /// Configurations in which every tensor follows one of the program's uniform orders, with the boundary as it stands and also
     /// turned, the most promising knobs first and the orders in turns: choices that fit together from the start, however soon
     /// the budget ends.
-    fn seeds(&self) -> Vec<u64> {
+    fn uniform(&self) -> Vec<u64> {
         let layouts: u64 = self.tensors.iter().map(|t| t.layouts.len() as u64).product();
         let knobs = self.count() / layouts.max(1);
         let uniform = |order: &[String], fixed: &BTreeMap<String, Layout>| {
@@ -130,9 +144,9 @@ impl KernelSpace for SweptKernel {
             self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
         };
         let ranked = |base: u64| {
-            let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (self.promise(n), n)).collect();
-            numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            numbers.into_iter().take(SEEDS).map(|(_, n)| n).collect::<Vec<u64>>()
+            let mut numbers = by_promise(self, &(base..base + knobs).collect::<Vec<u64>>());
+            numbers.truncate(SEEDS);
+            numbers
         };
         // Row-major is the first.
         let mut bases = vec![0];
