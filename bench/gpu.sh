@@ -49,6 +49,8 @@ folder=${RECORDS:-bench/records/$(date -u +%Y-%m-%d)-$device$way}
 scratch=target/gpu/${on//[^a-z0-9]/-}$way
 mkdir -p "$folder" "$scratch"
 log() { echo "[$((SECONDS))s] $*" | tee -a "$folder/log.txt"; }
+# What comes in, with the time.
+stamped() { while IFS= read -r line; do echo "[$((SECONDS))s] $line"; done; }
 worst=0
 failed() { log "$1 ended with code $2"; [ "$2" -gt "$worst" ] && worst=$2; return 0; }
 
@@ -97,7 +99,7 @@ optimized() {
     # A kernel that breaks the GPU's context ends the process; Memlet begins itself again without it.
     # shellcheck disable=SC2086
     within 600 "$memlet" optimize "$recipe" --device "$on" --dtype "$dtype" --budget "${seconds}s" \
-        --timing "${TIMING:-5s}" ${COLD:+--cold} "$@" ${SIZES:-} --out "$scratch/$name" >>"$folder/log.txt" 2>&1 || failed "$name" $?
+        --timing "${TIMING:-5s}" ${COLD:+--cold} "$@" ${SIZES:-} --out "$scratch/$name" 2>&1 | stamped >>"$folder/log.txt" || failed "$name" $?
     for file in records.jsonl plan.json report.json; do
         [ -f "$scratch/$name/$file" ] && gzip -9c "$scratch/$name/$file" >"$folder/$name/$file.gz"
     done

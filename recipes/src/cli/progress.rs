@@ -1,13 +1,18 @@
-//! Progress of a sweep: a bar on a terminal, nothing otherwise.
+//! Progress of a sweep: a bar on a terminal, a line now and then in a log.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use layouts::Progress;
 use std::time::Duration;
 
+/// Seconds between two lines of a log.
+const PAUSE: u64 = 15;
+
 pub struct SweepProgress {
     bar: ProgressBar,
     shown: u64,
     fresh: u64,
+    /// Seconds after which a log is told next.
+    due: u64,
 }
 
 impl SweepProgress {
@@ -20,17 +25,27 @@ impl SweepProgress {
         if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {msg}") {
             bar.set_style(style);
         }
-        SweepProgress { bar, shown: 0, fresh: 0 }
+        SweepProgress { bar, shown: 0, fresh: 0, due: PAUSE }
     }
 
     pub fn told(&mut self, program: &str, progress: &Progress) {
         self.shown += 1;
         self.fresh += u64::from(progress.fresh);
-        self.bar.set_position(self.bar.elapsed().as_secs());
+        let seconds = self.bar.elapsed().as_secs();
+        self.bar.set_position(seconds);
+        let logged = self.bar.is_hidden() && seconds >= self.due;
+        if self.bar.is_hidden() && !logged {
+            return;
+        }
         let best = progress.best_ms.map(|ms| format!("best {} ms", bench::unit::significant(ms))).unwrap_or_default();
         let pace = self.fresh as f64 / self.bar.elapsed().as_secs_f64().max(1.0);
         let counted = format!("{} configurations, {pace:.1} new in a second", self.shown);
-        self.bar.set_message(format!("{program}: {} {best} ({counted})", progress.kernel));
+        let message = format!("{program}: {} {best} ({counted})", progress.kernel);
+        if logged {
+            self.due = seconds + PAUSE;
+            eprintln!("{seconds} s: {message}");
+        }
+        self.bar.set_message(message);
     }
 
     pub fn finish(&self) {

@@ -6,8 +6,9 @@ use super::description::{Batching, Description, Form};
 use super::fused::Fused;
 use crate::contraction::{ContractionSpace, Problem, Types};
 use crate::kernel::{Space, TensorChoice};
+use rayon::prelude::*;
 use sdfg::config::KernelConfig;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Figures of an H200, for the order in which configurations are tried alone: bytes in a second, flop in a second with factors of
 /// two bytes and with others, seconds of a launch.
@@ -35,22 +36,12 @@ impl Asked {
     }
 }
 
-/// What configurations that differ in their algorithm alone have in common.
-struct Stem {
-    /// Their numbers, without the digit of the algorithm.
-    number: u64,
-    /// `None` where the library has no words.
-    told: Option<(Asked, f64)>,
-}
-
 /// All plain permutations of the tensors and all knobs of one contraction. A number of an algorithm that the library does not have
 /// is refused when it is compiled.
 pub struct CublasLtSpace {
     fused: Fused,
     mapped: ContractionSpace,
     offer: Arc<dyn Offer>,
-    /// The last one that was looked at: neighbours in number share it, and working it out takes far longer than anything else here.
-    stem: Mutex<Option<Stem>>,
 }
 
 impl CublasLtSpace {
@@ -59,7 +50,7 @@ impl CublasLtSpace {
 
     pub fn new(fused: Fused, offer: Arc<dyn Offer>) -> Self {
         let beside = fused.epilogue.iter().flat_map(|e| e.tensors()).collect();
-        CublasLtSpace { mapped: ContractionSpace::new(fused.problem.clone(), 1).beside(beside), fused, offer, stem: Mutex::default() }
+        CublasLtSpace { mapped: ContractionSpace::new(fused.problem.clone(), 1).beside(beside), fused, offer }
     }
 
     fn problem(&self) -> &Problem {
@@ -98,22 +89,20 @@ impl CublasLtSpace {
         Some((Asked::of(&description, types, choice.units), (work + launches * LAUNCH) * form))
     }
 
-    /// Predicted seconds; infinite where the library has no words or no such algorithm.
-    fn seconds(&self, n: u64) -> f64 {
-        let (number, algorithm) = (n / Listing::ALL as u64, (n % Listing::ALL as u64) as usize);
-        let mut last = self.stem.lock().unwrap_or_else(PoisonError::into_inner);
-        let stem = match last.take() {
-            Some(stem) if stem.number == number => stem,
-            _ => Stem { number, told: self.stem(&self.config(n)) },
-        };
-        let (listing, place) = Listing::of(algorithm);
-        let seconds = match &last.insert(stem).told {
-            Some((asked, _)) if self.offer.known(asked, listing).is_some_and(|known| place >= known) => f64::INFINITY,
+    /// Predicted seconds of configurations that differ in their algorithm alone; infinite where the library has no words or no such
+    /// algorithm.
+    fn seconds(&self, numbers: &[u64]) -> Vec<f64> {
+        let stem = numbers.first().and_then(|n| self.stem(&self.config(*n)));
+        let Some((asked, first)) = stem else { return vec![f64::INFINITY; numbers.len()] };
+        let known = [Listing::Heuristic, Listing::Catalogue].map(|listing| (listing, self.offer.known(&asked, listing)));
+        let each = numbers.iter().map(|n| {
+            let algorithm = (n % Listing::ALL as u64) as usize;
+            let (listing, place) = Listing::of(algorithm);
+            let offered = known.iter().find(|(l, _)| *l == listing).and_then(|(_, known)| *known);
             // What the library puts first is seldom far from the best.
-            Some((_, first)) => first * (1.0 + 0.01 * algorithm as f64),
-            None => f64::INFINITY,
-        };
-        seconds
+            if offered.is_some_and(|known| place >= known) { f64::INFINITY } else { first * (1.0 + 0.01 * algorithm as f64) }
+        });
+        each.collect()
     }
 }
 
@@ -160,7 +149,13 @@ impl Space for CublasLtSpace {
 
     /// Predicted seconds, as the bytes that the memory would move meanwhile.
     fn promise(&self, n: u64) -> f64 {
-        self.seconds(n) * BANDWIDTH
+        self.promises(&[n])[0]
+    }
+
+    /// What configurations have in common that differ in their algorithm alone takes far longer to work out than all else.
+    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
+        let alike = |a: &u64, b: &u64| a / Listing::ALL as u64 == b / Listing::ALL as u64;
+        numbers.par_chunk_by(alike).flat_map_iter(|numbers| self.seconds(numbers)).map(|seconds| seconds * BANDWIDTH).collect()
     }
 
     /// One launch in columns, with the algorithm that the library chooses itself.

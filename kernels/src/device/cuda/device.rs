@@ -31,9 +31,9 @@ const REPEATS: usize = 32;
 const STEPS: usize = 20;
 /// Idle processors clock down; so long a kernel runs before it is timed.
 const WARM_UP_MS: f64 = 2.0;
-/// Configurations of a kernel whose code is made at a time: a text takes the compiler about half a second, and the GPU less
-/// than a millisecond.
-const PREPARED: usize = 12;
+/// Configurations of a kernel whose code is made at a time, for each core that makes some: a text takes the compiler some tenths of a
+/// second, and the GPU less than a millisecond.
+const PREPARED: usize = 3;
 /// Bytes of the arrays whose copy is timed, and how often.
 const COPIED: usize = 1 << 30;
 const COPIES: usize = 10;
@@ -299,7 +299,7 @@ impl Device for CudaDevice {
     }
 
     fn prepares(&self) -> usize {
-        PREPARED
+        PREPARED * rayon::current_num_threads()
     }
 
     fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
