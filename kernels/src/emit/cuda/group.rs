@@ -284,7 +284,12 @@ impl Printer<'_> {
             let (name, first) = (self.fresh("mask"), self.at_first(&element, last));
             let (first, step) = (integer(&first, self), integer(&step, self));
             self.line(inside, format!("uint32_t {name}[W];"));
-            self.line(inside, format!("keep_row({name}, keep{mask}, {first}, {step}, live);"));
+            let drawn = if step == "1" {
+                format!("keep_line({name}, keep{mask}, {first});")
+            } else {
+                format!("keep_row({name}, keep{mask}, {first}, {step});")
+            };
+            self.line(inside, drawn);
             self.rows.push(MaskRow { mask, element, lane: format!("{name}[w]") });
         }
         let silent = self.silent;

@@ -24,7 +24,18 @@ DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
 DEVICE float of_bits(uint32_t u) { return __uint_as_float(u); }
 DEVICE float load_f16(uint16_t u) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(u)); return x; }
 DEVICE uint16_t store_f16(float x) { uint16_t u; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(u) : "f"(x)); return u; }
-DEVICE uint32_t high_product(uint32_t a, uint32_t b) { return __umulhi(a, b); }
+/* Rounded to the nearest, ties to even; two at once take one instruction where there is one. */
+DEVICE uint16_t rounded_bf16(float x) {
+    const uint32_t u = __float_as_uint(x);
+    return (uint16_t)(x != x ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+#if __CUDA_ARCH__ >= 800
+DEVICE uint16_t store_bf16(float x) { uint16_t u; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(u) : "f"(x)); return u; }
+DEVICE uint32_t store_two_bf16(float x, float y) { uint32_t u; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(u) : "f"(y), "f"(x)); return u; }
+#else
+DEVICE uint16_t store_bf16(float x) { return rounded_bf16(x); }
+DEVICE uint32_t store_two_bf16(float x, float y) { return rounded_bf16(x) | (uint32_t)rounded_bf16(y) << 16; }
+#endif
 
 /* P neighbours as one access of at most 16 bytes. */
 template <class T, int P> struct alignas(sizeof(T) * P) Pack { T v[P]; };
@@ -48,11 +59,7 @@ DEVICE real to_real(int16_t x) { return (real)x; }
 DEVICE real to_real(uint8_t x) { return (real)x; }
 template <class T> struct From { static DEVICE_MEMBER T real_(real x) { return (T)x; } };
 template <> struct From<bf16_t> {
-    static DEVICE_MEMBER bf16_t real_(real x) {
-        uint32_t u = bits_of((float)x);
-        bf16_t y = {(uint16_t)(x != x ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16)};
-        return y;
-    }
+    static DEVICE_MEMBER bf16_t real_(real x) { bf16_t y = {store_bf16((float)x)}; return y; }
 };
 template <> struct From<f16_t> { static DEVICE_MEMBER f16_t real_(real x) { f16_t y = {store_f16((float)x)}; return y; } };
 
@@ -71,14 +78,25 @@ template <class T> DEVICE void load_row(real (&x)[W], POINTER(T) p, index_t at, 
         for (int n = 0; n < W; ++n) x[n] = n < live ? to_real(p[at + n]) : (real)0;
     }
 }
+template <class T, int P> DEVICE void round_pack(Pack<T, P> &pack, const real *x) {
+#pragma unroll
+    for (int k = 0; k < P; ++k) pack.v[k] = From<T>::real_(x[k]);
+}
+template <int P> DEVICE void round_pack(Pack<bf16_t, P> &pack, const real *x) {
+#pragma unroll
+    for (int k = 0; k + 1 < P; k += 2) {
+        const uint32_t two = store_two_bf16((float)x[k], (float)x[k + 1]);
+        pack.v[k].bits = (uint16_t)two; pack.v[k + 1].bits = (uint16_t)(two >> 16);
+    }
+    if (P % 2) pack.v[P - 1] = From<bf16_t>::real_(x[P - 1]);
+}
 template <class T> DEVICE void store_row(POINTER(T) p, index_t at, const real (&x)[W], int live) {
     constexpr int P = W * sizeof(T) > 16 ? 16 / sizeof(T) : W;
     if (live == W && aligned<P>(p, at)) {
 #pragma unroll
         for (int n = 0; n < W; n += P) {
             Pack<T, P> pack;
-#pragma unroll
-            for (int k = 0; k < P; ++k) pack.v[k] = From<T>::real_(x[n + k]);
+            round_pack(pack, x + n);
             write_pack<P>(p, at + n, pack);
         }
     } else {
@@ -156,9 +174,8 @@ DEVICE void philox(uint32_t (&c)[4], const Keep &keep, uint64_t block) {
     c[0] = (uint32_t)block; c[1] = (uint32_t)(block >> 32); c[2] = (uint32_t)keep.step; c[3] = (uint32_t)(keep.step >> 32);
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
-        const uint32_t a = 0xd2511f53u * c[0], b = 0xcd9e8d57u * c[2];
-        const uint32_t ah = high_product(0xd2511f53u, c[0]), bh = high_product(0xcd9e8d57u, c[2]);
-        c[0] = bh ^ c[1] ^ k0; c[1] = b; c[2] = ah ^ c[3] ^ k1; c[3] = a;
+        const uint64_t a = (uint64_t)0xd2511f53u * c[0], b = (uint64_t)0xcd9e8d57u * c[2];
+        c[0] = (uint32_t)(b >> 32) ^ c[1] ^ k0; c[1] = (uint32_t)b; c[2] = (uint32_t)(a >> 32) ^ c[3] ^ k1; c[3] = (uint32_t)a;
         k0 += 0x9e3779b9u; k1 += 0xbb67ae85u;
     }
 }
@@ -171,23 +188,40 @@ DEVICE uint32_t lane_of(const Keep &keep, uint64_t element) {
     philox(c, keep, element >> 3);
     return lane_of(c, element);
 }
-/* The lanes of the elements first + n step, n < live. */
-DEVICE void keep_row(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, uint64_t step, int live) {
+/* The lanes of the elements first + n step: each of another block, most likely, and none waits for another. */
+DEVICE void keep_row(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, uint64_t step) {
+    if (keep.threshold == 0) {
+#pragma unroll
+        for (int n = 0; n < W; ++n) lanes[n] = 0;
+        return;
+    }
+#pragma unroll
+    for (int n = 0; n < W; ++n) lanes[n] = lane_of(keep, first + n * step);
+}
+/* The lanes of neighbours: a block has eight, and W of them lie in one or two. */
+DEVICE void keep_line(uint32_t (&lanes)[W], const Keep &keep, uint64_t first) {
+    static_assert(W <= 8, "neighbours of more than two blocks");
     if (keep.threshold == 0) {
 #pragma unroll
         for (int n = 0; n < W; ++n) lanes[n] = 0;
         return;
     }
     uint32_t c[4];
-    uint64_t held = ~(uint64_t)0;
+    philox(c, keep, first >> 3);
+    const uint32_t skipped = (uint32_t)first & 7;
+    if (skipped) {
+        uint32_t next[4] = {0, 0, 0, 0};
+        if (skipped + W > 8) philox(next, keep, (first >> 3) + 1);
+        uint32_t all[9] = {c[0], c[1], c[2], c[3], next[0], next[1], next[2], next[3], 0};
 #pragma unroll
-    for (int n = 0; n < W; ++n) {
-        if (n < live) {
-            const uint64_t element = first + n * step;
-            if (element >> 3 != held) { held = element >> 3; philox(c, keep, held); }
-            lanes[n] = lane_of(c, element);
-        }
+        for (int k = 0; k < 6; ++k) all[k] = skipped & 4 ? all[k + 2] : all[k];
+#pragma unroll
+        for (int k = 0; k < 5; ++k) all[k] = skipped & 2 ? all[k + 1] : all[k];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) c[k] = skipped & 1 ? all[k] >> 16 | all[k + 1] << 16 : all[k];
     }
+#pragma unroll
+    for (int n = 0; n < W; ++n) lanes[n] = n % 2 ? c[n / 2] >> 16 : c[n / 2] & 0xffffu;
 }
 
 /* Teams: lanes of one warp, a warp, or a whole block. */
