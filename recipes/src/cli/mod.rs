@@ -79,11 +79,14 @@ pub struct RecipeArgs {
     /// Take the recipe without its dropouts: no masks and no random numbers
     #[arg(long)]
     pub no_dropout: bool,
+    /// Store weights, residuals and what a softmax reads in the same type too, as in a model that was cast as a whole
+    #[arg(long)]
+    pub narrow: bool,
 }
 
 impl RecipeArgs {
     pub fn overrides(&self) -> Overrides {
-        Overrides { sizes: self.sizes.clone(), dtype: self.dtype, no_dropout: self.no_dropout }
+        Overrides { sizes: self.sizes.clone(), dtype: self.dtype, no_dropout: self.no_dropout, narrow: self.narrow }
     }
 
     pub fn load(&self) -> Result<Recipe, PipelineError> {
@@ -150,8 +153,9 @@ fn bytes(text: &str) -> Result<Bytes, String> {
 fn default_out(recipe: &Recipe, args: &RecipeArgs, target: &Target) -> PathBuf {
     let stored = args.dtype.map(|dtype| format!("-{dtype}")).unwrap_or_default();
     let dropout = if args.no_dropout { "-no-dropout" } else { "" };
+    let narrow = if args.narrow { "-narrow" } else { "" };
     let device = if target.is_cpu() { String::new() } else { format!("-{}", target.kind()) };
-    Path::new("target").join("memlet").join(format!("{}{stored}{dropout}{device}", recipe.program.name))
+    Path::new("target").join("memlet").join(format!("{}{stored}{narrow}{dropout}{device}", recipe.program.name))
 }
 
 /// A table whose first column is words and whose others are numbers.

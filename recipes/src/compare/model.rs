@@ -119,7 +119,7 @@ pub fn stored(program: &Sdfg) -> Dtype {
 /// A shipped recipe at the sizes of `program`, stored in `dtype`, with or without its dropouts.
 fn rescaled(text: &str, dtype: Dtype, no_dropout: bool, program: &Sdfg) -> Result<Sdfg, CompareError> {
     let load = |sizes: Vec<(String, i64)>| {
-        let overrides = Overrides { sizes, dtype: Some(dtype), no_dropout };
+        let overrides = Overrides { sizes, dtype: Some(dtype), no_dropout, narrow: false };
         load_str_with("shipped recipe", text, &overrides).map_err(crate::pipeline::PipelineError::from)
     };
     let shipped = load(vec![])?.program;

@@ -66,6 +66,9 @@ pub struct Overrides {
     pub dtype: Option<Dtype>,
     /// Every dropout is its operand: no masks, no random numbers, no operator.
     pub no_dropout: bool,
+    /// Everything is stored in the element type, weights and sums as well, as in a model that was cast as a whole; of tensors that name
+    /// no type of their own only the statistics of normalizations and what a reduction writes stay wider.
+    pub narrow: bool,
 }
 
 impl Overrides {

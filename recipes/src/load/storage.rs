@@ -5,7 +5,8 @@
 //! parameters, which are master weights; what a reduction writes; what a normalization reads and writes, its statistics
 //! among it; what a softmax reads; and sums of products that are complete with one more term, a bias. So a stream of
 //! residuals from one normalization to the next is never rounded to the narrow type, an exponential does not magnify a
-//! rounding, and what a projection makes is rounded once.
+//! rounding, and what a projection makes is rounded once. A recipe that is read as narrow ([`Overrides`](super::Overrides)) keeps
+//! of these only what a reduction writes and the statistics of normalizations.
 //!
 //! A contraction multiplies operands of the recipe's type. One that is stored in another floating type is cast first, once
 //! for all that read it, into `<name>.<dtype>`: a narrow copy of a weight is made in every step.
@@ -18,6 +19,8 @@ use sdfg::{Binary, Container, Expr, Op, Operand, Operation, Pass, Role, Scalar};
 pub fn settle(header: &Header, containers: &mut Vec<Container>, operations: &mut Vec<Operation>) {
     let wide = |operation: &Operation| match operation.op {
         Op::Reduce { .. } => operation.outputs.clone(),
+        Op::Normalize { .. } if header.narrow => operation.outputs.iter().filter(|o| o.connector != "out").cloned().collect(),
+        _ if header.narrow => vec![],
         Op::Softmax { .. } => operation.inputs.clone(),
         Op::Contraction { .. } if is_biased(operation, operations) => operation.outputs.clone(),
         Op::Normalize { .. } => operation.input("x").into_iter().chain(&operation.outputs).cloned().collect(),

@@ -233,7 +233,7 @@ pub fn plan(
     command: String,
 ) -> Plan {
     let device = device.name().unwrap_or_else(|| bench::machine::Machine::here().line());
-    let Overrides { sizes, dtype, no_dropout } = overrides.clone();
+    let Overrides { sizes, dtype, no_dropout, narrow } = overrides.clone();
     let (format, recipe, text, overrides) = (FORMAT, recipe.to_string(), text.to_string(), sizes.into_iter().collect());
-    Plan { format, recipe, text, overrides, dtype, no_dropout, target, device, threads, command, mixing, chosen, baselines }
+    Plan { format, recipe, text, overrides, dtype, no_dropout, narrow, target, device, threads, command, mixing, chosen, baselines }
 }

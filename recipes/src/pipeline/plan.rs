@@ -76,6 +76,9 @@ pub struct Plan {
     /// It is of the recipe without its dropouts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_dropout: bool,
+    /// Its weights and sums are stored in the element type too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub narrow: bool,
     /// What its kernels are made for.
     #[serde(default, skip_serializing_if = "Target::is_cpu")]
     pub target: Target,
@@ -111,7 +114,7 @@ impl Plan {
     /// The recipe that it was made from, wherever its file is now. Plans that lack its text need the file.
     pub fn recipe(&self) -> Result<Recipe, PipelineError> {
         let sizes = self.overrides.iter().map(|(dim, size)| (dim.clone(), *size)).collect();
-        let overrides = Overrides { sizes, dtype: self.dtype, no_dropout: self.no_dropout };
+        let overrides = Overrides { sizes, dtype: self.dtype, no_dropout: self.no_dropout, narrow: self.narrow };
         Ok(match self.text.as_str() {
             "" => load_with(Path::new(&self.recipe), &overrides)?,
             text => load_str_with(&self.recipe, text, &overrides)?,
