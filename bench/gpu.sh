@@ -15,6 +15,7 @@
 #     SECONDS_LAYER=70 SECONDS_MHA=20 SECONDS_SHORT=15 # for sweeps alone
 #     SECONDS_CHECKS=50 SECONDS_PEERS=150              # for all checks, and for all peers
 #     DTYPE=bf16 SIZES="--set b=8" COLD=1              # of sweeps; COLD=1 times kernels with a cold second-level cache
+#     NARROW=1                                         # weights, residuals and scores in DTYPE too, as PyTorch's peers without autocast
 #     PYTHON=python3 JAX_PYTHON=python3                # with PyTorch, and with JAX
 #     DEVICE=cuda                                      # or cuda:1, cuda:0,1
 #     RECORDS=bench/records/<date>-<device>            # where records go
@@ -44,7 +45,7 @@ case $on in cuda:*) number=${on#cuda:} && number=${number%%,*} ;; esac
 
 device=$(nvidia-smi -i "$number" --query-gpu=name --format=csv,noheader | head -1 | tr -c 'A-Za-z0-9\n' '-' | tr 'A-Z' 'a-z')
 # What cannot be measured together lies apart.
-way=$([ "$dtype" = bf16 ] || echo "-$dtype")${COLD:+-cold}
+way=$([ "$dtype" = bf16 ] || echo "-$dtype")${NARROW:+-narrow}${COLD:+-cold}
 folder=${RECORDS:-bench/records/$(date -u +%Y-%m-%d)-$device$way}
 scratch=target/gpu/${on//[^a-z0-9]/-}$way
 mkdir -p "$folder" "$scratch"
@@ -99,7 +100,7 @@ optimized() {
     # A kernel that breaks the GPU's context ends the process; Memlet begins itself again without it.
     # shellcheck disable=SC2086
     within 600 "$memlet" optimize "$recipe" --device "$on" --dtype "$dtype" --budget "${seconds}s" \
-        --timing "${TIMING:-5s}" ${COLD:+--cold} "$@" ${SIZES:-} --out "$scratch/$name" 2>&1 | stamped >>"$folder/log.txt" || failed "$name" $?
+        --timing "${TIMING:-5s}" ${NARROW:+--narrow} ${COLD:+--cold} "$@" ${SIZES:-} --out "$scratch/$name" 2>&1 | stamped >>"$folder/log.txt" || failed "$name" $?
     for file in records.jsonl plan.json report.json; do
         [ -f "$scratch/$name/$file" ] && gzip -9c "$scratch/$name/$file" >"$folder/$name/$file.gz"
     done

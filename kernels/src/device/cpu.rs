@@ -56,7 +56,7 @@ impl Device for Cores {
         template::relayout(container, shape, from, to, &self.toolchain)
     }
 
-    fn prepares(&self) -> usize {
+    fn prepares(&self, _: &KernelSpec) -> usize {
         PREPARED
     }
 

@@ -17,6 +17,7 @@ use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Container, Layout};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// What a device is given to run. It returns once everything is under way.
@@ -86,12 +87,18 @@ pub trait Device: Send + Sync {
 
     /// How many configurations of a kernel are worth preparing at a time; 0 where making code takes no longer than checking and
     /// timing it.
-    fn prepares(&self) -> usize {
+    fn prepares(&self, _spec: &KernelSpec) -> usize {
         0
     }
 
     /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, until that time.
     fn prepare(&self, _kernels: &[(KernelSpec, KernelConfig)], _until: Option<Instant>) {}
+
+    /// Begins to make the code of kernels, in this order, while others are checked and timed, until it is unwanted; false where cores
+    /// that make code would disturb what is timed, and nothing is made.
+    fn prepare_meanwhile(&self, _kernels: Vec<(KernelSpec, KernelConfig)>, _unwanted: &Arc<AtomicBool>) -> bool {
+        false
+    }
 
     /// Zeroed memory: this machine's, unless the device has its own.
     ///

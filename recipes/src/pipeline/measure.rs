@@ -18,6 +18,7 @@ use sdfg::{Container, Dtype, Layout, Sdfg};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A run that takes so many milliseconds leaves nothing to warm up: the first one counts.
@@ -58,6 +59,32 @@ pub struct DeviceBench<'a> {
     pub sample_ms: f64,
     /// What every timed run finds in the caches.
     pub cache: Cache,
+    pub spent: Spent,
+    /// Whether code that is made meanwhile has come too late.
+    unwanted: Arc<AtomicBool>,
+}
+
+/// What a bench has spent its time on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// Making code ahead; what is made meanwhile does not count.
+    pub making: Duration,
+    pub checking: Duration,
+    pub timing: Duration,
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, other: Self) {
+        self.making += other.making;
+        self.checking += other.checking;
+        self.timing += other.timing;
+    }
+}
+
+impl Drop for DeviceBench<'_> {
+    fn drop(&mut self) {
+        self.unwanted.store(true, Ordering::Relaxed);
+    }
 }
 
 impl<'a> DeviceBench<'a> {
@@ -75,34 +102,46 @@ impl<'a> DeviceBench<'a> {
             samples: 3,
             sample_ms: 2.0,
             cache: Cache::Warm,
+            spent: Spent::default(),
+            unwanted: Arc::default(),
         }
     }
 
     /// Makes the code of what a sweep tries first of every kernel, on devices where that takes long: of its first configuration
-    /// whatever the time, and until then of its seeds. What is `known` needs none.
+    /// whatever the time, and until then, or meanwhile, of its seeds. What is `known` needs none.
     pub fn prepare(&mut self, kernels: &[&SweptKernel], known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool, until: Option<Instant>) {
-        if self.device.prepares() == 0 {
-            return;
-        }
-        let wanted = |kernel: &SweptKernel, numbers: Vec<u64>| {
-            let new = numbers.into_iter().map(|n| kernel.config(n)).filter(|config| !known(kernel, config));
-            self.both(kernel, new.collect())
+        let began = Instant::now();
+        let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.prepares(&k.spec) > 0).collect();
+        let wanted = |numbers: &dyn Fn(&SweptKernel) -> Vec<u64>| {
+            let new = |kernel: &SweptKernel, n: &u64| Some(kernel.config(*n)).filter(|config| !known(kernel, config));
+            let all: Vec<(&SweptKernel, Vec<u64>)> = kernels.iter().map(|kernel| (*kernel, numbers(kernel))).collect();
+            // Kernels in turns, as they are swept.
+            let most = all.iter().map(|(_, numbers)| numbers.len()).max().unwrap_or(0);
+            let turns = (0..most).flat_map(|turn| all.iter().filter_map(move |(k, numbers)| Some((*k, new(k, numbers.get(turn)?)?))));
+            turns.collect::<Vec<(&SweptKernel, KernelConfig)>>()
         };
-        let first: Vec<_> = kernels.iter().flat_map(|kernel| wanted(kernel, vec![0])).collect();
-        self.device.prepare(&first, None);
-        let seeds: Vec<_> = kernels.iter().flat_map(|kernel| wanted(kernel, kernel.seeds())).collect();
-        self.device.prepare(&seeds, until);
-        let in_time = until.is_none_or(|until| Instant::now() < until);
-        for (spec, config) in first.into_iter().chain(seeds.into_iter().filter(|_| in_time)) {
-            self.made.entry(spec.name).or_default().insert(config);
+        let first = wanted(&|_| vec![0]);
+        self.device.prepare(&self.both(&first), None);
+        let seeds = wanted(&|kernel| kernel.seeds());
+        let meanwhile = self.device.prepare_meanwhile(self.both(&seeds), &self.unwanted);
+        if !meanwhile {
+            self.device.prepare(&self.both(&seeds), until);
         }
+        let in_time = meanwhile || until.is_none_or(|until| Instant::now() < until);
+        for (kernel, config) in first.into_iter().chain(seeds.into_iter().filter(|_| in_time)) {
+            self.made.entry(kernel.spec.name.clone()).or_default().insert(config);
+        }
+        self.spent.making += began.elapsed();
     }
 
-    /// A kernel under some configurations, as it is checked and as it is timed.
-    fn both(&self, kernel: &SweptKernel, configs: Vec<KernelConfig>) -> Vec<(KernelSpec, KernelConfig)> {
-        let small = kernel.spec.with_sizes(&self.small.sizes).ok();
-        let each = |config: KernelConfig| small.iter().chain([&kernel.spec]).map(|s| (s.clone(), config.clone())).collect::<Vec<_>>();
-        configs.into_iter().flat_map(each).collect()
+    /// Kernels under some configurations, as they are checked and as they are timed.
+    fn both(&self, kernels: &[(&SweptKernel, KernelConfig)]) -> Vec<(KernelSpec, KernelConfig)> {
+        let each = |(kernel, config): &(&SweptKernel, KernelConfig)| {
+            let small = kernel.spec.with_sizes(&self.small.sizes).ok();
+            let small = small.map(|small| (small.clone(), self.device.scaled(config, &kernel.spec, &small)));
+            small.into_iter().chain([(kernel.spec.clone(), config.clone())])
+        };
+        kernels.iter().flat_map(each).collect()
     }
 
     fn context(&self, deadline: Option<Instant>) -> RunContext<'a> {
@@ -189,20 +228,44 @@ fn bytes(container: &Container, shape: &[usize], layout: &Layout) -> Result<usiz
 
 impl Bench for DeviceBench<'_> {
     fn ahead(&mut self, name: &str, config: &KernelConfig, coming: &dyn Fn(usize) -> Vec<KernelConfig>) {
-        let most = self.device.prepares();
-        let Some(kernel) = self.kernels.get(name).filter(|_| most > 0) else { return };
-        let before = self.made.get(name).map_or(0, BTreeSet::len);
-        if self.made.get(name).is_some_and(|made| made.contains(config)) {
+        let Some(kernel) = self.kernels.get(name).copied() else { return };
+        let most = self.device.prepares(&kernel.spec);
+        if most == 0 {
             return;
         }
-        // Twice as many as the last time: a small budget ends soon.
-        let many = (2 * before).clamp(LEAST_MADE.min(most), most);
-        let wanted: Vec<KernelConfig> = [config.clone()].into_iter().chain(coming(many - 1)).collect();
-        self.made.insert(name.to_string(), wanted.iter().cloned().collect());
-        self.device.prepare(&self.both(kernel, wanted), None);
+        let began = Instant::now();
+        let made = self.made.get(name);
+        let soon = || [config.clone()].into_iter().chain(coming(most - 1)).map(|config| (kernel, config));
+        let new: Vec<(&SweptKernel, KernelConfig)> = soon().filter(|(_, c)| made.is_none_or(|made| !made.contains(c))).collect();
+        if self.device.prepare_meanwhile(self.both(&new), &self.unwanted) {
+            self.made.entry(name.to_string()).or_default().extend(new.into_iter().map(|(_, config)| config));
+        } else if made.is_none_or(|made| !made.contains(config)) {
+            // Twice as many as the last time: a small budget ends soon.
+            let many = (2 * made.map_or(0, BTreeSet::len)).clamp(LEAST_MADE.min(most), most);
+            let wanted: Vec<(&SweptKernel, KernelConfig)> = soon().take(many).collect();
+            self.made.insert(name.to_string(), wanted.iter().map(|(_, config)| config.clone()).collect());
+            self.device.prepare(&self.both(&wanted), None);
+        }
+        self.spent.making += began.elapsed();
     }
 
     fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
+        let began = Instant::now();
+        let checked = self.checked(name, config);
+        self.spent.checking += began.elapsed();
+        checked
+    }
+
+    fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+        let began = Instant::now();
+        let timed = self.timed(name, config, give_up);
+        self.spent.timing += began.elapsed();
+        timed
+    }
+}
+
+impl DeviceBench<'_> {
+    fn checked(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
         if let Some(container) = self.relayouted(name) {
             let shape = self.small(None, config).shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
@@ -264,7 +327,7 @@ impl Bench for DeviceBench<'_> {
         Ok(Check { ratio })
     }
 
-    fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+    fn timed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
         let (executable, rooms) = self.compiled(name, config)?;
         let operands = self.operands.take(&rooms, self.device, SEED).map_err(|e| Fault::Device(e.to_string()))?;
         let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();

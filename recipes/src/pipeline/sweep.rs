@@ -3,7 +3,7 @@
 use super::PipelineError;
 use super::ledger::Ledger;
 use super::meaning;
-use super::measure::DeviceBench;
+use super::measure::{DeviceBench, Spent};
 use super::order::{boundary, follows};
 use super::plan::Candidate;
 use super::programs::UNFUSED;
@@ -56,6 +56,7 @@ pub struct Swept {
     pub problem: Program,
     pub kernels: Vec<SweptKernel>,
     pub report: Report,
+    pub spent: Spent,
 }
 
 /// A weight and its gradient share a layout.
@@ -183,8 +184,9 @@ pub fn sweep_program(
     let ended = report.as_ref().is_ok_and(|r| r.finish != Finish::Interrupted);
     let spent = clock.elapsed().max(if ended { budget.unwrap_or_default() } else { Duration::ZERO });
     with.ledger.spend(&problem, spent)?;
-    let report = report?;
-    Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report })
+    let (report, spent) = (report?, bench.spent);
+    drop(bench);
+    Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report, spent })
 }
 
 pub const METHODS: [Method; 6] = Method::ALL;

@@ -1,6 +1,6 @@
 //! A GPU as a device: fused scopes as generated kernels, contractions as products of cuBLASLt.
 
-use super::{Compiled, Context, CudaKernel, Module, Nvrtc};
+use super::{Context, CudaKernel, Maker, Module, Nvrtc};
 use crate::contraction::cublaslt::{
     Addresses, Algorithm, Asked, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Fused, Listing, Matmul, Offer, Product,
     Units,
@@ -12,12 +12,12 @@ use crate::error::{Blame, KernelError};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps;
 use crate::template;
-use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Container, Dtype, Layout, Unit};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -31,9 +31,9 @@ const REPEATS: usize = 32;
 const STEPS: usize = 20;
 /// Idle processors clock down; so long a kernel runs before it is timed.
 const WARM_UP_MS: f64 = 2.0;
-/// Configurations of a kernel whose code is made at a time, for each core that makes some: a text takes the compiler some tenths of a
-/// second, and the GPU less than a millisecond.
-const PREPARED: usize = 3;
+/// Configurations of a kernel whose code is made ahead: a text takes the compiler some tenths of a second, and the GPU less than a
+/// millisecond, but kernels take turns.
+const PREPARED: usize = 8;
 /// Bytes of the arrays whose copy is timed, and how often.
 const COPIED: usize = 1 << 30;
 const COPIES: usize = 10;
@@ -41,12 +41,10 @@ const COPIES: usize = 10;
 /// One GPU with what makes code for it.
 pub struct CudaDevice {
     context: Arc<Context>,
-    nvrtc: Nvrtc,
+    maker: Arc<Maker>,
     products: Arc<Products>,
     /// Loaded code by its text.
     modules: Mutex<BTreeMap<[u8; 32], Arc<Module>>>,
-    /// Folder of compiled code.
-    cache: PathBuf,
 }
 
 /// The library, and the algorithms that it has named.
@@ -115,38 +113,13 @@ impl CudaDevice {
         let context = Context::new(number)?;
         let library = Arc::new(CublasLt::new(&context, WORKSPACE)?);
         let products = Arc::new(Products { library, offered: Mutex::default() });
-        Ok(CudaDevice { context, nvrtc, products, modules: Mutex::default(), cache })
+        let maker = Arc::new(Maker::new(nvrtc, &context.gpu, cache)?);
+        Ok(CudaDevice { context, maker, products, modules: Mutex::default() })
     }
 
-    /// Where the code of a text for this GPU is kept.
-    fn file(&self, text: &str) -> PathBuf {
-        self.cache.join(format!("{}.cubin", self.nvrtc.key(text, self.context.gpu.capability)))
-    }
-
-    /// Code of a text for this GPU: from the cache, or compiled.
-    fn compiled(&self, name: &str, text: &str) -> Result<Compiled, KernelError> {
-        let capability = self.context.gpu.capability;
-        let file = self.file(text);
-        let beside = file.with_extension("json");
-        if let Ok(code) = std::fs::read(&file) {
-            // Without them a kernel runs as well.
-            let known = std::fs::read(&beside).ok().and_then(|text| serde_json::from_slice(&text).ok());
-            return Ok(Compiled { code, resources: known.unwrap_or_default() });
-        }
-        let compiled = self.nvrtc.compile(name, text, capability)?;
-        let fault = |source| KernelError::Cache { path: file.clone(), source };
-        std::fs::create_dir_all(&self.cache).map_err(fault)?;
-        // Written aside and renamed, so that no other process sees half a file.
-        let aside = file.with_extension(format!("{}-{:?}", std::process::id(), std::thread::current().id()));
-        let whole = |bytes: &[u8], file: &Path| std::fs::write(&aside, bytes).and_then(|()| std::fs::rename(&aside, file));
-        let resources = serde_json::to_vec(&compiled.resources).unwrap_or_default();
-        whole(&resources, &beside).and_then(|()| whole(&compiled.code, &file)).map_err(fault)?;
-        Ok(compiled)
-    }
-
-    /// A generated kernel as text, made for this GPU.
-    fn source(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
-        template::cuda_source(spec, config, self.context.gpu.chip)
+    /// Whether a kernel's code is generated: the library has its own for what it can do.
+    fn generates(&self, spec: &KernelSpec) -> bool {
+        matches!(spec.unit, Unit::Scope(_) | Unit::Nested(_)) && !matches!(Fused::wanted(spec), Ok(Some(_)))
     }
 
     fn kernel(&self, name: &str, source: Source, arguments: usize) -> Result<CudaKernel, KernelError> {
@@ -155,7 +128,7 @@ impl CudaDevice {
         let module = match known {
             Some(module) => module,
             None => {
-                let module = Arc::new(Module::new(&self.context, &self.compiled(name, &source.text)?, source.finish.is_some())?);
+                let module = Arc::new(Module::new(&self.context, &self.maker.compiled(name, &source.text)?, source.finish.is_some())?);
                 self.modules.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, module.clone());
                 module
             }
@@ -246,7 +219,7 @@ impl Device for CudaDevice {
     }
 
     fn toolchain(&self) -> String {
-        let (major, minor) = self.nvrtc.version;
+        let (major, minor) = self.maker.nvrtc.version;
         format!("NVRTC {major}.{minor}, cuBLASLt {}", self.products.library.version())
     }
 
@@ -275,7 +248,7 @@ impl Device for CudaDevice {
                 let (choice, matmul, offered) = self.products.product(&fused, config)?;
                 Ok(Arc::new(Product::new(spec, &fused, &choice, matmul, &offered)?))
             }
-            None => Ok(Arc::new(self.kernel(&spec.name, self.source(spec, config)?, spec.arguments().len())?)),
+            None => Ok(Arc::new(self.kernel(&spec.name, self.maker.source(spec, config)?, spec.arguments().len())?)),
         }
     }
 
@@ -291,30 +264,26 @@ impl Device for CudaDevice {
 
     /// At other sizes the library offers other algorithms: one of those.
     fn scaled(&self, config: &KernelConfig, _: &KernelSpec, to: &KernelSpec) -> KernelConfig {
-        let number = config.knobs.get("algorithm").and_then(|text| text.parse::<usize>().ok());
-        let Some((listing, number)) = number.map(Listing::of) else { return config.clone() };
+        let Some(number) = config.knobs.get("algorithm").and_then(|text| text.parse::<usize>().ok()) else { return config.clone() };
+        // Of those that the heuristic offers: the catalogue would take longer to list than everything else.
+        let (_, number) = Listing::of(number);
+        let with = |number: usize| KernelConfig { knobs: config.knobs.clone().with("algorithm", number), ..config.clone() };
         // What is wrong with the configuration is said when it is compiled.
-        let Ok((_, _, offered)) = Fused::of(to).and_then(|fused| self.products.product(&fused, config)) else { return config.clone() };
-        KernelConfig { knobs: config.knobs.clone().with("algorithm", listing.number(number % offered.len().max(1))), ..config.clone() }
+        let Ok((_, _, offered)) = Fused::of(to).and_then(|fused| self.products.product(&fused, &with(0))) else { return config.clone() };
+        with(number % offered.len().max(1))
     }
 
-    fn prepares(&self) -> usize {
-        PREPARED * rayon::current_num_threads()
+    fn prepares(&self, spec: &KernelSpec) -> usize {
+        if self.generates(spec) { PREPARED } else { 0 }
     }
 
     fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
-        // The library has its own code for what it can do.
-        let generated =
-            |spec: &KernelSpec| matches!(spec.unit, Unit::Scope(_) | Unit::Nested(_)) && !matches!(Fused::wanted(spec), Ok(Some(_)));
-        let scopes = kernels.par_iter().filter(|(spec, _)| generated(spec));
-        let texts = scopes.filter_map(|(spec, config)| Some((self.source(spec, config).ok()?.text, spec.name.as_str())));
-        let texts: BTreeMap<String, &str> = texts.collect::<Vec<_>>().into_iter().collect();
-        texts.into_par_iter().for_each(|(text, name)| {
-            if until.is_none_or(|until| Instant::now() < until) {
-                // Whoever compiles the kernel again is told what is wrong with it.
-                drop(self.compiled(name, &text));
-            }
-        });
+        self.maker.make_all(&kernels.iter().filter(|(spec, _)| self.generates(spec)).collect::<Vec<_>>(), until);
+    }
+
+    fn prepare_meanwhile(&self, kernels: Vec<(KernelSpec, KernelConfig)>, unwanted: &Arc<AtomicBool>) -> bool {
+        self.maker.make_meanwhile(kernels.into_iter().filter(|(spec, _)| self.generates(spec)).collect(), unwanted);
+        true
     }
 
     fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {

@@ -6,6 +6,7 @@ pub mod driver;
 pub mod graph;
 pub mod kernel;
 pub mod libraries;
+mod maker;
 pub mod memory;
 pub mod nvrtc;
 
@@ -15,5 +16,6 @@ pub use driver::{Driver, Gpu};
 pub use graph::Graph;
 pub use kernel::{CudaKernel, Module};
 pub use libraries::Library;
+pub use maker::Maker;
 pub use memory::Memory;
 pub use nvrtc::{Compiled, Nvrtc};

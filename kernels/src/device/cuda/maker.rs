@@ -1,0 +1,122 @@
+//! Code for one GPU, made by all cores: what is asked for, and ahead of that what is about to be.
+
+use super::driver::Gpu;
+use super::{Compiled, Nvrtc};
+use crate::emit::cuda::{Chip, Source};
+use crate::error::KernelError;
+use crate::kernel::KernelSpec;
+use crate::template;
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use sdfg::config::KernelConfig;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Cores that are left to whoever times kernels meanwhile.
+const LEFT: usize = 2;
+
+/// What makes code: compiled texts are files, so that they are made once, by whatever process.
+pub struct Maker {
+    pub nvrtc: Nvrtc,
+    capability: u32,
+    chip: Chip,
+    /// Folder of compiled code.
+    cache: PathBuf,
+    /// Texts that some thread compiles, by their keys.
+    making: Mutex<BTreeSet<String>>,
+    made: Condvar,
+    threads: ThreadPool,
+}
+
+impl Maker {
+    /// # Errors
+    /// No compiler; threads that cannot be had.
+    pub fn new(nvrtc: Nvrtc, gpu: &Gpu, cache: PathBuf) -> Result<Self, KernelError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = ThreadPoolBuilder::new().num_threads(cores.saturating_sub(LEFT).max(1)).build();
+        let threads = threads.map_err(|e| KernelError::Cuda { what: format!("threads that compile cannot be had: {e}") })?;
+        let (making, made) = (Mutex::default(), Condvar::new());
+        Ok(Maker { nvrtc, capability: gpu.capability, chip: gpu.chip, cache, making, made, threads })
+    }
+
+    fn making(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.making.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A generated kernel as text.
+    ///
+    /// # Errors
+    /// Knobs that kernels do not have; scopes that cannot be generated.
+    pub fn source(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+        template::cuda_source(spec, config, self.chip)
+    }
+
+    /// Code of a text: from the cache, or compiled, unless another thread is at it, which is waited for.
+    ///
+    /// # Errors
+    /// What the compiler refuses; a cache that cannot be written.
+    pub fn compiled(&self, name: &str, text: &str) -> Result<Compiled, KernelError> {
+        let key = self.nvrtc.key(text, self.capability);
+        let file = self.cache.join(format!("{key}.cubin"));
+        let mut making = self.making();
+        while making.contains(&key) {
+            making = self.made.wait(making).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Some(compiled) = read(&file) {
+            return Ok(compiled);
+        }
+        making.insert(key.clone());
+        drop(making);
+        let compiled = self.nvrtc.compile(name, text, self.capability).and_then(|compiled| self.write(&file, compiled));
+        self.making().remove(&key);
+        self.made.notify_all();
+        compiled
+    }
+
+    fn write(&self, file: &Path, compiled: Compiled) -> Result<Compiled, KernelError> {
+        let fault = |source| KernelError::Cache { path: file.into(), source };
+        std::fs::create_dir_all(&self.cache).map_err(fault)?;
+        // Written aside and renamed, so that no other process sees half a file.
+        let aside = file.with_extension(format!("{}-{:?}", std::process::id(), std::thread::current().id()));
+        let whole = |bytes: &[u8], file: &Path| std::fs::write(&aside, bytes).and_then(|()| std::fs::rename(&aside, file));
+        let resources = serde_json::to_vec(&compiled.resources).unwrap_or_default();
+        whole(&resources, &file.with_extension("json")).and_then(|()| whole(&compiled.code, file)).map_err(fault)?;
+        Ok(compiled)
+    }
+
+    fn make(&self, (spec, config): &(KernelSpec, KernelConfig)) {
+        // Whoever compiles the kernel again is told what is wrong with it.
+        if let Ok(source) = self.source(spec, config) {
+            drop(self.compiled(&spec.name, &source.text));
+        }
+    }
+
+    /// Makes code until that time.
+    pub fn make_all(&self, kernels: &[&(KernelSpec, KernelConfig)], until: Option<Instant>) {
+        self.threads.install(|| {
+            kernels.par_iter().filter(|_| until.is_none_or(|until| Instant::now() < until)).for_each(|kernel| self.make(kernel));
+        });
+    }
+
+    /// Begins to make code, in this order, and goes on until nobody wants it.
+    pub fn make_meanwhile(self: &Arc<Self>, kernels: Vec<(KernelSpec, KernelConfig)>, unwanted: &Arc<AtomicBool>) {
+        for kernel in kernels {
+            let (maker, unwanted) = (self.clone(), unwanted.clone());
+            self.threads.spawn_fifo(move || {
+                if !unwanted.load(Ordering::Relaxed) {
+                    maker.make(&kernel);
+                }
+            });
+        }
+    }
+}
+
+fn read(file: &Path) -> Option<Compiled> {
+    let code = std::fs::read(file).ok()?;
+    // Without them a kernel runs as well.
+    let known = std::fs::read(file.with_extension("json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    Some(Compiled { code, resources: known.unwrap_or_default() })
+}
