@@ -156,8 +156,8 @@ const MUTATIONS: [Mutation; 17] = [
         fault: "mask of the next element",
         case: common::softmax_dropout,
         knobs: WARP,
-        from: "first + n * step",
-        to: "first + n * step + 1",
+        from: "skipped = (uint32_t)first & 7",
+        to: "skipped = ((uint32_t)first + 1) & 7",
         says: None,
     },
     Mutation {

@@ -44,6 +44,8 @@ pub struct Candidates {
     first: VecDeque<u64>,
     /// Neighbours of the best so far, tried in turns with the ranked block.
     near: VecDeque<u64>,
+    /// What turned out to promise nothing.
+    hopeless: VecDeque<u64>,
     /// The current block, best promise last.
     ranked: Vec<u64>,
     /// Position in the spread-out order of the space.
@@ -71,6 +73,7 @@ impl Candidates {
             handed_out: BTreeSet::new(),
             first: VecDeque::new(),
             near: VecDeque::new(),
+            hopeless: VecDeque::new(),
             ranked: Vec::new(),
             position: 0,
             stride: if count > BLOCK { stride } else { 1 },
@@ -136,8 +139,9 @@ impl Candidates {
         }
     }
 
-    /// The next number to try; each comes once. `None` when the shard is exhausted.
+    /// The next number to try; each comes once, and those that promise nothing come last. `None` when the shard is exhausted.
     pub fn next(&mut self, space: &dyn KernelSpace) -> Option<u64> {
+        let mut skipped = 0;
         loop {
             self.turn = !self.turn;
             let n = match self.first.pop_front() {
@@ -145,9 +149,19 @@ impl Candidates {
                 None if self.turn && !self.near.is_empty() => self.near.pop_front()?,
                 None => match self.most_promising(space) {
                     Some(n) => n,
-                    None => self.near.pop_front()?,
+                    None => match self.near.pop_front() {
+                        Some(n) => n,
+                        None => self.hopeless.pop_front()?,
+                    },
                 },
             };
+            // It may have promised something when it was ranked: spaces learn what there is.
+            let hopeless = || self.position < self.count && !self.handed_out.contains(&n) && space.promise(n) == f64::INFINITY;
+            if skipped < BLOCK && hopeless() {
+                skipped += 1;
+                self.hopeless.push_back(n);
+                continue;
+            }
             if self.shard.holds(n) && self.handed_out.insert(n) {
                 return Some(n);
             }

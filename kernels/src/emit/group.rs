@@ -247,7 +247,7 @@ impl Printer<'_> {
         let name = self.fresh("v");
         self.line(depth, format!("const real {name} = {text};"));
         let line = match &r.variable {
-            Some(variable) => format!("{variable} = {};", combined(r.combine, variable, &name)),
+            Some(variable) => format!("{variable} = {};", self.combined(r.combine, variable, &name)),
             None => {
                 let held = self.held_value(&statement.write)?;
                 let whole = combined(r.combine, &held, &name);

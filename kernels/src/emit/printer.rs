@@ -1,14 +1,14 @@
 //! What is gathered while the C of one point of the outer range is printed.
 
 use super::cuda::schedule::Schedule;
-use super::scalar::{Names, extreme, integer};
+use super::scalar::{Names, combined, extreme, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, LoopNest, Tensor, Tile};
 use crate::runtime::dropout::Mask;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
-use sdfg::{Bindings, Dtype, Expr};
+use sdfg::{Bindings, Combine, Dtype, Expr};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -77,6 +77,8 @@ pub struct Printer<'a> {
     pub held: usize,
     /// Operands of products that are packed once for all points.
     pub prepared: Vec<Prepared>,
+    /// Whether rows of a block draw masks together.
+    pub draws: bool,
     /// How a CUDA kernel spreads the nest; without one, C is printed.
     pub schedule: Option<Schedule>,
     /// Whether all threads of a team compute what is printed now alike.
@@ -133,6 +135,7 @@ impl<'a> Printer<'a> {
             streamed: vec![],
             held: 0,
             prepared: vec![],
+            draws: false,
             schedule: None,
             uniform: true,
             silent: false,
@@ -186,6 +189,15 @@ impl<'a> Printer<'a> {
 
     pub fn identifier(&self, data: &str) -> String {
         self.identifiers.get(data).cloned().unwrap_or_else(|| mangled(data))
+    }
+
+    /// `left ⊕ right` of a combine over single values, one instruction where GPUs have one.
+    pub fn combined(&self, combine: Combine, left: &str, right: &str) -> String {
+        match (self.schedule.is_some(), combine) {
+            (true, Combine::Max) => format!("r_max({right}, {left})"),
+            (true, Combine::Min) => format!("r_min({right}, {left})"),
+            _ => combined(combine, left, right),
+        }
     }
 }
 

@@ -108,7 +108,7 @@ impl<'a> DeviceBench<'a> {
     }
 
     /// Makes the code of what a sweep tries first of every kernel, on devices where that takes long: of its first configuration
-    /// whatever the time, and until then, or meanwhile, of its seeds. What is `known` needs none.
+    /// whatever the time, and until then of its seeds, or of both meanwhile. What is `known` needs none.
     pub fn prepare(&mut self, kernels: &[&SweptKernel], known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool, until: Option<Instant>) {
         let began = Instant::now();
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.prepares(&k.spec) > 0).collect();
@@ -121,10 +121,12 @@ impl<'a> DeviceBench<'a> {
             turns.collect::<Vec<(&SweptKernel, KernelConfig)>>()
         };
         let first = wanted(&|_| vec![0]);
-        self.device.prepare(&self.both(&first), None);
-        let seeds = wanted(&|kernel| kernel.seeds());
-        let meanwhile = self.device.prepare_meanwhile(self.both(&seeds), &self.unwanted);
+        let meanwhile = self.device.prepare_meanwhile(self.both(&first), &self.unwanted);
         if !meanwhile {
+            self.device.prepare(&self.both(&first), None);
+        }
+        let seeds = wanted(&|kernel| kernel.seeds());
+        if !self.device.prepare_meanwhile(self.both(&seeds), &self.unwanted) {
             self.device.prepare(&self.both(&seeds), until);
         }
         let in_time = meanwhile || until.is_none_or(|until| Instant::now() < until);

@@ -30,7 +30,7 @@ const REPEATS: usize = 32;
 /// Steps that make one sample, put under way without waiting: as many as those of other frameworks in `bench/peers`.
 const STEPS: usize = 20;
 /// Idle processors clock down; so long a kernel runs before it is timed.
-const WARM_UP_MS: f64 = 2.0;
+const WARM_UP_MS: f64 = 1.0;
 /// Configurations of a kernel whose code is made ahead: a text takes the compiler some tenths of a second, and the GPU less than a
 /// millisecond, but kernels take turns.
 const PREPARED: usize = 8;

@@ -493,6 +493,7 @@ static inline uint32_t bits_of(float x) { uint32_t u; memcpy(&u, &x, 4); return 
 static inline float of_bits(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
 static inline float load_f16(uint16_t u) { _Float16 x; memcpy(&x, &u, 2); return (float)x; }
 static inline uint16_t store_f16(float x) { _Float16 y = (_Float16)x; uint16_t u; memcpy(&u, &y, 2); return u; }
+static inline uint64_t wide_product(uint32_t a, uint32_t b) { return (uint64_t)a * b; }
 static inline uint16_t store_bf16(float x) {
     const uint32_t u = bits_of(x);
     return (uint16_t)(x != x ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16);

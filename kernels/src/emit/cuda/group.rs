@@ -191,14 +191,19 @@ impl Printer<'_> {
 
     /// Opens the loop over a thread's strips: `slot`, the first index of the strip, and how many of its lanes there are.
     pub fn open_strips(&mut self, along: &Loop, unrolled: bool, depth: usize) {
-        let Some((slots, unroll)) = self.schedule.as_ref().map(|s| (s.slots(self.nest, along), s.unroll)) else { return };
+        let Some((slots, unroll, lanes)) = self.schedule.as_ref().map(|s| (s.slots(self.nest, along), s.unroll, s.team() * s.width)) else {
+            return;
+        };
         let count = self.count(&along.index, along.count);
         let first = if self.is_block(&along.index) { "block * LANES + " } else { "" };
         self.line(depth, if unrolled { "#pragma unroll".to_string() } else { format!("#pragma unroll {unroll}") });
         let map = if along.map.is_empty() { String::new() } else { format!(" /* {} */", along.map.replace("*/", "")) };
         self.line(depth, format!("for (int slot = 0; slot < {slots}; ++slot) {{{map}"));
         self.line(depth + 1, format!("const index_t first_lane = {first}((index_t)slot * TEAM + member) * W;"));
-        self.line(depth + 1, format!("const int live = live_of({count} - first_lane);"));
+        // Where strips come out even, nothing need be asked of any lane.
+        let whole = self.nest.products.is_none() && along.count % lanes == 0;
+        let live = if whole { "W".to_string() } else { format!("live_of({count} - first_lane)") };
+        self.line(depth + 1, format!("const int live = {live};"));
     }
 
     /// Opens the loop over the lanes of a strip that there are.
@@ -284,10 +289,11 @@ impl Printer<'_> {
             let (name, first) = (self.fresh("mask"), self.at_first(&element, last));
             let (first, step) = (integer(&first, self), integer(&step, self));
             self.line(inside, format!("uint32_t {name}[W];"));
-            let drawn = if step == "1" {
-                format!("keep_line({name}, keep{mask}, {first});")
-            } else {
-                format!("keep_row({name}, keep{mask}, {first}, {step});")
+            let together = if step == "1" { None } else { self.drawn_together(group, &element, last) };
+            let drawn = match together {
+                _ if step == "1" => format!("keep_line({name}, keep{mask}, {first});"),
+                Some(together) => format!("keep_rows({name}, keep{mask}, {first}, {step}, {together} && {step} % 8 == 0, drawn);"),
+                None => format!("keep_row({name}, keep{mask}, {first}, {step});"),
             };
             self.line(inside, drawn);
             self.rows.push(MaskRow { mask, element, lane: format!("{name}[w]") });

@@ -4,6 +4,7 @@
 //! that shares the innermost loop: lanes of one warp, a warp, or the whole block. If vectors run along an outer index, the
 //! strips of a team's threads are one block of that index. All blocks lie along x, the only direction without a small limit.
 
+mod drawing;
 mod group;
 mod partial;
 mod register;
@@ -191,8 +192,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
         text += "    for (index_t point = from; point < to; point += by) {\n        index_t rest = point;\n";
     }
     for each in nest.outer.iter().rev() {
-        let (at, steps) = outer_names(&mut printer, nest, each);
-        text += &format!("        const index_t {at} = rest % {steps};\n        rest /= {steps};\n");
+        text += &decoded(&mut printer, nest, each, schedule.wide);
     }
     text += &body;
     text += "    }\n}\n";
@@ -222,6 +222,10 @@ fn opening(printer: &Printer, schedule: &Schedule) -> String {
     let mut text = header(printer.spec, printer.nest);
     let double = if printer.double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
     text += &format!("#undef REAL_IS_DOUBLE\n{double}");
+    // Values of which nobody sees more than the bits of such a type.
+    let arguments = printer.spec.arguments();
+    let mut results = arguments.iter().filter(|a| a.access == Access::Write);
+    text += if results.all(|a| matches!(a.dtype, Dtype::Bf16 | Dtype::F16 | Dtype::Bit)) { "#define ROUGH\n" } else { "#undef ROUGH\n" };
     text += if schedule.wide { "typedef long long index_t;\n" } else { "typedef int index_t;\n" };
     text += &format!("enum {{ THREADS = {}, ROWS = {}, ", schedule.threads, schedule.rows);
     text += &format!("TEAM = {}, W = {}, LANES = {} }};\n", schedule.team(), schedule.width, printer.nest.lanes);
@@ -258,6 +262,32 @@ fn blocks(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<i64, K
     }
 }
 
+/// C text that takes one index of a point out of `rest`, where the ones after it have been taken.
+fn decoded(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop, wide: bool) -> String {
+    let (at, steps) = outer_names(printer, nest, each);
+    if wide {
+        return format!("        const index_t {at} = rest % {steps};\n        rest /= {steps};\n");
+    }
+    let [magic, shift] = divisor_names(printer, nest, each);
+    let after = format!("after_{at}");
+    format!("        const index_t {after} = quotient(rest, {magic}, {shift}), {at} = rest - {after} * {steps};\n        rest = {after};\n")
+}
+
+/// What a loop's number of steps is as a divisor, see `quotient` of the prelude.
+fn divisor_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop) -> [String; 2] {
+    let (at, _) = outer_names(printer, nest, each);
+    let steps = if each.tag == Tag::Block { nest.steps(each) } else { each.count };
+    let (magic, shift) = divisor(steps);
+    [printer.given(format!("magic_{at}"), magic), printer.given(format!("shift_{at}"), shift)]
+}
+
+/// `magic` and `shift` with which ⌊a · magic / 2^shift⌋ = ⌊a / n⌋ for all 0 ≤ a < 2³¹ (Granlund and Montgomery, PLDI 1994, theorem 4.2).
+fn divisor(n: i64) -> (i64, i64) {
+    let n = n.max(1);
+    let shift = 31 + i64::from(64 - (n - 1).leading_zeros());
+    (((1i128 << shift) / i128::from(n) + 1) as i64, shift)
+}
+
 fn outer_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop) -> (String, String) {
     if each.tag == Tag::Block {
         ("block".into(), printer.given("blocks".into(), nest.steps(each)))
@@ -277,6 +307,9 @@ fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, Str
     // All integers are known by now but those of the decoding of a point.
     for each in &nest.outer {
         outer_names(printer, nest, each);
+        if !schedule.wide {
+            divisor_names(printer, nest, each);
+        }
     }
     if private {
         printer.given("run".into(), printer.integers.get("run").copied().unwrap_or(1));
@@ -300,6 +333,9 @@ fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, Str
     if schedule.turns {
         text += &format!("    SHARED(real, tile, {});\n", schedule.turned());
         text += "    SHARED(index_t, heads, ROWS);\n    SHARED(int32_t, lives, ROWS);\n";
+    }
+    if printer.draws {
+        text += "    SHARED(uint16_t, drawn, THREADS * W);\n";
     }
     if schedule.team() > WARP {
         text += &format!("    SHARED(real, slots, {});\n", schedule.threads / WARP);

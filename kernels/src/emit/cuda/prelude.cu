@@ -24,6 +24,8 @@ DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
 DEVICE float of_bits(uint32_t u) { return __uint_as_float(u); }
 DEVICE float load_f16(uint16_t u) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(u)); return x; }
 DEVICE uint16_t store_f16(float x) { uint16_t u; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(u) : "f"(x)); return u; }
+/* One instruction; as a product of 64 bits it is three. */
+DEVICE uint64_t wide_product(uint32_t a, uint32_t b) { uint64_t p; asm("mul.wide.u32 %0, %1, %2;" : "=l"(p) : "r"(a), "r"(b)); return p; }
 /* Rounded to the nearest, ties to even; two at once take one instruction where there is one. */
 DEVICE uint16_t rounded_bf16(float x) {
     const uint32_t u = __float_as_uint(x);
@@ -63,15 +65,28 @@ template <> struct From<bf16_t> {
 };
 template <> struct From<f16_t> { static DEVICE_MEMBER f16_t real_(real x) { f16_t y = {store_f16((float)x)}; return y; } };
 
+/* Values of a pack. */
+template <class T, int P> DEVICE void widen_pack(real *x, const Pack<T, P> &pack) {
+#pragma unroll
+    for (int k = 0; k < P; ++k) x[k] = to_real(pack.v[k]);
+}
+template <int P> DEVICE void widen_pack(real *x, const Pack<bf16_t, P> &pack) {
+#pragma unroll
+    for (int k = 0; k + 1 < P; k += 2) {
+        uint32_t two;
+        memcpy(&two, &pack.v[k], sizeof two);
+        x[k] = of_bits(two << 16); x[k + 1] = of_bits(two & 0xffff0000u);
+    }
+    if (P % 2) x[P - 1] = to_real(pack.v[P - 1]);
+}
+
 /* W neighbours: in accesses of up to 16 bytes where the address allows it, word by word elsewhere. */
 template <class T> DEVICE void load_row(real (&x)[W], POINTER(T) p, index_t at, int live) {
     constexpr int P = W * sizeof(T) > 16 ? 16 / sizeof(T) : W;
     if (live == W && aligned<P>(p, at)) {
 #pragma unroll
         for (int n = 0; n < W; n += P) {
-            const Pack<T, P> pack = read_pack<P>(p, at + n);
-#pragma unroll
-            for (int k = 0; k < P; ++k) x[n + k] = to_real(pack.v[k]);
+            widen_pack(x + n, read_pack<P>(p, at + n));
         }
     } else {
 #pragma unroll
@@ -86,7 +101,7 @@ template <int P> DEVICE void round_pack(Pack<bf16_t, P> &pack, const real *x) {
 #pragma unroll
     for (int k = 0; k + 1 < P; k += 2) {
         const uint32_t two = store_two_bf16((float)x[k], (float)x[k + 1]);
-        pack.v[k].bits = (uint16_t)two; pack.v[k + 1].bits = (uint16_t)(two >> 16);
+        memcpy(&pack.v[k], &two, sizeof two);
     }
     if (P % 2) pack.v[P - 1] = From<bf16_t>::real_(x[P - 1]);
 }
@@ -111,12 +126,15 @@ DEVICE index_t div_floor(index_t a, index_t b) { index_t q = a / b; return q - (
 DEVICE index_t mod_floor(index_t a, index_t b) { return a - div_floor(a, b) * b; }
 DEVICE index_t min_of(index_t a, index_t b) { return a < b ? a : b; }
 DEVICE index_t max_of(index_t a, index_t b) { return a > b ? a : b; }
+/* The quotient of numbers below 2^31 by one that is known beforehand, as its `magic` = floor(2^shift / n) + 1, shift = 31 + log2 n
+   rounded up: a division takes thirty instructions. */
+DEVICE index_t quotient(index_t a, index_t magic, index_t shift) { return (index_t)(wide_product((uint32_t)a, (uint32_t)magic) >> shift); }
 DEVICE int live_of(index_t rest) { return rest < 0 ? 0 : rest < W ? (int)rest : W; }
 
 /* The greater and the lesser of two values; of a number and NaN the number. */
-DEVICE real r_max(real a, real b) { return a > b || b != b ? a : b; }
-DEVICE real r_min(real a, real b) { return a < b || b != b ? a : b; }
 #ifdef REAL_IS_DOUBLE
+DEVICE real r_max(real a, real b) { return fmax(a, b); }
+DEVICE real r_min(real a, real b) { return fmin(a, b); }
 DEVICE real r_exp(real x) { return exp(x); }
 DEVICE real r_log(real x) { return log(x); }
 DEVICE real r_tanh(real x) { return tanh(x); }
@@ -128,7 +146,14 @@ DEVICE real r_floor(real x) { return floor(x); }
 DEVICE real r_pow(real x, real y) { return pow(x, y); }
 DEVICE real r_abs(real x) { return fabs(x); }
 #else
+DEVICE real r_max(real a, real b) { return fmaxf(a, b); }
+DEVICE real r_min(real a, real b) { return fminf(a, b); }
+#if defined(ROUGH) && !defined(MEMLET_SHIM)
+/* To 22 bits, where no result has more than 11. */
+DEVICE real r_exp(real x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f)); return y; }
+#else
 DEVICE real r_exp(real x) { return expf(x); }
+#endif
 DEVICE real r_log(real x) { return logf(x); }
 DEVICE real r_tanh(real x) { return tanhf(x); }
 DEVICE real r_erf(real x) { return erff(x); }
@@ -174,7 +199,7 @@ DEVICE void philox(uint32_t (&c)[4], const Keep &keep, uint64_t block) {
     c[0] = (uint32_t)block; c[1] = (uint32_t)(block >> 32); c[2] = (uint32_t)keep.step; c[3] = (uint32_t)(keep.step >> 32);
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
-        const uint64_t a = (uint64_t)0xd2511f53u * c[0], b = (uint64_t)0xcd9e8d57u * c[2];
+        const uint64_t a = wide_product(0xd2511f53u, c[0]), b = wide_product(0xcd9e8d57u, c[2]);
         c[0] = (uint32_t)(b >> 32) ^ c[1] ^ k0; c[1] = (uint32_t)b; c[2] = (uint32_t)(a >> 32) ^ c[3] ^ k1; c[3] = (uint32_t)a;
         k0 += 0x9e3779b9u; k1 += 0xbb67ae85u;
     }
@@ -197,6 +222,35 @@ DEVICE void keep_row(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, uin
     }
 #pragma unroll
     for (int n = 0; n < W; ++n) lanes[n] = lane_of(keep, first + n * step);
+}
+/* The same, where the mask's neighbours are the rows of a block: if eight of them are one block of random numbers, each draws a part
+   of what all of them need. All threads of a block come here, and know the same of `together`. */
+DEVICE void keep_rows(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, uint64_t step, bool together, POINTER(uint16_t) drawn) {
+    if (keep.threshold == 0) {
+#pragma unroll
+        for (int n = 0; n < W; ++n) lanes[n] = 0;
+        return;
+    }
+    if (!together) {
+        /* Everyone for itself; the loop is no longer than it must be, and registers have no numbers. */
+#pragma unroll 1
+        for (int n = 0; n < W; ++n) drawn[threadIdx.x * W + n] = (uint16_t)lane_of(keep, first + n * step);
+#pragma unroll
+        for (int n = 0; n < W; ++n) lanes[n] = drawn[threadIdx.x * W + n];
+        return;
+    }
+    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM, place = row % 8;
+    const uint64_t head = first - place - (uint64_t)(member * W) * step;
+    for (int p = place * TEAM + member; p < TEAM * W; p += 8 * TEAM) {
+        uint32_t c[4];
+        philox(c, keep, (head + p * step) >> 3);
+#pragma unroll
+        for (int n = 0; n < 8; ++n) drawn[(row - place + n) * TEAM * W + p] = (uint16_t)(n % 2 ? c[n / 2] >> 16 : c[n / 2]);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < W; ++n) lanes[n] = drawn[threadIdx.x * W + n];
+    __syncthreads();
 }
 /* The lanes of neighbours: a block has eight, and W of them lie in one or two. */
 DEVICE void keep_line(uint32_t (&lanes)[W], const Keep &keep, uint64_t first) {

@@ -1,0 +1,42 @@
+//! Masks whose neighbours are points, not lanes: the rows of a block draw them together.
+//!
+//! A block of the random numbers decides about eight neighbours of the mask. Where these are neighbouring points, which the rows of a
+//! block work on, every row would draw the same eight for the one that it needs. So each of eight rows draws a part for all of them,
+//! and they meet in shared memory.
+
+use super::partial;
+use crate::emit::printer::Printer;
+use crate::emit::scalar::integer;
+use crate::loopnest::{Group, Loop, Tag, slope};
+use sdfg::Expr;
+use std::collections::BTreeMap;
+
+/// Elements that one block of random numbers decides about.
+const EIGHT: i64 = 8;
+
+impl Printer<'_> {
+    /// C text that says whether eight rows of a block, all with points of their own, are eight neighbours of a mask that begin where a
+    /// block of random numbers does; `None` where they cannot be.
+    pub fn drawn_together(&mut self, group: &Group, element: &Expr, along: &Loop) -> Option<String> {
+        let nest = self.nest;
+        let points = nest.outer.last()?;
+        let rows = self.schedule.as_ref()?.rows;
+        let apart = nest.products.is_some() || partial::partials(nest).next().is_some() || points.tag == Tag::Block;
+        if apart || rows % EIGHT != 0 || slope(element, &points.index) != Some(Expr::Int(1)) {
+            return None;
+        }
+        let loops: Vec<&Loop> = nest.outer.iter().chain(&group.loops).collect();
+        let first: BTreeMap<String, Expr> = loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
+        let mut aligned = vec![element.substitute(&first)];
+        for each in loops.iter().filter(|l| l.index != points.index && l.index != along.index) {
+            aligned.push(slope(element, &each.index)?);
+        }
+        let count = self.count(&points.index, points.count);
+        let mut text = format!("points % ROWS == 0 && {count} % 8 == 0");
+        for each in aligned.iter().filter(|e| **e != Expr::Int(0)) {
+            text += &format!(" && {} % 8 == 0", integer(each, self));
+        }
+        self.draws = true;
+        Some(text)
+    }
+}
