@@ -267,3 +267,40 @@ fn masks_follow_what_is_drawn() -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// Sizes at which strips come out even, and eight rows are one block of a mask whose neighbours they are.
+const EVEN: common::Sizes = &[("b", 2), ("h", 2), ("j", 16), ("k", 64), ("i", 64), ("u", 64)];
+
+#[test]
+fn even_strips_equal_the_interpreter() -> Result<(), Failure> {
+    let count = each_case(EVEN, Dtype::Bf16, |space| spread(space, 12))?;
+    assert!(count >= 60, "{count} configurations were run");
+    Ok(())
+}
+
+/// Rows of a block are neighbours of the mask: they draw together, whether they come out even or not; and a team that comes to one
+/// after the other holds what it has drawn.
+#[test]
+fn masks_across_the_vectors_are_drawn_once_for_eight() -> Result<(), Failure> {
+    let rows = |threads: u32, rows: u32, width: u32| {
+        let knobs = Knobs::default().with("threads", threads).with("rows", rows).with("width", width);
+        KernelConfig { knobs, ..KernelConfig::default() }
+    };
+    for (make, configs, drawn) in [
+        (common::dropout_across as common::Make, vec![rows(256, 8, 2), rows(256, 16, 4), rows(64, 8, 8)], "keep_rows(mask"),
+        (common::dropout_across_summed, vec![rows(256, 1, 1), rows(32, 1, 8), rows(128, 8, 4)], "keep_turn(mask"),
+    ] {
+        for sizes in [EVEN, SIZES] {
+            let Case { program, unit } = make(sizes);
+            let reference = Reference::new(&program, &unit)?;
+            let sources: Result<Vec<_>, _> = configs.iter().map(|c| maps::cuda_source(&reference.spec, c, Chip::HOPPER)).collect();
+            let sources = sources?;
+            assert!(sources.iter().any(|s| s.text.contains(drawn)), "{drawn} is not in {}", sources[0].text);
+            for (kernel, config) in shim().compile(sources)?.iter().zip(&configs) {
+                let (ratio, place) = reference.ratio(&reference.emulate(kernel, config, 1)?);
+                assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
+            }
+        }
+    }
+    Ok(())
+}

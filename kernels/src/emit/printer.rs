@@ -79,6 +79,8 @@ pub struct Printer<'a> {
     pub prepared: Vec<Prepared>,
     /// Whether rows of a block draw masks together.
     pub draws: bool,
+    /// What threads hold of masks from one point to the next.
+    pub in_turn: Vec<String>,
     /// How a CUDA kernel spreads the nest; without one, C is printed.
     pub schedule: Option<Schedule>,
     /// Whether all threads of a team compute what is printed now alike.
@@ -136,6 +138,7 @@ impl<'a> Printer<'a> {
             held: 0,
             prepared: vec![],
             draws: false,
+            in_turn: vec![],
             schedule: None,
             uniform: true,
             silent: false,

@@ -118,6 +118,38 @@ pub fn bias_relu_dropout(sizes: Sizes) -> Case {
     case(p, "bias_relu_dropout", &full, body)
 }
 
+/// A row's sum and a mask whose neighbours are rows.
+pub fn dropout_across(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    let (full, row) = (["b", "j", "i"], ["b", "j"]);
+    heap(&mut p, "x", &full, Role::Input);
+    heap(&mut p, "total", &row, Role::Output);
+    heap(&mut p, "y", &full, Role::Output);
+    let body = vec![
+        map("total", &["i"], vec![tasklet(wcr(at("total", &row), Combine::Sum), v("x"), vec![at("x", &full)])]),
+        map("drop", &["i"], vec![tasklet(at("y", &full), v("x") * keep("y", &["i", "b", "j"], 0.3), vec![at("x", &full)])]),
+    ];
+    case(p, "dropout_across", &row, body)
+}
+
+/// The same mask, and sums over all rows.
+pub fn dropout_across_summed(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    let full = ["b", "j", "i"];
+    heap(&mut p, "x", &full, Role::Input);
+    heap(&mut p, "y", &full, Role::Output);
+    heap(&mut p, "d_s", &["i"], Role::Gradient);
+    let body = vec![map(
+        "drop",
+        &["i"],
+        vec![
+            tasklet(at("y", &full), v("x") * keep("y", &["i", "b", "j"], 0.3), vec![at("x", &full)]),
+            tasklet(wcr(at("d_s", &["i"]), Combine::Sum), v("x"), vec![at("x", &full)]),
+        ],
+    )];
+    case(p, "dropout_across_summed", &["b", "j"], body)
+}
+
 pub fn layernorm(sizes: Sizes) -> Case {
     let mut p = program(sizes);
     let (full, row) = (["b", "j", "i"], ["b", "j"]);

@@ -158,7 +158,7 @@ impl Header {
                 continue;
             }
             let before = problems.failures();
-            let own = unnamed(self.dtype, role, self.narrow);
+            let own = unnamed(self.dtype, role);
             let mut tensor = Tensor { place: name.place, dims: Vec::new(), dtype: own, role, grad: true, sound: true };
             let what = format!("the tensor `{}`", name.text);
             match &value.value {
@@ -246,9 +246,9 @@ fn wrong(problems: &mut Problems, place: Place, what: &str, expected: &str) {
     problems.add(place, Problem::WrongKind { what: what.into(), expected: expected.into() });
 }
 
-/// The type of a declared tensor that names none: parameters are master weights, unless everything is narrow.
-fn unnamed(recipe: Dtype, role: Role, narrow: bool) -> Dtype {
-    if role == Role::Parameter && !narrow { recipe.accumulator() } else { recipe }
+/// The type of a declared tensor that names none: parameters are master weights.
+fn unnamed(recipe: Dtype, role: Role) -> Dtype {
+    if role == Role::Parameter { recipe.accumulator() } else { recipe }
 }
 
 fn text(node: &Node, what: &str, problems: &mut Problems) -> Option<Name> {

@@ -66,8 +66,8 @@ pub struct Overrides {
     pub dtype: Option<Dtype>,
     /// Every dropout is its operand: no masks, no random numbers, no operator.
     pub no_dropout: bool,
-    /// Everything is stored in the element type, weights and sums as well, as in a model that was cast as a whole; of tensors that name
-    /// no type of their own only the statistics of normalizations and what a reduction writes stay wider.
+    /// Weights, residuals and what a softmax reads are stored in the element type too, as in a model that was cast as a whole; biases,
+    /// scales, statistics and what a reduction writes stay wider.
     pub narrow: bool,
 }
 
@@ -149,7 +149,7 @@ pub fn load_str_with(file: &str, text: &str, overrides: &Overrides) -> Result<Re
         return Err(problems.into_errors());
     }
     let mut steps = Steps::read(&mut header, &source, &mut problems);
-    storage::settle(&header, &mut steps.containers, &mut steps.operations);
+    storage::settle(&mut header, &mut steps.containers, &mut steps.operations);
     let outputs = outputs(&header, &steps, &mut problems);
     let train = train(&header, &outputs, &mut problems);
     if !problems.is_empty() {

@@ -6,7 +6,7 @@
 //! among it; what a softmax reads; and sums of products that are complete with one more term, a bias. So a stream of
 //! residuals from one normalization to the next is never rounded to the narrow type, an exponential does not magnify a
 //! rounding, and what a projection makes is rounded once. A recipe that is read as narrow ([`Overrides`](super::Overrides)) keeps
-//! of these only what a reduction writes and the statistics of normalizations.
+//! of these only what a reduction writes, the statistics of normalizations, and parameters that no contraction multiplies.
 //!
 //! A contraction multiplies operands of the recipe's type. One that is stored in another floating type is cast first, once
 //! for all that read it, into `<name>.<dtype>`: a narrow copy of a weight is made in every step.
@@ -16,7 +16,10 @@ use indexmap::IndexMap;
 use sdfg::{Binary, Container, Expr, Op, Operand, Operation, Pass, Role, Scalar};
 
 /// Gives what the steps write its type, and contractions operands of the recipe's.
-pub fn settle(header: &Header, containers: &mut Vec<Container>, operations: &mut Vec<Operation>) {
+pub fn settle(header: &mut Header, containers: &mut Vec<Container>, operations: &mut Vec<Operation>) {
+    if header.narrow {
+        narrow(header, operations);
+    }
     let wide = |operation: &Operation| match operation.op {
         Op::Reduce { .. } => operation.outputs.clone(),
         Op::Normalize { .. } if header.narrow => operation.outputs.iter().filter(|o| o.connector != "out").cloned().collect(),
@@ -53,6 +56,19 @@ pub fn settle(header: &Header, containers: &mut Vec<Container>, operations: &mut
         settled.push(operation);
     }
     *operations = settled;
+}
+
+/// Stores the weights that contractions multiply as the recipe's `dtype` says. Biases and scales stay what they are: they are few, and
+/// their gradients are long sums.
+fn narrow(header: &mut Header, operations: &[Operation]) {
+    let contractions = operations.iter().filter(|o| matches!(o.op, Op::Contraction { .. }));
+    for input in contractions.flat_map(|o| &o.inputs) {
+        let wide = header.dtype.accumulator();
+        match header.tensors.get_mut(&input.data) {
+            Some(weight) if weight.role == Role::Parameter && weight.dtype == wide => weight.dtype = header.dtype,
+            _ => {}
+        }
+    }
 }
 
 /// Whether all that is done with a contraction's sum is to add something, for another contraction or as a result.

@@ -2,7 +2,7 @@
 //!
 //! A block of the random numbers decides about eight neighbours of the mask. Where these are neighbouring points, which the rows of a
 //! block work on, every row would draw the same eight for the one that it needs. So each of eight rows draws a part for all of them,
-//! and they meet in shared memory.
+//! and they meet in shared memory. Where a team works on one point after the other, it holds what it has drawn for the next seven.
 
 use super::partial;
 use crate::emit::printer::Printer;
@@ -15,6 +15,15 @@ use std::collections::BTreeMap;
 const EIGHT: i64 = 8;
 
 impl Printer<'_> {
+    /// Whether a team comes to neighbours of a mask one after the other, with a lane of its own for each.
+    pub fn drawn_in_turn(&self, group: &Group, element: &Expr, along: &Loop) -> bool {
+        let (nest, Some(schedule)) = (self.nest, &self.schedule) else { return false };
+        let Some(points) = nest.outer.last().filter(|l| l.tag != Tag::Block) else { return false };
+        let in_turn = nest.products.is_none() && partial::partials(nest).next().is_some();
+        let once = group.loops.len() == 1 && schedule.slots(nest, along) == 1;
+        in_turn && once && slope(element, &points.index) == Some(Expr::Int(1))
+    }
+
     /// C text that says whether eight rows of a block, all with points of their own, are eight neighbours of a mask that begin where a
     /// block of random numbers does; `None` where they cannot be.
     pub fn drawn_together(&mut self, group: &Group, element: &Expr, along: &Loop) -> Option<String> {

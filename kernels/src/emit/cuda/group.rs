@@ -290,7 +290,13 @@ impl Printer<'_> {
             let (first, step) = (integer(&first, self), integer(&step, self));
             self.line(inside, format!("uint32_t {name}[W];"));
             let together = if step == "1" { None } else { self.drawn_together(group, &element, last) };
+            let in_turn = step != "1" && self.drawn_in_turn(group, &element, last);
             let drawn = match together {
+                _ if in_turn => {
+                    let held = self.fresh("held");
+                    self.in_turn.push(held.clone());
+                    format!("keep_turn({name}, keep{mask}, {first}, {step}, {held}, {held}_at);")
+                }
                 _ if step == "1" => format!("keep_line({name}, keep{mask}, {first});"),
                 Some(together) => format!("keep_rows({name}, keep{mask}, {first}, {step}, {together} && {step} % 8 == 0, drawn);"),
                 None => format!("keep_row({name}, keep{mask}, {first}, {step});"),

@@ -334,6 +334,9 @@ fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, Str
         text += &format!("    SHARED(real, tile, {});\n", schedule.turned());
         text += "    SHARED(index_t, heads, ROWS);\n    SHARED(int32_t, lives, ROWS);\n";
     }
+    for held in &printer.in_turn {
+        text += &format!("    uint32_t {held}[W][4];\n    uint64_t {held}_at = ~(uint64_t)0;\n");
+    }
     if printer.draws {
         text += "    SHARED(uint16_t, drawn, THREADS * W);\n";
     }

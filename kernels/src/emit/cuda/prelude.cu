@@ -252,6 +252,21 @@ DEVICE void keep_rows(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, ui
     for (int n = 0; n < W; ++n) lanes[n] = drawn[threadIdx.x * W + n];
     __syncthreads();
 }
+/* The same, where a team comes to the mask's neighbours one after the other: what is held decides about eight. */
+DEVICE void keep_turn(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, uint64_t step, uint32_t (&held)[W][4], uint64_t &at) {
+    if (keep.threshold == 0) {
+#pragma unroll
+        for (int n = 0; n < W; ++n) lanes[n] = 0;
+        return;
+    }
+    if (first >> 3 != at || step % 8 != 0) {
+        at = first >> 3;
+#pragma unroll
+        for (int n = 0; n < W; ++n) philox(held[n], keep, (first + n * step) >> 3);
+    }
+#pragma unroll
+    for (int n = 0; n < W; ++n) lanes[n] = lane_of(held[n], first + n * step);
+}
 /* The lanes of neighbours: a block has eight, and W of them lie in one or two. */
 DEVICE void keep_line(uint32_t (&lanes)[W], const Keep &keep, uint64_t first) {
     static_assert(W <= 8, "neighbours of more than two blocks");
