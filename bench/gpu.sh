@@ -17,6 +17,7 @@
 #     DTYPE=bf16 SIZES="--set b=8" COLD=1              # of sweeps; COLD=1 times kernels with a cold second-level cache
 #     NARROW=1                                         # weights, residuals and scores in DTYPE too, as PyTorch's peers without autocast
 #     PYTHON=python3 JAX_PYTHON=python3                # with PyTorch, and with JAX
+#     PEER_AT="8,512 96,128" PEER_SECONDS=2            # batches and lengths of peers, and how long each is timed
 #     DEVICE=cuda                                      # or cuda:1, cuda:0,1
 #     RECORDS=bench/records/<date>-<device>            # where records go
 #
@@ -141,7 +142,7 @@ whole() {
     within 60 "$python" bench/peers/gpu_check.py "$2" "$inputs" --draw "$3" 2>>"$folder/log.txt" &&
         within 60 "$memlet" run "$scratch/$1/plan.json" --inputs "$inputs" --outputs "$results" --no-dropout --timing 0s \
             >/dev/null 2>>"$folder/log.txt" &&
-        within 60 "$python" bench/peers/gpu_check.py "$2" "$inputs" --results "$results" --dtype "$dtype" \
+        within 60 "$python" bench/peers/gpu_check.py "$2" "$inputs" --results "$results" --dtype "$dtype" ${NARROW:+--narrow} \
             >"$folder/$1/check.json" 2>>"$folder/log.txt" ||
         failed "$1, check" $?
     rm -f "$inputs" "$results"
@@ -159,7 +160,7 @@ peer() {
         return
     fi
     XLA_PYTHON_CLIENT_PREALLOCATE=false CUDA_VISIBLE_DEVICES=$number timeout "$limit" "$with" bench/peers/gpu_worker.py "$1" \
-        --at 8,512 --at 96,128 --seconds "${PEER_SECONDS:-2}" --until $((limit - 10)) 2>>"$folder/peers.log"
+        $(for at in ${PEER_AT:-8,512 96,128}; do echo "--at $at"; done) --seconds "${PEER_SECONDS:-2}" --until $((limit - 10)) 2>>"$folder/peers.log"
     code=$?
     [ "$code" -lt 2 ] || echo "{\"variant\": \"$1\", \"error\": \"the process ended with code $code\"}"
 }
@@ -200,14 +201,14 @@ for stage in $stages; do
     short) optimized short recipes/bert-large-encoder.yaml "${SECONDS_SHORT:-15}" --set b=96 --set j=128 ;;
     recipe:*) optimized "${stage#recipe:}" "recipes/${stage#recipe:}.yaml" "${SECONDS_LAYER:-70}" ;;
     checks)
+        case " $stages " in *" layer "*) whole layer encoder b=8,j=512,h=16,p=64,i=1024,u=4096 ;; esac
+        case " $stages " in *" mha "*) whole mha attention b=8,j=512,h=16,p=64,i=1024 ;; esac
         for each in $stages; do
             case $each in
             mha | layer | short) beside "$each" ;;
             recipe:*) beside "${each#recipe:}" ;;
             esac
         done
-        case " $stages " in *" layer "*) whole layer encoder b=8,j=512,h=16,p=64,i=1024,u=4096 ;; esac
-        case " $stages " in *" mha "*) whole mha attention b=8,j=512,h=16,p=64,i=1024 ;; esac
         ;;
     peers) peers ;;
     *) log "there is no stage $stage" ;;

@@ -1,7 +1,7 @@
 """Whether the results of a plan are those of PyTorch in f64, at full size, dropout off.
 
     gpu_check.py encoder|attention INPUTS.safetensors --draw b=8,j=512,h=16,p=64,i=1024,u=4096
-    gpu_check.py encoder|attention INPUTS.safetensors --results RESULTS.safetensors [--dtype bf16] [--device cuda]
+    gpu_check.py encoder|attention INPUTS.safetensors --results RESULTS.safetensors [--dtype bf16] [--narrow] [--device cuda]
 
 The first writes tensors for `memlet run --inputs`; the second compares what a plan made of them (`--outputs --no-dropout`), prints
 one line of JSON, and ends with code 3 if a result is further off than its bound. Both in the recipe's names and dim order.
@@ -61,14 +61,16 @@ def main():
     parser.add_argument("--draw")
     parser.add_argument("--results")
     parser.add_argument("--dtype", default="f32")
+    parser.add_argument("--narrow", action="store_true", help="weights are stored in --dtype too")
     parser.add_argument("--device", default="cuda")
     args = parser.parse_args()
     if args.draw:
         sizes = {name: int(value) for name, value in (part.split("=") for part in args.draw.split(","))}
         save_file(draw(args.model, sizes), args.inputs)
         return 0
-    # What is stored in bf16 is rounded to it on the way in; parameters are not.
-    stored = lambda n, t: t.bfloat16() if args.dtype == "bf16" and n in ("x", "d_y") else t
+    # What is stored in bf16 is rounded to it on the way in: weights only if they are narrow, biases and scales never.
+    rounded = lambda n: n in ("x", "d_y") or args.narrow and n.startswith("w")
+    stored = lambda n, t: t.bfloat16() if args.dtype == "bf16" and rounded(n) else t
     given = {n: stored(n, t).to(args.device, torch.float64) for n, t in load_file(args.inputs).items()}
     upstream = given.pop("d_y")
     leaves = {n: t.requires_grad_() for n, t in given.items()}

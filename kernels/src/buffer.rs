@@ -1,7 +1,8 @@
 //! Storage of containers: aligned bytes, and the way between them and host arrays.
 
 use crate::error::KernelError;
-use ndarray::{ArrayD, Dimension, IxDyn};
+use ndarray::{ArrayD, IxDyn};
+use rayon::prelude::*;
 use sdfg::layout::Step;
 use sdfg::{Container, Dtype, Layout};
 use std::alloc::{Layout as Memory, alloc, dealloc};
@@ -122,11 +123,23 @@ impl Buffer {
     /// An array of another size; a layout of other dims.
     pub fn pack(&mut self, container: &Container, layout: &Layout, array: &ArrayD<f64>) -> Result<(), KernelError> {
         let steps = steps(self.bytes, container, layout, array.shape())?;
-        let bytes = self.as_mut_slice();
-        for (at, value) in array.indexed_iter() {
-            let position = position(&at, &steps);
-            store(container.dtype, bytes, position, *value);
+        let values = array.as_standard_layout();
+        let values = values.as_slice().unwrap_or_default();
+        let rows = Rows::new(array.shape(), &steps);
+        let (dtype, bytes) = (container.dtype, self.as_mut_slice());
+        if dtype == Dtype::Bit || values.len() < PARALLEL {
+            for (n, row) in values.chunks(rows.long).enumerate() {
+                rows.positions(n).zip(row).for_each(|(at, value)| store(dtype, bytes, at, *value));
+            }
+            return Ok(());
         }
+        let (start, width) = (Shared(bytes.as_mut_ptr()), dtype.bytes(1) as usize);
+        values.par_chunks(rows.long).enumerate().for_each(|(n, row)| {
+            for (at, value) in rows.positions(n).zip(row) {
+                // SAFETY: elements have places of their own within the bytes, as `steps` has made sure, and nobody else has the buffer.
+                store(dtype, unsafe { std::slice::from_raw_parts_mut(start.at(at * width), width) }, 0, *value);
+            }
+        });
         Ok(())
     }
 
@@ -145,7 +158,17 @@ impl Buffer {
     pub fn unpack_from(&self, at: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
         let bytes = self.as_slice().get(at..).unwrap_or_default();
         let steps = steps(bytes.len(), container, layout, shape)?;
-        Ok(ArrayD::from_shape_fn(IxDyn(shape), |at| load(container.dtype, bytes, position(&at, &steps))))
+        let rows = Rows::new(shape, &steps);
+        let mut values = vec![0.0; shape.iter().product()];
+        let fill = |(n, row): (usize, &mut [f64])| {
+            rows.positions(n).zip(row).for_each(|(at, value)| *value = load(container.dtype, bytes, at));
+        };
+        match values.len() < PARALLEL {
+            true => values.chunks_mut(rows.long).enumerate().for_each(fill),
+            false => values.par_chunks_mut(rows.long).enumerate().for_each(fill),
+        }
+        let misfit = |_| KernelError::Shape { data: container.name.clone(), expected: vec![], given: shape.to_vec() };
+        ArrayD::from_shape_vec(IxDyn(shape), values).map_err(misfit)
     }
 }
 
@@ -164,8 +187,45 @@ fn layout_error(container: &Container, layout: &Layout) -> KernelError {
     KernelError::Layout { kernel: "pack".into(), data: container.name.clone(), layout: layout.to_string(), dims: container.dims.clone() }
 }
 
-fn position(at: &IxDyn, steps: &[Step]) -> usize {
-    at.as_array_view().iter().zip(steps).map(|(i, step)| step.offset(*i)).sum()
+/// Elements from which on all cores go over an array.
+const PARALLEL: usize = 1 << 16;
+
+/// The runs of an array along its last axis, and where their elements lie.
+struct Rows<'a> {
+    /// Extents and steps of the axes before the last.
+    outer: Vec<(usize, Step)>,
+    last: Option<&'a Step>,
+    /// Elements of a run; at least 1.
+    long: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn new(shape: &[usize], steps: &'a [Step]) -> Self {
+        let outer = shape.iter().copied().zip(steps.iter().copied()).take(shape.len().saturating_sub(1)).collect();
+        Rows { outer, last: steps.last(), long: shape.last().copied().unwrap_or(1).max(1) }
+    }
+
+    /// Places of the elements of run `n`.
+    fn positions(&self, mut n: usize) -> impl Iterator<Item = usize> {
+        let mut first = 0;
+        for (extent, step) in self.outer.iter().rev() {
+            first += step.offset(n % (*extent).max(1));
+            n /= (*extent).max(1);
+        }
+        (0..self.long).map(move |i| first + self.last.map_or(0, |step| step.offset(i)))
+    }
+}
+
+/// The beginning of bytes that several threads write, each its own.
+struct Shared(*mut u8);
+
+// SAFETY: whoever writes through it writes what nobody else does.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn at(&self, byte: usize) -> *mut u8 {
+        self.0.wrapping_add(byte)
+    }
 }
 
 fn store(dtype: Dtype, bytes: &mut [u8], at: usize, value: f64) {

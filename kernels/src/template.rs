@@ -83,7 +83,7 @@ pub fn cuda_space(spec: &KernelSpec, chip: Chip) -> Result<Box<dyn Space>, Kerne
     }
     match CudaTileSpace::new(spec, chip) {
         Ok(tiles) => Ok(Box::new(tiles)),
-        Err(_) => Ok(Box::new(CudaSpace::new(spec)?)),
+        Err(_) => Ok(Box::new(CudaSpace::new(spec, chip)?)),
     }
 }
 

@@ -25,7 +25,7 @@ fn each_case(sizes: common::Sizes, dtype: Dtype, configs: impl Fn(&CudaSpace) ->
             container.dtype = dtype;
         }
         let reference = Reference::new(&program, &unit)?;
-        let configs = configs(&CudaSpace::new(&reference.spec)?);
+        let configs = configs(&CudaSpace::new(&reference.spec, Chip::HOPPER)?);
         let sources: Result<Vec<_>, KernelError> = configs.iter().map(|c| maps::cuda_source(&reference.spec, c, Chip::HOPPER)).collect();
         for (n, (kernel, config)) in shim().compile(sources?)?.iter().zip(&configs).enumerate() {
             let results = reference.emulate(kernel, config, n as u64).map_err(|e| format!("{name} under {config}: {e}"))?;

@@ -36,6 +36,7 @@ fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineEr
         memory: bench::unit::Bytes(0),
         shard: Shard::WHOLE,
         ledger: &mut ledger,
+        hopeless_ms: None,
         progress: &mut |_, _| (),
     };
     let outcome = sweep_program("separate", &program, Some(Duration::ZERO), Extent::Whole, &mut with);

@@ -34,6 +34,7 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
         memory: bench::unit::Bytes(0),
         shard: Shard::WHOLE,
         ledger: &mut ledger,
+        hopeless_ms: None,
         progress: &mut |_, _| (),
     };
     let sweeps = sweep_all((&recipe, false), &mut programs, Some(Duration::ZERO), &mut with)?;

@@ -30,6 +30,10 @@ const BETWEEN: [(&str, &str); 3] = [("one", "registers"), ("two", "registers"), 
 const UNROLL: [i64; 2] = [4, 1];
 /// How results leave whose neighbours along the vectors lie far apart.
 const OUT: [&str; 2] = ["direct", "turned"];
+/// Numbers among which every knob of maps has each of its values.
+const SEARCHED: u64 = 4096;
+/// Threads for each block of a kernel with two blocks a processor that keep the memory busy.
+const ENOUGH: f64 = 256.0;
 /// Bytes that the memory of a GPU moves at least.
 const SECTOR: f64 = 32.0;
 
@@ -39,6 +43,10 @@ pub struct CudaSpace {
     maps: MapSpace,
     /// The kernel's arguments, and how many elements each has.
     arguments: Vec<(Argument, f64)>,
+    /// Elements that every team has a partial result of, where results are summed over points.
+    partial: f64,
+    /// Blocks of such a kernel.
+    blocks: f64,
 }
 
 impl CudaSpace {
@@ -46,13 +54,20 @@ impl CudaSpace {
 
     /// # Errors
     /// Scopes that cannot be generated.
-    pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
+    pub fn new(spec: &KernelSpec, chip: Chip) -> Result<Self, KernelError> {
         let elements = |a: &Argument| spec.shape(&a.data).map(|shape| shape.iter().product::<usize>() as f64);
         let mut arguments = Vec::new();
         for argument in spec.arguments() {
             arguments.push((argument.clone(), elements(&argument)?));
         }
-        Ok(CudaSpace { maps: MapSpace::new(spec)?.without_lanes(), arguments })
+        let maps = MapSpace::new(spec)?.without_lanes();
+        // Sums over points, where there is a choice.
+        let private = (0..maps.count().min(SEARCHED)).map(|n| maps.config(n)).find(|c| c.knobs.get("reduce") == Some("private"));
+        let first = private.unwrap_or_else(|| maps.config(0));
+        let knobs = first.knobs.clone().with("lanes", cuda::lanes(spec, &first)?);
+        let nest = super::lower(spec, &KernelConfig { knobs, ..first })?;
+        let partial = cuda::partials(&nest).map(|(_, _, elements)| elements as f64).sum();
+        Ok(CudaSpace { maps, arguments, partial, blocks: chip.blocks() as f64 })
     }
 
     fn number(config: &KernelConfig, key: &str) -> f64 {
@@ -95,16 +110,25 @@ impl CudaSpace {
                     (false, _) => size,
                 };
         }
+        // Every team writes what it has summed, and reads it again; sums that are no kernel's points stay in its registers.
+        if config.knobs.get("reduce") != Some("inner") {
+            total += 2.0 * size_of::<f32>() as f64 * self.partial * self.blocks * rows;
+        }
         let along = spec.size(vector).unwrap_or(1) as f64;
         let lanes = threads / rows * width;
         let strips = (along / lanes).ceil();
         let idle = strips * lanes / along;
+        // Fewer threads than that leave the memory idle.
+        let order = config.knobs.get("order").unwrap_or_default().split(',').filter(|i| !i.is_empty());
+        let points: f64 = order.map(|i| spec.size(self.maps.dim(i)).unwrap_or(1) as f64).product();
+        let points = if self.maps.blocked(config) { points / along * strips } else { points };
+        let few = (self.blocks * ENOUGH / (points * threads / rows)).max(1.0);
         // Rows longer than what registers hold are read again.
         let again = match (config.knobs.get("loops"), self.maps.blocked(config)) {
             (Some("one"), false) if strips * width <= 64.0 => 1.0,
             _ => 1.2,
         };
-        total * idle * again
+        total * idle * again * few
     }
 }
 

@@ -206,6 +206,7 @@ impl MeasureArgs {
                 cache: if self.cold { Cache::Cold } else { Cache::Warm },
                 memory: self.memory(),
                 ledger: &mut session.ledger,
+                hopeless_ms: None,
                 progress: &mut progress,
             };
             sweep_all((&session.recipe, self.verify_each), &mut session.programs, budget, &mut with)?

@@ -7,7 +7,7 @@ use super::order::pytorch_order;
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{Programs, UNFUSED, Variant};
 use super::shrunken::{difference, shrunken};
-use super::sweep::{Extent, METHODS, Sweeping, Swept, sweep_program};
+use super::sweep::{Extent, METHODS, QUICK, Sweeping, Swept, sweep_program};
 use super::target::Target;
 use super::{PipelineError, memory};
 use crate::load::{Overrides, Recipe};
@@ -17,7 +17,7 @@ use layouts::exact::Limits;
 use layouts::{Finish, Method, SelectError, Selection, Store};
 use sdfg::Sdfg;
 use sdfg::config::Configuration;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Every program of a recipe that fits into memory, swept; the unfused one is last.
 pub struct Sweeps {
@@ -37,6 +37,10 @@ pub struct Sweeps {
 /// Share of the budget for finding out which compositions pay, and for confirming what is chosen of all programs.
 const MIXING: f64 = 0.12;
 const COMBINING: f64 = 0.03;
+/// On a GPU, where code takes far longer to make than to time: share of the budget after which the fastest program gets what is left,
+/// and how many times as long as that a program may take at first before it is given up.
+const FIRST: f64 = 0.6;
+const HOPELESS: f64 = 3.0;
 /// How often that choice is made again with fresh samples, before another one may stand.
 const CHOICES: usize = 3;
 
@@ -73,10 +77,18 @@ pub fn sweep_all(
     let kinds: Vec<f64> = programs.variants.iter().enumerate().map(|(n, v)| kind(v, n)).collect();
     let mut variants = Vec::new();
     let mut finish = Finish::Exhausted;
+    let (began, whole_budget) = (Instant::now(), budget);
+    let goes_on = with.device.name().is_some() && with.shard.of == 1;
+    let budget = budget.map(|b| if goes_on { b.mul_f64(FIRST) } else { b });
+    let mut shares = Vec::new();
     for (variant, share) in programs.variants.iter().zip(&kinds) {
         let alike = kinds.iter().filter(|k| *k == share).count() as f64;
-        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(share / alike)), Extent::Whole, with)?;
+        shares.push(budget.map(|b| b.mul_f64(share / alike)));
+        let swept = sweep_program(&variant.name, &variant.program, shares[shares.len() - 1], Extent::Whole, with)?;
         finish = worse(finish, swept.report.finish);
+        if let Some(ms) = quick(&swept, with.store).filter(|_| goes_on) {
+            with.hopeless_ms = Some(with.hopeless_ms.unwrap_or(f64::INFINITY).min(HOPELESS * ms));
+        }
         variants.push(swept);
     }
     // A part of the space says nothing on which compositions pay.
@@ -91,11 +103,27 @@ pub fn sweep_all(
         variants.push(swept);
     }
     too_large.append(&mut mixed.too_large);
+    // What all are compared with is no competitor.
+    with.hopeless_ms = None;
     let unfused = match unfused_fits {
         true => Some(sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), Extent::Whole, with)?),
         false => None,
     };
     finish = unfused.iter().fold(finish, |finish, unfused| worse(finish, unfused.report.finish));
+    // What is left goes to the program that is fastest so far: most of its kernels are those of others too.
+    let best = variants.iter().enumerate().filter_map(|(n, swept)| Some((n, quick(swept, with.store)?)));
+    if goes_on
+        && finish == Finish::Budget
+        && let (Some(all), Some((n, _))) = (whole_budget, best.min_by(|a, b| a.1.total_cmp(&b.1)))
+    {
+        let left = all.mul_f64(1.0 - COMBINING).saturating_sub(began.elapsed());
+        let (variant, share) = (&programs.variants[n], shares.get(n).copied().flatten().unwrap_or_default());
+        let spent = variants[n].spent;
+        let mut swept = sweep_program(&variant.name, &variant.program, Some(share + left), Extent::Whole, with)?;
+        swept.spent += spent;
+        finish = worse(finish, swept.report.finish);
+        variants[n] = swept;
+    }
     // Last: what is measured later could change what is chosen of all kernels.
     let mut apart = None;
     if whole && finish != Finish::Interrupted {
@@ -115,6 +143,11 @@ pub fn sweep_all(
     }
     let trials = mixed.trials.into_iter().map(|(_, swept)| swept).collect();
     Ok(Sweeps { variants, unfused, too_large, mixing: mixed.mixing, trials, apart, finish })
+}
+
+/// Milliseconds of what would be chosen of a program, or of a good choice where the best takes long to find.
+fn quick(swept: &Swept, store: &Store) -> Option<f64> {
+    layouts::select(&swept.problem, store, Method::Exact, QUICK).ok().map(|s| s.total_ms)
 }
 
 /// The program that runs the best kernels of all programs together, if it is none of the first ones, which compete as they

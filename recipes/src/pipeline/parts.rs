@@ -82,6 +82,7 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
         memory: shared.memory,
         shard: Shard { index: shared.shard.index + shared.shard.of * n as u64, of: shared.shard.of * of },
         ledger: &mut ledger,
+        hopeless_ms: None,
         progress: &mut |_, _| (),
     };
     // A mixture that this part would add is its own.

@@ -14,7 +14,7 @@ use kernels::pool::Pool;
 use layouts::candidates::Shard;
 use layouts::exact::Limits;
 use layouts::problem::{Clock, KernelSpace, Program, RelayoutSpace};
-use layouts::record::Cache;
+use layouts::record::{Cache, Measurement};
 use layouts::selection::{select_top, write_out};
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
 use sdfg::config::KernelConfig;
@@ -36,6 +36,9 @@ pub struct Sweeping<'a> {
     pub memory: Bytes,
     /// What earlier sweeps have spent of the budget.
     pub ledger: &'a mut Ledger,
+    /// Milliseconds beyond which a program is given up after the first configuration of each of its kernels: others are that much
+    /// faster.
+    pub hopeless_ms: Option<f64>,
     /// Told after every configuration: the program's name, and the sweep's progress.
     pub progress: &'a mut dyn FnMut(&str, &Progress),
 }
@@ -158,6 +161,15 @@ pub fn sweep_program(
             progress: &mut told,
             timed: 0,
         };
+        if let Some(most) = with.hopeless_ms {
+            let wanted = sweeper.options.budget.replace(Duration::ZERO);
+            let report = sweep(&mut sweeper, &spaces, &relayouts)?;
+            let best = |kernel: &dyn KernelSpace| sweeper.store.of(kernel.key()).filter_map(Measurement::ms).reduce(f64::min);
+            if spaces.iter().filter_map(|kernel| best(*kernel)).sum::<f64>() > most {
+                return Ok(report);
+            }
+            sweeper.options.budget = wanted;
+        }
         let report = sweep(&mut sweeper, &spaces, &relayouts)?;
         if report.finish != Finish::Interrupted && !trial {
             sweeper.options.budget = budget.map(|b| b.mul_f64(1.0 - CONFIRMING));
@@ -198,7 +210,7 @@ fn variant(name: &str, program: &Sdfg) -> layouts::record::Variant {
 }
 
 /// For choosing what to measure next: seconds would be too long, and a good choice will do.
-const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
+pub const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
 
 /// Several devices may begin sessions in the same millisecond.
 static SESSIONS: AtomicUsize = AtomicUsize::new(0);

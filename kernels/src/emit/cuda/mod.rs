@@ -12,6 +12,7 @@ pub(in crate::emit) mod schedule;
 mod tile;
 mod turn;
 
+pub use partial::partials;
 pub use schedule::{Place, Schedule, WARP, lanes};
 
 use super::c::header;
@@ -44,7 +45,7 @@ impl Chip {
     pub const HOPPER: Chip = Chip { shared: 227 << 10, processors: 132 };
 
     /// Blocks of a kernel with partial results: two for each processor.
-    fn blocks(self) -> i64 {
+    pub fn blocks(self) -> i64 {
         2 * self.processors
     }
 }
