@@ -21,8 +21,8 @@
 #     DEVICE=cuda                                      # or cuda:1, cuda:0,1
 #     RECORDS=bench/records/<date>-<device>            # where records go
 #
-# NVRTC and cuBLASLt are those of the CUDA toolkit, or of Python's wheels in the folder that MEMLET_CUDA_PATH names. This script has
-# not been run on hardware yet: with DEVICE=shim its own way has been run at small sizes, and its Python parts on a CPU.
+# NVRTC and cuBLASLt are those of the CUDA toolkit, or of Python's wheels in the folder that MEMLET_CUDA_PATH names. Sweeps
+# alone want more time than that for a good plan: SECONDS_ALL=530 SECONDS_LAYER=235 made the records of an H200.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 memlet=${1:-target/release/memlet}

@@ -7,8 +7,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 fn command(recipe: &str) -> Analyze {
-    let recipe =
-        RecipeArgs { recipe: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(recipe), sizes: vec![], dtype: None, no_dropout: false };
+    let recipe = RecipeArgs {
+        recipe: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(recipe),
+        sizes: vec![],
+        dtype: None,
+        no_dropout: false,
+        narrow: false,
+    };
     Analyze { recipe, json: false, verify_each: false, graph: None, memory: false, refusals: false }
 }
 

@@ -4,7 +4,7 @@
 mod command;
 
 use command::{json, memlet, refused, text};
-use recipes::load::{Recipe, load_str, load_str_as};
+use recipes::load::{Overrides, Recipe, load_str, load_str_as, load_str_with};
 use recipes::pipeline::accuracy::{accuracy, oracle};
 use recipes::pipeline::programs::{Variant, programs};
 use recipes::pipeline::shrunken::shrunken;
@@ -57,6 +57,32 @@ fn activations_are_narrow_and_what_sums_up_is_not() {
     assert!(program.containers["wo"].dtype == Dtype::Bf16 && !program.containers.contains_key("wo.bf16"));
     let program = stored_as(&own, Dtype::F32).program;
     assert_eq!((program.containers["wo"].dtype, program.containers["wo.f32"].dtype), (Dtype::Bf16, Dtype::F32));
+}
+
+#[test]
+fn a_narrow_recipe_stores_weights_and_residuals_as_well() {
+    let overrides = Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() };
+    let recipe = load_str_with("test.yaml", ENCODER, &overrides).unwrap();
+    let made = programs(&recipe, false).unwrap();
+    let of = |name: &str| made.operators.containers[name].dtype;
+    for name in ["wq", "w1", "d_wq", "res1", "norm1", "y", "d_y", "d_res1", "qq.dot", "beta", "d_beta"] {
+        assert_eq!(of(name), Dtype::Bf16, "{name}");
+    }
+    for name in ["bq", "b1", "g1", "d_bq", "d_b1", "d_g1", "norm1.mean", "norm1.rstd"] {
+        assert_eq!(of(name), Dtype::F32, "{name}");
+    }
+    assert!(made.operators.containers.keys().all(|name| !name.ends_with(".bf16")), "nothing is left to cast");
+    // It still means what the f32 recipe means.
+    let plain = programs(&stored_as(ENCODER, Dtype::F32), false).unwrap();
+    let run = Run { seed: 3, step: 1, dropout: true };
+    let given = drawn(&shrunken(&made.operators), 3).unwrap();
+    let want = interpret(&shrunken(&plain.operators), &given, &run).unwrap();
+    let got = interpret(&shrunken(&made.variants[0].program), &given, &run).unwrap();
+    for container in results(&shrunken(&made.operators)) {
+        let (want, got) = (&want[&container.name], &got[&container.name]);
+        let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+        assert!(want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e4 * f64::EPSILON * scale), "{}", container.name);
+    }
 }
 
 /// Stacking sees through the casts, and every program still means what the f32 recipe means.

@@ -30,10 +30,12 @@ const BETWEEN: [(&str, &str); 3] = [("one", "registers"), ("two", "registers"), 
 const UNROLL: [i64; 2] = [4, 1];
 /// How results leave whose neighbours along the vectors lie far apart.
 const OUT: [&str; 2] = ["direct", "turned"];
+/// Blocks of a kernel with partial results for each processor: every one writes its own, and few leave the memory idle.
+const BLOCKS: [i64; 3] = [2, 4, 8];
 /// Numbers among which every knob of maps has each of its values.
 const SEARCHED: u64 = 4096;
-/// Threads for each block of a kernel with two blocks a processor that keep the memory busy.
-const ENOUGH: f64 = 256.0;
+/// Threads of a processor that keep the memory busy.
+const ENOUGH: f64 = 1024.0;
 /// Bytes that the memory of a GPU moves at least.
 const SECTOR: f64 = 32.0;
 
@@ -45,12 +47,18 @@ pub struct CudaSpace {
     arguments: Vec<(Argument, f64)>,
     /// Elements that every team has a partial result of, where results are summed over points.
     partial: f64,
-    /// Blocks of such a kernel.
-    blocks: f64,
+    /// Blocks of such a kernel for each processor; one value elsewhere.
+    blocks: &'static [i64],
+    processors: i64,
 }
 
 impl CudaSpace {
-    const KNOBS: u64 = (THREADS.len() * TEAMS.len() * WIDTHS.len() * BETWEEN.len() * UNROLL.len() * OUT.len()) as u64;
+    const RADICES: [usize; 6] = [THREADS.len(), TEAMS.len(), WIDTHS.len(), BETWEEN.len(), UNROLL.len(), OUT.len()];
+
+    /// Settings of all knobs that maps do not have.
+    fn own(&self) -> u64 {
+        Self::RADICES.iter().product::<usize>() as u64 * self.blocks.len() as u64
+    }
 
     /// # Errors
     /// Scopes that cannot be generated.
@@ -66,8 +74,9 @@ impl CudaSpace {
         let first = private.unwrap_or_else(|| maps.config(0));
         let knobs = first.knobs.clone().with("lanes", cuda::lanes(spec, &first)?);
         let nest = super::lower(spec, &KernelConfig { knobs, ..first })?;
-        let partial = cuda::partials(&nest).map(|(_, _, elements)| elements as f64).sum();
-        Ok(CudaSpace { maps, arguments, partial, blocks: chip.blocks() as f64 })
+        let partial: f64 = cuda::partials(&nest).map(|(_, _, elements)| elements as f64).sum();
+        let blocks = if partial > 0.0 { &BLOCKS[..] } else { &BLOCKS[..1] };
+        Ok(CudaSpace { maps, arguments, partial, blocks, processors: chip.processors })
     }
 
     fn number(config: &KernelConfig, key: &str) -> f64 {
@@ -111,8 +120,10 @@ impl CudaSpace {
                 };
         }
         // Every team writes what it has summed, and reads it again; sums that are no kernel's points stay in its registers.
-        if config.knobs.get("reduce") != Some("inner") {
-            total += 2.0 * size_of::<f32>() as f64 * self.partial * self.blocks * rows;
+        let summed = self.partial > 0.0 && config.knobs.get("reduce") != Some("inner");
+        let blocks = config.knobs.get("blocks").and_then(|n| n.parse().ok()).unwrap_or((BLOCKS[0] * self.processors) as f64);
+        if summed {
+            total += 2.0 * size_of::<f32>() as f64 * self.partial * blocks * rows;
         }
         let along = spec.size(vector).unwrap_or(1) as f64;
         let lanes = threads / rows * width;
@@ -122,7 +133,8 @@ impl CudaSpace {
         let order = config.knobs.get("order").unwrap_or_default().split(',').filter(|i| !i.is_empty());
         let points: f64 = order.map(|i| spec.size(self.maps.dim(i)).unwrap_or(1) as f64).product();
         let points = if self.maps.blocked(config) { points / along * strips } else { points };
-        let few = (self.blocks * ENOUGH / (points * threads / rows)).max(1.0);
+        let running = if summed { (points / rows).min(blocks) } else { points / rows };
+        let few = (self.processors as f64 * ENOUGH / (running * threads)).max(1.0).sqrt();
         // Rows longer than what registers hold are read again.
         let again = match (config.knobs.get("loops"), self.maps.blocked(config)) {
             (Some("one"), false) if strips * width <= 64.0 => 1.0,
@@ -138,23 +150,27 @@ impl Space for CudaSpace {
     }
 
     fn count(&self) -> u64 {
-        self.maps.count().saturating_mul(Self::KNOBS)
+        self.maps.count().saturating_mul(self.own())
     }
 
     fn knobs(&self) -> Vec<u64> {
-        let own = [THREADS.len(), TEAMS.len(), WIDTHS.len(), BETWEEN.len(), UNROLL.len(), OUT.len()].map(|radix| radix as u64);
+        let own = [self.blocks.len()].into_iter().chain(Self::RADICES).map(|radix| radix as u64);
         self.maps.knob_radices().into_iter().chain(own).collect()
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let KernelConfig { layouts, knobs } = self.maps.config(n / Self::KNOBS);
-        let mut digits = Digits::of(n, Self::KNOBS);
+        let KernelConfig { layouts, knobs } = self.maps.config(n / self.own());
+        let mut digits = Digits::of(n, self.own());
         let out = OUT[digits.below(OUT.len())];
         let (unroll, between) = (UNROLL[digits.below(UNROLL.len())], BETWEEN[digits.below(BETWEEN.len())]);
         let (width, team) = (WIDTHS[digits.below(WIDTHS.len())], TEAMS[digits.below(TEAMS.len())]);
         let threads = THREADS[digits.below(THREADS.len())];
+        let blocks = self.blocks[digits.below(self.blocks.len())];
         let rows = if team == 0 { 1 } else { threads / team };
         let knobs: Knobs = knobs.with("threads", threads).with("rows", rows).with("width", width).with("loops", between.0);
+        // Where nothing is summed over points, there are as many blocks as points need.
+        let summed = self.blocks.len() > 1 && knobs.get("reduce") != Some("inner");
+        let knobs = if summed { knobs.with("blocks", blocks * self.processors) } else { knobs };
         let config = KernelConfig { layouts, knobs };
         let turned = rows > 1 && out != OUT[0] && self.results().any(|data| self.crossed(&config, data));
         let config = if turned { KernelConfig { knobs: config.knobs.with("out", out), ..config } } else { config };
@@ -166,7 +182,7 @@ impl Space for CudaSpace {
     }
 
     fn identity(&self, n: u64) -> String {
-        format!("{} {}", self.config(n).knobs, self.maps.identity(n / Self::KNOBS))
+        format!("{} {}", self.config(n).knobs, self.maps.identity(n / self.own()))
     }
 
     fn promise(&self, n: u64) -> f64 {

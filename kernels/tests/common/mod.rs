@@ -253,9 +253,11 @@ pub fn causal_softmax(sizes: Sizes) -> Case {
 pub type Make = fn(Sizes) -> Case;
 
 /// Every case by name.
-pub const CASES: [(&str, Make); 7] = [
+pub const CASES: [(&str, Make); 9] = [
     ("softmax_dropout", softmax_dropout),
     ("bias_relu_dropout", bias_relu_dropout),
+    ("dropout_across", dropout_across),
+    ("dropout_across_summed", dropout_across_summed),
     ("layernorm", layernorm),
     ("layernorm_weights", layernorm_weights),
     ("bias_gradient", bias_gradient),

@@ -488,3 +488,56 @@ fn what_is_said_to_come_comes() {
     assert_eq!(seen.len() as u64, space.count());
     assert!(foretold * 10 >= space.count() * 9, "{foretold} of {}", space.count());
 }
+
+/// A space in which every fourth number is nothing: what a library does not offer.
+struct Partly(Space);
+
+impl KernelSpace for Partly {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn key(&self) -> &str {
+        self.0.key()
+    }
+
+    fn pass(&self) -> Pass {
+        self.0.pass()
+    }
+
+    fn tensors(&self) -> &[TensorSpace] {
+        self.0.tensors()
+    }
+
+    fn count(&self) -> u64 {
+        self.0.count()
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        self.0.config(n)
+    }
+
+    fn identity(&self, n: u64) -> String {
+        self.0.identity(n)
+    }
+
+    fn promise(&self, n: u64) -> f64 {
+        if n % 4 == 3 { f64::INFINITY } else { self.0.promise(n) }
+    }
+
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        self.0.intuitive(config)
+    }
+}
+
+#[test]
+fn what_promises_nothing_comes_last() {
+    let layouts = Layout::permutations(&["a", "b", "c"].map(String::from));
+    let tensor = |data: &str| TensorSpace { data: data.into(), access: Access::Read, layouts: layouts.clone(), bytes: 1 };
+    let space = Partly(Space { name: "k".into(), pass: Pass::Forward, tensors: vec![tensor("x"), tensor("y")], knobs: 1024 });
+    let mut candidates = Candidates::new(&space, Shard::WHOLE);
+    let all: Vec<u64> = std::iter::from_fn(|| candidates.next(&space)).collect();
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len() as u64, space.count());
+    assert_eq!(all.len() as u64, space.count(), "each comes once");
+    assert!(all[..10_000].iter().all(|n| n % 4 != 3));
+}
