@@ -32,7 +32,7 @@ use crate::node::{Computation, Index, Operation};
 use crate::scalar::{Binary, Scalar, Unary};
 use crate::scope::{Item, Scope, Unit};
 use crate::symbol::SymbolError;
-use ndarray::{ArrayD, Dimension};
+use ndarray::ArrayD;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Roundings that one function evaluation counts as: the vectorised exponential and its like are within 4 ulp, that is 8
@@ -112,14 +112,19 @@ pub fn compare(got: &ArrayD<f64>, want: &ArrayD<f64>, scale: f64, tolerance: &To
     if got.shape() != want.shape() {
         return Comparison { max_error: f64::INFINITY, tolerance, ratio: f64::INFINITY, at: vec![] };
     }
-    let (mut max_error, mut at) = (-1.0, vec![]);
-    for ((place, w), g) in want.indexed_iter().zip(got.iter()) {
+    let (mut max_error, mut worst) = (-1.0, 0);
+    for (number, (w, g)) in want.iter().zip(got.iter()).enumerate() {
         let difference = if g == w { 0.0 } else { (g - w).abs() };
         let error = if difference.is_nan() { f64::INFINITY } else { difference };
         if error > max_error {
-            (max_error, at) = (error, place.slice().to_vec());
+            (max_error, worst) = (error, number);
         }
     }
+    let mut at = vec![0; want.ndim()];
+    for (index, extent) in at.iter_mut().zip(want.shape()).rev() {
+        (*index, worst) = (worst % (*extent).max(1), worst / (*extent).max(1));
+    }
+    let at = if max_error < 0.0 { vec![] } else { at };
     let max_error = f64::max(max_error, 0.0);
     let ratio = if max_error == 0.0 { 0.0 } else { max_error / tolerance };
     Comparison { max_error, tolerance, ratio, at }

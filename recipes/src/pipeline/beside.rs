@@ -58,19 +58,26 @@ pub fn beside(
     let mut values = wholes(program, given)?;
     let units = program.units();
     let specs = units.iter().map(|(_, _, unit)| KernelSpec::new(program, unit)).collect::<Result<Vec<_>, _>>()?;
+    // What is launched together is run one by one on cores.
+    let inside = |unit: &Unit| match unit {
+        Unit::Nested(nested) => nested.program.units().into_iter().map(|(_, _, unit)| unit).collect(),
+        unit => vec![unit.clone()],
+    };
+    let mut plain = Vec::new();
+    for unit in units.iter().flat_map(|(_, _, unit)| inside(unit)) {
+        let spec = KernelSpec::new(&on_cores, &unit)?;
+        plain.push((spec.clone(), natural(cores, &spec)?));
+    }
+    // One after the other they take the compiler longer than everything else here.
+    cores.prepare(&plain, None);
+    let mut plain = plain.into_iter();
     let mut compared = Vec::new();
     for (n, ((_, _, unit), spec)) in units.iter().zip(&specs).enumerate() {
         let config = candidate.configuration.kernels.get(&spec.name);
         let config = config.ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?;
         let mut ours = Values::new();
-        // What is launched together is run one by one on cores.
-        let inside = match unit {
-            Unit::Nested(nested) => nested.program.units().into_iter().map(|(_, _, unit)| unit).collect(),
-            unit => vec![unit.clone()],
-        };
-        for unit in &inside {
-            let spec = KernelSpec::new(&on_cores, unit)?;
-            ours.extend(outcome((&on_cores, unit, &spec), &natural(cores, &spec)?, &values, run, pool, cores)?);
+        for (unit, (spec, config)) in inside(unit).iter().zip(plain.by_ref()) {
+            ours.extend(outcome((&on_cores, unit, &spec), &config, &values, run, pool, cores)?);
         }
         let theirs = outcome((program, unit, spec), config, &values, run, pool, device)?;
         let tolerances = unit_tolerance(program, unit).map_err(|e| PipelineError::Measure(e.to_string()))?;
