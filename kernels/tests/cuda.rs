@@ -159,7 +159,8 @@ fn indices_of_64_bits_where_32_do_not_suffice() -> Result<(), Failure> {
     assert!(!index(&[("b", 96), ("j", 512), ("u", 4096)])?);
     assert!(index(&[("b", 96), ("j", 5120), ("u", 40960)])?);
     assert!(index(&[("b", 1 << 30), ("j", 1 << 20), ("u", 8)])?);
-
+    // Strips go beyond the end of what is short.
+    assert!(index(&[("b", 96), ("j", 1 << 17), ("u", 1)])? && !index(&[("b", 96), ("j", 1 << 15), ("u", 1)])?);
     Ok(())
 }
 

@@ -93,6 +93,19 @@ impl CudaSpace {
         layout.innermost() != Some(vector) && layout.pieces.iter().any(|p| p.dim == vector)
     }
 
+    /// Points that teams work on; where vectors run along one of their indices, its strips.
+    fn points(&self, config: &KernelConfig) -> f64 {
+        let size = |dim: &str| self.maps.spec().size(dim).unwrap_or(1) as f64;
+        let order = config.knobs.get("order").unwrap_or_default().split(',').filter(|i| !i.is_empty());
+        let points: f64 = order.map(|i| size(self.maps.dim(i))).product();
+        if !self.maps.blocked(config) {
+            return points;
+        }
+        let along = size(self.maps.dim(config.knobs.get("vector").unwrap_or_default()));
+        let lanes = Self::number(config, "threads") / Self::number(config, "rows") * Self::number(config, "width");
+        points / along * (along / lanes).ceil()
+    }
+
     /// Bytes moved, those that nobody asked for included, times the threads that have nothing to do.
     fn cost(&self, config: &KernelConfig) -> f64 {
         let spec = self.maps.spec();
@@ -129,10 +142,8 @@ impl CudaSpace {
         let lanes = threads / rows * width;
         let strips = (along / lanes).ceil();
         let idle = strips * lanes / along;
+        let points = self.points(config);
         // Fewer threads than that leave the memory idle.
-        let order = config.knobs.get("order").unwrap_or_default().split(',').filter(|i| !i.is_empty());
-        let points: f64 = order.map(|i| spec.size(self.maps.dim(i)).unwrap_or(1) as f64).product();
-        let points = if self.maps.blocked(config) { points / along * strips } else { points };
         let running = if summed { (points / rows).min(blocks) } else { points / rows };
         let few = (self.processors as f64 * ENOUGH / (running * threads)).max(1.0).sqrt();
         // Rows longer than what registers hold are read again.
@@ -181,8 +192,16 @@ impl Space for CudaSpace {
         KernelConfig { knobs: config.knobs.with("unroll", unroll).with("hold", between.1), ..config }
     }
 
+    /// Blocks beyond those that points need are none.
     fn identity(&self, n: u64) -> String {
-        format!("{} {}", self.config(n).knobs, self.maps.identity(n / self.own()))
+        let config = self.config(n);
+        let blocks = config.knobs.get("blocks").and_then(|n| n.parse::<f64>().ok());
+        let most = (self.points(&config) / Self::number(&config, "rows")).ceil();
+        let knobs = match blocks.filter(|blocks| *blocks > most) {
+            Some(_) => config.knobs.with("blocks", most),
+            None => config.knobs,
+        };
+        format!("{knobs} {}", self.maps.identity(n / self.own()))
     }
 
     fn promise(&self, n: u64) -> f64 {

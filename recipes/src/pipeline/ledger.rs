@@ -17,6 +17,9 @@ pub struct Ledger {
     /// What the records had learned when the plan was written.
     #[serde(default)]
     settled: Option<usize>,
+    /// What each took, which may be less than what it has spent, or more.
+    #[serde(default)]
+    taken: BTreeMap<String, f64>,
     /// Which compositions were chosen, and what they were weighed against.
     #[serde(default)]
     mixing: Option<Mixing>,
@@ -45,9 +48,17 @@ impl Ledger {
         budget.map(|budget| budget.saturating_sub(spent))
     }
 
-    pub fn spend(&mut self, program: &Program, time: Duration) -> Result<(), PipelineError> {
-        *self.seconds.entry(entry(program)).or_default() += time.as_secs_f64();
+    /// Counts what a program has spent of its budget, and the time that it took.
+    pub fn spend(&mut self, program: &Program, budget: Duration, time: Duration) -> Result<(), PipelineError> {
+        *self.seconds.entry(entry(program)).or_default() += budget.as_secs_f64();
+        *self.taken.entry(entry(program)).or_default() += time.as_secs_f64();
         self.write()
+    }
+
+    /// What programs have taken so far.
+    pub fn taken<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Duration {
+        let seconds = programs.into_iter().map(|p| self.taken.get(&entry(p)).copied().unwrap_or(0.0)).sum::<f64>();
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
     /// Whether the plan of this folder rests on all that is stored: then it was chosen, verified and timed already.
@@ -87,10 +98,11 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let program = Program::default();
         let budget = Some(Duration::from_secs(60));
-        Ledger::open(folder.path()).spend(&program, Duration::from_secs(50))?;
+        Ledger::open(folder.path()).spend(&program, Duration::from_secs(50), Duration::from_secs(9))?;
         let mut again = Ledger::open(folder.path());
         assert_eq!(again.left(&program, budget), Some(Duration::from_secs(10)));
-        again.spend(&program, Duration::from_secs(50))?;
+        again.spend(&program, Duration::from_secs(50), Duration::from_secs(50))?;
+        assert_eq!(Ledger::open(folder.path()).taken([&program]), Duration::from_secs(59));
         assert_eq!(Ledger::open(folder.path()).left(&program, budget), Some(Duration::ZERO));
         assert_eq!(Ledger::open(folder.path()).left(&program, None), None);
         again.settle(7)?;

@@ -52,7 +52,7 @@ pub struct DeviceBench<'a> {
     pool: &'a Pool,
     oracle: Oracle,
     operands: Operands,
-    /// Configurations whose code was made together last, by kernel.
+    /// Configurations whose code was made together last, or that is made meanwhile, by kernel.
     made: BTreeMap<String, BTreeSet<KernelConfig>>,
     /// At least this many samples, and at least this long in total, for each configuration.
     pub samples: usize,

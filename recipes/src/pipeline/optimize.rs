@@ -17,7 +17,7 @@ use layouts::exact::Limits;
 use layouts::{Finish, Method, SelectError, Selection, Store};
 use sdfg::Sdfg;
 use sdfg::config::Configuration;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Every program of a recipe that fits into memory, swept; the unfused one is last.
 pub struct Sweeps {
@@ -41,6 +41,8 @@ const COMBINING: f64 = 0.03;
 /// and how many times as long as that a program may take at first before it is given up.
 const FIRST: f64 = 0.6;
 const HOPELESS: f64 = 3.0;
+/// Less than that is not worth going through a program again.
+const LEAST: Duration = Duration::from_secs(1);
 /// How often that choice is made again with fresh samples, before another one may stand.
 const CHOICES: usize = 3;
 
@@ -77,8 +79,8 @@ pub fn sweep_all(
     let kinds: Vec<f64> = programs.variants.iter().enumerate().map(|(n, v)| kind(v, n)).collect();
     let mut variants = Vec::new();
     let mut finish = Finish::Exhausted;
-    let (began, whole_budget) = (Instant::now(), budget);
-    let goes_on = with.device.name().is_some() && with.shard.of == 1;
+    let whole_budget = budget;
+    let goes_on = budget.is_some() && with.device.name().is_some() && with.shard.of == 1;
     let budget = budget.map(|b| if goes_on { b.mul_f64(FIRST) } else { b });
     let mut shares = Vec::new();
     for (variant, share) in programs.variants.iter().zip(&kinds) {
@@ -101,6 +103,7 @@ pub fn sweep_all(
     if let Some((variant, swept)) = mixed.program {
         programs.variants.push(variant);
         variants.push(swept);
+        shares.push(share.map(|share| share / 2));
     }
     too_large.append(&mut mixed.too_large);
     // What all are compared with is no competitor.
@@ -116,13 +119,14 @@ pub fn sweep_all(
         && finish == Finish::Budget
         && let (Some(all), Some((n, _))) = (whole_budget, best.min_by(|a, b| a.1.total_cmp(&b.1)))
     {
-        let left = all.mul_f64(1.0 - COMBINING).saturating_sub(began.elapsed());
+        let swept = variants.iter().chain(mixed.trials.iter().map(|(_, trial)| trial)).chain(&unfused);
+        let left = all.mul_f64(1.0 - COMBINING).saturating_sub(with.ledger.taken(swept.map(|s| &s.problem)));
         let (variant, share) = (&programs.variants[n], shares.get(n).copied().flatten().unwrap_or_default());
-        let spent = variants[n].spent;
-        let mut swept = sweep_program(&variant.name, &variant.program, Some(share + left), Extent::Whole, with)?;
-        swept.spent += spent;
-        finish = worse(finish, swept.report.finish);
-        variants[n] = swept;
+        if left > LEAST {
+            let again = sweep_program(&variant.name, &variant.program, Some(share + left), Extent::Whole, with)?;
+            finish = worse(finish, again.report.finish);
+            variants[n] = again.after(&variants[n]);
+        }
     }
     // Last: what is measured later could change what is chosen of all kernels.
     let mut apart = None;

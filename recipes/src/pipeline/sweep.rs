@@ -14,7 +14,7 @@ use kernels::pool::Pool;
 use layouts::candidates::Shard;
 use layouts::exact::Limits;
 use layouts::problem::{Clock, KernelSpace, Program, RelayoutSpace};
-use layouts::record::{Cache, Measurement};
+use layouts::record::Cache;
 use layouts::selection::{select_top, write_out};
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
 use sdfg::config::KernelConfig;
@@ -147,6 +147,7 @@ pub fn sweep_program(
     let budget = with.ledger.left(&problem, budget);
     let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();
     bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING))));
+    let mut given_up = false;
     let mut searched = || -> Result<Report, PipelineError> {
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);
@@ -164,8 +165,9 @@ pub fn sweep_program(
         if let Some(most) = with.hopeless_ms {
             let wanted = sweeper.options.budget.replace(Duration::ZERO);
             let report = sweep(&mut sweeper, &spaces, &relayouts)?;
-            let best = |kernel: &dyn KernelSpace| sweeper.store.of(kernel.key()).filter_map(Measurement::ms).reduce(f64::min);
+            let best = |kernel: &dyn KernelSpace| sweeper.store.of(kernel.key()).filter_map(|m| sweeper.store.ms(m)).reduce(f64::min);
             if spaces.iter().filter_map(|kernel| best(*kernel)).sum::<f64>() > most {
+                given_up = true;
                 return Ok(report);
             }
             sweeper.options.budget = wanted;
@@ -193,9 +195,9 @@ pub fn sweep_program(
     let report = searched();
     // Whatever ended the sweep in time, the same budget has nothing more to say; only one that was interrupted, or that broke the
     // device, goes on with what is left.
-    let ended = report.as_ref().is_ok_and(|r| r.finish != Finish::Interrupted);
+    let ended = report.as_ref().is_ok_and(|r| r.finish != Finish::Interrupted) && !given_up;
     let spent = clock.elapsed().max(if ended { budget.unwrap_or_default() } else { Duration::ZERO });
-    with.ledger.spend(&problem, spent)?;
+    with.ledger.spend(&problem, spent, clock.elapsed())?;
     let (report, spent) = (report?, bench.spent);
     drop(bench);
     Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report, spent })
@@ -237,6 +239,18 @@ fn session(name: &str, program: &Sdfg, problem: &Program, with: &Sweeping) -> Se
 }
 
 impl Swept {
+    /// What has come of a program that was swept before: of each kernel the tally that goes further.
+    pub fn after(mut self, before: &Swept) -> Self {
+        self.spent += before.spent;
+        self.report.timed += before.report.timed;
+        for (name, tally) in &mut self.report.tallies {
+            if let Some(known) = before.report.tallies.get(name).filter(|known| known.not_reached < tally.not_reached) {
+                *tally = *known;
+            }
+        }
+        self
+    }
+
     pub fn select(&self, store: &Store, method: Method) -> Result<Selection, PipelineError> {
         Ok(select(&self.problem, store, method, Limits::default())?)
     }

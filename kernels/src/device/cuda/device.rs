@@ -137,6 +137,12 @@ impl CudaDevice {
     }
 }
 
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        self.maker.wait();
+    }
+}
+
 /// What the library makes of one product.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Ceiling {

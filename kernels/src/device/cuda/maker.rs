@@ -87,6 +87,14 @@ impl Maker {
         Ok(compiled)
     }
 
+    /// Waits until nothing is compiled any more: a process that ends meanwhile takes the compiler away from its threads.
+    pub fn wait(&self) {
+        let mut making = self.making();
+        while !making.is_empty() {
+            making = self.made.wait(making).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     fn make(&self, (spec, config): &(KernelSpec, KernelConfig)) {
         // Whoever compiles the kernel again is told what is wrong with it.
         if let Ok(source) = self.source(spec, config) {

@@ -2,10 +2,10 @@
 
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement, Tensor};
+use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement, Tag, Tensor};
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
-use sdfg::{Dtype, Expr};
+use sdfg::{Dtype, Expr, Scalar};
 
 /// Threads of a warp.
 pub const WARP: i64 = 32;
@@ -109,9 +109,13 @@ impl Schedule {
         };
         let (keeps, registers) = (choice("loops", ["one", "two"])?, choice("hold", ["registers", "shared"])?);
         let elements = |t: &Tensor| t.shape.iter().fold(1i64, |a, b| a.saturating_mul(*b));
-        let points = nest.outer.iter().fold(1i64, |n, l| n.saturating_mul(l.count));
+        // Strips go beyond the end of the loop that vectors run along.
+        let strip = threads / rows * width;
+        let whole = |l: &Loop, along: bool| if along { (l.count + strip - 1) / strip * strip } else { l.count };
+        let points = nest.outer.iter().fold(1i64, |n, l| n.saturating_mul(whole(l, l.tag == Tag::Block)));
         let blocked = |l: &&Loop| nest.block().is_none_or(|b| b.index != l.index);
-        let inner = nest.groups.iter().map(|g| g.loops.iter().filter(blocked).fold(1i64, |n, l| n.saturating_mul(l.count)));
+        let last = |g: &Group, l: &Loop| g.loops.last().is_some_and(|last| last.index == l.index);
+        let inner = nest.groups.iter().map(|g| g.loops.iter().filter(blocked).fold(1i64, |n, l| n.saturating_mul(whole(l, last(g, l)))));
         let inner = inner.max().unwrap_or(1);
         // A view lies somewhere in its storage, which may be larger.
         let storage = |t: &Tensor| match &t.space {
@@ -123,7 +127,9 @@ impl Schedule {
         let mut schedule = Schedule { threads, rows, width, unroll, keeps, wide, turns, places: IndexMap::new(), kept: IndexMap::new() };
         let real = if nest.tensors.values().any(|t| t.dtype == Dtype::F64) { 8 } else { 4 };
         let turning = if turns { schedule.turned() * real + rows * 12 } else { 0 };
-        let mut shared = WARP * 8 + turning;
+        // What rows draw together of masks has two bytes for each value.
+        let drawn = if has_masks(nest) { 2 * threads * width } else { 0 };
+        let mut shared = WARP * 8 + turning + drawn;
         if shared > SHARED {
             return Err(KernelError::Knob {
                 kernel: spec.name.clone(),
@@ -220,6 +226,14 @@ impl Schedule {
         let outer = |n: &usize| nest.outer.iter().any(|l| statement.write.subscripts[*n] == Expr::sym(l.index.as_str()));
         all.filter(|n| !outer(n)).collect()
     }
+}
+
+fn has_masks(nest: &LoopNest) -> bool {
+    let mut found = false;
+    for statement in nest.groups.iter().flat_map(|g| &g.statements) {
+        statement.code.walk(&mut |s| found |= matches!(s, Scalar::Keep { .. }));
+    }
+    found
 }
 
 /// Every access to a container: its group, the element, whether it is written.
