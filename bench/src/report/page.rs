@@ -70,9 +70,11 @@ fn responsive(svg: &str) -> String {
 }
 
 fn caption(provenance: &Provenance) -> String {
+    // What was measured on another device than the cores says so first.
+    let device = provenance.versions.get("device").map(|device| format!("{device}, beside ")).unwrap_or_default();
     format!(
         "<span>Machine: {}.</span> <span>Again: <code>{}</code></span>",
-        escape(&provenance.machine.line()),
+        escape(&(device + &provenance.machine.line())),
         escape(&provenance.command)
     )
 }
