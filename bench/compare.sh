@@ -16,6 +16,7 @@
 #     --budget TIME        for the sweep of each plan [10m]
 #     --warm               kernels are timed with their tensors in the caches, not with caches emptied before each run, which is nearer to
 #                          what a step finds that does not fit them; elsewhere than on x86-64 they always are
+#     --narrow             of bf16: our weights and residuals in bf16, too, as in a model that PyTorch cast as a whole
 #     --memory-slack SHARE how much slower than the fastest a plan may be that needs less memory [that of memlet optimize]
 #     --timing TIME        for timing the best plans as wholes [30s]
 #     --rounds N           of each comparison [15]
@@ -28,7 +29,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 memlet=${MEMLET:-target/release/memlet}
 
-shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick= cold= memory_slack=
+shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick= cold= memory_slack= narrow=
 [ "$(uname -m)" != x86_64 ] || cold=yes
 while [ $# -gt 0 ]; do
     case $1 in
@@ -36,6 +37,7 @@ while [ $# -gt 0 ]; do
             quick=yes shapes=base,mha budget=10s timing=3s rounds=3 variants=eager,sdpa,jax,onnx-attention
             shift ;;
         --warm) cold=; shift ;;
+        --narrow) narrow=yes; shift ;;
         --shapes | --dtypes | --dropout | --threads | --budget | --memory-slack | --timing | --rounds | --variants | --out)
             [ $# -gt 1 ] || { echo "$1 needs a value"; exit 2; }
             name=${1#--}
@@ -80,6 +82,7 @@ each_of() {
 each_of "$shapes" "paper base small mha"
 each_of "$dtypes" "f32 bf16"
 each_of "$dropout" "with without"
+[ -z "$narrow" ] || [ "$dtypes" = bf16 ] || { echo "--narrow is for --dtypes bf16"; exit 2; }
 
 trap 'echo; echo "stopped; the same command goes on from here"; exit 130' INT TERM
 total=$(($(list "$shapes" | wc -w) * $(list "$dtypes" | wc -w) * $(list "$dropout" | wc -w) * $(list "$threads" | wc -w)))
@@ -90,6 +93,7 @@ for count in $(list "$threads"); do
             for drops in $(list "$dropout"); do
                 number=$((number + 1))
                 case=$shape-$dtype-$drops-dropout-$count-threads
+                [ -z "$narrow" ] || case+=-narrow
                 [ -n "$cold" ] || case+=-warm
                 record=$out/compare-$case.json
                 if [ -s "$record" ]; then
@@ -99,6 +103,7 @@ for count in $(list "$threads"); do
                 read -ra given <<<"$(recipe "$shape")"
                 [ "$drops" = with ] || given+=(--no-dropout)
                 [ "$dtype" = f32 ] || given+=(--dtype "$dtype")
+                [ -z "$narrow" ] || given+=(--narrow)
                 [ -z "$cold" ] || given+=(--cold)
                 [ -z "$memory_slack" ] || given+=(--memory-slack "$memory_slack")
                 plans=target/memlet/compare/${quick:+quick/}$case${cold:+-cold}

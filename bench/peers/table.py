@@ -34,6 +34,29 @@ def best(rows):
     return min(rows, key=lambda row: row["ratio"]["median"], default=None)
 
 
+def stored(report):
+    """What a report's tensors are stored in; records of old know nothing of weights, which were f32."""
+    return report["dtype"] if report["dtype"] == report.get("weights", "f32") else f"{report['dtype']}, weights {report.get('weights', 'f32')}"
+
+
+def alike(report, row):
+    """Whether a peer holds its weights as we do."""
+    return ("bf16" if row["precision"] == "bf16-native" else "f32") == report.get("weights", "f32")
+
+
+def weighed_alike(reports):
+    """The best peer that holds its weights as we do, where another one is the best of all."""
+    for report in reports:
+        timed = [row for row in report["rows"] if row["outcome"] == "timed" and not row["forward_only"]]
+        first, equal = best(timed), best([row for row in timed if alike(report, row)])
+        if equal and equal is not first:
+            dropout = "with" if report["dropout"] else "without"
+            yield (
+                f"- With weights in {report.get('weights', 'f32')}, as ours, {report['recipe']}, {dropout} dropout, {report['threads']} threads: "
+                f"{equal['variant']}, {equal['precision']} ÷ ours {interval(equal['ratio'])}"
+            )
+
+
 def line(report):
     timed = [row for row in report["rows"] if row["outcome"] == "timed"]
     whole, forward = (best([r for r in timed if r["forward_only"] == only]) for only in (False, True))
@@ -43,7 +66,7 @@ def line(report):
     beyond = lambda m: m["peak_bytes"] - m["given_bytes"]
     shape = ", ".join(f"{dim.lower()}={report['sizes'][dim]}" for dim in sorted(report["sizes"]))
     cells = [
-        f"{report['recipe']} ({shape})", report["dtype"], "on" if report["dropout"] else "off", report["threads"],
+        f"{report['recipe']} ({shape})", stored(report), "on" if report["dropout"] else "off", report["threads"],
         ours and f"{ours['step_ms']:.1f}",
         whole and f"{whole['variant']}, {whole['precision']}", whole and f"{whole['medians']['step_ms']:.1f}",
         whole and interval(whole["ratio"]), share and f"{share:.1%}",
@@ -61,7 +84,7 @@ def faster(reports):
     wide = {key(r): r for r in sorted((r for r in reports if r["dtype"] == "f32" and r["ours"]), key=lambda r: -r["ours"]["step_ms"])}
     for narrow in reports:
         other = wide.get(key(narrow))
-        if narrow["dtype"] == "bf16" and narrow["ours"] and other:
+        if stored(narrow) == "bf16, weights f32" and narrow["ours"] and other:
             ratio = other["ours"]["step_ms"] / narrow["ours"]["step_ms"]
             dropout = "with" if narrow["dropout"] else "without"
             yield f"- Our f32 ÷ our bf16, {narrow['recipe']}, {dropout} dropout, {narrow['threads']} threads: {ratio:.2f}"
@@ -81,7 +104,7 @@ def main(paths):
     for report in reports:
         print(line(report))
     print()
-    for text in faster(reports):
+    for text in [*weighed_alike(reports), *faster(reports)]:
         print(text)
     print(NOTES)
     absent = [(r, row) for r in reports for row in r["rows"] if row["outcome"] != "timed"]

@@ -26,15 +26,16 @@ const LOCAL_LIMIT: u64 = 128 << 10;
 
 /// Fuses pairs of scopes.
 pub struct Fusion {
-    /// Also fuse independent kernels over equal spaces, which saves a launch but no bytes.
-    pub independent: bool,
+    /// Independent kernels over equal spaces are fused if one of them touches at most so many bytes: that saves a launch but no bytes,
+    /// and one loop nest ties the layouts of both, which costs more than a launch where both are long.
+    pub independent: u64,
     /// Names of kernels that stay as they are.
     pub apart: Vec<String>,
 }
 
 impl Default for Fusion {
     fn default() -> Self {
-        Fusion { independent: true, apart: vec![] }
+        Fusion { independent: u64::MAX, apart: vec![] }
     }
 }
 
@@ -50,8 +51,13 @@ enum Relation {
 
 impl Fusion {
     /// Pairs of one state worth a look, as (relation, second, first).
-    fn pairs(&self, units: &[Boundary]) -> Vec<(Relation, usize, usize)> {
+    fn pairs(&self, program: &Sdfg, units: &[Boundary]) -> Vec<(Relation, usize, usize)> {
         let mut pairs = Vec::new();
+        let touches = |unit: &Boundary| -> u64 {
+            let touched: BTreeSet<&String> = unit.reads.iter().chain(&unit.writes).collect();
+            touched.into_iter().map(|data| program.bytes(data).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
+        };
+        let short: Vec<bool> = units.iter().map(|unit| touches(unit) <= self.independent).collect();
         let free = |(_, unit): &(usize, &Boundary)| !self.apart.contains(&unit.name);
         for (n, second) in units.iter().enumerate().filter(free) {
             for (m, first) in units.iter().enumerate().take(n).filter(free) {
@@ -67,7 +73,7 @@ impl Fusion {
                     Relation::Producer => true,
                     // Contractions are never fused here: naming each pair of them would bury the refusals that tell something.
                     Relation::Sibling => scopes,
-                    Relation::Independent => self.independent && scopes,
+                    Relation::Independent => (short[m] || short[n]) && scopes,
                 };
                 if wanted {
                     pairs.push((relation, n, m));
@@ -78,10 +84,10 @@ impl Fusion {
     }
 
     /// Pairs of all states, best first, each as (position of its state, second, first).
-    fn ranked(&self, states: &[(StateId, &State, Vec<Boundary>)]) -> Vec<(usize, usize, usize)> {
+    fn ranked(&self, program: &Sdfg, states: &[(StateId, &State, Vec<Boundary>)]) -> Vec<(usize, usize, usize)> {
         let mut ranked = Vec::new();
         for (s, (_, _, units)) in states.iter().enumerate() {
-            ranked.extend(self.pairs(units).into_iter().map(|(relation, n, m)| (relation, s, n, m)));
+            ranked.extend(self.pairs(program, units).into_iter().map(|(relation, n, m)| (relation, s, n, m)));
         }
         ranked.sort_by_key(|(relation, s, n, m)| (*relation, *s, *n, std::cmp::Reverse(*m)));
         ranked.into_iter().map(|(_, s, n, m)| (s, n, m)).collect()
@@ -103,7 +109,7 @@ impl Transform for Fusion {
             let (state, _, units) = states.get(s)?;
             Some(Site { state: *state, units: vec![units.get(m)?.node, units.get(n)?.node] })
         };
-        self.ranked(&states).into_iter().filter_map(site).collect()
+        self.ranked(program, &states).into_iter().filter_map(site).collect()
     }
 
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
@@ -122,7 +128,7 @@ impl Transform for Fusion {
     fn first(&self, program: &Sdfg) -> Result<Patch, Vec<Refusal>> {
         let states = states(program);
         let mut refused = Vec::new();
-        for (s, n, m) in self.ranked(&states) {
+        for (s, n, m) in self.ranked(program, &states) {
             let Some((id, state, units)) = states.get(s) else { continue };
             match pair(program, (*id, state), units, m, n) {
                 Ok(patch) => return Ok(patch),

@@ -209,6 +209,7 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
         sizes: program.sizes.clone(),
         model,
         dtype: model::stored(program),
+        weights: model::weights(program),
         accuracy: truth.as_ref().map(|truth| accuracy(&want, truth)),
         machine: bench::machine::Machine::here().line(),
         origin: setup.origin.clone(),

@@ -74,8 +74,9 @@ impl Model {
             return Err(refuse("its dtype is neither f32 nor bf16"));
         }
         let (own, own_choices) = neutral(program);
+        let narrow = weights(program) != Dtype::F32;
         for ((_, text, family), no_dropout) in KNOWN.into_iter().flat_map(|known| [(known, false), (known, true)]) {
-            let shipped = rescaled(text, dtype, no_dropout, program)?;
+            let shipped = rescaled(text, (dtype, narrow), no_dropout, program)?;
             let (operations, choices) = neutral(&shipped);
             let types = |p: &Sdfg| p.containers.values().map(|c| c.dtype).collect::<Vec<_>>();
             if operations != own
@@ -116,10 +117,16 @@ pub fn stored(program: &Sdfg) -> Dtype {
     program.containers.values().find(|c| c.role == sdfg::Role::Input).map_or(Dtype::F32, |c| c.dtype)
 }
 
-/// A shipped recipe at the sizes of `program`, stored in `dtype`, with or without its dropouts.
-fn rescaled(text: &str, dtype: Dtype, no_dropout: bool, program: &Sdfg) -> Result<Sdfg, CompareError> {
+/// What a recipe that the peers know stores its weights in: those that contractions multiply, where it is read as narrow.
+pub fn weights(program: &Sdfg) -> Dtype {
+    let parameters = program.containers.values().filter(|c| c.role == sdfg::Role::Parameter);
+    parameters.map(|c| c.dtype).min_by_key(|dtype| dtype.bytes(1)).unwrap_or(Dtype::F32)
+}
+
+/// A shipped recipe at the sizes of `program`, stored in a type, its weights too or not, with or without its dropouts.
+fn rescaled(text: &str, (dtype, narrow): (Dtype, bool), no_dropout: bool, program: &Sdfg) -> Result<Sdfg, CompareError> {
     let load = |sizes: Vec<(String, i64)>| {
-        let overrides = Overrides { sizes, dtype: Some(dtype), no_dropout, narrow: false };
+        let overrides = Overrides { sizes, dtype: Some(dtype), no_dropout, narrow };
         load_str_with("shipped recipe", text, &overrides).map_err(crate::pipeline::PipelineError::from)
     };
     let shipped = load(vec![])?.program;
@@ -218,6 +225,10 @@ mod tests {
             assert!(of(text, &[]).is_ok(), "{name}");
             assert!(of(text, &[("b".into(), 3), ("j".into(), 7)]).is_ok(), "{name}");
             assert!(of(&text.replace("dtype: f32", "dtype: bf16"), &[]).is_ok(), "{name}");
+            let narrow = Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() };
+            let recipe = load_str_with("test.yaml", text, &narrow).unwrap();
+            assert!(Model::of(&recipe).is_ok() && weights(&recipe.program) == Dtype::Bf16, "{name}");
+            assert_eq!(weights(&load_str("test.yaml", text, &[]).unwrap().program), Dtype::F32);
         }
         let rates = Rates { attention: 0.1, attended: 0.1, hidden: 0.1, fed: 0.1 };
         let known = of(text("bert-base-encoder"), &[]).unwrap();

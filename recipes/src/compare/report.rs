@@ -79,6 +79,11 @@ impl Row {
         Row { variant, precision, forward_only, versions, first_s, accuracy: None, memory: None, outcome }
     }
 
+    /// What its weights and their gradients are stored in.
+    fn weights(&self) -> Dtype {
+        if self.precision == Precision::Bf16Native.name() { Dtype::Bf16 } else { Dtype::F32 }
+    }
+
     fn ratio(&self) -> Option<&Ratio> {
         match &self.outcome {
             Outcome::Timed { ratio, .. } => Some(ratio),
@@ -96,6 +101,8 @@ pub struct Report {
     pub model: Model,
     /// What activations are stored in.
     pub dtype: Dtype,
+    /// What weights are stored in.
+    pub weights: Dtype,
     /// Ours against the f64 oracle, dropout off, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Vec<Accuracy>>,
@@ -153,7 +160,16 @@ impl Report {
 
     /// The peer that is hardest to beat, among those that do the whole step or those that have only a forward pass.
     pub fn best(&self, forward_only: bool) -> Option<(&Row, &Ratio)> {
-        let timed = self.rows.iter().filter(|r| r.forward_only == forward_only).filter_map(|r| Some((r, r.ratio()?)));
+        self.best_of(|row| row.forward_only == forward_only)
+    }
+
+    /// The same among those that do the whole step and hold weights and their gradients as ours do.
+    pub fn best_alike(&self) -> Option<(&Row, &Ratio)> {
+        self.best_of(|row| !row.forward_only && row.weights() == self.weights)
+    }
+
+    fn best_of(&self, which: impl Fn(&Row) -> bool) -> Option<(&Row, &Ratio)> {
+        let timed = self.rows.iter().filter(|row| which(row)).filter_map(|row| Some((row, row.ratio()?)));
         timed.min_by(|a, b| a.1.median.total_cmp(&b.1.median))
     }
 
@@ -198,6 +214,9 @@ impl Report {
         if let Some(found) = self.best(false) {
             best(found, "");
         }
+        if let Some(found) = self.best_alike().filter(|found| self.best(false).is_some_and(|best| !std::ptr::eq(best.0, found.0))) {
+            best(found, &format!(" that holds weights in {}, as ours does,", self.weights));
+        }
         if let Some(found) = self.best(true) {
             best(found, " of the forward pass alone, dropout off,");
         }
@@ -225,9 +244,11 @@ impl Report {
                 Outcome::Timed { check, .. } if check.reduced => {
                     out += &format!("{}, {} multiplies in less than f32: it does less work than ours\n", row.variant, row.precision)
                 }
-                Outcome::Timed { .. } if row.precision == Precision::Bf16Native.name() => {
+                Outcome::Timed { .. } if row.weights() != self.weights => {
+                    let (theirs, ours) = (row.weights(), self.weights);
+                    let less = if theirs.bytes(1) < ours.bytes(1) { "less" } else { "more" };
                     out += &format!(
-                        "{}, {} holds weights and their gradients in bf16, where ours are f32: it moves less than ours\n",
+                        "{}, {} holds weights and their gradients in {theirs}, where ours are {ours}: it moves {less} than ours\n",
                         row.variant, row.precision
                     )
                 }

@@ -33,6 +33,10 @@ pub const SIGNS: &str = "epilogues, signs";
 /// The separate program with the gradients of all weights in one launch.
 pub const GROUPED: &str = "grouped";
 
+/// Bytes that cores move in about the time that starting a kernel takes them, and some: independent kernels that are longer keep
+/// loops, and with them layouts, of their own.
+const SHORT: u64 = 1 << 20;
+
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
 pub struct Variant {
@@ -293,7 +297,8 @@ impl Composing {
         let form = |program: &Sdfg, patch: &Patch| self.forms.is_none_or(|forms| has_form(forms, program, patch));
         let wanted = Wanted { accept, form: self.forms.is_some().then_some(&form as Form) };
         let composed = compose(&expanded.program, wanted, &options)?;
-        let fusion = Fusion { apart: composed.kernels.iter().map(|c| c.name.clone()).collect(), ..Fusion::default() };
+        let independent = if self.forms.is_some() { u64::MAX } else { SHORT };
+        let fusion = Fusion { apart: composed.kernels.iter().map(|c| c.name.clone()).collect(), independent };
         let fused = rewritten(&composed.outcome.program, &[&fusion], folder)?;
         // Why a contraction stays apart is said by composition.
         let others = fused.refusals.into_iter().filter(|r| !matches!(r.reason, Reason::Contraction { .. }));

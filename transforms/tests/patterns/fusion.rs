@@ -134,6 +134,23 @@ fn independent_kernels_over_equal_spaces_save_a_launch() {
     );
 }
 
+#[test]
+fn long_independent_kernels_keep_loops_of_their_own() {
+    let built = Builder::new(&["x[i,j]", "u[i,j]"], &[], &["y[i,j]", "v[i,j]"]).map("y", &["i", "j"], "y[i,j]", "exp(a)", &["x[i,j]"]).map(
+        "v",
+        &["i", "j"],
+        "v[i,j]",
+        "-a",
+        &["u[i,j]"],
+    );
+    let touched = 2 * built.program.bytes("y").expect("a size");
+    for (independent, kernels) in [(touched, 1), (touched - 1, 2), (0, 2)] {
+        let fusion = Fusion { independent, apart: vec![] };
+        let outcome = fixpoint(&built.program, &[&fusion], &Options::default()).expect("fusion");
+        assert_eq!(outcome.program.units().len(), kernels, "{independent} bytes");
+    }
+}
+
 /// What is refused in the program as it stands.
 fn refusals(built: &Builder) -> Vec<Refusal> {
     let outcome = fixpoint(&built.program, &[&Fusion::default()], &Options::default()).expect("fusion");
