@@ -13,6 +13,8 @@ const NAME: &str = "totals";
 const ROW: i32 = 48;
 const TOP: i32 = 72;
 const RIGHT: i32 = 800;
+/// Room for the longest name of a plan, `combined · exact, chosen again · in the step`, and a little more.
+const LONGEST: i32 = 360;
 
 /// One bar for each contender: forward and backward where they were timed apart, else the step as a whole.
 ///
@@ -32,7 +34,7 @@ pub fn totals(program: &str, contenders: &[ContenderTimes]) -> Result<String, Pl
     if rows.is_empty() {
         return Err(PlotError::Empty { figure: NAME });
     }
-    let left = 24 + rows.iter().map(|(c, _)| text_width(&c.name, 13)).max().unwrap_or(0).clamp(60, 260) + 12;
+    let left = 24 + rows.iter().map(|(c, _)| text_width(&c.name, 13)).max().unwrap_or(0).clamp(60, LONGEST) + 12;
     let bottom = TOP + ROW * rows.len() as i32;
     let median = |s: &Option<Summary>| s.map_or(0.0, |s| s.median);
     let ends = rows.iter().flat_map(|(_, [f, b, s])| [median(f) + median(b), s.map_or(0.0, |s| s.interval.upper)]);
@@ -45,7 +47,7 @@ pub fn totals(program: &str, contenders: &[ContenderTimes]) -> Result<String, Pl
         for (n, (contender, [forward, backward, step])) in rows.iter().enumerate() {
             let y = TOP + ROW * n as i32 + ROW / 2;
             let colour = if contender.ours { OURS } else { BEFORE };
-            canvas.text(left - 12, y, 13, INK, Anchor::Right, &fitted(&contender.name, 13, 260))?;
+            canvas.text(left - 12, y, 13, INK, Anchor::Right, &fitted(&contender.name, 13, LONGEST))?;
             let apart = median(forward) + median(backward);
             let whole = if apart > 0.0 { apart } else { median(step) };
             let (middle, end) = (axis.at(median(forward)), axis.at(whole));
