@@ -20,8 +20,8 @@ NOTES = """\
 - *peak*: flop of the contractions alone, each counted once, over the time of our whole step, as a share of what the vector
   units did in f32 in the same run.
 - *forward*: dropout off on both sides. Ours is the forward pass of a training step and keeps what the backward pass needs.
-- *tensors*: bytes of tensors alive at once in our step over those in PyTorch's eager step; then without input, parameters and
-  upstream gradient on both sides.
+- *tensors*: bytes of tensors alive at once in our step over those in PyTorch's eager step with weights in the same type; then without
+  input, parameters and upstream gradient on both sides.
 - *others*: processors that others kept busy while ours ran. Above 0.1 the machine was not quiet.
 """
 
@@ -61,7 +61,7 @@ def line(report):
     timed = [row for row in report["rows"] if row["outcome"] == "timed"]
     whole, forward = (best([r for r in timed if r["forward_only"] == only]) for only in (False, True))
     ours, memory = report["ours"], report["memory"]
-    eager = next((r["memory"] for r in report["rows"] if r["variant"] == "eager" and r.get("memory")), None)
+    eager = next((r["memory"] for r in report["rows"] if r["variant"] == "eager" and alike(report, r) and r.get("memory")), None)
     share = ours and report["peak"] and report["gigaflop"] / (ours["step_ms"] / 1e3) / report["peak"]
     beyond = lambda m: m["peak_bytes"] - m["given_bytes"]
     shape = ", ".join(f"{dim.lower()}={report['sizes'][dim]}" for dim in sorted(report["sizes"]))
