@@ -7,10 +7,10 @@ use recipes::compare::{
     CompareError, Contender, OurBytes, Ours, Outcome, Precision, Pythons, Report, Setup, StepTime, TensorBytes, Variant, compare,
     contenders,
 };
-use recipes::load::{Recipe, load};
+use recipes::load::{Overrides, Recipe, load_with};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::programs::operators;
-use recipes::pipeline::tensors::{drawn, results, write};
+use recipes::pipeline::tensors::{drawn, results, write_as};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Dtype, Sdfg};
 use std::fs;
@@ -61,10 +61,15 @@ impl Ours for Oracle {
 }
 
 fn recipe(name: &str) -> Recipe {
+    stored(name, None, false)
+}
+
+/// A recipe with other types.
+fn stored(name: &str, dtype: Option<Dtype>, narrow: bool) -> Recipe {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml"));
     let sizes = [("b", 2), ("j", 5), ("h", 3), ("p", 4), ("i", 12), ("u", 10)].map(|(d, n)| (d.to_string(), n));
     let known = if name == "mha" { &sizes[..5] } else { &sizes[..] };
-    load(&path, known).unwrap()
+    load_with(&path, &Overrides { sizes: known.to_vec(), dtype, narrow, ..Overrides::default() }).unwrap()
 }
 
 fn compared(recipe: &Recipe, contenders: &[Contender], folder: &Path, rounds: usize) -> Result<Report, CompareError> {
@@ -124,7 +129,8 @@ fn stage(recipe: &Recipe) -> tempfile::TempDir {
     let run = Run { seed: 1, step: 0, dropout: false };
     let found = interpret(&program, &drawn(&program, 1).unwrap(), &run).unwrap();
     let truth: Tensors = results(&program).iter().map(|c| (c.name.clone(), found[&c.name].clone())).collect();
-    write(&folder.path().join("truth.safetensors"), &truth, &program).unwrap();
+    // As the workers answer, whatever they hold.
+    write_as(&folder.path().join("truth.safetensors"), &truth, &|_| Dtype::F32).unwrap();
     folder
 }
 
@@ -188,6 +194,23 @@ fn only_who_agrees_is_timed_and_everyone_is_accounted_for() {
     assert_eq!(cells[5..9], ["6.0", "eager, highest", "3.0", "0.500 (0.500–0.500)"]);
     assert_eq!(cells[10..13], ["onnx: 0.500 (0.500–0.500)", "0.500", "0.500"]);
     assert!(table.contains("compile, highest: compile, highest: RuntimeError: no compiler"), "{table}");
+}
+
+#[test]
+fn peers_that_hold_weights_as_ours_are_told_from_others() {
+    let Some(python) = python() else { return };
+    let both = contenders(&[Variant::Eager], Dtype::Bf16, &everywhere(&python));
+    for (narrow, alike, other, says) in [
+        (false, "bf16", "bf16-native", "bf16, where ours are f32: it moves less"),
+        (true, "bf16-native", "bf16", "f32, where ours are bf16: it moves more"),
+    ] {
+        let recipe = stored("mha", Some(Dtype::Bf16), narrow);
+        let folder = stage(&recipe);
+        let report = compared(&recipe, &both, folder.path(), 1).unwrap();
+        let text = report.text(false);
+        assert!(text.contains(&format!("eager, {other} holds weights and their gradients in {says} than ours")), "{text}");
+        assert_eq!(report.best_alike().map(|(row, _)| row.precision), Some(alike), "{text}");
+    }
 }
 
 #[test]
