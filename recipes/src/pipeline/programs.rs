@@ -297,7 +297,8 @@ impl Composing {
         let form = |program: &Sdfg, patch: &Patch| self.forms.is_none_or(|forms| has_form(forms, program, patch));
         let wanted = Wanted { accept, form: self.forms.is_some().then_some(&form as Form) };
         let composed = compose(&expanded.program, wanted, &options)?;
-        let independent = if self.forms.is_some() { u64::MAX } else { SHORT };
+        // With nothing composed it is the separate program, kernel for kernel.
+        let independent = if self.forms.is_some() || composed.kernels.is_empty() { u64::MAX } else { SHORT };
         let fusion = Fusion { apart: composed.kernels.iter().map(|c| c.name.clone()).collect(), independent };
         let fused = rewritten(&composed.outcome.program, &[&fusion], folder)?;
         // Why a contraction stays apart is said by composition.
