@@ -36,7 +36,8 @@ def best(rows):
 
 def stored(report):
     """What a report's tensors are stored in; records of old know nothing of weights, which were f32."""
-    return report["dtype"] if report["dtype"] == report.get("weights", "f32") else f"{report['dtype']}, weights {report.get('weights', 'f32')}"
+    weights = report.get("weights", "f32")
+    return report["dtype"] if report["dtype"] == weights else f"{report['dtype']}, weights {weights}"
 
 
 def alike(report, row):

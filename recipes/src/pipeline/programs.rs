@@ -33,8 +33,8 @@ pub const SIGNS: &str = "epilogues, signs";
 /// The separate program with the gradients of all weights in one launch.
 pub const GROUPED: &str = "grouped";
 
-/// Bytes that cores move in about the time that starting a kernel takes them, and some: independent kernels that are longer keep
-/// loops, and with them layouts, of their own.
+/// Bytes that cores move in about the time that starting a kernel takes them, and some: beside what templates compose, independent
+/// kernels that are longer keep loops, and with them layouts, of their own. On GPUs, too, whose programs of this kind lose anyway.
 const SHORT: u64 = 1 << 20;
 
 /// One way of stacking contractions, fused or composed.
