@@ -7,6 +7,7 @@ use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::{Composing, Variant, programs_on};
 use bench::unit::significant;
 use clap::Args;
+use kernels::KernelSpec;
 use layouts::alternatives::GROUP;
 use layouts::certificate::{Certificate, CertificateError, measurements};
 use layouts::exact::Limits;
@@ -38,8 +39,11 @@ pub struct ExplainArgs {
     /// As with `memlet solve`
     #[arg(long, value_name = "DATA=DATA", value_parser = super::solve::join)]
     join: Vec<(String, String)>,
+    /// Print the code that a plan runs for the kernel, and nothing else
+    #[arg(long, conflicts_with_all = ["other", "records", "layers", "join"])]
+    code: bool,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "code")]
     json: bool,
 }
 
@@ -74,6 +78,10 @@ struct Apart {
 
 impl ExplainArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
+        if self.code {
+            print!("{}", self.text()?);
+            return Ok(());
+        }
         let records = self.file.extension().is_some_and(|e| e == "jsonl");
         match Certificate::read(&self.file) {
             Ok(certificate) if self.other.is_none() => {
@@ -132,6 +140,22 @@ impl ExplainArgs {
             }
         }
         Ok(())
+    }
+
+    /// The generated code of a kernel of the plan.
+    fn text(&self) -> Result<String, PipelineError> {
+        let plan = Plan::read(&self.file)?;
+        let Candidate { program, configuration, .. } = &plan.chosen;
+        let place = place(program, &self.name);
+        let name = place.as_ref().map_or(self.name.as_str(), |place| place.holder());
+        let units = program.units();
+        let Some((_, _, unit)) = units.iter().find(|(_, _, unit)| unit.name() == name) else {
+            let names: Vec<&str> = units.iter().map(|(_, _, unit)| unit.name()).collect();
+            return Err(self.fault(format!("there is no kernel `{name}` in the plan; there are: {}", names.join(", "))));
+        };
+        let none = || self.fault(format!("`{name}` runs in a library: it has no code of its own"));
+        let config = configuration.kernels.get(name).ok_or_else(none)?;
+        plan.target.code(&KernelSpec::new(program, unit)?, config)?.ok_or_else(none)
     }
 
     fn fault(&self, why: impl Into<String>) -> PipelineError {

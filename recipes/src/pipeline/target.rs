@@ -1,12 +1,15 @@
 //! What a program is measured and run on, as the command line and plans name it.
 
 use super::PipelineError;
-use kernels::Toolchain;
 use kernels::contraction::cublaslt::Fused;
 use kernels::device::cpu::Cores;
 use kernels::device::cuda::CudaDevice;
 use kernels::device::shim::ShimDevice;
 use kernels::device::{Device, Forms};
+use kernels::emit::cuda::Chip;
+use kernels::{KernelSpec, Toolchain, template};
+use sdfg::Unit;
+use sdfg::config::KernelConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -57,6 +60,20 @@ impl Target {
             Target::Cpu => None,
             Target::Cuda(_) | Target::Shim(_) => Some(Fused::has),
         }
+    }
+
+    /// What is generated for a kernel there, for a device that need not be here: a GPU counts as an H200 then. `None` for what a
+    /// library does.
+    ///
+    /// # Errors
+    /// Scopes and knobs that kernels do not have.
+    pub fn code(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Option<String>, PipelineError> {
+        let library = matches!(&spec.unit, Unit::Operation(_)) || Fused::has(spec);
+        Ok(match self {
+            Target::Cpu => template::source(spec, config).map(|source| source.text),
+            Target::Cuda(_) | Target::Shim(_) if library => None,
+            Target::Cuda(_) | Target::Shim(_) => Some(template::cuda_source(spec, config, Chip::HOPPER)?.text),
+        })
     }
 
     /// One target for each device.
