@@ -58,8 +58,12 @@ pub fn effective_rate(rate: f64) -> f64 {
 
 /// Dropout's factor for one element: 0 if its lane is below the threshold, else 1/(1 − effective rate).
 pub fn keep(key: [u32; 2], step: u64, element: u64, rate: f64) -> f64 {
-    let threshold = dropped(rate);
-    if u32::from(lane(key, step, element)) < threshold { 0.0 } else { 65536.0 / f64::from(65536 - threshold) }
+    if u32::from(lane(key, step, element)) < dropped(rate) { 0.0 } else { kept(rate) }
+}
+
+/// Dropout's factor for what is kept: 1/(1 − effective rate).
+pub fn kept(rate: f64) -> f64 {
+    65536.0 / f64::from(65536 - dropped(rate))
 }
 
 #[cfg(test)]

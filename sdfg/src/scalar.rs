@@ -68,6 +68,11 @@ pub enum Scalar {
         element: Expr,
         rate: f64,
     },
+    /// What [`Scalar::Keep`] is where the element is kept; for what is looked at there alone. Nothing is drawn for it.
+    Kept {
+        stream: String,
+        rate: f64,
+    },
 }
 
 impl Scalar {
@@ -93,7 +98,7 @@ impl Scalar {
     /// The direct operands.
     pub fn operands(&self) -> Vec<&Scalar> {
         match self {
-            Scalar::Const(_) | Scalar::Input(_) | Scalar::Index(_) | Scalar::Keep { .. } => vec![],
+            Scalar::Const(_) | Scalar::Input(_) | Scalar::Index(_) | Scalar::Keep { .. } | Scalar::Kept { .. } => vec![],
             Scalar::Unary(_, a) => vec![a],
             Scalar::Binary(_, a, b) => vec![a, b],
             Scalar::Select(c, a, b) => vec![c, a, b],
@@ -111,6 +116,13 @@ impl Scalar {
             leaf => leaf.clone(),
         };
         change(rebuilt)
+    }
+
+    /// Whether it depends on dropout's masks, or on whether anything is dropped.
+    pub fn drops(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |s| found |= matches!(s, Scalar::Keep { .. } | Scalar::Kept { .. }));
+        found
     }
 
     /// Calls `visit` on every node, operands first.

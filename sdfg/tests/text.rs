@@ -25,7 +25,7 @@ const EVERYTHING: &str = r#"program "two words" about "a \"quoted\" sentence" tf
   state s0 forward {
     n0 = access x
     n2 = map rows [h=0:h, k=0:k reduction, t=j:2*j:2 over j sequential]
-      n3 in n2 = tasklet rows { out = exp(x - 1.0)*keep(a.b, h*k+k, 0.1); "odd one" = where([k] <= [h], -inf, -(2.0)) } of y from "f":1:2
+      n3 in n2 = tasklet rows { out = exp(x - 1.0)*keep(a.b, h*k+k, 0.1)/kept(a.b, 0.1); "odd one" = where([k] <= [h], -inf, -(2.0)) } of y from "f":1:2
       n5 in n2 = map inner []
         n9 in n5 = tasklet empty {  }
       n6 in n2 = exit n5
@@ -132,7 +132,7 @@ fn errors_say_where_and_what() {
         ),
         (
             "program p { state s0 a { n0 = tasklet t { out = exo(x) } } }",
-            "1:49: expected a function (exp, log, sqrt, rsqrt, tanh, erf, sigmoid, abs, sin, cos, floor, max, min, pow, where, keep), but found `exo`",
+            "1:49: expected a function (exp, log, sqrt, rsqrt, tanh, erf, sigmoid, abs, sin, cos, floor, max, min, pow, where, keep, kept), but found `exo`",
         ),
         ("program p { sizes h=99999999999999999999 }", "1:21: expected an integer of at most 64 bits, but found `99999999999999999999`"),
         ("program p { \"open }", "1:13: expected a closing quote on the same line, but found an open one"),

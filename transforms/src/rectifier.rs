@@ -4,13 +4,15 @@
 //! ```text
 //! forward:   r = max(s, 0);  y = r · keep                (y is read by a contraction in backward)
 //! backward:  d_r = d_y · keep;  d_s = s > 0 ? d_r : 0    (reads s)
-//! becomes:   d_s = y > 0 ? d_r : 0                       (reads y)
+//! becomes:   d_r = d_y · kept;  d_s = y > 0 ? d_r : 0    (reads y)
 //! ```
 //!
 //! *Rule.* A backward element-wise operation reads `s` in conditions `s > 0` alone. A *witness* follows from `s` by one
 //! rectifier, then by dropout masks and casts, element by element, so it is positive exactly where `s` is and every mask
 //! keeps. If there are masks, the operation selects between 0 and a product that is 0 wherever one of them drops. The
-//! nearest witness that backward must read from memory anyway, or that is handed back, stands in for `s`.
+//! nearest witness that backward must read from memory anyway, or that is handed back, stands in for `s`. What is selected
+//! where it is positive is looked at where every mask keeps alone: where nobody else reads it, its mask is the factor of
+//! what is kept, and nothing is drawn again.
 //!
 //! Dropout scales by at least 1, so nothing positive is rounded to zero, unless storage has a smaller exponent than
 //! arithmetic: f16 tells no sign.
@@ -32,7 +34,8 @@ pub(crate) fn told_by_results(program: &Sdfg, forward: &[Operation], backward: &
     let stored = stored(program, forward, backward);
     let mut told = BTreeMap::new();
     let mut rewritten = backward.to_vec();
-    for reader in &mut rewritten {
+    let mut kept = Vec::new();
+    for (at, reader) in rewritten.iter_mut().enumerate() {
         for n in 0..reader.inputs.len() {
             let asked = reader.inputs[n].clone();
             let transient = |data: &str| program.containers.get(data).is_some_and(|c| c.role == Role::Transient);
@@ -44,11 +47,39 @@ pub(crate) fn told_by_results(program: &Sdfg, forward: &[Operation], backward: &
             if let Some(found) = witnesses.iter().find(stands_in) {
                 told.insert(asked.data.clone(), found.data.clone());
                 reader.inputs[n].data = found.data.clone();
+                kept.extend(found.masks.iter().map(|mask| (at, asked.clone(), mask.clone())));
             }
         }
     }
+    for (reader, asked, mask) in kept {
+        keep_all(program, &mut rewritten, reader, &asked, &mask);
+    }
     told.retain(|data, _| !rewritten.iter().any(|o| o.inputs.iter().any(|i| i.data == *data)));
     (rewritten, told)
+}
+
+/// Takes a mask for what it is where it keeps: in what an operation selects, and in what is made for that operation alone.
+fn keep_all(program: &Sdfg, backward: &mut [Operation], reader: usize, asked: &Operand, mask: &Scalar) {
+    let Scalar::Keep { stream, rate, .. } = mask else { return };
+    let kept = Scalar::Kept { stream: stream.clone(), rate: *rate };
+    let without = |operation: &mut Operation| {
+        if let Op::Elementwise { code, .. } = &mut operation.op {
+            *code = code.rewrite(&mut |s| if s == *mask { kept.clone() } else { s });
+        }
+    };
+    let alone = |data: &str| {
+        let readers = backward.iter().flat_map(|o| &o.inputs).filter(|i| i.data == data).count();
+        readers == 1 && program.containers.get(data).is_some_and(|c| c.role == Role::Transient)
+    };
+    let read = |data: &str| backward[reader].inputs.iter().any(|i| i.data == data && same_elements(&i.subscripts, asked));
+    let makes = |operation: &Operation| match (&operation.op, &operation.outputs[..]) {
+        (Op::Elementwise { code, .. }, [output]) => {
+            read(&output.data) && alone(&output.data) && same_elements(&output.subscripts, asked) && factors(code).contains(&mask)
+        }
+        _ => false,
+    };
+    let makers: Vec<usize> = (0..backward.len()).filter(|n| makes(&backward[*n])).collect();
+    makers.into_iter().chain([reader]).for_each(|n| without(&mut backward[n]));
 }
 
 /// What forward makes and is in memory in backward whatever is decided.

@@ -238,6 +238,10 @@ impl Names for Printer<'_> {
         format!("({lane} < threshold{mask} ? (real)0 : factor{mask})")
     }
 
+    fn kept(&mut self, stream: &str, rate: f64) -> String {
+        format!("factor{}", self.mask(stream, rate))
+    }
+
     fn is_double(&self) -> bool {
         self.double
     }

@@ -12,6 +12,8 @@ pub trait Names {
     fn reciprocal(&mut self, connector: &str) -> Option<String>;
     /// C text of dropout's factor.
     fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String;
+    /// C text of dropout's factor for what is kept.
+    fn kept(&mut self, stream: &str, rate: f64) -> String;
     fn is_double(&self) -> bool;
     /// Text of the greater (`>`) or lesser of two values.
     fn extreme(&self, sign: char, a: &str, b: &str) -> String;
@@ -92,6 +94,7 @@ pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
         },
         Scalar::Select(c, a, b) => format!("({} ? {} : {})", truth(c, names), value(a, names), value(b, names)),
         Scalar::Keep { stream, element, rate } => names.keep(stream, element, *rate),
+        Scalar::Kept { stream, rate } => names.kept(stream, *rate),
     }
 }
 

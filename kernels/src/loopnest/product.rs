@@ -31,7 +31,7 @@ pub fn factors(code: &Scalar) -> Option<Factors> {
     for factor in all {
         match factor {
             Scalar::Input(connector) => names.push(connector.clone()),
-            other if other.inputs().is_empty() && !draws(other) => {
+            other if other.inputs().is_empty() && !other.drops() => {
                 scale = Some(scale.map_or(other.clone(), |s| s * other.clone()));
             }
             _ => return None,
@@ -41,12 +41,6 @@ pub fn factors(code: &Scalar) -> Option<Factors> {
         [a, b] if a != b => Some(Factors { a: a.clone(), b: b.clone(), scale: scale.unwrap_or(Scalar::Const(1.0)) }),
         _ => None,
     }
-}
-
-fn draws(code: &Scalar) -> bool {
-    let mut found = false;
-    code.walk(&mut |s| found |= matches!(s, Scalar::Keep { .. }));
-    found
 }
 
 /// Whether a statement sums products such that whole matrices are multiplied: the result has an index from each factor that

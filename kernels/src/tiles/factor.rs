@@ -74,7 +74,7 @@ fn constant_factor(code: &Scalar, connector: &str) -> Option<Scalar> {
     let is_it = |s: &Scalar| matches!(s, Scalar::Input(c) if c == connector);
     let constant = |s: &Scalar| {
         let mut fixed = s.inputs().is_empty();
-        s.walk(&mut |s| fixed &= !matches!(s, Scalar::Keep { .. } | Scalar::Index(_)) || is_size(s));
+        s.walk(&mut |s| fixed &= !matches!(s, Scalar::Keep { .. } | Scalar::Kept { .. } | Scalar::Index(_)) || is_size(s));
         fixed
     };
     match (is_it(a), is_it(b)) {

@@ -350,11 +350,7 @@ fn is_bias(operation: &Operation) -> bool {
 
 /// Whether an operation multiplies by a dropout mask.
 fn drops(operation: &Operation) -> bool {
-    let mut found = false;
-    if let Op::Elementwise { code, .. } = &operation.op {
-        code.walk(&mut |s| found |= matches!(s, Scalar::Keep { .. }));
-    }
-    found
+    matches!(&operation.op, Op::Elementwise { code, .. } if code.drops())
 }
 
 /// Whether an operation adds up tensors over the whole space, and does nothing else.

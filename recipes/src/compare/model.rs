@@ -193,6 +193,10 @@ fn neutral(program: &Sdfg) -> (Vec<Operation>, Choices) {
                             choices.rates.push(rate);
                             Scalar::Keep { stream, element: Expr::Int(0), rate: 0.0 }
                         }
+                        Scalar::Kept { stream, rate } => {
+                            choices.rates.push(rate);
+                            Scalar::Kept { stream, rate: 0.0 }
+                        }
                         other => other,
                     });
                 }

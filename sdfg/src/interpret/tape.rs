@@ -49,7 +49,8 @@ impl Tape {
                 Scalar::Unary(op, _) => Ok(Instruction::Unary(*op)),
                 Scalar::Binary(op, _, _) => Ok(Instruction::Binary(*op)),
                 Scalar::Select(..) => Ok(Instruction::Select),
-                Scalar::Keep { .. } if !run.dropout => Ok(Instruction::Constant(1.0)),
+                Scalar::Keep { .. } | Scalar::Kept { .. } if !run.dropout => Ok(Instruction::Constant(1.0)),
+                Scalar::Kept { rate, .. } => Ok(Instruction::Constant(philox::kept(*rate))),
                 Scalar::Keep { stream, element, rate } => {
                     integer(element).map(|element| Instruction::Keep { key: philox::key(run.seed, stream), element, rate: *rate })
                 }

@@ -66,7 +66,7 @@ impl Scalar {
         Ok(match self {
             Scalar::Const(value) => *value,
             Scalar::Input(connector) => return Err(NotConstant::Connector(connector.clone())),
-            Scalar::Keep { stream, .. } => return Err(NotConstant::Mask(stream.clone())),
+            Scalar::Keep { stream, .. } | Scalar::Kept { stream, .. } => return Err(NotConstant::Mask(stream.clone())),
             Scalar::Index(e) => e.eval(sizes)? as f64,
             Scalar::Unary(op, a) => op.of(a.constant(sizes)?),
             Scalar::Binary(op, a, b) => op.of(a.constant(sizes)?, b.constant(sizes)?),

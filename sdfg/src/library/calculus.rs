@@ -23,7 +23,7 @@ pub fn pullback(code: &Scalar, by: &str, seed: Scalar) -> Scalar {
     }
     match code {
         Scalar::Input(_) => seed,
-        Scalar::Const(_) | Scalar::Index(_) | Scalar::Keep { .. } => Scalar::Const(0.0),
+        Scalar::Const(_) | Scalar::Index(_) | Scalar::Keep { .. } | Scalar::Kept { .. } => Scalar::Const(0.0),
         Scalar::Unary(op, a) => unary(*op, a, by, seed),
         Scalar::Binary(op, a, b) => binary(*op, a, b, by, seed),
         Scalar::Select(condition, a, b) => select((**condition).clone(), pullback(a, by, seed.clone()), pullback(b, by, seed)),

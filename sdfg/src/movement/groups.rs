@@ -12,7 +12,6 @@ use crate::data::Role;
 use crate::graph::Sdfg;
 use crate::library::{Class, Op};
 use crate::node::Operation;
-use crate::scalar::Scalar;
 use crate::scope::Unit;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,11 +86,7 @@ struct Flow<'a> {
 }
 
 fn keeps(operation: &Operation) -> bool {
-    let mut found = false;
-    if let Op::Elementwise { code, .. } = &operation.op {
-        code.walk(&mut |s| found |= matches!(s, Scalar::Keep { .. }));
-    }
-    found
+    matches!(&operation.op, Op::Elementwise { code, .. } if code.drops())
 }
 
 impl<'a> Flow<'a> {

@@ -294,7 +294,7 @@ impl<'a> Count<'a> {
     fn mask(&mut self, code: &Scalar, out: &str, points: u64) {
         let program = self.program;
         code.walk(&mut |node| {
-            if let Scalar::Keep { stream, .. } = node
+            if let Scalar::Keep { stream, .. } | Scalar::Kept { stream, .. } = node
                 && !self.masks.iter().any(|m| m.data == *stream)
                 && let Some(container) = program.containers.get(stream).or_else(|| program.containers.get(out))
             {

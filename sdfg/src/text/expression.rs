@@ -78,6 +78,7 @@ fn show(code: &Scalar, outer: u8, input: &dyn Fn(&str) -> String, into: &mut Str
         Scalar::Keep { stream, element, rate } => {
             into.push_str(&format!("keep({}, {element}, {})", lex::name(stream), lex::number(*rate)));
         }
+        Scalar::Kept { stream, rate } => into.push_str(&format!("kept({}, {})", lex::name(stream), lex::number(*rate))),
         Scalar::Select(c, a, b) => call("where", &[c, a, b]),
         Scalar::Unary(Unary::Neg, a) => {
             // Brackets keep the negative of a number apart from a negative number, and `--` from looking like one sign.
@@ -160,15 +161,20 @@ fn operand(cursor: &mut Cursor, nodes: &mut u32) -> Result<Scalar, TextError> {
         return cursor.want_name("a number, a connector, a function or `(`").map(Scalar::Input);
     }
     let name = cursor.want_name("a function")?;
-    if name == "keep" {
+    if name == "keep" || name == "kept" {
         cursor.want("(")?;
         let stream = cursor.want_name("the name of a stream")?;
         cursor.want(",")?;
-        let element = expr(cursor)?;
-        cursor.want(",")?;
+        let element = if name == "keep" { Some(expr(cursor)?) } else { None };
+        if element.is_some() {
+            cursor.want(",")?;
+        }
         let rate = cursor.float()?;
         cursor.want(")")?;
-        return Ok(Scalar::Keep { stream, element, rate });
+        return Ok(match element {
+            Some(element) => Scalar::Keep { stream, element, rate },
+            None => Scalar::Kept { stream, rate },
+        });
     }
     let unary = UNARY.iter().find(|(n, _)| *n == name);
     let called = CALLED.iter().find(|(n, _)| *n == name);
@@ -177,7 +183,7 @@ fn operand(cursor: &mut Cursor, nodes: &mut u32) -> Result<Scalar, TextError> {
         (_, Some(_)) => 2,
         _ if name == "where" => 3,
         _ => {
-            let known: Vec<&str> = UNARY.iter().map(|(n, _)| *n).chain(CALLED.iter().map(|(n, _)| *n)).chain(["where", "keep"]).collect();
+            let known: Vec<&str> = UNARY.iter().map(|(n, _)| *n).chain(CALLED.iter().map(|(n, _)| *n)).chain(["where", "keep", "kept"]).collect();
             return Err(cursor.wrong(format!("a function ({})", known.join(", "))));
         }
     };

@@ -5,7 +5,7 @@ use crate::difference::{RUN, random_tensor, random_tensors};
 use crate::layers::encoder;
 use crate::structure::{backward, upstream};
 use sdfg::interpret::interpret;
-use sdfg::{Role, Sdfg};
+use sdfg::{Op, Role, Scalar, Sdfg};
 use std::collections::BTreeMap;
 use transforms::differentiate::differentiate;
 use transforms::recompute::{Policy, Saved, recompute};
@@ -20,7 +20,9 @@ fn the_encoder_layer_recomputes_the_preactivation_and_the_masks() {
     for gelu in [false, true] {
         let (program, decisions) = decide(&encoder(gelu).program);
         let recomputed: Vec<_> = decisions.values().filter(|s| s.policy == Policy::Recomputed).map(|s| s.container.as_str()).collect();
-        assert_eq!(recomputed, ["mask of a", "mask of alpha", "mask of att.drop", "mask of f.drop", "s"]);
+        // Where the activation itself tells where its mask keeps, the mask is not drawn again.
+        let masks = ["mask of a", "mask of alpha", "mask of att.drop", "mask of f.drop", "s"];
+        assert_eq!(recomputed, masks[usize::from(!gelu)..]);
         let reads = |name: &str| -> Vec<String> {
             let found = backward(&program).into_iter().find(|o| o.name == name);
             found.map(|o| o.inputs.iter().map(|i| i.data.clone()).collect()).unwrap_or_default()
@@ -40,7 +42,7 @@ fn the_encoder_layer_recomputes_the_preactivation_and_the_masks() {
         let state = program.state_named("backward").unwrap();
         assert!(program.state(state).unwrap().access("s", None).is_none());
         // u·b·j elements of 8 bytes.
-        assert_eq!((decisions["s"].bytes, decisions["mask of a"].bytes), (5 * 2 * 3 * 8, 5 * 2 * 3));
+        assert_eq!((decisions["s"].bytes, decisions["mask of f.drop"].bytes), (5 * 2 * 3 * 8, 4 * 2 * 3));
     }
 }
 
@@ -65,7 +67,7 @@ fn rectified(dropout: bool, also: bool) -> Builder {
         builder.contraction(("more", "ip"), ("r", "ij"), ("q", "jp"), 1.0);
         builder.add(("y", "ip"), ("out", "ip"), ("more", "ip"));
     } else {
-        builder.pointwise("tanh", ("y", "ip"), &[("out", "ip")], sdfg::Scalar::unary(sdfg::Unary::Tanh, sdfg::Scalar::input("out")));
+        builder.pointwise("tanh", ("y", "ip"), &[("out", "ip")], Scalar::unary(sdfg::Unary::Tanh, Scalar::input("out")));
     }
     builder
 }
@@ -85,17 +87,37 @@ fn a_rectifier_is_asked_through_what_is_stored() {
     assert!(decisions["s"].why.contains("`r`, which is in memory anyway"), "{}", decisions["s"]);
 }
 
+#[test]
+fn what_is_selected_where_it_is_positive_is_not_dropped_again() {
+    let drawn = |forward: &Sdfg| {
+        let (program, decisions) = decide(forward);
+        let codes = backward(&program).into_iter().filter_map(|o| if let Op::Elementwise { code, .. } = o.op { Some(code) } else { None });
+        let (mut keep, mut kept) = (0, 0);
+        for code in codes {
+            code.walk(&mut |s| match s {
+                Scalar::Keep { .. } => keep += 1,
+                Scalar::Kept { .. } => kept += 1,
+                _ => {}
+            });
+        }
+        (keep, kept, decisions.contains_key("mask of a"))
+    };
+    assert_eq!(drawn(&rectified(true, false).program), (0, 1, false));
+    // What comes through the other reader must not be scaled, so the mask tells the two apart.
+    assert_eq!(drawn(&rectified(true, true).program), (1, 0, true));
+}
+
 /// With a sum of gradients, of which one is not dropped out, the dropped-out activation tells too little.
 #[test]
 fn a_dropped_out_activation_does_not_tell_for_its_other_readers() {
     let mut builder = Builder::new();
     builder.input("x", "ij");
     builder.parameter("v", "jp");
-    builder.pointwise("tanh", ("s", "ij"), &[("x", "ij")], sdfg::Scalar::unary(sdfg::Unary::Tanh, sdfg::Scalar::input("x")));
+    builder.pointwise("tanh", ("s", "ij"), &[("x", "ij")], Scalar::unary(sdfg::Unary::Tanh, Scalar::input("x")));
     builder.relu(("r", "ij"), "s");
     builder.dropout(("a", "ij"), "r", 0.5);
     builder.contraction(("out", "ip"), ("a", "ij"), ("v", "jp"), 1.0);
-    builder.pointwise("tanh", ("t", "ij"), &[("r", "ij")], sdfg::Scalar::unary(sdfg::Unary::Tanh, sdfg::Scalar::input("r")));
+    builder.pointwise("tanh", ("t", "ij"), &[("r", "ij")], Scalar::unary(sdfg::Unary::Tanh, Scalar::input("r")));
     builder.contraction(("more", "ip"), ("t", "ij"), ("v", "jp"), 1.0);
     builder.add(("y", "ip"), ("out", "ip"), ("more", "ip"));
     let (program, _) = decide(&builder.program);
@@ -159,7 +181,7 @@ fn a_chain_is_recomputed_as_a_whole_and_once_per_reader() {
     builder.parameter("c", "j");
     builder.contraction(("dot", "ij"), ("x", "ui"), ("w", "uj"), 1.0);
     builder.add(("s", "ij"), ("dot", "ij"), ("c", "j"));
-    builder.pointwise("tanh", ("t", "ij"), &[("s", "ij")], sdfg::Scalar::unary(sdfg::Unary::Tanh, sdfg::Scalar::input("s")));
+    builder.pointwise("tanh", ("t", "ij"), &[("s", "ij")], Scalar::unary(sdfg::Unary::Tanh, Scalar::input("s")));
     builder.gelu(("y", "ij"), "t");
     let forward = builder.program;
     let (program, decisions) = decide(&forward);
