@@ -10,7 +10,8 @@
 # What it writes goes to bench/records/<date>-<device>/; a second run goes on where the first stopped. `memlet solve` chooses again
 # from the records (gunzip them first), on any machine.
 #
-#     STAGES="machine mha layer short checks peers"    # what to do, in this order; recipe:NAME sweeps recipes/NAME.yaml
+#     STAGES="machine mha layer short checks peers"    # what to do, in this order; recipe:NAME sweeps recipes/NAME.yaml, and
+#                                                      # `pytorch` the layer with its tensors as they lie in PyTorch
 #     SECONDS_ALL=470                                  # for everything
 #     SECONDS_LAYER=70 SECONDS_MHA=20 SECONDS_SHORT=15 # for sweeps alone
 #     SECONDS_CHECKS=50 SECONDS_PEERS=150              # for all checks, and for all peers
@@ -68,7 +69,7 @@ meant() {
     case $1 in
     machine) echo 30 ;;
     mha) echo $((${SECONDS_MHA:-20} + 30)) ;;
-    layer | recipe:*) echo $((${SECONDS_LAYER:-70} + 45)) ;;
+    layer | pytorch | recipe:*) echo $((${SECONDS_LAYER:-70} + 45)) ;;
     short) echo $((${SECONDS_SHORT:-15} + 30)) ;;
     checks) echo "${SECONDS_CHECKS:-50}" ;;
     peers) echo "${SECONDS_PEERS:-150}" ;;
@@ -134,15 +135,15 @@ beside() {
     log "$1: kernels of $checked of $all plans beside the CPU's: $(tail -1 "$folder/$1/kernels.txt" 2>/dev/null | cut -c1-200)"
 }
 
-# whole NAME MODEL SIZES: every output and gradient of the plan at full size against PyTorch in f64.
+# whole NAME MODEL SIZES [--lie pytorch]: every output and gradient of the plan at full size against PyTorch in f64.
 whole() {
     local inputs=$scratch/$1.inputs.safetensors results=$scratch/$1.results.safetensors
     [ -f "$scratch/$1/plan.json" ] || return 0
     [ -z "${SIZES:-}" ] || { log "$1: not held against PyTorch at the sizes $SIZES" && return 0; }
-    within 60 "$python" bench/peers/gpu_check.py "$2" "$inputs" --draw "$3" 2>>"$folder/log.txt" &&
+    within 60 "$python" bench/peers/gpu_check.py "$2" "$inputs" --draw "$3" "${@:4}" 2>>"$folder/log.txt" &&
         within 60 "$memlet" run "$scratch/$1/plan.json" --inputs "$inputs" --outputs "$results" --no-dropout --timing 0s \
             >/dev/null 2>>"$folder/log.txt" &&
-        within 60 "$python" bench/peers/gpu_check.py "$2" "$inputs" --results "$results" --dtype "$dtype" ${NARROW:+--narrow} \
+        within 60 "$python" bench/peers/gpu_check.py "$2" "$inputs" --results "$results" --dtype "$dtype" ${NARROW:+--narrow} "${@:4}" \
             >"$folder/$1/check.json" 2>>"$folder/log.txt" ||
         failed "$1, check" $?
     rm -f "$inputs" "$results"
@@ -198,14 +199,17 @@ for stage in $stages; do
         ;;
     mha) optimized mha recipes/mha.yaml "${SECONDS_MHA:-20}" ;;
     layer) optimized layer recipes/bert-large-encoder.yaml "${SECONDS_LAYER:-70}" ;;
+    pytorch) optimized pytorch recipes/bert-large-pytorch.yaml "${SECONDS_LAYER:-70}" ;;
     short) optimized short recipes/bert-large-encoder.yaml "${SECONDS_SHORT:-15}" --set b=96 --set j=128 ;;
     recipe:*) optimized "${stage#recipe:}" "recipes/${stage#recipe:}.yaml" "${SECONDS_LAYER:-70}" ;;
     checks)
-        case " $stages " in *" layer "*) whole layer encoder b=8,j=512,h=16,p=64,i=1024,u=4096 ;; esac
+        size=b=8,j=512,h=16,p=64,i=1024,u=4096
+        case " $stages " in *" layer "*) whole layer encoder $size ;; esac
+        case " $stages " in *" pytorch "*) whole pytorch encoder $size --lie pytorch ;; esac
         case " $stages " in *" mha "*) whole mha attention b=8,j=512,h=16,p=64,i=1024 ;; esac
         for each in $stages; do
             case $each in
-            mha | layer | short) beside "$each" ;;
+            mha | layer | pytorch | short) beside "$each" ;;
             recipe:*) beside "${each#recipe:}" ;;
             esac
         done

@@ -2,6 +2,7 @@
 
     gpu_check.py encoder|attention INPUTS.safetensors --draw b=8,j=512,h=16,p=64,i=1024,u=4096
     gpu_check.py encoder|attention INPUTS.safetensors --results RESULTS.safetensors [--dtype bf16] [--narrow] [--device cuda]
+    gpu_check.py encoder INPUTS.safetensors --lie pytorch ...    # bert-large-pytorch.yaml, bert-large-encoder.yaml without
 
 The first writes tensors for `memlet run --inputs`; the second compares what a plan made of them (`--outputs --no-dropout`), prints
 one line of JSON, and ends with code 3 if a result is further off than its bound. Both in the recipe's names and dim order.
@@ -24,22 +25,35 @@ EPS = 1e-5
 ATTENTION = {
     "x": "ibj", "wq": "phi", "bq": "ph", "wk": "phi", "bk": "ph", "wv": "phi", "bv": "ph", "wo": "phi", "bo": "i", "d_y": "ibj",
 }
+# What lies otherwise in bert-large-pytorch.yaml.
+PYTORCH = {"x": "bji", "wq": "hpi", "bq": "hp", "wk": "hpi", "bk": "hp", "wv": "hpi", "bv": "hp", "wo": "ihp", "d_y": "bji"}
 ENCODER = ATTENTION | {"g1": "i", "s1": "i", "w1": "ui", "b1": "u", "w2": "iu", "b2": "i", "g2": "i", "s2": "i"}
 
 
-def draw(model, sizes):
+def dims(model, lie):
+    """The order of dims of every tensor that a recipe is given."""
+    paper = ENCODER if model == "encoder" else ATTENTION
+    return paper | PYTORCH if lie == "pytorch" else paper
+
+
+def turned(tensor, own, wanted):
+    """A tensor with dims `own` in the order `wanted`."""
+    return tensor.permute([own.index(d) for d in wanted])
+
+
+def draw(model, sizes, lie):
     """Numbers between -1 and 1, weights divided by the root of their largest size."""
     random = torch.Generator().manual_seed(1)
     found = {}
-    for name, dims in (ENCODER if model == "encoder" else ATTENTION).items():
-        shape = [sizes[d] for d in dims]
+    for name, order in dims(model, lie).items():
+        shape = [sizes[d] for d in order]
         tensor = torch.rand(shape, generator=random) * 2 - 1
         found[name] = tensor / max(shape) ** 0.5 if name.startswith("w") else tensor
     return found
 
 
 def attention(t):
-    """y[i,b,j] of x[i,b,j] (and its names for queries, keys and values) as the recipes say."""
+    """y[b,j,i] of x[i,b,j] (and its names for queries, keys and values) as the recipes say."""
     q = torch.einsum("phi,ibj->bhjp", t["wq"], t["x"]) + t["bq"].T[None, :, None, :]
     k = torch.einsum("phi,ibk->bhkp", t["wk"], t["x"]) + t["bk"].T[None, :, None, :]
     v = torch.einsum("phi,ibk->bhkp", t["wv"], t["x"]) + t["bv"].T[None, :, None, :]
@@ -63,10 +77,11 @@ def main():
     parser.add_argument("--dtype", default="f32")
     parser.add_argument("--narrow", action="store_true", help="weights are stored in --dtype too")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--lie", choices=["paper", "pytorch"], default="paper", help="how the recipe's tensors lie")
     args = parser.parse_args()
     if args.draw:
         sizes = {name: int(value) for name, value in (part.split("=") for part in args.draw.split(","))}
-        save_file(draw(args.model, sizes), args.inputs)
+        save_file(draw(args.model, sizes, args.lie), args.inputs)
         return 0
     # What is stored in bf16 is rounded to it on the way in: weights only if they are narrow, biases and scales never.
     rounded = lambda n: n in ("x", "d_y") or args.narrow and n.startswith("w")
@@ -74,7 +89,9 @@ def main():
     given = {n: stored(n, t).to(args.device, torch.float64) for n, t in load_file(args.inputs).items()}
     upstream = given.pop("d_y")
     leaves = {n: t.requires_grad_() for n, t in given.items()}
-    y = (encoder if args.model == "encoder" else attention)(leaves).permute(2, 0, 1)
+    own, paper = dims(args.model, args.lie), dims(args.model, "paper")
+    taken = {n: turned(t, own[n], paper[n]) for n, t in leaves.items()}
+    y = turned((encoder if args.model == "encoder" else attention)(taken), "bji", own["x"])
     gradients = torch.autograd.grad(y, list(leaves.values()), upstream)
     want = {"y": y.detach()} | {"d_" + n: g for n, g in zip(leaves, gradients)}
     got = {n: t.to(args.device, torch.float64) for n, t in load_file(args.results).items()}

@@ -31,7 +31,7 @@ const UNROLL: [i64; 2] = [4, 1];
 /// How results leave whose neighbours along the vectors lie far apart.
 const OUT: [&str; 2] = ["direct", "turned"];
 /// Blocks of a kernel with partial results for each processor: every one writes its own, and few leave the memory idle.
-const BLOCKS: [i64; 3] = [2, 4, 8];
+const BLOCKS: [i64; 4] = [2, 4, 6, 8];
 /// Numbers among which every knob of maps has each of its values.
 const SEARCHED: u64 = 4096;
 /// Threads of a processor that keep the memory busy.
@@ -132,14 +132,16 @@ impl CudaSpace {
                     (false, _) => size,
                 };
         }
-        // Every team writes what it has summed, and reads it again; sums that are no kernel's points stay in its registers.
+        let along = spec.size(vector).unwrap_or(1) as f64;
+        let lanes = threads / rows * width;
+        // Every block writes what it has summed, of one strip where it has one, and reads it again; sums that are no kernel's points
+        // stay in its registers.
         let summed = self.partial > 0.0 && config.knobs.get("reduce") != Some("inner");
         let blocks = config.knobs.get("blocks").and_then(|n| n.parse().ok()).unwrap_or((BLOCKS[0] * self.processors) as f64);
         if summed {
-            total += 2.0 * size_of::<f32>() as f64 * self.partial * blocks * rows;
+            let share = if self.maps.blocked(config) { (lanes / along).min(1.0) } else { 1.0 };
+            total += 2.0 * size_of::<f32>() as f64 * self.partial * blocks * share;
         }
-        let along = spec.size(vector).unwrap_or(1) as f64;
-        let lanes = threads / rows * width;
         let strips = (along / lanes).ceil();
         let idle = strips * lanes / along;
         let points = self.points(config);

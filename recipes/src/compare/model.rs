@@ -267,6 +267,8 @@ mod tests {
         let turned = own.replace("[p, h, i]", "[h, p, i]").replace("[p,h,i]", "[h,p,i]").replace("[i,b,j]", "[b,j,i]");
         let turned = turned.replace("[i, b, j]", "[b, j, i]").replace("[i,b,k]", "[b,k,i]").replace("vv[p,h,b,k]", "vv[b,k,h,p]");
         assert_eq!(of(&turned, &[]).unwrap(), base);
+        let pytorch = include_str!("../../bert-large-pytorch.yaml");
+        assert_eq!(of(pytorch, &[]).unwrap(), of(text("bert-large-encoder"), &[]).unwrap());
         // The roles of dims are not.
         assert!(of(&own.replace("gamma[p,h,b,j] = vv[p,h,b,k]", "gamma[p,h,b,j] = kk[p,h,b,k]"), &[]).is_err());
         assert!(

@@ -183,7 +183,8 @@ fn operand(cursor: &mut Cursor, nodes: &mut u32) -> Result<Scalar, TextError> {
         (_, Some(_)) => 2,
         _ if name == "where" => 3,
         _ => {
-            let known: Vec<&str> = UNARY.iter().map(|(n, _)| *n).chain(CALLED.iter().map(|(n, _)| *n)).chain(["where", "keep", "kept"]).collect();
+            let known: Vec<&str> =
+                UNARY.iter().map(|(n, _)| *n).chain(CALLED.iter().map(|(n, _)| *n)).chain(["where", "keep", "kept"]).collect();
             return Err(cursor.wrong(format!("a function ({})", known.join(", "))));
         }
     };

@@ -24,6 +24,7 @@
 #define DEVICE static inline __attribute__((unused))
 #define DEVICE_MEMBER inline
 #define MEMLET_KERNEL(name, threads) static void name
+#define MEMLET_RESIDENT(name, threads, blocks) static void name
 #define POINTER(T) shim::Checked<T>
 #define RESTRICT
 #define GLOBAL(T, address) shim::global<T>((const void *)(address))

@@ -14,7 +14,7 @@ use sdfg::Combine;
 const KEPT: i64 = 96;
 
 /// The functor of a combine in the prelude.
-fn functor(combine: Combine) -> &'static str {
+pub fn functor(combine: Combine) -> &'static str {
     match combine {
         Combine::Product => "Product()",
         Combine::Max => "Max()",

@@ -21,7 +21,7 @@ use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
 use crate::loopnest::{LoopNest, Space, Tag};
 use crate::runtime::dropout::Mask;
-use partial::FINISH_THREADS;
+use partial::{FINISH_THREADS, Sections};
 use register::cuda_type;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
@@ -29,6 +29,9 @@ use sdfg::{Dtype, philox};
 
 /// Largest grid along x.
 const GRID: i64 = i32::MAX as i64;
+/// Threads of a processor that leave each of them 128 registers, and 64.
+const SPACIOUS: i64 = 512;
+const LEAN: i64 = 1024;
 /// Memory for all teams' parts.
 const SCRATCH: i64 = 64 << 20;
 
@@ -141,17 +144,23 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
         return tile::emit(printer, private, chip);
     }
 
+    let wanted = blocks(spec, config, chip)?;
+    let sections = if private { printer.sections(wanted) } else { None };
     if private {
-        printer.begin_partials(1)?;
+        printer.begin_partials(sections.is_none(), 1)?;
     }
     let begin = std::mem::take(&mut printer.text);
     printer.cuda_groups(2)?;
-    if private {
+    if private && sections.is_none() {
         printer.flush_partials(2)?;
     }
     let body = std::mem::take(&mut printer.text);
     let finish = if private { Some(printer.finish_partials()?) } else { None };
     let finish_body = std::mem::take(&mut printer.text);
+    if sections.is_some() {
+        printer.write_partials(1)?;
+    }
+    let end = std::mem::take(&mut printer.text);
 
     // Parts of a team in global memory: partial results first.
     let (mut scratch, mut parts) = (0i64, Vec::new());
@@ -166,20 +175,32 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     }
     let points = nest.points();
     let mut grid = ((points + schedule.rows - 1) / schedule.rows).min(GRID);
-    if scratch > 0 {
-        let part = schedule.rows * scratch * if double { 8 } else { 4 };
-        let wanted = blocks(spec, config, chip)?;
-        grid = grid.min(wanted).min((SCRATCH / part).max(1));
+    let bytes = scratch * if double { 8 } else { 4 };
+    let mut teams = grid * schedule.rows;
+    if let Some(sections) = &sections {
+        teams = sections.count.min((SCRATCH / bytes).max(1));
+        grid = sections.groups * teams;
+    } else if scratch > 0 {
+        grid = grid.min(wanted).min((SCRATCH / (schedule.rows * bytes)).max(1));
+        teams = grid * schedule.rows;
     }
-    let teams = grid * schedule.rows;
 
-    let head = kernel_head(&mut printer, &schedule, &parts, private)?;
+    let head = kernel_head(&mut printer, &schedule, &parts, sections.as_ref())?;
     let mut text = opening(&printer, &schedule);
     text += &arguments(&printer);
-    text += "\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{\n";
+    // Blocks of which each has a part of memory are to be there at the same time.
+    let resident = (wanted / chip.processors).min(LEAN / schedule.threads);
+    text += &match resident * schedule.threads {
+        // Where there is room for all, the compiler knows best.
+        SPACIOUS.. if private => format!("\nMEMLET_RESIDENT(memlet_kernel, THREADS, {resident})(const Arguments a)\n{{\n"),
+        _ => "\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{\n".to_string(),
+    };
     text += &head;
     text += &begin;
-    if private {
+    if sections.is_some() {
+        text += "    const index_t chunk = (run - 1) / (teams * ROWS) + 1, by = 1;\n";
+        text += "    const index_t from = min_of(run, (section * ROWS + row) * chunk), to = min_of(run, from + chunk);\n";
+    } else if private {
         // Neighbouring points, so that registers hold results for long.
         text += "    const index_t chunk = (points - 1) / teams + 1, by = 1;\n";
         text += "    const index_t from = min_of(points, team * chunk), to = min_of(points, from + chunk);\n";
@@ -192,11 +213,14 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     } else {
         text += "    for (index_t point = from; point < to; point += by) {\n        index_t rest = point;\n";
     }
-    for each in nest.outer.iter().rev() {
-        text += &decoded(&mut printer, nest, each, schedule.wide);
+    let around = sections.as_ref().map_or(0, |s| s.around);
+    for each in nest.outer[around..].iter().rev().filter(|l| sections.is_none() || nest.steps(l) > 1) {
+        text += &decoded(&mut printer, nest, each, schedule.wide, 2);
     }
     text += &body;
-    text += "    }\n}\n";
+    text += "    }\n";
+    text += &end;
+    text += "}\n";
     if finish.is_some() {
         text += &finishing(&printer, &finish_body);
     }
@@ -264,14 +288,15 @@ fn blocks(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<i64, K
 }
 
 /// C text that takes one index of a point out of `rest`, where the ones after it have been taken.
-fn decoded(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop, wide: bool) -> String {
+fn decoded(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop, wide: bool, depth: usize) -> String {
     let (at, steps) = outer_names(printer, nest, each);
+    let margin = "    ".repeat(depth);
     if wide {
-        return format!("        const index_t {at} = rest % {steps};\n        rest /= {steps};\n");
+        return format!("{margin}const index_t {at} = rest % {steps};\n{margin}rest /= {steps};\n");
     }
     let [magic, shift] = divisor_names(printer, nest, each);
     let after = format!("after_{at}");
-    format!("        const index_t {after} = quotient(rest, {magic}, {shift}), {at} = rest - {after} * {steps};\n        rest = {after};\n")
+    format!("{margin}const index_t {after} = quotient(rest, {magic}, {shift}), {at} = rest - {after} * {steps};\n{margin}rest = {after};\n")
 }
 
 /// What a loop's number of steps is as a divisor, see `quotient` of the prelude.
@@ -303,7 +328,12 @@ fn integers(printer: &Printer) -> String {
 }
 
 /// What a kernel begins with: who the thread is, integers, pointers, masks, shared memory.
-fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, String)], private: bool) -> Result<String, KernelError> {
+fn kernel_head(
+    printer: &mut Printer,
+    schedule: &Schedule,
+    parts: &[(String, String)],
+    sections: Option<&Sections>,
+) -> Result<String, KernelError> {
     let nest = printer.nest;
     // All integers are known by now but those of the decoding of a point.
     for each in &nest.outer {
@@ -312,20 +342,30 @@ fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, Str
             divisor_names(printer, nest, each);
         }
     }
-    if private {
-        printer.given("run".into(), printer.integers.get("run").copied().unwrap_or(1));
-    }
     for name in ["points", "teams", "stride"] {
         printer.given(name.into(), 0);
     }
     let mut text = String::from("    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM;\n");
     text += &integers(printer);
-    text += "    const index_t team = (index_t)blockIdx.x * ROWS + row;\n";
+    let part = if let Some(sections) = sections {
+        text += "    index_t rest = blockIdx.x / teams;\n    const index_t section = blockIdx.x % teams;\n";
+        for each in nest.outer[..sections.around].iter().rev() {
+            text += &decoded(printer, nest, each, schedule.wide, 1);
+        }
+        // Those of one step may be in the place of an element, too.
+        for each in nest.outer[sections.around..].iter().filter(|l| nest.steps(l) == 1) {
+            text += &format!("    const index_t {} = 0;\n", outer_names(printer, nest, each).0);
+        }
+        "section"
+    } else {
+        text += "    const index_t team = (index_t)blockIdx.x * ROWS + row;\n";
+        "team"
+    };
     text += &pointers(printer)?;
     for (data, name) in parts {
         // Beside the registers of partial results.
         let suffix = if matches!(printer.tensor(data)?.space, Space::Private { .. }) { "_part" } else { "" };
-        text += &format!("    POINTER(real) {name}{suffix} = GLOBAL(real, a.scratch) + ((int64_t)team * stride + at_{name});\n");
+        text += &format!("    POINTER(real) {name}{suffix} = GLOBAL(real, a.scratch) + ((int64_t){part} * stride + at_{name});\n");
         if !suffix.is_empty() && schedule.places.get(data) == Some(&Place::Scratch) {
             text += &format!("    POINTER(real) {name} = {name}_part;\n");
         }
@@ -340,6 +380,9 @@ fn kernel_head(printer: &mut Printer, schedule: &Schedule, parts: &[(String, Str
     }
     if printer.draws {
         text += "    SHARED(uint16_t, drawn, THREADS * W);\n";
+    }
+    if sections.is_some() && schedule.rows > 1 {
+        text += "    SHARED(real, gathered, THREADS);\n";
     }
     if schedule.team() > WARP {
         text += &format!("    SHARED(real, slots, {});\n", schedule.threads / WARP);

@@ -1,16 +1,18 @@
 //! Reductions over outer indices: each team's partial results, and the kernel that combines them in a fixed order.
 
+use super::GRID;
+use super::group::functor;
 use super::register::cuda_type;
 use super::schedule::{Place, writer};
 use crate::emit::printer::Printer;
 use crate::emit::scalar::{combined, constant};
 use crate::error::KernelError;
-use crate::loopnest::{Element, LoopNest, Space};
+use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement};
 use sdfg::{Combine, Expr};
 
 /// Threads of the kernel that combines: 32 neighbouring results, in slices of the teams.
 pub const FINISH_THREADS: i64 = 32 * SLICES;
-const SLICES: i64 = 16;
+const SLICES: i64 = 32;
 
 /// The partial results of a nest.
 pub fn partials(nest: &LoopNest) -> impl Iterator<Item = (&String, Combine, i64)> {
@@ -24,16 +26,82 @@ fn identity(combine: Combine, double: bool) -> String {
     constant(combine.identity().first().copied().unwrap_or(0.0), double)
 }
 
+/// How the blocks of a kernel share its points where results are in registers until all points are done: each has a section of the
+/// points that make one element, and one part of memory holds what the same section of all elements came to.
+pub struct Sections {
+    /// Outer loops, from the first, that tell elements apart.
+    pub around: usize,
+    /// Their points.
+    pub groups: i64,
+    /// Sections of each.
+    pub count: i64,
+}
+
 impl Printer<'_> {
-    /// Sets a team's partial results, in memory and in registers, to the identities.
-    pub fn begin_partials(&mut self, depth: usize) -> Result<(), KernelError> {
+    /// The sections of a nest with partial results for so many blocks; `None` if results have to be in memory before the last point.
+    pub fn sections(&mut self, blocks: i64) -> Option<Sections> {
+        let (nest, schedule) = (self.nest, self.schedule.as_ref()?);
+        let several = |l: &Loop| nest.steps(l) > 1;
+        let names = |s: &Statement, l: &Loop| s.write.subscripts.contains(&Expr::sym(l.index.as_str()));
+        let writers: Vec<&Statement> = partials(nest).filter_map(|(data, _, _)| Some(writer(nest, data)?.1)).collect();
+        let named = |l: &&Loop| several(l) && writers.iter().any(|s| names(s, l));
+        let around = nest.outer.len() - nest.outer.iter().rev().take_while(|l| !named(l)).count();
+        let (outer, inner) = nest.outer.split_at(around);
+        let apart = outer.iter().all(|l| !several(l) || writers.iter().all(|s| names(s, l)));
+        if !apart || nest.sequential().next().is_some() || schedule.places.values().any(|p| *p == Place::Scratch) {
+            return None;
+        }
+        let steps = |loops: &[Loop]| loops.iter().map(|l| nest.steps(l)).product::<i64>();
+        let (groups, run) = (steps(outer), steps(inner));
+        let count = (blocks / groups.max(1)).clamp(1, ((run + schedule.rows - 1) / schedule.rows).max(1));
+        self.given("run".into(), run);
+        (groups.saturating_mul(count) <= GRID).then_some(Sections { around, groups, count })
+    }
+
+    /// Sets a team's partial results to the identities: in registers, and in memory where they are added to there.
+    pub fn begin_partials(&mut self, added: bool, depth: usize) -> Result<(), KernelError> {
         for (data, combine, elements) in partials(self.nest) {
             let (name, identity) = (self.identifier(data), identity(combine, self.double));
             self.pointers.insert(data.clone());
-            self.line(depth, format!("for (index_t e = member; e < {elements}; e += TEAM) {name}_part[e] = {identity};"));
+            if added {
+                self.line(depth, format!("for (index_t e = member; e < {elements}; e += TEAM) {name}_part[e] = {identity};"));
+            }
             self.declare_registers(data, Some(&identity), depth)?;
         }
-        self.line(depth, "team_sync();");
+        if added {
+            self.line(depth, "team_sync();");
+        }
+        Ok(())
+    }
+
+    /// Writes what the rows of a block hold in registers, put together, to the block's part of memory.
+    pub fn write_partials(&mut self, depth: usize) -> Result<(), KernelError> {
+        for (data, combine, _) in partials(self.nest) {
+            let Some((group, statement)) = writer(self.nest, data) else { continue };
+            let element: Element = statement.write.clone();
+            let (last, opened) = self.open_elements(data, group, &element, depth);
+            let mut at = depth + opened;
+            if let Some(last) = last {
+                self.open_strips(last, true, at);
+                let index = self.index(&last.index);
+                self.line(at + 1, "#pragma unroll");
+                self.line(at + 1, "for (int w = 0; w < W; ++w) {");
+                self.line(at + 2, format!("const index_t {index} = first_lane + w;"));
+                at += 2;
+            }
+            let (name, position) = (self.identifier(data), self.position(&element)?);
+            let held = self.register(&element)?.unwrap_or_default();
+            let rows = self.schedule.as_ref().map_or(1, |s| s.rows);
+            let whole = if rows > 1 { format!("rows_reduce({held}, {}, gathered)", functor(combine)) } else { held };
+            self.line(at, format!("{}const real whole = {whole};", if last.is_some() { "" } else { "{ " }));
+            let mine = if last.is_some() { "w < live" } else { "member == 0" };
+            let close = if last.is_some() { "" } else { " }" };
+            self.line(at, format!("if (row == 0 && {mine}) {name}_part[{position}] = whole;{close}"));
+            while at > depth {
+                at -= 1;
+                self.line(at, "}");
+            }
+        }
         Ok(())
     }
 
@@ -46,27 +114,34 @@ impl Printer<'_> {
         nest.outer.iter().rev().take_while(|l| !named(&l.index)).map(|l| nest.steps(l)).product()
     }
 
+    /// Opens loops over the registers of a partial result but for the one that the team shares. That one, if there is one, and how
+    /// many are open.
+    fn open_elements<'g>(&mut self, data: &str, group: &'g Group, element: &Element, depth: usize) -> (Option<&'g Loop>, usize) {
+        let owned = matches!(self.held_in(data), Some(Place::Owned { along: Some(_) }));
+        let last = group.loops.last().filter(|_| owned);
+        let uses = |index: &str| element.subscripts.contains(&Expr::sym(index));
+        let mut opened = 0;
+        for each in group.loops.iter().filter(|l| uses(&l.index) && last.is_none_or(|k| k.index != l.index)) {
+            let (index, count) = (self.index(&each.index), self.count(&each.index, each.count));
+            self.line(depth + opened, format!("for (index_t {index} = 0; {index} < {count}; ++{index}) {{"));
+            opened += 1;
+        }
+        (last, opened)
+    }
+
     /// Adds the registers to the team's part of memory.
     pub fn flush_partials(&mut self, depth: usize) -> Result<(), KernelError> {
         let run = self.run();
         let run = self.given("run".into(), run);
         self.line(depth, format!("if (point + by >= to || (point + by) % {run} == 0) {{"));
         for (data, combine, _) in partials(self.nest) {
-            let Some(place) = self.held_in(data).filter(|p| *p != Place::Scratch) else { continue };
+            if self.held_in(data) == Some(Place::Scratch) {
+                continue;
+            }
             let Some((group, statement)) = writer(self.nest, data) else { continue };
             let element: Element = statement.write.clone();
-            let along = match place {
-                Place::Owned { along } => along,
-                _ => None,
-            };
-            let last = group.loops.last().filter(|_| along.is_some());
-            let uses = |index: &str| element.subscripts.contains(&Expr::sym(index));
-            let mut at = depth + 1;
-            for each in group.loops.iter().filter(|l| uses(&l.index) && last.is_none_or(|k| k.index != l.index)) {
-                let (index, count) = (self.index(&each.index), self.count(&each.index, each.count));
-                self.line(at, format!("for (index_t {index} = 0; {index} < {count}; ++{index}) {{"));
-                at += 1;
-            }
+            let (last, opened) = self.open_elements(data, group, &element, depth + 1);
+            let mut at = depth + 1 + opened;
             if let Some(last) = last {
                 self.open_strips(last, true, at);
                 self.open_lanes(last, at + 1);

@@ -13,6 +13,8 @@ typedef unsigned long long uint64_t;
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
 #define MEMLET_KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name
+/* So many blocks fit a processor at a time. */
+#define MEMLET_RESIDENT(name, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name
 #define POINTER(T) T *
 #define RESTRICT __restrict__
 #define GLOBAL(T, address) ((T *)(address))
@@ -314,6 +316,16 @@ template <class F> DEVICE real team_reduce(real x, F f, POINTER(real) slots) {
         for (int warp = 1; warp < TEAM / 32; ++warp) x = f(x, slots[warp]);
         __syncthreads();
     }
+    return x;
+}
+/* What the rows of a block hold at one place of a team, put together in the order of rows; the first row has it. All threads of the
+   block come here. */
+template <class F> DEVICE real rows_reduce(real x, F f, POINTER(real) gathered) {
+    __syncthreads();
+    gathered[threadIdx.x] = x;
+    __syncthreads();
+    if (threadIdx.x < TEAM)
+        for (int row = 1; row < ROWS; ++row) x = f(x, gathered[row * TEAM + threadIdx.x]);
     return x;
 }
 /* A strip of every row of the block, `left` of its values from the team's first thread on, written with the rows next to one

@@ -129,7 +129,10 @@ impl Schedule {
         let turning = if turns { schedule.turned() * real + rows * 12 } else { 0 };
         // What rows draw together of masks has two bytes for each value.
         let drawn = if has_masks(nest) { 2 * threads * width } else { 0 };
-        let mut shared = WARP * 8 + turning + drawn;
+        // Partial results of rows meet there.
+        let private = nest.tensors.values().any(|t| matches!(t.space, Space::Private { .. }));
+        let gathered = if private && rows > 1 { threads * real } else { 0 };
+        let mut shared = WARP * 8 + turning + drawn + gathered;
         if shared > SHARED {
             return Err(KernelError::Knob {
                 kernel: spec.name.clone(),
