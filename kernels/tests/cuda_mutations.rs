@@ -29,9 +29,13 @@ const WARP: &[(&str, &str)] = &[("threads", "64"), ("rows", "2"), ("width", "2")
 const BLOCK: &[(&str, &str)] = &[("threads", "64"), ("rows", "1"), ("width", "1"), ("hold", "shared")];
 const ACROSS: &[(&str, &str)] =
     &[("vector", "j"), ("order", "b,j,u"), ("threads", "128"), ("rows", "16"), ("width", "2"), ("out", "turned")];
+const WIDE: &[(&str, &str)] = &[("threads", "64"), ("rows", "8"), ("width", "8")];
 const EIGHT: &[(&str, &str)] = &[("threads", "32"), ("rows", "4"), ("width", "2")];
+/// What tells elements apart lies between what is summed over, so that parts are added to in memory.
+const APART: &[(&str, &str)] =
+    &[("vector", "j"), ("order", "b,i,j"), ("reduce", "private"), ("threads", "64"), ("rows", "2"), ("width", "2")];
 
-const MUTATIONS: [Mutation; 17] = [
+const MUTATIONS: [Mutation; 21] = [
     Mutation {
         fault: "no barrier before the warps' results are read",
         case: common::softmax_dropout,
@@ -50,11 +54,11 @@ const MUTATIONS: [Mutation; 17] = [
     },
     Mutation {
         fault: "no barrier before partial sums are added to",
-        case: common::layernorm_weights,
-        knobs: WARP,
+        case: common::bias_gradient,
+        knobs: APART,
         from: "    team_sync();\n    const index_t chunk",
         to: "    const index_t chunk",
-        says: Some("nobody has written"),
+        says: Some("no barrier between them"),
     },
     Mutation {
         fault: "a barrier for one thread alone",
@@ -114,8 +118,8 @@ const MUTATIONS: [Mutation; 17] = [
     },
     Mutation {
         fault: "partial sums begin with nothing",
-        case: common::layernorm_weights,
-        knobs: WARP,
+        case: common::bias_gradient,
+        knobs: APART,
         from: "for (index_t e = member;",
         to: "for (index_t e = member + 1;",
         says: Some("nobody has written"),
@@ -124,9 +128,41 @@ const MUTATIONS: [Mutation; 17] = [
         fault: "one slice of the teams forgotten",
         case: common::bias_gradient,
         knobs: &[("vector", "i"), ("reduce", "private"), ("threads", "64")],
-        from: "for (int s = 1; s < 16; ++s)",
-        to: "for (int s = 2; s < 16; ++s)",
+        from: "for (int s = 1; s < 32; ++s)",
+        to: "for (int s = 2; s < 32; ++s)",
         says: None,
+    },
+    Mutation {
+        fault: "no barrier before rows put their sums together",
+        case: common::layernorm_weights,
+        knobs: WARP,
+        from: "gathered[threadIdx.x] = x;\n    __syncthreads();",
+        to: "gathered[threadIdx.x] = x;",
+        says: Some("nobody has written"),
+    },
+    Mutation {
+        fault: "one row's sums forgotten",
+        case: common::layernorm_weights,
+        knobs: WARP,
+        from: "for (int row = 1; row < ROWS; ++row)",
+        to: "for (int row = 2; row < ROWS; ++row)",
+        says: None,
+    },
+    Mutation {
+        fault: "a section that ends one point too soon",
+        case: common::layernorm_weights,
+        knobs: WARP,
+        from: "to = min_of(run, from + chunk)",
+        to: "to = min_of(run - 1, from + chunk)",
+        says: None,
+    },
+    Mutation {
+        fault: "a vector where none may begin",
+        case: common::gelu,
+        knobs: WIDE,
+        from: "load_row<false>",
+        to: "load_row<true>",
+        says: Some("no multiple of its size"),
     },
     Mutation {
         fault: "no barrier before rows are turned",

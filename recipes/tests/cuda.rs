@@ -153,6 +153,7 @@ fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
 const RECIPES: [(&str, Dtype); 8] = [
     ("bert-base-encoder.yaml", Dtype::F32),
     ("bert-large-encoder.yaml", Dtype::Bf16),
+    ("bert-large-pytorch.yaml", Dtype::Bf16),
     ("gpt2-decoder.yaml", Dtype::F32),
     ("mha-cross.yaml", Dtype::F16),
     ("mha-general.yaml", Dtype::Bf16),

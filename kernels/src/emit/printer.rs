@@ -35,6 +35,8 @@ pub struct StreamRow {
     /// C text of the pointer to the piece; of a CUDA kernel the step of a result that is transposed, empty for others.
     pub out: String,
     pub kind: &'static str,
+    /// Of a CUDA kernel, whether the piece begins where a vector may.
+    pub even: bool,
 }
 
 /// An operand that is packed once for all points.

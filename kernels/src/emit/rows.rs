@@ -160,7 +160,15 @@ impl Printer<'_> {
             self.scratch.insert(room.clone(), (kind, most.min(PIECE) * dtype.bytes(1) as usize));
             let place = self.row_start(&statement.write, last)?;
             self.line(depth, format!("{kind} *const {to} = {place};"));
-            rows.push(StreamRow { element: statement.write.clone(), place: format!("{out}[{at} - piece]"), room, to, out, kind });
+            rows.push(StreamRow {
+                element: statement.write.clone(),
+                place: format!("{out}[{at} - piece]"),
+                room,
+                to,
+                out,
+                kind,
+                even: false,
+            });
         }
         let step = format!("step = host->streams ? {PIECE} : {count}");
         self.line(depth, format!("for (int64_t piece = 0, {step}; piece < {count}; piece += step) {{"));

@@ -31,7 +31,9 @@ const UNROLL: [i64; 2] = [4, 1];
 /// How results leave whose neighbours along the vectors lie far apart.
 const OUT: [&str; 2] = ["direct", "turned"];
 /// Blocks of a kernel with partial results for each processor: every one writes its own, and few leave the memory idle.
-const BLOCKS: [i64; 4] = [2, 4, 6, 8];
+const SUMMING: [i64; 4] = [2, 4, 6, 8];
+/// Those of other kernels, each for several points: what a block begins with is done once for them. 0 stands for one point, a row.
+const STAYING: [i64; 4] = [0, 4, 5, 8];
 /// Numbers among which every knob of maps has each of its values.
 const SEARCHED: u64 = 4096;
 /// Threads of a processor that keep the memory busy.
@@ -47,7 +49,7 @@ pub struct CudaSpace {
     arguments: Vec<(Argument, f64)>,
     /// Elements that every team has a partial result of, where results are summed over points.
     partial: f64,
-    /// Blocks of such a kernel for each processor; one value elsewhere.
+    /// Blocks for each processor.
     blocks: &'static [i64],
     processors: i64,
 }
@@ -75,7 +77,7 @@ impl CudaSpace {
         let knobs = first.knobs.clone().with("lanes", cuda::lanes(spec, &first)?);
         let nest = super::lower(spec, &KernelConfig { knobs, ..first })?;
         let partial: f64 = cuda::partials(&nest).map(|(_, _, elements)| elements as f64).sum();
-        let blocks = if partial > 0.0 { &BLOCKS[..] } else { &BLOCKS[..1] };
+        let blocks = if partial > 0.0 { &SUMMING } else { &STAYING };
         Ok(CudaSpace { maps, arguments, partial, blocks, processors: chip.processors })
     }
 
@@ -137,7 +139,7 @@ impl CudaSpace {
         // Every block writes what it has summed, of one strip where it has one, and reads it again; sums that are no kernel's points
         // stay in its registers.
         let summed = self.partial > 0.0 && config.knobs.get("reduce") != Some("inner");
-        let blocks = config.knobs.get("blocks").and_then(|n| n.parse().ok()).unwrap_or((BLOCKS[0] * self.processors) as f64);
+        let blocks = config.knobs.get("blocks").and_then(|n| n.parse().ok()).unwrap_or((SUMMING[0] * self.processors) as f64);
         if summed {
             let share = if self.maps.blocked(config) { (lanes / along).min(1.0) } else { 1.0 };
             total += 2.0 * size_of::<f32>() as f64 * self.partial * blocks * share;
@@ -178,12 +180,14 @@ impl Space for CudaSpace {
         let (unroll, between) = (UNROLL[digits.below(UNROLL.len())], BETWEEN[digits.below(BETWEEN.len())]);
         let (width, team) = (WIDTHS[digits.below(WIDTHS.len())], TEAMS[digits.below(TEAMS.len())]);
         let threads = THREADS[digits.below(THREADS.len())];
-        let blocks = self.blocks[digits.below(self.blocks.len())];
         let rows = if team == 0 { 1 } else { threads / team };
         let knobs: Knobs = knobs.with("threads", threads).with("rows", rows).with("width", width).with("loops", between.0);
-        // Where nothing is summed over points, there are as many blocks as points need.
-        let summed = self.blocks.len() > 1 && knobs.get("reduce") != Some("inner");
-        let knobs = if summed { knobs.with("blocks", blocks * self.processors) } else { knobs };
+        // Sums that are no kernel's points are no partial results.
+        let summed = self.partial > 0.0 && knobs.get("reduce") != Some("inner");
+        let knobs = match self.blocks[digits.below(self.blocks.len())] {
+            blocks if summed || blocks > SUMMING[0] => knobs.with("blocks", blocks * self.processors),
+            _ => knobs,
+        };
         let config = KernelConfig { layouts, knobs };
         let turned = rows > 1 && out != OUT[0] && self.results().any(|data| self.crossed(&config, data));
         let config = if turned { KernelConfig { knobs: config.knobs.with("out", out), ..config } } else { config };
@@ -199,10 +203,7 @@ impl Space for CudaSpace {
         let config = self.config(n);
         let blocks = config.knobs.get("blocks").and_then(|n| n.parse::<f64>().ok());
         let most = (self.points(&config) / Self::number(&config, "rows")).ceil();
-        let knobs = match blocks.filter(|blocks| *blocks > most) {
-            Some(_) => config.knobs.with("blocks", most),
-            None => config.knobs,
-        };
+        let knobs = if blocks.is_none_or(|blocks| blocks > most) { config.knobs.with("blocks", most) } else { config.knobs };
         format!("{knobs} {}", self.maps.identity(n / self.own()))
     }
 

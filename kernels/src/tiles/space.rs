@@ -277,6 +277,22 @@ impl TileSpace {
         (self.tiles.processors as f64 / points.max(1.0) - 1.0).max(0.0)
     }
 
+    /// Bytes that blocks of threads bring from memory for each byte of a tensor: every tile of what it does not depend on brings it
+    /// again, and what lies along an index that is walked point by point comes one value at a time, a sector each.
+    fn brought(&self, config: &KernelConfig, layout: &Layout, multiplied: bool, vector: &str) -> f64 {
+        const SECTOR: f64 = 16.0;
+        let has = |dim: &str| layout.pieces.iter().any(|p| p.dim == dim);
+        let size = |index: &str| {
+            let of = |part: &str| part.split_once(':').filter(|(i, _)| *i == index).and_then(|(_, n)| n.parse::<f64>().ok());
+            config.knobs.get("tile").unwrap_or_default().split(',').find_map(of).unwrap_or(1.0)
+        };
+        let again: f64 = self.outer.iter().filter(|o| !has(&o.dim)).map(|o| (o.range.count as f64 / size(&o.range.index)).ceil()).product();
+        let inner = layout.innermost().unwrap_or_default();
+        let point = |dim: &str| self.outer.iter().any(|o| o.dim == dim && o.side == Side::Point);
+        let near = layout.pieces.len() < 2 || if multiplied { !point(inner) } else { inner == vector };
+        again * if near { 1.0 } else { SECTOR }
+    }
+
     /// Predicted bytes, weighted by how badly each tensor is walked, and by how far tiles are from the usual size.
     pub fn cost(&self, config: &KernelConfig) -> f64 {
         let vector = config.knobs.get("vector").unwrap_or_default().split(',').next().unwrap_or_default();
@@ -301,6 +317,8 @@ impl TileSpace {
                     (true, ..) | (false, false, true) => 3.0,
                     _ => 1.5,
                 }
+            } else if !self.tiles.packs {
+                self.brought(config, &layout, !in_products.is_empty(), vector_dim)
             } else if inner == vector_dim || layout.pieces.len() < 2 {
                 1.0
             } else if !in_products.is_empty() {

@@ -95,5 +95,6 @@ fn show(scalar: &Scalar) -> String {
         }
         Scalar::Select(c, a, b) => format!("({} ? {} : {})", show(c), show(a), show(b)),
         Scalar::Keep { stream, element, rate } => format!("keep({stream}, {element}, {rate})"),
+        Scalar::Kept { stream, rate } => format!("kept({stream}, {rate})"),
     }
 }

@@ -503,11 +503,16 @@ static inline uint32_t store_two_bf16(float x, float y) { return store_bf16(x) |
 
 template <class T, int P> struct Pack { T v[P]; };
 template <int P, class T> static bool aligned(shim::Checked<T> p, long long at) { return ((uint64_t)(p.p + at) & (sizeof(T) * P - 1)) == 0; }
+template <int P, class T> static void want_aligned(shim::Checked<T> p, long long at) {
+    if (!aligned<P>(p, at)) shim::fail("thread %d has a vector of %d values at an address that is no multiple of its size", shim::current->number, P);
+}
 template <int P, class T> static Pack<T, P> read_pack(shim::Checked<T> p, long long at) {
+    want_aligned<P>(p, at);
     shim::touch(*p.memory, p.place(at), P, false);
     return *(const Pack<T, P> *)(p.p + at);
 }
 template <int P, class T> static void write_pack(shim::Checked<T> p, long long at, const Pack<T, P> &pack) {
+    want_aligned<P>(p, at);
     shim::touch(*p.memory, p.place(at), P, true);
     *(Pack<T, P> *)(p.p + at) = pack;
 }

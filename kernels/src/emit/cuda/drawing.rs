@@ -24,6 +24,17 @@ impl Printer<'_> {
         in_turn && once && slope(element, &points.index) == Some(Expr::Int(1))
     }
 
+    /// Whether strips along a loop begin where so many elements of a mask do, at every point.
+    pub fn is_even_mask(&self, group: &Group, element: &Expr, along: &Loop) -> bool {
+        let Some(width) = self.schedule.as_ref().map(|s| s.width) else { return false };
+        let loops: Vec<&Loop> = self.nest.outer.iter().chain(&group.loops).collect();
+        let zero: BTreeMap<String, Expr> = loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
+        let others = loops.iter().filter(|l| l.index != along.index).map(|l| slope(element, &l.index));
+        let steps: Option<Vec<Expr>> = others.chain([Some(element.substitute(&zero))]).collect();
+        let whole = |e: &Expr| e.eval(&self.spec.sizes).is_ok_and(|n| n % width == 0);
+        slope(element, &along.index) == Some(Expr::Int(1)) && steps.is_some_and(|steps| steps.iter().all(whole))
+    }
+
     /// C text that says whether eight rows of a block, all with points of their own, are eight neighbours of a mask that begin where a
     /// block of random numbers does; `None` where they cannot be.
     pub fn drawn_together(&mut self, group: &Group, element: &Expr, along: &Loop) -> Option<String> {

@@ -276,8 +276,8 @@ impl Printer<'_> {
                 let first = Element { subscripts: element.subscripts.iter().map(|e| self.at_first(e, last)).collect(), ..element.clone() };
                 self.pointers.insert(element.data.clone());
                 let at = self.position(&first)?;
-                let pointer = self.identifier(&element.data);
-                self.line(inside, format!("load_row({name}, {pointer}, {at}, live);"));
+                let (pointer, even) = (self.identifier(&element.data), self.is_even(&element, last)?);
+                self.line(inside, format!("load_row<{even}>({name}, {pointer}, {at}, live);"));
             } else {
                 self.open_lanes(last, inside);
                 let text = self.load(&element)?;
@@ -286,7 +286,7 @@ impl Printer<'_> {
             }
         }
         for (mask, element, step) in self.linear_masks(group, last) {
-            let (name, first) = (self.fresh("mask"), self.at_first(&element, last));
+            let (name, first, even) = (self.fresh("mask"), self.at_first(&element, last), self.is_even_mask(group, &element, last));
             let (first, step) = (integer(&first, self), integer(&step, self));
             self.line(inside, format!("uint32_t {name}[W];"));
             let together = if step == "1" { None } else { self.drawn_together(group, &element, last) };
@@ -297,7 +297,7 @@ impl Printer<'_> {
                     self.in_turn.push(held.clone());
                     format!("keep_turn({name}, keep{mask}, {first}, {step}, {held}, {held}_at);")
                 }
-                _ if step == "1" => format!("keep_line({name}, keep{mask}, {first});"),
+                _ if step == "1" => format!("keep_line<{even}>({name}, keep{mask}, {first});"),
                 Some(together) => format!("keep_rows({name}, keep{mask}, {first}, {step}, {together} && {step} % 8 == 0, drawn);"),
                 None => format!("keep_row({name}, keep{mask}, {first}, {step});"),
             };
@@ -325,6 +325,7 @@ impl Printer<'_> {
                 room,
                 to,
                 out: step.unwrap_or_default(),
+                even: self.is_even(&statement.write, last)?,
                 kind: "real",
             });
         }
@@ -334,10 +335,10 @@ impl Printer<'_> {
         }
         self.line(inside, "}");
         let live = if self.schedule.as_ref().is_some_and(|s| s.turns) { "active ? live : 0" } else { "live" };
-        for StreamRow { element, room, to, out: step, .. } in std::mem::take(&mut self.streamed) {
+        for StreamRow { element, room, to, out: step, even, .. } in std::mem::take(&mut self.streamed) {
             let name = self.identifier(&element.data);
             if step.is_empty() {
-                self.line(inside, format!("store_row({name}, {to}, {room}, {live});"));
+                self.line(inside, format!("store_row<{even}>({name}, {to}, {room}, {live});"));
             } else {
                 let left = format!("{} - first_lane", self.count(&last.index, last.count));
                 self.line(inside, format!("turn_rows({name}, {to}, {step}, {room}, live, {left}, active, tile, heads, lives);"));

@@ -29,9 +29,9 @@ use sdfg::{Dtype, philox};
 
 /// Largest grid along x.
 const GRID: i64 = i32::MAX as i64;
-/// Threads of a processor that leave each of them 128 registers, and 64.
+/// Threads of a processor that leave each of them 128 registers, and 42.
 const SPACIOUS: i64 = 512;
-const LEAN: i64 = 1024;
+const LEAN: i64 = 1536;
 /// Memory for all teams' parts.
 const SCRATCH: i64 = 64 << 20;
 
@@ -145,6 +145,8 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     }
 
     let wanted = blocks(spec, config, chip)?;
+    // Whether there are no more blocks than run at a time, whatever the points.
+    let stays = private || config.knobs.get("blocks").is_some();
     let sections = if private { printer.sections(wanted) } else { None };
     if private {
         printer.begin_partials(sections.is_none(), 1)?;
@@ -180,8 +182,8 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     if let Some(sections) = &sections {
         teams = sections.count.min((SCRATCH / bytes).max(1));
         grid = sections.groups * teams;
-    } else if scratch > 0 {
-        grid = grid.min(wanted).min((SCRATCH / (schedule.rows * bytes)).max(1));
+    } else if scratch > 0 || stays {
+        grid = grid.min(wanted).min((SCRATCH / (schedule.rows * bytes).max(1)).max(1));
         teams = grid * schedule.rows;
     }
 
@@ -192,7 +194,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     let resident = (wanted / chip.processors).min(LEAN / schedule.threads);
     text += &match resident * schedule.threads {
         // Where there is room for all, the compiler knows best.
-        SPACIOUS.. if private => format!("\nMEMLET_RESIDENT(memlet_kernel, THREADS, {resident})(const Arguments a)\n{{\n"),
+        SPACIOUS.. if stays => format!("\nMEMLET_RESIDENT(memlet_kernel, THREADS, {resident})(const Arguments a)\n{{\n"),
         _ => "\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{\n".to_string(),
     };
     text += &head;
@@ -211,6 +213,9 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
         text += "    for (index_t first = from - row; first < to; first += by) {\n        const bool active = first + row < to;\n";
         text += "        const index_t point = active ? first + row : to - 1;\n        index_t rest = point;\n";
     } else {
+        // The next point is read before this one is written.
+        let ahead = stays && nest.block().is_some();
+        text += if ahead { "    #pragma unroll 2\n" } else { "" };
         text += "    for (index_t point = from; point < to; point += by) {\n        index_t rest = point;\n";
     }
     let around = sections.as_ref().map_or(0, |s| s.around);
@@ -274,7 +279,7 @@ fn finishing(printer: &Printer, body: &str) -> String {
     text + body + "}\n"
 }
 
-/// Blocks of a kernel with scratch memory, by the knob `blocks`.
+/// Blocks of a kernel with scratch memory, or of one whose blocks stay for several points, by the knob `blocks`.
 fn blocks(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<i64, KernelError> {
     match config.knobs.get("blocks") {
         None => Ok(chip.blocks()),

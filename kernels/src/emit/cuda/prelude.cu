@@ -45,6 +45,14 @@ DEVICE uint32_t store_two_bf16(float x, float y) { return rounded_bf16(x) | (uin
 template <class T, int P> struct alignas(sizeof(T) * P) Pack { T v[P]; };
 template <int P, class T> DEVICE bool aligned(T *p, long long at) { return ((uint64_t)(p + at) & (sizeof(T) * P - 1)) == 0; }
 template <int P, class T> DEVICE Pack<T, P> read_pack(T *p, long long at) { return *(const Pack<T, P> *)(p + at); }
+/* What a kernel only reads is read by a path that no store is waited for on. */
+template <int P, class T> DEVICE Pack<T, P> read_pack(const T *p, long long at) {
+    Pack<T, P> pack;
+    if (sizeof pack == 16) { const uint4 x = __ldg((const uint4 *)(p + at)); memcpy(&pack, &x, sizeof x); }
+    else if (sizeof pack == 8) { const uint2 x = __ldg((const uint2 *)(p + at)); memcpy(&pack, &x, sizeof x); }
+    else pack = *(const Pack<T, P> *)(p + at);
+    return pack;
+}
 template <int P, class T> DEVICE void write_pack(T *p, long long at, const Pack<T, P> &pack) { *(Pack<T, P> *)(p + at) = pack; }
 #endif
 
@@ -82,10 +90,10 @@ template <int P> DEVICE void widen_pack(real *x, const Pack<bf16_t, P> &pack) {
     if (P % 2) x[P - 1] = to_real(pack.v[P - 1]);
 }
 
-/* W neighbours: in accesses of up to 16 bytes where the address allows it, word by word elsewhere. */
-template <class T> DEVICE void load_row(real (&x)[W], POINTER(T) p, index_t at, int live) {
+/* W neighbours: in accesses of up to 16 bytes where the address allows it, which EVEN promises, word by word elsewhere. */
+template <bool EVEN, class T> DEVICE void load_row(real (&x)[W], POINTER(T) p, index_t at, int live) {
     constexpr int P = W * sizeof(T) > 16 ? 16 / sizeof(T) : W;
-    if (live == W && aligned<P>(p, at)) {
+    if (live == W && (EVEN || aligned<P>(p, at))) {
 #pragma unroll
         for (int n = 0; n < W; n += P) {
             widen_pack(x + n, read_pack<P>(p, at + n));
@@ -107,9 +115,9 @@ template <int P> DEVICE void round_pack(Pack<bf16_t, P> &pack, const real *x) {
     }
     if (P % 2) pack.v[P - 1] = From<bf16_t>::real_(x[P - 1]);
 }
-template <class T> DEVICE void store_row(POINTER(T) p, index_t at, const real (&x)[W], int live) {
+template <bool EVEN, class T> DEVICE void store_row(POINTER(T) p, index_t at, const real (&x)[W], int live) {
     constexpr int P = W * sizeof(T) > 16 ? 16 / sizeof(T) : W;
-    if (live == W && aligned<P>(p, at)) {
+    if (live == W && (EVEN || aligned<P>(p, at))) {
 #pragma unroll
         for (int n = 0; n < W; n += P) {
             Pack<T, P> pack;
@@ -269,9 +277,18 @@ DEVICE void keep_turn(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, ui
 #pragma unroll
     for (int n = 0; n < W; ++n) lanes[n] = lane_of(held[n], first + n * step);
 }
-/* The lanes of neighbours: a block has eight, and W of them lie in one or two. */
-DEVICE void keep_line(uint32_t (&lanes)[W], const Keep &keep, uint64_t first) {
+/* The lanes of neighbours: a block has eight, and W of them lie in one or two; in one if EVEN promises that the first is a multiple
+   of W. Then nothing is asked, so that what a thread reads next need not wait for it. */
+template <bool EVEN> DEVICE void keep_line(uint32_t (&lanes)[W], const Keep &keep, uint64_t first) {
     static_assert(W <= 8, "neighbours of more than two blocks");
+    if (EVEN) {
+        uint32_t c[4];
+        philox(c, keep, first >> 3);
+        const uint32_t part = (uint32_t)first & (8 - W);
+#pragma unroll
+        for (int n = 0; n < W; ++n) lanes[n] = lane_of(c, part | n);
+        return;
+    }
     if (keep.threshold == 0) {
 #pragma unroll
         for (int n = 0; n < W; ++n) lanes[n] = 0;

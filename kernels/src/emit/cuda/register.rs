@@ -4,8 +4,8 @@ use super::schedule::Place;
 use crate::emit::printer::{Printer, c_type};
 use crate::emit::scalar::integer;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Space, Tensor};
-use sdfg::Dtype;
+use crate::loopnest::{Element, Loop, Space, Tensor};
+use sdfg::{Dtype, Expr};
 
 /// Type of an element in global memory.
 pub fn cuda_type(dtype: Dtype) -> Option<&'static str> {
@@ -25,6 +25,21 @@ impl Printer<'_> {
     pub fn in_memory(&self, data: &str) -> Result<bool, KernelError> {
         let tensor = self.tensor(data)?;
         Ok(matches!(tensor.space, Space::Heap { .. }) || matches!(self.held_in(data), Some(Place::Shared | Place::Scratch)))
+    }
+
+    /// Whether every strip of an element along a loop begins where a vector may, wherever its container does: containers begin at
+    /// multiples of 16 bytes, and all ways from one strip to the next are multiples of a vector.
+    pub fn is_even(&self, element: &Element, along: &Loop) -> Result<bool, KernelError> {
+        let tensor = self.tensor(&element.data)?;
+        let Some(width) = self.schedule.as_ref().map(|s| s.width) else { return Ok(false) };
+        let vector = width.min(16 / tensor.dtype.bytes(1).max(1) as i64).max(1);
+        let (strides, _, first) = self.strides(&element.data)?;
+        let whole = |(subscript, stride): (&Expr, &i64)| match subscript {
+            Expr::Sym(name) if *name == along.index => *stride == 1,
+            Expr::Int(at) => at * stride % vector == 0,
+            _ => stride % vector == 0,
+        };
+        Ok(first % vector == 0 && element.subscripts.iter().zip(&strides).all(whole))
     }
 
     /// Values of a container that one thread holds; `None` if they are in memory.
