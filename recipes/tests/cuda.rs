@@ -150,7 +150,7 @@ fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
 }
 
 /// Every shipped recipe, each with tensors of one type.
-const RECIPES: [(&str, Dtype); 8] = [
+const RECIPES: [(&str, Dtype); 9] = [
     ("bert-base-encoder.yaml", Dtype::F32),
     ("bert-large-encoder.yaml", Dtype::Bf16),
     ("bert-large-pytorch.yaml", Dtype::Bf16),
