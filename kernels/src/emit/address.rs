@@ -6,6 +6,10 @@ use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Space, Tensor};
 use sdfg::{Dtype, Expr, Layout};
 
+/// Banks of a GPU's shared memory, and how many of them a row begins beyond where the one before did.
+const BANKS: i64 = 32;
+const BANK_GAP: i64 = 8;
+
 impl Printer<'_> {
     /// Whether a local container is one scalar, or one value for each lane.
     pub fn is_value(&self, tensor: &Tensor) -> bool {
@@ -38,13 +42,25 @@ impl Printer<'_> {
                 let mut strides = vec![0; tensor.shape.len()];
                 let mut next = if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };
                 let unit = (next == 1).then_some(vector.or(tensor.shape.len().checked_sub(1))).flatten();
-                for n in vector.into_iter().chain((0..tensor.shape.len()).rev().filter(|n| Some(*n) != vector)) {
+                // Rows of what tiles hold on a GPU begin in different banks.
+                let apart = self.schedule.is_some() && self.nest.products.is_some() && !matches!(tensor.space, Space::Private { .. });
+                for (place, n) in vector.into_iter().chain((0..tensor.shape.len()).rev().filter(|n| Some(*n) != vector)).enumerate() {
                     strides[n] = next;
                     next *= tensor.shape[n];
+                    if apart && place == 0 && tensor.shape.len() > 1 && next % BANKS == 0 {
+                        next += BANK_GAP;
+                    }
                 }
                 Ok((strides, unit, 0))
             }
         }
+    }
+
+    /// Elements that a container takes where it is no argument, gaps included.
+    pub fn extent(&self, data: &str) -> Result<i64, KernelError> {
+        let (strides, ..) = self.strides(data)?;
+        let shape = &self.tensor(data)?.shape;
+        Ok(shape.iter().zip(&strides).map(|(extent, stride)| (extent - 1).max(0) * stride).sum::<i64>() + 1)
     }
 
     /// Strides and first element of a container under the layout of the storage behind it.

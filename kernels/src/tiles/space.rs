@@ -105,7 +105,7 @@ impl TileSpace {
     /// Scopes without a matrix product, or that cannot be generated.
     pub fn of(spec: &KernelSpec, tiles: Tiles) -> Result<Self, KernelError> {
         // What can be lowered at all can be lowered point by point, however large a point is.
-        super::lower(spec, &KernelConfig { knobs: Knobs::default().with("tile", ""), ..KernelConfig::default() })?;
+        let point = super::lower(spec, &KernelConfig { knobs: Knobs::default().with("tile", ""), ..KernelConfig::default() })?;
         let Flattened { outer, statements, tensors: seen, .. } = statements(spec, true)?;
         let (mut tensors, mut bytes, mut written) = (Vec::new(), Vec::new(), Vec::new());
         for argument in spec.arguments() {
@@ -124,8 +124,17 @@ impl TileSpace {
         };
         let found: Vec<&Flat> = statements.iter().filter(product).collect();
         let flop = found.iter().map(|f| 2.0 * f.inner.iter().chain(&outer).map(|r| r.count as f64).product::<f64>()).sum();
-        let locals = seen.values().filter(|t| t.space == loopnest::Space::Local);
-        let local = locals.map(|t| t.shape.iter().product::<i64>()).sum();
+        let elements = |t: &loopnest::Tensor| t.shape.iter().product::<i64>();
+        let local = match tiles.packs {
+            true => seen.values().filter(|t| t.space == loopnest::Space::Local).map(elements).sum(),
+            // Shared memory has room for what is stored, once for all that have it in turns.
+            false => {
+                let stored = |(data, t): &(&String, &loopnest::Tensor)| {
+                    t.stored && !matches!(t.space, loopnest::Space::Heap { .. }) && !point.slots.contains_key(*data)
+                };
+                point.tensors.iter().filter(stored).map(|(_, t)| elements(t)).sum()
+            }
+        };
         let products: Vec<Statement> = found.iter().map(|f| f.statement.clone()).collect();
         let mut dims = Vec::new();
         if let sdfg::Unit::Scope(scope) = &spec.unit {
@@ -268,29 +277,54 @@ impl TileSpace {
 
     /// Processors without work for each that has some, where the indices that are summed over are walked in order.
     fn idle(&self, tile: &str) -> f64 {
-        let size = |index: &str| {
-            let of = |part: &str| part.split_once(':').filter(|(i, _)| *i == index).and_then(|(_, n)| n.parse::<i64>().ok());
-            tile.split(',').find_map(of).unwrap_or(1).max(1)
-        };
         let apart = self.outer.iter().map(|o| &o.range).filter(|r| !self.summed.contains(&r.index));
-        let points: f64 = apart.map(|r| (r.count as f64 / size(&r.index) as f64).ceil()).product();
+        let points: f64 = apart.map(|r| (r.count as f64 / size(tile, &r.index) as f64).ceil()).product();
         (self.tiles.processors as f64 / points.max(1.0) - 1.0).max(0.0)
+    }
+
+    /// Bytes that memory could move while a GPU multiplies, and while blocks pass their locals from one group to the next: a hundred
+    /// operations a byte, and a seventh of what shared memory moves.
+    fn within(&self) -> f64 {
+        let points: f64 = self.outer.iter().map(|o| o.range.count as f64).product();
+        self.flop / 100.0 + points * (self.local * size_of::<f32>() as i64) as f64 * 5.0 / 7.0
+    }
+
+    /// Whether lanes of some group run along an index that is tiled: a tile has few of its iterations, and all of what it sums over comes one after
+    /// the other.
+    fn runs_across(&self, vectors: &str) -> bool {
+        let outer = |index: &str| self.outer.iter().find(|o| o.range.index == index);
+        let tiled = |index: &str| outer(index).is_some_and(|o| o.side != Side::Point);
+        let before: BTreeSet<&str> = vectors.split(',').take_while(|index| !tiled(index)).collect();
+        let listed = vectors.split(',').any(tiled);
+        listed && self.dims.iter().any(|(index, _)| outer(index).is_none() && !before.contains(index.as_str()))
+    }
+
+    /// How much longer tiles take than they would, of what is left over in the last one, and of blocks that have a processor to
+    /// themselves: nobody computes while they wait.
+    fn waits(&self, tile: &str) -> f64 {
+        let whole = |o: &Outer| {
+            let (count, size) = (o.range.count as f64, size(tile, &o.range.index) as f64);
+            (count / size).ceil() * size / count
+        };
+        let points: i64 = self.outer.iter().map(|o| size(tile, &o.range.index)).product();
+        let beside = (self.tiles.local as f64 / (points * self.local).max(1) as f64).floor().clamp(1.0, 4.0);
+        self.outer.iter().map(whole).product::<f64>() * (1.0 + 1.0 / beside)
     }
 
     /// Bytes that blocks of threads bring from memory for each byte of a tensor: every tile of what it does not depend on brings it
     /// again, and what lies along an index that is walked point by point comes one value at a time, a sector each.
     fn brought(&self, config: &KernelConfig, layout: &Layout, multiplied: bool, vector: &str) -> f64 {
         const SECTOR: f64 = 16.0;
+        // What others have brought lies in the second-level cache.
+        const AGAIN: f64 = 0.3;
         let has = |dim: &str| layout.pieces.iter().any(|p| p.dim == dim);
-        let size = |index: &str| {
-            let of = |part: &str| part.split_once(':').filter(|(i, _)| *i == index).and_then(|(_, n)| n.parse::<f64>().ok());
-            config.knobs.get("tile").unwrap_or_default().split(',').find_map(of).unwrap_or(1.0)
-        };
-        let again: f64 = self.outer.iter().filter(|o| !has(&o.dim)).map(|o| (o.range.count as f64 / size(&o.range.index)).ceil()).product();
+        let tile = config.knobs.get("tile").unwrap_or_default();
+        let tiles = |o: &Outer| (o.range.count as f64 / size(tile, &o.range.index) as f64).ceil();
+        let again: f64 = self.outer.iter().filter(|o| !has(&o.dim)).map(tiles).product();
         let inner = layout.innermost().unwrap_or_default();
         let point = |dim: &str| self.outer.iter().any(|o| o.dim == dim && o.side == Side::Point);
         let near = layout.pieces.len() < 2 || if multiplied { !point(inner) } else { inner == vector };
-        again * if near { 1.0 } else { SECTOR }
+        (1.0 + AGAIN * (again - 1.0)) * if near { 1.0 } else { SECTOR }
     }
 
     /// Predicted bytes, weighted by how badly each tensor is walked, and by how far tiles are from the usual size.
@@ -353,8 +387,21 @@ impl TileSpace {
         let reduce = if knob("reduce") == "private" { 0.3 } else { self.idle(knob("tile")) };
         // The arithmetic that is expected to be slower comes after all tiles, but before layouts that are walked badly.
         let slower = if self.pairs.first() == Some(&(knob("arithmetic") != "f32")) { 0.0 } else { 0.5 };
+        if !self.tiles.packs {
+            let across = if self.runs_across(knob("vector")) { ACROSS } else { 1.0 };
+            total = (total + self.within() * across) * self.waits(knob("tile"));
+        }
         total * (1.0 + far + depth + reduce + slower)
     }
+}
+
+/// How much longer a GPU takes for what is within tiles where lanes run along few iterations.
+const ACROSS: f64 = 4.0;
+
+/// Iterations of an index in a tile, by the knob `tile`.
+fn size(tile: &str, index: &str) -> i64 {
+    let of = |part: &str| part.split_once(':').filter(|(i, _)| *i == index).and_then(|(_, n)| n.parse::<i64>().ok());
+    tile.split(',').find_map(of).unwrap_or(1).max(1)
 }
 
 /// The size of so many tiles, at least one, that are as equal as can be.

@@ -7,7 +7,7 @@
 use super::partial;
 use crate::emit::printer::Printer;
 use crate::emit::scalar::integer;
-use crate::loopnest::{Group, Loop, Tag, slope};
+use crate::loopnest::{Group, Loop, Tag, Tile, slope};
 use sdfg::Expr;
 use std::collections::BTreeMap;
 
@@ -31,7 +31,9 @@ impl Printer<'_> {
         let zero: BTreeMap<String, Expr> = loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
         let others = loops.iter().filter(|l| l.index != along.index).map(|l| slope(element, &l.index));
         let steps: Option<Vec<Expr>> = others.chain([Some(element.substitute(&zero))]).collect();
-        let whole = |e: &Expr| e.eval(&self.spec.sizes).is_ok_and(|n| n % width == 0);
+        let mut sizes = self.spec.sizes.clone();
+        sizes.extend(self.nest.tiles.iter().map(|tile| (Tile::symbol(&tile.index), tile.size)));
+        let whole = |e: &Expr| e.eval(&sizes).is_ok_and(|n| n % width == 0);
         slope(element, &along.index) == Some(Expr::Int(1)) && steps.is_some_and(|steps| steps.iter().all(whole))
     }
 

@@ -127,7 +127,7 @@ impl Printer<'_> {
                 self.declare_registers(data, Some(&identity).filter(|_| r.again).map(String::as_str), depth)?;
                 declared.insert(data.clone());
             } else if r.again {
-                let (name, elements) = (self.identifier(data), tensor.shape.iter().product::<i64>());
+                let (name, elements) = (self.identifier(data), self.extent(data)?);
                 self.pointers.insert(data.clone());
                 self.line(depth, format!("for (index_t e = member; e < {elements}; e += TEAM) {name}[e] = {identity};"));
                 self.line(depth, "team_sync();");
@@ -201,7 +201,8 @@ impl Printer<'_> {
         self.line(depth, format!("for (int slot = 0; slot < {slots}; ++slot) {{{map}"));
         self.line(depth + 1, format!("const index_t first_lane = {first}((index_t)slot * TEAM + member) * W;"));
         // Where strips come out even, nothing need be asked of any lane.
-        let whole = self.nest.products.is_none() && along.count % lanes == 0;
+        let ragged = self.nest.tiles.iter().any(|t| t.index == along.index && t.is_ragged());
+        let whole = !ragged && along.count % lanes == 0;
         let live = if whole { "W".to_string() } else { format!("live_of({count} - first_lane)") };
         self.line(depth + 1, format!("const int live = {live};"));
     }
@@ -271,8 +272,7 @@ impl Printer<'_> {
                 self.line(inside, format!("real {name}[W];"));
                 self.known.insert(element.clone(), format!("{name}[w]"));
             }
-            let heap = matches!(self.tensor(&element.data)?.space, Space::Heap { .. });
-            if heap && element.fill.is_none() && self.contiguous(&element, last)? {
+            if element.fill.is_none() && self.contiguous(&element, last)? {
                 let first = Element { subscripts: element.subscripts.iter().map(|e| self.at_first(e, last)).collect(), ..element.clone() };
                 self.pointers.insert(element.data.clone());
                 let at = self.position(&first)?;
@@ -309,7 +309,8 @@ impl Printer<'_> {
             let tensor = self.tensor(&statement.write.data)?;
             let heap = matches!(tensor.space, Space::Heap { .. }) && cuda_type(tensor.dtype).is_some();
             let step = if heap { self.turned(group, &statement.write, last) } else { None };
-            if !heap || step.is_none() && !self.contiguous(&statement.write, last)? {
+            let near = tensor.stored && self.held_in(&statement.write.data) == Some(Place::Shared);
+            if !(heap || near) || step.is_none() && !self.contiguous(&statement.write, last)? {
                 continue;
             }
             let first = Element {

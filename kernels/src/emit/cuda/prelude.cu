@@ -18,7 +18,7 @@ typedef unsigned long long uint64_t;
 #define POINTER(T) T *
 #define RESTRICT __restrict__
 #define GLOBAL(T, address) ((T *)(address))
-#define SHARED(T, name, count) __shared__ T name[count]
+#define SHARED(T, name, count) __shared__ __attribute__((aligned(16))) T name[count]
 
 struct bf16_t { uint16_t bits; };
 struct f16_t { uint16_t bits; };

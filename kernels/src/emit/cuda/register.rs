@@ -32,7 +32,14 @@ impl Printer<'_> {
     pub fn is_even(&self, element: &Element, along: &Loop) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
         let Some(width) = self.schedule.as_ref().map(|s| s.width) else { return Ok(false) };
-        let vector = width.min(16 / tensor.dtype.bytes(1).max(1) as i64).max(1);
+        // What is held on chip has the type that is computed in; a team's part of memory begins anywhere.
+        let real = if self.double { 8 } else { 4 };
+        let bytes = match (&tensor.space, self.held_in(&element.data)) {
+            (Space::Heap { .. }, _) => tensor.dtype.bytes(1) as i64,
+            (_, Some(Place::Shared)) if self.nest.products.is_some() || self.extent(&element.data)? * real % 16 == 0 => real,
+            _ => return Ok(false),
+        };
+        let vector = width.min(16 / bytes.max(1)).max(1);
         let (strides, _, first) = self.strides(&element.data)?;
         let whole = |(subscript, stride): (&Expr, &i64)| match subscript {
             Expr::Sym(name) if *name == along.index => *stride == 1,

@@ -100,9 +100,15 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
     // What is small has shared memory first: it is read most often for its size.
     let mut locals: Vec<_> = nest.tensors.iter().filter(|(_, t)| !matches!(t.space, Space::Heap { .. })).collect();
     locals.sort_by_key(|(_, t)| t.shape.iter().product::<i64>());
+    // Whoever lends its memory has as much as any of those that take it over.
+    let mut rooms: IndexMap<&String, i64> = IndexMap::new();
+    for (data, _) in &locals {
+        let room = rooms.entry(nest.slots.get(*data).unwrap_or(data)).or_insert(0);
+        *room = (*room).max((printer.extent(data)? + 3) / 4 * 4);
+    }
     let (mut parts, mut aliases) = (Vec::new(), Vec::new());
     for (data, tensor) in locals {
-        let (name, elements) = (printer.identifier(data), tensor.shape.iter().product::<i64>());
+        let (name, elements) = (printer.identifier(data), rooms.get(data).copied().unwrap_or(0));
         if let Some(owner) = nest.slots.get(data) {
             aliases.push((data, owner));
             continue;
