@@ -99,6 +99,11 @@ pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Resu
     }
 }
 
+/// Dims whose sizes that text has in it: at other sizes of these it is another text.
+pub fn cuda_written(spec: &KernelSpec, config: &KernelConfig) -> Vec<String> {
+    if tiles::takes(config) { vec![] } else { maps::cuda_written(spec, config) }
+}
+
 /// Makes the code of units under configurations that are about to be compiled, on all cores, until that time. What cannot be
 /// made is left to [`compile`] to tell.
 pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: Option<Instant>) {

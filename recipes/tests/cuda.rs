@@ -4,13 +4,13 @@
 use kernels::device::cuda::{Library, Nvrtc};
 use kernels::device::shim::{Shim, ShimRun};
 use kernels::emit::cuda::Chip;
-use kernels::template::{cuda_source, cuda_space};
+use kernels::template::{cuda_source, cuda_space, cuda_written};
 use kernels::tiles;
 use kernels::{Access, Buffer, KernelSpec, Space};
 use ndarray::ArrayD;
 use recipes::load::{Overrides, load_with};
 use recipes::pipeline::programs::{GROUPED, programs_on};
-use recipes::pipeline::shrunken::shrunken;
+use recipes::pipeline::shrunken::{shrunken, shrunken_for};
 use recipes::pipeline::tensors::drawn;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
@@ -212,5 +212,43 @@ fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
         println!("{}: {} registers, {} bytes spilled, {} bytes of shared memory", r.function, r.registers, r.spill_stores, source.shared);
         assert!(i64::from(r.registers) * source.threads <= 65536 && r.spill_stores == 0);
     }
+    Ok(())
+}
+
+/// Configurations of which the most promising are looked at.
+const SAMPLED: u64 = 2000;
+
+/// Of the paper's layer at its own sizes: at small sizes but for those that are written into a text it is the same text, so that what a
+/// sweep checks is what it times, and what the compiler makes of it is made once.
+#[test]
+fn what_is_checked_is_what_is_timed() -> Result<(), Failure> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
+    let recipe = load_with(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+    let programs = programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?;
+    let program = &programs.variants[0].program;
+    let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for (_, _, unit) in program.units().into_iter().filter(|(_, _, unit)| matches!(unit, Unit::Scope(_))) {
+        let whole = KernelSpec::new(program, &unit)?;
+        let space = cuda_space(&whole, Chip::HOPPER)?;
+        let mut numbers: Vec<u64> = (0..SAMPLED).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % space.count()).collect();
+        let promises = space.promises(&numbers);
+        let mut ranked: Vec<(f64, u64)> = promises.into_iter().zip(numbers.drain(..)).collect();
+        ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        for (_, n) in ranked.into_iter().take(40) {
+            let config = space.config(n);
+            let written = cuda_written(&whole, &config);
+            assert_eq!(written.len(), 1, "{}: {config}", whole.name);
+            let small = whole.with_sizes(&shrunken_for(program, config.layouts.values(), &[], &written).sizes)?;
+            let text = |spec: &KernelSpec| cuda_source(spec, &config, Chip::HOPPER).map(|source| source.text);
+            let Ok(timed) = text(&whole) else { continue };
+            let count = counts.entry(whole.name.clone()).or_default();
+            let checked = text(&small)?;
+            count.0 += usize::from(checked == timed);
+            count.1 += 1;
+        }
+    }
+    let (same, all) = counts.values().fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+    println!("{same} of {all} texts: {counts:?}");
+    assert!(all > 400 && same * 10 >= all * 9, "{same} of {all} texts: {counts:?}");
     Ok(())
 }

@@ -85,6 +85,12 @@ pub trait Device: Send + Sync {
         vec![]
     }
 
+    /// Dims whose sizes the code of a kernel under a configuration has in it: a check that is small in all others checks the very code
+    /// that is timed.
+    fn written(&self, _spec: &KernelSpec, _config: &KernelConfig) -> Vec<String> {
+        vec![]
+    }
+
     /// How many configurations of a kernel are worth preparing at a time; 0 where making code takes no longer than checking and
     /// timing it.
     fn prepares(&self, _spec: &KernelSpec) -> usize {

@@ -6,8 +6,8 @@ use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Access, Argument, KernelSpec, Space, TensorChoice};
 use rayon::prelude::*;
-use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Layout, Unit};
 
 /// The CUDA of a scope under a configuration.
 ///
@@ -17,6 +17,14 @@ pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Resu
     let knobs = config.knobs.clone().with("lanes", cuda::lanes(spec, config)?);
     let config = KernelConfig { layouts: config.layouts.clone(), knobs };
     cuda::emit(spec, &super::lower(spec, &config)?, &config, chip)
+}
+
+/// Dims whose sizes are written into the text: those that vectors run along, of which a team takes so many strips.
+pub fn cuda_written(spec: &KernelSpec, config: &KernelConfig) -> Vec<String> {
+    let (Unit::Scope(scope), Some(vector)) = (&spec.unit, config.knobs.get("vector")) else { return vec![] };
+    let mut dims = Vec::new();
+    super::space::collect(scope, &mut dims);
+    dims.into_iter().filter(|(index, _)| index == vector).map(|(_, dim)| dim).take(1).collect()
 }
 
 /// Threads of a block.

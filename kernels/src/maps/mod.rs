@@ -7,7 +7,7 @@ pub(crate) mod lower;
 mod relayout;
 mod space;
 
-pub use cuda::{CudaSpace, cuda_source};
+pub use cuda::{CudaSpace, cuda_source, cuda_written};
 pub(crate) use executable::load;
 pub use executable::{MapKernel, compile, source};
 pub use lower::lower;

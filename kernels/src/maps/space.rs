@@ -185,7 +185,8 @@ fn masks(scope: &sdfg::Scope) -> Vec<String> {
     found
 }
 
-fn collect(scope: &sdfg::Scope, into: &mut Vec<(String, String)>) {
+/// Indices of a scope and of those inside it, each with its dim.
+pub(super) fn collect(scope: &sdfg::Scope, into: &mut Vec<(String, String)>) {
     into.extend(scope.map.indices.iter().map(|i| (i.name.clone(), i.dim.clone())));
     for item in &scope.body {
         if let sdfg::Item::Scope(inner) = item {

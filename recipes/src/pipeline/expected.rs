@@ -4,7 +4,6 @@ use super::tensors;
 use kernels::KernelSpec;
 use layouts::problem::Fault;
 use ndarray::{ArrayD, IxDyn};
-use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{self, Tolerance};
 use sdfg::{Bindings, Dtype, Sdfg};
@@ -28,20 +27,20 @@ pub struct Expected {
 /// The reference interpreter, and what it has said.
 #[derive(Default)]
 pub struct Oracle {
-    /// By kernel, and by the blocks in which its configuration holds dims.
-    expected: BTreeMap<(String, Blocks), Expected>,
+    /// By kernel, and by size symbol.
+    expected: BTreeMap<(String, Bindings), Expected>,
     /// What the program itself makes of drawn inputs at small sizes, where that was needed.
     made: Vec<(Bindings, Tensors)>,
 }
 
 impl Oracle {
-    /// What a kernel makes of its inputs at sizes that suit a configuration, once it was run for them.
-    pub fn says(&self, name: &str, config: &KernelConfig) -> Option<&Expected> {
-        self.expected.get(&(name.to_string(), blocks(config)))
+    /// What a kernel makes of its inputs at some sizes, once it was run at them.
+    pub fn says(&self, name: &str, sizes: &Bindings) -> Option<&Expected> {
+        self.expected.get(&(name.to_string(), sizes.clone()))
     }
 
-    /// Runs a kernel in the program at small sizes, which suit the configuration.
-    pub fn run(&mut self, kernel: &KernelSpec, config: &KernelConfig, small: &Sdfg) -> Result<(), Fault> {
+    /// Runs a kernel in the program at small sizes.
+    pub fn run(&mut self, kernel: &KernelSpec, small: &Sdfg) -> Result<(), Fault> {
         let name = &kernel.name;
         let fault = |e: &dyn std::fmt::Display| Fault::Configuration(format!("`{name}` has no reference: {e}"));
         let spec = kernel.with_sizes(&small.sizes).map_err(|e| fault(&e))?;
@@ -70,14 +69,19 @@ impl Oracle {
         }
         interpret_unit(small, &spec.unit, &mut outputs, &RUN).map_err(|e| fault(&e))?;
         let tolerances = tolerance::unit_tolerance(small, &spec.unit).map_err(|e| fault(&e))?;
-        self.expected.insert((name.to_string(), blocks(config)), Expected { spec, inputs, outputs, tolerances, scale });
+        self.expected.insert((name.to_string(), small.sizes.clone()), Expected { spec, inputs, outputs, tolerances, scale });
         Ok(())
+    }
+
+    /// Whether a kernel is given what the program itself makes of it, which then runs as a whole: kernels of f16 are.
+    pub fn runs_all(spec: &KernelSpec) -> bool {
+        spec.containers.values().any(|c| c.dtype == Dtype::F16)
     }
 
     /// What a kernel of f16 is given in the small program: f16 ends at 65504, and what is made on chip of statistics that were drawn,
     /// and are not those of the values beside them, goes beyond. `None` for other kernels.
     fn own_values(&mut self, spec: &KernelSpec, small: &Sdfg) -> Result<Option<&Tensors>, Fault> {
-        if spec.containers.values().all(|c| c.dtype != Dtype::F16) {
+        if !Oracle::runs_all(spec) {
             return Ok(None);
         }
         let at = match self.made.iter().position(|(sizes, _)| *sizes == small.sizes) {
@@ -92,12 +96,4 @@ impl Oracle {
         };
         Ok(self.made.get(at).map(|(_, made)| made))
     }
-}
-
-/// Dims that a configuration holds in blocks.
-type Blocks = BTreeMap<String, u32>;
-
-fn blocks(config: &KernelConfig) -> Blocks {
-    let each = config.layouts.values().flat_map(|l| l.blocks().unwrap_or_default());
-    each.map(|(dim, block)| (dim.to_string(), block)).collect()
 }

@@ -14,7 +14,7 @@ use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
 use sdfg::tolerance;
-use sdfg::{Container, Dtype, Layout, Sdfg};
+use sdfg::{Bindings, Container, Dtype, Layout, Sdfg};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +33,16 @@ const LEAST_MADE: usize = 4;
 
 /// Untimed runs of what was recorded, at most.
 const WARM_UPS: usize = 16;
+
+/// Points of a kernel that the interpreter gets through in no time.
+const INTERPRETED: u64 = 1 << 18;
+
+/// Points of a kernel in a program of other sizes: all dims of what it reads and writes, whatever it does with them.
+fn points(spec: &KernelSpec, program: &Sdfg) -> u64 {
+    let dims: BTreeSet<String> = spec.arguments().into_iter().flat_map(|a| a.dims).collect();
+    let size = |dim: &String| program.size_of(dim).eval(&program.sizes).map_or(u64::MAX, |n| n.unsigned_abs());
+    dims.iter().map(size).fold(1, u64::saturating_mul)
+}
 
 /// What a failure means for the sweep.
 fn fault(error: KernelError) -> Fault {
@@ -139,7 +149,7 @@ impl<'a> DeviceBench<'a> {
     /// Kernels under some configurations, as they are checked and as they are timed.
     fn both(&self, kernels: &[(&SweptKernel, KernelConfig)]) -> Vec<(KernelSpec, KernelConfig)> {
         let each = |(kernel, config): &(&SweptKernel, KernelConfig)| {
-            let small = kernel.spec.with_sizes(&self.small.sizes).ok();
+            let small = kernel.spec.with_sizes(&self.small(Some(&kernel.spec), config).sizes).ok();
             let small = small.map(|small| (small.clone(), self.device.scaled(config, &kernel.spec, &small)));
             small.into_iter().chain([(kernel.spec.clone(), config.clone())])
         };
@@ -159,23 +169,29 @@ impl<'a> DeviceBench<'a> {
         name.strip_prefix("relayout:").and_then(|data| self.program.containers.get(data))
     }
 
-    /// The program at small sizes, at which a configuration of a kernel, or of a relayout, is checked.
+    /// The program at small sizes, at which a configuration of a kernel, or of a relayout, is checked. Sizes that the kernel's code has
+    /// in it stay what they are, unless that is too much for the interpreter.
     fn small(&self, spec: Option<&KernelSpec>, config: &KernelConfig) -> Cow<'_, Sdfg> {
         let granules = spec.map(|spec| self.device.granules(spec)).unwrap_or_default();
-        match config.layouts.values().all(Layout::is_plain) && granules.is_empty() {
+        let plain = granules.is_empty() && config.layouts.values().all(Layout::is_plain);
+        let with = |whole: &[String]| match plain && whole.is_empty() {
             true => Cow::Borrowed(&self.small),
-            false => Cow::Owned(shrunken_for(self.program, config.layouts.values(), &granules)),
-        }
+            false => Cow::Owned(shrunken_for(self.program, config.layouts.values(), &granules, whole)),
+        };
+        let Some(spec) = spec.filter(|spec| !Oracle::runs_all(spec)) else { return with(&[]) };
+        let whole = self.device.written(spec, config);
+        Some(with(&whole)).filter(|small| points(spec, small) <= INTERPRETED).unwrap_or_else(|| with(&[]))
     }
 
-    /// Has the oracle run a kernel, if it has not for this configuration's blocks.
-    fn expect(&mut self, name: &str, config: &KernelConfig) -> Result<(), Fault> {
-        if self.oracle.says(name, config).is_some() {
-            return Ok(());
-        }
+    /// Has the oracle run a kernel at sizes that suit a configuration, if it has not; at which.
+    fn expect(&mut self, name: &str, config: &KernelConfig) -> Result<Bindings, Fault> {
         let kernel = self.kernel(name)?;
-        let small = self.small(Some(&kernel.spec), config).into_owned();
-        self.oracle.run(&kernel.spec, config, &small)
+        let sizes = self.small(Some(&kernel.spec), config).sizes.clone();
+        if self.oracle.says(name, &sizes).is_none() {
+            let small = self.small(Some(&kernel.spec), config).into_owned();
+            self.oracle.run(&kernel.spec, &small)?;
+        }
+        Ok(sizes)
     }
 
     fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<Room>), Fault> {
@@ -289,9 +305,9 @@ impl DeviceBench<'_> {
             let got = output.unpack(0, container, to, &shape).map_err(fault)?;
             return Ok(Check { ratio: if got == want { 0.0 } else { f64::INFINITY } });
         }
-        self.expect(name, config)?;
+        let sizes = self.expect(name, config)?;
         let context = self.context(None);
-        let Some(Expected { spec, inputs, outputs, tolerances, scale }) = self.oracle.says(name, config) else {
+        let Some(Expected { spec, inputs, outputs, tolerances, scale }) = self.oracle.says(name, &sizes) else {
             return Err(Fault::Configuration(format!("there is no kernel `{name}`")));
         };
         // Tiles shrink with the sizes, so that there are several of them here as well.

@@ -15,8 +15,8 @@ pub fn shrunken(program: &Sdfg) -> Sdfg {
 }
 
 /// The same where some dims are held in blocks: these have two blocks, so that every layout fits. Dims that kernels need in multiples
-/// are rounded up to them.
-pub fn shrunken_for<'a>(program: &Sdfg, layouts: impl Iterator<Item = &'a Layout>, granules: &[(String, i64)]) -> Sdfg {
+/// are rounded up to them; `whole` ones keep their sizes.
+pub fn shrunken_for<'a>(program: &Sdfg, layouts: impl Iterator<Item = &'a Layout>, granules: &[(String, i64)], whole: &[String]) -> Sdfg {
     let mut small = shrunken(program);
     let mut set = |dim: &str, size: &dyn Fn(i64) -> i64| {
         let symbols = program.dims.get(dim).map(|size| size.symbols()).unwrap_or_default();
@@ -31,6 +31,9 @@ pub fn shrunken_for<'a>(program: &Sdfg, layouts: impl Iterator<Item = &'a Layout
     }
     for (dim, block) in layouts.filter(|l| !l.is_plain()).flat_map(|l| l.blocks().unwrap_or_default()) {
         set(dim, &|_| 2 * i64::from(block));
+    }
+    for dim in whole {
+        set(dim, &|_| i64::MAX);
     }
     small
 }

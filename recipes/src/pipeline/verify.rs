@@ -34,7 +34,8 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device
     for (_, _, unit) in candidate.program.units() {
         granules.extend(device.granules(&KernelSpec::new(&candidate.program, &unit)?));
     }
-    let [program, reference] = [&candidate.program, operators].map(|p| shrunken_for(p, candidate.configuration.all_layouts(), &granules));
+    let [program, reference] =
+        [&candidate.program, operators].map(|p| shrunken_for(p, candidate.configuration.all_layouts(), &granules, &[]));
     let tensors = tensors::drawn(&reference, 1)?;
     let mut configuration = candidate.configuration.clone();
     for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {

@@ -262,6 +262,10 @@ impl Device for CudaDevice {
         Fused::granules(spec)
     }
 
+    fn written(&self, spec: &KernelSpec, config: &KernelConfig) -> Vec<String> {
+        if self.generates(spec) { template::cuda_written(spec, config) } else { vec![] }
+    }
+
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
         let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
         let (spec, source) = maps::cuda_relayout(&container.name, container.dtype, &dims, from, to)?;

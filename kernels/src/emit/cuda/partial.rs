@@ -64,6 +64,7 @@ impl Printer<'_> {
             let (name, identity) = (self.identifier(data), identity(combine, self.double));
             self.pointers.insert(data.clone());
             if added {
+                let elements = self.given(format!("elements_{name}"), elements);
                 self.line(depth, format!("for (index_t e = member; e < {elements}; e += TEAM) {name}_part[e] = {identity};"));
             }
             self.declare_registers(data, Some(&identity), depth)?;
@@ -185,9 +186,13 @@ impl Printer<'_> {
             let (from, _, _) = self.strides(data)?;
             let (to, first) = self.heap_strides(target, &root)?;
             let name = self.identifier(data);
+            // Sizes are given: the same text serves others.
             let more = (elements + 31) / 32;
-            self.line(1, format!("if (blockIdx.x >= {blocks} && blockIdx.x < {}) {{", blocks + more));
-            self.line(2, format!("const index_t e = (index_t)(blockIdx.x - {blocks}) * 32 + lane;"));
+            let (first_block, end_block) =
+                (self.given(format!("first_block_{name}"), blocks), self.given(format!("end_block_{name}"), blocks + more));
+            let elements = self.given(format!("elements_{name}"), elements);
+            self.line(1, format!("if (blockIdx.x >= {first_block} && blockIdx.x < {end_block}) {{"));
+            self.line(2, format!("const index_t e = (index_t)(blockIdx.x - {first_block}) * 32 + lane;"));
             self.line(2, format!("real whole = {};", identity(combine, self.double)));
             self.line(2, format!("if (e < {elements}) {{"));
             // Several reads under way: a thread may have hundreds, each as long as the way to memory.
