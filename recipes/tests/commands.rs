@@ -93,6 +93,11 @@ fn a_run_can_be_reported_explained_and_repeated() {
         held["holds"].as_array().expect("operators").iter().filter_map(|o| o.as_str()).find(|o| Some(*o) != held["name"].as_str());
     let answer = json(&memlet(&["explain", &plan, operator.expect("an operator"), "--json"]));
     assert_eq!(answer["place"]["inside"], held["name"], "{answer}");
+    // The code that the plan runs for it.
+    let code = text(&memlet(&["explain", &plan, held["name"].as_str().expect("a name"), "--code"]));
+    assert!(code.starts_with("/* ") && code.contains("memlet_kernel"), "{code}");
+    let unknown = memlet(&["explain", &plan, "no-such-kernel", "--code"]);
+    assert!(unknown.status.code() == Some(2) && String::from_utf8_lossy(&unknown.stderr).contains(kernel), "{unknown:?}");
     let unknown = memlet(&["explain", &plan, "no-such-kernel"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains(kernel), "known names are listed");

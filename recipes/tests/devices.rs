@@ -4,7 +4,7 @@
 #[allow(dead_code)]
 mod command;
 
-use command::{json, memlet, recipe};
+use command::{json, memlet, recipe, text};
 use serde_json::Value;
 use std::path::Path;
 
@@ -41,6 +41,8 @@ fn softmax_from_recipe_to_report() {
     let ran = json(&memlet(&["run", &path("plan.json"), "--timing", "0s", "--accuracy", "--check", "--json"]));
     assert!(ran["checked"].as_array().is_some_and(|c| c.len() > 1 && c.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0))));
     assert!(ran["step_ms"].as_f64().is_some_and(|ms| ms > 0.0));
+    let code = text(&memlet(&["explain", &path("plan.json"), "y", "--code"]));
+    assert!(code.contains("(memlet_kernel, THREADS"), "{code}");
     let other = memlet(&["run", &path("plan.json"), "--device", "cpu"]);
     assert_eq!(other.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&other.stderr).contains("made for shim"), "{other:?}");

@@ -18,7 +18,7 @@ use sdfg::interpret::Run;
 use sdfg::{Container, Layout};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a device is given to run. It returns once everything is under way.
 pub type Work<'a> = &'a mut dyn FnMut() -> Result<(), KernelError>;
@@ -89,6 +89,11 @@ pub trait Device: Send + Sync {
     /// that is timed.
     fn written(&self, _spec: &KernelSpec, _config: &KernelConfig) -> Vec<String> {
         vec![]
+    }
+
+    /// How long whoever compiles has waited for code so far, where others make it meanwhile.
+    fn waited(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// How many configurations of a kernel are worth preparing at a time; 0 where making code takes no longer than checking and

@@ -77,7 +77,7 @@ pub struct DeviceBench<'a> {
 /// What a bench has spent its time on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// Making code ahead; what is made meanwhile does not count.
+    /// Making code ahead, and waiting for code that is made meanwhile where the device tells.
     pub making: Duration,
     pub checking: Duration,
     pub timing: Duration,
@@ -274,16 +274,20 @@ impl Bench for DeviceBench<'_> {
     }
 
     fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
-        let began = Instant::now();
+        let (began, waited) = (Instant::now(), self.device.waited());
         let checked = self.checked(name, config);
-        self.spent.checking += began.elapsed();
+        let making = self.device.waited().saturating_sub(waited);
+        self.spent.making += making;
+        self.spent.checking += began.elapsed().saturating_sub(making);
         checked
     }
 
     fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
-        let began = Instant::now();
+        let (began, waited) = (Instant::now(), self.device.waited());
         let timed = self.timed(name, config, give_up);
-        self.spent.timing += began.elapsed();
+        let making = self.device.waited().saturating_sub(waited);
+        self.spent.making += making;
+        self.spent.timing += began.elapsed().saturating_sub(making);
         timed
     }
 }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that products may use besides their operands: what NVIDIA's manual recommends for Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -45,6 +45,7 @@ pub struct CudaDevice {
     products: Arc<Products>,
     /// Loaded code by its text.
     modules: Mutex<BTreeMap<[u8; 32], Arc<Module>>>,
+    waited: Mutex<Duration>,
 }
 
 /// The library, and the algorithms that it has named.
@@ -114,7 +115,7 @@ impl CudaDevice {
         let library = Arc::new(CublasLt::new(&context, WORKSPACE)?);
         let products = Arc::new(Products { library, offered: Mutex::default() });
         let maker = Arc::new(Maker::new(nvrtc, &context.gpu, cache)?);
-        Ok(CudaDevice { context, maker, products, modules: Mutex::default() })
+        Ok(CudaDevice { context, maker, products, modules: Mutex::default(), waited: Mutex::default() })
     }
 
     /// Whether a kernel's code is generated: the library has its own for what it can do.
@@ -128,7 +129,10 @@ impl CudaDevice {
         let module = match known {
             Some(module) => module,
             None => {
-                let module = Arc::new(Module::new(&self.context, &self.maker.compiled(name, &source.text)?, source.finish.is_some())?);
+                let began = Instant::now();
+                let compiled = self.maker.compiled(name, &source.text);
+                *self.waited.lock().unwrap_or_else(|e| e.into_inner()) += began.elapsed();
+                let module = Arc::new(Module::new(&self.context, &compiled?, source.finish.is_some())?);
                 self.modules.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, module.clone());
                 module
             }
@@ -281,6 +285,10 @@ impl Device for CudaDevice {
         // What is wrong with the configuration is said when it is compiled.
         let Ok((_, _, offered)) = Fused::of(to).and_then(|fused| self.products.product(&fused, &with(0))) else { return config.clone() };
         with(number % offered.len().max(1))
+    }
+
+    fn waited(&self) -> Duration {
+        *self.waited.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn prepares(&self, spec: &KernelSpec) -> usize {
