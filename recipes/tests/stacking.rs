@@ -1,17 +1,24 @@
 //! Stacked and composed contractions compute what separate ones do, on the shipped recipes at small sizes.
 
+use kernels::contraction::cublaslt::Fused;
+use kernels::device::Forms;
 use recipes::load::load;
-use recipes::pipeline::programs::programs;
+use recipes::pipeline::programs::{Programs, programs_on};
 use recipes::pipeline::shrunken::shrunken;
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, interpret};
 use std::path::Path;
 
-/// Names of the variants of a recipe and how many contractions each has, each checked against the operators it came from.
+/// Names of the variants of a recipe on cores and how many contractions each has.
 fn variants(recipe: &str) -> Vec<String> {
+    checked(recipe, None).variants.into_iter().map(|v| format!("{} {}", v.name, contractions(&v.program))).collect()
+}
+
+/// The programs of a recipe, each variant checked against the operators it came from.
+fn checked(recipe: &str, epilogues: Option<Forms>) -> Programs {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
     let recipe = load(&path, &[]).expect("a shipped recipe loads");
-    let programs = programs(&recipe, false).expect("a shipped recipe has programs");
+    let programs = programs_on(&recipe, false, epilogues).expect("a shipped recipe has programs");
     let run = Run { seed: 3, step: 1, dropout: true };
     let reference = shrunken(&programs.operators);
     let tensors = drawn(&reference, 3).expect("tensors");
@@ -32,7 +39,7 @@ fn variants(recipe: &str) -> Vec<String> {
             );
         }
     }
-    programs.variants.into_iter().map(|v| format!("{} {}", v.name, contractions(&v.program))).collect()
+    programs
 }
 
 fn contractions(program: &sdfg::Sdfg) -> usize {
@@ -52,4 +59,24 @@ fn cross_attention_stacks_keys_and_values() {
 #[test]
 fn an_encoder_layer_stacks_its_projections() {
     assert_eq!(variants("bert-large-encoder.yaml"), ["separate 24", "wq+wk+wv 18", "wq+wk 21", "wk+wv 21", "composed 7"]);
+}
+
+/// On a GPU attention's rows may be normalized again in backward, from what was normalized: then the normalized ones are not stored.
+#[test]
+fn on_a_gpu_rows_are_normalized_again_from_their_statistics() {
+    for recipe in ["mha.yaml", "bert-large-encoder.yaml"] {
+        let programs = checked(recipe, Some(Fused::has));
+        let named = |name: &str| programs.variants.iter().find(|v| v.name == name).unwrap_or_else(|| panic!("{recipe}: {name}"));
+        let (base, again) = (named("wq+wk+wv"), named("wq+wk+wv, statistics"));
+        let stored = |program: &sdfg::Sdfg, data: &str| program.containers.get(data).is_some_and(|c| c.storage == sdfg::Storage::Heap);
+        assert!(stored(&base.program, "alpha.softmax") && !stored(&again.program, "alpha.softmax"), "{recipe}");
+        assert!(stored(&again.program, "alpha.softmax.max") && stored(&again.program, "alpha.softmax.sum"), "{recipe}");
+        // The matrix is written once less, and two numbers of each row are written and read.
+        let matrix = base.program.bytes("alpha.softmax").expect("a size");
+        let rows = ["max", "sum"].map(|s| again.program.bytes(&format!("alpha.softmax.{s}")).expect("a size"));
+        let moved = |program| transforms::moved_bytes(program);
+        assert_eq!(moved(&base.program) + 2 * rows.iter().sum::<u64>(), moved(&again.program) + matrix, "{recipe}");
+        assert_eq!(contractions(&base.program), contractions(&again.program), "{recipe}");
+    }
+    assert!(checked("mlp.yaml", Some(Fused::has)).variants.iter().all(|v| !v.name.contains("statistics")));
 }

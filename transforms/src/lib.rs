@@ -30,6 +30,6 @@ pub use expand::Expand;
 pub use fusion::Fusion;
 pub use group::grouped;
 pub use patch::{Edit, Patch, PatchError};
-pub use row_statistics::row_statistics;
+pub use row_statistics::{Start, row_statistics};
 pub use slope::{Sloped, slopes};
 pub use transform::{Reason, Refusal, Site, Transform};

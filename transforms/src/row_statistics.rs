@@ -17,6 +17,9 @@
 //! operation, `<name>.again`, that all readers share. Not where backward compares the stream with one of its own rows, as the
 //! derivative of a maximum does, unless that cannot matter (`neutral.rs`).
 //!
+//! Or the contraction's result stays in memory, and what follows it is computed again from there ([`Start::Memory`]), but for what other
+//! contractions read, which is in memory anyway: `s` is read in the place of `a`, and `a` need not be written.
+//!
 //! It pays only where the clones and their readers become one kernel: [`crate::compose()`]. Callers build programs with and
 //! without this policy and compare. Afterwards [`crate::recompute`] decides on everything else.
 //! *Source*: the online normalizer's statistics, as in memory-efficient attention: rows are recomputed from their maximum
@@ -43,9 +46,18 @@ pub struct Streamed {
     pub again: Vec<String>,
 }
 
+/// What a stream is computed again from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// The operands of the contraction that it starts at.
+    Contraction,
+    /// That contraction's result.
+    Memory,
+}
+
 /// Applies the rule to a differentiated program. A program without a state `backward`, or without a stream, is returned
 /// unchanged.
-pub fn row_statistics(program: &Sdfg) -> Result<Streamed, RecomputeError> {
+pub fn row_statistics(program: &Sdfg, start: Start) -> Result<Streamed, RecomputeError> {
     let unchanged = || Streamed { program: program.clone(), saved: vec![], again: vec![] };
     let Some(backward) = program.state_named("backward") else { return Ok(unchanged()) };
     let split = split_softmax(program, backward)?;
@@ -58,16 +70,26 @@ pub fn row_statistics(program: &Sdfg) -> Result<Streamed, RecomputeError> {
         }
     }
     let streams = streams(&split, &forward, &readers)?;
-    let read = |data: &str| readers.iter().any(|r| r.inputs.iter().any(|i| i.data == data));
-    let wanted: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| streams.contains(d) && read(d))).collect();
+    let reads = |o: &Operation, data: &str| o.inputs.iter().any(|i| i.data == data);
+    let read = |data: &str| readers.iter().any(|r| reads(r, data));
+    // Results and operands of contractions are in memory, whatever becomes of the rest.
+    let lies = |o: &Operation, data: &str| {
+        start == Start::Memory
+            && (o.class() == Class::Contraction
+                || forward.iter().chain(&readers).any(|r| r.class() == Class::Contraction && reads(r, data)))
+    };
+    let again = |o: &&Operation| out(o).is_some_and(|d| streams.contains(d) && read(d) && !lies(o, d));
+    let wanted: Vec<&Operation> = forward.iter().filter(again).collect();
     if wanted.is_empty() {
         return Ok(unchanged());
     }
     // What it takes to make the wanted ones again.
     let mut needed: BTreeSet<&str> = wanted.iter().filter_map(|o| out(o)).collect();
-    for operation in forward.iter().rev().filter(|o| out(o).is_some_and(|d| streams.contains(d))) {
+    let made: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| streams.contains(d) && !lies(o, d))).collect();
+    let streamed = |data: &str| made.iter().any(|o| out(o) == Some(data));
+    for operation in made.iter().rev() {
         if out(operation).is_some_and(|d| needed.contains(d)) {
-            needed.extend(operation.inputs.iter().map(|i| i.data.as_str()).filter(|d| streams.contains(*d)));
+            needed.extend(operation.inputs.iter().map(|i| i.data.as_str()).filter(|d| streamed(d)));
         }
     }
     let chain: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| needed.contains(d))).collect();

@@ -4,7 +4,7 @@
 use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Role, Sdfg};
-use transforms::{Expand, Fusion, Kind, Options, Wanted, compose, differentiate, fixpoint, moved_bytes, row_statistics};
+use transforms::{Expand, Fusion, Kind, Options, Start, Wanted, compose, differentiate, fixpoint, moved_bytes, row_statistics};
 
 fn inputs(seed: u64, program: &Sdfg) -> Tensors {
     let given = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
@@ -63,8 +63,10 @@ fn composition_keeps_the_meaning_and_moves_less() {
     for seed in 0..120 {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).unwrap_or(forward);
-        let again = row_statistics(&program).expect("a policy");
+        let again = row_statistics(&program, Start::Contraction).expect("a policy");
         assert_equal(seed, "row statistics", &program, &again.program);
+        let from_memory = row_statistics(&program, Start::Memory).expect("a policy");
+        assert_equal(seed, "row statistics, from memory", &program, &from_memory.program);
         for operators in [&program, &again.program] {
             let expanded = fixpoint(operators, &[&Expand], &Options::default()).expect("expansion").program;
             // Compositions of one kind or other are not wanted.

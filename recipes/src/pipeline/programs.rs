@@ -14,8 +14,8 @@ use transforms::bias::narrowed;
 use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
 use transforms::signs::{SUFFIX, signs};
 use transforms::{
-    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Step, Transform, Wanted, compose, fixpoint,
-    grouped, moved_bytes, row_statistics, slopes,
+    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Start, Step, Transform, Wanted, compose,
+    fixpoint, grouped, moved_bytes, row_statistics, slopes,
 };
 
 /// Name under which the unfused program is swept.
@@ -29,6 +29,9 @@ pub const EPILOGUES: &str = "epilogues";
 
 /// The same with bits for the signs that gradients of rectifiers ask for.
 pub const SIGNS: &str = "epilogues, signs";
+
+/// A program in which rows are normalized again from their statistics.
+pub const STATISTICS: &str = "statistics";
 
 /// The separate program with the gradients of all weights in one launch.
 pub const GROUPED: &str = "grouped";
@@ -101,6 +104,9 @@ pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>)
     if let Some(forms) = epilogues {
         variants.extend(with_signs(recipe, verify_each, forms)?);
     }
+    if epilogues.is_some() {
+        variants.extend(with_statistics(recipe, stackings.first(), &variants, verify_each)?);
+    }
     if epilogues.is_some()
         && let Some(program) = grouped(&variants[0].program).map_err(transforms::DriverError::from)?
     {
@@ -126,6 +132,24 @@ fn compositions(
     let bytes = moved_bytes(&plain.program);
     let stacked = stacked.filter(|v| moved_bytes(&v.program) < bytes);
     Ok([Some(plain), stacked].into_iter().flatten().collect())
+}
+
+/// The program of the longest stacking, or the separate one, in which backward makes normalized rows again from what was normalized and
+/// their statistics, if that moves fewer bytes: a GPU's units are idle while its memory moves what they need.
+fn with_statistics(
+    recipe: &Recipe,
+    stacking: Option<&Vec<String>>,
+    variants: &[Variant],
+    verify_each: bool,
+) -> Result<Option<Variant>, PipelineError> {
+    let rows = row_statistics(&differentiated(recipe)?, Start::Memory)?;
+    let base = stacking.map_or_else(|| SEPARATE.to_string(), |weights| weights.join("+"));
+    let Some(base) = variants.iter().find(|v| v.name == base).filter(|_| !rows.again.is_empty()) else { return Ok(None) };
+    let (operators, saved) = recompute_with(&rows.program, Products::InMemory, rows.saved)?;
+    let operators = if let Some(weights) = stacking { stacked(&operators, weights)? } else { operators };
+    let name = if stacking.is_some() { format!("{}, {STATISTICS}", base.name) } else { STATISTICS.to_string() };
+    let made = fused(name, operators, saved, verify_each)?;
+    Ok((moved_bytes(&made.program) < moved_bytes(&base.program)).then_some(made))
 }
 
 /// The program with a library's compositions in which gradients of rectifiers read bits. Libraries alone write and read bits: a
@@ -240,7 +264,7 @@ impl Composing {
             let program = rewritten(&operators, &[&Expand], folder.as_deref())?.program;
             Ok(Expanded { operators, program, saved })
         };
-        let rows = row_statistics(&differentiated)?;
+        let rows = row_statistics(&differentiated, Start::Contraction)?;
         let streams = !rows.again.is_empty() && forms.is_none();
         let plain = Kept {
             apart: expanded(&differentiated, vec![])?,
