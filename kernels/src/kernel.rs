@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
-pub(crate) const GENERATION: &str = "41: partial results stay in registers until the end and rows put theirs together; rows draw masks together, points are decoded without divisions; a mask of neighbours is drawn once for eight; columns are packed by way of the second cache; micro-kernels ask for what is needed next, also where it lies and at the next point; products that nobody reads soon are written around the caches; few rows that lie badly are copied; pairs are packed by one permutation; what all workers read is packed around the caches; tiles of equal size";
+pub(crate) const GENERATION: &str = "42: partial results stay in registers until the end and rows put theirs together; vectors and masks that come out even ask nothing, what is only read is read ahead of stores, blocks may stay; rows on chip lie in different banks; rows draw masks together, points are decoded without divisions; a mask of neighbours is drawn once for eight; columns are packed by way of the second cache; micro-kernels ask for what is needed next, also where it lies and at the next point; products that nobody reads soon are written around the caches; few rows that lie badly are copied; pairs are packed by one permutation; what all workers read is packed around the caches; tiles of equal size";
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]

@@ -78,6 +78,41 @@ fn results_are_transposed_on_their_way_out() -> Result<(), Failure> {
     Ok(())
 }
 
+/// A block's last rows may have no point of their own: what they hold on chip they compute all the same, and write nothing.
+#[test]
+fn rows_on_chip_are_written_by_rows_without_a_point() -> Result<(), Failure> {
+    let Case { program, unit } = common::softmax(SIZES);
+    let reference = Reference::new(&program, &unit)?;
+    let knobs = [("vector", "k"), ("rows", "8"), ("hold", "shared"), ("loops", "two"), ("out", "turned")];
+    let knobs = knobs.iter().fold(Knobs::default(), |knobs, (key, value)| knobs.with(key, value));
+    let layouts = [("y".to_string(), "h,b,k,j".parse()?)].into();
+    let config = KernelConfig { layouts, knobs };
+    let source = maps::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
+    assert!(source.text.contains("turn_rows(t_y, ") && source.text.contains("(t_t_exp, "), "{}", source.text);
+    let kernel = shim().compile(vec![source])?.remove(0);
+    let (ratio, place) = reference.ratio(&reference.emulate(&kernel, &config, 1)?);
+    assert!(ratio <= 1.0, "{place}");
+    Ok(())
+}
+
+/// Blocks for which there are no points are none, and what has one text has one name.
+#[test]
+fn what_has_one_name_has_one_text() -> Result<(), Failure> {
+    for (name, make) in CASES {
+        let Case { program, unit } = make(SIZES);
+        let spec = kernels::KernelSpec::new(&program, &unit)?;
+        let space = CudaSpace::new(&spec, Chip::HOPPER)?;
+        let mut texts: std::collections::BTreeMap<String, String> = Default::default();
+        for n in 0..600 {
+            let n = n * 1_000_003 % space.count();
+            let text = maps::cuda_source(&spec, &space.config(n), Chip::HOPPER)?.text;
+            let known = texts.entry(space.identity(n)).or_insert_with(|| text.clone());
+            assert!(*known == text, "{name}: {}", space.config(n));
+        }
+    }
+    Ok(())
+}
+
 /// Every way from one layout to another, through every element type.
 #[test]
 fn relayouts_move_every_element() -> Result<(), Failure> {

@@ -1,14 +1,11 @@
 //! Where the C of a point finds the elements of containers.
 
+use super::cuda::{BANK_GAP, BANKS};
 use super::printer::{Printer, c_type};
 use super::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Space, Tensor};
 use sdfg::{Dtype, Expr, Layout};
-
-/// Banks of a GPU's shared memory, and how many of them a row begins beyond where the one before did.
-const BANKS: i64 = 32;
-const BANK_GAP: i64 = 8;
 
 impl Printer<'_> {
     /// Whether a local container is one scalar, or one value for each lane.
@@ -43,11 +40,14 @@ impl Printer<'_> {
                 let mut next = if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };
                 let unit = (next == 1).then_some(vector.or(tensor.shape.len().checked_sub(1))).flatten();
                 // Rows of what tiles hold on a GPU begin in different banks.
-                let apart = self.schedule.is_some() && self.nest.products.is_some() && !matches!(tensor.space, Space::Private { .. });
+                // With more dims the two innermost may be the columns of one product.
+                let rows = tensor.shape.iter().filter(|n| **n > 1).count() == 2;
+                let tile = self.schedule.is_some() && self.nest.products.is_some();
+                let apart = rows && tile && !matches!(tensor.space, Space::Private { .. });
                 for (place, n) in vector.into_iter().chain((0..tensor.shape.len()).rev().filter(|n| Some(*n) != vector)).enumerate() {
                     strides[n] = next;
                     next *= tensor.shape[n];
-                    if apart && place == 0 && tensor.shape.len() > 1 && next % BANKS == 0 {
+                    if apart && place == 0 && tensor.shape[n] > 1 && next % BANKS == 0 {
                         next += BANK_GAP;
                     }
                 }

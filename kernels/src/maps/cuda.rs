@@ -55,8 +55,9 @@ pub struct CudaSpace {
     maps: MapSpace,
     /// The kernel's arguments, and how many elements each has.
     arguments: Vec<(Argument, f64)>,
-    /// Elements that every team has a partial result of, where results are summed over points.
+    /// Elements of partial results, where results are summed over points, and their dims.
     partial: f64,
+    apart: Vec<String>,
     /// Blocks for each processor.
     blocks: &'static [i64],
     processors: i64,
@@ -85,8 +86,12 @@ impl CudaSpace {
         let knobs = first.knobs.clone().with("lanes", cuda::lanes(spec, &first)?);
         let nest = super::lower(spec, &KernelConfig { knobs, ..first })?;
         let partial: f64 = cuda::partials(&nest).map(|(_, _, elements)| elements as f64).sum();
+        let targets: Vec<&str> = cuda::partials(&nest).map(|(data, ..)| data.trim_end_matches(".partial")).collect();
+        let named = |dim: &&String| targets.iter().all(|t| spec.containers.get(*t).is_some_and(|c| c.dims.contains(dim)));
+        let all = targets.iter().filter_map(|t| spec.containers.get(*t)).flat_map(|c| &c.dims);
+        let apart = all.filter(named).cloned().collect();
         let blocks = if partial > 0.0 { &SUMMING } else { &STAYING };
-        Ok(CudaSpace { maps, arguments, partial, blocks, processors: chip.processors })
+        Ok(CudaSpace { maps, arguments, partial, apart, blocks, processors: chip.processors })
     }
 
     fn number(config: &KernelConfig, key: &str) -> f64 {
@@ -101,6 +106,18 @@ impl CudaSpace {
     fn crossed(&self, config: &KernelConfig, data: &str) -> bool {
         let (vector, layout) = (self.maps.dim(config.knobs.get("vector").unwrap_or_default()), self.maps.layout(config, data));
         layout.innermost() != Some(vector) && layout.pieces.iter().any(|p| p.dim == vector)
+    }
+
+    /// Whether a kernel has partial results.
+    fn summed(&self, config: &KernelConfig) -> bool {
+        self.partial > 0.0 && config.knobs.get("reduce") != Some("inner")
+    }
+
+    /// Whether indices that tell partial results apart come before all that are summed over.
+    fn in_sections(&self, config: &KernelConfig) -> bool {
+        let order = config.knobs.get("order").unwrap_or_default().split(',').filter(|i| !i.is_empty());
+        let several = order.map(|i| self.maps.dim(i)).filter(|dim| self.maps.spec().size(dim).is_ok_and(|n| n > 1));
+        several.skip_while(|dim| self.apart.iter().any(|d| d == dim)).all(|dim| !self.apart.iter().any(|d| d == dim))
     }
 
     /// Points that teams work on; where vectors run along one of their indices, its strips.
@@ -144,13 +161,17 @@ impl CudaSpace {
         }
         let along = spec.size(vector).unwrap_or(1) as f64;
         let lanes = threads / rows * width;
-        // Every block writes what it has summed, of one strip where it has one, and reads it again; sums that are no kernel's points
-        // stay in its registers.
-        let summed = self.partial > 0.0 && config.knobs.get("reduce") != Some("inner");
+        // Every block writes what it has summed, of one strip where it has one, and reads it again: every row of it, and of all strips,
+        // where what tells elements apart does not come first in the order.
+        let summed = self.summed(config);
         let blocks = config.knobs.get("blocks").and_then(|n| n.parse().ok()).unwrap_or((SUMMING[0] * self.processors) as f64);
         if summed {
-            let share = if self.maps.blocked(config) { (lanes / along).min(1.0) } else { 1.0 };
-            total += 2.0 * size_of::<f32>() as f64 * self.partial * blocks * share;
+            let parts = match (self.in_sections(config), self.maps.blocked(config)) {
+                (false, _) => blocks * rows,
+                (true, true) => blocks * (lanes / along).min(1.0),
+                (true, false) => blocks,
+            };
+            total += 2.0 * size_of::<f32>() as f64 * self.partial * parts;
         }
         let strips = (along / lanes).ceil();
         let idle = strips * lanes / along;
@@ -190,13 +211,17 @@ impl Space for CudaSpace {
         let threads = THREADS[digits.below(THREADS.len())];
         let rows = if team == 0 { 1 } else { threads / team };
         let knobs: Knobs = knobs.with("threads", threads).with("rows", rows).with("width", width).with("loops", between.0);
-        // Sums that are no kernel's points are no partial results.
-        let summed = self.partial > 0.0 && knobs.get("reduce") != Some("inner");
-        let knobs = match self.blocks[digits.below(self.blocks.len())] {
-            blocks if summed || blocks > SUMMING[0] => knobs.with("blocks", blocks * self.processors),
-            _ => knobs,
-        };
         let config = KernelConfig { layouts, knobs };
+        // Blocks beyond those that points need are none; sums that are no kernel's points are no partial results.
+        let most = ((self.points(&config) / rows as f64).ceil() as i64).max(1);
+        let summed = self.summed(&config);
+        let config = match self.blocks[digits.below(self.blocks.len())] * self.processors {
+            blocks if summed => KernelConfig { knobs: config.knobs.with("blocks", blocks.min(most)), ..config },
+            blocks if blocks > SUMMING[0] * self.processors && blocks < most => {
+                KernelConfig { knobs: config.knobs.with("blocks", blocks), ..config }
+            }
+            _ => config,
+        };
         let turned = rows > 1 && out != OUT[0] && self.results().any(|data| self.crossed(&config, data));
         let config = if turned { KernelConfig { knobs: config.knobs.with("out", out), ..config } } else { config };
         // What a lane of a block holds is in its registers, and it has one strip.
@@ -206,13 +231,8 @@ impl Space for CudaSpace {
         KernelConfig { knobs: config.knobs.with("unroll", unroll).with("hold", between.1), ..config }
     }
 
-    /// Blocks beyond those that points need are none.
     fn identity(&self, n: u64) -> String {
-        let config = self.config(n);
-        let blocks = config.knobs.get("blocks").and_then(|n| n.parse::<f64>().ok());
-        let most = (self.points(&config) / Self::number(&config, "rows")).ceil();
-        let knobs = if blocks.is_none_or(|blocks| blocks > most) { config.knobs.with("blocks", most) } else { config.knobs };
-        format!("{knobs} {}", self.maps.identity(n / self.own()))
+        format!("{} {}", self.config(n).knobs, self.maps.identity(n / self.own()))
     }
 
     fn promise(&self, n: u64) -> f64 {

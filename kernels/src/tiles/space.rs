@@ -3,6 +3,7 @@
 
 use super::lower::SCRATCH;
 use crate::digits::{Digits, layouts};
+use crate::emit::cuda;
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use crate::loopnest::product::{Factors, factors, is_product};
@@ -125,6 +126,11 @@ impl TileSpace {
         let found: Vec<&Flat> = statements.iter().filter(product).collect();
         let flop = found.iter().map(|f| 2.0 * f.inner.iter().chain(&outer).map(|r| r.count as f64).product::<f64>()).sum();
         let elements = |t: &loopnest::Tensor| t.shape.iter().product::<i64>();
+        // Rows on chip have gaps between them, see `Printer::strides`.
+        let apart = |t: &loopnest::Tensor| match t.shape.iter().filter(|n| **n > 1).collect::<Vec<_>>()[..] {
+            [row] if row % cuda::BANKS == 0 => row + cuda::BANK_GAP,
+            _ => elements(t),
+        };
         let local = match tiles.packs {
             true => seen.values().filter(|t| t.space == loopnest::Space::Local).map(elements).sum(),
             // Shared memory has room for what is stored, once for all that have it in turns.
@@ -132,7 +138,7 @@ impl TileSpace {
                 let stored = |(data, t): &(&String, &loopnest::Tensor)| {
                     t.stored && !matches!(t.space, loopnest::Space::Heap { .. }) && !point.slots.contains_key(*data)
                 };
-                point.tensors.iter().filter(stored).map(|(_, t)| elements(t)).sum()
+                point.tensors.iter().filter(stored).map(|(_, t)| apart(t)).sum()
             }
         };
         let products: Vec<Statement> = found.iter().map(|f| f.statement.clone()).collect();
@@ -327,7 +333,8 @@ impl TileSpace {
         (1.0 + AGAIN * (again - 1.0)) * if near { 1.0 } else { SECTOR }
     }
 
-    /// Predicted bytes, weighted by how badly each tensor is walked, and by how far tiles are from the usual size.
+    /// Predicted bytes, weighted by how badly each tensor is walked, and by how far tiles are from the usual size; on a GPU with what is
+    /// done meanwhile, in bytes of the same time.
     pub fn cost(&self, config: &KernelConfig) -> f64 {
         let vector = config.knobs.get("vector").unwrap_or_default().split(',').next().unwrap_or_default();
         let vector_dim = self.dims.iter().find(|(i, _)| i == vector).map_or("", |(_, d)| d.as_str());

@@ -103,6 +103,24 @@ pub fn softmax_dropout(sizes: Sizes) -> Case {
     case(p, "softmax_dropout", &["h", "b", "j"], body)
 }
 
+/// The rows of which nobody reads the result.
+pub fn softmax(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    let full = ["h", "b", "j", "k"];
+    heap(&mut p, "x", &full, Role::Input);
+    heap(&mut p, "y", &full, Role::Output);
+    local(&mut p, "t.max", &[]);
+    local(&mut p, "t.sum", &[]);
+    local(&mut p, "t.exp", &["k"]);
+    let body = vec![
+        map("max", &["k"], vec![tasklet(wcr(at("t.max", &[]), Combine::Max), v("x"), vec![at("x", &full)])]),
+        map("exp", &["k"], vec![tasklet(at("t.exp", &["k"]), exp(v("x") - v("t.max")), vec![at("x", &full), at("t.max", &[])])]),
+        map("sum", &["k"], vec![tasklet(wcr(at("t.sum", &[]), Combine::Sum), v("t.exp"), vec![at("t.exp", &["k"])])]),
+        map("div", &["k"], vec![tasklet(at("y", &full), v("t.exp") / v("t.sum"), vec![at("t.exp", &["k"]), at("t.sum", &[])])]),
+    ];
+    case(p, "softmax", &["h", "b", "j"], body)
+}
+
 pub fn bias_relu_dropout(sizes: Sizes) -> Case {
     let mut p = program(sizes);
     let full = ["b", "j", "u"];

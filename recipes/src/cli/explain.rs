@@ -39,7 +39,7 @@ pub struct ExplainArgs {
     /// As with `memlet solve`
     #[arg(long, value_name = "DATA=DATA", value_parser = super::solve::join)]
     join: Vec<(String, String)>,
-    /// Print the code that a plan runs for the kernel, and nothing else
+    /// Print the code that is generated for the kernel in the plan's configuration, and nothing else; for a GPU as for an H200
     #[arg(long, conflicts_with_all = ["other", "records", "layers", "join"])]
     code: bool,
     /// Print JSON
@@ -142,7 +142,7 @@ impl ExplainArgs {
         Ok(())
     }
 
-    /// The generated code of a kernel of the plan.
+    /// The generated code of a kernel in the plan's configuration; what a kernel writes in place is a matter of the whole plan.
     fn text(&self) -> Result<String, PipelineError> {
         let plan = Plan::read(&self.file)?;
         let Candidate { program, configuration, .. } = &plan.chosen;
@@ -153,9 +153,9 @@ impl ExplainArgs {
             let names: Vec<&str> = units.iter().map(|(_, _, unit)| unit.name()).collect();
             return Err(self.fault(format!("there is no kernel `{name}` in the plan; there are: {}", names.join(", "))));
         };
-        let none = || self.fault(format!("`{name}` runs in a library: it has no code of its own"));
-        let config = configuration.kernels.get(name).ok_or_else(none)?;
-        plan.target.code(&KernelSpec::new(program, unit)?, config)?.ok_or_else(none)
+        let config = configuration.kernels.get(name).ok_or_else(|| self.fault(format!("the plan has no configuration of `{name}`")))?;
+        let code = plan.target.code(&KernelSpec::new(program, unit)?, config)?;
+        code.ok_or_else(|| self.fault(format!("`{name}` runs in a library: it has no code of its own")))
     }
 
     fn fault(&self, why: impl Into<String>) -> PipelineError {

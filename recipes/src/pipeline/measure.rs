@@ -2,7 +2,7 @@
 
 use super::expected::{Expected, Oracle, RUN, SEED};
 use super::operands::{Operands, Room};
-use super::shrunken::{shrunken, shrunken_for};
+use super::shrunken::shrunken_for;
 use super::swept_kernel::SweptKernel;
 use super::verify::excused;
 use kernels::device::{Device, Memory, Recording};
@@ -14,11 +14,10 @@ use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
 use sdfg::tolerance;
-use sdfg::{Bindings, Container, Dtype, Layout, Sdfg};
-use std::borrow::Cow;
+use sdfg::{Container, Dtype, Layout, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A run that takes so many milliseconds leaves nothing to warm up: the first one counts.
@@ -53,10 +52,14 @@ fn fault(error: KernelError) -> Fault {
     }
 }
 
+/// What the small sizes of a program depend on: blocks of dims, dims in multiples, dims that keep their sizes.
+type Small = (BTreeSet<(String, u32)>, Vec<(String, i64)>, Vec<String>);
+
 /// A device as the sweep asks it.
 pub struct DeviceBench<'a> {
     program: &'a Sdfg,
-    small: Sdfg,
+    /// The program at small sizes, by what they depend on.
+    small: Mutex<BTreeMap<Small, Arc<Sdfg>>>,
     kernels: BTreeMap<String, &'a SweptKernel>,
     device: &'a dyn Device,
     pool: &'a Pool,
@@ -102,7 +105,7 @@ impl<'a> DeviceBench<'a> {
         let by_name = kernels.iter().map(|k| (k.spec.name.clone(), k)).collect();
         DeviceBench {
             program,
-            small: shrunken(program),
+            small: Mutex::default(),
             kernels: by_name,
             device,
             pool,
@@ -171,27 +174,29 @@ impl<'a> DeviceBench<'a> {
 
     /// The program at small sizes, at which a configuration of a kernel, or of a relayout, is checked. Sizes that the kernel's code has
     /// in it stay what they are, unless that is too much for the interpreter.
-    fn small(&self, spec: Option<&KernelSpec>, config: &KernelConfig) -> Cow<'_, Sdfg> {
+    fn small(&self, spec: Option<&KernelSpec>, config: &KernelConfig) -> Arc<Sdfg> {
         let granules = spec.map(|spec| self.device.granules(spec)).unwrap_or_default();
-        let plain = granules.is_empty() && config.layouts.values().all(Layout::is_plain);
-        let with = |whole: &[String]| match plain && whole.is_empty() {
-            true => Cow::Borrowed(&self.small),
-            false => Cow::Owned(shrunken_for(self.program, config.layouts.values(), &granules, whole)),
+        let blocks = config.layouts.values().flat_map(|l| l.blocks().unwrap_or_default());
+        let blocks: BTreeSet<(String, u32)> = blocks.map(|(dim, block)| (dim.to_string(), block)).collect();
+        let with = |whole: &[String]| {
+            let mut known = self.small.lock().unwrap_or_else(PoisonError::into_inner);
+            let key = (blocks.clone(), granules.clone(), whole.to_vec());
+            let made = || Arc::new(shrunken_for(self.program, config.layouts.values(), &granules, whole));
+            known.entry(key).or_insert_with(made).clone()
         };
         let Some(spec) = spec.filter(|spec| !Oracle::runs_all(spec)) else { return with(&[]) };
         let whole = self.device.written(spec, config);
         Some(with(&whole)).filter(|small| points(spec, small) <= INTERPRETED).unwrap_or_else(|| with(&[]))
     }
 
-    /// Has the oracle run a kernel at sizes that suit a configuration, if it has not; at which.
-    fn expect(&mut self, name: &str, config: &KernelConfig) -> Result<Bindings, Fault> {
+    /// Has the oracle run a kernel at sizes that suit a configuration, if it has not; the program at these.
+    fn expect(&mut self, name: &str, config: &KernelConfig) -> Result<Arc<Sdfg>, Fault> {
         let kernel = self.kernel(name)?;
-        let sizes = self.small(Some(&kernel.spec), config).sizes.clone();
-        if self.oracle.says(name, &sizes).is_none() {
-            let small = self.small(Some(&kernel.spec), config).into_owned();
+        let small = self.small(Some(&kernel.spec), config);
+        if self.oracle.says(name, &small.sizes).is_none() {
             self.oracle.run(&kernel.spec, &small)?;
         }
-        Ok(sizes)
+        Ok(small)
     }
 
     fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<Room>), Fault> {
@@ -309,9 +314,9 @@ impl DeviceBench<'_> {
             let got = output.unpack(0, container, to, &shape).map_err(fault)?;
             return Ok(Check { ratio: if got == want { 0.0 } else { f64::INFINITY } });
         }
-        let sizes = self.expect(name, config)?;
+        let small = self.expect(name, config)?;
         let context = self.context(None);
-        let Some(Expected { spec, inputs, outputs, tolerances, scale }) = self.oracle.says(name, &sizes) else {
+        let Some(Expected { spec, inputs, outputs, tolerances, scale }) = self.oracle.says(name, &small.sizes) else {
             return Err(Fault::Configuration(format!("there is no kernel `{name}`")));
         };
         // Tiles shrink with the sizes, so that there are several of them here as well.
@@ -324,7 +329,7 @@ impl DeviceBench<'_> {
             let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::natural(container));
             let shape = spec.shape(&argument.data).map_err(fault)?;
             let mut memory = self.device.memory(bytes(container, &shape, &layout)?).map_err(fault)?;
-            if argument.access == kernels::Access::Read || spec.unit.writes_part(&self.small, &argument.data) {
+            if argument.access == kernels::Access::Read || spec.unit.writes_part(&small, &argument.data) {
                 memory.pack(container, &layout, &inputs[&argument.data]).map_err(fault)?;
             } else {
                 // All bits set is NaN: an element that is not written is found.

@@ -88,7 +88,8 @@ pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, Pipeline
 }
 
 /// All programs of a recipe, for a device whose library has forms of some compositions: those that are made of these alone as well, and,
-/// since such a device is large, the one whose weight gradients are launched together.
+/// since such a device is large and its memory slow beside its units, the one whose weight gradients are launched together and the one
+/// that normalizes rows again.
 pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>) -> Result<Programs, PipelineError> {
     let (operators, saved) = operators(recipe)?;
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;

@@ -46,7 +46,8 @@ pub struct Movement {
     pub flop: u64,
     pub reads: Vec<Traffic>,
     pub writes: Vec<Traffic>,
-    /// Dropout masks made or made again here, one element of the tensor's type each: moved only where masks are stored.
+    /// Dropout masks made or asked for again here, one element of the tensor's type each: moved only where masks are stored. Those of
+    /// which only the factor of what is kept is asked for count, too: a mask that is stored would be read for it.
     pub masks: Vec<Traffic>,
 }
 

@@ -335,9 +335,12 @@ impl Printer<'_> {
             self.statement(statement, reductions, inside + 1)?;
         }
         self.line(inside, "}");
-        let live = if self.schedule.as_ref().is_some_and(|s| s.turns) { "active ? live : 0" } else { "live" };
+        let turns = self.schedule.as_ref().is_some_and(|s| s.turns);
         for StreamRow { element, room, to, out: step, even, .. } in std::mem::take(&mut self.streamed) {
             let name = self.identifier(&element.data);
+            // What is on chip is a row's own, and is read again by it.
+            let heap = matches!(self.tensor(&element.data)?.space, Space::Heap { .. });
+            let live = if turns && heap { "active ? live : 0" } else { "live" };
             if step.is_empty() {
                 self.line(inside, format!("store_row<{even}>({name}, {to}, {room}, {live});"));
             } else {

@@ -27,12 +27,15 @@ use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Dtype, philox};
 
+/// Banks of shared memory, and how many of them a row of a tile begins beyond where the one before did.
+pub(crate) const BANKS: i64 = 32;
+pub(crate) const BANK_GAP: i64 = 8;
 /// Largest grid along x.
 const GRID: i64 = i32::MAX as i64;
 /// Threads of a processor that leave each of them 128 registers, and 42.
 const SPACIOUS: i64 = 512;
 const LEAN: i64 = 1536;
-/// Memory for all teams' parts.
+/// Memory for the parts of all teams, or sections.
 const SCRATCH: i64 = 64 << 20;
 
 /// What kernels are made for.
@@ -62,9 +65,9 @@ pub struct Source {
     /// Blocks and threads of `memlet_kernel`.
     pub grid: i64,
     pub threads: i64,
-    /// Teams, each with its part of scratch memory.
+    /// Parts of scratch memory: each team has one, or each section of what is summed.
     pub teams: i64,
-    /// Values (`real`) of one team's part.
+    /// Values (`real`) of one part.
     pub scratch: i64,
     pub double: bool,
     /// Bytes of shared memory that a block of `memlet_kernel` is given besides what the text declares.
@@ -145,7 +148,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     }
 
     let wanted = blocks(spec, config, chip)?;
-    // Whether there are no more blocks than run at a time, whatever the points.
+    // Whether blocks have several points each, as many blocks as are meant to run at a time.
     let stays = private || config.knobs.get("blocks").is_some();
     let sections = if private { printer.sections(wanted) } else { None };
     if private {

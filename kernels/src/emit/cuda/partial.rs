@@ -1,4 +1,5 @@
-//! Reductions over outer indices: each team's partial results, and the kernel that combines them in a fixed order.
+//! Reductions over outer indices: the partial results of each team, or of each section of the points that make one element, and the
+//! kernel that combines them in a fixed order.
 
 use super::GRID;
 use super::group::functor;
@@ -10,7 +11,7 @@ use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement};
 use sdfg::{Combine, Expr};
 
-/// Threads of the kernel that combines: 32 neighbouring results, in slices of the teams.
+/// Threads of the kernel that combines: 32 neighbouring results, in slices of the parts.
 pub const FINISH_THREADS: i64 = 32 * SLICES;
 const SLICES: i64 = 32;
 

@@ -45,7 +45,7 @@ DEVICE uint32_t store_two_bf16(float x, float y) { return rounded_bf16(x) | (uin
 template <class T, int P> struct alignas(sizeof(T) * P) Pack { T v[P]; };
 template <int P, class T> DEVICE bool aligned(T *p, long long at) { return ((uint64_t)(p + at) & (sizeof(T) * P - 1)) == 0; }
 template <int P, class T> DEVICE Pack<T, P> read_pack(T *p, long long at) { return *(const Pack<T, P> *)(p + at); }
-/* What a kernel only reads is read by a path that no store is waited for on. */
+/* Vectors of what a kernel only reads are read by a path that no store is waited for on. */
 template <int P, class T> DEVICE Pack<T, P> read_pack(const T *p, long long at) {
     Pack<T, P> pack;
     if (sizeof pack == 16) { const uint4 x = __ldg((const uint4 *)(p + at)); memcpy(&pack, &x, sizeof x); }

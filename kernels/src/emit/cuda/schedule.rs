@@ -142,7 +142,8 @@ impl Schedule {
             });
         }
         for (data, tensor) in &nest.tensors {
-            let bytes = elements(tensor).saturating_mul(rows * real);
+            // Every array begins at a multiple of 16 bytes.
+            let bytes = elements(tensor).saturating_mul(rows * real).saturating_add(15) / 16 * 16;
             let fits = shared + bytes <= SHARED;
             let place = match tensor.space {
                 Space::Heap { .. } => continue,
