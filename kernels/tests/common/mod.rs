@@ -271,7 +271,8 @@ pub fn causal_softmax(sizes: Sizes) -> Case {
 pub type Make = fn(Sizes) -> Case;
 
 /// Every case by name.
-pub const CASES: [(&str, Make); 9] = [
+pub const CASES: [(&str, Make); 10] = [
+    ("softmax", softmax),
     ("softmax_dropout", softmax_dropout),
     ("bias_relu_dropout", bias_relu_dropout),
     ("dropout_across", dropout_across),
