@@ -97,7 +97,10 @@ impl Maker {
 
     fn make(&self, (spec, config): &(KernelSpec, KernelConfig)) {
         // Whoever compiles the kernel again is told what is wrong with it.
-        if let Ok(source) = self.source(spec, config) {
+        let Ok(source) = self.source(spec, config) else { return };
+        // As it is checked and as it is timed it is one text mostly: nobody waits for who is at it already.
+        let key = self.nvrtc.key(&source.text, self.capability);
+        if !self.making().contains(&key) {
             drop(self.compiled(&spec.name, &source.text));
         }
     }
