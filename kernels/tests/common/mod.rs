@@ -84,12 +84,14 @@ fn case(program: Sdfg, label: &str, dims: &[&str], body: Vec<Item>) -> Case {
     Case { program, unit: Unit::Scope(Scope::new(label, over(dims, IndexKind::Independent), body)) }
 }
 
-pub fn softmax_dropout(sizes: Sizes) -> Case {
+const ROWS: [&str; 4] = ["h", "b", "j", "k"];
+
+/// A program with softmax's rows along `k`, and the maps that make them: `x` to `y`.
+fn normalized(sizes: Sizes) -> (Sdfg, Vec<Item>) {
     let mut p = program(sizes);
-    let full = ["h", "b", "j", "k"];
+    let full = ROWS;
     heap(&mut p, "x", &full, Role::Input);
     heap(&mut p, "y", &full, Role::Output);
-    heap(&mut p, "alpha", &full, Role::Output);
     local(&mut p, "t.max", &[]);
     local(&mut p, "t.sum", &[]);
     local(&mut p, "t.exp", &["k"]);
@@ -98,27 +100,21 @@ pub fn softmax_dropout(sizes: Sizes) -> Case {
         map("exp", &["k"], vec![tasklet(at("t.exp", &["k"]), exp(v("x") - v("t.max")), vec![at("x", &full), at("t.max", &[])])]),
         map("sum", &["k"], vec![tasklet(wcr(at("t.sum", &[]), Combine::Sum), v("t.exp"), vec![at("t.exp", &["k"])])]),
         map("div", &["k"], vec![tasklet(at("y", &full), v("t.exp") / v("t.sum"), vec![at("t.exp", &["k"]), at("t.sum", &[])])]),
-        map("drop", &["k"], vec![tasklet(at("alpha", &full), v("y") * keep("alpha", &full, 0.1), vec![at("y", &full)])]),
     ];
-    case(p, "softmax_dropout", &["h", "b", "j"], body)
+    (p, body)
 }
 
 /// The rows of which nobody reads the result.
 pub fn softmax(sizes: Sizes) -> Case {
-    let mut p = program(sizes);
-    let full = ["h", "b", "j", "k"];
-    heap(&mut p, "x", &full, Role::Input);
-    heap(&mut p, "y", &full, Role::Output);
-    local(&mut p, "t.max", &[]);
-    local(&mut p, "t.sum", &[]);
-    local(&mut p, "t.exp", &["k"]);
-    let body = vec![
-        map("max", &["k"], vec![tasklet(wcr(at("t.max", &[]), Combine::Max), v("x"), vec![at("x", &full)])]),
-        map("exp", &["k"], vec![tasklet(at("t.exp", &["k"]), exp(v("x") - v("t.max")), vec![at("x", &full), at("t.max", &[])])]),
-        map("sum", &["k"], vec![tasklet(wcr(at("t.sum", &[]), Combine::Sum), v("t.exp"), vec![at("t.exp", &["k"])])]),
-        map("div", &["k"], vec![tasklet(at("y", &full), v("t.exp") / v("t.sum"), vec![at("t.exp", &["k"]), at("t.sum", &[])])]),
-    ];
-    case(p, "softmax", &["h", "b", "j"], body)
+    let (p, body) = normalized(sizes);
+    case(p, "softmax", &ROWS[..3], body)
+}
+
+pub fn softmax_dropout(sizes: Sizes) -> Case {
+    let (mut p, mut body) = normalized(sizes);
+    heap(&mut p, "alpha", &ROWS, Role::Output);
+    body.push(map("drop", &["k"], vec![tasklet(at("alpha", &ROWS), v("y") * keep("alpha", &ROWS, 0.1), vec![at("y", &ROWS)])]));
+    case(p, "softmax_dropout", &ROWS[..3], body)
 }
 
 pub fn bias_relu_dropout(sizes: Sizes) -> Case {

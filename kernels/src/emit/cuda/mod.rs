@@ -183,7 +183,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     let bytes = scratch * if double { 8 } else { 4 };
     let mut teams = grid * schedule.rows;
     if let Some(sections) = &sections {
-        teams = sections.count.min((SCRATCH / bytes).max(1));
+        teams = sections.count.min((SCRATCH / bytes.max(1)).max(1));
         grid = sections.groups * teams;
     } else if scratch > 0 || stays {
         grid = grid.min(wanted).min((SCRATCH / (schedule.rows * bytes).max(1)).max(1));

@@ -85,6 +85,7 @@ impl Printer<'_> {
             let mut at = depth + opened;
             if let Some(last) = last {
                 self.open_strips(last, true, at);
+                // Lanes beyond the end, too: all threads come to the barriers of `rows_reduce`.
                 let index = self.index(&last.index);
                 self.line(at + 1, "#pragma unroll");
                 self.line(at + 1, "for (int w = 0; w < W; ++w) {");
