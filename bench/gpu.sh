@@ -128,7 +128,11 @@ beside() {
         case $code in
         0) checked=$((checked + 1)) ;;
         # The chosen plan must be checked; of the others as many as there is time for.
-        124) rm -f "$to.json" "$to.txt" && { [ "$all" -gt 1 ] || failed "$1, kernels beside the CPU's" "$code"; } ;;
+        124)
+            rm -f "$to.json"
+            # How far it has come is told, kernel by kernel.
+            if [ "$all" -gt 1 ]; then rm -f "$to.txt"; else failed "$1, kernels beside the CPU's" "$code"; fi
+            ;;
         *) failed "$1, kernels of $(basename "$plan") beside the CPU's" "$code" ;;
         esac
     done

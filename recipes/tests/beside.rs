@@ -12,7 +12,7 @@ use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
 use kernels::{KernelSpec, Toolchain};
 use recipes::load::load_str_as;
-use recipes::pipeline::beside::beside;
+use recipes::pipeline::beside::{Progress, beside};
 use recipes::pipeline::plan::Candidate;
 use recipes::pipeline::programs::{SIGNS, programs_on};
 use recipes::pipeline::tensors::drawn;
@@ -48,7 +48,7 @@ fn what_cores_do_not_store_is_held_against_what_they_do() -> Result<(), Failure>
         }
         let candidate = Candidate { name: SIGNS.into(), program, configuration, predicted_ms: 0.0, streams: 1, exchanges: vec![] };
         let (given, pool, run) = (drawn(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
-        let compared = beside(&candidate, &given, &run, &pool, (&device, &cores()?))?;
+        let compared = beside(&candidate, &given, &run, &pool, (&device, &cores()?), &mut |_| ())?;
         assert!(compared.iter().any(|c| c.data == "hidden.positive") && compared.iter().all(|c| c.ratio <= 1.0), "{dtype}: {compared:?}");
     }
     Ok(())
@@ -60,7 +60,12 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
     let (operators, candidate) = attention(&fake, 1)?;
     let cores = cores()?;
     let (given, pool, run) = (drawn(&operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
-    let compared = beside(&candidate, &given, &run, &pool, (&fake, &cores))?;
+    let mut told = Vec::new();
+    let mut said = |p: &Progress| told.push((p.done, p.all, p.compared.to_vec()));
+    let compared = beside(&candidate, &given, &run, &pool, (&fake, &cores), &mut said)?;
+    let count = candidate.program.units().len();
+    assert!(told.iter().enumerate().all(|(n, (done, all, _))| (*done, *all) == (n + 1, count)) && told.len() == count, "each kernel once");
+    assert_eq!(told.into_iter().flat_map(|(_, _, results)| results).collect::<Vec<_>>(), compared);
     let kernels: Vec<String> = candidate.program.units().iter().map(|(_, _, unit)| unit.name().to_string()).collect();
     assert!(kernels.iter().all(|name| compared.iter().any(|c| c.kernel == *name)), "every kernel is compared");
     assert!(compared.iter().all(|c| c.ratio <= 1.0), "{compared:?}");
@@ -68,7 +73,8 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
     // In the first, in one in the middle, and in the last.
     for name in [&kernels[0], &kernels[kernels.len() / 2], &kernels[kernels.len() - 1]] {
         fake.spoiled = Some(name.clone());
-        let wrong: Vec<_> = beside(&candidate, &given, &run, &pool, (&fake, &cores))?.into_iter().filter(|c| c.ratio > 1.0).collect();
+        let wrong: Vec<_> =
+            beside(&candidate, &given, &run, &pool, (&fake, &cores), &mut |_| ())?.into_iter().filter(|c| c.ratio > 1.0).collect();
         assert!(wrong.len() == 1 && wrong[0].kernel == *name, "{name}: {wrong:?}");
     }
     Ok(())

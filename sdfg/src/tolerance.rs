@@ -33,6 +33,7 @@ use crate::scalar::{Binary, Scalar, Unary};
 use crate::scope::{Item, Scope, Unit};
 use crate::symbol::SymbolError;
 use ndarray::ArrayD;
+use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Roundings that one function evaluation counts as: the vectorised exponential and its like are within 4 ulp, that is 8
@@ -102,24 +103,48 @@ impl Comparison {
     }
 }
 
-/// Compares element by element, the tolerance relative to `scale` or to the largest |want|, whichever is larger.
-///
-/// Equal infinities agree; a NaN agrees with nothing, and neither do tensors of different shapes: the ratio is then
-/// infinite.
-pub fn compare(got: &ArrayD<f64>, want: &ArrayD<f64>, scale: f64, tolerance: &Tolerance) -> Comparison {
-    let largest = want.iter().filter(|v| v.is_finite()).fold(scale, |m, v| m.max(v.abs()));
-    let tolerance = tolerance.bound(largest);
-    if got.shape() != want.shape() {
-        return Comparison { max_error: f64::INFINITY, tolerance, ratio: f64::INFINITY, at: vec![] };
-    }
+/// Elements from which on all cores compare.
+const PARALLEL: usize = 1 << 16;
+
+/// The largest difference, and the first element that has it; -1 of no elements.
+fn worst_of(got: &[f64], want: &[f64]) -> (f64, usize) {
     let (mut max_error, mut worst) = (-1.0, 0);
-    for (number, (w, g)) in want.iter().zip(got.iter()).enumerate() {
+    for (number, (w, g)) in want.iter().zip(got).enumerate() {
         let difference = if g == w { 0.0 } else { (g - w).abs() };
         let error = if difference.is_nan() { f64::INFINITY } else { difference };
         if error > max_error {
             (max_error, worst) = (error, number);
         }
     }
+    (max_error, worst)
+}
+
+/// Compares element by element, the tolerance relative to `scale` or to the largest |want|, whichever is larger.
+///
+/// Equal infinities agree; a NaN agrees with nothing, and neither do tensors of different shapes: the ratio is then
+/// infinite.
+pub fn compare(got: &ArrayD<f64>, want: &ArrayD<f64>, scale: f64, tolerance: &Tolerance) -> Comparison {
+    let same = got.shape() == want.shape();
+    let (got, wanted) = (got.as_standard_layout(), want.as_standard_layout());
+    let (got, wanted) = (got.as_slice().unwrap_or_default(), wanted.as_slice().unwrap_or_default());
+    let magnitude = |part: &[f64]| part.iter().filter(|v| v.is_finite()).fold(scale, |m, v| m.max(v.abs()));
+    let largest = match wanted.len() < PARALLEL {
+        true => magnitude(wanted),
+        false => wanted.par_chunks(PARALLEL).map(magnitude).reduce(|| scale, f64::max),
+    };
+    let tolerance = tolerance.bound(largest);
+    if !same {
+        return Comparison { max_error: f64::INFINITY, tolerance, ratio: f64::INFINITY, at: vec![] };
+    }
+    let (max_error, mut worst) = match wanted.len() < PARALLEL {
+        true => worst_of(got, wanted),
+        false => {
+            let parts = got.par_chunks(PARALLEL).zip(wanted.par_chunks(PARALLEL)).enumerate();
+            let worst = parts.map(|(n, (g, w))| (worst_of(g, w), n * PARALLEL)).map(|((error, at), first)| (error, first + at));
+            // Of equal ones the first.
+            worst.reduce(|| (-1.0, 0), |a, b| if b.0 > a.0 { b } else { a })
+        }
+    };
     let mut at = vec![0; want.ndim()];
     for (index, extent) in at.iter_mut().zip(want.shape()).rev() {
         (*index, worst) = (worst % (*extent).max(1), worst / (*extent).max(1));

@@ -47,8 +47,10 @@ impl Memory {
     /// # Errors
     /// A device that failed.
     pub fn fill(&mut self, pattern: &[u8]) -> Result<(), KernelError> {
-        let repeat =
-            |bytes: &mut [u8]| bytes.chunks_mut(pattern.len().max(1)).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()]));
+        let repeat = |bytes: &mut [u8]| match pattern {
+            [byte] => bytes.fill(*byte),
+            _ => bytes.chunks_mut(pattern.len().max(1)).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()])),
+        };
         match self {
             Memory::Host(buffer) => repeat(buffer.as_mut_slice()),
             Memory::Gpu(memory) => {

@@ -1,5 +1,6 @@
-//! Progress of a sweep: a bar on a terminal, a line now and then in a log.
+//! Progress of a sweep, and of a check: a bar on a terminal, lines in a log.
 
+use crate::pipeline::beside;
 use indicatif::{ProgressBar, ProgressStyle};
 use layouts::Progress;
 use std::time::Duration;
@@ -44,6 +45,36 @@ impl SweepProgress {
         if logged {
             self.due = seconds + PAUSE;
             eprintln!("{seconds} s: {message}");
+        }
+        self.bar.set_message(message);
+    }
+
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Kernels beside those of the cores: a log has a line for each, so that what was found stays known if time is up.
+pub struct CheckProgress {
+    bar: ProgressBar,
+}
+
+impl CheckProgress {
+    pub fn new() -> Self {
+        let bar = ProgressBar::new(0);
+        if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos} of {len} kernels: {msg}") {
+            bar.set_style(style);
+        }
+        CheckProgress { bar }
+    }
+
+    pub fn told(&self, progress: &beside::Progress) {
+        let worst = progress.compared.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio));
+        let message = worst.map_or_else(String::new, |w| format!("`{}` of `{}` at {:.3} of its tolerance", w.data, w.kernel, w.ratio));
+        self.bar.set_length(progress.all as u64);
+        self.bar.set_position(progress.done as u64);
+        if self.bar.is_hidden() {
+            eprintln!("{:.1} s, {} of {} kernels: {message}", self.bar.elapsed().as_secs_f64(), progress.done, progress.all);
         }
         self.bar.set_message(message);
     }

@@ -1,5 +1,6 @@
 //! `memlet run`: a plan on real tensors.
 
+use super::progress::CheckProgress;
 use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
@@ -204,7 +205,10 @@ impl RunArgs {
     /// # Errors
     /// Results that differ.
     fn checked(&self, plan: &Plan, given: &Tensors, run: &Run, pool: &Pool, device: &dyn Device) -> Result<Vec<Compared>, PipelineError> {
-        let compared = beside(&plan.chosen, given, run, pool, (device, &Cores { toolchain: Toolchain::system()? }))?;
+        let (cores, progress) = (Cores { toolchain: Toolchain::system()? }, CheckProgress::new());
+        let compared = beside(&plan.chosen, given, run, pool, (device, &cores), &mut |p| progress.told(p));
+        progress.finish();
+        let compared = compared?;
         let mut rows = table(&["kernel", "result", "elements", "largest difference", "÷ tolerance"]);
         for c in &compared {
             let row = [c.kernel.clone(), c.data.clone(), c.elements.to_string(), format!("{:.1e}", c.max_error), format!("{:.3}", c.ratio)];

@@ -11,6 +11,7 @@ use kernels::device::Device;
 use kernels::pool::Pool;
 use kernels::{Access, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
+use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::tolerance::{compare, unit_tolerance};
@@ -31,10 +32,19 @@ pub struct Compared {
     pub elements: usize,
 }
 
+/// How far a comparison has come.
+pub struct Progress<'a> {
+    /// Kernels, of how many.
+    pub done: usize,
+    pub all: usize,
+    /// The results of the last one.
+    pub compared: &'a [Compared],
+}
+
 /// Configurations of a kernel of the cores among which the most promising one is taken.
 const CONSIDERED: u64 = 256;
 
-/// Runs every kernel of a candidate on its device and on the cores, and compares all that they write.
+/// Runs every kernel of a candidate on its device and on the cores, and compares all that they write; `said` is told after each.
 ///
 /// # Errors
 /// Kernels that cannot be compiled or run on either side, tensors that are missing.
@@ -44,6 +54,7 @@ pub fn beside(
     run: &Run,
     pool: &Pool,
     (device, cores): (&dyn Device, &dyn Device),
+    said: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Compared>, PipelineError> {
     let program = &candidate.program;
     // Kernels of the cores do not address bits, and do not multiply f16.
@@ -68,13 +79,18 @@ pub fn beside(
         let spec = KernelSpec::new(&on_cores, &unit)?;
         plain.push((spec.clone(), natural(cores, &spec)?));
     }
-    // One after the other they take the compiler longer than everything else here.
+    let mut configs = Vec::new();
+    for spec in &specs {
+        let config = candidate.configuration.kernels.get(&spec.name);
+        configs.push(config.ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?);
+    }
+    // One after the other they take the compilers longer than everything else here.
     cores.prepare(&plain, None);
+    device.prepare(&specs.iter().cloned().zip(configs.iter().map(|c| (*c).clone())).collect::<Vec<_>>(), None);
     let mut plain = plain.into_iter();
     let mut compared = Vec::new();
-    for (n, ((_, _, unit), spec)) in units.iter().zip(&specs).enumerate() {
-        let config = candidate.configuration.kernels.get(&spec.name);
-        let config = config.ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?;
+    for (n, (((_, _, unit), spec), config)) in units.iter().zip(&specs).zip(configs).enumerate() {
+        let first = compared.len();
         let mut ours = Values::new();
         for (unit, (spec, config)) in inside(unit).iter().zip(plain.by_ref()) {
             ours.extend(outcome((&on_cores, unit, &spec), &config, &values, run, pool, cores)?);
@@ -92,13 +108,23 @@ pub fn beside(
             compared.push(Compared { kernel, data: data.clone(), ratio, max_error: found.max_error, elements });
             // Both go on with what the plan can store.
             let dtype = program.containers.get(&data).map_or(Dtype::F64, |c| c.dtype);
-            values.insert(data, want.mapv(|v| dtype.rounded(v)));
+            values.insert(data, rounded(want, dtype));
         }
+        said(&Progress { done: n + 1, all: units.len(), compared: &compared[first..] });
         // What nobody reads any more makes room.
         let read = |data: &String| specs[n + 1..].iter().any(|s| s.arguments().iter().any(|a| a.data == *data));
         values.retain(|data, _| read(data));
     }
     Ok(compared)
+}
+
+/// What a container of this type stores of values.
+fn rounded(mut values: ArrayD<f64>, dtype: Dtype) -> ArrayD<f64> {
+    match values.as_slice_mut() {
+        Some(all) => all.par_iter_mut().for_each(|v| *v = dtype.rounded(*v)),
+        None => values.mapv_inplace(|v| dtype.rounded(v)),
+    }
+    values
 }
 
 /// A configuration in the recipe's order of dims.

@@ -34,6 +34,26 @@ fn honest_sums_pass_and_a_missing_term_does_not() {
     assert!(!wrong.passes(), "{wrong:?}");
 }
 
+/// Large tensors are compared in parts, on all cores: the first of the largest differences is named, and the largest value counts
+/// wherever it is.
+#[test]
+fn large_tensors_are_compared_as_small_ones_are() {
+    let tolerance = Tolerance { dtype: Dtype::F32, length: 1, depth: 1, stored: U };
+    let mut want = ArrayD::zeros(IxDyn(&[2, 300, 400]));
+    want[[1, 299, 399]] = 64.0;
+    let mut got = want.clone();
+    got[[0, 7, 5]] = 0.25;
+    got[[0, 250, 3]] = -0.5;
+    got[[1, 200, 1]] = 0.5;
+    let found = compare(&got, &want, 0.0, &tolerance);
+    assert_eq!((found.max_error, &found.at[..], found.tolerance), (0.5, &[0, 250, 3][..], tolerance.bound(64.0)));
+    // The last axis need not be the one whose neighbours are near.
+    let turned = |a: &ArrayD<f64>| a.clone().permuted_axes(IxDyn(&[2, 0, 1]));
+    assert_eq!(compare(&turned(&got), &turned(&want), 0.0, &tolerance).at, [1, 1, 200]);
+    got[[1, 0, 0]] = f64::NAN;
+    assert_eq!(compare(&got, &want, 0.0, &tolerance).ratio, f64::INFINITY);
+}
+
 #[test]
 fn what_cannot_be_compared_never_passes() {
     let tolerance = Tolerance { dtype: Dtype::F32, length: 1, depth: 1, stored: U };
