@@ -76,7 +76,7 @@ struct Launch {
 type Entry = unsafe extern "C" fn(which: c_int, launch: *mut Launch) -> c_int;
 
 /// Quick to compile: what runs here is small.
-const FLAGS: [&str; 7] = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing"];
+const FLAGS: [&str; 7] = ["-std=c++17", "-Og", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing"];
 
 /// Room for what the shim says about a fault.
 const MESSAGE: usize = 512;

@@ -11,8 +11,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <functional>
-#include <memory>
 #include <sys/mman.h>
 #include <vector>
 #if !defined(__x86_64__)
@@ -64,7 +62,7 @@ struct Shadows {
     static constexpr size_t PAGE = 4096;
     size_t count = 0;
     bool given = false;
-    std::vector<std::unique_ptr<Shadow[]>> pages;
+    std::vector<std::vector<Shadow>> pages;
 
     void resize(size_t elements, bool have_values) {
         count = elements;
@@ -74,20 +72,20 @@ struct Shadows {
     }
 
     Shadow &operator[](size_t n) {
-        std::unique_ptr<Shadow[]> &page = pages[n / PAGE];
-        if (!page) {
-            page.reset(new Shadow[PAGE]);
-            for (size_t k = 0; k < PAGE; ++k) page[k].written = given;
+        std::vector<Shadow> &page = pages[n / PAGE];
+        if (page.empty()) {
+            page.resize(PAGE);
+            for (Shadow &each : page) each.written = given;
         }
         return page[n % PAGE];
     }
 
-    bool written(size_t n) const { return pages[n / PAGE] ? pages[n / PAGE][n % PAGE].written : given; }
+    bool written(size_t n) const { return pages[n / PAGE].empty() ? given : pages[n / PAGE][n % PAGE].written; }
 
     /* A barrier orders what came before it. */
     void order() {
-        for (const std::unique_ptr<Shadow[]> &page : pages)
-            for (size_t k = 0; page && k < PAGE; ++k) page[k].write = page[k].read = Access();
+        for (std::vector<Shadow> &page : pages)
+            for (Shadow &each : page) each.write = each.read = Access();
     }
 };
 
@@ -106,6 +104,15 @@ enum State { READY, BLOCK, WARP_SYNC, WARP_SHUFFLE, DONE };
 constexpr int WARP = 32;
 constexpr size_t STACK = 128 << 10;
 
+/* 16 bytes on their way, as so many values. */
+struct Copy {
+    Memory *source_memory, *target_memory;
+    int64_t source_place, target_place;
+    const void *source;
+    void *target;
+    int values;
+};
+
 struct Fiber {
     void *stack_pointer;
 #if !defined(__x86_64__)
@@ -121,7 +128,7 @@ struct Fiber {
     const uint16_t *line;
     uint32_t fragments[6];
     /* Copies that it has asked for and that have not arrived, in groups. */
-    std::vector<std::vector<std::function<void()>>> copies;
+    std::vector<std::vector<Copy>> copies;
     /* What this thread knows of the lanes of its warp: accesses up to these epochs come before. */
     uint32_t seen[WARP];
 };
@@ -537,12 +544,7 @@ template <bool TURNED, class S, int N> static void load_squares(uint32_t (&x)[N]
 template <class S, class T> static void copy_later(shim::Checked<S> to, long long at, shim::Checked<T> from, long long place) {
     auto &copies = shim::current->copies;
     if (copies.empty()) copies.emplace_back();
-    copies.back().push_back([=] {
-        constexpr int P = 16 / sizeof(S);
-        shim::touch(*from.memory, from.place(place), P, false);
-        shim::touch(*to.memory, to.place(at), P, true);
-        memcpy((void *)(to.p + at), (const void *)(from.p + place), 16);
-    });
+    copies.back().push_back({from.memory, to.memory, from.place(place), to.place(at), (const void *)(from.p + place), (void *)(to.p + at), int(16 / sizeof(S))});
 }
 static inline void end_copies() {
     auto &copies = shim::current->copies;
@@ -553,7 +555,11 @@ static inline void end_copies() {
 static inline void await_copies() {
     auto &copies = shim::current->copies;
     while (copies.size() > 2) {
-        for (const auto &copy : copies.front()) copy();
+        for (const shim::Copy &copy : copies.front()) {
+            shim::touch(*copy.source_memory, copy.source_place, copy.values, false);
+            shim::touch(*copy.target_memory, copy.target_place, copy.values, true);
+            memcpy(copy.target, copy.source, 16);
+        }
         copies.erase(copies.begin());
     }
 }
