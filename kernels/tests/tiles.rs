@@ -11,6 +11,7 @@ mod products;
 use common::{Case, Sizes};
 use harness::{Failure, Reference, toolchain};
 use kernels::pool::Pool;
+use kernels::template::prepare;
 use kernels::tiles::{self, TileSpace};
 use kernels::{Executable, Space, Toolchain};
 use products::{Stored, TILES, attention, keys, mixed, narrow, plain};
@@ -29,6 +30,7 @@ fn spread(space: &dyn Space, wanted: u64) -> impl Iterator<Item = KernelConfig> 
 
 fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>, toolchain: &Toolchain) -> Result<(), Failure> {
     let pools = [Pool::new(1)?, Pool::new(3)?];
+    let (mut references, mut cases, mut kernels) = (Vec::new(), Vec::new(), Vec::new());
     for (name, make) in TILES {
         let Case { mut program, unit } = make(sizes);
         for container in program.containers.values_mut() {
@@ -36,6 +38,7 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>, tool
         }
         let reference = Reference::new(&program, &unit)?;
         let space = TileSpace::new(&reference.spec)?;
+        let number = references.len();
         for (n, mut config) in spread(&space, wanted).enumerate() {
             if let Some(tile) = tile {
                 let outer = |part: &&str| match &unit {
@@ -48,10 +51,18 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>, tool
             if n % 2 == 1 {
                 config.knobs = config.knobs.with("columns", "across");
             }
-            let kernel = tiles::compile(&reference.spec, &config, toolchain)?.streaming(n / 2 % 2 == 1);
-            let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pools[n % 2])?);
-            assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
+            kernels.push((reference.spec.clone(), config.clone()));
+            cases.push((name, number, n, config));
         }
+        references.push(reference);
+    }
+    // Together: a compiler reads what all of them include once.
+    prepare(&kernels, toolchain, None);
+    for (name, number, n, config) in cases {
+        let reference = &references[number];
+        let kernel = tiles::compile(&reference.spec, &config, toolchain)?.streaming(n / 2 % 2 == 1);
+        let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pools[n % 2])?);
+        assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
     }
     Ok(())
 }
