@@ -5,7 +5,7 @@
 //! bits: the bytes that it could move in the time that they take alone. Both run in the same rounds as the kernel, so that
 //! what else the machine does slows all of them, and the ratios are medians over the rounds.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/kernels/common/mod.rs"]
 mod cases;
 
 use kernels::pool::Pool;

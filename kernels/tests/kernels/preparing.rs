@@ -1,21 +1,21 @@
 //! Code made ahead: many configurations in a few compiler runs, each as right as if it were compiled alone.
 
-#[allow(dead_code)]
-mod common;
-#[allow(dead_code)]
-mod harness;
-
-use harness::{Failure, Reference, toolchain};
+use crate::harness::{Failure, Reference, toolchain};
 use kernels::maps::MapSpace;
 use kernels::pool::Pool;
 use kernels::{Space, Toolchain, maps, template};
 use sdfg::{Dtype, Unit};
 use std::path::Path;
 
-const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
+const SIZES: crate::common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
 
-const MADE: [(common::Make, Dtype); 3] =
-    [(common::layernorm, Dtype::F32), (common::softmax_dropout, Dtype::F32), (common::gelu, Dtype::F64)];
+const MADE: [(crate::common::Make, Dtype); 3] =
+    [(crate::common::layernorm, Dtype::F32), (crate::common::softmax_dropout, Dtype::F32), (crate::common::gelu, Dtype::F64)];
+
+/// A compiler whose code nobody else in this process has.
+fn alone(cache: &Path) -> Result<Toolchain, Failure> {
+    Ok(Toolchain { cache: cache.into(), flags: vec![format!("-DALONE={}", cache.display())], ..toolchain()? })
+}
 
 /// Files of this kind in a folder.
 fn files(folder: &Path, extension: &str) -> usize {
@@ -26,7 +26,7 @@ fn files(folder: &Path, extension: &str) -> usize {
 #[test]
 fn what_was_prepared_is_loaded_and_right() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let toolchain = Toolchain { cache: folder.path().into(), ..toolchain()? };
+    let toolchain = alone(folder.path())?;
     let pool = Pool::new(2)?;
     let mut cases = Vec::new();
     for (make, dtype) in MADE {
@@ -58,10 +58,12 @@ fn what_was_prepared_is_loaded_and_right() -> Result<(), Failure> {
 #[test]
 fn names_are_compiled_once() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let toolchain = Toolchain { cache: folder.path().into(), ..toolchain()? };
+    let toolchain = alone(folder.path())?;
     let spec = |name: &str| -> Result<_, Failure> {
-        let common::Case { mut program, unit: Unit::Scope(mut scope) } = common::gelu(SIZES) else { return Err("a scope".into()) };
-        common::heap(&mut program, name, &["b", "j", "u"], sdfg::Role::Input);
+        let crate::common::Case { mut program, unit: Unit::Scope(mut scope) } = crate::common::gelu(SIZES) else {
+            return Err("a scope".into());
+        };
+        crate::common::heap(&mut program, name, &["b", "j", "u"], sdfg::Role::Input);
         for item in &mut scope.body {
             let sdfg::Item::Tasklet(computation) = item else { continue };
             computation.reads.iter_mut().for_each(|(_, memlet)| memlet.data = name.into());

@@ -1,14 +1,8 @@
 //! Kernels over bf16: how values are rounded, and what is held in f32.
 
-// Each file of tests uses a part of these.
-#[allow(dead_code)]
-mod common;
-#[allow(dead_code)]
-mod harness;
-
-use common::{at, c, heap, over, program, softmax_dropout, tasklet, v, wcr};
+use crate::common::{at, c, heap, over, program, softmax_dropout, tasklet, v, wcr};
+use crate::harness::{Failure, Reference, toolchain};
 use half::bf16;
-use harness::{Failure, Reference, toolchain};
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;
 use kernels::{KernelSpec, Space};

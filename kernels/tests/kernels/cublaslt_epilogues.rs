@@ -1,14 +1,8 @@
 //! Kernels that cuBLASLt does as one product, with an epilogue or a batch by address: which scopes are, that each means what its
 //! scope means under every layout that the library has words for, and what the library says to the descriptors.
 
-// Each file of tests uses a part of these.
-#[allow(dead_code)]
-mod common;
-#[allow(dead_code)]
-mod harness;
-
-use common::*;
-use harness::{Failure, Reference};
+use crate::common::*;
+use crate::harness::{Failure, Reference};
 use kernels::contraction::cublaslt::{Batching, Bias, Choice, CublasLtSpace, Descriptors, Everything, Function, Fused, Units};
 use kernels::device::Device;
 use kernels::device::cuda::Library;

@@ -1,24 +1,18 @@
 //! Generated CUDA compiles for real GPUs: NVRTC needs no GPU. Skipped, and saying so, where the library is not found.
 
-// Each file of tests uses a part of these.
-#[allow(dead_code)]
-mod common;
-#[allow(dead_code)]
-mod products;
-
-use common::{CASES, Case};
+use crate::common::{CASES, Case};
+use crate::products::{TILES, narrow};
 use kernels::device::cuda::{Library, Nvrtc};
 use kernels::emit::cuda::Chip;
 use kernels::template::{cuda_source, cuda_space};
 use kernels::{KernelSpec, maps};
-use products::{TILES, narrow};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Layout, Unit};
 
 type Failure = Box<dyn std::error::Error>;
 
 /// The BERT-large layer.
-const SIZES: common::Sizes = &[("b", 8), ("h", 16), ("j", 512), ("k", 512), ("i", 1024), ("u", 4096), ("p", 64)];
+const SIZES: crate::common::Sizes = &[("b", 8), ("h", 16), ("j", 512), ("k", 512), ("i", 1024), ("u", 4096), ("p", 64)];
 /// Volta, Turing (where Volta is no longer known), Ampere, Hopper.
 const CAPABILITIES: [u32; 4] = [70, 75, 80, 90];
 const HOPPER: u32 = 90;

@@ -1,13 +1,7 @@
 //! Kernels that write one argument where they read another: right wherever it is allowed, and refused where it would not be.
 
-// Each file of tests uses a part of these.
-#[allow(dead_code)]
-mod common;
-#[allow(dead_code)]
-mod harness;
-
-use common::*;
-use harness::{Failure, Reference, toolchain};
+use crate::common::*;
+use crate::harness::{Failure, Reference, toolchain};
 use kernels::in_place::with;
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;

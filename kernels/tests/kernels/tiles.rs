@@ -1,20 +1,12 @@
 //! Tile kernels against the interpreter, over layouts and knobs.
 
-// Each file of tests uses a part of these.
-#[allow(dead_code)]
-mod common;
-#[allow(dead_code)]
-mod harness;
-#[allow(dead_code)]
-mod products;
-
-use common::{Case, Sizes};
-use harness::{Failure, Reference, toolchain};
+use crate::common::{Case, Sizes};
+use crate::harness::{Failure, Reference, toolchain};
+use crate::products::{Stored, TILES, attention, keys, mixed, narrow, plain};
 use kernels::pool::Pool;
 use kernels::template::prepare;
 use kernels::tiles::{self, TileSpace};
 use kernels::{Executable, Space, Toolchain};
-use products::{Stored, TILES, attention, keys, mixed, narrow, plain};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Container, Dtype, Layout, Unit};
 
@@ -345,7 +337,7 @@ fn dims_of_size_one() -> Result<(), Failure> {
 
 #[test]
 fn scopes_without_products_are_refused() -> Result<(), Failure> {
-    let Case { program, unit } = common::layernorm(SIZES);
+    let Case { program, unit } = crate::common::layernorm(SIZES);
     let spec = kernels::KernelSpec::new(&program, &unit)?;
     let refused = TileSpace::new(&spec).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(refused.contains("no matrix product"), "{refused}");

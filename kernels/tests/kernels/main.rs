@@ -1,0 +1,21 @@
+//! Kernels as their users see them: against the interpreter, on this machine's cores and, of GPUs, on the shim.
+
+mod common;
+mod contraction;
+mod cublaslt;
+mod cublaslt_epilogues;
+mod cuda;
+mod cuda_mutations;
+mod cuda_tiles;
+mod families;
+mod harness;
+mod in_place;
+mod maps;
+mod maps_edges;
+mod maps_functions;
+mod maps_mutations;
+mod maps_storage;
+mod nvrtc;
+mod preparing;
+mod products;
+mod tiles;
