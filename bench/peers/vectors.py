@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make the vectors that `recipes/tests/pytorch.rs` checks the operators against.
+"""Make the vectors that `recipes/tests/recipes/pytorch.rs` checks the operators against.
 
     python bench/peers/vectors.py recipes/tests/data
 

@@ -1,6 +1,6 @@
 //! Steps and the operations that they become, as readable pairs.
 
-use crate::listing::operations;
+use super::listing::operations;
 
 #[test]
 fn steps_become_operations() {

@@ -203,7 +203,7 @@ fn what_the_table_has_wrong_follows_from_the_shapes() {
 fn page(analysis: &Analysis) -> String {
     let mut out = String::from(
         "# Table III, line by line\n\n\
-         Written by `recipes/tests/analyze_table_iii.rs` from `memlet analyze recipes/bert-large-encoder.yaml`; do not edit it.\n\
+         Written by `recipes/tests/recipes/analyze_table_iii.rs` from `memlet analyze recipes/bert-large-encoder.yaml`; do not edit it.\n\
          \"Printed\" is Table III of \"Data Movement Is All You Need\" (Ivanov, Dryden, Ben-Nun, Li, Hoefler; MLSys 2021).\n\n\
          Conventions that make the numbers agree:\n\n\
          - a Gflop of the table is 2³⁰ flop; volumes are 10⁶ elements, cut after one decimal;\n\

@@ -1,9 +1,6 @@
 //! Programs of a recipe taken apart into sites, and put together again as a choice wants them.
 
-#[allow(dead_code)]
-mod command;
-
-use command::{json, memlet, recipe, with_times};
+use crate::command::{json, memlet, recipe, with_times};
 use kernels::device::cpu::Cores;
 use kernels::{KernelSpec, Toolchain};
 use layouts::Program;

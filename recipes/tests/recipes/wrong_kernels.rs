@@ -20,7 +20,7 @@ type Failure = Box<dyn std::error::Error>;
 fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let sizes = [("b", 20), ("i", 30), ("u", 40)].map(|(dim, size)| (dim.to_string(), size));
-    let recipe = recipes::load::load_str("mlp.yaml", include_str!("../mlp.yaml"), &sizes)?;
+    let recipe = recipes::load::load_str("mlp.yaml", include_str!("../../mlp.yaml"), &sizes)?;
     let mut programs = programs(&recipe, false)?;
     let path = folder.path().join("records.jsonl");
     let (mut store, pool, mut ledger) = (Store::open(&path)?, Pool::new(1)?, Ledger::open(folder.path()));

@@ -1,10 +1,7 @@
 //! The whole way of a recipe on another device than this machine's cores: with the shim in place of a GPU, and what is said
 //! without a GPU.
 
-#[allow(dead_code)]
-mod command;
-
-use command::{json, memlet, recipe, text};
+use crate::command::{json, memlet, recipe, text};
 use serde_json::Value;
 use std::path::Path;
 

@@ -1,9 +1,6 @@
 //! Kernels and layouts that are faster otherwise within the step than alone.
 
-#[allow(dead_code)]
-mod command;
-
-use command::{json, memlet, recipe, text, with_times};
+use crate::command::{json, memlet, recipe, text, with_times};
 use serde_json::Value;
 
 /// Times that say the opposite of what was measured, all within a few percent: what is chosen is slow, and the step shows it.

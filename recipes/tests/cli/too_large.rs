@@ -1,9 +1,6 @@
 //! Programs that do not fit into memory: the others go on without them.
 
-#[allow(dead_code)]
-mod command;
-
-use command::{memlet, path, recipe, refused, text};
+use crate::command::{memlet, path, recipe, refused, text};
 use recipes::load::load;
 use recipes::pipeline::memory::needed;
 use recipes::pipeline::plan::Plan;

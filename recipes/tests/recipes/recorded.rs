@@ -1,10 +1,6 @@
 //! Steps that a device records once and runs many times: with other masks each time, and on several streams.
 
-// Each file of tests uses a part of it.
-#[allow(dead_code)]
-mod device_support;
-
-use device_support::{Call, Fake, attention};
+use crate::device_support::{Call, Fake, attention};
 use kernels::device::Device;
 use kernels::pool::Pool;
 use recipes::pipeline::execute::Execution;

@@ -1,10 +1,6 @@
 //! A stack of layers from records of one, and records of runs that find nothing in the caches.
 
-// Each file of tests uses a part of it.
-#[allow(dead_code)]
-mod command;
-
-use command::{json, memlet, path, refused, text};
+use crate::command::{json, memlet, path, refused, text};
 use serde_json::Value;
 
 const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/softmax.yaml");
@@ -26,8 +22,10 @@ fn a_stack_is_chosen_from_cold_records_of_one_layer() {
 
     let solve = ["solve", &records, "--layers", "5"];
     let all = json(&memlet(&[solve.as_slice(), &["--json"]].concat()));
-    let stack = all.as_array().expect("programs").iter().find(|d| !d["name"].as_str().unwrap_or_default().contains("unfused"));
-    let stack = stack.expect("the recipe");
+    // Which program is the fastest is a matter of this second: records are explained by that one.
+    let total = |d: &Value| d["total_ms"].as_f64().unwrap_or(f64::INFINITY);
+    let stack = all.as_array().expect("programs").iter().min_by(|a, b| total(a).total_cmp(&total(b))).expect("the recipe");
+    let is_unfused = stack["name"].as_str().expect("a name").contains("unfused");
     assert_eq!(stack["joins"][0], serde_json::json!(["y", "x"]));
     assert_eq!((&stack["proven"], &stack["cache"]), (&Value::Bool(true), &Value::from("cold")));
     assert!(stack["total_ms"].as_f64() <= stack["alone_ms"].as_f64());
@@ -37,7 +35,7 @@ fn a_stack_is_chosen_from_cold_records_of_one_layer() {
     let certificates: Vec<String> = std::fs::read_dir(folder.path())
         .expect("a folder")
         .filter_map(|entry| entry.ok()?.path().to_str().map(String::from))
-        .filter(|name| name.contains("certificate") && !name.contains("unfused"))
+        .filter(|name| name.contains("certificate") && name.contains("unfused") == is_unfused)
         .collect();
     assert_eq!(certificates.len(), 1, "{certificates:?}");
     let confirmed = json(&memlet(&["verify-selection", &certificates[0], "--json"]));

@@ -1,9 +1,6 @@
 //! Recipes stored in bf16: which tensors are, and the commands on one from the sweep to the files.
 
-#[allow(dead_code)]
-mod command;
-
-use command::{json, memlet, refused, text};
+use crate::command::{json, memlet, refused, text};
 use recipes::load::{Overrides, Recipe, load_str, load_str_as, load_str_with};
 use recipes::pipeline::accuracy::{accuracy, oracle};
 use recipes::pipeline::programs::{Variant, programs};
@@ -14,8 +11,8 @@ use sdfg::interpret::{Run, interpret};
 use sdfg::{Dtype, Role, Storage};
 use std::path::Path;
 
-const MLP: &str = include_str!("../mlp.yaml");
-const ENCODER: &str = include_str!("../bert-base-encoder.yaml");
+const MLP: &str = include_str!("../../mlp.yaml");
+const ENCODER: &str = include_str!("../../bert-base-encoder.yaml");
 
 fn stored_as(text: &str, dtype: Dtype) -> Recipe {
     load_str_as("test.yaml", text, &[], Some(dtype)).unwrap()

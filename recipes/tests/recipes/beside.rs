@@ -1,10 +1,6 @@
 //! Kernels of a plan beside those of the cores: all equal, and a mistake shows in the kernel that makes it.
 
-// Each file of tests uses a part of it.
-#[allow(dead_code)]
-mod device_support;
-
-use device_support::{Fake, attention};
+use crate::device_support::{Fake, attention};
 use kernels::contraction::cublaslt::Fused;
 use kernels::device::Device;
 use kernels::device::cpu::Cores;
@@ -20,7 +16,7 @@ use sdfg::Dtype;
 use sdfg::config::Configuration;
 use sdfg::interpret::Run;
 
-const MLP: &str = include_str!("../mlp.yaml");
+const MLP: &str = include_str!("../../mlp.yaml");
 
 type Failure = Box<dyn std::error::Error>;
 

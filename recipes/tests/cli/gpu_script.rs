@@ -1,7 +1,5 @@
 //! `bench/gpu.sh` on the shim: the way of the script itself, without a GPU and without peers.
 
-#![cfg(unix)]
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! The recipes shipped, whole and damaged.
 
-use crate::listing::listing;
+use super::listing::listing;
 use proptest::prelude::*;
 use recipes::load::{Overrides, Recipe, Train, load, load_str, load_with};
 use sdfg::{Class, Role, Unit};

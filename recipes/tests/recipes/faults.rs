@@ -1,10 +1,6 @@
 //! Devices that fail in the middle of a sweep: what is said, what becomes of the measurements, and what a sound device does next.
 
-// Each file of tests uses a part of it.
-#[allow(dead_code)]
-mod device_support;
-
-use device_support::{Call, Fake, Planted};
+use crate::device_support::{Call, Fake, Planted};
 use kernels::KernelError;
 use kernels::device::Device;
 use kernels::pool::Pool;

@@ -1,9 +1,6 @@
 //! The commands on a small recipe, from the sweep to the report, as a user runs them.
 
-#[allow(dead_code)]
-mod command;
-
-use command::{json, memlet, path, text};
+use crate::command::{json, memlet, path, text};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;

@@ -16,8 +16,8 @@ use sdfg::{Dtype, Layout, Unit, random};
 use std::collections::BTreeSet;
 use transforms::Kind;
 
-const GPT2: &str = include_str!("../gpt2-decoder.yaml");
-const MLP: &str = include_str!("../mlp.yaml");
+const GPT2: &str = include_str!("../../gpt2-decoder.yaml");
+const MLP: &str = include_str!("../../mlp.yaml");
 const RUN: Run = Run { seed: 3, step: 1, dropout: true };
 
 fn recipe(text: &str, dtype: Dtype) -> Recipe {

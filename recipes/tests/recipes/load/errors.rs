@@ -1,6 +1,6 @@
 //! Bad recipes: each fails with located sentences that say what to do.
 
-use crate::listing::{errors, with_steps};
+use super::listing::{errors, with_steps};
 
 fn check(text: &str, expected: &[&str]) {
     assert_eq!(errors(text), expected, "for\n{text}");

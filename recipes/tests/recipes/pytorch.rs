@@ -1,12 +1,9 @@
 //! Operators and layers, forward and backward, against vectors that PyTorch made in f64.
 //!
-//! `bench/peers/vectors.py` says how each file in `data/` was made. Kernels and their reference come from one definition
+//! `bench/peers/vectors.py` says how each file in `tests/data/` was made. Kernels and their reference come from one definition
 //! of each operator; these vectors come from outside.
 
-#[path = "pytorch_support/mod.rs"]
-mod pytorch_support;
-
-use pytorch_support::{Vectors, chain, check};
+use crate::pytorch_support::{Vectors, chain, check};
 use recipes::load::{Recipe, load, load_str};
 use recipes::pipeline::programs::operators;
 use std::path::Path;
@@ -126,7 +123,7 @@ fn another_model_is_told_apart() {
         assert!(text.contains(from));
         let recipe = load_str("changed.yaml", &text.replace(from, to), &vectors.sizes).unwrap();
         let (program, _) = operators(&recipe).unwrap();
-        let worst = pytorch_support::worst(&vectors, &program, chain(&program));
+        let worst = crate::pytorch_support::worst(&vectors, &program, chain(&program));
         assert!(worst.1.ratio > 1.0, "`{to}` in place of `{from}` was not noticed: {worst:?}");
     }
 }

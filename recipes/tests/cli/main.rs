@@ -1,0 +1,13 @@
+//! The command line as people use it: what is printed, what is written, and how it ends.
+
+mod bf16;
+mod command;
+mod commands;
+mod compare;
+mod devices;
+#[cfg(unix)]
+mod gpu_script;
+mod in_step;
+mod sites;
+mod stacks;
+mod too_large;

@@ -1,0 +1,21 @@
+//! Recipes, their programs and the pipeline as a library has them.
+
+mod analyze;
+mod analyze_covers;
+mod analyze_table_iii;
+mod beside;
+mod composed;
+mod cuda;
+mod device_support;
+mod epilogues;
+mod faults;
+mod kernels;
+mod load;
+mod memory;
+mod mixed;
+mod pytorch;
+mod pytorch_support;
+mod recorded;
+mod records;
+mod stacking;
+mod wrong_kernels;
