@@ -7,7 +7,6 @@ mod compare;
 mod devices;
 #[cfg(unix)]
 mod gpu_script;
-mod in_step;
 mod sites;
 mod stacks;
 mod too_large;

@@ -1,6 +1,11 @@
-//! Kernels and layouts that are faster otherwise within the step than alone.
+//! Kernels and layouts that are faster otherwise within the step than alone. What is chosen depends on times: these tests run while
+//! nothing else does.
 
-use crate::command::{json, memlet, recipe, text, with_times};
+#[path = "cli/command/mod.rs"]
+#[allow(dead_code)]
+mod command;
+
+use command::{json, memlet, recipe, text, with_times};
 use serde_json::Value;
 
 /// Times that say the opposite of what was measured, all within a few percent: what is chosen is slow, and the step shows it.
