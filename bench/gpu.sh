@@ -19,6 +19,8 @@
 #     NARROW=1                                         # weights, residuals and scores in DTYPE too, as PyTorch's peers without autocast
 #     PYTHON=python3 JAX_PYTHON=python3                # with PyTorch, and with JAX
 #     PEER_AT="8,512 96,128" PEER_SECONDS=2            # batches and lengths of peers, and how long each is timed
+#     PEERS="compile:45 sdpa,graph-sdpa,graph-cudnn:0" # which, in this order, and seconds that each leaves to those that follow:
+#                                                      # max-autotune alone takes some 90, and has what it needs only if it is first
 #     DEVICE=cuda                                      # or cuda:1, cuda:0,1
 #     RECORDS=bench/records/<date>-<device>            # where records go
 #
@@ -172,11 +174,11 @@ peer() {
 
 # Those that every run must have come first. What max-autotune chooses is chosen on a GPU that does nothing else.
 peers() {
+    local each
     {
-        peer sdpa,eager,graph-sdpa,graph-cudnn 80
-        peer compile 30
-        peer jax 0
-        peer graph-eager,graph-sdpa-autocast,compile-autocast 0
+        for each in ${PEERS:-sdpa,eager,graph-sdpa,graph-cudnn:80 compile:30 jax:0 graph-eager,graph-sdpa-autocast,compile-autocast:0}; do
+            peer "${each%:*}" "${each##*:}"
+        done
     } >>"$folder/peers.jsonl"
     log "peers: $(grep -c '"step_ms"' "$folder/peers.jsonl") times in $(wc -l <"$folder/peers.jsonl") lines; clocks $(clocks)"
 }

@@ -126,20 +126,22 @@ impl Buffer {
         let values = array.as_standard_layout();
         let values = values.as_slice().unwrap_or_default();
         let rows = Rows::new(array.shape(), &steps);
-        let (dtype, bytes) = (container.dtype, self.as_mut_slice());
-        if dtype == Dtype::Bit || values.len() < PARALLEL {
-            for (n, row) in values.chunks(rows.long).enumerate() {
-                rows.positions(n).zip(row).for_each(|(at, value)| store(dtype, bytes, at, *value));
-            }
-            return Ok(());
+        let bytes = self.as_mut_slice();
+        match container.dtype {
+            Dtype::F64 => rows.store::<f64>(bytes, values),
+            Dtype::F32 => rows.store::<f32>(bytes, values),
+            Dtype::Bf16 => rows.store::<half::bf16>(bytes, values),
+            Dtype::F16 => rows.store::<half::f16>(bytes, values),
+            Dtype::I64 => rows.store::<i64>(bytes, values),
+            Dtype::I32 => rows.store::<i32>(bytes, values),
+            Dtype::I16 => rows.store::<i16>(bytes, values),
+            Dtype::U8 => rows.store::<u8>(bytes, values),
+            // Neighbours share a byte.
+            Dtype::Bit => rows.each(values.len(), |n, at| {
+                let mask = 1u8 << (at % 8);
+                if values[n] != 0.0 { bytes[at / 8] |= mask } else { bytes[at / 8] &= !mask }
+            }),
         }
-        let (start, width) = (Shared(bytes.as_mut_ptr()), dtype.bytes(1) as usize);
-        values.par_chunks(rows.long).enumerate().for_each(|(n, row)| {
-            for (at, value) in rows.positions(n).zip(row) {
-                // SAFETY: elements have places of their own within the bytes, as `steps` has made sure, and nobody else has the buffer.
-                store(dtype, unsafe { std::slice::from_raw_parts_mut(start.at(at * width), width) }, 0, *value);
-            }
-        });
         Ok(())
     }
 
@@ -160,12 +162,16 @@ impl Buffer {
         let steps = steps(bytes.len(), container, layout, shape)?;
         let rows = Rows::new(shape, &steps);
         let mut values = vec![0.0; shape.iter().product()];
-        let fill = |(n, row): (usize, &mut [f64])| {
-            rows.positions(n).zip(row).for_each(|(at, value)| *value = load(container.dtype, bytes, at));
-        };
-        match values.len() < PARALLEL {
-            true => values.chunks_mut(rows.long).enumerate().for_each(fill),
-            false => values.par_chunks_mut(rows.long).enumerate().for_each(fill),
+        match container.dtype {
+            Dtype::F64 => rows.load::<f64>(bytes, &mut values),
+            Dtype::F32 => rows.load::<f32>(bytes, &mut values),
+            Dtype::Bf16 => rows.load::<half::bf16>(bytes, &mut values),
+            Dtype::F16 => rows.load::<half::f16>(bytes, &mut values),
+            Dtype::I64 => rows.load::<i64>(bytes, &mut values),
+            Dtype::I32 => rows.load::<i32>(bytes, &mut values),
+            Dtype::I16 => rows.load::<i16>(bytes, &mut values),
+            Dtype::U8 => rows.load::<u8>(bytes, &mut values),
+            Dtype::Bit => rows.each(values.len(), |n, at| values[n] = f64::from(bytes[at / 8] >> (at % 8) & 1)),
         }
         let misfit = |_| KernelError::Shape { data: container.name.clone(), expected: vec![], given: shape.to_vec() };
         ArrayD::from_shape_vec(IxDyn(shape), values).map_err(misfit)
@@ -205,14 +211,56 @@ impl<'a> Rows<'a> {
         Rows { outer, last: steps.last(), long: shape.last().copied().unwrap_or(1).max(1) }
     }
 
-    /// Places of the elements of run `n`.
-    fn positions(&self, mut n: usize) -> impl Iterator<Item = usize> {
+    /// Where run `n` begins.
+    fn first(&self, mut n: usize) -> usize {
         let mut first = 0;
         for (extent, step) in self.outer.iter().rev() {
             first += step.offset(n % (*extent).max(1));
             n /= (*extent).max(1);
         }
-        (0..self.long).map(move |i| first + self.last.map_or(0, |step| step.offset(i)))
+        first
+    }
+
+    /// Calls `f` with the place of each of so many elements of run `n`. A dim that is not cut takes no division.
+    fn run(&self, n: usize, elements: usize, mut f: impl FnMut(usize, usize)) {
+        let first = self.first(n);
+        match self.last {
+            Some(step) if step.block == 1 => (0..elements).for_each(|i| f(i, first + i * step.across)),
+            Some(step) => (0..elements).for_each(|i| f(i, first + step.offset(i))),
+            None => (0..elements).for_each(|i| f(i, first)),
+        }
+    }
+
+    /// Calls `f` with the number of each element and its place, one after the other.
+    fn each(&self, elements: usize, mut f: impl FnMut(usize, usize)) {
+        for n in 0..elements.div_ceil(self.long) {
+            self.run(n, self.long.min(elements - n * self.long), |i, at| f(n * self.long + i, at));
+        }
+    }
+
+    fn store<E: Stored>(&self, bytes: &mut [u8], values: &[f64]) {
+        let start = Shared(bytes.as_mut_ptr());
+        let put = |(n, row): (usize, &[f64])| {
+            // SAFETY: elements have places of their own within the bytes, as `steps` has made sure, and nobody else has the buffer.
+            self.run(n, row.len(), |i, at| unsafe { start.at(at * size_of::<E>()).cast::<E>().write_unaligned(E::of(row[i])) });
+        };
+        match values.len() < PARALLEL {
+            true => values.chunks(self.long).enumerate().for_each(put),
+            false => values.par_chunks(self.long).enumerate().for_each(put),
+        }
+    }
+
+    fn load<E: Stored>(&self, bytes: &[u8], values: &mut [f64]) {
+        let get = |(n, row): (usize, &mut [f64])| {
+            // SAFETY: elements lie within the bytes, as `steps` has made sure.
+            self.run(n, row.len(), |i, at| {
+                row[i] = unsafe { bytes.as_ptr().add(at * size_of::<E>()).cast::<E>().read_unaligned() }.value()
+            });
+        };
+        match values.len() < PARALLEL {
+            true => values.chunks_mut(self.long).enumerate().for_each(get),
+            false => values.par_chunks_mut(self.long).enumerate().for_each(get),
+        }
     }
 }
 
@@ -228,48 +276,34 @@ impl Shared {
     }
 }
 
-fn store(dtype: Dtype, bytes: &mut [u8], at: usize, value: f64) {
-    macro_rules! put {
-        ($value:expr) => {{
-            let value = $value.to_ne_bytes();
-            bytes[at * value.len()..][..value.len()].copy_from_slice(&value);
-        }};
-    }
-    match dtype {
-        Dtype::F64 => put!(value),
-        Dtype::F32 => put!(value as f32),
-        Dtype::Bf16 => put!(half::bf16::from_f64(value)),
-        Dtype::F16 => put!(half::f16::from_f64(value)),
-        Dtype::I64 => put!(value as i64),
-        Dtype::I32 => put!(value as i32),
-        Dtype::I16 => put!(value as i16),
-        Dtype::U8 => put!(value as u8),
-        Dtype::Bit => {
-            let mask = 1u8 << (at % 8);
-            if value != 0.0 { bytes[at / 8] |= mask } else { bytes[at / 8] &= !mask }
-        }
-    }
+/// What an element is stored as; every pattern of its bits is one.
+trait Stored: Copy {
+    fn of(value: f64) -> Self;
+    fn value(self) -> f64;
 }
 
-fn load(dtype: Dtype, bytes: &[u8], at: usize) -> f64 {
-    macro_rules! get {
-        ($type:ty) => {{
-            let mut value = [0; size_of::<$type>()];
-            value.copy_from_slice(&bytes[at * size_of::<$type>()..][..size_of::<$type>()]);
-            <$type>::from_ne_bytes(value)
-        }};
-    }
-    match dtype {
-        Dtype::F64 => get!(f64),
-        Dtype::F32 => f64::from(get!(f32)),
-        Dtype::Bf16 => get!(half::bf16).to_f64(),
-        Dtype::F16 => get!(half::f16).to_f64(),
-        Dtype::I64 => get!(i64) as f64,
-        Dtype::I32 => f64::from(get!(i32)),
-        Dtype::I16 => f64::from(get!(i16)),
-        Dtype::U8 => f64::from(get!(u8)),
-        Dtype::Bit => f64::from(bytes[at / 8] >> (at % 8) & 1),
-    }
+macro_rules! stored {
+    ($($type:ty: $of:expr, $value:expr;)*) => {$(
+        impl Stored for $type {
+            fn of(value: f64) -> Self {
+                $of(value)
+            }
+            fn value(self) -> f64 {
+                $value(self)
+            }
+        }
+    )*};
+}
+
+stored! {
+    f64: |v| v, |v| v;
+    f32: |v| v as f32, f64::from;
+    half::bf16: half::bf16::from_f64, half::bf16::to_f64;
+    half::f16: half::f16::from_f64, half::f16::to_f64;
+    i64: |v| v as i64, |v| v as f64;
+    i32: |v| v as i32, f64::from;
+    i16: |v| v as i16, f64::from;
+    u8: |v| v as u8, f64::from;
 }
 
 impl Drop for Buffer {
@@ -285,6 +319,41 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sdfg::Role;
+
+    /// Of every type, in layouts that turn, cut and pad, and of sizes on either side of what several cores share: each element lies
+    /// where its layout says, and is found again.
+    #[test]
+    fn what_is_packed_lies_where_the_layout_says() -> Result<(), Box<dyn std::error::Error>> {
+        let dims = ["a", "b", "c"].map(String::from);
+        for (shape, dtype) in [[3, 4, 7], [40, 33, 51]].into_iter().flat_map(|shape| Dtype::ALL.map(|dtype| (shape, dtype))) {
+            let container = Container::new("x", &["a", "b", "c"], dtype, Role::Input);
+            // Values that every type has.
+            let array =
+                ArrayD::from_shape_fn(IxDyn(&shape), |i| ((i[0] * 5 + i[1] * 3 + i[2]) % if dtype == Dtype::Bit { 2 } else { 97 }) as f64);
+            for text in ["a,b,c", "c,a,b", "b,a,c+8", "a,c,b,c%16", "c,a,b,a%2+1"] {
+                let (layout, name) = (text.parse::<Layout>()?, format!("{text} of {shape:?} in {dtype}"));
+                let mut buffer = Buffer::of(&container, &shape, &layout)?;
+                buffer.pack(&container, &layout, &array)?;
+                assert_eq!(buffer.unpack(&container, &layout, &shape)?, array, "{name}");
+                let steps = layout.steps(&dims, &shape).ok_or("a layout of other dims")?;
+                let width = dtype.bytes(1) as usize;
+                for (index, value) in array.indexed_iter().step_by(11) {
+                    let at: usize = steps.iter().enumerate().map(|(d, step)| step.offset(index[d])).sum();
+                    let bytes = buffer.as_slice();
+                    let found = match dtype {
+                        Dtype::Bit => f64::from(bytes[at / 8] >> (at % 8) & 1),
+                        Dtype::F32 => f64::from(f32::from_ne_bytes(bytes[at * width..][..4].try_into()?)),
+                        Dtype::U8 => f64::from(bytes[at]),
+                        Dtype::F64 => f64::from_ne_bytes(bytes[at * width..][..8].try_into()?),
+                        _ => continue,
+                    };
+                    assert_eq!(found, *value, "{name} at {index:?}");
+                }
+            }
+        }
+        Ok(())
+    }
 
     /// From one huge page on; what is left beyond the last is rounded up where that is little.
     #[test]
