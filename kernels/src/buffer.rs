@@ -1,8 +1,8 @@
 //! Storage of containers: aligned bytes, and the way between them and host arrays.
 
+use crate::elements::Rows;
 use crate::error::KernelError;
 use ndarray::{ArrayD, IxDyn};
-use rayon::prelude::*;
 use sdfg::layout::Step;
 use sdfg::{Container, Dtype, Layout};
 use std::alloc::{Layout as Memory, alloc, dealloc};
@@ -127,20 +127,23 @@ impl Buffer {
         let values = values.as_slice().unwrap_or_default();
         let rows = Rows::new(array.shape(), &steps);
         let bytes = self.as_mut_slice();
-        match container.dtype {
-            Dtype::F64 => rows.store::<f64>(bytes, values),
-            Dtype::F32 => rows.store::<f32>(bytes, values),
-            Dtype::Bf16 => rows.store::<half::bf16>(bytes, values),
-            Dtype::F16 => rows.store::<half::f16>(bytes, values),
-            Dtype::I64 => rows.store::<i64>(bytes, values),
-            Dtype::I32 => rows.store::<i32>(bytes, values),
-            Dtype::I16 => rows.store::<i16>(bytes, values),
-            Dtype::U8 => rows.store::<u8>(bytes, values),
-            // Neighbours share a byte.
-            Dtype::Bit => rows.each(values.len(), |n, at| {
-                let mask = 1u8 << (at % 8);
-                if values[n] != 0.0 { bytes[at / 8] |= mask } else { bytes[at / 8] &= !mask }
-            }),
+        // SAFETY: `steps` has made sure that the layout fits; it gives every element a place of its own.
+        unsafe {
+            match container.dtype {
+                Dtype::F64 => rows.store::<f64>(bytes, values),
+                Dtype::F32 => rows.store::<f32>(bytes, values),
+                Dtype::Bf16 => rows.store::<half::bf16>(bytes, values),
+                Dtype::F16 => rows.store::<half::f16>(bytes, values),
+                Dtype::I64 => rows.store::<i64>(bytes, values),
+                Dtype::I32 => rows.store::<i32>(bytes, values),
+                Dtype::I16 => rows.store::<i16>(bytes, values),
+                Dtype::U8 => rows.store::<u8>(bytes, values),
+                // Neighbours share a byte.
+                Dtype::Bit => rows.each(values.len(), |n, at| {
+                    let mask = 1u8 << (at % 8);
+                    if values[n] != 0.0 { bytes[at / 8] |= mask } else { bytes[at / 8] &= !mask }
+                }),
+            }
         }
         Ok(())
     }
@@ -162,16 +165,19 @@ impl Buffer {
         let steps = steps(bytes.len(), container, layout, shape)?;
         let rows = Rows::new(shape, &steps);
         let mut values = vec![0.0; shape.iter().product()];
-        match container.dtype {
-            Dtype::F64 => rows.load::<f64>(bytes, &mut values),
-            Dtype::F32 => rows.load::<f32>(bytes, &mut values),
-            Dtype::Bf16 => rows.load::<half::bf16>(bytes, &mut values),
-            Dtype::F16 => rows.load::<half::f16>(bytes, &mut values),
-            Dtype::I64 => rows.load::<i64>(bytes, &mut values),
-            Dtype::I32 => rows.load::<i32>(bytes, &mut values),
-            Dtype::I16 => rows.load::<i16>(bytes, &mut values),
-            Dtype::U8 => rows.load::<u8>(bytes, &mut values),
-            Dtype::Bit => rows.each(values.len(), |n, at| values[n] = f64::from(bytes[at / 8] >> (at % 8) & 1)),
+        // SAFETY: `steps` has made sure that the layout fits.
+        unsafe {
+            match container.dtype {
+                Dtype::F64 => rows.load::<f64>(bytes, &mut values),
+                Dtype::F32 => rows.load::<f32>(bytes, &mut values),
+                Dtype::Bf16 => rows.load::<half::bf16>(bytes, &mut values),
+                Dtype::F16 => rows.load::<half::f16>(bytes, &mut values),
+                Dtype::I64 => rows.load::<i64>(bytes, &mut values),
+                Dtype::I32 => rows.load::<i32>(bytes, &mut values),
+                Dtype::I16 => rows.load::<i16>(bytes, &mut values),
+                Dtype::U8 => rows.load::<u8>(bytes, &mut values),
+                Dtype::Bit => rows.each(values.len(), |n, at| values[n] = f64::from(bytes[at / 8] >> (at % 8) & 1)),
+            }
         }
         let misfit = |_| KernelError::Shape { data: container.name.clone(), expected: vec![], given: shape.to_vec() };
         ArrayD::from_shape_vec(IxDyn(shape), values).map_err(misfit)
@@ -191,119 +197,6 @@ fn steps(bytes: usize, container: &Container, layout: &Layout, shape: &[usize]) 
 
 fn layout_error(container: &Container, layout: &Layout) -> KernelError {
     KernelError::Layout { kernel: "pack".into(), data: container.name.clone(), layout: layout.to_string(), dims: container.dims.clone() }
-}
-
-/// Elements from which on all cores go over an array.
-const PARALLEL: usize = 1 << 16;
-
-/// The runs of an array along its last axis, and where their elements lie.
-struct Rows<'a> {
-    /// Extents and steps of the axes before the last.
-    outer: Vec<(usize, Step)>,
-    last: Option<&'a Step>,
-    /// Elements of a run; at least 1.
-    long: usize,
-}
-
-impl<'a> Rows<'a> {
-    fn new(shape: &[usize], steps: &'a [Step]) -> Self {
-        let outer = shape.iter().copied().zip(steps.iter().copied()).take(shape.len().saturating_sub(1)).collect();
-        Rows { outer, last: steps.last(), long: shape.last().copied().unwrap_or(1).max(1) }
-    }
-
-    /// Where run `n` begins.
-    fn first(&self, mut n: usize) -> usize {
-        let mut first = 0;
-        for (extent, step) in self.outer.iter().rev() {
-            first += step.offset(n % (*extent).max(1));
-            n /= (*extent).max(1);
-        }
-        first
-    }
-
-    /// Calls `f` with the place of each of so many elements of run `n`. A dim that is not cut takes no division.
-    fn run(&self, n: usize, elements: usize, mut f: impl FnMut(usize, usize)) {
-        let first = self.first(n);
-        match self.last {
-            Some(step) if step.block == 1 => (0..elements).for_each(|i| f(i, first + i * step.across)),
-            Some(step) => (0..elements).for_each(|i| f(i, first + step.offset(i))),
-            None => (0..elements).for_each(|i| f(i, first)),
-        }
-    }
-
-    /// Calls `f` with the number of each element and its place, one after the other.
-    fn each(&self, elements: usize, mut f: impl FnMut(usize, usize)) {
-        for n in 0..elements.div_ceil(self.long) {
-            self.run(n, self.long.min(elements - n * self.long), |i, at| f(n * self.long + i, at));
-        }
-    }
-
-    fn store<E: Stored>(&self, bytes: &mut [u8], values: &[f64]) {
-        let start = Shared(bytes.as_mut_ptr());
-        let put = |(n, row): (usize, &[f64])| {
-            // SAFETY: elements have places of their own within the bytes, as `steps` has made sure, and nobody else has the buffer.
-            self.run(n, row.len(), |i, at| unsafe { start.at(at * size_of::<E>()).cast::<E>().write_unaligned(E::of(row[i])) });
-        };
-        match values.len() < PARALLEL {
-            true => values.chunks(self.long).enumerate().for_each(put),
-            false => values.par_chunks(self.long).enumerate().for_each(put),
-        }
-    }
-
-    fn load<E: Stored>(&self, bytes: &[u8], values: &mut [f64]) {
-        let get = |(n, row): (usize, &mut [f64])| {
-            // SAFETY: elements lie within the bytes, as `steps` has made sure.
-            self.run(n, row.len(), |i, at| {
-                row[i] = unsafe { bytes.as_ptr().add(at * size_of::<E>()).cast::<E>().read_unaligned() }.value()
-            });
-        };
-        match values.len() < PARALLEL {
-            true => values.chunks_mut(self.long).enumerate().for_each(get),
-            false => values.par_chunks_mut(self.long).enumerate().for_each(get),
-        }
-    }
-}
-
-/// The beginning of bytes that several threads write, each its own.
-struct Shared(*mut u8);
-
-// SAFETY: whoever writes through it writes what nobody else does.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    fn at(&self, byte: usize) -> *mut u8 {
-        self.0.wrapping_add(byte)
-    }
-}
-
-/// What an element is stored as; every pattern of its bits is one.
-trait Stored: Copy {
-    fn of(value: f64) -> Self;
-    fn value(self) -> f64;
-}
-
-macro_rules! stored {
-    ($($type:ty: $of:expr, $value:expr;)*) => {$(
-        impl Stored for $type {
-            fn of(value: f64) -> Self {
-                $of(value)
-            }
-            fn value(self) -> f64 {
-                $value(self)
-            }
-        }
-    )*};
-}
-
-stored! {
-    f64: |v| v, |v| v;
-    f32: |v| v as f32, f64::from;
-    half::bf16: half::bf16::from_f64, half::bf16::to_f64;
-    half::f16: half::f16::from_f64, half::f16::to_f64;
-    i64: |v| v as i64, |v| v as f64;
-    i32: |v| v as i32, f64::from;
-    i16: |v| v as i16, f64::from;
-    u8: |v| v as u8, f64::from;
 }
 
 impl Drop for Buffer {

@@ -7,6 +7,7 @@ pub mod compile;
 pub mod contraction;
 pub mod device;
 mod digits;
+mod elements;
 pub mod emit;
 pub mod error;
 pub mod family;
