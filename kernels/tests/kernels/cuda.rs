@@ -1,17 +1,17 @@
 //! Generated CUDA kernels, run on the CPU by the shim, against the interpreter.
 
-use crate::common::{CASES, Case};
-use crate::harness::{Failure, Reference, shim};
+use crate::common::{self, CASES, Case};
+use crate::harness::{self, Failure, Reference, shim};
 use kernels::emit::cuda::Chip;
 use kernels::maps::{self, CudaSpace};
 use kernels::{KernelError, Space};
 use sdfg::Dtype;
 use sdfg::config::{KernelConfig, Knobs};
 
-const SIZES: crate::common::Sizes = &[("b", 2), ("h", 2), ("j", 7), ("k", 37), ("i", 21), ("u", 70)];
+const SIZES: common::Sizes = &[("b", 2), ("h", 2), ("j", 7), ("k", 37), ("i", 21), ("u", 70)];
 
 /// Runs configurations of every case: all kernels of a case are one compilation.
-fn each_case(sizes: crate::common::Sizes, dtype: Dtype, configs: impl Fn(&CudaSpace) -> Vec<KernelConfig>) -> Result<usize, Failure> {
+fn each_case(sizes: common::Sizes, dtype: Dtype, configs: impl Fn(&CudaSpace) -> Vec<KernelConfig>) -> Result<usize, Failure> {
     let mut checked = 0;
     for (name, make) in CASES {
         let Case { mut program, unit } = make(sizes);
@@ -55,7 +55,7 @@ fn results_are_transposed_on_their_way_out() -> Result<(), Failure> {
         assert!(each_case(SIZES, dtype, turned)? > 3 * CASES.len(), "most kernels have results that can be turned");
     }
     // Vectors across a result: it is what leaves through shared memory, and one thread writes no single elements.
-    let Case { program, unit } = crate::common::gelu(SIZES);
+    let Case { program, unit } = common::gelu(SIZES);
     let spec = kernels::KernelSpec::new(&program, &unit)?;
     let knobs = Knobs::default().with("vector", "j").with("order", "b,j,u").with("rows", 32);
     let text = |out: &str| {
@@ -75,7 +75,7 @@ fn results_are_transposed_on_their_way_out() -> Result<(), Failure> {
 /// A block's last rows may have no point of their own: what they hold on chip they compute all the same, and write nothing.
 #[test]
 fn rows_on_chip_are_written_by_rows_without_a_point() -> Result<(), Failure> {
-    let Case { program, unit } = crate::common::softmax(SIZES);
+    let Case { program, unit } = common::softmax(SIZES);
     let reference = Reference::new(&program, &unit)?;
     let knobs = [("vector", "k"), ("rows", "8"), ("hold", "shared"), ("loops", "two"), ("out", "turned")];
     let knobs = knobs.iter().fold(Knobs::default(), |knobs, (key, value)| knobs.with(key, value));
@@ -136,7 +136,7 @@ fn relayouts_move_every_element() -> Result<(), Failure> {
         let array = ArrayD::from_shape_vec(shape.clone(), values.collect())?;
         let mut buffers = vec![Buffer::of(&container, &shape, from)?, Buffer::of(&container, &shape, to)?];
         buffers[0].pack(&container, from, &array)?;
-        let run = ShimRun { run: crate::harness::RUN, order: 3 };
+        let run = ShimRun { run: harness::RUN, order: 3 };
         let unwritten = kernel.run(spec, &mut buffers, &run).map_err(|e| format!("{from} to {to} in {dtype}: {e}"))?;
         assert!(unwritten.is_empty(), "{from} to {to} in {dtype}: {unwritten:?}");
         assert_eq!(buffers[1].unpack(&container, to, &shape)?, array, "{from} to {to} in {dtype}");
@@ -179,8 +179,8 @@ fn long_rows_and_few_blocks() -> Result<(), Failure> {
 
 #[test]
 fn indices_of_64_bits_where_32_do_not_suffice() -> Result<(), Failure> {
-    let index = |sizes: crate::common::Sizes| -> Result<bool, Failure> {
-        let Case { program, unit } = crate::common::gelu(sizes);
+    let index = |sizes: common::Sizes| -> Result<bool, Failure> {
+        let Case { program, unit } = common::gelu(sizes);
         let source = maps::cuda_source(&kernels::KernelSpec::new(&program, &unit)?, &KernelConfig::default(), Chip::HOPPER)?;
         assert!(source.grid <= i64::from(i32::MAX));
         Ok(source.text.contains("typedef long long index_t;"))
@@ -197,10 +197,10 @@ fn indices_of_64_bits_where_32_do_not_suffice() -> Result<(), Failure> {
 #[test]
 fn elements_beyond_32_bits() -> Result<(), Failure> {
     const WHOLE: [usize; 3] = [3, 1 << 15, 1 << 15];
-    let sizes: crate::common::Sizes = &[("b", 2), ("j", 7), ("u", 37)];
+    let sizes: common::Sizes = &[("b", 2), ("j", 7), ("u", 37)];
     let shape = [2, 7, 37];
     let offsets = [0, 1, 2].map(|n| WHOLE[n] - shape[n]);
-    let Case { mut program, unit } = crate::common::gelu(sizes);
+    let Case { mut program, unit } = common::gelu(sizes);
     for container in program.containers.values_mut() {
         container.dtype = Dtype::Bf16;
     }
@@ -244,7 +244,7 @@ fn elements_beyond_32_bits() -> Result<(), Failure> {
     let mut run = |kernel: &kernels::device::shim::ShimKernel| {
         let mut place = |data: &str| if data == "whole" { (whole, bytes) } else { (y.as_mut_ptr(), y.len()) };
         let memory: Vec<(*mut u8, usize)> = arguments.iter().map(|a| place(&a.data)).collect();
-        let run = kernels::device::shim::ShimRun { run: crate::harness::RUN, order: 0 };
+        let run = kernels::device::shim::ShimRun { run: harness::RUN, order: 0 };
         // SAFETY: both are there.
         unsafe { kernel.run_at(&spec.name, &arguments, &memory, &run) }
     };
@@ -260,7 +260,7 @@ fn elements_beyond_32_bits() -> Result<(), Failure> {
 
 #[test]
 fn knobs_that_do_not_exist_are_refused() -> Result<(), Failure> {
-    let Case { program, unit } = crate::common::gelu(SIZES);
+    let Case { program, unit } = common::gelu(SIZES);
     let spec = kernels::KernelSpec::new(&program, &unit)?;
     for (key, value) in [
         ("threads", "48"),
@@ -285,7 +285,7 @@ fn knobs_that_do_not_exist_are_refused() -> Result<(), Failure> {
 fn masks_follow_what_is_drawn() -> Result<(), Failure> {
     use kernels::device::shim::ShimRun;
     use sdfg::interpret::Run;
-    let Case { program, unit } = crate::common::softmax_dropout(SIZES);
+    let Case { program, unit } = common::softmax_dropout(SIZES);
     let config = KernelConfig::default();
     let mut reference = Reference::new(&program, &unit)?;
     let kernel = shim().compile(vec![maps::cuda_source(&reference.spec, &config, Chip::HOPPER)?])?.remove(0);
@@ -299,7 +299,7 @@ fn masks_follow_what_is_drawn() -> Result<(), Failure> {
 }
 
 /// Sizes at which strips come out even, and eight rows are one block of a mask whose neighbours they are.
-const EVEN: crate::common::Sizes = &[("b", 2), ("h", 2), ("j", 16), ("k", 64), ("i", 64), ("u", 64)];
+const EVEN: common::Sizes = &[("b", 2), ("h", 2), ("j", 16), ("k", 64), ("i", 64), ("u", 64)];
 
 #[test]
 fn even_strips_equal_the_interpreter() -> Result<(), Failure> {
@@ -317,8 +317,8 @@ fn masks_across_the_vectors_are_drawn_once_for_eight() -> Result<(), Failure> {
         KernelConfig { knobs, ..KernelConfig::default() }
     };
     for (make, configs, drawn) in [
-        (crate::common::dropout_across as crate::common::Make, vec![rows(256, 8, 2), rows(256, 16, 4), rows(64, 8, 8)], "keep_rows(mask"),
-        (crate::common::dropout_across_summed, vec![rows(256, 1, 1), rows(32, 1, 8), rows(128, 8, 4)], "keep_turn(mask"),
+        (common::dropout_across as common::Make, vec![rows(256, 8, 2), rows(256, 16, 4), rows(64, 8, 8)], "keep_rows(mask"),
+        (common::dropout_across_summed, vec![rows(256, 1, 1), rows(32, 1, 8), rows(128, 8, 4)], "keep_turn(mask"),
     ] {
         for sizes in [EVEN, SIZES] {
             let Case { program, unit } = make(sizes);

@@ -1,12 +1,12 @@
 //! Faults planted into generated CUDA: the shim, or the comparison with the interpreter, must find each of them.
 
-use crate::common::{Case, Make};
+use crate::common::{self, Case, Make};
 use crate::harness::{Failure, Reference, shim};
 use kernels::emit::cuda::Chip;
 use kernels::maps;
 use sdfg::config::{KernelConfig, Knobs};
 
-const SIZES: crate::common::Sizes = &[("b", 2), ("h", 2), ("j", 7), ("k", 37), ("i", 21), ("u", 70)];
+const SIZES: common::Sizes = &[("b", 2), ("h", 2), ("j", 7), ("k", 37), ("i", 21), ("u", 70)];
 
 struct Mutation {
     fault: &'static str,
@@ -32,7 +32,7 @@ const APART: &[(&str, &str)] =
 const MUTATIONS: [Mutation; 21] = [
     Mutation {
         fault: "no barrier before the warps' results are read",
-        case: crate::common::softmax_dropout,
+        case: common::softmax_dropout,
         knobs: BLOCK,
         from: "slots[threadIdx.x / 32] = x;\n        __syncthreads();",
         to: "slots[threadIdx.x / 32] = x;",
@@ -40,7 +40,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "no barrier before the next reduction",
-        case: crate::common::softmax_dropout,
+        case: common::softmax_dropout,
         knobs: BLOCK,
         from: "x = f(x, slots[warp]);\n        __syncthreads();",
         to: "x = f(x, slots[warp]);",
@@ -48,7 +48,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "no barrier before partial sums are added to",
-        case: crate::common::bias_gradient,
+        case: common::bias_gradient,
         knobs: APART,
         from: "    team_sync();\n    const index_t chunk",
         to: "    const index_t chunk",
@@ -56,7 +56,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "a barrier for one thread alone",
-        case: crate::common::softmax_dropout,
+        case: common::softmax_dropout,
         knobs: BLOCK,
         from: "        team_sync();",
         to: "        if (member == 0) team_sync();",
@@ -64,7 +64,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "a shuffle without its own lane",
-        case: crate::common::layernorm,
+        case: common::layernorm,
         knobs: EIGHT,
         from: "__shfl_xor_sync(team_mask(), ",
         to: "__shfl_xor_sync(0xffu, ",
@@ -72,7 +72,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "a shuffle with lanes that are elsewhere",
-        case: crate::common::softmax_dropout,
+        case: common::softmax_dropout,
         knobs: EIGHT,
         from: "__shfl_xor_sync(team_mask(), ",
         to: "__shfl_xor_sync(threadIdx.x < 8 ? 0xffffu : team_mask(), ",
@@ -80,7 +80,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "one element too many is read and written",
-        case: crate::common::gelu,
+        case: common::gelu,
         knobs: WARP,
         from: "live_of(n_u - first_lane)",
         to: "live_of(n_u + 1 - first_lane)",
@@ -88,7 +88,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "the last element is not written",
-        case: crate::common::gelu,
+        case: common::gelu,
         knobs: WARP,
         from: "live_of(n_u - first_lane)",
         to: "live_of(n_u - 1 - first_lane)",
@@ -96,7 +96,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "one team's points left out",
-        case: crate::common::bias_relu_dropout,
+        case: common::bias_relu_dropout,
         knobs: WARP,
         from: "from = team, to = points",
         to: "from = team, to = points - 1",
@@ -104,7 +104,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "all threads of a team write one result",
-        case: crate::common::layernorm,
+        case: common::layernorm,
         knobs: WARP,
         from: "if (member == 0) t_mean",
         to: "t_mean",
@@ -112,7 +112,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "partial sums begin with nothing",
-        case: crate::common::bias_gradient,
+        case: common::bias_gradient,
         knobs: APART,
         from: "for (index_t e = member;",
         to: "for (index_t e = member + 1;",
@@ -120,7 +120,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "one slice of the teams forgotten",
-        case: crate::common::bias_gradient,
+        case: common::bias_gradient,
         knobs: &[("vector", "i"), ("reduce", "private"), ("threads", "64")],
         from: "for (int s = 1; s < 32; ++s)",
         to: "for (int s = 2; s < 32; ++s)",
@@ -128,7 +128,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "no barrier before rows put their sums together",
-        case: crate::common::layernorm_weights,
+        case: common::layernorm_weights,
         knobs: WARP,
         from: "gathered[threadIdx.x] = x;\n    __syncthreads();",
         to: "gathered[threadIdx.x] = x;",
@@ -136,7 +136,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "one row's sums forgotten",
-        case: crate::common::layernorm_weights,
+        case: common::layernorm_weights,
         knobs: WARP,
         from: "for (int row = 1; row < ROWS; ++row)",
         to: "for (int row = 2; row < ROWS; ++row)",
@@ -144,7 +144,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "a section that ends one point too soon",
-        case: crate::common::layernorm_weights,
+        case: common::layernorm_weights,
         knobs: WARP,
         from: "to = min_of(run, from + chunk)",
         to: "to = min_of(run - 1, from + chunk)",
@@ -152,7 +152,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "a vector where none may begin",
-        case: crate::common::gelu,
+        case: common::gelu,
         knobs: WIDE,
         from: "load_row<false>",
         to: "load_row<true>",
@@ -160,7 +160,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "no barrier before rows are turned",
-        case: crate::common::gelu,
+        case: common::gelu,
         knobs: ACROSS,
         from: "    __syncthreads();\n    for (int e = threadIdx.x; e < ROWS",
         to: "    for (int e = threadIdx.x; e < ROWS",
@@ -168,7 +168,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "a row without a point of its own writes",
-        case: crate::common::gelu,
+        case: common::gelu,
         knobs: ACROSS,
         from: "lives[row] = active ? ",
         to: "lives[row] = true ? ",
@@ -176,7 +176,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "rows go where their neighbours belong",
-        case: crate::common::gelu,
+        case: common::gelu,
         knobs: ACROSS,
         from: "p[heads[to] + n * step]",
         to: "p[heads[to ^ 1] + n * step]",
@@ -184,7 +184,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "mask of the next element",
-        case: crate::common::softmax_dropout,
+        case: common::softmax_dropout,
         knobs: WARP,
         from: "skipped = (uint32_t)first & 7",
         to: "skipped = ((uint32_t)first + 1) & 7",
@@ -192,7 +192,7 @@ const MUTATIONS: [Mutation; 21] = [
     },
     Mutation {
         fault: "another round of the generator",
-        case: crate::common::bias_relu_dropout,
+        case: common::bias_relu_dropout,
         knobs: WARP,
         from: "round < 10",
         to: "round < 9",

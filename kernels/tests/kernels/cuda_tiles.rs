@@ -2,7 +2,7 @@
 
 use crate::common::{Case, Sizes};
 use crate::harness::{Failure, Reference, shim};
-use crate::products::{Stored, TILES, attention, mixed, narrow};
+use crate::products::{self, Stored, TILES, attention, mixed, narrow};
 use kernels::emit::cuda::Chip;
 use kernels::tiles::{self, CudaTileSpace};
 use kernels::{KernelError, Space};
@@ -111,7 +111,7 @@ fn chips_with_less_shared_memory() -> Result<(), Failure> {
 fn sums_are_private_where_processors_would_idle() -> Result<(), Failure> {
     let best = |heads: i64, processors: i64| -> Result<String, Failure> {
         let sizes: Sizes = &[("b", 1), ("h", heads), ("j", 2048), ("k", 512), ("i", 8), ("u", 8), ("p", 64)];
-        let Case { program, unit } = crate::products::keys(sizes);
+        let Case { program, unit } = products::keys(sizes);
         let space = CudaTileSpace::new(&kernels::KernelSpec::new(&program, &unit)?, Chip { processors, ..Chip::HOPPER })?;
         // Layouts are the slowest digits.
         let layouts = space.config(0).layouts;

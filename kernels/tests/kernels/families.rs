@@ -1,5 +1,6 @@
 //! Kernels that differ in names alone are told by their marks.
 
+use crate::common;
 use kernels::{Family, KernelSpec};
 use sdfg::{Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, Unit};
 use std::collections::BTreeMap;
@@ -71,13 +72,13 @@ fn what_computes_something_else_shares_no_mark() {
 /// What a fused scope holds is compared, not how it is called.
 #[test]
 fn scopes_differ_by_what_they_compute() {
-    let sizes: crate::common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
-    let mark = |case: &crate::common::Case| {
+    let sizes: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
+    let mark = |case: &common::Case| {
         let spec = KernelSpec::new(&case.program, &case.unit).unwrap();
         let space = kernels::space(&spec).unwrap();
         Family::of(&spec).unwrap().mark(&space.identity(0))
     };
-    let case = crate::common::softmax_dropout(sizes);
+    let case = common::softmax_dropout(sizes);
     let renamed = |text: &str| text.replace("softmax", "another");
     let Unit::Scope(scope) = &case.unit else { panic!("a scope") };
     let other = serde_json::from_str(&renamed(&serde_json::to_string(scope).unwrap())).unwrap();
@@ -85,15 +86,15 @@ fn scopes_differ_by_what_they_compute() {
     for container in case.program.containers.values() {
         program.add_container(Container { name: renamed(&container.name), ..container.clone() });
     }
-    let renamed = crate::common::Case { program, unit: Unit::Scope(other) };
+    let renamed = common::Case { program, unit: Unit::Scope(other) };
     assert_eq!(mark(&case), mark(&renamed));
-    assert_ne!(mark(&case), mark(&crate::common::layernorm(sizes)));
+    assert_ne!(mark(&case), mark(&common::layernorm(sizes)));
     // Words and numbers that say what is computed are no names, whatever containers are called.
     let text = serde_json::to_string(scope).unwrap();
     for (from, to) in [("\"max\"", "\"min\""), ("exp(", "log("), ("0.1)", "0.2)"), ("x - t.max", "t.max - x")] {
         let other = text.replace(from, to);
         assert_ne!(other, text, "the scope holds {from}");
-        let other = crate::common::Case { program: case.program.clone(), unit: Unit::Scope(serde_json::from_str(&other).unwrap()) };
+        let other = common::Case { program: case.program.clone(), unit: Unit::Scope(serde_json::from_str(&other).unwrap()) };
         assert_ne!(mark(&case), mark(&other), "{from} and {to}");
     }
 }

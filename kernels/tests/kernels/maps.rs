@@ -1,6 +1,6 @@
 //! Generated map kernels against the interpreter, over layouts and knobs.
 
-use crate::common::{CASES, Case};
+use crate::common::{self, CASES, Case};
 use crate::harness::{Failure, Reference, toolchain};
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;
@@ -9,7 +9,7 @@ use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Layout, random};
 
-const SIZES: crate::common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
+const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
 
 /// A fixed spread of configurations of each space.
 fn spread(space: &dyn Space, wanted: u64) -> impl Iterator<Item = KernelConfig> {
@@ -18,7 +18,7 @@ fn spread(space: &dyn Space, wanted: u64) -> impl Iterator<Item = KernelConfig> 
     (0..wanted).map(move |n| space.config((n * 1_000_003 + n * n * 7919) % count))
 }
 
-fn each_case(sizes: crate::common::Sizes, wanted: u64, dtype: Dtype) -> Result<(), Failure> {
+fn each_case(sizes: common::Sizes, wanted: u64, dtype: Dtype) -> Result<(), Failure> {
     let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
     for (name, make) in CASES {
         let Case { mut program, unit } = make(sizes);

@@ -1,6 +1,6 @@
 //! Map kernels at the edges of their contract: deadlines, identities, subscripts with offsets, reads beyond a container.
 
-use crate::common::{at, heap, over, program, tasklet, v};
+use crate::common::{self, at, heap, over, program, tasklet, v};
 use crate::harness::{Failure, Reference, toolchain};
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;
@@ -10,7 +10,7 @@ use sdfg::{Expr, IndexKind, Layout, Memlet, Role, Scope, Unit};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-const SIZES: crate::common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
+const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
 
 fn checked(reference: &Reference, config: &KernelConfig) -> Result<(), Failure> {
     let kernel = maps::compile(&reference.spec, config, &toolchain()?)?;
@@ -58,7 +58,7 @@ fn reads_beyond_a_container() -> Result<(), Failure> {
 
 #[test]
 fn a_deadline_in_the_past_stops_a_kernel() -> Result<(), Failure> {
-    let case = crate::common::gelu(SIZES);
+    let case = common::gelu(SIZES);
     let spec = KernelSpec::new(&case.program, &case.unit)?;
     let kernel = maps::compile(&spec, &KernelConfig::default(), &toolchain()?)?;
     let mut buffers = Vec::new();
@@ -79,7 +79,7 @@ fn a_deadline_in_the_past_stops_a_kernel() -> Result<(), Failure> {
 
 #[test]
 fn knobs_of_another_kernel_are_refused() -> Result<(), Failure> {
-    let case = crate::common::softmax_dropout(SIZES);
+    let case = common::softmax_dropout(SIZES);
     let spec = KernelSpec::new(&case.program, &case.unit)?;
     for (key, value) in [("vector", "u"), ("order", "h,b"), ("lanes", "0"), ("reduce", "somewhere")] {
         let config = KernelConfig { knobs: Knobs::default().with(key, value), ..KernelConfig::default() };
@@ -92,7 +92,7 @@ fn knobs_of_another_kernel_are_refused() -> Result<(), Failure> {
 /// Configurations with one identity run the same code; those that run different code have different identities.
 #[test]
 fn identities_name_the_code() -> Result<(), Failure> {
-    for make in [crate::common::softmax_dropout, crate::common::layernorm, crate::common::bias_gradient] {
+    for make in [common::softmax_dropout, common::layernorm, common::bias_gradient] {
         let case = make(&[("b", 2), ("h", 3), ("j", 4), ("k", 5), ("i", 6), ("u", 7)]);
         let spec = KernelSpec::new(&case.program, &case.unit)?;
         let space = MapSpace::new(&spec)?;

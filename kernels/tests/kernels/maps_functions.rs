@@ -1,7 +1,7 @@
 //! Accuracy of the functions of generated code, and what they make of infinities and NaN.
 
-use crate::common::{at, heap, program, tasklet, v};
-use crate::harness::{Failure, Reference, toolchain};
+use crate::common::{self, at, heap, program, tasklet, v};
+use crate::harness::{self, Failure, Reference, toolchain};
 use kernels::maps;
 use kernels::pool::Pool;
 use ndarray::ArrayD;
@@ -19,10 +19,10 @@ fn values(function: Unary, inputs: &[f32]) -> Result<(Vec<f64>, Vec<f64>), Failu
     heap(&mut p, "x", &["n"], Role::Input);
     heap(&mut p, "y", &["n"], Role::Output);
     let body = vec![tasklet(at("y", &["n"]), Scalar::unary(function, v("x")), vec![at("x", &["n"])])];
-    let unit = Unit::Scope(Scope::new("function", crate::common::over(&["n"], sdfg::IndexKind::Independent), body));
+    let unit = Unit::Scope(Scope::new("function", common::over(&["n"], sdfg::IndexKind::Independent), body));
     let given = ArrayD::from_shape_vec(vec![inputs.len()], inputs.iter().map(|x| f64::from(*x)).collect())?;
     let mut want = Tensors::from([("x".to_string(), given.clone())]);
-    sdfg::interpret::interpret_unit(&p, &unit, &mut want, &crate::harness::RUN)?;
+    sdfg::interpret::interpret_unit(&p, &unit, &mut want, &harness::RUN)?;
     let reference = Reference::of(&p, &unit, Tensors::from([("x".to_string(), given)]))?;
     let config = KernelConfig::default();
     let kernel = maps::compile(&reference.spec, &config, &toolchain()?)?;

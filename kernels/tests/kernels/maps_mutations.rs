@@ -1,12 +1,12 @@
 //! Faults planted into generated C: the check that passes the kernels must refuse each of them.
 
-use crate::common::{Case, Make};
+use crate::common::{self, Case, Make};
 use crate::harness::{Failure, Reference, toolchain};
 use kernels::maps;
 use kernels::pool::Pool;
 use sdfg::config::{KernelConfig, Knobs};
 
-const SIZES: crate::common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
+const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
 
 /// Which of the places where the text stands is changed.
 #[derive(Clone, Copy)]
@@ -31,24 +31,24 @@ const fn plant(fault: &'static str, case: Make, vector: &'static str, from: &'st
 }
 
 const MUTATIONS: [Mutation; 18] = [
-    plant("wrong stride", crate::common::softmax_dropout, "k", " * s_t_x_1", " * s_t_x_2", All),
-    plant("last element not written", crate::common::softmax_dropout, "k", ", n_k);", ", n_k - 1);", Last),
-    plant("mask of the next element", crate::common::softmax_dropout, "k", "(&host->keep[0], ", "(&host->keep[0], 1 + ", All),
-    plant("half the threshold", crate::common::softmax_dropout, "k", "< threshold0", "< threshold0 / 2", All),
-    plant("mask inverted", crate::common::softmax_dropout, "k", "? (real)0 : factor0", "? factor0 : (real)0", All),
-    plant("kept elements not scaled", crate::common::softmax_dropout, "k", ": factor0", ": (real)1", All),
-    plant("exponent scaled by 1.001", crate::common::softmax_dropout, "k", "r_exp((", "r_exp(1.001f * (", All),
-    plant("sum starts at 0.01", crate::common::softmax_dropout, "k", "(0e0f);", "(1e-2f);", Last),
-    plant("root dropped", crate::common::layernorm, "i", "r_sqrt((", "((", All),
-    plant("weight of another index", crate::common::layernorm, "i", "t_gamma[i_i", "t_gamma[i_j", All),
-    plant("mean of one element less", crate::common::layernorm, "i", "i_i < n_i;", "i_i < n_i - 1;", First),
-    plant("partial sums overwritten", crate::common::layernorm_weights, "i", "(t_d_beta_partial[i_i] + ", "(", All),
-    plant("one worker's part forgotten", crate::common::layernorm_weights, "i", "int64_t w = 1;", "int64_t w = 2;", First),
-    plant("reduction from 1", crate::common::bias_gradient, "j", "int64_t i_j = piece;", "int64_t i_j = piece + 1;", All),
-    plant("results not streamed", crate::common::bias_relu_dropout, "u", "if (host->streams) host->stream(", "if (0) host->stream(", First),
-    plant("bias dropped", crate::common::bias_relu_dropout, "u", "(real)t_bias[i_u]", "(real)0", All),
-    plant("another function", crate::common::gelu, "u", "r_erf(", "r_tanh(", All),
-    plant("diagonal masked", crate::common::causal_softmax, "k", " <= ", " < ", All),
+    plant("wrong stride", common::softmax_dropout, "k", " * s_t_x_1", " * s_t_x_2", All),
+    plant("last element not written", common::softmax_dropout, "k", ", n_k);", ", n_k - 1);", Last),
+    plant("mask of the next element", common::softmax_dropout, "k", "(&host->keep[0], ", "(&host->keep[0], 1 + ", All),
+    plant("half the threshold", common::softmax_dropout, "k", "< threshold0", "< threshold0 / 2", All),
+    plant("mask inverted", common::softmax_dropout, "k", "? (real)0 : factor0", "? factor0 : (real)0", All),
+    plant("kept elements not scaled", common::softmax_dropout, "k", ": factor0", ": (real)1", All),
+    plant("exponent scaled by 1.001", common::softmax_dropout, "k", "r_exp((", "r_exp(1.001f * (", All),
+    plant("sum starts at 0.01", common::softmax_dropout, "k", "(0e0f);", "(1e-2f);", Last),
+    plant("root dropped", common::layernorm, "i", "r_sqrt((", "((", All),
+    plant("weight of another index", common::layernorm, "i", "t_gamma[i_i", "t_gamma[i_j", All),
+    plant("mean of one element less", common::layernorm, "i", "i_i < n_i;", "i_i < n_i - 1;", First),
+    plant("partial sums overwritten", common::layernorm_weights, "i", "(t_d_beta_partial[i_i] + ", "(", All),
+    plant("one worker's part forgotten", common::layernorm_weights, "i", "int64_t w = 1;", "int64_t w = 2;", First),
+    plant("reduction from 1", common::bias_gradient, "j", "int64_t i_j = piece;", "int64_t i_j = piece + 1;", All),
+    plant("results not streamed", common::bias_relu_dropout, "u", "if (host->streams) host->stream(", "if (0) host->stream(", First),
+    plant("bias dropped", common::bias_relu_dropout, "u", "(real)t_bias[i_u]", "(real)0", All),
+    plant("another function", common::gelu, "u", "r_erf(", "r_tanh(", All),
+    plant("diagonal masked", common::causal_softmax, "k", " <= ", " < ", All),
 ];
 
 /// The text from the first point on, changed; `None` where the text to change does not stand there.

@@ -1,6 +1,6 @@
 //! Generated CUDA compiles for real GPUs: NVRTC needs no GPU. Skipped, and saying so, where the library is not found.
 
-use crate::common::{CASES, Case};
+use crate::common::{self, CASES, Case};
 use crate::products::{TILES, narrow};
 use kernels::device::cuda::{Library, Nvrtc};
 use kernels::emit::cuda::Chip;
@@ -12,7 +12,7 @@ use sdfg::{Dtype, Layout, Unit};
 type Failure = Box<dyn std::error::Error>;
 
 /// The BERT-large layer.
-const SIZES: crate::common::Sizes = &[("b", 8), ("h", 16), ("j", 512), ("k", 512), ("i", 1024), ("u", 4096), ("p", 64)];
+const SIZES: common::Sizes = &[("b", 8), ("h", 16), ("j", 512), ("k", 512), ("i", 1024), ("u", 4096), ("p", 64)];
 /// Volta, Turing (where Volta is no longer known), Ampere, Hopper.
 const CAPABILITIES: [u32; 4] = [70, 75, 80, 90];
 const HOPPER: u32 = 90;

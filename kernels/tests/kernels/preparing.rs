@@ -1,5 +1,6 @@
 //! Code made ahead: many configurations in a few compiler runs, each as right as if it were compiled alone.
 
+use crate::common;
 use crate::harness::{Failure, Reference, toolchain};
 use kernels::maps::MapSpace;
 use kernels::pool::Pool;
@@ -7,10 +8,10 @@ use kernels::{Space, Toolchain, maps, template};
 use sdfg::{Dtype, Unit};
 use std::path::Path;
 
-const SIZES: crate::common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
+const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
 
-const MADE: [(crate::common::Make, Dtype); 3] =
-    [(crate::common::layernorm, Dtype::F32), (crate::common::softmax_dropout, Dtype::F32), (crate::common::gelu, Dtype::F64)];
+const MADE: [(common::Make, Dtype); 3] =
+    [(common::layernorm, Dtype::F32), (common::softmax_dropout, Dtype::F32), (common::gelu, Dtype::F64)];
 
 /// A compiler whose code nobody else in this process has.
 fn alone(cache: &Path) -> Result<Toolchain, Failure> {
@@ -60,10 +61,10 @@ fn names_are_compiled_once() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let toolchain = alone(folder.path())?;
     let spec = |name: &str| -> Result<_, Failure> {
-        let crate::common::Case { mut program, unit: Unit::Scope(mut scope) } = crate::common::gelu(SIZES) else {
+        let common::Case { mut program, unit: Unit::Scope(mut scope) } = common::gelu(SIZES) else {
             return Err("a scope".into());
         };
-        crate::common::heap(&mut program, name, &["b", "j", "u"], sdfg::Role::Input);
+        common::heap(&mut program, name, &["b", "j", "u"], sdfg::Role::Input);
         for item in &mut scope.body {
             let sdfg::Item::Tasklet(computation) = item else { continue };
             computation.reads.iter_mut().for_each(|(_, memlet)| memlet.data = name.into());

@@ -1,6 +1,6 @@
 //! Tile kernels against the interpreter, over layouts and knobs.
 
-use crate::common::{Case, Sizes};
+use crate::common::{self, Case, Sizes};
 use crate::harness::{Failure, Reference, toolchain};
 use crate::products::{Stored, TILES, attention, keys, mixed, narrow, plain};
 use kernels::pool::Pool;
@@ -337,7 +337,7 @@ fn dims_of_size_one() -> Result<(), Failure> {
 
 #[test]
 fn scopes_without_products_are_refused() -> Result<(), Failure> {
-    let Case { program, unit } = crate::common::layernorm(SIZES);
+    let Case { program, unit } = common::layernorm(SIZES);
     let spec = kernels::KernelSpec::new(&program, &unit)?;
     let refused = TileSpace::new(&spec).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(refused.contains("no matrix product"), "{refused}");

@@ -3,7 +3,7 @@
 //! `bench/peers/vectors.py` says how each file in `tests/data/` was made. Kernels and their reference come from one definition
 //! of each operator; these vectors come from outside.
 
-use crate::pytorch_support::{Vectors, chain, check};
+use crate::pytorch_support::{self, Vectors, chain, check};
 use recipes::load::{Recipe, load, load_str};
 use recipes::pipeline::programs::operators;
 use std::path::Path;
@@ -123,7 +123,7 @@ fn another_model_is_told_apart() {
         assert!(text.contains(from));
         let recipe = load_str("changed.yaml", &text.replace(from, to), &vectors.sizes).unwrap();
         let (program, _) = operators(&recipe).unwrap();
-        let worst = crate::pytorch_support::worst(&vectors, &program, chain(&program));
+        let worst = pytorch_support::worst(&vectors, &program, chain(&program));
         assert!(worst.1.ratio > 1.0, "`{to}` in place of `{from}` was not noticed: {worst:?}");
     }
 }

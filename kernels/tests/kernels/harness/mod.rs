@@ -14,11 +14,10 @@ pub type Failure = Box<dyn std::error::Error>;
 
 pub const RUN: Run = Run { seed: 11, step: 5, dropout: true };
 
-/// What these tests compile stays in the build folder. Loops are vectorised as ever, but half of the compiler's time is in what
-/// `-O2` does besides; recipes are tested with that.
+/// What these tests compile stays in the build folder.
 pub fn toolchain() -> Result<Toolchain, Failure> {
     let system = Toolchain::system()?;
-    Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), flags: vec!["-O1".into()], ..system })
+    Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system })
 }
 
 /// Compiles CUDA kernels for the CPU.
