@@ -7,14 +7,17 @@ use crate::kernel::{KernelSpec, Space, TensorChoice};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 
-/// Shared memory for the factors of a product while they are multiplied, in bytes: what large tiles of most types take.
-const STAGE: i64 = 19 << 10;
-/// Less shared memory than that has no room for 64 steps of the depth, in bytes.
+/// Shared memory for the factors of a product while they are multiplied, in bytes: what large tiles of most types take, in two parts
+/// and in three.
+const STAGE: [i64; 2] = [19 << 10, 48 << 10];
+/// Less shared memory than that has no room for 64 steps of the depth, nor for three parts, in bytes.
 const DEEP: i64 = 96 << 10;
 /// Threads of a block.
 const THREADS: [i64; 2] = [256, 128];
 /// Neighbours that a thread takes of what surrounds products.
 const WIDTHS: [i64; 3] = [4, 2, 8];
+/// Most parts of the stage: while one is multiplied, all others are on their way.
+const STAGES: [i64; 3] = [3, 4, 2];
 
 /// Tiles for the shared memory of a block, and the registers of its threads.
 pub fn blocks(chip: Chip) -> Tiles {
@@ -23,7 +26,7 @@ pub fn blocks(chip: Chip) -> Tiles {
         long: &[128, 64, 256],
         depths: if chip.shared < DEEP { &[32, 16] } else { &[32, 64, 16] },
         usual: [64.0, 128.0],
-        local: (chip.shared - STAGE) / size_of::<f32>() as i64,
+        local: (chip.shared - STAGE[usize::from(chip.shared >= DEEP)]) / size_of::<f32>() as i64,
         // Rows of one instruction of a tensor core.
         unit: 16,
         packs: false,
@@ -39,13 +42,19 @@ pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Resu
     cuda::emit(spec, &super::lower(spec, config)?, config, chip)
 }
 
-/// All layouts of the tensors and all knobs of one tile kernel on a GPU: what [`TileSpace`] has, with threads and width.
+/// All layouts of the tensors and all knobs of one tile kernel on a GPU: what [`TileSpace`] has, with threads, stages and width.
 pub struct CudaTileSpace {
     tiles: TileSpace,
 }
 
 impl CudaTileSpace {
-    const KNOBS: u64 = (THREADS.len() * WIDTHS.len()) as u64;
+    const KNOBS: u64 = (THREADS.len() * STAGES.len() * WIDTHS.len()) as u64;
+
+    /// Threads, stages and width of a number below all of them.
+    fn knobs(n: usize) -> [i64; 3] {
+        let (threads, rest) = (n % THREADS.len(), n / THREADS.len());
+        [THREADS[threads], STAGES[rest % STAGES.len()], WIDTHS[rest / STAGES.len()]]
+    }
 
     /// # Errors
     /// Scopes without a matrix product, or that cannot be generated.
@@ -64,10 +73,9 @@ impl Space for CudaTileSpace {
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let rest = (n % Self::KNOBS) as usize;
-        let (threads, width) = (THREADS[rest % THREADS.len()], WIDTHS[rest / THREADS.len()]);
+        let [threads, stages, width] = Self::knobs((n % Self::KNOBS) as usize);
         let KernelConfig { layouts, knobs } = self.tiles.config(n / Self::KNOBS);
-        KernelConfig { layouts, knobs: knobs.with("threads", threads).with("width", width) }
+        KernelConfig { layouts, knobs: knobs.with("threads", threads).with("stages", stages).with("width", width) }
     }
 
     fn identity(&self, n: u64) -> String {

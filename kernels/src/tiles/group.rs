@@ -15,6 +15,8 @@ const SIDES: [[i64; 2]; 6] = [[128, 128], [64, 128], [128, 64], [64, 64], [32, 6
 const DEPTHS: [i64; 3] = [32, 64, 16];
 /// Threads of a block.
 const THREADS: [i64; 2] = [256, 128];
+/// Parts of the stage.
+const STAGES: i64 = 3;
 
 /// A contraction of a group, as the scope that it means.
 struct Member {
@@ -59,7 +61,7 @@ impl GroupSpace {
         let own = KernelConfig { layouts: own.collect(), knobs: Knobs::default() };
         let knobs = member.space.walk(&own, [sides[0], sides[1]], depth[0], 0);
         let threads = config.knobs.get("threads").unwrap_or("256");
-        Ok(KernelConfig { knobs: knobs.with("threads", threads), ..own })
+        Ok(KernelConfig { knobs: knobs.with("threads", threads).with("stages", STAGES), ..own })
     }
 }
 

@@ -88,8 +88,8 @@ fn chips_with_less_shared_memory() -> Result<(), Failure> {
                 small => small?,
             };
             assert!(small.shared <= turing.shared && large.shared <= hopper.shared, "{name}: {} and {} bytes", small.shared, large.shared);
-            if small.shared < large.shared && configs.len() < 2 {
-                assert!(small.scratch > large.scratch);
+            // A smaller one may have fewer parts of the stage, too.
+            if small.shared < large.shared && small.scratch > large.scratch && configs.len() < 2 {
                 configs.push(config);
                 sources.push(small);
             }
@@ -161,18 +161,15 @@ fn dims_of_size_one() -> Result<(), Failure> {
 /// Faults planted into products: the shim, or the comparison with the interpreter, must find each of them.
 #[test]
 fn planted_faults_are_found() -> Result<(), Failure> {
-    let faults: [(&str, &str, &str, Option<&str>); 6] = [
-        (
-            "no barrier before what was staged is multiplied",
-            "__syncthreads();\n                sums.add(",
-            "sums.add(",
-            Some("shared memory"),
-        ),
-        ("no barrier before the stage is filled again", "__syncthreads();\n                half", "half", Some("no barrier")),
-        ("what was copied is not waited for", "await_copies();\n", "\n", Some("nobody has written")),
-        ("squares of a factor in the wrong order", "odd * 8, step = s + high * 8", "high * 8, step = s + odd * 8", None),
-        ("steps beyond the depth", "n - j, k - s", "n - j, k + 1 - s", Some("which has")),
-        ("a column of a result left out", "j + column < n)", "j + column < n - 1)", Some("nobody has written")),
+    let faults: [(&str, &str, &str, Option<&str>); 8] = [
+        ("no barrier before what was staged is multiplied", "2>();\n            __syncthreads();", "2>();", Some("shared memory")),
+        ("a part is filled while it is multiplied", "ahead = 1 - STAGES", "ahead = -STAGES", Some("no barrier")),
+        ("what was copied is not waited for", "await_copies<STAGES - 2>();\n", "\n", Some("nobody has written")),
+        ("a copy too few is waited for", "await_copies<STAGES - 2>();\n", "await_copies<STAGES - 1>();\n", Some("nobody has written")),
+        ("squares of a staged factor in the wrong order", "step + (ALONG ? odd : high)", "step + (ALONG ? high : odd)", None),
+        ("squares of a factor on chip in the wrong order", "s + (ALONG ? n % 2 : n / 2)", "s + (ALONG ? n / 2 : n % 2)", None),
+        ("steps beyond the depth", "n - next_j, k - next_s", "n - next_j, k + 1 - next_s", Some("which has")),
+        ("a column of a result left out", "j + column + y < n)", "j + column + y < n - 1)", Some("nobody has written")),
     ];
     let Case { mut program, unit } = attention(SIZES);
     for container in program.containers.values_mut() {

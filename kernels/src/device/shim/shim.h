@@ -552,9 +552,9 @@ static inline void end_copies() {
     copies.emplace_back();
 }
 /* The last entry is the group that is still open. */
-static inline void await_copies() {
+template <int LATER> static inline void await_copies() {
     auto &copies = shim::current->copies;
-    while (copies.size() > 2) {
+    while (copies.size() > LATER + 1) {
         for (const shim::Copy &copy : copies.front()) {
             shim::touch(*copy.source_memory, copy.source_place, copy.values, false);
             shim::touch(*copy.target_memory, copy.target_place, copy.values, true);

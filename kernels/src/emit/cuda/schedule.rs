@@ -115,7 +115,9 @@ impl Schedule {
         let points = nest.outer.iter().fold(1i64, |n, l| n.saturating_mul(whole(l, l.tag == Tag::Block)));
         let blocked = |l: &&Loop| nest.block().is_none_or(|b| b.index != l.index);
         let last = |g: &Group, l: &Loop| g.loops.last().is_some_and(|last| last.index == l.index);
-        let inner = nest.groups.iter().map(|g| g.loops.iter().filter(blocked).fold(1i64, |n, l| n.saturating_mul(whole(l, last(g, l)))));
+        // Products find their factors from where they begin: nothing counts all of their steps.
+        let walked = nest.groups.iter().filter(|g| !g.product);
+        let inner = walked.map(|g| g.loops.iter().filter(blocked).fold(1i64, |n, l| n.saturating_mul(whole(l, last(g, l)))));
         let inner = inner.max().unwrap_or(1);
         // A view lies somewhere in its storage, which may be larger.
         let storage = |t: &Tensor| match &t.space {

@@ -12,9 +12,71 @@ use crate::emit::scalar::{Names, constant};
 use crate::error::KernelError;
 use crate::loopnest::{Space, Tag, Tile};
 use indexmap::IndexMap;
+use std::ops::RangeInclusive;
 
 /// Pieces of shared memory begin at multiples of so many bytes.
 const LINE: i64 = 16;
+/// Parts of the stage: all but one are on their way while that one is multiplied.
+const STAGES: RangeInclusive<i64> = 2..=4;
+
+/// Where what is local to a tile is held.
+#[derive(Default)]
+struct Rooms {
+    places: IndexMap<String, Place>,
+    /// Names in global memory, and where each begins.
+    parts: Vec<(String, i64)>,
+    /// Names in shared memory, where each begins, and how many elements it has.
+    shared: Vec<(String, i64, i64)>,
+    /// Who has the memory of whom.
+    aliases: Vec<(String, String)>,
+    /// Elements of global memory.
+    scratch: i64,
+    /// Bytes of shared memory.
+    end: i64,
+    /// Whether shared memory has no room for something.
+    crowded: bool,
+}
+
+impl Rooms {
+    /// Shared memory from `at` on has what fits, what is small first: it is read most often for its size.
+    fn of(printer: &Printer, mut at: i64, chip: Chip) -> Result<Self, KernelError> {
+        let (nest, real) = (printer.nest, if printer.double { 8 } else { 4 });
+        let mut found = Rooms::default();
+        let mut locals: Vec<_> = nest.tensors.iter().filter(|(_, t)| !matches!(t.space, Space::Heap { .. })).collect();
+        locals.sort_by_key(|(_, t)| t.shape.iter().product::<i64>());
+        // Whoever lends its memory has as much as any of those that take it over.
+        let mut rooms: IndexMap<&String, i64> = IndexMap::new();
+        for (data, _) in &locals {
+            let room = rooms.entry(nest.slots.get(*data).unwrap_or(data)).or_insert(0);
+            *room = (*room).max((printer.extent(data)? + 3) / 4 * 4);
+        }
+        for (data, tensor) in locals {
+            let (name, elements) = (printer.identifier(data), rooms.get(data).copied().unwrap_or(0));
+            if let Some(owner) = nest.slots.get(data) {
+                found.aliases.push((data.clone(), owner.clone()));
+                continue;
+            }
+            let partial = matches!(tensor.space, Space::Private { .. });
+            let crowded = !partial && tensor.stored && at + elements * real > chip.shared;
+            let place = if partial || crowded { Place::Scratch } else { Place::Shared };
+            found.crowded |= crowded;
+            found.places.insert(data.clone(), place);
+            if place == Place::Scratch {
+                found.parts.push((name, found.scratch));
+                found.scratch += elements;
+            } else if tensor.stored {
+                found.shared.push((name, at, elements));
+                at += (elements * real + LINE - 1) / LINE * LINE;
+            }
+        }
+        for (data, owner) in &found.aliases {
+            if let Some(place) = found.places.get(owner).copied() {
+                found.places.insert(data.clone(), place);
+            }
+        }
+        Ok(Rooms { end: at, ..found })
+    }
+}
 
 /// A kernel without what its text begins with.
 pub struct Part {
@@ -85,51 +147,41 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
             allowed: "16, 32, 64, 128".into(),
         });
     }
-    let (mut at, stage) = printer.stage(&schedule)?;
-    if at > chip.shared {
+    let number = |key: &str, default: i64| config.knobs.get(key).map_or(Some(default), |text| text.parse().ok());
+    let Some(mut stages) = number("stages", *STAGES.start()).filter(|n| STAGES.contains(n)) else {
         return Err(KernelError::Knob {
             kernel: spec.name.clone(),
-            key: "depth".into(),
-            value: depth.to_string(),
-            allowed: format!("less, where a block has {} bytes of shared memory and these factors take {at}", chip.shared),
+            key: "stages".into(),
+            value: config.knobs.get("stages").unwrap_or_default().into(),
+            allowed: format!("{} to {}", STAGES.start(), STAGES.end()),
         });
-    }
+    };
     schedule.places = IndexMap::new();
-    let mut scratch = 0;
-    let mut shared = Vec::new();
-    // What is small has shared memory first: it is read most often for its size.
-    let mut locals: Vec<_> = nest.tensors.iter().filter(|(_, t)| !matches!(t.space, Space::Heap { .. })).collect();
-    locals.sort_by_key(|(_, t)| t.shape.iter().product::<i64>());
-    // Whoever lends its memory has as much as any of those that take it over.
-    let mut rooms: IndexMap<&String, i64> = IndexMap::new();
-    for (data, _) in &locals {
-        let room = rooms.entry(nest.slots.get(*data).unwrap_or(data)).or_insert(0);
-        *room = (*room).max((printer.extent(data)? + 3) / 4 * 4);
-    }
-    let (mut parts, mut aliases) = (Vec::new(), Vec::new());
-    for (data, tensor) in locals {
-        let (name, elements) = (printer.identifier(data), rooms.get(data).copied().unwrap_or(0));
-        if let Some(owner) = nest.slots.get(data) {
-            aliases.push((data, owner));
+    printer.schedule = Some(schedule.clone());
+    // A factor without a place in shared memory passes through the stage, which then leaves less of it.
+    let (rooms, stage) = loop {
+        let (at, stage) = printer.stage(&schedule, stages)?;
+        if at > chip.shared && stages == *STAGES.start() {
+            return Err(KernelError::Knob {
+                kernel: spec.name.clone(),
+                key: "depth".into(),
+                value: depth.to_string(),
+                allowed: format!("less, where a block has {} bytes of shared memory and these factors take {at}", chip.shared),
+            });
+        }
+        let rooms = Rooms::of(&printer, at, chip)?;
+        if stages > *STAGES.start() && (at > chip.shared || rooms.crowded) {
+            stages -= 1;
             continue;
         }
-        let partial = matches!(tensor.space, Space::Private { .. });
-        let place = if partial || (tensor.stored && at + elements * real > chip.shared) { Place::Scratch } else { Place::Shared };
-        schedule.places.insert(data.clone(), place);
-        if place == Place::Scratch {
-            parts.push((name, scratch));
-            scratch += elements;
-        } else if tensor.stored {
-            shared.push((name, at, elements));
-            at += (elements * real + LINE - 1) / LINE * LINE;
+        let settled = rooms.places == schedule.places;
+        schedule.places = rooms.places.clone();
+        printer.schedule = Some(schedule.clone());
+        if settled {
+            break (rooms, stage);
         }
-    }
-    for (data, owner) in &aliases {
-        if let Some(place) = schedule.places.get(*owner).copied() {
-            schedule.places.insert((*data).clone(), place);
-        }
-    }
-    printer.schedule = Some(schedule.clone());
+    };
+    let Rooms { parts, shared, aliases, scratch, end, .. } = rooms;
 
     for (data, combine, elements) in partials(nest) {
         let (name, identity) = (printer.identifier(data), constant(combine.identity().first().copied().unwrap_or(0.0), double));
@@ -177,7 +229,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
     for (name, value) in [("points", points), ("teams", grid), ("stride", scratch)] {
         printer.given(name.into(), value);
     }
-    let opening = opening(&printer, &schedule) + &format!("enum {{ DEPTH = {depth} }};\n{}", include_str!("prelude.cu"));
+    let opening = opening(&printer, &schedule) + &format!("enum {{ DEPTH = {depth}, STAGES = {stages} }};\n{}", include_str!("prelude.cu"));
     let mut text = String::from("    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM;\n");
     text += &integers(&printer);
     text += &pointers(&printer)?;
@@ -189,7 +241,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
         text += &format!("    PLACED(real, {name}, {at}, {elements});\n");
     }
     for (data, owner) in aliases {
-        text += &format!("    POINTER(real) {} = {};\n", printer.identifier(data), printer.identifier(owner));
+        text += &format!("    POINTER(real) {} = {};\n", printer.identifier(&data), printer.identifier(&owner));
     }
     text += &masks(&printer);
     text += &begin;
@@ -213,7 +265,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
         teams: grid,
         scratch,
         double,
-        shared: at,
+        shared: end,
         finish: finish.map(|blocks| (blocks, FINISH_THREADS)),
         members: vec![],
     };

@@ -25,6 +25,29 @@ struct Panels {
     bytes: i64,
     rows: i64,
     columns: i64,
+    /// Where its factors are multiplied from.
+    from: [From; 2],
+}
+
+/// Where a factor is multiplied from; the names are those of the prelude.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// The stage, to which copies from global memory come without a thread.
+    Elsewhere,
+    /// The stage, to which threads copy it from shared memory.
+    Staged,
+    /// The shared memory in which it is.
+    Here,
+}
+
+impl From {
+    fn name(self) -> &'static str {
+        match self {
+            From::Elsewhere => "ELSEWHERE",
+            From::Staged => "STAGED",
+            From::Here => "HERE",
+        }
+    }
 }
 
 impl Printer<'_> {
@@ -48,21 +71,30 @@ impl Printer<'_> {
             Dtype::F16 if narrow => ("f16_t", 2),
             _ => ("real", if self.double { 8 } else { 4 }),
         };
-        Ok((matrices, Panels { staged, bytes, rows, columns }))
+        // Values of 16 bits are rounded as they are read; of others, whose threads read the same ones again and again, the stage has
+        // lines in different banks.
+        let mut from = [From::Elsewhere; 2];
+        for (from, element) in from.iter_mut().zip([&matrices.a, &matrices.b]) {
+            if !self.is_global(element)? {
+                *from = if bytes == 2 { From::Here } else { From::Staged };
+            }
+        }
+        Ok((matrices, Panels { staged, bytes, rows, columns, from }))
     }
 
-    /// Bytes of the stage of all products together, and its declarations.
-    pub fn stage(&mut self, schedule: &Schedule) -> Result<(i64, String), KernelError> {
+    /// Bytes of a stage in so many parts for all products together, and its declarations.
+    pub fn stage(&mut self, schedule: &Schedule, parts: i64) -> Result<(i64, String), KernelError> {
         let (nest, depth) = (self.nest, self.nest.products.map_or(0, |p| p.depth));
         // A line has room for 16 bytes more, so that lines begin in different banks.
         let elements = |side: i64, bytes: i64| ((depth + 16 / bytes) * side).max((side + 16 / bytes) * depth);
         let mut sides: [BTreeMap<&'static str, (i64, i64)>; 2] = Default::default();
         for group in nest.groups.iter().filter(|g| g.product) {
             let (_, panels) = self.panels(group, schedule.threads)?;
-            for (side, of) in sides.iter_mut().zip([panels.rows, panels.columns]) {
+            for ((side, of), from) in sides.iter_mut().zip([panels.rows, panels.columns]).zip(panels.from) {
                 let held = side.entry(panels.staged).or_insert((0, panels.bytes));
-                // Two halves: one is filled while the other one is multiplied.
-                held.0 = held.0.max(2 * elements(of, panels.bytes));
+                if from != From::Here {
+                    held.0 = held.0.max(parts * elements(of, panels.bytes));
+                }
             }
         }
         let (mut at, mut text) = (0, String::new());
@@ -100,7 +132,7 @@ impl Printer<'_> {
         Ok((format!("{} + ({position})", self.identifier(&element.data)), kind))
     }
 
-    /// Whether an element lies in global memory: what is on chip is not copied there without a thread.
+    /// Whether an element lies in global memory: as long as nothing has a place, what is local is on chip.
     fn is_global(&self, element: &Element) -> Result<bool, KernelError> {
         let heap = matches!(self.tensor(&element.data)?.space, Space::Heap { .. });
         Ok(heap || self.held_in(&element.data) == Some(Place::Scratch))
@@ -137,13 +169,12 @@ impl Printer<'_> {
         let (b_step, b_column) = (given("b_step", &steps, 1), given("b_column", &columns, 1));
         let (c_row, c_column) = (given("c_row", &rows, 2), given("c_column", &columns, 2));
         let (scale, adds) = (value(&scale, self), self.adds(&out, &again)?);
-        let Panels { staged, rows: high, columns: wide, .. } = panels;
+        let Panels { staged, rows: high, columns: wide, from, .. } = panels;
+        let [a_from, b_from] = from.map(From::name);
         self.line(
             level,
             format!(
-                "product<{staged}, {high}, {wide}, {a_near}, {b_near}, {}, {}, {left_type}, {right_type}, {to_type}>({m}, {n}, {k}, {left}, {a_row}, {a_step},",
-                self.is_global(&a)?,
-                self.is_global(&b)?
+                "product<{staged}, {high}, {wide}, {a_near}, {b_near}, {a_from}, {b_from}, {left_type}, {right_type}, {to_type}>({m}, {n}, {k}, {left}, {a_row}, {a_step},"
             ),
         );
         self.line(
