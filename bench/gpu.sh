@@ -104,7 +104,7 @@ optimized() {
     # A kernel that breaks the GPU's context ends the process; Memlet begins itself again without it.
     # shellcheck disable=SC2086
     within 600 "$memlet" optimize "$recipe" --device "$on" --dtype "$dtype" --budget "${seconds}s" \
-        --timing "${TIMING:-5s}" ${NARROW:+--narrow} ${COLD:+--cold} "$@" ${SIZES:-} --out "$scratch/$name" 2>&1 | stamped >>"$folder/log.txt" || failed "$name" $?
+        --timing "${TIMING:-5s}" --memory-slack 0% ${NARROW:+--narrow} ${COLD:+--cold} "$@" ${SIZES:-} --out "$scratch/$name" 2>&1 | stamped >>"$folder/log.txt" || failed "$name" $?
     for file in records.jsonl plan.json report.json; do
         [ -f "$scratch/$name/$file" ] && gzip -9c "$scratch/$name/$file" >"$folder/$name/$file.gz"
     done
@@ -176,7 +176,7 @@ peer() {
 peers() {
     local each
     {
-        for each in ${PEERS:-sdpa,eager,graph-sdpa,graph-cudnn:80 compile:30 jax:0 graph-eager,graph-sdpa-autocast,compile-autocast:0}; do
+        for each in ${PEERS:-compile:60 sdpa,eager,graph-sdpa,graph-cudnn:30 jax:0 graph-eager,graph-sdpa-autocast,compile-autocast:0}; do
             peer "${each%:*}" "${each##*:}"
         done
     } >>"$folder/peers.jsonl"

@@ -248,7 +248,9 @@ def cleared():
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch._dynamo.reset()
+        # Whoever compiled nothing does not load what compiles, which takes seconds.
+        if "torch._dynamo" in sys.modules:
+            torch._dynamo.reset()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

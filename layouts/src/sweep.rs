@@ -64,6 +64,14 @@ impl Default for SweepOptions {
     }
 }
 
+impl SweepOptions {
+    /// The same for a sweep that has the last part of its budget: what is kept of it for the end is kept of that part.
+    pub fn for_the_last(self, part: f64) -> Self {
+        let SweepOptions { finalist_share, twin_share, .. } = SweepOptions::default();
+        SweepOptions { finalist_share: finalist_share * part, twin_share: twin_share * part, ..self }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     #[error(transparent)]

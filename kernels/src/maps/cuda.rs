@@ -215,7 +215,9 @@ impl Space for CudaSpace {
         // Blocks beyond those that points need are none; sums that are no kernel's points are no partial results.
         let most = ((self.points(&config) / rows as f64).ceil() as i64).max(1);
         let summed = self.summed(&config);
-        let config = match self.blocks[digits.below(self.blocks.len())] * self.processors {
+        // More than can run at a time would have some wait for others.
+        let each = self.blocks[digits.below(self.blocks.len())].min((cuda::LEAN / threads).max(1));
+        let config = match each * self.processors {
             blocks if summed => KernelConfig { knobs: config.knobs.with("blocks", blocks.min(most)), ..config },
             blocks if blocks > SUMMING[0] * self.processors && blocks < most => {
                 KernelConfig { knobs: config.knobs.with("blocks", blocks), ..config }

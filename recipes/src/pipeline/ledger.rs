@@ -44,8 +44,13 @@ impl Ledger {
 
     /// What is left of a budget for a program.
     pub fn left(&self, program: &Program, budget: Option<Duration>) -> Option<Duration> {
-        let spent = Duration::try_from_secs_f64(self.seconds.get(&entry(program)).copied().unwrap_or(0.0)).unwrap_or_default();
-        budget.map(|budget| budget.saturating_sub(spent))
+        budget.map(|budget| budget.saturating_sub(self.budget(program, Duration::ZERO)))
+    }
+
+    /// A budget of which a program has so much left.
+    pub fn budget(&self, program: &Program, left: Duration) -> Duration {
+        let spent = self.seconds.get(&entry(program)).copied().unwrap_or(0.0);
+        left.saturating_add(Duration::try_from_secs_f64(spent).unwrap_or_default())
     }
 
     /// Counts what a program has spent of its budget, and the time that it took.
@@ -104,6 +109,8 @@ mod tests {
         again.spend(&program, Duration::from_secs(50), Duration::from_secs(50))?;
         assert_eq!(Ledger::open(folder.path()).taken([&program]), Duration::from_secs(59));
         assert_eq!(Ledger::open(folder.path()).left(&program, budget), Some(Duration::ZERO));
+        let more = again.budget(&program, Duration::from_secs(7));
+        assert_eq!(Ledger::open(folder.path()).left(&program, Some(more)), Some(Duration::from_secs(7)));
         assert_eq!(Ledger::open(folder.path()).left(&program, None), None);
         again.settle(7)?;
         assert!(Ledger::open(folder.path()).settled(7) && !Ledger::open(folder.path()).settled(8));

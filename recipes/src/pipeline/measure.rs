@@ -52,8 +52,8 @@ fn fault(error: KernelError) -> Fault {
     }
 }
 
-/// What the small sizes of a program depend on: blocks of dims, dims in multiples, dims that keep their sizes.
-type Small = (BTreeSet<(String, u32)>, Vec<(String, i64)>, Vec<String>);
+/// What the small sizes of a program depend on: blocks of dims, dims in multiples, dims that keep their sizes, and the most of others.
+type Small = (BTreeSet<(String, u32)>, Vec<(String, i64)>, Vec<String>, i64);
 
 /// A device as the sweep asks it.
 pub struct DeviceBench<'a> {
@@ -133,7 +133,7 @@ impl<'a> DeviceBench<'a> {
             let turns = (0..most).flat_map(|turn| all.iter().filter_map(move |(k, numbers)| Some((*k, new(k, numbers.get(turn)?)?))));
             turns.collect::<Vec<(&SweptKernel, KernelConfig)>>()
         };
-        let first = wanted(&|_| vec![0]);
+        let first = wanted(&|kernel| kernel.seeds().into_iter().chain([0]).take(1).collect());
         let meanwhile = self.device.prepare_meanwhile(self.both(&first), &self.unwanted);
         if !meanwhile {
             self.device.prepare(&self.both(&first), None);
@@ -178,15 +178,18 @@ impl<'a> DeviceBench<'a> {
         let granules = spec.map(|spec| self.device.granules(spec)).unwrap_or_default();
         let blocks = config.layouts.values().flat_map(|l| l.blocks().unwrap_or_default());
         let blocks: BTreeSet<(String, u32)> = blocks.map(|(dim, block)| (dim.to_string(), block)).collect();
-        let with = |whole: &[String]| {
+        let with = |whole: &[String], most: i64| {
             let mut known = self.small.lock().unwrap_or_else(PoisonError::into_inner);
-            let key = (blocks.clone(), granules.clone(), whole.to_vec());
-            let made = || Arc::new(shrunken_for(self.program, config.layouts.values(), &granules, whole));
+            let key = (blocks.clone(), granules.clone(), whole.to_vec(), most);
+            let made = || Arc::new(shrunken_for(self.program, config.layouts.values(), &granules, (whole, most)));
             known.entry(key).or_insert_with(made).clone()
         };
-        let Some(spec) = spec.filter(|spec| !Oracle::runs_all(spec)) else { return with(&[]) };
+        let plain = || with(&[], i64::MAX);
+        let Some(spec) = spec.filter(|spec| !Oracle::runs_all(spec)) else { return plain() };
         let whole = self.device.written(spec, config);
-        Some(with(&whole)).filter(|small| points(spec, small) <= INTERPRETED).unwrap_or_else(|| with(&[]))
+        // The less there is of other dims, the less they tell, but the code is that which is timed.
+        let fit = [i64::MAX, 2, 1].into_iter().map(|most| with(&whole, most)).find(|small| points(spec, small) <= INTERPRETED);
+        fit.unwrap_or_else(plain)
     }
 
     /// Has the oracle run a kernel at sizes that suit a configuration, if it has not; the program at these.
@@ -322,6 +325,7 @@ impl DeviceBench<'_> {
         // Tiles shrink with the sizes, so that there are several of them here as well.
         let scaled = self.kernels.get(name).map(|kernel| self.device.scaled(config, &kernel.spec, spec));
         let config = scaled.as_ref().unwrap_or(config);
+        let executable = self.device.compile(spec, config).map_err(fault)?;
         let mut memories = Vec::new();
         let arguments = spec.arguments();
         for argument in &arguments {
@@ -337,7 +341,6 @@ impl DeviceBench<'_> {
             }
             memories.push((memory, layout));
         }
-        let executable = self.device.compile(spec, config).map_err(fault)?;
         let pointers: Vec<*mut u8> = memories.iter_mut().map(|(m, _)| m.address()).collect();
         // SAFETY: one piece of memory for each argument, as large as its container in its layout.
         unsafe { executable.run(&pointers, &context) }.map_err(fault)?;

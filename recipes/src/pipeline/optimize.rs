@@ -5,7 +5,7 @@ use super::mixed::{Mixed, mixed};
 use super::mixing::Mixing;
 use super::order::pytorch_order;
 use super::plan::{Candidate, FORMAT, Plan};
-use super::programs::{Programs, UNFUSED, Variant};
+use super::programs::{COMPOSED, Programs, STATISTICS, UNFUSED, Variant};
 use super::shrunken::{difference, shrunken};
 use super::sweep::{Extent, METHODS, QUICK, Sweeping, Swept, sweep_program};
 use super::target::Target;
@@ -41,10 +41,29 @@ const COMBINING: f64 = 0.03;
 /// and how many times as long as that a program may take at first before it is given up.
 const FIRST: f64 = 0.6;
 const HOPELESS: f64 = 3.0;
+/// Share there of what programs are compared with.
+const BESIDE: f64 = 0.1;
 /// Less than that is not worth going through a program again.
 const LEAST: Duration = Duration::from_secs(1);
 /// How often that choice is made again with fresh samples, before another one may stand.
 const CHOICES: usize = 3;
+
+/// Parts of the budget that programs are swept within.
+fn shares(variants: &[Variant], goes_on: bool) -> Vec<f64> {
+    // Composed programs win most often, and have kernels of their own; stacked ones share most with the separate one. Where what is
+    // left goes to one program later, those that seldom win have less at first.
+    let kind = |(n, variant): (usize, &Variant)| match () {
+        () if goes_on && variant.name == COMPOSED => (0, 0.2),
+        () if goes_on && variant.name.ends_with(STATISTICS) => (1, 0.15),
+        () if goes_on && !variant.compositions.is_empty() => (2, 0.12),
+        () if !variant.compositions.is_empty() => (0, 0.35),
+        () if n == 0 => (3, 0.2),
+        () => (4, 0.1),
+    };
+    let kinds: Vec<(usize, f64)> = variants.iter().enumerate().map(kind).collect();
+    let alike = |kind: &(usize, f64)| kinds.iter().filter(|k| *k == kind).count() as f64;
+    kinds.iter().map(|kind| kind.1 / alike(kind)).collect()
+}
 
 /// Sweeps all programs, the mixed one among them, which is added to the programs. Later ones find the kernels that they
 /// share with earlier ones in the store.
@@ -54,12 +73,6 @@ pub fn sweep_all(
     budget: Option<Duration>,
     with: &mut Sweeping,
 ) -> Result<Sweeps, PipelineError> {
-    // Composed programs win most often, and have kernels of their own; stacked ones share most with the separate one.
-    let kind = |variant: &Variant, n: usize| match () {
-        () if !variant.compositions.is_empty() => 0.35,
-        () if n == 0 => 0.2,
-        () => 0.1,
-    };
     let mut too_large = Vec::new();
     let mut held = |name: &str, program: &Sdfg| -> Result<bool, PipelineError> {
         let why = memory::too_large(program, with.memory)?;
@@ -76,17 +89,14 @@ pub fn sweep_all(
     }
     let mut fit = fit.into_iter();
     programs.variants.retain(|_| fit.next().unwrap_or(true));
-    let kinds: Vec<f64> = programs.variants.iter().enumerate().map(|(n, v)| kind(v, n)).collect();
-    let mut variants = Vec::new();
-    let mut finish = Finish::Exhausted;
     let whole_budget = budget;
     let goes_on = budget.is_some() && with.device.name().is_some() && with.shard.of == 1;
+    let shares = shares(&programs.variants, goes_on);
+    let mut variants = Vec::new();
+    let mut finish = Finish::Exhausted;
     let budget = budget.map(|b| if goes_on { b.mul_f64(FIRST) } else { b });
-    let mut shares = Vec::new();
-    for (variant, share) in programs.variants.iter().zip(&kinds) {
-        let alike = kinds.iter().filter(|k| *k == share).count() as f64;
-        shares.push(budget.map(|b| b.mul_f64(share / alike)));
-        let swept = sweep_program(&variant.name, &variant.program, shares[shares.len() - 1], Extent::Whole, with)?;
+    for (variant, share) in programs.variants.iter().zip(&shares) {
+        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(*share)), Extent::Whole, with)?;
         finish = worse(finish, swept.report.finish);
         if let Some(ms) = quick(&swept, with.store).filter(|_| goes_on) {
             with.hopeless_ms = Some(with.hopeless_ms.unwrap_or(f64::INFINITY).min(HOPELESS * ms));
@@ -103,13 +113,12 @@ pub fn sweep_all(
     if let Some((variant, swept)) = mixed.program {
         programs.variants.push(variant);
         variants.push(swept);
-        shares.push(share.map(|share| share / 2));
     }
     too_large.append(&mut mixed.too_large);
     // What all are compared with is no competitor.
     with.hopeless_ms = None;
     let unfused = match unfused_fits {
-        true => Some(sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(0.2)), Extent::Whole, with)?),
+        true => Some(sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(if goes_on { BESIDE } else { 0.2 })), Extent::Whole, with)?),
         false => None,
     };
     finish = unfused.iter().fold(finish, |finish, unfused| worse(finish, unfused.report.finish));
@@ -121,9 +130,9 @@ pub fn sweep_all(
     {
         let swept = variants.iter().chain(mixed.trials.iter().map(|(_, trial)| trial)).chain(&unfused);
         let left = all.mul_f64(1.0 - COMBINING).saturating_sub(with.ledger.taken(swept.map(|s| &s.problem)));
-        let (variant, share) = (&programs.variants[n], shares.get(n).copied().flatten().unwrap_or_default());
+        let (variant, budget) = (&programs.variants[n], with.ledger.budget(&variants[n].problem, left));
         if left > LEAST {
-            let again = sweep_program(&variant.name, &variant.program, Some(share + left), Extent::Whole, with)?;
+            let again = sweep_program(&variant.name, &variant.program, Some(budget), Extent::Whole, with)?;
             finish = worse(finish, again.report.finish);
             variants[n] = again.after(&variants[n]);
         }

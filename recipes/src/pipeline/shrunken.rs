@@ -15,9 +15,15 @@ pub fn shrunken(program: &Sdfg) -> Sdfg {
 }
 
 /// The same where some dims are held in blocks: these have two blocks, so that every layout fits. Dims that kernels need in multiples
-/// are rounded up to them; `whole` ones keep their sizes.
-pub fn shrunken_for<'a>(program: &Sdfg, layouts: impl Iterator<Item = &'a Layout>, granules: &[(String, i64)], whole: &[String]) -> Sdfg {
+/// are rounded up to them; `whole` ones keep their sizes, and no other has more than `most`.
+pub fn shrunken_for<'a>(
+    program: &Sdfg,
+    layouts: impl Iterator<Item = &'a Layout>,
+    granules: &[(String, i64)],
+    (whole, most): (&[String], i64),
+) -> Sdfg {
     let mut small = shrunken(program);
+    small.sizes.values_mut().for_each(|size| *size = (*size).min(most));
     let mut set = |dim: &str, size: &dyn Fn(i64) -> i64| {
         let symbols = program.dims.get(dim).map(|size| size.symbols()).unwrap_or_default();
         let sizes: Vec<i64> = symbols.iter().filter_map(|s| program.sizes.get(s.as_str()).copied()).collect();

@@ -80,6 +80,9 @@ const REFINING: f64 = 0.3;
 
 /// Part of a budget that may go by while the first kernels are compiled, many at a time.
 const PREPARING: f64 = 0.25;
+/// What may be left of a budget, as a share and at least.
+const UNUSED: f64 = 0.03;
+const LEAST: Duration = Duration::from_secs(1);
 
 /// What of a program is swept.
 #[derive(Clone, Copy)]
@@ -148,11 +151,12 @@ pub fn sweep_program(
     let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();
     bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING))));
     let mut given_up = false;
+    // Where code takes far longer to make than to time, confirming leaves most of its part: that is searched, too.
+    let devices = with.device.name().is_some();
     let mut searched = || -> Result<Report, PipelineError> {
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);
-        let searching = budget.map(|b| if trial { b } else { b.mul_f64(1.0 - CONFIRMING - REFINING) });
-        let options = SweepOptions { budget: searching, shard: with.shard, ..SweepOptions::default() };
+        let options = SweepOptions { budget, shard: with.shard, ..SweepOptions::default() };
         let mut sweeper = Sweeper {
             bench: &mut bench,
             clock: &clock,
@@ -172,9 +176,18 @@ pub fn sweep_program(
             }
             sweeper.options.budget = wanted;
         }
-        let report = sweep(&mut sweeper, &spaces, &relayouts)?;
-        if report.finish != Finish::Interrupted && !trial {
-            sweeper.options.budget = budget.map(|b| b.mul_f64(1.0 - CONFIRMING));
+        let mut began = Duration::ZERO;
+        loop {
+            // What is left is searched, then refined, then confirmed.
+            let until = |later: f64| budget.map(|b| began + b.saturating_sub(began).mul_f64(1.0 - later));
+            sweeper.options.budget = until(if trial { 0.0 } else { CONFIRMING + REFINING });
+            let last = sweeper.options.budget.map_or(1.0, |b| 1.0 - began.as_secs_f64() / b.as_secs_f64().max(f64::MIN_POSITIVE));
+            sweeper.options = sweeper.options.clone().for_the_last(last.clamp(0.0, 1.0));
+            let report = sweep(&mut sweeper, &spaces, &relayouts)?;
+            if report.finish == Finish::Interrupted || trial {
+                return Ok(report);
+            }
+            sweeper.options.budget = until(CONFIRMING);
             if report.finish == Finish::Budget {
                 sweeper.refine(&all, &problem, QUICK)?;
             }
@@ -189,8 +202,12 @@ pub fn sweep_program(
                     break;
                 }
             }
+            began = clock.elapsed();
+            let left = budget.unwrap_or_default().saturating_sub(began);
+            if !devices || report.finish != Finish::Budget || left < LEAST.max(budget.unwrap_or_default().mul_f64(UNUSED)) {
+                return Ok(report);
+            }
         }
-        Ok(report)
     };
     let report = searched();
     // Whatever ended the sweep in time, the same budget has nothing more to say; only one that was interrupted, or that broke the

@@ -35,7 +35,7 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device
         granules.extend(device.granules(&KernelSpec::new(&candidate.program, &unit)?));
     }
     let [program, reference] =
-        [&candidate.program, operators].map(|p| shrunken_for(p, candidate.configuration.all_layouts(), &granules, &[]));
+        [&candidate.program, operators].map(|p| shrunken_for(p, candidate.configuration.all_layouts(), &granules, (&[], i64::MAX)));
     let tensors = tensors::drawn(&reference, 1)?;
     let mut configuration = candidate.configuration.clone();
     for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {

@@ -232,12 +232,19 @@ fn what_is_checked_is_what_is_timed() -> Result<(), Failure> {
             let config = space.config(n);
             let written = cuda_written(&whole, &config);
             assert_eq!(written.len(), 1, "{}: {config}", whole.name);
-            let small = whole.with_sizes(&shrunken_for(program, config.layouts.values(), &[], &written).sizes)?;
             let text = |spec: &KernelSpec| cuda_source(spec, &config, Chip::HOPPER).map(|source| source.text);
             let Ok(timed) = text(&whole) else { continue };
+            let same = |most: i64| -> Result<bool, Failure> {
+                let small = shrunken_for(program, config.layouts.values(), &[], (&written, most));
+                Ok(text(&whole.with_sizes(&small.sizes)?)? == timed)
+            };
+            let (checked, least) = (same(i64::MAX)?, same(1)?);
+            // What all of attention's matrix goes through is too much for the interpreter, unless all else is least.
+            if ["alpha", "d_beta"].contains(&whole.name.as_str()) {
+                assert_eq!(checked, least, "{}: {config}", whole.name);
+            }
             let count = counts.entry(whole.name.clone()).or_default();
-            let checked = text(&small)?;
-            count.0 += usize::from(checked == timed);
+            count.0 += usize::from(checked);
             count.1 += 1;
         }
     }

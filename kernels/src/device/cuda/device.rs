@@ -277,14 +277,19 @@ impl Device for CudaDevice {
     }
 
     /// At other sizes the library offers other algorithms: one of those.
-    fn scaled(&self, config: &KernelConfig, _: &KernelSpec, to: &KernelSpec) -> KernelConfig {
+    fn scaled(&self, config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
         let Some(number) = config.knobs.get("algorithm").and_then(|text| text.parse::<usize>().ok()) else { return config.clone() };
         // Of those that the heuristic offers: the catalogue would take longer to list than everything else.
-        let (_, number) = Listing::of(number);
+        let (listing, number) = Listing::of(number);
         let with = |number: usize| KernelConfig { knobs: config.knobs.clone().with("algorithm", number), ..config.clone() };
+        let offered = |spec: &KernelSpec| self.products.product(&Fused::of(spec).ok()?, &with(0)).ok().map(|(_, _, offered)| offered.len());
+        // What is not there when it is timed need not be checked in the place of another.
+        let absent = || offered(from).is_some_and(|offered| listing == Listing::Heuristic && number >= offered);
         // What is wrong with the configuration is said when it is compiled.
-        let Ok((_, _, offered)) = Fused::of(to).and_then(|fused| self.products.product(&fused, &with(0))) else { return config.clone() };
-        with(number % offered.len().max(1))
+        match offered(to) {
+            Some(offered) if !absent() => with(number % offered.max(1)),
+            _ => config.clone(),
+        }
     }
 
     fn waited(&self) -> Duration {

@@ -12,7 +12,7 @@ use sdfg::config::KernelConfig;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 /// Cores that are left to whoever times kernels meanwhile.
@@ -28,7 +28,22 @@ pub struct Maker {
     /// Texts that some thread compiles, by their keys.
     making: Mutex<BTreeSet<String>>,
     made: Condvar,
+    /// Held to read by whoever makes code meanwhile.
+    busy: RwLock<()>,
     threads: ThreadPool,
+}
+
+/// A text that this thread compiles; whatever comes of it, nobody waits for it in the end.
+struct Making<'a> {
+    maker: &'a Maker,
+    key: String,
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.maker.making().remove(&self.key);
+        self.maker.made.notify_all();
+    }
 }
 
 impl Maker {
@@ -38,8 +53,8 @@ impl Maker {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = ThreadPoolBuilder::new().num_threads(cores.saturating_sub(LEFT).max(1)).build();
         let threads = threads.map_err(|e| KernelError::Cuda { what: format!("threads that compile cannot be had: {e}") })?;
-        let (making, made) = (Mutex::default(), Condvar::new());
-        Ok(Maker { nvrtc, capability: gpu.capability, chip: gpu.chip, cache, making, made, threads })
+        let (making, made, busy) = (Mutex::default(), Condvar::new(), RwLock::default());
+        Ok(Maker { nvrtc, capability: gpu.capability, chip: gpu.chip, cache, making, made, busy, threads })
     }
 
     fn making(&self) -> MutexGuard<'_, BTreeSet<String>> {
@@ -70,10 +85,8 @@ impl Maker {
         }
         making.insert(key.clone());
         drop(making);
-        let compiled = self.nvrtc.compile(name, text, self.capability).and_then(|compiled| self.write(&file, compiled));
-        self.making().remove(&key);
-        self.made.notify_all();
-        compiled
+        let _making = Making { maker: self, key };
+        self.nvrtc.compile(name, text, self.capability).and_then(|compiled| self.write(&file, compiled))
     }
 
     fn write(&self, file: &Path, compiled: Compiled) -> Result<Compiled, KernelError> {
@@ -87,12 +100,9 @@ impl Maker {
         Ok(compiled)
     }
 
-    /// Waits until nothing is compiled any more: a process that ends meanwhile takes the compiler away from its threads.
+    /// Waits until nothing is made meanwhile any more: a process that ends before takes the compiler away from its threads.
     pub fn wait(&self) {
-        let mut making = self.making();
-        while !making.is_empty() {
-            making = self.made.wait(making).unwrap_or_else(PoisonError::into_inner);
-        }
+        drop(self.busy.write());
     }
 
     fn make(&self, (spec, config): &(KernelSpec, KernelConfig)) {
@@ -117,6 +127,7 @@ impl Maker {
         for kernel in kernels {
             let (maker, unwanted) = (self.clone(), unwanted.clone());
             self.threads.spawn_fifo(move || {
+                let _busy = maker.busy.read();
                 if !unwanted.load(Ordering::Relaxed) {
                     maker.make(&kernel);
                 }

@@ -34,7 +34,7 @@ pub(crate) const BANK_GAP: i64 = 8;
 const GRID: i64 = i32::MAX as i64;
 /// Threads of a processor that leave each of them 128 registers, and 42.
 const SPACIOUS: i64 = 512;
-const LEAN: i64 = 1536;
+pub const LEAN: i64 = 1536;
 /// Memory for the parts of all teams, or sections.
 const SCRATCH: i64 = 64 << 20;
 

@@ -247,6 +247,8 @@ DEVICE void keep_rows(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, ui
         for (int n = 0; n < W; ++n) drawn[threadIdx.x * W + n] = (uint16_t)lane_of(keep, first + n * step);
 #pragma unroll
         for (int n = 0; n < W; ++n) lanes[n] = drawn[threadIdx.x * W + n];
+        /* Another mask may have its rows draw together. */
+        __syncthreads();
         return;
     }
     const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM, place = row % 8;

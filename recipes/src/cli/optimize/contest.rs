@@ -13,7 +13,7 @@ use crate::pipeline::in_step::in_step;
 use crate::pipeline::mixture::Mixture;
 use crate::pipeline::optimize::{Choices, Sweeps, baselines, plainest, plan};
 use crate::pipeline::plan::{Candidate, Exchange, Plan};
-use crate::pipeline::programs::{COMPOSED, EPILOGUES, SIGNS};
+use crate::pipeline::programs::{COMPOSED, EPILOGUES, SIGNS, STATISTICS};
 use crate::pipeline::tensors::drawn;
 use crate::pipeline::verify::{Verification, verify_full, verify_small};
 use crate::pipeline::wholes::{Race, Timed, finals, time_whole, winner};
@@ -30,6 +30,9 @@ const RUN: Run = Run { seed: 1, step: 0, dropout: true };
 /// Distinct choices that are timed as wholes, at least.
 const WHOLES: usize = 5;
 
+/// How many times as long as the best choice takes, by the times of its kernels, is no contender.
+const FAR: f64 = 2.0;
+
 /// What is timed as wholes: the best choice for each of the three best programs and for the composed ones, and what comes
 /// next for the best of them; of the best of each program also with its launches on several streams, where the device has
 /// them and the program work for them. The choice is the first.
@@ -39,10 +42,13 @@ pub fn contenders(sweeps: &Sweeps, choices: &[Choices], session: &Session) -> Re
     // What is composed moves least, which shows in a whole and not in kernels that are timed alone, their tensors in the caches.
     let is_composed = |choice: &Choices| {
         let name = &sweeps.variants[choice.swept].name;
-        [COMPOSED, EPILOGUES, SIGNS, COMBINED].contains(&name.as_str()) || of_mixture.as_ref() == Some(name)
+        let known = [COMPOSED, EPILOGUES, SIGNS, COMBINED].contains(&name.as_str()) || name.ends_with(STATISTICS);
+        known || of_mixture.as_ref() == Some(name)
     };
+    let least = choices.first().map_or(f64::INFINITY, |best| best.selections[0].total_ms);
+    let far = |choice: &Choices| choice.selections[0].total_ms > FAR * least;
     let mut candidates: Vec<Candidate> =
-        choices.iter().enumerate().filter(|(n, choice)| *n < 3 || is_composed(choice)).map(|(_, choice)| exact(choice)).collect();
+        choices.iter().enumerate().filter(|(n, choice)| *n < 3 || (is_composed(choice) && !far(choice))).map(|(_, choice)| exact(choice)).collect();
     let Some(best) = choices.first().map(|c| &sweeps.variants[c.swept]) else { return Ok(candidates) };
     let next = WHOLES.saturating_sub(candidates.len()).max(2);
     if session.device.streams().is_some() {
