@@ -4,7 +4,7 @@
 //! 2. A few relayouts of every container, largest first: what racing and selection estimate the others from.
 //! 3. The space. Half of the time goes to the kernel that has had the least time for its expected gain, its best time ×
 //!    its recent relative improvement; the other half is shared equally, so that small kernels, whose configurations take
-//!    next to nothing, are known well. Within a kernel see [`crate::candidates`]. Each configuration is checked before it is
+//!    next to nothing, are known well, or by the square root of their times where a configuration takes as long for all of them. Within a kernel see [`crate::candidates`]. Each configuration is checked before it is
 //!    timed, and raced ([`crate::race`]).
 //! 4. Twins: configurations with the same code and addresses as one that was looked at, in other layouts. They cost nothing
 //!    and give selection more to choose from.
@@ -47,6 +47,8 @@ pub struct SweepOptions {
     /// Part of the budget for finding twins, and how many of each kernel are kept.
     pub twin_share: f64,
     pub twins: u64,
+    /// Whether making code takes so long that a configuration of a small kernel costs what one of a large kernel does.
+    pub costly: bool,
 }
 
 impl Default for SweepOptions {
@@ -60,6 +62,7 @@ impl Default for SweepOptions {
             relayouts: 2,
             twin_share: 0.03,
             twins: 1024,
+            costly: false,
         }
     }
 }
@@ -249,7 +252,12 @@ impl Sweeper<'_> {
         let (mut gainful, mut equal) = (0.0, 0.0);
         loop {
             let for_gain = gainful <= equal;
-            let due = |track: &Track| if for_gain { track.share() } else { track.spent };
+            let costly = self.options.costly;
+            let due = |track: &Track| match (for_gain, costly) {
+                (true, _) => track.share(),
+                (false, false) => track.spent,
+                (false, true) => track.spent / track.race.best_ms().unwrap_or(1.0).max(f64::MIN_POSITIVE).sqrt(),
+            };
             let open = tracks.iter_mut().filter(|t| !t.done);
             let Some(track) = open.min_by(|a, b| due(a).total_cmp(&due(b))) else { break };
             if let Some(reason) = self.stopped(share) {

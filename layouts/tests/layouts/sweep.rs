@@ -69,12 +69,13 @@ impl KernelSpace for Space {
     }
 }
 
-/// Invented times: 1 to 33 ms, depending on nothing but the configuration.
+/// Invented times: 1 to 33 ms, depending on nothing but the configuration; a hundredth of that for what is called `small`.
 fn truth(kernel: &str, config: &KernelConfig) -> f64 {
     let kernel = if kernel.starts_with("alike") { "alike" } else { kernel };
     let text = format!("{kernel} {config}");
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-    1.0 + (super::synthetic::Random(hash).below(64) as f64) / 2.0
+    let ms = 1.0 + (super::synthetic::Random(hash).below(64) as f64) / 2.0;
+    if kernel == "small" { ms / 100.0 } else { ms }
 }
 
 struct Device {
@@ -540,4 +541,44 @@ fn what_promises_nothing_comes_last() {
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len() as u64, space.count());
     assert_eq!(all.len() as u64, space.count(), "each comes once");
     assert!(all[..10_000].iter().all(|n| n % 4 != 3));
+}
+
+/// A device that takes as long to make code as a compiler does, whatever the code does.
+struct Compiler(Rc<Cell<f64>>);
+
+impl Bench for Compiler {
+    fn check(&mut self, _: &str, _: &KernelConfig) -> Result<Check, Fault> {
+        self.0.set(self.0.get() + 0.01);
+        Ok(Check { ratio: 0.25 })
+    }
+    fn time(&mut self, kernel: &str, config: &KernelConfig, _: Duration) -> Result<Timing, Fault> {
+        Ok(Timing::Samples(vec![truth(kernel, config); 3]))
+    }
+}
+
+/// Where a configuration costs the same for all kernels, large ones have more of them, in the half that is not spent for gain, too.
+#[test]
+fn costly_configurations_go_to_large_kernels() {
+    let space = |name: &str| Space {
+        name: name.into(),
+        pass: Pass::Forward,
+        tensors: vec![tensor("x", &["a", "b", "c"], Access::Read), tensor(name, &["a", "b"], Access::Write)],
+        knobs: 200,
+    };
+    let spaces = [space("large"), space("small")];
+    let spaces: Vec<&dyn KernelSpace> = spaces.iter().map(|s| s as &dyn KernelSpace).collect();
+    let [even, costly] = [false, true].map(|costly| {
+        let now = Rc::new(Cell::new(0.0));
+        let (mut bench, clock, mut store) = (Compiler(now.clone()), Watch(now), store());
+        let options = SweepOptions { budget: Some(Duration::from_secs(4)), finalists: 0, costly, ..SweepOptions::default() };
+        let mut progress = |_: &layouts::Progress| {};
+        let interrupt = AtomicBool::new(false);
+        let (clock, interrupt, progress) = (&clock, &interrupt, &mut progress);
+        let mut sweeper = Sweeper { bench: &mut bench, clock, store: &mut store, options, interrupt, progress, timed: 0 };
+        sweep(&mut sweeper, &spaces, &[]).unwrap();
+        ["large", "small"].map(|kernel| store.of(kernel).filter(|m| matches!(m.outcome, Outcome::Measured { .. })).count())
+    });
+    println!("large and small: {even:?} evenly, {costly:?} by size");
+    // Evenly, and by the square root of a hundredth.
+    assert!(even[1] * 5 > even[0] && costly[1] * 7 < costly[0], "{even:?} {costly:?}");
 }

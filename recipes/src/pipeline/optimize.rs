@@ -118,7 +118,13 @@ pub fn sweep_all(
     // What all are compared with is no competitor.
     with.hopeless_ms = None;
     let unfused = match unfused_fits {
-        true => Some(sweep_program(UNFUSED, &programs.unfused, budget.map(|b| b.mul_f64(if goes_on { BESIDE } else { 0.2 })), Extent::Whole, with)?),
+        true => Some(sweep_program(
+            UNFUSED,
+            &programs.unfused,
+            budget.map(|b| b.mul_f64(if goes_on { BESIDE } else { 0.2 })),
+            Extent::Whole,
+            with,
+        )?),
         false => None,
     };
     finish = unfused.iter().fold(finish, |finish, unfused| worse(finish, unfused.report.finish));

@@ -156,7 +156,7 @@ pub fn sweep_program(
     let mut searched = || -> Result<Report, PipelineError> {
         let progress = &mut with.progress;
         let mut told = |p: &Progress| progress(name, p);
-        let options = SweepOptions { budget, shard: with.shard, ..SweepOptions::default() };
+        let options = SweepOptions { budget, shard: with.shard, costly: devices, ..SweepOptions::default() };
         let mut sweeper = Sweeper {
             bench: &mut bench,
             clock: &clock,

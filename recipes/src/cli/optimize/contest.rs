@@ -47,8 +47,12 @@ pub fn contenders(sweeps: &Sweeps, choices: &[Choices], session: &Session) -> Re
     };
     let least = choices.first().map_or(f64::INFINITY, |best| best.selections[0].total_ms);
     let far = |choice: &Choices| choice.selections[0].total_ms > FAR * least;
-    let mut candidates: Vec<Candidate> =
-        choices.iter().enumerate().filter(|(n, choice)| *n < 3 || (is_composed(choice) && !far(choice))).map(|(_, choice)| exact(choice)).collect();
+    let mut candidates: Vec<Candidate> = choices
+        .iter()
+        .enumerate()
+        .filter(|(n, choice)| *n < 3 || (is_composed(choice) && !far(choice)))
+        .map(|(_, choice)| exact(choice))
+        .collect();
     let Some(best) = choices.first().map(|c| &sweeps.variants[c.swept]) else { return Ok(candidates) };
     let next = WHOLES.saturating_sub(candidates.len()).max(2);
     if session.device.streams().is_some() {
