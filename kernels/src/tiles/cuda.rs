@@ -4,6 +4,7 @@ use super::space::{TileSpace, Tiles};
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::maps::flatten::statements;
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 
@@ -14,8 +15,9 @@ const STAGE: [i64; 2] = [19 << 10, 48 << 10];
 const DEEP: i64 = 96 << 10;
 /// Threads of a block.
 const THREADS: [i64; 2] = [256, 128];
-/// Neighbours that a thread takes of what surrounds products.
+/// Neighbours that a thread takes of what surrounds products, and of what draws a mask: eight of them are drawn together.
 const WIDTHS: [i64; 3] = [4, 2, 8];
+const DRAWING: [i64; 3] = [8, 4, 2];
 /// Most parts of the stage: while one is multiplied, all others are on their way.
 const STAGES: [i64; 3] = [3, 4, 2];
 
@@ -45,21 +47,23 @@ pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Resu
 /// All layouts of the tensors and all knobs of one tile kernel on a GPU: what [`TileSpace`] has, with threads, stages and width.
 pub struct CudaTileSpace {
     tiles: TileSpace,
+    widths: [i64; 3],
 }
 
 impl CudaTileSpace {
     const KNOBS: u64 = (THREADS.len() * STAGES.len() * WIDTHS.len()) as u64;
 
     /// Threads, stages and width of a number below all of them.
-    fn knobs(n: usize) -> [i64; 3] {
+    fn knobs(&self, n: usize) -> [i64; 3] {
         let (threads, rest) = (n % THREADS.len(), n / THREADS.len());
-        [THREADS[threads], STAGES[rest % STAGES.len()], WIDTHS[rest / STAGES.len()]]
+        [THREADS[threads], STAGES[rest % STAGES.len()], self.widths[rest / STAGES.len()]]
     }
 
     /// # Errors
     /// Scopes without a matrix product, or that cannot be generated.
     pub fn new(spec: &KernelSpec, chip: Chip) -> Result<Self, KernelError> {
-        Ok(CudaTileSpace { tiles: TileSpace::of(spec, blocks(chip))? })
+        let draws = statements(spec, true)?.statements.iter().any(|flat| flat.statement.code.drops());
+        Ok(CudaTileSpace { tiles: TileSpace::of(spec, blocks(chip))?, widths: if draws { DRAWING } else { WIDTHS } })
     }
 }
 
@@ -73,7 +77,7 @@ impl Space for CudaTileSpace {
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let [threads, stages, width] = Self::knobs((n % Self::KNOBS) as usize);
+        let [threads, stages, width] = self.knobs((n % Self::KNOBS) as usize);
         let KernelConfig { layouts, knobs } = self.tiles.config(n / Self::KNOBS);
         KernelConfig { layouts, knobs: knobs.with("threads", threads).with("stages", stages).with("width", width) }
     }
@@ -92,6 +96,8 @@ impl Space for CudaTileSpace {
     }
 
     fn intuitive(&self, config: &KernelConfig) -> bool {
-        self.tiles.intuitive(config) && config.knobs.get("threads") == Some("256") && config.knobs.get("width") == Some("4")
+        self.tiles.intuitive(config)
+            && config.knobs.get("threads") == Some("256")
+            && config.knobs.get("width") == Some(&self.widths[0].to_string())
     }
 }

@@ -36,8 +36,7 @@ pub struct Sweeping<'a> {
     pub memory: Bytes,
     /// What earlier sweeps have spent of the budget.
     pub ledger: &'a mut Ledger,
-    /// Milliseconds beyond which a program is given up after the first configuration of each of its kernels: others are that much
-    /// faster.
+    /// Milliseconds beyond which a program is given up after a first look at each of its kernels: others are that much faster.
     pub hopeless_ms: Option<f64>,
     /// Told after every configuration: the program's name, and the sweep's progress.
     pub progress: &'a mut dyn FnMut(&str, &Progress),
@@ -80,6 +79,9 @@ const REFINING: f64 = 0.3;
 
 /// Part of a budget that may go by while the first kernels are compiled, many at a time.
 const PREPARING: f64 = 0.25;
+/// Part of a budget after which a program that is far slower than others is given up: not on one configuration of each kernel, since
+/// which of its kernels pay is asked later, too.
+const LOOK: f64 = 0.25;
 /// What may be left of a budget, as a share and at least.
 const UNUSED: f64 = 0.03;
 const LEAST: Duration = Duration::from_secs(1);
@@ -167,7 +169,8 @@ pub fn sweep_program(
             timed: 0,
         };
         if let Some(most) = with.hopeless_ms {
-            let wanted = sweeper.options.budget.replace(Duration::ZERO);
+            let wanted = sweeper.options.budget;
+            sweeper.options.budget = wanted.map(|b| b.mul_f64(LOOK));
             let report = sweep(&mut sweeper, &spaces, &relayouts)?;
             let best = |kernel: &dyn KernelSpace| sweeper.store.of(kernel.key()).filter_map(|m| sweeper.store.ms(m)).reduce(f64::min);
             if spaces.iter().filter_map(|kernel| best(*kernel)).sum::<f64>() > most {
