@@ -79,8 +79,8 @@ pub struct Printer<'a> {
     pub held: usize,
     /// Operands of products that are packed once for all points.
     pub prepared: Vec<Prepared>,
-    /// Whether rows of a block draw masks together.
-    pub draws: bool,
+    /// How many masks rows of a block draw together, each in a place of its own.
+    pub draws: usize,
     /// What threads hold of masks from one point to the next.
     pub in_turn: Vec<String>,
     /// How a CUDA kernel spreads the nest; without one, C is printed.
@@ -139,7 +139,7 @@ impl<'a> Printer<'a> {
             streamed: vec![],
             held: 0,
             prepared: vec![],
-            draws: false,
+            draws: 0,
             in_turn: vec![],
             schedule: None,
             uniform: true,

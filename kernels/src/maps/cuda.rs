@@ -5,9 +5,11 @@ use crate::digits::Digits;
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Access, Argument, KernelSpec, Space, TensorChoice};
+use crate::loopnest::{self, Element, Group, LoopNest};
 use rayon::prelude::*;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, Unit};
+use std::collections::BTreeMap;
 
 /// The CUDA of a scope under a configuration.
 ///
@@ -39,13 +41,16 @@ const UNROLL: [i64; 2] = [4, 1];
 /// How results leave whose neighbours along the vectors lie far apart.
 const OUT: [&str; 2] = ["direct", "turned"];
 /// Blocks of a kernel with partial results for each processor: every one writes its own, and few leave the memory idle.
-const SUMMING: [i64; 4] = [2, 4, 6, 8];
+const SUMMING: [i64; 5] = [2, 1, 4, 6, 8];
 /// Those of other kernels, each for several points: what a block begins with is done once for them. 0 stands for one point, a row.
 const STAYING: [i64; 4] = [0, 4, 5, 8];
 /// Numbers among which every knob of maps has each of its values.
 const SEARCHED: u64 = 4096;
 /// Threads of a processor that keep the memory busy.
 const ENOUGH: f64 = 1024.0;
+/// Registers of a processor; values of a row that a thread may hold, of longer ones nothing.
+const REGISTERS: f64 = 65536.0;
+const MOST: f64 = 64.0;
 /// Bytes that the memory of a GPU moves at least.
 const SECTOR: f64 = 32.0;
 
@@ -58,9 +63,52 @@ pub struct CudaSpace {
     /// Elements of partial results, where results are summed over points, and their dims.
     partial: f64,
     apart: Vec<String>,
+    /// What a thread holds of rows along each index that vectors may run along.
+    rows: BTreeMap<String, Rows>,
     /// Blocks for each processor.
     blocks: &'static [i64],
     processors: i64,
+}
+
+/// What vectors along an index come to.
+#[derive(Clone, Debug, Default)]
+struct Rows {
+    /// Containers of which a thread holds its part of a row, if there is room: what groups hand on, and results of all points.
+    handed: f64,
+    summed: f64,
+    /// Dims of arguments that the index runs along: a dim may have a second name.
+    along: BTreeMap<String, String>,
+}
+
+impl Rows {
+    fn of(spec: &KernelSpec, nest: &LoopNest, vector: &str) -> Self {
+        let along = |group: &Group, element: &Element| {
+            group.loops.last().is_some_and(|last| element.subscripts.iter().any(|s| s.symbols().contains(&last.index)))
+        };
+        let uses = |data: &str| {
+            let touches = |g: &&Group| {
+                let all = g.statements.iter().flat_map(|s| s.reads.iter().map(|(_, e)| e).chain([&s.write]));
+                all.filter(|e| e.data == *data).any(|e| along(g, e))
+            };
+            nest.groups.iter().filter(touches).count()
+        };
+        let mut rows = Rows::default();
+        for (data, tensor) in &nest.tensors {
+            match tensor.space {
+                loopnest::Space::Private { .. } => rows.summed += f64::from(uses(data) > 0),
+                _ => rows.handed += f64::from(uses(data) > 1),
+            }
+        }
+        let statements = || nest.groups.iter().flat_map(|g| &g.statements);
+        for element in statements().flat_map(|s| s.reads.iter().map(|(_, e)| e).chain([&s.write])) {
+            let Some(loopnest::Space::Heap { root, .. }) = nest.tensors.get(&element.data).map(|t| &t.space) else { continue };
+            let subscript = element.subscripts.iter().position(|s| s.symbols().contains(vector));
+            // A view has the dims of what it views, under names of its own.
+            let dim = subscript.and_then(|n| spec.containers.get(root)?.dims.get(n));
+            rows.along.extend(dim.map(|dim| (root.clone(), dim.clone())));
+        }
+        rows
+    }
 }
 
 impl CudaSpace {
@@ -83,15 +131,25 @@ impl CudaSpace {
         // Sums over points, where there is a choice.
         let private = (0..maps.count().min(SEARCHED)).map(|n| maps.config(n)).find(|c| c.knobs.get("reduce") == Some("private"));
         let first = private.unwrap_or_else(|| maps.config(0));
+        let reduce = first.knobs.get("reduce").map(String::from);
         let knobs = first.knobs.clone().with("lanes", cuda::lanes(spec, &first)?);
         let nest = super::lower(spec, &KernelConfig { knobs, ..first })?;
+        let mut rows = BTreeMap::new();
+        for config in (0..maps.count().min(SEARCHED)).map(|n| maps.config(n)) {
+            let vector = config.knobs.get("vector").unwrap_or_default().to_string();
+            if config.knobs.get("reduce") == reduce.as_deref() && !rows.contains_key(&vector) {
+                let knobs = config.knobs.clone().with("lanes", cuda::lanes(spec, &config)?);
+                let found = Rows::of(spec, &super::lower(spec, &KernelConfig { knobs, ..config })?, &vector);
+                rows.insert(vector, found);
+            }
+        }
         let partial: f64 = cuda::partials(&nest).map(|(_, _, elements)| elements as f64).sum();
         let targets: Vec<&str> = cuda::partials(&nest).map(|(data, ..)| data.trim_end_matches(".partial")).collect();
         let named = |dim: &&String| targets.iter().all(|t| spec.containers.get(*t).is_some_and(|c| c.dims.contains(dim)));
         let all = targets.iter().filter_map(|t| spec.containers.get(*t)).flat_map(|c| &c.dims);
         let apart = all.filter(named).cloned().collect();
-        let blocks = if partial > 0.0 { &SUMMING } else { &STAYING };
-        Ok(CudaSpace { maps, arguments, partial, apart, blocks, processors: chip.processors })
+        let blocks: &[i64] = if partial > 0.0 { &SUMMING } else { &STAYING };
+        Ok(CudaSpace { maps, arguments, partial, apart, rows, blocks, processors: chip.processors })
     }
 
     fn number(config: &KernelConfig, key: &str) -> f64 {
@@ -139,6 +197,7 @@ impl CudaSpace {
         let vector = self.maps.dim(config.knobs.get("vector").unwrap_or_default());
         let (threads, rows, width) = (Self::number(config, "threads"), Self::number(config, "rows"), Self::number(config, "width"));
         let mut total = 0.0;
+        let along = self.rows.get(config.knobs.get("vector").unwrap_or_default());
         // Rows that are neighbours in a result leave together where they are turned.
         let rows_along = |layout: &Layout| {
             let last = config.knobs.get("order").and_then(|o| o.split(',').map(|i| self.maps.dim(i)).rfind(|d| *d != vector));
@@ -147,6 +206,7 @@ impl CudaSpace {
         for (argument, elements) in &self.arguments {
             let size = argument.dtype.bytes(1) as f64;
             let layout = self.maps.layout(config, &argument.data);
+            let vector = along.and_then(|rows| rows.along.get(&argument.data)).map_or(vector, String::as_str);
             let has = layout.pieces.iter().any(|p| p.dim == vector);
             total += elements
                 * match (has, layout.innermost() == Some(vector)) {
@@ -176,15 +236,32 @@ impl CudaSpace {
         let strips = (along / lanes).ceil();
         let idle = strips * lanes / along;
         let points = self.points(config);
-        // Fewer threads than that leave the memory idle.
+        // Fewer threads than that leave the memory idle, unless each asks for several strips at a time.
         let running = if summed { (points / rows).min(blocks) } else { points / rows };
-        let few = (self.processors as f64 * ENOUGH / (running * threads)).max(1.0).sqrt();
+        let asked = if strips * width <= MOST { strips.clamp(1.0, 4.0) } else { 1.0 };
+        let few = (self.processors as f64 * ENOUGH / (running * threads * asked)).max(1.0).sqrt();
         // Rows longer than what registers hold are read again.
         let again = match (config.knobs.get("loops"), self.maps.blocked(config)) {
-            (Some("one"), false) if strips * width <= 64.0 => 1.0,
+            (Some("one"), false) if strips * width <= MOST => 1.0,
             _ => 1.2,
         };
-        total * idle * again * few
+        total * idle * again * few * self.spilled(config, strips * width)
+    }
+
+    /// How many times as long a kernel takes whose threads hold more of rows, of which each has so many values, than registers do.
+    fn spilled(&self, config: &KernelConfig, values: f64) -> f64 {
+        let rows = self.rows.get(config.knobs.get("vector").unwrap_or_default()).filter(|_| !self.maps.blocked(config));
+        let Some(rows) = rows else { return 1.0 };
+        let (threads, width) = (Self::number(config, "threads"), Self::number(config, "width"));
+        let held = config.knobs.get("loops") == Some("one") || config.knobs.get("hold") == Some("registers");
+        let handed = if held && values <= MOST { rows.handed } else { 0.0 };
+        let summed = if self.summed(config) && values <= MOST { rows.summed } else { 0.0 };
+        // Besides rows: some vectors, and places.
+        let needed = values * (handed + summed) + 6.0 * width + 40.0;
+        let blocks: Option<f64> = config.knobs.get("blocks").and_then(|n| n.parse().ok());
+        let each = blocks.map_or(1.0, |n: f64| (n / self.processors as f64).floor().min((cuda::LEAN as f64 / threads).floor()).max(1.0));
+        let room = (REGISTERS / (threads * each)).min(255.0);
+        if needed > room { 1.3 + (needed - room) / room } else { 1.0 }
     }
 }
 

@@ -29,7 +29,7 @@ const EIGHT: &[(&str, &str)] = &[("threads", "32"), ("rows", "4"), ("width", "2"
 const APART: &[(&str, &str)] =
     &[("vector", "j"), ("order", "b,i,j"), ("reduce", "private"), ("threads", "64"), ("rows", "2"), ("width", "2")];
 
-const MUTATIONS: [Mutation; 21] = [
+const MUTATIONS: [Mutation; 22] = [
     Mutation {
         fault: "no barrier before the warps' results are read",
         case: common::softmax_dropout,
@@ -130,9 +130,17 @@ const MUTATIONS: [Mutation; 21] = [
         fault: "no barrier before rows put their sums together",
         case: common::layernorm_weights,
         knobs: WARP,
-        from: "gathered[threadIdx.x] = x;\n    __syncthreads();",
-        to: "gathered[threadIdx.x] = x;",
+        from: "gathered[w * THREADS + threadIdx.x] = x[w];\n    __syncthreads();",
+        to: "gathered[w * THREADS + threadIdx.x] = x[w];",
         says: Some("nobody has written"),
+    },
+    Mutation {
+        fault: "no barrier before a row's strip is taken from where they met",
+        case: common::layernorm_weights,
+        knobs: WARP,
+        from: "gathered[at] = whole;\n    }\n    __syncthreads();",
+        to: "gathered[at] = whole;\n    }",
+        says: Some("no barrier"),
     },
     Mutation {
         fault: "one row's sums forgotten",

@@ -7,7 +7,7 @@ use kernels::{Family, KernelSpec, Space};
 use layouts::problem::{Access, KernelSpace, RelayoutSpace, TensorSpace, by_promise};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Layout, Pass, Sdfg, StateId, Unit};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 /// A kernel of the program, numbered configuration by configuration.
@@ -144,8 +144,9 @@ impl SweptKernel {
             self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
         };
         let ranked = |base: u64| {
-            let mut numbers = by_promise(self, &(base..base + knobs).collect::<Vec<u64>>());
-            numbers.truncate(SEEDS);
+            // Knobs that make no difference number one configuration twice.
+            let (mut known, mut numbers) = (BTreeSet::new(), by_promise(self, &(base..base + knobs).collect::<Vec<u64>>()));
+            numbers.retain(|n| known.len() < SEEDS && known.insert(self.config(*n)));
             numbers
         };
         // Row-major is the first.

@@ -58,7 +58,7 @@ impl Printer<'_> {
         for each in aligned.iter().filter(|e| **e != Expr::Int(0)) {
             text += &format!(" && {} % 8 == 0", integer(each, self));
         }
-        self.draws = true;
+        self.draws += 1;
         Some(text)
     }
 }

@@ -298,7 +298,9 @@ impl Printer<'_> {
                     format!("keep_turn({name}, keep{mask}, {first}, {step}, {held}, {held}_at);")
                 }
                 _ if step == "1" => format!("keep_line<{even}>({name}, keep{mask}, {first});"),
-                Some(together) => format!("keep_rows({name}, keep{mask}, {first}, {step}, {together} && {step} % 8 == 0, drawn);"),
+                Some(together) => {
+                    format!("keep_rows({name}, keep{mask}, {first}, {step}, {together} && {step} % 8 == 0, drawn{});", self.draws)
+                }
                 None => format!("keep_row({name}, keep{mask}, {first}, {step});"),
             };
             self.line(inside, drawn);

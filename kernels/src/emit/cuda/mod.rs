@@ -386,11 +386,11 @@ fn kernel_head(
     for held in &printer.in_turn {
         text += &format!("    uint32_t {held}[W][4];\n    uint64_t {held}_at = ~(uint64_t)0;\n");
     }
-    if printer.draws {
-        text += "    SHARED(uint16_t, drawn, THREADS * W);\n";
+    for n in 1..=printer.draws {
+        text += &format!("    SHARED(uint16_t, drawn{n}, THREADS * W);\n");
     }
     if sections.is_some() && schedule.rows > 1 {
-        text += "    SHARED(real, gathered, THREADS);\n";
+        text += "    SHARED(real, gathered, THREADS * W);\n";
     }
     if schedule.team() > WARP {
         text += &format!("    SHARED(real, slots, {});\n", schedule.threads / WARP);

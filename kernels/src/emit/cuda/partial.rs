@@ -83,23 +83,29 @@ impl Printer<'_> {
             let element: Element = statement.write.clone();
             let (last, opened) = self.open_elements(data, group, &element, depth);
             let mut at = depth + opened;
-            if let Some(last) = last {
-                self.open_strips(last, true, at);
-                // Lanes beyond the end, too: all threads come to the barriers of `rows_reduce`.
-                let index = self.index(&last.index);
-                self.line(at + 1, "#pragma unroll");
-                self.line(at + 1, "for (int w = 0; w < W; ++w) {");
-                self.line(at + 2, format!("const index_t {index} = first_lane + w;"));
-                at += 2;
-            }
             let (name, position) = (self.identifier(data), self.position(&element)?);
             let held = self.register(&element)?.unwrap_or_default();
-            let rows = self.schedule.as_ref().map_or(1, |s| s.rows);
-            let whole = if rows > 1 { format!("rows_reduce({held}, {}, gathered)", functor(combine)) } else { held };
-            self.line(at, format!("{}const real whole = {whole};", if last.is_some() { "" } else { "{ " }));
-            let mine = if last.is_some() { "w < live" } else { "member == 0" };
-            let close = if last.is_some() { "" } else { " }" };
-            self.line(at, format!("if (row == 0 && {mine}) {name}_part[{position}] = whole;{close}"));
+            let (rows, functor) = (self.schedule.as_ref().map_or(1, |s| s.rows), functor(combine));
+            if let Some(last) = last {
+                self.open_strips(last, true, at);
+                at += 1;
+                // Lanes beyond the end, too: all threads come to the barriers.
+                self.line(at, "real whole[W];");
+                self.line(at, "#pragma unroll");
+                self.line(at, format!("for (int w = 0; w < W; ++w) whole[w] = {held};"));
+                if rows > 1 {
+                    self.line(at, format!("rows_reduce_strip(whole, {functor}, gathered);"));
+                }
+                self.line(at, "#pragma unroll");
+                self.line(at, "for (int w = 0; w < W; ++w) {");
+                self.line(at + 1, format!("const index_t {} = first_lane + w;", self.index(&last.index)));
+                self.line(at + 1, format!("if (row == 0 && w < live) {name}_part[{position}] = whole[w];"));
+                at += 1;
+            } else {
+                let whole = if rows > 1 { format!("rows_reduce({held}, {functor}, gathered)") } else { held };
+                self.line(at, format!("{{ const real whole = {whole};"));
+                self.line(at, format!("if (row == 0 && member == 0) {name}_part[{position}] = whole; }}"));
+            }
             while at > depth {
                 at -= 1;
                 self.line(at, "}");

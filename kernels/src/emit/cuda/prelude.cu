@@ -247,8 +247,6 @@ DEVICE void keep_rows(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, ui
         for (int n = 0; n < W; ++n) drawn[threadIdx.x * W + n] = (uint16_t)lane_of(keep, first + n * step);
 #pragma unroll
         for (int n = 0; n < W; ++n) lanes[n] = drawn[threadIdx.x * W + n];
-        /* Another mask may have its rows draw together. */
-        __syncthreads();
         return;
     }
     const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM, place = row % 8;
@@ -346,6 +344,24 @@ template <class F> DEVICE real rows_reduce(real x, F f, POINTER(real) gathered) 
     if (threadIdx.x < TEAM)
         for (int row = 1; row < ROWS; ++row) x = f(x, gathered[row * TEAM + threadIdx.x]);
     return x;
+}
+/* The same of W values that each thread holds: threads share the places of a team, so that all of them meet three times and not
+   twice for each value. */
+template <class F> DEVICE void rows_reduce_strip(real (&x)[W], F f, POINTER(real) gathered) {
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < W; ++w) gathered[w * THREADS + threadIdx.x] = x[w];
+    __syncthreads();
+    for (int e = threadIdx.x; e < TEAM * W; e += THREADS) {
+        const int at = e / TEAM * THREADS + e % TEAM;
+        real whole = gathered[at];
+#pragma unroll
+        for (int row = 1; row < ROWS; ++row) whole = f(whole, gathered[at + row * TEAM]);
+        gathered[at] = whole;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < W; ++w) x[w] = gathered[w * THREADS + threadIdx.x % TEAM];
 }
 /* A strip of every row of the block, `left` of its values from the team's first thread on, written with the rows next to one
    another: they pass through `tile`. `at` is the place of a thread's first value, `step` the way from one value to the next. */

@@ -130,10 +130,10 @@ impl Schedule {
         let real = if nest.tensors.values().any(|t| t.dtype == Dtype::F64) { 8 } else { 4 };
         let turning = if turns { schedule.turned() * real + rows * 12 } else { 0 };
         // What rows draw together of masks has two bytes for each value.
-        let drawn = if has_masks(nest) { 2 * threads * width } else { 0 };
+        let drawn = masks(nest) * 2 * threads * width;
         // Partial results of rows meet there.
         let private = nest.tensors.values().any(|t| matches!(t.space, Space::Private { .. }));
-        let gathered = if private && rows > 1 { threads * real } else { 0 };
+        let gathered = if private && rows > 1 { threads * width * real } else { 0 };
         let mut shared = WARP * 8 + turning + drawn + gathered;
         if shared > SHARED {
             return Err(KernelError::Knob {
@@ -234,12 +234,20 @@ impl Schedule {
     }
 }
 
-fn has_masks(nest: &LoopNest) -> bool {
-    let mut found = false;
-    for statement in nest.groups.iter().flat_map(|g| &g.statements) {
-        statement.code.walk(&mut |s| found |= matches!(s, Scalar::Keep { .. }));
-    }
-    found
+/// Masks that groups draw, each once in a group.
+fn masks(nest: &LoopNest) -> i64 {
+    let of = |group: &Group| {
+        let mut found: Vec<Scalar> = Vec::new();
+        for statement in &group.statements {
+            statement.code.walk(&mut |s| {
+                if matches!(s, Scalar::Keep { .. }) && !found.contains(s) {
+                    found.push(s.clone());
+                }
+            });
+        }
+        found.len() as i64
+    };
+    nest.groups.iter().map(of).sum()
 }
 
 /// Every access to a container: its group, the element, whether it is written.
