@@ -9,7 +9,7 @@ use crate::loopnest::{self, Element, Group, LoopNest};
 use rayon::prelude::*;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, Unit};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The CUDA of a scope under a configuration.
 ///
@@ -51,6 +51,8 @@ const ENOUGH: f64 = 1024.0;
 /// Registers of a processor; values of a row that a thread may hold, of longer ones nothing.
 const REGISTERS: f64 = 65536.0;
 const MOST: f64 = 64.0;
+/// How many times as long a kernel takes that adds to partial results in memory at every point.
+const SCATTERED: f64 = 2.0;
 /// Bytes that the memory of a GPU moves at least.
 const SECTOR: f64 = 32.0;
 
@@ -62,7 +64,7 @@ pub struct CudaSpace {
     arguments: Vec<(Argument, f64)>,
     /// Elements of partial results, where results are summed over points, and their dims.
     partial: f64,
-    apart: Vec<String>,
+    apart: BTreeSet<String>,
     /// What a thread holds of rows along each index that vectors may run along.
     rows: BTreeMap<String, Rows>,
     /// Blocks for each processor.
@@ -76,6 +78,9 @@ struct Rows {
     /// Containers of which a thread holds its part of a row, if there is room: what groups hand on, and results of all points.
     handed: f64,
     summed: f64,
+    /// Of what is handed on, what is not read again from memory in any case; and the iterations of a group.
+    local: f64,
+    inner: f64,
     /// Dims of arguments that the index runs along: a dim may have a second name.
     along: BTreeMap<String, String>,
 }
@@ -96,9 +101,12 @@ impl Rows {
         for (data, tensor) in &nest.tensors {
             match tensor.space {
                 loopnest::Space::Private { .. } => rows.summed += f64::from(uses(data) > 0),
-                _ => rows.handed += f64::from(uses(data) > 1),
+                loopnest::Space::Heap { .. } => rows.handed += f64::from(uses(data) > 1),
+                _ => rows.local += f64::from(uses(data) > 1),
             }
         }
+        rows.handed += rows.local;
+        rows.inner = nest.groups.iter().map(|g| g.loops.iter().map(|l| l.count as f64).product()).fold(1.0, f64::max);
         let statements = || nest.groups.iter().flat_map(|g| &g.statements);
         for element in statements().flat_map(|s| s.reads.iter().map(|(_, e)| e).chain([&s.write])) {
             let Some(loopnest::Space::Heap { root, .. }) = nest.tensors.get(&element.data).map(|t| &t.space) else { continue };
@@ -147,7 +155,7 @@ impl CudaSpace {
         let targets: Vec<&str> = cuda::partials(&nest).map(|(data, ..)| data.trim_end_matches(".partial")).collect();
         let named = |dim: &&String| targets.iter().all(|t| spec.containers.get(*t).is_some_and(|c| c.dims.contains(dim)));
         let all = targets.iter().filter_map(|t| spec.containers.get(*t)).flat_map(|c| &c.dims);
-        let apart = all.filter(named).cloned().collect();
+        let apart: BTreeSet<String> = all.filter(named).cloned().collect();
         let blocks: &[i64] = if partial > 0.0 { &SUMMING } else { &STAYING };
         Ok(CudaSpace { maps, arguments, partial, apart, rows, blocks, processors: chip.processors })
     }
@@ -245,19 +253,30 @@ impl CudaSpace {
             (Some("one"), false) if strips * width <= MOST => 1.0,
             _ => 1.2,
         };
-        total * idle * again * few * self.spilled(config, strips * width)
+        let scattered = if summed && self.held_apart(config, strips * width) > MOST { SCATTERED } else { 1.0 };
+        total * idle * again * few * scattered * self.spilled(config, strips * width)
+    }
+
+    /// Partial results of one container that a thread has to hold at a point, where its part of a row has so many values.
+    fn held_apart(&self, config: &KernelConfig, values: f64) -> f64 {
+        let vector = self.maps.dim(config.knobs.get("vector").unwrap_or_default());
+        let outer: Vec<&str> = config.knobs.get("order").unwrap_or_default().split(',').map(|i| self.maps.dim(i)).collect();
+        let inner = self.apart.iter().filter(|d| !outer.contains(&d.as_str()));
+        let size = |dim: &String| if dim == vector { values } else { self.maps.spec().size(dim).map_or(1.0, |n| n as f64) };
+        inner.map(size).product()
     }
 
     /// How many times as long a kernel takes whose threads hold more of rows, of which each has so many values, than registers do.
     fn spilled(&self, config: &KernelConfig, values: f64) -> f64 {
-        let rows = self.rows.get(config.knobs.get("vector").unwrap_or_default()).filter(|_| !self.maps.blocked(config));
-        let Some(rows) = rows else { return 1.0 };
+        let Some(rows) = self.rows.get(config.knobs.get("vector").unwrap_or_default()) else { return 1.0 };
         let (threads, width) = (Self::number(config, "threads"), Self::number(config, "width"));
         let held = config.knobs.get("loops") == Some("one") || config.knobs.get("hold") == Some("registers");
         let handed = if held && values <= MOST { rows.handed } else { 0.0 };
         let summed = if self.summed(config) && values <= MOST { rows.summed } else { 0.0 };
         // Besides rows: some vectors, and places.
-        let needed = values * (handed + summed) + 6.0 * width + 40.0;
+        // Where vectors run along points, a thread has whole rows of them.
+        let rows = if self.maps.blocked(config) { rows.inner * width * rows.local } else { values * (handed + summed) };
+        let needed = rows + 6.0 * width + 40.0;
         let blocks: Option<f64> = config.knobs.get("blocks").and_then(|n| n.parse().ok());
         let each = blocks.map_or(1.0, |n: f64| (n / self.processors as f64).floor().min((cuda::LEAN as f64 / threads).floor()).max(1.0));
         let room = (REGISTERS / (threads * each)).min(255.0);

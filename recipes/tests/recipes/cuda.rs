@@ -10,7 +10,7 @@ use kernels::{Access, Buffer, KernelSpec, Space};
 use ndarray::ArrayD;
 use rayon::prelude::*;
 use recipes::load::{Overrides, load_with};
-use recipes::pipeline::programs::{GROUPED, programs_on};
+use recipes::pipeline::programs::{GROUPED, Programs, programs_on};
 use recipes::pipeline::shrunken::{shrunken, shrunken_for};
 use recipes::pipeline::tensors::drawn;
 use sdfg::config::KernelConfig;
@@ -209,8 +209,66 @@ fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The most promising configuration of a kernel under the recipe's order of dims.
+fn most_promising(space: &dyn Space) -> Result<KernelConfig, Failure> {
+    // Knobs are the fastest digits.
+    let numbers: Vec<u64> = (0..space.knobs().iter().product()).collect();
+    let promises = space.promises(&numbers);
+    let best = numbers.iter().zip(promises).min_by(|(_, a), (_, b)| a.total_cmp(b)).ok_or("no configuration")?;
+    Ok(space.config(*best.0))
+}
+
+/// The layer in PyTorch's order of dims at its own sizes.
+fn paper_layer() -> Result<Programs, Failure> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-pytorch.yaml");
+    let recipe = load_with(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+    Ok(programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?)
+}
+
+/// An index over keys runs along the queries of stacked projections: two names of one dim, of which layouts know the first.
+#[test]
+fn a_second_name_is_the_dim_that_it_runs_along() -> Result<(), Failure> {
+    let programs = paper_layer()?;
+    let program = &programs.variants.iter().find(|v| v.name == "wq+wk+wv").ok_or("stacked projections")?.program;
+    let units = program.units();
+    let unit = units.iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_bq").ok_or("sums of projections' gradients")?;
+    let spec = KernelSpec::new(program, unit)?;
+    let config = most_promising(cuda_space(&spec, Chip::HOPPER)?.as_ref())?;
+    let inner = config.layouts.get("d_qq.stack3").and_then(|l| l.innermost()).map(String::from);
+    let strange: Vec<&str> = ["k", "j"].into_iter().filter(|index| config.knobs.get("vector") == Some(index)).collect();
+    assert!(strange.is_empty() && inner.as_deref() == Some("p"), "{config}");
+    Ok(())
+}
+
+/// The layer in PyTorch's order of dims at its own sizes: what is tried first of each kernel holds no more than registers do.
+#[test]
+fn what_promises_most_spills_nothing() -> Result<(), Failure> {
+    let nvrtc = match Nvrtc::find() {
+        Ok(nvrtc) => nvrtc,
+        Err(e) => {
+            println!("skipped: NVRTC not found, {} ({e})", Library::Nvrtc.advice());
+            return Ok(());
+        }
+    };
+    let programs = paper_layer()?;
+    let program = &programs.variants[0].program;
+    let mut checked = 0;
+    for (_, _, unit) in program.units().into_iter().filter(|(_, _, unit)| matches!(unit, Unit::Scope(_))) {
+        let spec = KernelSpec::new(program, &unit)?;
+        let best = most_promising(cuda_space(&spec, Chip::HOPPER)?.as_ref())?;
+        let compiled = nvrtc.compile(&spec.name, &cuda_source(&spec, &best, Chip::HOPPER)?.text, 90)?;
+        for r in &compiled.resources {
+            println!("{}, {}: {} registers, {} bytes spilled", spec.name, r.function, r.registers, r.spill_stores);
+            assert!(r.spill_stores == 0, "{}: {} bytes under {}", spec.name, r.spill_stores, best);
+        }
+        checked += 1;
+    }
+    assert!(checked > 8, "{checked}");
+    Ok(())
+}
+
 /// Configurations of which the most promising are looked at.
-const SAMPLED: u64 = 2000;
+const SAMPLED: u64 = 20_000;
 
 /// Of the paper's layer at its own sizes: at small sizes but for those that are written into a text it is the same text, so that what a
 /// sweep checks is what it times, and what the compiler makes of it is made once.
