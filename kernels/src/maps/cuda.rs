@@ -244,17 +244,21 @@ impl CudaSpace {
         let strips = (along / lanes).ceil();
         let idle = strips * lanes / along;
         let points = self.points(config);
-        // Fewer threads than that leave the memory idle, unless each asks for several strips at a time.
+        // Fewer threads than that leave the memory idle, unless each asks for more than 16 bytes, of two each, at a time.
         let running = if summed { (points / rows).min(blocks) } else { points / rows };
-        let asked = if strips * width <= MOST { strips.clamp(1.0, 4.0) } else { 1.0 };
+        let values = if self.maps.blocked(config) { width } else { strips * width };
+        let asked = if values <= MOST { (values / 8.0).clamp(0.5, 4.0) } else { 1.0 };
         let few = (self.processors as f64 * ENOUGH / (running * threads * asked)).max(1.0).sqrt();
         // Rows longer than what registers hold are read again.
         let again = match (config.knobs.get("loops"), self.maps.blocked(config)) {
             (Some("one"), false) if strips * width <= MOST => 1.0,
             _ => 1.2,
         };
-        let scattered = if summed && self.held_apart(config, strips * width) > MOST { SCATTERED } else { 1.0 };
-        total * idle * again * few * scattered * self.spilled(config, strips * width)
+        let scattered = if summed && self.held_apart(config, values) > MOST { SCATTERED } else { 1.0 };
+        // Knobs that often make no difference: one of each kind is tried before another of the same.
+        let seldom = |key: &str, usual: &str| config.knobs.get(key).is_some_and(|v| v != usual);
+        let later = [seldom("loops", "one"), seldom("unroll", "4"), seldom("hold", "registers")].into_iter().filter(|l| *l).count();
+        total * idle * again * few * scattered * self.spilled(config, values) * (1.0 + 0.002 * later as f64)
     }
 
     /// Partial results of one container that a thread has to hold at a point, where its part of a row has so many values.
@@ -273,10 +277,10 @@ impl CudaSpace {
         let held = config.knobs.get("loops") == Some("one") || config.knobs.get("hold") == Some("registers");
         let handed = if held && values <= MOST { rows.handed } else { 0.0 };
         let summed = if self.summed(config) && values <= MOST { rows.summed } else { 0.0 };
-        // Besides rows: some vectors, and places.
         // Where vectors run along points, a thread has whole rows of them.
         let rows = if self.maps.blocked(config) { rows.inner * width * rows.local } else { values * (handed + summed) };
-        let needed = rows + 6.0 * width + 40.0;
+        // And some vectors, and places.
+        let needed = rows + 4.0 * width + 24.0;
         let blocks: Option<f64> = config.knobs.get("blocks").and_then(|n| n.parse().ok());
         let each = blocks.map_or(1.0, |n: f64| (n / self.processors as f64).floor().min((cuda::LEAN as f64 / threads).floor()).max(1.0));
         let room = (REGISTERS / (threads * each)).min(255.0);
