@@ -99,7 +99,13 @@ fn compiles(nvrtc: &Nvrtc, name: &str, dtype: Dtype, spec: &KernelSpec, configs:
                 );
                 assert!(registers > 0 && i64::from(registers) * source.threads <= 65536, "{name} cannot be launched");
                 // Where a block does many things one after the other, ptxas spills some of what waits.
-                let allowed = if kernels::tiles::takes(config) { 1024 } else { 0 };
+                // For older generations it fills all registers with loads, beside rows of partial results, and keeps two words
+                // of what waits for the end of the block in memory.
+                let allowed = match kernels::tiles::takes(config) {
+                    true => 1024,
+                    false if *capability < HOPPER && source.finish.is_some() => 32,
+                    false => 0,
+                };
                 assert!(n > 0 || spills <= allowed, "{name} spills {spills} bytes in its first configuration");
             }
         }
