@@ -4,8 +4,9 @@
 //! 2. A few relayouts of every container, largest first: what racing and selection estimate the others from.
 //! 3. The space. Half of the time goes to the kernel that has had the least time for its expected gain, its best time ×
 //!    its recent relative improvement; the other half is shared equally, so that small kernels, whose configurations take
-//!    next to nothing, are known well, or by the square root of their times where a configuration takes as long for all of them. Within a kernel see [`crate::candidates`]. Each configuration is checked before it is
-//!    timed, and raced ([`crate::race`]).
+//!    next to nothing, are known well, or by the square root of their times where a configuration takes as long for all of
+//!    them. Within a kernel see [`crate::candidates`]. Each configuration is checked before it is timed, and raced
+//!    ([`crate::race`]).
 //! 4. Twins: configurations with the same code and addresses as one that was looked at, in other layouts. They cost nothing
 //!    and give selection more to choose from.
 //! 5. Fresh samples for the fastest ones of every kernel, until the fastest is one that has them: the minimum of many noisy
@@ -17,7 +18,8 @@
 //! Every result goes to the store at once, and what the store knows is not measured again. Complexity: O(log n) a
 //! configuration beside the bench itself, plus ranking by promise.
 
-use crate::candidates::{Candidates, Shard};
+use crate::candidates::Candidates;
+use crate::options::SweepOptions;
 use crate::problem::{Bench, Clock, Fault, Kernel, KernelSpace, Program, RelayoutSpace, Timing, relayout_config, relayout_name};
 use crate::race::{Limit, Race};
 use crate::record::{Measurement, Outcome};
@@ -30,50 +32,6 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct SweepOptions {
-    /// `None`: to the end of the space.
-    pub budget: Option<Duration>,
-    pub shard: Shard,
-    /// How many of the fastest of each kernel get fresh samples.
-    pub finalists: usize,
-    /// Part of the budget kept for them.
-    pub finalist_share: f64,
-    /// A configuration is given up when it takes longer than its limit times this: room for noise.
-    pub margin: f64,
-    /// Relayouts measured of each container before the space.
-    pub relayouts: u64,
-    /// Part of the budget for finding twins, and how many of each kernel are kept.
-    pub twin_share: f64,
-    pub twins: u64,
-    /// Whether making code takes so long that a configuration of a small kernel costs what one of a large kernel does.
-    pub costly: bool,
-}
-
-impl Default for SweepOptions {
-    fn default() -> Self {
-        SweepOptions {
-            budget: None,
-            shard: Shard::WHOLE,
-            finalists: 4,
-            finalist_share: 0.1,
-            margin: 1.15,
-            relayouts: 2,
-            twin_share: 0.03,
-            twins: 1024,
-            costly: false,
-        }
-    }
-}
-
-impl SweepOptions {
-    /// The same for a sweep that has the last part of its budget: what is kept of it for the end is kept of that part.
-    pub fn for_the_last(self, part: f64) -> Self {
-        let SweepOptions { finalist_share, twin_share, .. } = SweepOptions::default();
-        SweepOptions { finalist_share: finalist_share * part, twin_share: twin_share * part, ..self }
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {

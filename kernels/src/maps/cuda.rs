@@ -264,7 +264,8 @@ impl CudaSpace {
     /// Partial results of one container that a thread has to hold at a point, where its part of a row has so many values.
     fn held_apart(&self, config: &KernelConfig, values: f64) -> f64 {
         let vector = self.maps.dim(config.knobs.get("vector").unwrap_or_default());
-        let outer: Vec<&str> = config.knobs.get("order").unwrap_or_default().split(',').map(|i| self.maps.dim(i)).collect();
+        let outer: Vec<&str> =
+            config.knobs.get("order").unwrap_or_default().split(',').filter(|i| !i.is_empty()).map(|i| self.maps.dim(i)).collect();
         let inner = self.apart.iter().filter(|d| !outer.contains(&d.as_str()));
         let size = |dim: &String| if dim == vector { values } else { self.maps.spec().size(dim).map_or(1.0, |n| n as f64) };
         inner.map(size).product()

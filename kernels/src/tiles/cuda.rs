@@ -54,7 +54,7 @@ impl CudaTileSpace {
     const KNOBS: u64 = (THREADS.len() * STAGES.len() * WIDTHS.len()) as u64;
 
     /// Threads, stages and width of a number below all of them.
-    fn knobs(&self, n: usize) -> [i64; 3] {
+    fn setting(&self, n: usize) -> [i64; 3] {
         let (threads, rest) = (n % THREADS.len(), n / THREADS.len());
         [THREADS[threads], STAGES[rest % STAGES.len()], self.widths[rest / STAGES.len()]]
     }
@@ -77,7 +77,7 @@ impl Space for CudaTileSpace {
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let [threads, stages, width] = self.knobs((n % Self::KNOBS) as usize);
+        let [threads, stages, width] = self.setting((n % Self::KNOBS) as usize);
         let KernelConfig { layouts, knobs } = self.tiles.config(n / Self::KNOBS);
         KernelConfig { layouts, knobs: knobs.with("threads", threads).with("stages", stages).with("width", width) }
     }

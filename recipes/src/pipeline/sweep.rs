@@ -149,7 +149,7 @@ pub fn sweep_program(
     let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
     bench.cache = with.cache;
     let clock = Stopwatch(Instant::now());
-    let budget = with.ledger.left(&problem, budget);
+    let (share, budget) = (budget, with.ledger.left(&problem, budget));
     let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();
     bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING))));
     let mut given_up = false;
@@ -170,7 +170,9 @@ pub fn sweep_program(
         };
         if let Some(most) = with.hopeless_ms {
             let wanted = sweeper.options.budget;
-            sweeper.options.budget = wanted.map(|b| b.mul_f64(LOOK));
+            // What was looked at before is not looked at again.
+            let spent = share.unwrap_or_default().saturating_sub(wanted.unwrap_or_default());
+            sweeper.options.budget = share.map(|share| share.mul_f64(LOOK).saturating_sub(spent));
             let report = sweep(&mut sweeper, &spaces, &relayouts)?;
             let best = |kernel: &dyn KernelSpace| sweeper.store.of(kernel.key()).filter_map(|m| sweeper.store.ms(m)).reduce(f64::min);
             if spaces.iter().filter_map(|kernel| best(*kernel)).sum::<f64>() > most {

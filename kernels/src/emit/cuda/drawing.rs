@@ -5,14 +5,12 @@
 //! and they meet in shared memory. Where a team works on one point after the other, it holds what it has drawn for the next seven.
 
 use super::partial;
+use super::schedule::may_draw_together;
 use crate::emit::printer::Printer;
 use crate::emit::scalar::integer;
 use crate::loopnest::{Group, Loop, Tag, Tile, slope};
 use sdfg::Expr;
 use std::collections::BTreeMap;
-
-/// Elements that one block of random numbers decides about.
-const EIGHT: i64 = 8;
 
 impl Printer<'_> {
     /// Whether a team comes to neighbours of a mask one after the other, with a lane of its own for each.
@@ -43,8 +41,7 @@ impl Printer<'_> {
         let nest = self.nest;
         let points = nest.outer.last()?;
         let rows = self.schedule.as_ref()?.rows;
-        let apart = nest.products.is_some() || partial::partials(nest).next().is_some() || points.tag == Tag::Block;
-        if apart || rows % EIGHT != 0 || slope(element, &points.index) != Some(Expr::Int(1)) {
+        if !may_draw_together(nest, rows) || slope(element, &points.index) != Some(Expr::Int(1)) {
             return None;
         }
         let loops: Vec<&Loop> = nest.outer.iter().chain(&group.loops).collect();

@@ -116,17 +116,29 @@ pub fn drawn(run: &Run) -> [u64; DRAWN] {
     [run.seed, run.step, u64::from(run.dropout)]
 }
 
+/// A member of a group: what it is, its nest and configuration, and the numbers of its arguments among those of all.
+pub type Lowered = (KernelSpec, LoopNest, KernelConfig, Vec<usize>);
+
 /// Prints several nests with products, each under its configuration, as one launch. Each comes with the numbers of its arguments among
 /// those of all.
 ///
 /// # Errors
 /// As [`emit`]; nests that cannot be launched together.
-pub fn emit_group(name: &str, nests: &[(KernelSpec, LoopNest, KernelConfig, Vec<usize>)], chip: Chip) -> Result<Source, KernelError> {
-    let mut parts = Vec::new();
-    for (spec, nest, config, arguments) in nests {
+pub fn emit_group(name: &str, nests: &[Lowered], chip: Chip) -> Result<Source, KernelError> {
+    let part = |(spec, nest, config, _): &Lowered, stages: Option<i64>| {
+        let staged = stages.map(|stages| KernelConfig { knobs: config.knobs.clone().with("stages", stages), ..config.clone() });
+        let config = staged.as_ref().unwrap_or(config);
         let mut printer = Printer::new(spec, nest, config, nest.tensors.values().any(|t| t.dtype == Dtype::F64));
         printer.schedule = Some(Schedule::new(spec, nest, config)?);
-        parts.push((tile::part(printer, partial::partials(nest).next().is_some(), chip)?, arguments.clone()));
+        tile::part(printer, partial::partials(nest).next().is_some(), chip)
+    };
+    let all = |stages| nests.iter().map(|member| Ok((part(member, stages)?, member.3.clone()))).collect::<Result<Vec<_>, KernelError>>();
+    let mut parts = all(None)?;
+    // They share one text, and with it the number of parts of the stage.
+    if let Some(least) = parts.iter().map(|(part, _)| part.stages).min()
+        && parts.iter().any(|(part, _)| part.stages > least)
+    {
+        parts = all(Some(least))?;
     }
     let apart = || "its members have partial results, scratch memory, or blocks of different sizes".to_string();
     tile::emit_group(parts).ok_or_else(|| KernelError::Unsupported { kernel: name.to_string(), what: apart() })

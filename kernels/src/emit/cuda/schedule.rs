@@ -130,18 +130,18 @@ impl Schedule {
         let real = if nest.tensors.values().any(|t| t.dtype == Dtype::F64) { 8 } else { 4 };
         let turning = if turns { schedule.turned() * real + rows * 12 } else { 0 };
         // What rows draw together of masks has two bytes for each value.
-        let drawn = masks(nest) * 2 * threads * width;
+        let drawn = if may_draw_together(nest, rows) { masks(nest) * 2 * threads * width } else { 0 };
         // Partial results of rows meet there.
         let private = nest.tensors.values().any(|t| matches!(t.space, Space::Private { .. }));
         let gathered = if private && rows > 1 { threads * width * real } else { 0 };
         let mut shared = WARP * 8 + turning + drawn + gathered;
         if shared > SHARED {
-            return Err(KernelError::Knob {
-                kernel: spec.name.clone(),
-                key: "out".into(),
-                value: "turned".into(),
-                allowed: "direct, where a block's strips do not fit its shared memory".into(),
-            });
+            let [key, value, allowed] = match turns {
+                true => ["out", "turned", "direct, where a block's strips do not fit its shared memory"],
+                false => ["width", &width.to_string(), "less, where what a block's rows put together does not fit its shared memory"],
+            };
+            let (kernel, key, value, allowed) = (spec.name.clone(), key.into(), value.into(), allowed.into());
+            return Err(KernelError::Knob { kernel, key, value, allowed });
         }
         for (data, tensor) in &nest.tensors {
             // Every array begins at a multiple of 16 bytes.
@@ -232,6 +232,16 @@ impl Schedule {
         let outer = |n: &usize| nest.outer.iter().any(|l| statement.write.subscripts[*n] == Expr::sym(l.index.as_str()));
         all.filter(|n| !outer(n)).collect()
     }
+}
+
+/// Elements that one block of random numbers decides about.
+const EIGHT: i64 = 8;
+
+/// Whether rows of a block may draw masks together: each has a point of its own, next to one another.
+pub fn may_draw_together(nest: &LoopNest, rows: i64) -> bool {
+    let block = nest.outer.last().is_none_or(|points| points.tag == Tag::Block);
+    let private = nest.tensors.values().any(|t| matches!(t.space, Space::Private { .. }));
+    nest.products.is_none() && !private && !block && rows % EIGHT == 0
 }
 
 /// Masks that groups draw, each once in a group.

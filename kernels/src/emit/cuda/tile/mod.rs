@@ -33,8 +33,6 @@ struct Rooms {
     scratch: i64,
     /// Bytes of shared memory.
     end: i64,
-    /// Whether shared memory has no room for something.
-    crowded: bool,
 }
 
 impl Rooms {
@@ -43,13 +41,14 @@ impl Rooms {
         let (nest, real) = (printer.nest, if printer.double { 8 } else { 4 });
         let mut found = Rooms::default();
         let mut locals: Vec<_> = nest.tensors.iter().filter(|(_, t)| !matches!(t.space, Space::Heap { .. })).collect();
-        locals.sort_by_key(|(_, t)| t.shape.iter().product::<i64>());
         // Whoever lends its memory has as much as any of those that take it over.
         let mut rooms: IndexMap<&String, i64> = IndexMap::new();
         for (data, _) in &locals {
             let room = rooms.entry(nest.slots.get(*data).unwrap_or(data)).or_insert(0);
             *room = (*room).max((printer.extent(data)? + 3) / 4 * 4);
         }
+        // What has no room any more where the stage is larger had the least before.
+        locals.sort_by_key(|(data, _)| rooms.get(nest.slots.get(*data).unwrap_or(data)).copied());
         for (data, tensor) in locals {
             let (name, elements) = (printer.identifier(data), rooms.get(data).copied().unwrap_or(0));
             if let Some(owner) = nest.slots.get(data) {
@@ -57,9 +56,7 @@ impl Rooms {
                 continue;
             }
             let partial = matches!(tensor.space, Space::Private { .. });
-            let crowded = !partial && tensor.stored && at + elements * real > chip.shared;
-            let place = if partial || crowded { Place::Scratch } else { Place::Shared };
-            found.crowded |= crowded;
+            let place = if partial || (tensor.stored && at + elements * real > chip.shared) { Place::Scratch } else { Place::Shared };
             found.places.insert(data.clone(), place);
             if place == Place::Scratch {
                 found.parts.push((name, found.scratch));
@@ -88,12 +85,14 @@ pub struct Part {
     finish: String,
     /// What its text begins with.
     opening: String,
+    /// Parts of the stage.
+    pub stages: i64,
     pub source: Source,
 }
 
 /// Prints a nest with products; `private` says whether it has partial results.
 pub fn emit(printer: Printer, private: bool, chip: Chip) -> Result<Source, KernelError> {
-    let Part { arguments, body, finish, opening, source } = part(printer, private, chip)?;
+    let Part { arguments, body, finish, opening, source, .. } = part(printer, private, chip)?;
     let kernel =
         format!("\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{{\n    const index_t block = blockIdx.x;\n{body}}}\n");
     Ok(Source { text: opening + &arguments + &kernel + &finish, ..source })
@@ -148,7 +147,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
         });
     }
     let number = |key: &str, default: i64| config.knobs.get(key).map_or(Some(default), |text| text.parse().ok());
-    let Some(mut stages) = number("stages", *STAGES.start()).filter(|n| STAGES.contains(n)) else {
+    let Some(most) = number("stages", *STAGES.start()).filter(|n| STAGES.contains(n)) else {
         return Err(KernelError::Knob {
             kernel: spec.name.clone(),
             key: "stages".into(),
@@ -159,26 +158,31 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
     schedule.places = IndexMap::new();
     printer.schedule = Some(schedule.clone());
     // A factor without a place in shared memory passes through the stage, which then leaves less of it.
-    let (rooms, stage) = loop {
-        let (at, stage) = printer.stage(&schedule, stages)?;
-        if at > chip.shared && stages == *STAGES.start() {
+    let (stages, rooms, stage) = loop {
+        let (least, stage) = printer.stage(&schedule, *STAGES.start())?;
+        if least > chip.shared {
             return Err(KernelError::Knob {
                 kernel: spec.name.clone(),
                 key: "depth".into(),
                 value: depth.to_string(),
-                allowed: format!("less, where a block has {} bytes of shared memory and these factors take {at}", chip.shared),
+                allowed: format!("less, where a block has {} bytes of shared memory and these factors take {least}", chip.shared),
             });
         }
-        let rooms = Rooms::of(&printer, at, chip)?;
-        if stages > *STAGES.start() && (at > chip.shared || rooms.crowded) {
-            stages -= 1;
-            continue;
+        let mut found = (*STAGES.start(), Rooms::of(&printer, least, chip)?, stage);
+        // As many parts as are wanted and take no place from what is local.
+        for parts in (STAGES.start() + 1..=most).rev() {
+            let (at, stage) = printer.stage(&schedule, parts)?;
+            let rooms = Rooms::of(&printer, at, chip)?;
+            if at <= chip.shared && rooms.places == found.1.places {
+                found = (parts, rooms, stage);
+                break;
+            }
         }
-        let settled = rooms.places == schedule.places;
-        schedule.places = rooms.places.clone();
+        let settled = found.1.places == schedule.places;
+        schedule.places = found.1.places.clone();
         printer.schedule = Some(schedule.clone());
         if settled {
-            break (rooms, stage);
+            break found;
         }
     };
     let Rooms { parts, shared, aliases, scratch, end, .. } = rooms;
@@ -270,5 +274,5 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
         members: vec![],
     };
     let finish = if source.finish.is_some() { finishing(&printer, &finish_body) } else { String::new() };
-    Ok(Part { arguments: arguments(&printer), body: text, finish, opening, source })
+    Ok(Part { arguments: arguments(&printer), body: text, finish, opening, stages, source })
 }

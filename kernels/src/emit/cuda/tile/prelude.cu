@@ -1,6 +1,7 @@
 
-/* Matrix products of a whole block. Factors pass through shared memory, the stage, DEPTH steps at a time: while one half of it is
-   multiplied, the other half is filled. Sums are in registers. Factors of 16 bits are multiplied by tensor cores where a GPU has those that take bf16, all others by plain units. */
+/* Matrix products of a whole block. Factors pass through shared memory, the stage, DEPTH steps at a time: while one of its STAGES parts
+   is multiplied, the others are filled. Factors that are on chip may be multiplied where they are. Sums are in registers. Factors of
+   16 bits are multiplied by tensor cores where a GPU has those that take bf16, all others by plain units. */
 #ifndef MEMLET_SHIM
 extern __shared__ __attribute__((aligned(16))) char block_memory[];
 #define PLACED(T, name, at, count) T *const name = (T *)(block_memory + (at))
@@ -163,14 +164,14 @@ template <class S, int N, bool NEAR, class T> struct OnChip {
 };
 template <class S, int N, int NEAR, int WHERE, class T> struct Factor {
     enum { SIZE = InStage<S, N, NEAR == STEPS>::SIZE };
-    static DEVICE_MEMBER InStage<S, N, NEAR == STEPS> of(POINTER(S) stage, int half, POINTER(T), index_t, index_t, index_t, index_t) {
-        return InStage<S, N, NEAR == STEPS>{stage + half * (int)SIZE};
+    static DEVICE_MEMBER InStage<S, N, NEAR == STEPS> of(POINTER(S) stage, int part, POINTER(T), index_t, index_t, index_t, index_t) {
+        return InStage<S, N, NEAR == STEPS>{stage + part * (int)SIZE};
     }
     /* `side` of its lines are left, and `steps` of its steps. */
-    static DEVICE_MEMBER void fill(POINTER(S) to, int half, POINTER(T) from, index_t each, index_t step, index_t side, index_t steps) {
+    static DEVICE_MEMBER void fill(POINTER(S) to, int part, POINTER(T) from, index_t each, index_t step, index_t side, index_t steps) {
         constexpr int GAP = 16 / sizeof(S);
-        if constexpr (NEAR == STEPS) stage<N, DEPTH, DEPTH + GAP, true, WHERE>(to + half * (int)SIZE, from, each, step, side, steps);
-        else stage<DEPTH, N, N + GAP, NEAR == SIDE, WHERE>(to + half * (int)SIZE, from, step, each, steps, side);
+        if constexpr (NEAR == STEPS) stage<N, DEPTH, DEPTH + GAP, true, WHERE>(to + part * (int)SIZE, from, each, step, side, steps);
+        else stage<DEPTH, N, N + GAP, NEAR == SIDE, WHERE>(to + part * (int)SIZE, from, step, each, steps, side);
     }
 };
 template <class S, int N, int NEAR, class T> struct Factor<S, N, NEAR, HERE, T> {

@@ -26,12 +26,12 @@ struct Panels {
     rows: i64,
     columns: i64,
     /// Where its factors are multiplied from.
-    from: [From; 2],
+    from: [Route; 2],
 }
 
 /// Where a factor is multiplied from; the names are those of the prelude.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum From {
+enum Route {
     /// The stage, to which copies from global memory come without a thread.
     Elsewhere,
     /// The stage, to which threads copy it from shared memory.
@@ -40,12 +40,12 @@ enum From {
     Here,
 }
 
-impl From {
+impl Route {
     fn name(self) -> &'static str {
         match self {
-            From::Elsewhere => "ELSEWHERE",
-            From::Staged => "STAGED",
-            From::Here => "HERE",
+            Route::Elsewhere => "ELSEWHERE",
+            Route::Staged => "STAGED",
+            Route::Here => "HERE",
         }
     }
 }
@@ -73,10 +73,10 @@ impl Printer<'_> {
         };
         // Values of 16 bits are rounded as they are read; of others, whose threads read the same ones again and again, the stage has
         // lines in different banks.
-        let mut from = [From::Elsewhere; 2];
+        let mut from = [Route::Elsewhere; 2];
         for (from, element) in from.iter_mut().zip([&matrices.a, &matrices.b]) {
             if !self.is_global(element)? {
-                *from = if bytes == 2 { From::Here } else { From::Staged };
+                *from = if bytes == 2 { Route::Here } else { Route::Staged };
             }
         }
         Ok((matrices, Panels { staged, bytes, rows, columns, from }))
@@ -92,7 +92,7 @@ impl Printer<'_> {
             let (_, panels) = self.panels(group, schedule.threads)?;
             for ((side, of), from) in sides.iter_mut().zip([panels.rows, panels.columns]).zip(panels.from) {
                 let held = side.entry(panels.staged).or_insert((0, panels.bytes));
-                if from != From::Here {
+                if from != Route::Here {
                     held.0 = held.0.max(parts * elements(of, panels.bytes));
                 }
             }
@@ -170,7 +170,7 @@ impl Printer<'_> {
         let (c_row, c_column) = (given("c_row", &rows, 2), given("c_column", &columns, 2));
         let (scale, adds) = (value(&scale, self), self.adds(&out, &again)?);
         let Panels { staged, rows: high, columns: wide, from, .. } = panels;
-        let [a_from, b_from] = from.map(From::name);
+        let [a_from, b_from] = from.map(Route::name);
         self.line(
             level,
             format!(
