@@ -48,8 +48,9 @@ const STAYING: [i64; 4] = [0, 4, 5, 8];
 const SEARCHED: u64 = 4096;
 /// Threads of a processor that keep the memory busy.
 const ENOUGH: f64 = 1024.0;
-/// Registers of a processor; values of a row that a thread may hold, of longer ones nothing.
+/// Registers of a processor.
 const REGISTERS: f64 = 65536.0;
+/// Values of a row that a thread may hold; of a longer one it holds nothing.
 const MOST: f64 = 64.0;
 /// How many times as long a kernel takes that adds to partial results in memory at every point.
 const SCATTERED: f64 = 2.0;
@@ -75,11 +76,13 @@ pub struct CudaSpace {
 /// What vectors along an index come to.
 #[derive(Clone, Debug, Default)]
 struct Rows {
-    /// Containers of which a thread holds its part of a row, if there is room: what groups hand on, and results of all points.
+    /// Containers that groups hand on, of which a thread holds its part of a row, if there is room.
     handed: f64,
+    /// Results of all points, of which it holds the same.
     summed: f64,
-    /// Of what is handed on, what is not read again from memory in any case; and the iterations of a group.
+    /// Of what is handed on, what memory does not have.
     local: f64,
+    /// Most iterations of a group.
     inner: f64,
     /// Dims of arguments that the index runs along: a dim may have a second name.
     along: BTreeMap<String, String>,
@@ -244,7 +247,7 @@ impl CudaSpace {
         let strips = (along / lanes).ceil();
         let idle = strips * lanes / along;
         let points = self.points(config);
-        // Fewer threads than that leave the memory idle, unless each asks for more than 16 bytes, of two each, at a time.
+        // Fewer threads than that leave the memory idle, unless each asks for more than 16 bytes at a time, two for a value.
         let running = if summed { (points / rows).min(blocks) } else { points / rows };
         let values = if self.maps.blocked(config) { width } else { strips * width };
         let asked = if values <= MOST { (values / 8.0).clamp(0.5, 4.0) } else { 1.0 };

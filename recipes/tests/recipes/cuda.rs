@@ -182,16 +182,15 @@ fn every_kernel_of_every_recipe_equals_the_oracle() {
     assert!(total >= ENOUGH, "{total} configurations");
 }
 
+/// The compiler; without it a test says that it is skipped, and what to install.
+fn nvrtc() -> Option<Nvrtc> {
+    Nvrtc::find().inspect_err(|e| println!("skipped: NVRTC not found, {} ({e})", Library::Nvrtc.advice())).ok()
+}
+
 /// The paper's layer at its own sizes, in the types of its recipe: what shares a launch fits a block.
 #[test]
 fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
-    let nvrtc = match Nvrtc::find() {
-        Ok(nvrtc) => nvrtc,
-        Err(e) => {
-            println!("skipped: NVRTC not found, {} ({e})", Library::Nvrtc.advice());
-            return Ok(());
-        }
-    };
+    let Some(nvrtc) = nvrtc() else { return Ok(()) };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
     let recipe = load_with(&path, &Overrides { dtype: Some(Dtype::Bf16), ..Overrides::default() })?;
     let programs = programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?;
@@ -243,13 +242,7 @@ fn a_second_name_is_the_dim_that_it_runs_along() -> Result<(), Failure> {
 /// The layer in PyTorch's order of dims at its own sizes: what is tried first of each kernel holds no more than registers do.
 #[test]
 fn what_promises_most_spills_nothing() -> Result<(), Failure> {
-    let nvrtc = match Nvrtc::find() {
-        Ok(nvrtc) => nvrtc,
-        Err(e) => {
-            println!("skipped: NVRTC not found, {} ({e})", Library::Nvrtc.advice());
-            return Ok(());
-        }
-    };
+    let Some(nvrtc) = nvrtc() else { return Ok(()) };
     let programs = paper_layer()?;
     let program = &programs.variants[0].program;
     let mut checked = 0;
