@@ -226,6 +226,10 @@ pub trait Space: Send + Sync {
     fn config(&self, n: u64) -> KernelConfig;
     /// Equal for configurations that run the same code on the same addresses.
     fn identity(&self, n: u64) -> String;
+    /// So many numbers in a row, from a multiple of them on, have in common what takes long to work out: they are ranked together.
+    fn grain(&self) -> u64 {
+        1
+    }
     /// Predicted cost in bytes moved, penalties included; only comparisons within a kernel have a meaning.
     fn promise(&self, n: u64) -> f64;
     /// The same of many configurations, in their order.

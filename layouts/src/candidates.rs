@@ -10,6 +10,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// Numbers ranked at a time. Ranking decodes every one of them, which takes some microseconds.
 const BLOCK: u64 = 1 << 14;
+/// Grains ([`KernelSpace::grain`]) ranked at a time, at least.
+const GRAINS: u64 = 1 << 8;
 /// The largest coordinate set that is tried before what promises more: of a kernel with many tensors and knobs most of it has one
 /// tensor lie across all others.
 const COORDINATES: usize = 96;
@@ -48,8 +50,10 @@ pub struct Candidates {
     hopeless: VecDeque<u64>,
     /// The current block, best promise last.
     ranked: Vec<u64>,
-    /// Position in the spread-out order of the space.
+    /// Position in the spread-out order of the space, and how many there are: in grains.
     position: u64,
+    grains: u64,
+    grain: u64,
     stride: u64,
     turn: bool,
 }
@@ -60,11 +64,12 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 impl Candidates {
     pub fn new(space: &dyn KernelSpace, shard: Shard) -> Self {
-        let count = space.count();
-        // Near the golden section of the space, and coprime to it: multiples visit every number once, evenly spread.
-        let mut stride = ((count as f64 * 0.618_033_988_749_895) as u64).clamp(1, count.max(1));
-        while count > BLOCK && gcd(stride, count) != 1 {
-            stride = stride % count + 1;
+        let (count, grain) = (space.count(), space.grain().max(1));
+        let grains = count.div_ceil(grain);
+        // Near the golden section of the space, and coprime to it: multiples visit every grain once, evenly spread.
+        let mut stride = ((grains as f64 * 0.618_033_988_749_895) as u64).clamp(1, grains.max(1));
+        while count > BLOCK && gcd(stride, grains) != 1 {
+            stride = stride % grains + 1;
         }
         let mut candidates = Candidates {
             radices: space.radices(),
@@ -76,6 +81,8 @@ impl Candidates {
             hopeless: VecDeque::new(),
             ranked: Vec::new(),
             position: 0,
+            grains,
+            grain,
             stride: if count > BLOCK { stride } else { 1 },
             turn: false,
         };
@@ -127,13 +134,14 @@ impl Candidates {
                     return Some(n);
                 }
             }
-            if self.position >= self.count {
+            if self.position >= self.grains {
                 return None;
             }
-            let end = self.count.min(self.position.saturating_add(BLOCK));
-            let (stride, count, shard) = (self.stride as u128, self.count as u128, self.shard);
-            let spread = (self.position..end).map(|p| (p as u128 * stride % count) as u64);
-            self.ranked = by_promise(space, &spread.filter(|n| shard.holds(*n)).collect::<Vec<u64>>());
+            let end = self.grains.min(self.position.saturating_add((BLOCK / self.grain).max(GRAINS)));
+            let (stride, grains, grain, count, shard) = (self.stride as u128, self.grains as u128, self.grain, self.count, self.shard);
+            let spread = (self.position..end).map(|p| (p as u128 * stride % grains) as u64 * grain);
+            let numbers = spread.flat_map(|first| first..count.min(first + grain));
+            self.ranked = by_promise(space, &numbers.filter(|n| shard.holds(*n)).collect::<Vec<u64>>());
             self.ranked.reverse();
             self.position = end;
         }
@@ -144,19 +152,18 @@ impl Candidates {
         let mut skipped = 0;
         loop {
             self.turn = !self.turn;
-            let n = match self.first.pop_front() {
+            let soon = match self.first.pop_front() {
+                None if self.turn => self.near.pop_front(),
+                first => first,
+            };
+            let promising = soon.or_else(|| self.most_promising(space)).or_else(|| self.near.pop_front());
+            let last = promising.is_none();
+            let n = match promising {
                 Some(n) => n,
-                None if self.turn && !self.near.is_empty() => self.near.pop_front()?,
-                None => match self.most_promising(space) {
-                    Some(n) => n,
-                    None => match self.near.pop_front() {
-                        Some(n) => n,
-                        None => self.hopeless.pop_front()?,
-                    },
-                },
+                None => self.hopeless.pop_front()?,
             };
             // It may have promised something when it was ranked: spaces learn what there is.
-            let hopeless = || self.position < self.count && !self.handed_out.contains(&n) && space.promise(n) == f64::INFINITY;
+            let hopeless = || !last && !self.handed_out.contains(&n) && space.promise(n) == f64::INFINITY;
             if skipped < BLOCK && hopeless() {
                 skipped += 1;
                 self.hopeless.push_back(n);

@@ -52,6 +52,10 @@ pub trait KernelSpace {
     fn promises(&self, numbers: &[u64]) -> Vec<f64> {
         numbers.iter().map(|n| self.promise(*n)).collect()
     }
+    /// So many numbers in a row, from a multiple of them on, have in common what takes long to rank; `count` is a multiple of it.
+    fn grain(&self) -> u64 {
+        1
+    }
     /// The paper's rule of thumb: the vectorised dim is innermost, and reduced and vectorised dim are equal.
     fn intuitive(&self, config: &KernelConfig) -> bool;
 

@@ -491,8 +491,8 @@ fn what_is_said_to_come_comes() {
     assert!(foretold * 10 >= space.count() * 9, "{foretold} of {}", space.count());
 }
 
-/// A space in which every fourth number is nothing: what a library does not offer.
-struct Partly(Space);
+/// A space in which every fourth number is nothing, what a library does not offer, and so many in a row are ranked together.
+struct Partly(Space, u64);
 
 impl KernelSpace for Partly {
     fn name(&self) -> &str {
@@ -527,6 +527,17 @@ impl KernelSpace for Partly {
         if n % 4 == 3 { f64::INFINITY } else { self.0.promise(n) }
     }
 
+    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
+        // All of a grain, or of its neighbours' digits one.
+        let whole = |grain: &[u64]| grain.len() == 1 || grain.len() as u64 == self.1;
+        assert!(numbers.chunk_by(|a, b| a / self.1 == b / self.1).all(whole) || numbers.len() < 2048);
+        numbers.iter().map(|n| self.promise(*n)).collect()
+    }
+
+    fn grain(&self) -> u64 {
+        self.1
+    }
+
     fn intuitive(&self, config: &KernelConfig) -> bool {
         self.0.intuitive(config)
     }
@@ -536,12 +547,15 @@ impl KernelSpace for Partly {
 fn what_promises_nothing_comes_last() {
     let layouts = Layout::permutations(&["a", "b", "c"].map(String::from));
     let tensor = |data: &str| TensorSpace { data: data.into(), access: Access::Read, layouts: layouts.clone(), bytes: 1 };
-    let space = Partly(Space { name: "k".into(), pass: Pass::Forward, tensors: vec![tensor("x"), tensor("y")], knobs: 1024 });
-    let mut candidates = Candidates::new(&space, Shard::WHOLE);
-    let all: Vec<u64> = std::iter::from_fn(|| candidates.next(&space)).collect();
-    assert_eq!(all.iter().collect::<BTreeSet<_>>().len() as u64, space.count());
-    assert_eq!(all.len() as u64, space.count(), "each comes once");
-    assert!(all[..10_000].iter().all(|n| n % 4 != 3));
+    for grain in [1, 4, 64, 1024] {
+        let space = Space { name: "k".into(), pass: Pass::Forward, tensors: vec![tensor("x"), tensor("y")], knobs: 1024 };
+        let space = Partly(space, grain);
+        let mut candidates = Candidates::new(&space, Shard::WHOLE);
+        let all: Vec<u64> = std::iter::from_fn(|| candidates.next(&space)).collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len() as u64, space.count());
+        assert_eq!(all.len() as u64, space.count(), "each comes once");
+        assert!(all[..10_000].iter().all(|n| n % 4 != 3));
+    }
 }
 
 /// A device that takes as long to make code as a compiler does, whatever the code does.

@@ -120,6 +120,10 @@ impl KernelSpace for SweptKernel {
         self.space.promises(numbers)
     }
 
+    fn grain(&self) -> u64 {
+        self.space.grain()
+    }
+
     fn intuitive(&self, config: &KernelConfig) -> bool {
         self.space.intuitive(config)
     }

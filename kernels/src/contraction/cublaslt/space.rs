@@ -8,7 +8,8 @@ use crate::contraction::{ContractionSpace, Problem, Types};
 use crate::kernel::{Space, TensorChoice};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Figures of an H200, for the order in which configurations are tried alone: bytes in a second, flop in a second with factors of
 /// two bytes and with others, seconds of a launch.
@@ -36,21 +37,35 @@ impl Asked {
     }
 }
 
+/// What configurations have in common that differ in their algorithm alone.
+struct Stem {
+    asked: Asked,
+    /// Equal where the library is told the same.
+    identity: String,
+    /// Predicted, of the library's first algorithm; infinite where the library has no words.
+    seconds: f64,
+}
+
 /// All plain permutations of the tensors and all knobs of one contraction. A number of an algorithm that the library does not have
 /// is refused when it is compiled.
 pub struct CublasLtSpace {
     fused: Fused,
     mapped: ContractionSpace,
     offer: Arc<dyn Offer>,
+    /// By number without its algorithm; `None` where layouts and knobs do not fit. Working one out takes a hundred times as long as
+    /// all else that is asked about a configuration, and it is asked about again with every algorithm.
+    stems: RwLock<BTreeMap<u64, Option<Arc<Stem>>>>,
 }
 
 impl CublasLtSpace {
     const RADICES: [u64; 4] = [Form::ALL.len() as u64, Batching::ALL.len() as u64, Units::ALL.len() as u64, Listing::ALL as u64];
+    const ALGORITHMS: u64 = Listing::ALL as u64;
     const KNOBS: u64 = Self::RADICES[0] * Self::RADICES[1] * Self::RADICES[2] * Self::RADICES[3];
 
     pub fn new(fused: Fused, offer: Arc<dyn Offer>) -> Self {
         let beside = fused.epilogue.iter().flat_map(|e| e.tensors()).collect();
-        CublasLtSpace { mapped: ContractionSpace::new(fused.problem.clone(), 1).beside(beside), fused, offer }
+        let mapped = ContractionSpace::new(fused.problem.clone(), 1).beside(beside);
+        CublasLtSpace { mapped, fused, offer, stems: RwLock::default() }
     }
 
     fn problem(&self) -> &Problem {
@@ -63,13 +78,32 @@ impl CublasLtSpace {
         Some((choice, description))
     }
 
-    /// What all algorithms of a configuration have in common, the first of which takes so many seconds; `None` where the library has
-    /// no words.
-    fn stem(&self, config: &KernelConfig) -> Option<(Asked, f64)> {
-        let (choice, description) = self.described(config)?;
+    /// What number `n` has in common with those that differ from it in their algorithm alone.
+    fn stem(&self, n: u64) -> Option<Arc<Stem>> {
+        let key = n % self.count().max(1) / Self::ALGORITHMS;
+        if let Some(known) = self.stems.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return known.clone();
+        }
+        let found = self.described(&self.config(n)).map(|(choice, description)| Arc::new(self.worked_out(&choice, &description)));
+        self.stems.write().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
+        found
+    }
+
+    fn worked_out(&self, choice: &Choice, description: &Description) -> Stem {
+        let types = self.problem().types;
+        let digest: String = description.digest()[..16].iter().map(|b| format!("{b:02x}")).collect();
+        Stem {
+            asked: Asked::of(description, types, choice.units),
+            identity: format!("{types} {digest} {}", choice.units),
+            seconds: self.first(choice, description),
+        }
+    }
+
+    /// Predicted seconds of the library's first algorithm.
+    fn first(&self, choice: &Choice, description: &Description) -> f64 {
         let types = self.problem().types;
         if types.narrows() && description.launches.iter().any(|l| l.accumulate) {
-            return None;
+            return f64::INFINITY;
         }
         let peak = match choice.units {
             Units::Any if types.widths()[0] == 2 => NARROW_FLOP,
@@ -77,7 +111,7 @@ impl CublasLtSpace {
             _ => WIDE_FLOP,
         };
         let widths = types.widths();
-        let Description { m, n, k, batch, .. } = description;
+        let Description { m, n, k, batch, .. } = *description;
         // An auxiliary matrix is as large as the result, or one of bits, which is next to nothing.
         let large = |e: super::ending::Ending| e.aux.is_some() && !e.function.is_some_and(|f| f.keeps_bits());
         let stored = if description.epilogue.is_some_and(large) { 2 * m * n } else { m * n };
@@ -86,23 +120,7 @@ impl CublasLtSpace {
         let work = (description.flop() / peak).max(each * launches / BANDWIDTH);
         // Matrices in columns are what the library was made for.
         let form = if choice.form == Form::Columns { 1.0 } else { 1.005 };
-        Some((Asked::of(&description, types, choice.units), (work + launches * LAUNCH) * form))
-    }
-
-    /// Predicted seconds of configurations that differ in their algorithm alone; infinite where the library has no words or no such
-    /// algorithm.
-    fn seconds(&self, numbers: &[u64]) -> Vec<f64> {
-        let stem = numbers.first().and_then(|n| self.stem(&self.config(*n)));
-        let Some((asked, first)) = stem else { return vec![f64::INFINITY; numbers.len()] };
-        let known = [Listing::Heuristic, Listing::Catalogue].map(|listing| (listing, self.offer.known(&asked, listing)));
-        let each = numbers.iter().map(|n| {
-            let algorithm = (n % Listing::ALL as u64) as usize;
-            let (listing, place) = Listing::of(algorithm);
-            let offered = known.iter().find(|(l, _)| *l == listing).and_then(|(_, known)| *known);
-            // What the library puts first is seldom far from the best.
-            if offered.is_some_and(|known| place >= known) { f64::INFINITY } else { first * (1.0 + 0.01 * algorithm as f64) }
-        });
-        each.collect()
+        (work + launches * LAUNCH) * form
     }
 }
 
@@ -138,24 +156,34 @@ impl Space for CublasLtSpace {
 
     /// What the library is told, and the algorithm.
     fn identity(&self, n: u64) -> String {
-        match self.described(&self.config(n)) {
-            Some((choice, description)) => {
-                let digest: String = description.digest()[..16].iter().map(|b| format!("{b:02x}")).collect();
-                format!("{} {digest} {} {}", self.problem().types, choice.units, choice.algorithm)
-            }
+        match self.stem(n) {
+            Some(stem) => format!("{} {}", stem.identity, n % Self::ALGORITHMS),
             None => format!("number {n}"),
         }
     }
 
-    /// Predicted seconds, as the bytes that the memory would move meanwhile.
-    fn promise(&self, n: u64) -> f64 {
-        self.promises(&[n])[0]
+    fn grain(&self) -> u64 {
+        Self::ALGORITHMS
     }
 
-    /// What configurations have in common that differ in their algorithm alone takes far longer to work out than all else.
+    /// Predicted seconds, as the bytes that the memory would move meanwhile; infinite where the library has no words or no such
+    /// algorithm.
+    fn promise(&self, n: u64) -> f64 {
+        let algorithm = (n % Self::ALGORITHMS) as usize;
+        let (listing, place) = Listing::of(algorithm);
+        match self.stem(n) {
+            Some(stem) if self.offer.known(&stem.asked, listing).is_none_or(|offered| place < offered) => {
+                // What the library puts first is seldom far from the best.
+                stem.seconds * (1.0 + 0.01 * algorithm as f64) * BANDWIDTH
+            }
+            _ => f64::INFINITY,
+        }
+    }
+
     fn promises(&self, numbers: &[u64]) -> Vec<f64> {
-        let alike = |a: &u64, b: &u64| a / Listing::ALL as u64 == b / Listing::ALL as u64;
-        numbers.par_chunk_by(alike).flat_map_iter(|numbers| self.seconds(numbers)).map(|seconds| seconds * BANDWIDTH).collect()
+        // Together those of one stem, so that it is worked out once.
+        let alike = |a: &u64, b: &u64| a / Self::ALGORITHMS == b / Self::ALGORITHMS;
+        numbers.par_chunk_by(alike).flat_map_iter(|numbers| numbers.iter().map(|n| self.promise(*n))).collect()
     }
 
     /// One launch in columns, with the algorithm that the library chooses itself.
