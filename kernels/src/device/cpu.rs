@@ -1,6 +1,6 @@
 //! The cores of this machine, and C from the system's compiler.
 
-use super::{Device, Forms};
+use super::{Coming, Device, Forms};
 use crate::compile::Toolchain;
 use crate::error::KernelError;
 use crate::in_place::InPlace;
@@ -60,7 +60,8 @@ impl Device for Cores {
         PREPARED
     }
 
-    fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
-        template::prepare(kernels, &self.toolchain, until);
+    fn prepare(&self, kernels: &[Coming], until: Option<Instant>) {
+        let kernels: Vec<(KernelSpec, KernelConfig)> = kernels.iter().flat_map(|coming| coming.each(self)).collect();
+        template::prepare(&kernels, &self.toolchain, until);
     }
 }

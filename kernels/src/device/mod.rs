@@ -1,11 +1,13 @@
 //! Where kernels run: what every device offers to whoever measures and runs programs.
 
+mod coming;
 pub mod cpu;
 pub mod cuda;
 mod memory;
 pub mod shim;
 mod streams;
 
+pub use coming::Coming;
 pub use memory::Memory;
 pub use streams::Streams;
 
@@ -103,11 +105,11 @@ pub trait Device: Send + Sync {
     }
 
     /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, until that time.
-    fn prepare(&self, _kernels: &[(KernelSpec, KernelConfig)], _until: Option<Instant>) {}
+    fn prepare(&self, _kernels: &[Coming], _until: Option<Instant>) {}
 
     /// Begins to make the code of kernels, in this order, while others are checked and timed, until it is unwanted; false where cores
     /// that make code would disturb what is timed, and nothing is made.
-    fn prepare_meanwhile(&self, _kernels: Vec<(KernelSpec, KernelConfig)>, _unwanted: &Arc<AtomicBool>) -> bool {
+    fn prepare_meanwhile(&self, _kernels: Vec<Coming>, _unwanted: &Arc<AtomicBool>) -> bool {
         false
     }
 

@@ -6,12 +6,12 @@ use super::{cells, table};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::ledger::Ledger;
-use crate::pipeline::measure::Spent;
 use crate::pipeline::memory::expected;
 use crate::pipeline::optimize::{Sweeps, sweep_all};
 use crate::pipeline::parts;
 use crate::pipeline::plan::Candidate;
 use crate::pipeline::programs::{Programs, programs_on};
+use crate::pipeline::spent::Spent;
 use crate::pipeline::sweep::{Sweeping, Swept};
 use crate::pipeline::target::Target;
 use bench::Bytes;
@@ -109,16 +109,14 @@ pub struct Pace {
     new: usize,
     seconds: f64,
     new_per_second: f64,
-    /// Seconds of these that code was made, configurations were checked, and timed; the rest is the search, and programs.
-    making: f64,
-    checking: f64,
-    timing: f64,
+    #[serde(flatten)]
+    spent: Spent,
 }
 
 impl std::fmt::Display for Pace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} new in {:.1} s: {:.1} in a second", self.new, self.seconds, self.new_per_second)?;
-        write!(f, " ({:.1} s making code, {:.1} s checking, {:.1} s timing)", self.making, self.checking, self.timing)
+        write!(f, "; {}", self.spent)
     }
 }
 
@@ -215,8 +213,7 @@ impl MeasureArgs {
         let (new, seconds) = (session.store.all().count().saturating_sub(known), began.elapsed().as_secs_f64());
         let mut spent = Spent::default();
         sweeps.variants.iter().chain(&sweeps.trials).chain(&sweeps.unfused).for_each(|swept| spent += swept.spent);
-        let [making, checking, timing] = [spent.making, spent.checking, spent.timing].map(|d| d.as_secs_f64());
-        session.pace = Pace { new, seconds, new_per_second: new as f64 / seconds.max(1e-3), making, checking, timing };
+        session.pace = Pace { new, seconds, new_per_second: new as f64 / seconds.max(1e-3), spent };
         Ok(sweeps)
     }
 

@@ -3,9 +3,10 @@
 use super::expected::{Expected, Oracle, RUN, SEED};
 use super::operands::{Operands, Room};
 use super::shrunken::shrunken_for;
+use super::spent::Spent;
 use super::swept_kernel::SweptKernel;
 use super::verify::excused;
-use kernels::device::{Device, Memory, Recording};
+use kernels::device::{Coming, Device, Memory, Recording};
 use kernels::error::Blame;
 use kernels::pool::Pool;
 use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext};
@@ -77,23 +78,6 @@ pub struct DeviceBench<'a> {
     unwanted: Arc<AtomicBool>,
 }
 
-/// What a bench has spent its time on.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Spent {
-    /// Making code ahead, and waiting for code that is made meanwhile where the device tells.
-    pub making: Duration,
-    pub checking: Duration,
-    pub timing: Duration,
-}
-
-impl std::ops::AddAssign for Spent {
-    fn add_assign(&mut self, other: Self) {
-        self.making += other.making;
-        self.checking += other.checking;
-        self.timing += other.timing;
-    }
-}
-
 impl Drop for DeviceBench<'_> {
     fn drop(&mut self) {
         self.unwanted.store(true, Ordering::Relaxed);
@@ -134,29 +118,28 @@ impl<'a> DeviceBench<'a> {
             turns.collect::<Vec<(&SweptKernel, KernelConfig)>>()
         };
         let first = wanted(&|kernel| kernel.seeds().into_iter().chain([0]).take(1).collect());
-        let meanwhile = self.device.prepare_meanwhile(self.both(&first), &self.unwanted);
+        let meanwhile = self.device.prepare_meanwhile(self.coming(&first), &self.unwanted);
         if !meanwhile {
-            self.device.prepare(&self.both(&first), None);
+            self.device.prepare(&self.coming(&first), None);
         }
         let seeds = wanted(&|kernel| kernel.seeds());
-        if !self.device.prepare_meanwhile(self.both(&seeds), &self.unwanted) {
-            self.device.prepare(&self.both(&seeds), until);
+        if !self.device.prepare_meanwhile(self.coming(&seeds), &self.unwanted) {
+            self.device.prepare(&self.coming(&seeds), until);
         }
         let in_time = meanwhile || until.is_none_or(|until| Instant::now() < until);
         for (kernel, config) in first.into_iter().chain(seeds.into_iter().filter(|_| in_time)) {
             self.made.entry(kernel.spec.name.clone()).or_default().insert(config);
         }
-        self.spent.making += began.elapsed();
+        Spent::since(&mut self.spent.making, began);
     }
 
-    /// Kernels under some configurations, as they are checked and as they are timed.
-    fn both(&self, kernels: &[(&SweptKernel, KernelConfig)]) -> Vec<(KernelSpec, KernelConfig)> {
+    /// Kernels under some configurations, with the sizes at which they are checked.
+    fn coming(&self, kernels: &[(&SweptKernel, KernelConfig)]) -> Vec<Coming> {
         let each = |(kernel, config): &(&SweptKernel, KernelConfig)| {
-            let small = kernel.spec.with_sizes(&self.small(Some(&kernel.spec), config).sizes).ok();
-            let small = small.map(|small| (small.clone(), self.device.scaled(config, &kernel.spec, &small)));
-            small.into_iter().chain([(kernel.spec.clone(), config.clone())])
+            let checked = kernel.spec.with_sizes(&self.small(Some(&kernel.spec), config).sizes).ok();
+            Coming { timed: kernel.spec.clone(), checked, config: config.clone() }
         };
-        kernels.iter().flat_map(each).collect()
+        kernels.iter().map(each).collect()
     }
 
     fn context(&self, deadline: Option<Instant>) -> RunContext<'a> {
@@ -197,7 +180,9 @@ impl<'a> DeviceBench<'a> {
         let kernel = self.kernel(name)?;
         let small = self.small(Some(&kernel.spec), config);
         if self.oracle.says(name, &small.sizes).is_none() {
+            let began = Instant::now();
             self.oracle.run(&kernel.spec, &small)?;
+            Spent::since(&mut self.spent.expecting, began);
         }
         Ok(small)
     }
@@ -269,24 +254,24 @@ impl Bench for DeviceBench<'_> {
         let soon = || [config.clone()].into_iter().chain(coming(most - 1)).map(|config| (kernel, config));
         if meanwhile {
             let new: Vec<(&SweptKernel, KernelConfig)> = soon().filter(|(_, c)| made.is_none_or(|made| !made.contains(c))).collect();
-            self.device.prepare_meanwhile(self.both(&new), &self.unwanted);
+            self.device.prepare_meanwhile(self.coming(&new), &self.unwanted);
             self.made.entry(name.to_string()).or_default().extend(new.into_iter().map(|(_, config)| config));
         } else {
             // Twice as many as the last time: a small budget ends soon.
             let many = (2 * made.map_or(0, BTreeSet::len)).clamp(LEAST_MADE.min(most), most);
             let wanted: Vec<(&SweptKernel, KernelConfig)> = soon().take(many).collect();
             self.made.insert(name.to_string(), wanted.iter().map(|(_, config)| config.clone()).collect());
-            self.device.prepare(&self.both(&wanted), None);
+            self.device.prepare(&self.coming(&wanted), None);
         }
-        self.spent.making += began.elapsed();
+        Spent::since(&mut self.spent.making, began);
     }
 
     fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
         let (began, waited) = (Instant::now(), self.device.waited());
         let checked = self.checked(name, config);
         let making = self.device.waited().saturating_sub(waited);
-        self.spent.making += making;
-        self.spent.checking += began.elapsed().saturating_sub(making);
+        self.spent.making += making.as_secs_f64();
+        Spent::without(&mut self.spent.checking, began, making);
         checked
     }
 
@@ -294,8 +279,8 @@ impl Bench for DeviceBench<'_> {
         let (began, waited) = (Instant::now(), self.device.waited());
         let timed = self.timed(name, config, give_up);
         let making = self.device.waited().saturating_sub(waited);
-        self.spent.making += making;
-        self.spent.timing += began.elapsed().saturating_sub(making);
+        self.spent.making += making.as_secs_f64();
+        Spent::without(&mut self.spent.timing, began, making);
         timed
     }
 }
@@ -364,10 +349,13 @@ impl DeviceBench<'_> {
     }
 
     fn timed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+        let (began, waited) = (Instant::now(), self.device.waited());
         let (executable, rooms) = self.compiled(name, config)?;
         let operands = self.operands.take(&rooms, self.device, SEED).map_err(|e| Fault::Device(e.to_string()))?;
+        Spent::without(&mut self.spent.loading, began, self.device.waited().saturating_sub(waited));
         let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();
-        let (mut samples, _held) = (Vec::new(), self.pool.hold());
+        // A device of its own needs no workers, and this thread any core that is free.
+        let (mut samples, _held) = (Vec::new(), self.device.name().is_none().then(|| self.pool.hold()));
         // The first run warms caches and pages: it is no sample unless it is long, but two runs beyond the limit in a row end the
         // race, or a long one.
         let limit = give_up.as_secs_f64() * 1e3;
@@ -411,11 +399,14 @@ impl DeviceBench<'_> {
                 return Ok(Timing::ExceededAfter(ms));
             }
             total += ms * repeats as f64;
+            self.spent.running += ms * repeats as f64 / 1e3;
             if first.is_some() || (ms >= SETTLED_MS && !self.device.records()) {
                 samples.push(ms);
             }
             if first.is_none() && !emptied {
+                let began = Instant::now();
                 recorded = self.recorded(&*executable, &pointers, self.device.repeats(again)).map_err(fault)?;
+                Spent::since(&mut self.spent.recording, began);
                 if let Some((recorded, _)) = &recorded {
                     let mut warm = 0.0;
                     for _ in 0..WARM_UPS {
@@ -423,6 +414,7 @@ impl DeviceBench<'_> {
                             warm += self.device.time(&mut || recorded.run(&RUN)).map_err(fault)?;
                         }
                     }
+                    self.spent.running += warm / 1e3;
                 }
             }
             let warm_up = *first.get_or_insert(ms);

@@ -28,6 +28,7 @@ pub mod programs;
 pub mod report;
 pub mod schedule;
 pub mod shrunken;
+pub mod spent;
 pub mod sweep;
 pub mod swept_kernel;
 pub mod target;

@@ -3,10 +3,11 @@
 use super::PipelineError;
 use super::ledger::Ledger;
 use super::meaning;
-use super::measure::{DeviceBench, Spent};
+use super::measure::DeviceBench;
 use super::order::{boundary, follows};
 use super::plan::Candidate;
 use super::programs::UNFUSED;
+use super::spent::Spent;
 use super::swept_kernel::{SweptKernel, relayout_spaces, swept_kernels};
 use bench::unit::Bytes;
 use kernels::device::Device;

@@ -180,7 +180,8 @@ impl Context {
                     return self.current();
                 }
                 sys::CUresult::CUDA_ERROR_NOT_READY if begin.elapsed() > BUSY => std::thread::sleep(PAUSE),
-                sys::CUresult::CUDA_ERROR_NOT_READY => std::thread::yield_now(),
+                // Giving the core away would mean waiting for whoever takes it, for some milliseconds.
+                sys::CUresult::CUDA_ERROR_NOT_READY => std::hint::spin_loop(),
                 ended => return ended.result().map_err(failed("a kernel on the GPU")),
             }
         }

@@ -1,12 +1,11 @@
 //! A GPU as a device: fused scopes as generated kernels, contractions as products of cuBLASLt.
 
+use super::context::locked;
+use super::products::Products;
 use super::{Context, CudaKernel, Maker, Module, Nvrtc};
-use crate::contraction::cublaslt::{
-    Addresses, Algorithm, Asked, Batching, Choice, CublasLt, CublasLtSpace, Description, Form, Fused, Listing, Matmul, Offer, Product,
-    Units,
-};
+use crate::contraction::cublaslt::{Addresses, Asked, Batching, CublasLtSpace, Description, Form, Fused, Listing, Product, Units};
 use crate::contraction::{Call, Loop, Types};
-use crate::device::{Device, Forms, Memory, Recording, Streams, Work};
+use crate::device::{Coming, Device, Forms, Memory, Recording, Streams, Work};
 use crate::emit::cuda::Source;
 use crate::error::{Blame, KernelError};
 use crate::kernel::{Executable, KernelSpec, Space};
@@ -21,8 +20,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Bytes that products may use besides their operands: what NVIDIA's manual recommends for Hopper.
-const WORKSPACE: usize = 32 << 20;
 /// One sample of a kernel takes about so many milliseconds, so that the events around it cost little beside it, and at most so many
 /// runs.
 const SAMPLE_MS: f64 = 0.2;
@@ -31,8 +28,8 @@ const REPEATS: usize = 32;
 const STEPS: usize = 20;
 /// Idle processors clock down; so long a kernel runs before it is timed.
 const WARM_UP_MS: f64 = 1.0;
-/// Configurations of a kernel whose code is made ahead: a text takes the compiler some tenths of a second, and the GPU less than a
-/// millisecond, but kernels take turns.
+/// Configurations of a kernel that are made ready ahead: a text takes the compiler some tenths of a second, a list of algorithms the
+/// library some hundredths, and the GPU less than a millisecond, but kernels take turns.
 const PREPARED: usize = 8;
 /// Bytes of the arrays whose copy is timed, and how often.
 const COPIED: usize = 1 << 30;
@@ -48,58 +45,6 @@ pub struct CudaDevice {
     waited: Mutex<Duration>,
 }
 
-/// The library, and the algorithms that it has named.
-struct Products {
-    library: Arc<CublasLt>,
-    offered: Mutex<BTreeMap<Key, Arc<Vec<Algorithm>>>>,
-}
-
-/// A product, and where algorithms for it are listed.
-type Key = (Asked, Listing);
-
-impl Offer for Products {
-    fn known(&self, asked: &Asked, listing: Listing) -> Option<usize> {
-        let offered = self.offered.lock().unwrap_or_else(|e| e.into_inner());
-        offered.get(&(asked.clone(), listing)).map(|algorithms| algorithms.len())
-    }
-}
-
-impl Products {
-    /// Algorithms of a product, of what it offers the library's own choice first; asked for once.
-    fn algorithms(&self, matmul: &Matmul, units: Units, key: Key) -> Result<Arc<Vec<Algorithm>>, KernelError> {
-        let known = self.offered.lock().unwrap_or_else(|e| e.into_inner()).get(&key).cloned();
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        // A product that the library refuses has none: it is not asked again.
-        let found = match key.1 {
-            Listing::Heuristic => matmul.algorithms(units),
-            Listing::Catalogue => {
-                let offered = self.algorithms(matmul, units, (key.0.clone(), Listing::Heuristic))?;
-                // What offers nothing is refused as a whole.
-                if offered.is_empty() { Ok(vec![]) } else { matmul.catalogued(units, &offered) }
-            }
-        };
-        let found = match found {
-            Err(error) if error.blame() == Blame::Configuration => vec![],
-            found => found?,
-        };
-        let found = Arc::new(found);
-        self.offered.lock().unwrap_or_else(|e| e.into_inner()).insert(key, found.clone());
-        Ok(found)
-    }
-
-    /// A contraction's problem and choice with everything that the library says about it.
-    fn product(&self, fused: &Fused, config: &KernelConfig) -> Result<(Choice, Matmul, Arc<Vec<Algorithm>>), KernelError> {
-        let choice = Choice::of(&fused.problem, config)?;
-        let description = fused.description(&choice, config)?;
-        let matmul = self.library.matmul(&description, fused.problem.types, choice.units)?;
-        let (listing, _) = Listing::of(choice.algorithm);
-        let offered = self.algorithms(&matmul, choice.units, (Asked::of(&description, fused.problem.types, choice.units), listing))?;
-        Ok((choice, matmul, offered))
-    }
-}
-
 impl CudaDevice {
     /// GPU `number` of this machine; compiled code is kept in `cache`.
     ///
@@ -112,33 +57,47 @@ impl CudaDevice {
         // Code of a newer major version than the driver's is not loaded.
         super::driver::new_enough(driver.version, (nvrtc.version.0, 0))?;
         let context = Context::new(number)?;
-        let library = Arc::new(CublasLt::new(&context, WORKSPACE)?);
-        let products = Arc::new(Products { library, offered: Mutex::default() });
+        let products = Arc::new(Products::new(&context)?);
         let maker = Arc::new(Maker::new(nvrtc, &context.gpu, cache)?);
         Ok(CudaDevice { context, maker, products, modules: Mutex::default(), waited: Mutex::default() })
     }
 
-    /// Whether a kernel's code is generated: the library has its own for what it can do.
-    fn generates(&self, spec: &KernelSpec) -> bool {
-        matches!(spec.unit, Unit::Scope(_) | Unit::Nested(_)) && !matches!(Fused::wanted(spec), Ok(Some(_)))
+    /// What makes a kernel ready to be checked and timed: its code, or what the library says about it.
+    fn readies(&self) -> impl Fn(&Coming) + Send + Sync + 'static {
+        let (maker, products) = (self.maker.clone(), self.products.clone());
+        move |coming| match coming {
+            coming if generates(&coming.timed) => maker.make(coming),
+            coming => products.ask(coming),
+        }
+    }
+
+    /// What `work` returns, whose time is spent waiting for what could have been made ahead.
+    fn waiting<T>(&self, work: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let found = work();
+        *locked(&self.waited) += began.elapsed();
+        found
     }
 
     fn kernel(&self, name: &str, source: Source, arguments: usize) -> Result<CudaKernel, KernelError> {
         let hash = *blake3::hash(source.text.as_bytes()).as_bytes();
-        let known = self.modules.lock().unwrap_or_else(|e| e.into_inner()).get(&hash).cloned();
+        let known = locked(&self.modules).get(&hash).cloned();
         let module = match known {
             Some(module) => module,
             None => {
-                let began = Instant::now();
-                let compiled = self.maker.compiled(name, &source.text);
-                *self.waited.lock().unwrap_or_else(|e| e.into_inner()) += began.elapsed();
-                let module = Arc::new(Module::new(&self.context, &compiled?, source.finish.is_some())?);
-                self.modules.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, module.clone());
+                let compiled = self.waiting(|| self.maker.compiled(name, &source.text))?;
+                let module = Arc::new(Module::new(&self.context, &compiled, source.finish.is_some())?);
+                locked(&self.modules).insert(hash, module.clone());
                 module
             }
         };
         CudaKernel::of(name, source, arguments, module)
     }
+}
+
+/// Whether a kernel's code is generated: the library has its own for what it can do.
+fn generates(spec: &KernelSpec) -> bool {
+    matches!(spec.unit, Unit::Scope(_) | Unit::Nested(_)) && !matches!(Fused::wanted(spec), Ok(Some(_)))
 }
 
 impl Drop for CudaDevice {
@@ -193,7 +152,7 @@ impl CudaDevice {
         let addresses: Vec<u64> = memory.iter_mut().map(|m| m.address() as u64).collect();
         let mut rates = Vec::new();
         for algorithm in
-            self.products.algorithms(&matmul, Units::Any, (Asked::of(&description, types, Units::Any), Listing::Heuristic))?.iter()
+            self.products.algorithms(&matmul, Units::Any, &Asked::of(&description, types, Units::Any), Listing::Heuristic)?.iter()
         {
             let mut least = f64::INFINITY;
             for _ in 0..ROUNDS {
@@ -255,7 +214,7 @@ impl Device for CudaDevice {
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
         match Fused::wanted(spec)? {
             Some(fused) => {
-                let (choice, matmul, offered) = self.products.product(&fused, config)?;
+                let (choice, matmul, offered) = self.waiting(|| self.products.product(&fused, config))?;
                 Ok(Arc::new(Product::new(spec, &fused, &choice, matmul, &offered)?))
             }
             None => Ok(Arc::new(self.kernel(&spec.name, self.maker.source(spec, config)?, spec.arguments().len())?)),
@@ -267,7 +226,7 @@ impl Device for CudaDevice {
     }
 
     fn written(&self, spec: &KernelSpec, config: &KernelConfig) -> Vec<String> {
-        if self.generates(spec) { template::cuda_written(spec, config) } else { vec![] }
+        if generates(spec) { template::cuda_written(spec, config) } else { vec![] }
     }
 
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
@@ -278,34 +237,23 @@ impl Device for CudaDevice {
 
     /// At other sizes the library offers other algorithms: one of those.
     fn scaled(&self, config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
-        let Some(number) = config.knobs.get("algorithm").and_then(|text| text.parse::<usize>().ok()) else { return config.clone() };
-        // Of those that the heuristic offers: the catalogue would take longer to list than everything else.
-        let (listing, number) = Listing::of(number);
-        let with = |number: usize| KernelConfig { knobs: config.knobs.clone().with("algorithm", number), ..config.clone() };
-        let offered = |spec: &KernelSpec| self.products.product(&Fused::of(spec).ok()?, &with(0)).ok().map(|(_, _, offered)| offered.len());
-        // What is not there when it is timed need not be checked in the place of another.
-        let absent = || offered(from).is_some_and(|offered| listing == Listing::Heuristic && number >= offered);
-        // What is wrong with the configuration is said when it is compiled.
-        match offered(to) {
-            Some(offered) if !absent() => with(number % offered.max(1)),
-            _ => config.clone(),
-        }
+        self.waiting(|| self.products.scaled(config, from, to))
     }
 
     fn waited(&self) -> Duration {
-        *self.waited.lock().unwrap_or_else(|e| e.into_inner())
+        *locked(&self.waited)
     }
 
-    fn prepares(&self, spec: &KernelSpec) -> usize {
-        if self.generates(spec) { PREPARED } else { 0 }
+    fn prepares(&self, _: &KernelSpec) -> usize {
+        PREPARED
     }
 
-    fn prepare(&self, kernels: &[(KernelSpec, KernelConfig)], until: Option<Instant>) {
-        self.maker.make_all(&kernels.iter().filter(|(spec, _)| self.generates(spec)).collect::<Vec<_>>(), until);
+    fn prepare(&self, kernels: &[Coming], until: Option<Instant>) {
+        self.maker.all(kernels, until, self.readies());
     }
 
-    fn prepare_meanwhile(&self, kernels: Vec<(KernelSpec, KernelConfig)>, unwanted: &Arc<AtomicBool>) -> bool {
-        self.maker.make_meanwhile(kernels.into_iter().filter(|(spec, _)| self.generates(spec)).collect(), unwanted);
+    fn prepare_meanwhile(&self, kernels: Vec<Coming>, unwanted: &Arc<AtomicBool>) -> bool {
+        self.maker.meanwhile(kernels, unwanted, self.readies());
         true
     }
 

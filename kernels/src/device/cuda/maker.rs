@@ -2,6 +2,7 @@
 
 use super::driver::Gpu;
 use super::{Compiled, Nvrtc};
+use crate::device::Coming;
 use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
@@ -17,6 +18,8 @@ use std::time::Instant;
 
 /// Cores that are left to whoever times kernels meanwhile.
 const LEFT: usize = 2;
+/// By so much whoever makes code gives way to whoever times: a thread that puts kernels under way must not wait for a turn.
+const NICE: i32 = 10;
 
 /// What makes code: compiled texts are files, so that they are made once, by whatever process.
 pub struct Maker {
@@ -51,7 +54,12 @@ impl Maker {
     /// No compiler; threads that cannot be had.
     pub fn new(nvrtc: Nvrtc, gpu: &Gpu, cache: PathBuf) -> Result<Self, KernelError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = ThreadPoolBuilder::new().num_threads(cores.saturating_sub(LEFT).max(1)).build();
+        let threads = ThreadPoolBuilder::new().num_threads(cores.saturating_sub(LEFT).max(1));
+        // Where that is refused they share the cores as all threads do.
+        let gives_way = |_| {
+            let _ = rustix::process::nice(NICE);
+        };
+        let threads = threads.start_handler(gives_way).build();
         let threads = threads.map_err(|e| KernelError::Cuda { what: format!("threads that compile cannot be had: {e}") })?;
         let (making, made, busy) = (Mutex::default(), Condvar::new(), RwLock::default());
         Ok(Maker { nvrtc, capability: gpu.capability, chip: gpu.chip, cache, making, made, busy, threads })
@@ -105,31 +113,36 @@ impl Maker {
         drop(self.busy.write());
     }
 
-    fn make(&self, (spec, config): &(KernelSpec, KernelConfig)) {
-        // Whoever compiles the kernel again is told what is wrong with it.
-        let Ok(source) = self.source(spec, config) else { return };
-        // As it is checked and as it is timed it is one text mostly: nobody waits for who is at it already.
-        let key = self.nvrtc.key(&source.text, self.capability);
-        if !self.making().contains(&key) {
-            drop(self.compiled(&spec.name, &source.text));
+    /// Makes the code of a kernel that is about to be checked and timed.
+    pub fn make(&self, coming: &Coming) {
+        // Configurations of generated kernels are the same at all sizes.
+        for spec in coming.checked.iter().chain([&coming.timed]) {
+            // Whoever compiles the kernel again is told what is wrong with it.
+            let Ok(source) = self.source(spec, &coming.config) else { return };
+            // As it is checked and as it is timed it is one text mostly: nobody waits for who is at it already.
+            let key = self.nvrtc.key(&source.text, self.capability);
+            if !self.making().contains(&key) {
+                drop(self.compiled(&spec.name, &source.text));
+            }
         }
     }
 
-    /// Makes code until that time.
-    pub fn make_all(&self, kernels: &[&(KernelSpec, KernelConfig)], until: Option<Instant>) {
+    /// Has all threads make something of each of these, until that time.
+    pub fn all(&self, coming: &[Coming], until: Option<Instant>, each: impl Fn(&Coming) + Sync) {
         self.threads.install(|| {
-            kernels.par_iter().filter(|_| until.is_none_or(|until| Instant::now() < until)).for_each(|kernel| self.make(kernel));
+            coming.par_iter().filter(|_| until.is_none_or(|until| Instant::now() < until)).for_each(&each);
         });
     }
 
-    /// Begins to make code, in this order, and goes on until nobody wants it.
-    pub fn make_meanwhile(self: &Arc<Self>, kernels: Vec<(KernelSpec, KernelConfig)>, unwanted: &Arc<AtomicBool>) {
-        for kernel in kernels {
-            let (maker, unwanted) = (self.clone(), unwanted.clone());
+    /// Begins to make something of each of these, in this order, and goes on until nobody wants it.
+    pub fn meanwhile(self: &Arc<Self>, coming: Vec<Coming>, unwanted: &Arc<AtomicBool>, each: impl Fn(&Coming) + Send + Sync + 'static) {
+        let each = Arc::new(each);
+        for coming in coming {
+            let (maker, unwanted, each) = (self.clone(), unwanted.clone(), each.clone());
             self.threads.spawn_fifo(move || {
                 let _busy = maker.busy.read();
                 if !unwanted.load(Ordering::Relaxed) {
-                    maker.make(&kernel);
+                    each(&coming);
                 }
             });
         }

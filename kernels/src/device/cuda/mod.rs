@@ -9,6 +9,7 @@ pub mod libraries;
 mod maker;
 pub mod memory;
 pub mod nvrtc;
+mod products;
 
 pub use context::{Context, STREAMS};
 pub use device::{Ceiling, CudaDevice};

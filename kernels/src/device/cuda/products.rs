@@ -1,0 +1,106 @@
+//! The algorithms that cuBLASLt names for products: asked for once, by whoever needs them first.
+
+use super::Context;
+use super::context::locked;
+use crate::contraction::Types;
+use crate::contraction::cublaslt::{Algorithm, Asked, Choice, CublasLt, Fused, Listing, Matmul, Offer, Units};
+use crate::device::Coming;
+use crate::error::{Blame, KernelError};
+use crate::kernel::KernelSpec;
+use sdfg::config::KernelConfig;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Bytes that products may use besides their operands: what NVIDIA's manual recommends for Hopper.
+const WORKSPACE: usize = 32 << 20;
+
+/// Held by whoever asks for it, until there is an answer.
+type Answer = Arc<Mutex<Option<Arc<Vec<Algorithm>>>>>;
+
+/// The library, and the algorithms that it has named.
+pub struct Products {
+    pub library: Arc<CublasLt>,
+    offered: Mutex<BTreeMap<Asked, BTreeMap<Listing, Answer>>>,
+}
+
+impl Offer for Products {
+    fn known(&self, asked: &Asked, listing: Listing) -> Option<usize> {
+        let answer = locked(&self.offered).get(asked)?.get(&listing)?.clone();
+        // What somebody is asking is not known yet.
+        answer.try_lock().ok()?.as_ref().map(|algorithms| algorithms.len())
+    }
+}
+
+impl Products {
+    /// # Errors
+    /// No library; no memory.
+    pub fn new(context: &Arc<Context>) -> Result<Self, KernelError> {
+        Ok(Products { library: Arc::new(CublasLt::new(context, WORKSPACE)?), offered: Mutex::default() })
+    }
+
+    /// Algorithms of a product, of what it offers the library's own choice first.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn algorithms(&self, matmul: &Matmul, units: Units, asked: &Asked, listing: Listing) -> Result<Arc<Vec<Algorithm>>, KernelError> {
+        let answer = locked(&self.offered).entry(asked.clone()).or_default().entry(listing).or_default().clone();
+        let mut answer = locked(&answer);
+        if let Some(known) = &*answer {
+            return Ok(known.clone());
+        }
+        // A product that the library refuses has none: it is not asked again.
+        let found = match listing {
+            Listing::Heuristic => matmul.algorithms(units),
+            Listing::Catalogue => {
+                let offered = self.algorithms(matmul, units, asked, Listing::Heuristic)?;
+                // What offers nothing is refused as a whole.
+                if offered.is_empty() { Ok(vec![]) } else { matmul.catalogued(units, &offered) }
+            }
+        };
+        let found = match found {
+            Err(error) if error.blame() == Blame::Configuration => vec![],
+            found => found?,
+        };
+        Ok(answer.insert(Arc::new(found)).clone())
+    }
+
+    /// A contraction's choice and product, with everything that the library says about it.
+    ///
+    /// # Errors
+    /// Configurations that the library has no words for; a device that failed.
+    pub fn product(&self, fused: &Fused, config: &KernelConfig) -> Result<(Choice, Matmul, Arc<Vec<Algorithm>>), KernelError> {
+        let choice = Choice::of(&fused.problem, config)?;
+        let description = fused.description(&choice, config)?;
+        let types: Types = fused.problem.types;
+        let matmul = self.library.matmul(&description, types, choice.units)?;
+        let (listing, _) = Listing::of(choice.algorithm);
+        let offered = self.algorithms(&matmul, choice.units, &Asked::of(&description, types, choice.units), listing)?;
+        Ok((choice, matmul, offered))
+    }
+
+    /// At other sizes the library offers other algorithms: one of those.
+    pub fn scaled(&self, config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
+        let Some(number) = config.knobs.get("algorithm").and_then(|text| text.parse::<usize>().ok()) else { return config.clone() };
+        // Of those that the heuristic offers: the catalogue would take longer to list than everything else.
+        let (listing, number) = Listing::of(number);
+        let with = |number: usize| KernelConfig { knobs: config.knobs.clone().with("algorithm", number), ..config.clone() };
+        let offered = |spec: &KernelSpec| self.product(&Fused::of(spec).ok()?, &with(0)).ok().map(|(_, _, offered)| offered.len());
+        // What is not there when it is timed need not be checked in the place of another.
+        let absent = || offered(from).is_some_and(|offered| listing == Listing::Heuristic && number >= offered);
+        // What is wrong with the configuration is said when it is compiled.
+        match offered(to) {
+            Some(offered) if !absent() => with(number % offered.max(1)),
+            _ => config.clone(),
+        }
+    }
+
+    /// Asks for all that will be asked about a kernel that is about to be checked and timed. Whoever compiles it is told what is wrong.
+    pub fn ask(&self, coming: &Coming) {
+        if let Some(small) = &coming.checked {
+            drop(self.scaled(&coming.config, &coming.timed, small));
+        }
+        if let Ok(fused) = Fused::of(&coming.timed) {
+            drop(self.product(&fused, &coming.config));
+        }
+    }
+}

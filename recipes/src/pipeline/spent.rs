@@ -1,0 +1,53 @@
+//! What the time of a sweep goes to.
+
+use serde::Serialize;
+use std::fmt;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+/// Seconds that a bench has spent; what is left of a sweep's time is the search, and programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spent {
+    /// Making code ahead, and waiting for code and for what a library offers where others ask for them meanwhile.
+    pub making: f64,
+    pub checking: f64,
+    /// Of these, what was expected: kernels in the interpreter.
+    pub expecting: f64,
+    pub timing: f64,
+    /// Of these, until a kernel was there with its memory; until its runs were recorded; and by the device's clock.
+    pub loading: f64,
+    pub recording: f64,
+    pub running: f64,
+}
+
+impl Spent {
+    /// Adds the time since then to one of them.
+    pub fn since(part: &mut f64, began: std::time::Instant) {
+        *part += began.elapsed().as_secs_f64();
+    }
+
+    /// Adds to one of them the time since then without what others have taken of it.
+    pub fn without(part: &mut f64, began: std::time::Instant, others: Duration) {
+        *part += began.elapsed().saturating_sub(others).as_secs_f64();
+    }
+}
+
+impl AddAssign for Spent {
+    fn add_assign(&mut self, other: Self) {
+        self.making += other.making;
+        self.checking += other.checking;
+        self.expecting += other.expecting;
+        self.timing += other.timing;
+        self.loading += other.loading;
+        self.recording += other.recording;
+        self.running += other.running;
+    }
+}
+
+impl fmt::Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Spent { making, checking, expecting, timing, loading, recording, running } = self;
+        write!(f, "{making:.1} s making code, {checking:.1} s checking (interpreter {expecting:.1}), ")?;
+        write!(f, "{timing:.1} s timing (loading {loading:.1}, recording {recording:.1}, running {running:.1})")
+    }
+}
