@@ -47,7 +47,7 @@ pub use network::Network;
 pub use options::SweepOptions;
 pub use problem::{Access, Bench, Check, Clock, Fault, KernelSpace, Program, RelayoutSpace, TensorSpace, Timing};
 pub use record::{Measurement, Outcome, Session};
-pub use selection::{Method, Selection, select};
+pub use selection::{Method, Selection, select, select_each};
 pub use store::{Store, StoreError};
 pub use sweep::{Finish, Progress, Report, SweepError, Sweeper, sweep};
 pub use tally::Tally;

@@ -194,14 +194,14 @@ impl Model {
             groups.push(Group { name: name.clone(), variants: variants.clone(), domain, left_out: Vec::new() });
         }
         let mut measured: Vec<(&Kernel, Guards, Timed)> = Vec::new();
-        let mut found: Vec<BTreeSet<Layout>> = vec![BTreeSet::new(); classes.len()];
+        let mut found: Vec<BTreeSet<&Layout>> = vec![BTreeSet::new(); classes.len()];
         let plain: BTreeMap<&str, &str> = program.tensors.iter().map(|t| (t.data.as_str(), t.plain())).collect();
         for kernel in &program.kernels {
             let guards = guards(kernel, &groups)?;
             let timed: Timed = store.of(&kernel.key).filter_map(|m| Some((store.ms(m)?, &m.config))).collect();
             for (data, _) in &kernel.tensors {
                 let class = *class_of.get(data).ok_or_else(|| SelectError::UnknownTensor(data.clone()))?;
-                found[class].extend(timed.iter().filter_map(|(_, config)| config.layouts.get(plain[data.as_str()])).cloned());
+                found[class].extend(timed.iter().filter_map(|(_, config)| config.layouts.get(plain[data.as_str()])));
             }
             if timed.is_empty() {
                 // With one guard, its variants can go; with several, no single variant is to blame.
@@ -219,7 +219,7 @@ impl Model {
             !timed.is_empty() && guards.iter().all(|(g, variants)| groups[*g].domain.iter().any(|v| variants.contains(v)))
         });
         for (class, found) in classes.iter_mut().zip(found) {
-            class.layouts.extend(found.into_iter().filter(|l| !class.layouts.contains(l)).collect::<Vec<_>>());
+            class.layouts.extend(found.into_iter().filter(|l| !class.layouts.contains(l)).cloned().collect::<Vec<_>>());
             if !class.fixed {
                 class.domain = (0..class.layouts.len() as u16).collect();
             }
@@ -246,23 +246,24 @@ impl Model {
                 }
                 uses.push(Use { data: data.clone(), class, access: *access, cost });
             }
-            let mut choices: Vec<Choice> = Vec::new();
+            let of_class = |u: &Use| (0..).zip(&classes[u.class].layouts).map(|(p, l)| (l, p)).collect::<BTreeMap<&Layout, u16>>();
+            let known: Vec<(&str, BTreeMap<&Layout, u16>)> = uses.iter().map(|u| (plain[u.data.as_str()], of_class(u))).collect();
+            let mut ranked: Vec<(Cost, Vec<u16>, &KernelConfig)> = Vec::new();
             for (ms, config) in timed {
                 // A container without an entry (it has one layout only) is natural: position 0.
-                let position = |u: &Use| {
-                    let wanted = config.layouts.get(plain[u.data.as_str()])?;
-                    classes[u.class].layouts.iter().position(|l| l == wanted).map(|p| p as u16)
-                };
-                let layouts = uses.iter().map(|u| position(u).unwrap_or(0)).collect();
-                choices.push(Choice { ps: time(&kernel.name, ms)?, layouts, config: config.clone() });
+                let position = |(data, known): &(&str, BTreeMap<&Layout, u16>)| known.get(config.layouts.get(*data)?).copied();
+                let layouts = known.iter().map(|k| position(k).unwrap_or(0)).collect();
+                ranked.push((time(&kernel.name, ms)?, layouts, config));
             }
-            choices.sort_by(|a, b| a.ps.cmp(&b.ps).then_with(|| a.config.cmp(&b.config)));
+            ranked.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.2.cmp(b.2)));
             let mut kept: BTreeMap<Vec<u16>, u8> = BTreeMap::new();
-            choices.retain(|c| {
-                let n = kept.entry(c.layouts.clone()).or_default();
-                *n += 1;
+            ranked.retain(|(_, layouts, _)| {
+                let n = kept.entry(layouts.clone()).or_default();
+                *n = n.saturating_add(1);
                 *n <= 2
             });
+            let choice = |(ps, layouts, config): (Cost, Vec<u16>, &KernelConfig)| Choice { ps, layouts, config: config.clone() };
+            let choices: Vec<Choice> = ranked.into_iter().map(choice).collect();
             let slowest = choices.last().map_or(0, |c| c.ps);
             let dearest = |u: &Use| u.cost.iter().flatten().max().copied().unwrap_or(0);
             most = uses.iter().fold(most.saturating_add(slowest), |most, u| most.saturating_add(dearest(u)));

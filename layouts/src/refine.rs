@@ -14,7 +14,7 @@ use crate::selection::{Method, PlannedRelayout, Selection, select};
 use crate::sweep::{Subject, SweepError, Sweeper};
 use sdfg::Layout;
 use sdfg::config::KernelConfig;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Knobs of each kernel that a round measures.
 const ROUND: usize = 6;
@@ -56,6 +56,7 @@ impl Sweeper<'_> {
         costs: &RelayoutCosts,
         taken: &mut usize,
     ) -> Result<bool, SweepError> {
+        let mut races: BTreeMap<&str, Race> = BTreeMap::new();
         for turn in 0..turns {
             for (space, numbers) in wanted {
                 let Some(n) = numbers.get(turn).copied() else { continue };
@@ -64,15 +65,19 @@ impl Sweeper<'_> {
                 }
                 let (config, identity, mark) = (space.config(n), space.identity(n), space.mark(n));
                 let subject = Subject { kernel: space.name(), key: space.key(), config: &config, identity: &identity, mark: &mark };
-                let limit = Race::of(space.key(), self.store).limit(*space, &config, costs);
+                let race = races.entry(space.key()).or_insert_with(|| Race::of(space.key(), self.store));
+                let limit = race.limit(*space, &config, costs);
                 if self.borrow(subject, 0, limit.as_ref())? {
                     *taken += 1;
-                    continue;
+                } else {
+                    let coming = |count: usize| numbers.iter().skip(turn + 1).take(count).map(|n| space.config(*n)).collect();
+                    self.bench.ahead(space.name(), &config, &coming);
+                    let outcome = self.measure(subject, 0, limit)?;
+                    *taken += usize::from(!matches!(outcome, Outcome::Failed { .. }));
                 }
-                let coming = |count: usize| numbers.iter().skip(turn + 1).take(count).map(|n| space.config(*n)).collect();
-                self.bench.ahead(space.name(), &config, &coming);
-                let outcome = self.measure(subject, 0, limit)?;
-                *taken += usize::from(!matches!(outcome, Outcome::Failed { .. }));
+                if let Some(ms) = self.store.get(space.key(), &config).and_then(|m| self.store.ms(m)) {
+                    race.enter(ms, &config);
+                }
             }
         }
         Ok(true)
@@ -119,8 +124,8 @@ impl Sweeper<'_> {
         let Some(config) = selection.configuration.kernels.get(space.name()) else { return Vec::new() };
         let Some(range) = of_layouts(space, config) else { return Vec::new() };
         let mut known: BTreeSet<String> = self.store.of(space.key()).map(|m| m.identity.clone()).collect();
-        let new = by_promise(space, &range.collect::<Vec<u64>>()).into_iter().filter(|n| known.insert(space.identity(*n)));
-        new.take(ROUND).collect()
+        let promising = by_promise(space, &range.collect::<Vec<u64>>()).into_iter().filter(|n| space.promise(*n) < f64::INFINITY);
+        promising.filter(|n| known.insert(space.identity(*n))).take(ROUND).collect()
     }
 }
 

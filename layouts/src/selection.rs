@@ -119,6 +119,13 @@ pub fn select(program: &Program, store: &Store, method: Method, limits: Limits) 
     Ok(choose(&model, &costs, method, limits))
 }
 
+/// The same with several methods, from one model.
+pub fn select_each(program: &Program, store: &Store, methods: &[Method], limits: Limits) -> Result<Vec<Selection>, SelectError> {
+    let costs = RelayoutCosts::new(program, store);
+    let model = Model::new(program, store, &costs)?;
+    Ok(methods.iter().map(|method| choose(&model, &costs, *method, limits)).collect())
+}
+
 /// The same for a model that stands already.
 pub fn choose(model: &Model, costs: &RelayoutCosts, method: Method, limits: Limits) -> Selection {
     if method == Method::Exact {

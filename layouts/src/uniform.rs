@@ -3,30 +3,52 @@
 //! Every kernel runs in exactly the layouts in which its containers are held, with its best knobs; only a kernel for
 //! which that was not measured falls back to another configuration and relayouts.
 
-use crate::model::Model;
+use crate::model::{Factor, Model};
 use crate::solution::Solution;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All orders are tried up to so many dims (40,320 orders); beyond, single moves improve the recipe's order.
 const ALL_ORDERS: usize = 8;
 
+/// The fastest choice of every kernel in each of the layouts that it was measured in.
+struct Same<'a>(Vec<BTreeMap<&'a [u16], usize>>);
+
+impl<'a> Same<'a> {
+    fn of(model: &'a Model) -> Self {
+        let fastest = |factor: &'a Factor| {
+            let mut known = BTreeMap::new();
+            // Fastest first.
+            for (n, choice) in factor.choices.iter().enumerate() {
+                known.entry(choice.layouts.as_slice()).or_insert(n);
+            }
+            known
+        };
+        Same(model.factors.iter().map(fastest).collect())
+    }
+
+    /// These held layouts, every kernel in the same ones.
+    fn strict(&self, model: &Model, held: Vec<u16>) -> Solution {
+        let (mut choices, mut total) = (Vec::with_capacity(model.factors.len()), 0);
+        for (factor, known) in model.factors.iter().zip(&self.0) {
+            let wanted: Vec<u16> = factor.uses.iter().map(|u| held[u.class]).collect();
+            let same = known.get(wanted.as_slice()).map(|n| (*n, factor.cost(&factor.choices[*n], &held)));
+            let (chosen, cost) = same.unwrap_or_else(|| factor.best(&held));
+            choices.push(chosen);
+            total += cost;
+        }
+        Solution { held, choices, total, bound: model.sum_of_minima().min(total) }
+    }
+}
+
 /// These held layouts, every kernel in the same ones.
 pub fn strict(model: &Model, held: Vec<u16>) -> Solution {
-    let mut solution = Solution::of(model, held);
-    for (factor, chosen) in model.factors.iter().zip(&mut solution.choices) {
-        let same = |layouts: &[u16]| factor.uses.iter().zip(layouts).all(|(u, l)| solution.held[u.class] == *l);
-        if let Some(found) = factor.choices.iter().position(|c| same(&c.layouts)) {
-            *chosen = found;
-        }
-    }
-    let chosen = model.factors.iter().zip(&solution.choices);
-    solution.total = chosen.map(|(f, n)| f.cost(&f.choices[*n], &solution.held)).sum();
-    solution
+    Same::of(model).strict(model, held)
 }
 
 /// Plain layouts of every class by their dims from outer to inner.
 struct Orders<'a> {
     model: &'a Model,
+    same: Same<'a>,
     by_dims: Vec<BTreeMap<Vec<&'a str>, u16>>,
     seen: BTreeSet<Vec<u16>>,
 }
@@ -52,7 +74,7 @@ impl Orders<'_> {
         if !self.seen.insert(held.clone()) {
             return None;
         }
-        let found = strict(self.model, held);
+        let found = self.same.strict(self.model, held);
         let better = found.total < best.total;
         if better {
             *best = found;
@@ -78,7 +100,7 @@ pub fn solve(model: &Model) -> Solution {
         }
         by_dims.push(known);
     }
-    let mut orders = Orders { model, by_dims, seen: BTreeSet::new() };
+    let mut orders = Orders { model, same: Same::of(model), by_dims, seen: BTreeSet::new() };
     let mut best = strict(model, model.natural());
     if dims.len() <= ALL_ORDERS {
         permute(&mut dims.clone(), 0, &mut |order| {

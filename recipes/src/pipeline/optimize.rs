@@ -7,7 +7,7 @@ use super::order::pytorch_order;
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{COMPOSED, Programs, STATISTICS, UNFUSED, Variant};
 use super::shrunken::{difference, shrunken};
-use super::sweep::{Extent, METHODS, QUICK, Sweeping, Swept, sweep_program};
+use super::sweep::{Extent, QUICK, Sweeping, Swept, sweep_program};
 use super::target::Target;
 use super::{PipelineError, memory};
 use crate::load::{Overrides, Recipe};
@@ -233,7 +233,7 @@ pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Choices>, Vec<Strin
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
     let mut none = None;
     for (n, swept) in sweeps.variants.iter().enumerate() {
-        match METHODS.iter().map(|m| swept.select(store, *m)).collect::<Result<Vec<_>, _>>() {
+        match swept.select_each(store) {
             Ok(selections) => found.push(Choices { swept: n, selections }),
             Err(error @ PipelineError::Select(SelectError::Unmeasured(_))) => {
                 left_out.push(format!("{} is left out: {error}", swept.name));

@@ -17,7 +17,7 @@ use layouts::exact::Limits;
 use layouts::problem::{Clock, KernelSpace, Program, RelayoutSpace};
 use layouts::record::Cache;
 use layouts::selection::{select_top, write_out};
-use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, sweep};
+use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, select_each, sweep};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Role, Sdfg};
 use std::collections::BTreeSet;
@@ -203,7 +203,7 @@ pub fn sweep_program(
                 if budget.is_some_and(|b| clock.elapsed() >= b) {
                     break;
                 }
-                let chosen: Vec<Selection> = METHODS.iter().filter_map(|m| select(&problem, sweeper.store, *m, QUICK).ok()).collect();
+                let chosen = select_each(&problem, sweeper.store, &METHODS, QUICK).unwrap_or_default();
                 if sweeper.confirm(&problem, &chosen)? == 0 {
                     break;
                 }
@@ -276,6 +276,11 @@ impl Swept {
 
     pub fn select(&self, store: &Store, method: Method) -> Result<Selection, PipelineError> {
         Ok(select(&self.problem, store, method, Limits::default())?)
+    }
+
+    /// By every method, in the order of [`METHODS`].
+    pub fn select_each(&self, store: &Store) -> Result<Vec<Selection>, PipelineError> {
+        Ok(select_each(&self.problem, store, &METHODS, Limits::default())?)
     }
 
     pub fn top(&self, store: &Store, count: usize) -> Result<Vec<Selection>, PipelineError> {

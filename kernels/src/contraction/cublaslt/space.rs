@@ -51,6 +51,7 @@ struct Stem {
 pub struct CublasLtSpace {
     fused: Fused,
     mapped: ContractionSpace,
+    count: u64,
     offer: Arc<dyn Offer>,
     /// By number without its algorithm; `None` where layouts and knobs do not fit. Working one out takes a hundred times as long as
     /// all else that is asked about a configuration, and it is asked about again with every algorithm.
@@ -65,7 +66,8 @@ impl CublasLtSpace {
     pub fn new(fused: Fused, offer: Arc<dyn Offer>) -> Self {
         let beside = fused.epilogue.iter().flat_map(|e| e.tensors()).collect();
         let mapped = ContractionSpace::new(fused.problem.clone(), 1).beside(beside);
-        CublasLtSpace { mapped, fused, offer, stems: RwLock::default() }
+        let count = mapped.mapped_radices().iter().product::<u64>() * Self::KNOBS;
+        CublasLtSpace { mapped, fused, count, offer, stems: RwLock::default() }
     }
 
     fn problem(&self) -> &Problem {
@@ -80,7 +82,7 @@ impl CublasLtSpace {
 
     /// What number `n` has in common with those that differ from it in their algorithm alone.
     fn stem(&self, n: u64) -> Option<Arc<Stem>> {
-        let key = n % self.count().max(1) / Self::ALGORITHMS;
+        let key = n % self.count.max(1) / Self::ALGORITHMS;
         if let Some(known) = self.stems.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.clone();
         }
@@ -130,7 +132,7 @@ impl Space for CublasLtSpace {
     }
 
     fn count(&self) -> u64 {
-        self.mapped.mapped_radices().iter().product::<u64>() * Self::KNOBS
+        self.count
     }
 
     fn knobs(&self) -> Vec<u64> {
