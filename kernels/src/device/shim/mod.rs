@@ -4,6 +4,7 @@
 
 mod device;
 mod recording;
+pub mod stand_in;
 
 pub use device::ShimDevice;
 

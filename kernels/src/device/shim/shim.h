@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <sys/mman.h>
 #include <vector>
 #if !defined(__x86_64__)
@@ -140,7 +141,8 @@ static thread_local uint32_t block_epoch;
 static thread_local std::vector<Fiber> fibers;
 static thread_local char *stacks;
 static thread_local size_t stacks_size;
-static thread_local std::vector<Memory> memories;
+/* Of which others hold addresses. */
+static thread_local std::deque<Memory> memories;
 struct SharedArray { int line; Memory memory; std::vector<char> bytes; };
 static thread_local std::vector<SharedArray *> shareds;
 static thread_local bool failed;
@@ -272,6 +274,19 @@ template <class T> struct Checked {
     Checked operator+(int64_t n) const { return {p + n, memory}; }
 };
 
+#ifdef MEMLET_STAND_IN
+/* Bytes from an address to the end of its allocation: all that a driver knows of a container. */
+static int64_t (*room)(const void *);
+template <class T> static Checked<T> global(const void *address) {
+    for (Memory &memory : memories)
+        if (memory.region.base == address && memory.region.element == (int64_t)sizeof(T)) return {(T *)address, &memory};
+    memories.emplace_back();
+    Memory &memory = memories.back();
+    memory.region = {(char *)address, room(address), (int64_t)sizeof(T), "memory of the GPU", 1, 1, 0, 0};
+    memory.shadow.resize(memory.region.bytes / sizeof(T), true);
+    return {(T *)address, &memory};
+}
+#else
 template <class T> static Checked<T> global(const void *address) {
     for (Memory &memory : memories)
         if (memory.region.base == address) {
@@ -281,6 +296,7 @@ template <class T> static Checked<T> global(const void *address) {
     fail("an argument points to no container");
     return {};
 }
+#endif
 
 template <class T> static Checked<T> shared(int line, int64_t count) {
     for (SharedArray *array : shareds)
