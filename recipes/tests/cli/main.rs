@@ -9,4 +9,6 @@ mod devices;
 mod gpu_script;
 mod sites;
 mod stacks;
+#[cfg(target_os = "linux")]
+mod stand_in;
 mod too_large;

@@ -18,4 +18,6 @@ mod pytorch_support;
 mod recorded;
 mod records;
 mod stacking;
+#[cfg(target_os = "linux")]
+mod stand_in;
 mod wrong_kernels;

@@ -1,0 +1,84 @@
+//! `--device cuda` on libraries that take the place of CUDA's: all that a GPU is asked to do, and what it may answer, without one.
+
+use crate::command::{json, path, recipe};
+use kernels::device::shim::stand_in::StandIn;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+const TINY: [&str; 6] = ["--set", "b=2", "--set", "j=4", "--set", "h=2"];
+
+/// Runs `memlet` where the stand-in is CUDA; what differs from a whole GPU is in the environment.
+fn memlet(arguments: &[&str], faults: &[(&str, &str)]) -> Output {
+    static MADE: LazyLock<StandIn> = LazyLock::new(|| StandIn::make(Path::new(env!("CARGO_TARGET_TMPDIR"))).expect("it is compiled"));
+    Command::new(env!("CARGO_BIN_EXE_memlet"))
+        .args(arguments)
+        .envs(MADE.environment())
+        .env("MEMLET_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/stand-in-cache"))
+        .envs(faults.iter().copied())
+        .output()
+        .expect("memlet starts")
+}
+
+/// A sweep of softmax, of so many seconds.
+fn optimize(out: &Path, seconds: &str, faults: &[(&str, &str)]) -> Output {
+    let (out, recipe) = (out.display().to_string(), recipe("softmax.yaml"));
+    let what = ["optimize", &recipe, "--device", "cuda", "--budget", seconds, "--timing", "0s", "--json", "--out", &out];
+    memlet(&[&what[..], &TINY].concat(), faults)
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Configurations of the records that were measured.
+fn measured(out: &Path) -> usize {
+    let records = std::fs::read_to_string(out.join("records.jsonl")).unwrap_or_default();
+    records.lines().filter(|line| line.contains("\"outcome\":\"measured\"")).count()
+}
+
+#[test]
+fn what_a_gpu_cannot_do_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (fault, code, words) in [
+        (("MEMLET_STAND_IN_VERSION", "12080"), 4, "runs CUDA 12.8 at most, and CUDA 13.0 is needed"),
+        (("MEMLET_STAND_IN_MEMORY", "40000"), 1, "could not be had on Stand-in GPU"),
+        (("MEMLET_STAND_IN_FAULT", "cuInit 0 100"), 4, "GPU"),
+    ] {
+        let output = optimize(folder.path(), "1s", &[fault]);
+        assert_eq!(output.status.code(), Some(code), "{fault:?}: {}", said(&output));
+        assert!(said(&output).contains(words), "{fault:?}: {}", said(&output));
+    }
+}
+
+/// The device is taken away in the middle of a sweep; when it is back the same command goes on, and what it finds is right.
+#[test]
+fn no_measurement_is_lost_with_the_device() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = optimize(folder.path(), "1s", &[("MEMLET_STAND_IN_FAULT", "any 1500 46")]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("the GPU can no longer be used") && text.contains("what was measured is kept"), "{text}");
+    let before = measured(folder.path());
+    assert!(before > 0, "{text}");
+    let output = optimize(folder.path(), "1s", &[]);
+    assert!(output.status.success() && measured(folder.path()) >= before, "{}", said(&output));
+    assert!(said(&output).contains("against the oracle"), "{}", said(&output));
+    let plan = path(folder.path(), "plan.json");
+    let run: Value = json(&memlet(&["run", &plan, "--check", "--timing", "0s", "--json"], &[]));
+    let checked = run["checked"].as_array().expect("comparisons");
+    assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{run}");
+}
+
+/// A launch breaks the context: the command begins again without that kernel, and no more often than it is allowed to.
+#[test]
+fn a_kernel_that_breaks_the_context_is_left_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = optimize(folder.path(), "1s", &[("MEMLET_STAND_IN_FAULT", "cuLaunchKernel 0 719"), ("MEMLET_BEGUN_BEFORE", "98")]);
+    let text = said(&output);
+    assert_eq!(text.matches("beginning again without that kernel; what was measured is kept").count(), 2, "{text}");
+    assert!(!output.status.success(), "{text}");
+    let records = std::fs::read_to_string(folder.path().join("records.jsonl")).expect("records");
+    assert_eq!(records.lines().filter(|line| line.contains("a kernel broke the GPU's context")).count(), 3, "{records}");
+}

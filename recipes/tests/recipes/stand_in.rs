@@ -1,0 +1,83 @@
+//! A GPU's device on libraries that take the place of CUDA's: products as the library is told them, and algorithms asked for meanwhile.
+
+use kernels::contraction::cublaslt::Fused;
+use kernels::device::Device;
+use kernels::device::cuda::CudaDevice;
+use kernels::device::shim::stand_in::StandIn;
+use kernels::pool::Pool;
+use layouts::problem::{Bench, Fault, KernelSpace};
+use recipes::load::Overrides;
+use recipes::pipeline::measure::DeviceBench;
+use recipes::pipeline::programs::programs_on;
+use recipes::pipeline::sweep::posed;
+use sdfg::config::KernelConfig;
+use std::path::Path;
+use std::process::Command;
+
+/// Libraries are loaded once in a process: a test that wants these runs in one of its own.
+fn in_its_own_process(name: &str, test: impl FnOnce(&Path)) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    if std::env::var_os("MEMLET_STAND_IN").is_some() {
+        return test(folder);
+    }
+    let stand_in = StandIn::make(folder).expect("the stand-in is compiled");
+    let mut again = Command::new(std::env::current_exe().expect("this program"));
+    again.args(["--exact", name, "--nocapture"]).envs(stand_in.environment());
+    let output = again.output().expect("this program starts again");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// Numbers of algorithms: of the heuristic, beyond what it offers, of the catalogue, beyond that.
+const ALGORITHMS: [u64; 7] = [0, 1, 2, 3, 128, 131, 140];
+/// Configurations of each product.
+const EACH: usize = 30;
+
+/// Every product of the layer, separate and stacked, with epilogues and without, in many layouts and forms.
+#[test]
+fn products_mean_what_the_library_is_told() {
+    in_its_own_process("stand_in::products_mean_what_the_library_is_told", |folder| {
+        let device = CudaDevice::new(0, folder.join("stand-in-code")).expect("a device");
+        assert_eq!(device.name().as_deref(), Some("Stand-in GPU"));
+        let pool = Pool::new(1).expect("a pool");
+        let sizes = ["b=2", "j=16", "h=2", "p=8", "i=16", "u=128"];
+        let (mut right, mut refused, mut wrong) = (0, 0, Vec::new());
+        for (dtype, narrow) in [(sdfg::Dtype::F32, false), (sdfg::Dtype::Bf16, true), (sdfg::Dtype::F16, false)] {
+            let sets = sizes.iter().map(|s| s.split_once('=').map(|(d, n)| (d.to_string(), n.parse().expect("a size"))).expect("a dim"));
+            let overrides = Overrides { sizes: sets.collect(), dtype: Some(dtype), narrow, ..Overrides::default() };
+            let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
+            let recipe = recipes::load::load_with(&recipe, &overrides).expect("a recipe");
+            for variant in programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants {
+                if !["separate", "wq+wk+wv", "epilogues", "epilogues, signs"].contains(&variant.name.as_str()) {
+                    continue;
+                }
+                let kernels = posed(&variant.program, &device).expect("a problem").kernels;
+                let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
+                for kernel in kernels.iter().filter(|k| Fused::wanted(&k.spec).is_ok_and(|f| f.is_some())) {
+                    let (stems, mut configs) = (kernel.count() / kernel.grain(), Vec::new());
+                    for try_ in 0..2000u64 {
+                        let stem = try_.wrapping_mul(0x9e37_79b9_7f4a_7c15) % stems;
+                        let n = stem * kernel.grain() + ALGORITHMS[try_ as usize % ALGORITHMS.len()];
+                        if configs.len() < EACH && kernel.promise(n) < f64::INFINITY {
+                            configs.push(kernel.config(n));
+                        }
+                    }
+                    for at in 0..configs.len() {
+                        // As a sweep does: what is about to come is made ready meanwhile.
+                        let coming = |count: usize| configs[at + 1..].iter().take(count).cloned().collect::<Vec<KernelConfig>>();
+                        bench.ahead(kernel.name(), &configs[at], &coming);
+                        match bench.check(kernel.name(), &configs[at]) {
+                            Ok(check) if check.passed() => right += 1,
+                            Ok(check) => wrong.push(format!("{} {}: {}", kernel.name(), configs[at], check.ratio)),
+                            Err(Fault::Configuration(_)) => refused += 1,
+                            Err(fault) => panic!("{} {}: {fault}", kernel.name(), configs[at]),
+                        }
+                    }
+                }
+            }
+        }
+        println!("{right} right, {refused} refused");
+        assert!(wrong.is_empty(), "{} wrong: {:#?}", wrong.len(), &wrong[..wrong.len().min(5)]);
+        assert!(right > 1000 && refused > 0, "{right} right, {refused} refused");
+    });
+}
