@@ -3,6 +3,7 @@
 //! Every kernel runs in exactly the layouts in which its containers are held, with its best knobs; only a kernel for
 //! which that was not measured falls back to another configuration and relayouts.
 
+use crate::cost::Cost;
 use crate::model::{Factor, Model};
 use crate::solution::Solution;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,23 +27,30 @@ impl<'a> Same<'a> {
         Same(model.factors.iter().map(fastest).collect())
     }
 
-    /// These held layouts, every kernel in the same ones.
-    fn strict(&self, model: &Model, held: Vec<u16>) -> Solution {
+    /// These held layouts, every kernel in the same ones; `None` where that costs as much as `most`.
+    fn strict(&self, model: &Model, held: Vec<u16>, most: Cost) -> Option<Solution> {
         let (mut choices, mut total) = (Vec::with_capacity(model.factors.len()), 0);
+        let bound = model.sum_of_minima();
+        // What is left costs no less than its minima.
+        let mut left = bound;
         for (factor, known) in model.factors.iter().zip(&self.0) {
             let wanted: Vec<u16> = factor.uses.iter().map(|u| held[u.class]).collect();
             let same = known.get(wanted.as_slice()).map(|n| (*n, factor.cost(&factor.choices[*n], &held)));
             let (chosen, cost) = same.unwrap_or_else(|| factor.best(&held));
             choices.push(chosen);
             total += cost;
+            left -= factor.choices.first().map_or(0, |c| c.ps);
+            if total + left >= most {
+                return None;
+            }
         }
-        Solution { held, choices, total, bound: model.sum_of_minima().min(total) }
+        Some(Solution { held, choices, total, bound: bound.min(total) })
     }
 }
 
 /// These held layouts, every kernel in the same ones.
 pub fn strict(model: &Model, held: Vec<u16>) -> Solution {
-    Same::of(model).strict(model, held)
+    Same::of(model).strict(model, held.clone(), Cost::MAX).unwrap_or_else(|| Solution::of(model, held))
 }
 
 /// Plain layouts of every class by their dims from outer to inner.
@@ -74,12 +82,10 @@ impl Orders<'_> {
         if !self.seen.insert(held.clone()) {
             return None;
         }
-        let found = self.same.strict(self.model, held);
-        let better = found.total < best.total;
-        if better {
-            *best = found;
-        }
-        Some(better)
+        let better = self.same.strict(self.model, held, best.total);
+        let found = better.is_some();
+        better.into_iter().for_each(|better| *best = better);
+        Some(found)
     }
 }
 
