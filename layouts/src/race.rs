@@ -52,6 +52,11 @@ impl Race {
         }
     }
 
+    /// Whether a choice may change with this time: it is the fastest with the same layouts of all containers.
+    pub fn improves(&self, ms: f64, config: &KernelConfig) -> bool {
+        self.by_layouts.get(&config.layouts).is_none_or(|known| ms < *known)
+    }
+
     pub fn best_ms(&self) -> Option<f64> {
         self.best.as_ref().map(|(ms, _)| *ms)
     }

@@ -19,32 +19,49 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Knobs of each kernel that a round measures.
 const ROUND: usize = 6;
 
+/// What rounds have come to.
+#[derive(Default)]
+struct Round {
+    /// Configurations measured.
+    taken: usize,
+    /// Whether one since the last choice is faster than all with its layouts.
+    improved: bool,
+}
+
 impl Sweeper<'_> {
     /// Returns how many configurations were measured; `limits` bound each choice.
     ///
     /// # Errors
     /// The store or the device.
     pub fn refine(&mut self, spaces: &[&dyn KernelSpace], program: &Program, limits: Limits) -> Result<usize, SweepError> {
-        let mut taken = 0;
+        let mut round = Round::default();
+        let mut known = None;
         loop {
-            let Ok(selection) = select(program, self.store, Method::Exact, limits) else { return Ok(taken) };
+            let selection = match known.take() {
+                Some(selection) => selection,
+                None => match select(program, self.store, Method::Exact, limits) {
+                    Ok(selection) => selection,
+                    Err(_) => return Ok(round.taken),
+                },
+            };
             let costs = RelayoutCosts::new(program, self.store);
-            let before = taken;
+            let before = round.taken;
             let sparing: Vec<(&dyn KernelSpace, Vec<u64>)> = spaces.iter().map(|s| (*s, self.sparing(*s, &selection))).collect();
             let most = sparing.iter().map(|(_, numbers)| numbers.len()).max().unwrap_or(0);
-            if !self.in_turns(&sparing, most, &costs, &mut taken)? {
-                return Ok(taken);
+            if !self.in_turns(&sparing, most, &costs, &mut round)? {
+                return Ok(round.taken);
             }
             // What was found may have changed the layouts whose knobs are wanted.
-            if taken > before {
-                continue;
+            if round.taken == before {
+                let ms = |space: &dyn KernelSpace| selection.kernels.iter().find(|k| k.kernel == space.name()).map_or(0.0, |k| k.ms);
+                let mut chosen: Vec<(&dyn KernelSpace, Vec<u64>)> = spaces.iter().map(|s| (*s, self.knobs(*s, &selection))).collect();
+                chosen.sort_by(|a, b| ms(b.0).total_cmp(&ms(a.0)));
+                if !self.in_turns(&chosen, ROUND, &costs, &mut round)? || round.taken == before {
+                    return Ok(round.taken);
+                }
             }
-            let ms = |space: &dyn KernelSpace| selection.kernels.iter().find(|k| k.kernel == space.name()).map_or(0.0, |k| k.ms);
-            let mut chosen: Vec<(&dyn KernelSpace, Vec<u64>)> = spaces.iter().map(|s| (*s, self.knobs(*s, &selection))).collect();
-            chosen.sort_by(|a, b| ms(b.0).total_cmp(&ms(a.0)));
-            if !self.in_turns(&chosen, ROUND, &costs, &mut taken)? || taken == before {
-                return Ok(taken);
-            }
+            // Where nothing is faster than what was known in the same layouts, the choice is the same.
+            known = (!std::mem::take(&mut round.improved)).then_some(selection);
         }
     }
 
@@ -54,7 +71,7 @@ impl Sweeper<'_> {
         wanted: &[(&dyn KernelSpace, Vec<u64>)],
         turns: usize,
         costs: &RelayoutCosts,
-        taken: &mut usize,
+        round: &mut Round,
     ) -> Result<bool, SweepError> {
         let mut races: BTreeMap<&str, Race> = BTreeMap::new();
         for turn in 0..turns {
@@ -68,14 +85,15 @@ impl Sweeper<'_> {
                 let race = races.entry(space.key()).or_insert_with(|| Race::of(space.key(), self.store));
                 let limit = race.limit(*space, &config, costs);
                 if self.borrow(subject, 0, limit.as_ref())? {
-                    *taken += 1;
+                    round.taken += 1;
                 } else {
                     let coming = |count: usize| numbers.iter().skip(turn + 1).take(count).map(|n| space.config(*n)).collect();
                     self.bench.ahead(space.name(), &config, &coming);
                     let outcome = self.measure(subject, 0, limit)?;
-                    *taken += usize::from(!matches!(outcome, Outcome::Failed { .. }));
+                    round.taken += usize::from(!matches!(outcome, Outcome::Failed { .. }));
                 }
                 if let Some(ms) = self.store.get(space.key(), &config).and_then(|m| self.store.ms(m)) {
+                    round.improved |= race.improves(ms, &config);
                     race.enter(ms, &config);
                 }
             }
