@@ -21,10 +21,10 @@ fn memlet(arguments: &[&str], faults: &[(&str, &str)]) -> Output {
         .expect("memlet starts")
 }
 
-/// A sweep of softmax, of so many seconds.
-fn optimize(out: &Path, seconds: &str, faults: &[(&str, &str)]) -> Output {
+/// A short sweep of softmax, and what follows it.
+fn optimize(out: &Path, device: &str, faults: &[(&str, &str)]) -> Output {
     let (out, recipe) = (out.display().to_string(), recipe("softmax.yaml"));
-    let what = ["optimize", &recipe, "--device", "cuda", "--budget", seconds, "--timing", "0s", "--json", "--out", &out];
+    let what = ["optimize", &recipe, "--device", device, "--budget", "1s", "--timing", "0s", "--json", "--out", &out];
     memlet(&[&what[..], &TINY].concat(), faults)
 }
 
@@ -45,24 +45,25 @@ fn what_a_gpu_cannot_do_is_said() {
         (("MEMLET_STAND_IN_VERSION", "12080"), 4, "runs CUDA 12.8 at most, and CUDA 13.0 is needed"),
         (("MEMLET_STAND_IN_MEMORY", "40000"), 1, "could not be had on Stand-in GPU"),
         (("MEMLET_STAND_IN_FAULT", "cuInit 0 100"), 4, "GPU"),
+        (("MEMLET_STAND_IN_GPUS", "0"), 4, "the driver knows no device"),
     ] {
-        let output = optimize(folder.path(), "1s", &[fault]);
+        let output = optimize(folder.path(), "cuda", &[fault]);
         assert_eq!(output.status.code(), Some(code), "{fault:?}: {}", said(&output));
         assert!(said(&output).contains(words), "{fault:?}: {}", said(&output));
     }
 }
 
-/// The device is taken away in the middle of a sweep; when it is back the same command goes on, and what it finds is right.
+/// The device is taken away in the middle of a sweep; when there are two the sweep goes on, and what it finds is right.
 #[test]
 fn no_measurement_is_lost_with_the_device() {
     let folder = tempfile::tempdir().expect("a folder");
-    let output = optimize(folder.path(), "1s", &[("MEMLET_STAND_IN_FAULT", "any 1500 46")]);
+    let output = optimize(folder.path(), "cuda", &[("MEMLET_STAND_IN_FAULT", "any 1500 46")]);
     let text = said(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("the GPU can no longer be used") && text.contains("what was measured is kept"), "{text}");
     let before = measured(folder.path());
     assert!(before > 0, "{text}");
-    let output = optimize(folder.path(), "1s", &[]);
+    let output = optimize(folder.path(), "cuda:0,1", &[("MEMLET_STAND_IN_GPUS", "2")]);
     assert!(output.status.success() && measured(folder.path()) >= before, "{}", said(&output));
     assert!(said(&output).contains("against the oracle"), "{}", said(&output));
     let plan = path(folder.path(), "plan.json");
@@ -75,7 +76,7 @@ fn no_measurement_is_lost_with_the_device() {
 #[test]
 fn a_kernel_that_breaks_the_context_is_left_out() {
     let folder = tempfile::tempdir().expect("a folder");
-    let output = optimize(folder.path(), "1s", &[("MEMLET_STAND_IN_FAULT", "cuLaunchKernel 0 719"), ("MEMLET_BEGUN_BEFORE", "98")]);
+    let output = optimize(folder.path(), "cuda", &[("MEMLET_STAND_IN_FAULT", "cuLaunchKernel 0 719"), ("MEMLET_BEGUN_BEFORE", "98")]);
     let text = said(&output);
     assert_eq!(text.matches("beginning again without that kernel; what was measured is kept").count(), 2, "{text}");
     assert!(!output.status.success(), "{text}");

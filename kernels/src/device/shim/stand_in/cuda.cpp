@@ -1,11 +1,12 @@
-/* A driver of one GPU that is the cores of this machine, for tests: what libcuda.so.1 does for Memlet, and no more.
+/* A driver of a GPU that is the cores of this machine, for tests: what libcuda.so.1 does for Memlet, and no more.
  *
  * Work waits on its stream until somebody waits for it, so that whoever reads too early reads what was there before; captured work
  * runs in any order that its events allow, so that a dependency that is missing shows sooner or later. A kernel that the shim finds
  * wrong leaves the context broken, as on a GPU.
  *
- * The environment plants faults. MEMLET_STAND_IN_VERSION is the driver's version, MEMLET_STAND_IN_MEMORY the bytes of the GPU, and
- * MEMLET_STAND_IN_FAULT="FUNCTION COUNT ERROR" an error that a function, or `any`, returns once it was called so often.
+ * The environment says what there is. MEMLET_STAND_IN_GPUS is how many GPUs, MEMLET_STAND_IN_MEMORY the bytes of all of them,
+ * MEMLET_STAND_IN_VERSION the driver's version, and MEMLET_STAND_IN_FAULT="FUNCTION COUNT ERROR" an error that a function, or `any`,
+ * returns once it was called so often.
  */
 #include "stand_in.h"
 #include <chrono>
@@ -56,6 +57,7 @@ const char *set(const char *name, const char *otherwise) {
     const char *text = getenv(name);
     return text && *text ? text : otherwise;
 }
+int gpus() { return atoi(set("MEMLET_STAND_IN_GPUS", "1")); }
 size_t total() { return strtoull(set("MEMLET_STAND_IN_MEMORY", "8589934592"), nullptr, 10); }
 
 /* What a call returns before it has done anything. */
@@ -129,8 +131,8 @@ void memlet_stand_in_put(void *stream, std::function<void()> work) {
 
 int cuDriverGetVersion(int *version) { *version = atoi(set("MEMLET_STAND_IN_VERSION", "13000")); return SUCCESS; }
 int cuInit(unsigned) { BEGINS(); return SUCCESS; }
-int cuDeviceGetCount(int *count) { BEGINS(); *count = 1; return SUCCESS; }
-int cuDeviceGet(int *device, int number) { BEGINS(); *device = number; return number == 0 ? SUCCESS : INVALID_VALUE; }
+int cuDeviceGetCount(int *count) { BEGINS(); *count = gpus(); return SUCCESS; }
+int cuDeviceGet(int *device, int number) { BEGINS(); *device = number; return number < gpus() ? SUCCESS : INVALID_VALUE; }
 int cuDeviceGetName(char *name, int length, int) { BEGINS(); snprintf(name, length, "Stand-in GPU"); return SUCCESS; }
 int cuDeviceTotalMem_v2(size_t *bytes, int) { BEGINS(); *bytes = total(); return SUCCESS; }
 int cuDeviceGetAttribute(int *value, int attribute, int) {
