@@ -8,9 +8,9 @@
 use crate::problem::{KernelSpace, by_promise};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Numbers ranked at a time. Ranking decodes every one of them, which takes some microseconds.
+/// Numbers ranked at a time, at least. Ranking decodes every one of them, which takes some microseconds.
 const BLOCK: u64 = 1 << 14;
-/// Grains ([`KernelSpace::grain`]) ranked at a time, at least.
+/// Grains ([`KernelSpace::grain`]) ranked at a time, at least: working one out takes longer than ranking its numbers.
 const GRAINS: u64 = 1 << 8;
 /// The largest coordinate set that is tried before what promises more: of a kernel with many tensors and knobs most of it has one
 /// tensor lie across all others.
@@ -164,7 +164,7 @@ impl Candidates {
             };
             // It may have promised something when it was ranked: spaces learn what there is.
             let hopeless = || !last && !self.handed_out.contains(&n) && space.promise(n) == f64::INFINITY;
-            if skipped < BLOCK && hopeless() {
+            if skipped < BLOCK.max(GRAINS * self.grain) && hopeless() {
                 skipped += 1;
                 self.hopeless.push_back(n);
                 continue;

@@ -192,7 +192,7 @@ pub enum Fault {
     /// The configuration is at fault, and took the device with it: it is kept as failed, and the sweep ends.
     #[error("{0}")]
     Crash(String),
-    #[error("{0}; nothing more can be measured, and what was measured is kept: the same command goes on from there")]
+    #[error("{0}; nothing more can be measured, and what was measured is kept")]
     Device(String),
 }
 

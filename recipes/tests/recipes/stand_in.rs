@@ -16,11 +16,10 @@ use std::process::Command;
 
 /// Libraries are loaded once in a process: a test that wants these runs in one of its own.
 fn in_its_own_process(name: &str, test: impl FnOnce(&Path)) {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    if std::env::var_os("MEMLET_STAND_IN").is_some() {
-        return test(folder);
+    if let Some(folder) = std::env::var_os("MEMLET_STAND_IN") {
+        return test(Path::new(&folder));
     }
-    let stand_in = StandIn::make(folder).expect("the stand-in is compiled");
+    let stand_in = StandIn::make(Path::new(env!("CARGO_TARGET_TMPDIR"))).expect("the stand-in is compiled");
     let mut again = Command::new(std::env::current_exe().expect("this program"));
     again.args(["--exact", name, "--nocapture"]).envs(stand_in.environment());
     let output = again.output().expect("this program starts again");
@@ -37,7 +36,7 @@ const EACH: usize = 30;
 #[test]
 fn products_mean_what_the_library_is_told() {
     in_its_own_process("stand_in::products_mean_what_the_library_is_told", |folder| {
-        let device = CudaDevice::new(0, folder.join("stand-in-code")).expect("a device");
+        let device = CudaDevice::new(0, folder.join("cache")).expect("a device");
         assert_eq!(device.name().as_deref(), Some("Stand-in GPU"));
         let pool = Pool::new(1).expect("a pool");
         let sizes = ["b=2", "j=16", "h=2", "p=8", "i=16", "u=128"];

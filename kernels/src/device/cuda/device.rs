@@ -64,10 +64,12 @@ impl CudaDevice {
 
     /// What makes a kernel ready to be checked and timed: its code, or what the library says about it.
     fn readies(&self) -> impl Fn(&Coming) + Send + Sync + 'static {
-        let (maker, products) = (self.maker.clone(), self.products.clone());
-        move |coming| match coming {
-            coming if generates(&coming.timed) => maker.make(coming),
-            coming => products.ask(coming),
+        // Whoever waits for the device to be free of them waits for what is under way, not for what only stands in line.
+        let (maker, products) = (Arc::downgrade(&self.maker), Arc::downgrade(&self.products));
+        move |coming| match (maker.upgrade(), products.upgrade()) {
+            (Some(maker), _) if generates(&coming.timed) => maker.make(coming),
+            (_, Some(products)) => products.ask(coming),
+            _ => {}
         }
     }
 

@@ -19,7 +19,18 @@ use std::time::Instant;
 /// Cores that are left to whoever times kernels meanwhile.
 const LEFT: usize = 2;
 /// By so much whoever makes code gives way to whoever times: a thread that puts kernels under way must not wait for a turn.
+#[cfg(target_os = "linux")]
 const NICE: i32 = 10;
+
+/// Elsewhere a process gives way as a whole, or not at all.
+#[cfg(target_os = "linux")]
+fn gives_way() {
+    // Where that is refused threads share the cores as all do.
+    let _ = rustix::process::nice(NICE);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn gives_way() {}
 
 /// What makes code: compiled texts are files, so that they are made once, by whatever process.
 pub struct Maker {
@@ -55,11 +66,7 @@ impl Maker {
     pub fn new(nvrtc: Nvrtc, gpu: &Gpu, cache: PathBuf) -> Result<Self, KernelError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = ThreadPoolBuilder::new().num_threads(cores.saturating_sub(LEFT).max(1));
-        // Where that is refused they share the cores as all threads do.
-        let gives_way = |_| {
-            let _ = rustix::process::nice(NICE);
-        };
-        let threads = threads.start_handler(gives_way).build();
+        let threads = threads.start_handler(|_| gives_way()).build();
         let threads = threads.map_err(|e| KernelError::Cuda { what: format!("threads that compile cannot be had: {e}") })?;
         let (making, made, busy) = (Mutex::default(), Condvar::new(), RwLock::default());
         Ok(Maker { nvrtc, capability: gpu.capability, chip: gpu.chip, cache, making, made, busy, threads })
@@ -108,7 +115,8 @@ impl Maker {
         Ok(compiled)
     }
 
-    /// Waits until nothing is made meanwhile any more: a process that ends before takes the compiler away from its threads.
+    /// Waits for what is being made meanwhile: a process that ends before takes the compiler away from its threads. What stands in line
+    /// behind that finds nobody who wants it.
     pub fn wait(&self) {
         drop(self.busy.write());
     }

@@ -9,25 +9,28 @@ use crate::error::{Blame, KernelError};
 use crate::kernel::KernelSpec;
 use sdfg::config::KernelConfig;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes that products may use besides their operands: what NVIDIA's manual recommends for Hopper.
 const WORKSPACE: usize = 32 << 20;
 
-/// Held by whoever asks for it, until there is an answer.
-type Answer = Arc<Mutex<Option<Arc<Vec<Algorithm>>>>>;
+/// What the library says, once somebody has asked.
+#[derive(Default)]
+struct Answer {
+    said: OnceLock<Arc<Vec<Algorithm>>>,
+    /// Held by whoever asks.
+    asking: Mutex<()>,
+}
 
 /// The library, and the algorithms that it has named.
 pub struct Products {
     pub library: Arc<CublasLt>,
-    offered: Mutex<BTreeMap<Asked, BTreeMap<Listing, Answer>>>,
+    offered: Mutex<BTreeMap<Asked, BTreeMap<Listing, Arc<Answer>>>>,
 }
 
 impl Offer for Products {
     fn known(&self, asked: &Asked, listing: Listing) -> Option<usize> {
-        let answer = locked(&self.offered).get(asked)?.get(&listing)?.clone();
-        // What somebody is asking is not known yet.
-        answer.try_lock().ok()?.as_ref().map(|algorithms| algorithms.len())
+        locked(&self.offered).get(asked)?.get(&listing)?.said.get().map(|algorithms| algorithms.len())
     }
 }
 
@@ -44,8 +47,12 @@ impl Products {
     /// A device that failed.
     pub fn algorithms(&self, matmul: &Matmul, units: Units, asked: &Asked, listing: Listing) -> Result<Arc<Vec<Algorithm>>, KernelError> {
         let answer = locked(&self.offered).entry(asked.clone()).or_default().entry(listing).or_default().clone();
-        let mut answer = locked(&answer);
-        if let Some(known) = &*answer {
+        if let Some(known) = answer.said.get() {
+            return Ok(known.clone());
+        }
+        let _asking = locked(&answer.asking);
+        // Whoever asked before may have been told meanwhile.
+        if let Some(known) = answer.said.get() {
             return Ok(known.clone());
         }
         // A product that the library refuses has none: it is not asked again.
@@ -61,7 +68,7 @@ impl Products {
             Err(error) if error.blame() == Blame::Configuration => vec![],
             found => found?,
         };
-        Ok(answer.insert(Arc::new(found)).clone())
+        Ok(answer.said.get_or_init(|| Arc::new(found)).clone())
     }
 
     /// A contraction's choice and product, with everything that the library says about it.

@@ -9,7 +9,7 @@
 
 namespace {
 
-enum { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
+enum { SUCCESS = 0, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum { R_32F = 0, R_64F = 1, R_16F = 2, R_16BF = 14 };
 enum { DEFAULT = 1, RELU = 2, BIAS = 4, GELU = 32, AUX = 128, GRADIENT_RELU = 136, GRADIENT_GELU = 192, BGRAD = 16, BGRADA = 256, BGRADB = 512 };
 
@@ -20,7 +20,7 @@ struct Operation {
     void *bias = nullptr, *aux = nullptr;
     int64_t aux_leading = 0;
 };
-struct Preference { uint64_t workspace = 0; };
+struct Preference { uint64_t workspace = 0, units = ~0ull; };
 /* As much of an algorithm as is known here, in the 64 bytes that it has. */
 struct Algorithm { int32_t id = 0, tile = 0, stages = 0, split = 1, scheme = 0, swizzled = 0, option = 0, rest[9] = {}; };
 static_assert(sizeof(Algorithm) == 64, "");
@@ -86,7 +86,29 @@ struct Product {
     double right(const void *base, int64_t step, int64_t column) const {
         return read(base, b.type, operation.transposed[1] ? place(b, column, step) : place(b, step, column));
     }
+    /* Whether all that is read and written is memory of the GPU. */
+    bool is_there() const {
+        bool there = true;
+        const auto whole = [&](const Layout &layout, const void *base) {
+            if (layout.mode == 1) there = there && memlet_stand_in_holds(base, 8 * (int64_t)layout.count);
+            const int64_t last = place(layout, layout.rows - 1, layout.columns - 1) + 1;
+            for (int item = 0; item < layout.count && there; ++item) there = memlet_stand_in_holds(matrix(layout, base, item), last * bytes(layout.type));
+        };
+        whole(a, at_a);
+        whole(b, at_b);
+        whole(d, at_d);
+        if (beta != 0) whole(c, at_c);
+        const uint32_t e = operation.epilogue;
+        const bool bits = e & RELU || (e & ~BGRAD) == GRADIENT_RELU;
+        if (e & AUX) {
+            const int64_t elements = operation.aux_leading * (d.columns - 1) + d.rows;
+            there = there && memlet_stand_in_holds(operation.aux, bits ? (elements + 7) / 8 : elements * bytes(d.type));
+        }
+        if (operation.bias) there = there && memlet_stand_in_holds(operation.bias, (int64_t)(e == BGRADB ? d.columns : d.rows) * bytes(d.type));
+        return there;
+    }
     void carry_out() const {
+        if (!is_there()) return;
         const int64_t m = d.rows, n = d.columns, k = operation.transposed[0] ? a.rows : a.columns;
         const uint32_t e = operation.epilogue;
         const bool adds = e == BIAS || e == (RELU | BIAS) || e == (GELU | BIAS) || e == (AUX | RELU | BIAS) || e == (AUX | GELU | BIAS);
@@ -132,7 +154,12 @@ struct Product {
 bool fits(const Operation &operation, const Layout &a, const Layout &b, const Layout &d) {
     const uint64_t m = operation.transposed[0] ? a.columns : a.rows, depth = operation.transposed[0] ? a.rows : a.columns;
     const uint64_t n = operation.transposed[1] ? b.rows : b.columns, other = operation.transposed[1] ? b.columns : b.rows;
-    return m == d.rows && n == d.columns && depth == other && a.count == d.count && b.count == d.count;
+    const auto sound = [](const Layout &l) { return l.leading >= (int64_t)(l.order == 1 ? l.columns : l.rows); };
+    const bool bits = operation.epilogue & RELU || (operation.epilogue & ~BGRAD) == GRADIENT_RELU;
+    const int64_t leading = operation.aux_leading;
+    /* An auxiliary matrix lies in columns that begin at multiples of 16 bytes, and so does the result beside it. */
+    const bool beside = !(operation.epilogue & AUX) || (leading % (bits ? 128 : 8) == 0 && leading >= (int64_t)d.rows && d.order == 0);
+    return m == d.rows && n == d.columns && depth == other && a.count == d.count && b.count == d.count && sound(a) && sound(b) && sound(d) && beside;
 }
 template <class T> int give(const T &value, void *to, size_t size, size_t *written) {
     if (written) *written = sizeof(T);
@@ -218,7 +245,12 @@ int cublasLtMatrixLayoutGetAttribute(void *layout, int key, void *to, size_t siz
 int cublasLtMatmulPreferenceCreate(void **preference) { *preference = new Preference; return SUCCESS; }
 int cublasLtMatmulPreferenceDestroy(void *preference) { delete (Preference *)preference; return SUCCESS; }
 int cublasLtMatmulPreferenceSetAttribute(void *preference, int key, const void *from, size_t size) {
-    return key == 1 ? take(((Preference *)preference)->workspace, from, size) : SUCCESS;
+    Preference &of = *(Preference *)preference;
+    switch (key) {
+    case 1: return take(of.workspace, from, size);
+    case 12: return take(of.units, from, size);
+    default: return SUCCESS;
+    }
 }
 
 int cublasLtMatmulAlgoGetHeuristic(void *, void *operation, void *a, void *b, void *, void *d, void *preference, int wanted, Result *results, int *count) {
@@ -226,7 +258,8 @@ int cublasLtMatmulAlgoGetHeuristic(void *, void *operation, void *a, void *b, vo
     if (!fits(*(Operation *)operation, *(Layout *)a, *(Layout *)b, *(Layout *)d)) return INVALID_VALUE;
     for (int id = 0; id < ALGORITHMS && *count < wanted; ++id) {
         const size_t needs = id == ALGORITHMS - 1 ? WORKSPACE : 0;
-        if (needs > ((Preference *)preference)->workspace) continue;
+        /* The first one multiplies by plain units, the others by tensor cores. */
+        if (needs > ((Preference *)preference)->workspace || !(((Preference *)preference)->units & (id == 0 ? 1 : 2))) continue;
         Result &result = results[(*count)++];
         result = Result{};
         result.algorithm.id = id;
@@ -278,7 +311,9 @@ int cublasLtMatmulAlgoCheck(void *, void *operation, void *a, void *b, void *, v
     return SUCCESS;
 }
 int cublasLtMatmul(void *, void *operation, const void *alpha, const void *a, void *of_a, const void *b, void *of_b, const void *beta, const void *c,
-                   void *of_c, void *d, void *of_d, const Algorithm *, void *, size_t, void *stream) {
+                   void *of_c, void *d, void *of_d, const Algorithm *algorithm, void *, size_t room, void *stream) {
+    if (memlet_stand_in_broken()) return EXECUTION_FAILED;
+    if (algorithm->id == ALGORITHMS - 1 && room < WORKSPACE) return INVALID_VALUE;
     Product product{*(Operation *)operation, *(Layout *)of_a, *(Layout *)of_b, *(Layout *)of_c, *(Layout *)of_d, a, b, c, d, 0, 0};
     if (!fits(product.operation, product.a, product.b, product.d)) return INVALID_VALUE;
     product.alpha = read(alpha, product.operation.scale, 0);

@@ -23,7 +23,7 @@
 
 namespace {
 
-enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719, CAPTURE_WRONG = 900, CAPTURE_UNJOINED = 904 };
+enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719, CAPTURE_WRONG = 900, CAPTURE_UNJOINED = 904 };
 
 struct Node {
     std::function<void()> work;
@@ -65,7 +65,11 @@ int begins(const char *function) {
     char name[64] = "";
     int count = 0, error = 0;
     if (sscanf(set("MEMLET_STAND_IN_FAULT", ""), "%63s %d %d", name, &count, &error) == 3)
-        if ((!strcmp(name, function) || !strcmp(name, "any")) && calls[name]++ >= count) return error;
+        if ((!strcmp(name, function) || !strcmp(name, "any")) && calls[name]++ >= count) {
+            /* After these a context is of no use any more. */
+            if (error >= 700 && error <= LAUNCH_FAILED) broken = error;
+            return error;
+        }
     return broken;
 }
 #define BEGINS() \
@@ -119,10 +123,23 @@ int64_t room(const void *address) {
     return after->first + after->second > at ? (int64_t)(after->first + after->second - at) : 0;
 }
 bool inside(uint64_t address, size_t bytes) { return bytes == 0 || room((const void *)address) >= (int64_t)bytes; }
+/* What a thread may not do while it captures. */
+thread_local int captures = 0;
 
 } // namespace
 
 extern "C" {
+
+bool memlet_stand_in_holds(const void *address, int64_t bytes) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    const bool holds = room(address) >= bytes;
+    if (!holds && !broken) {
+        fprintf(stderr, "stand-in GPU: %lld bytes at %p are not memory of the GPU\n", (long long)bytes, address);
+        broken = ILLEGAL_ADDRESS;
+    }
+    return holds;
+}
+int memlet_stand_in_broken() { return broken; }
 
 void memlet_stand_in_put(void *stream, std::function<void()> work) {
     std::lock_guard<std::recursive_mutex> guard(lock);
@@ -152,12 +169,14 @@ int cuDevicePrimaryCtxRelease_v2(int) { BEGINS(); return SUCCESS; }
 int cuCtxSetCurrent(void *) { BEGINS(); return SUCCESS; }
 int cuCtxSynchronize() {
     BEGINS();
+    if (captures > 0) return CAPTURE_WRONG;
     for (Stream *stream : streams) run(stream);
     return broken;
 }
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     BEGINS();
+    if (captures > 0) return CAPTURE_WRONG;
     if (bytes == 0) return INVALID_VALUE;
     if (used + bytes > total()) return OUT_OF_MEMORY;
     /* As a GPU's memory, whatever was there: here what is no number. */
@@ -170,6 +189,7 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
 }
 int cuMemFree_v2(uint64_t address) {
     BEGINS();
+    if (captures > 0) return CAPTURE_WRONG;
     auto found = allocations.find(address);
     if (found == allocations.end()) return INVALID_VALUE;
     for (Stream *stream : streams) run(stream);
@@ -182,12 +202,14 @@ int cuMemGetInfo_v2(size_t *unused, size_t *all) { BEGINS(); *all = total(); *un
 /* Streams here wait for nothing but themselves: neither does a copy wait for them. */
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
     BEGINS();
+    if (captures > 0) return CAPTURE_WRONG;
     if (!inside(to, bytes)) return INVALID_VALUE;
     memcpy((void *)to, from, bytes);
     return SUCCESS;
 }
 int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
     BEGINS();
+    if (captures > 0) return CAPTURE_WRONG;
     if (!inside(from, bytes)) return INVALID_VALUE;
     memcpy(to, (const void *)from, bytes);
     return SUCCESS;
@@ -236,7 +258,8 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned) {
     BEGINS();
     Stream *waits = (Stream *)stream;
     const Event *other = (const Event *)event;
-    if (!other->capture) return waits->capture ? CAPTURE_WRONG : SUCCESS;
+    /* Memlet does so while it captures alone. */
+    if (!other->capture) return CAPTURE_WRONG;
     /* A stream joins the capture of whoever it waits for. */
     if (!waits->capture) waits->before.clear();
     waits->capture = other->capture;
@@ -249,6 +272,7 @@ int cuStreamBeginCapture_v2(void *stream, int) {
     Stream *first = (Stream *)stream;
     if (first->capture) return CAPTURE_WRONG;
     first->capture = new Graph;
+    ++captures;
     first->before.clear();
     return SUCCESS;
 }
@@ -257,6 +281,7 @@ int cuStreamEndCapture(void *stream, void **graph) {
     Stream *first = (Stream *)stream;
     Graph *captured = first->capture;
     if (!captured) return CAPTURE_WRONG;
+    --captures;
     for (Stream *each : streams)
         if (each->capture == captured) each->capture = nullptr;
     if (first->before.size() != captured->nodes.size()) {
@@ -350,6 +375,8 @@ int cuLaunchKernel(void *function, unsigned x, unsigned, unsigned, unsigned thre
 int cuGetErrorName(int error, const char **text) {
     switch (error) {
     case OUT_OF_MEMORY: *text = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+    case 100: *text = "CUDA_ERROR_NO_DEVICE"; break;
+    case ILLEGAL_ADDRESS: *text = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
     case LAUNCH_FAILED: *text = "CUDA_ERROR_LAUNCH_FAILED"; break;
     default: *text = "CUDA_ERROR"; break;
     }

@@ -29,50 +29,57 @@ impl StandIn {
     /// A compiler that is missing or refuses; a folder that cannot be written.
     pub fn make(cache: &Path) -> Result<Self, KernelError> {
         let header = include_str!("../shim.h");
-        let texts: String = SOURCES.iter().map(|(_, text, _)| *text).chain([header, include_str!("stand_in.h")]).collect();
-        let folder = cache.join(format!("stand-in-{}", &blake3::hash(texts.as_bytes()).to_hex()[..16]));
+        let set = std::env::var("CXX").ok().filter(|v| !v.is_empty());
+        let command = set.unwrap_or_else(|| "c++".into());
+        let texts = SOURCES.iter().map(|(_, text, _)| *text).chain([header, include_str!("stand_in.h"), include_str!("mod.rs"), &command]);
+        let folder = cache.join(format!("stand-in-{}", &blake3::hash(texts.collect::<String>().as_bytes()).to_hex()[..16]));
         if folder.exists() {
             return Ok(StandIn { folder });
         }
         // Made aside and renamed: other processes may be making the same.
         let aside = cache.join(format!("stand-in-{}-{:?}", std::process::id(), std::thread::current().id()));
+        let made = StandIn::make_in(&aside, &command).and_then(|()| match std::fs::rename(&aside, &folder) {
+            Err(source) if !folder.exists() => Err(KernelError::Cache { path: folder.clone(), source }),
+            _ => Ok(()),
+        });
+        // What is left is of no use to anyone.
+        let _ = std::fs::remove_dir_all(&aside);
+        made.map(|()| StandIn { folder })
+    }
+
+    fn make_in(aside: &Path, command: &str) -> Result<(), KernelError> {
         let write = |name: &str, text: &str| {
             let path = aside.join(name);
             std::fs::write(&path, text).map_err(|source| KernelError::Cache { path, source })
         };
         let made = aside.join("made");
         std::fs::create_dir_all(&made).map_err(|source| KernelError::Cache { path: made, source })?;
-        write("shim.h", header)?;
+        write("shim.h", include_str!("../shim.h"))?;
         write("stand_in.h", include_str!("stand_in.h"))?;
         write("empty.cpp", "")?;
         for (file, text, _) in SOURCES {
             write(file, text)?;
         }
-        let set = std::env::var("CXX").ok().filter(|v| !v.is_empty());
-        let command = set.unwrap_or_else(|| "c++".into());
         for (file, library) in SOURCES.iter().map(|(file, _, library)| (*file, *library)).chain([("empty.cpp", BUILTINS)]) {
-            let mut compiler = Command::new(&command);
-            compiler.current_dir(&aside).args(["-std=c++17", "-O1", "-shared", "-fPIC", "-o", library, file]);
+            let mut compiler = Command::new(command);
+            compiler.current_dir(aside).args(["-std=c++17", "-O1", "-shared", "-fPIC", "-o", library, file]);
             compiler.arg(format!("-Wl,-soname,{library}"));
             if library == "libcublasLt.so" {
                 compiler.args(["-L.", "-lcuda", "-Wl,-rpath,$ORIGIN"]);
             }
-            let output = compiler.output().map_err(|source| KernelError::NoCompiler { command: command.clone(), source })?;
+            let output = compiler.output().map_err(|source| KernelError::NoCompiler { command: command.into(), source })?;
             if !output.status.success() {
                 let message = String::from_utf8_lossy(&output.stderr).lines().take(30).collect::<Vec<_>>().join("\n");
                 return Err(KernelError::Compile { kernel: library.into(), source_file: aside.join(file), message });
             }
         }
-        if let Err(source) = std::fs::rename(&aside, &folder)
-            && !folder.exists()
-        {
-            return Err(KernelError::Cache { path: folder, source });
-        }
-        Ok(StandIn { folder })
+        Ok(())
     }
 
-    /// What a process needs in its environment to find them in the place of CUDA's.
-    pub fn environment(&self) -> [(&'static str, &Path); 2] {
-        [("MEMLET_CUDA_PATH", &self.folder), ("MEMLET_STAND_IN", &self.folder)]
+    /// What a process needs in its environment to find them in the place of CUDA's. What it compiles stays with them: a GPU's code has
+    /// the same names.
+    pub fn environment(&self) -> [(&'static str, PathBuf); 3] {
+        let at = |name: &str| self.folder.join(name);
+        [("MEMLET_CUDA_PATH", self.folder.clone()), ("MEMLET_STAND_IN", self.folder.clone()), ("MEMLET_CACHE_DIR", at("cache"))]
     }
 }

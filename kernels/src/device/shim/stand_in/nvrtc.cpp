@@ -74,7 +74,8 @@ static void kernel_(const void *a) { memlet_kernel(*(const Arguments *)a); }
         const char *set = getenv("CXX");
         const std::string compiler = set && *set ? set : "c++";
         const std::string flags = " -std=c++17 -Og -w -shared -fPIC -ffp-contract=off -fno-strict-aliasing -o ";
-        if (system((compiler + flags + aside + " " + aside + ".cpp 2>" + aside + ".log").c_str()) != 0) {
+        const auto quoted = [&](const char *end) { return "'" + aside + end + "'"; };
+        if (system((compiler + flags + quoted("") + " " + quoted(".cpp") + " 2>" + quoted(".log")).c_str()) != 0) {
             made.log = read(aside + ".log");
             return COMPILATION;
         }
