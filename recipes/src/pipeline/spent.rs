@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::fmt;
 use std::ops::AddAssign;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Seconds that a bench has spent; what is left of a sweep's time is the search, and programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -22,12 +22,12 @@ pub struct Spent {
 
 impl Spent {
     /// Adds the time since then to one of them.
-    pub fn since(part: &mut f64, began: std::time::Instant) {
-        *part += began.elapsed().as_secs_f64();
+    pub fn since(part: &mut f64, began: Instant) {
+        Spent::without(part, began, Duration::ZERO);
     }
 
     /// Adds to one of them the time since then without what others have taken of it.
-    pub fn without(part: &mut f64, began: std::time::Instant, others: Duration) {
+    pub fn without(part: &mut f64, began: Instant, others: Duration) {
         *part += began.elapsed().saturating_sub(others).as_secs_f64();
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Context;
 use super::context::locked;
-use crate::contraction::Types;
 use crate::contraction::cublaslt::{Algorithm, Asked, Choice, CublasLt, Fused, Listing, Matmul, Offer, Units};
 use crate::device::Coming;
 use crate::error::{Blame, KernelError};
@@ -78,7 +77,7 @@ impl Products {
     pub fn product(&self, fused: &Fused, config: &KernelConfig) -> Result<(Choice, Matmul, Arc<Vec<Algorithm>>), KernelError> {
         let choice = Choice::of(&fused.problem, config)?;
         let description = fused.description(&choice, config)?;
-        let types: Types = fused.problem.types;
+        let types = fused.problem.types;
         let matmul = self.library.matmul(&description, types, choice.units)?;
         let (listing, _) = Listing::of(choice.algorithm);
         let offered = self.algorithms(&matmul, choice.units, &Asked::of(&description, types, choice.units), listing)?;
