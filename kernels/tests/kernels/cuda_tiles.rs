@@ -1,7 +1,7 @@
 //! Tile kernels in CUDA, run on the CPU by the shim, against the interpreter.
 
 use crate::common::{Case, Sizes};
-use crate::harness::{Failure, Reference, shim};
+use crate::harness::{self, Failure, Reference, shim};
 use crate::products::{self, Stored, TILES, attention, mixed, narrow};
 use kernels::emit::cuda::Chip;
 use kernels::tiles::{self, CudaTileSpace};
@@ -19,9 +19,9 @@ fn spread(space: &CudaTileSpace, wanted: u64) -> impl Iterator<Item = KernelConf
     (0..wanted).map(move |n| space.config((n * 1_000_003 + n * n * 7919) % count))
 }
 
-/// Runs configurations of every case, all kernels of a case in one compilation; with `tile` under these tiles.
+/// Runs configurations of every case, all kernels in one compilation; with `tile` under these tiles.
 fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>) -> Result<usize, Failure> {
-    let mut checked = 0;
+    let (mut cases, mut sources) = (Vec::new(), Vec::new());
     for (name, make) in TILES {
         let Case { mut program, unit } = make(sizes);
         for container in program.containers.values_mut() {
@@ -38,15 +38,11 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>) -> R
                 let parts: Vec<&str> = tile.split(',').filter(outer).collect();
                 config.knobs = config.knobs.clone().with("tile", parts.join(","));
             }
+            sources.push(tiles::cuda_source(&reference.spec, config, Chip::HOPPER)?);
         }
-        let sources: Result<Vec<_>, KernelError> = configs.iter().map(|c| tiles::cuda_source(&reference.spec, c, Chip::HOPPER)).collect();
-        for (n, (kernel, config)) in shim().compile(sources?)?.iter().zip(&configs).enumerate() {
-            let results = reference.emulate(kernel, config, n as u64).map_err(|e| format!("{name} under {config}: {e}"))?;
-            let (ratio, place) = reference.ratio(&results);
-            assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
-            checked += 1;
-        }
+        cases.push((name, reference, configs));
     }
+    let checked = harness::each_equals(&cases, sources)?;
     println!("{checked} configurations of {} kernels", TILES.len());
     Ok(checked)
 }

@@ -121,6 +121,9 @@ struct Fiber {
 #endif
     Three at;
     int number;
+    /* The first of its warp, and how many that has: what all threads of a launch share is far, in memory of the host's thread. */
+    Fiber *warp;
+    int lanes;
     State state;
     uint32_t mask;
     double given, taken;
@@ -207,16 +210,13 @@ static void start() {
     for (;;) back();
 }
 
-static bool ordered(const Access &before) {
+/* Whether what was done before can be seen by a thread that does this now. */
+static bool ordered(const Access &before, const Access &now, const Fiber &me) {
     if (before.thread < 0) return true;
-    if (before.block != block_number) return false;
-    if (before.thread == current->number || before.block_epoch < block_epoch) return true;
-    if (before.thread / WARP != current->number / WARP) return false;
-    return before.warp_epoch < current->seen[before.thread % WARP];
-}
-
-static Access now() {
-    return {block_number, current->number, block_epoch, current->seen[current->number % WARP]};
+    if (before.block != now.block) return false;
+    if (before.thread == now.thread || before.block_epoch < now.block_epoch) return true;
+    if (before.thread / WARP != now.thread / WARP) return false;
+    return before.warp_epoch < me.seen[before.thread % WARP];
 }
 
 static void touch(Memory &memory, int64_t at, int64_t count, bool writes) {
@@ -226,24 +226,25 @@ static void touch(Memory &memory, int64_t at, int64_t count, bool writes) {
              writes ? "writes" : "reads", (long long)at, region.name, (long long)(region.bytes / region.element));
         return;
     }
+    const Fiber &me = *current;
+    const Access now = {block_number, me.number, block_epoch, me.seen[me.number % WARP]};
     for (int64_t n = at; n < at + count; ++n) {
         Shadow &shadow = memory.shadow[n];
-        if (!ordered(shadow.write) || (writes && !ordered(shadow.read))) {
-            const bool was_write = !ordered(shadow.write);
+        const bool was_write = !ordered(shadow.write, now, me);
+        if (was_write || (writes && !ordered(shadow.read, now, me))) {
             const Access &other = was_write ? shadow.write : shadow.read;
             fail("thread %d of block %d %s element %lld of `%s` after thread %d of block %d %s it, with no barrier between them",
-                 current->number, block_number, writes ? "writes" : "reads", (long long)n, region.name, other.thread, other.block,
+                 me.number, now.block, writes ? "writes" : "reads", (long long)n, region.name, other.thread, other.block,
                  was_write ? "wrote" : "read");
         }
         if (writes) {
-            if (!region.writable) fail("thread %d of block %d writes the input `%s`", current->number, block_number, region.name);
+            if (!region.writable) fail("thread %d of block %d writes the input `%s`", me.number, now.block, region.name);
             shadow.written = true;
-            shadow.write = now();
+            shadow.write = now;
         } else {
             if (!shadow.written)
-                fail("thread %d of block %d reads element %lld of `%s`, which nobody has written", current->number, block_number,
-                     (long long)n, region.name);
-            shadow.read = now();
+                fail("thread %d of block %d reads element %lld of `%s`, which nobody has written", me.number, now.block, (long long)n, region.name);
+            shadow.read = now;
         }
     }
 }
@@ -323,39 +324,36 @@ static const char *doing(const Fiber &fiber) {
 }
 
 static void wait(State state, uint32_t mask) {
-    current->state = state;
-    current->mask = mask;
+    Fiber &me = *current;
+    me.state = state;
+    me.mask = mask;
     if (state != BLOCK) {
-        const int first = current->number / WARP * WARP, lane = current->number % WARP;
-        if (!(mask >> lane & 1)) fail("thread %d is not in the mask %08x of its own warp operation", current->number, mask);
-        bool all = true;
-        for (int n = 0; n < WARP; ++n)
-            if (mask >> n & 1) {
-                if (first + n >= (int)fibers.size()) { all = false; continue; }
-                const Fiber &other = fibers[first + n];
-                all = all && other.state == state && other.mask == mask;
-            }
+        Fiber *const warp = me.warp;
+        if (!(mask >> me.number % WARP & 1)) fail("thread %d is not in the mask %08x of its own warp operation", me.number, mask);
+        bool all = me.lanes == WARP || !(mask >> me.lanes);
+        for (int n = 0; n < me.lanes && all; ++n)
+            if (mask >> n & 1) all = warp[n].state == state && warp[n].mask == mask;
         if (all) {
-            uint32_t joined[WARP] = {};
-            for (int n = 0; n < WARP; ++n)
+            for (int n = 0; n < me.lanes; ++n)
                 if (mask >> n & 1) {
-                    Fiber &other = fibers[first + n];
+                    Fiber &other = warp[n];
                     ++other.seen[n];
-                    for (int k = 0; k < WARP; ++k) joined[k] = other.seen[k] > joined[k] ? other.seen[k] : joined[k];
-                }
-            for (int n = 0; n < WARP; ++n)
-                if (mask >> n & 1) {
-                    Fiber &other = fibers[first + n];
-                    // A shuffle moves values; it orders no memory.
-                    if (state == WARP_SYNC) memcpy(other.seen, joined, sizeof joined);
+                    other.state = READY;
                     if (state == WARP_SHUFFLE) {
                         const int partner = other.partner;
                         if (partner < 0 || partner >= WARP || !(mask >> partner & 1))
                             fail("thread %d takes a value from lane %d, which is not in the mask %08x", other.number, partner, mask);
-                        other.taken = fibers[first + partner].given;
+                        other.taken = warp[partner].given;
                     }
-                    other.state = READY;
                 }
+            // A shuffle moves values; it orders no memory.
+            if (state == WARP_SYNC) {
+                uint32_t joined[WARP] = {};
+                for (int n = 0; n < me.lanes; ++n)
+                    for (int k = 0; k < WARP && mask >> n & 1; ++k) joined[k] = warp[n].seen[k] > joined[k] ? warp[n].seen[k] : joined[k];
+                for (int n = 0; n < me.lanes; ++n)
+                    if (mask >> n & 1) memcpy(warp[n].seen, joined, sizeof joined);
+            }
         }
     }
     back();
@@ -397,6 +395,8 @@ static void run_block(int threads, uint64_t &seed) {
     for (int n = 0; n < threads; ++n) {
         Fiber &fiber = fibers[n];
         fiber.number = n;
+        fiber.warp = &fibers[n / WARP * WARP];
+        fiber.lanes = threads - n / WARP * WARP < WARP ? threads - n / WARP * WARP : WARP;
         fiber.at = {(unsigned)n, 0, 0};
         for (uint32_t &epoch : fiber.seen) epoch = 0;
         fiber.seen[n % WARP] = 1;
@@ -542,7 +542,8 @@ template <int P, class T> static void write_pack(shim::Checked<T> p, long long a
 
 /* Operations of tensor cores, as NVIDIA's manual of PTX spreads their operands over a warp. */
 template <bool TURNED, class S, int N> static void load_squares(uint32_t (&x)[N], shim::Checked<S> p, long long at) {
-    const int lane = shim::current->number % shim::WARP, first = shim::current->number - lane;
+    const int lane = shim::current->number % shim::WARP;
+    const shim::Fiber *const warp = shim::current->warp;
     if (lane < 8 * N) {
         if ((uint64_t)(p.p + at) & 15) shim::fail("thread %d loads a line of a square from an address that is no multiple of 16", shim::current->number);
         shim::touch(*p.memory, p.place(at), 8, false);
@@ -550,7 +551,7 @@ template <bool TURNED, class S, int N> static void load_squares(uint32_t (&x)[N]
     }
     meet();
     for (int n = 0; n < N; ++n) {
-        const auto value = [&](int line, int place) { return (uint32_t)shim::fibers[first + 8 * n + line].line[place]; };
+        const auto value = [&](int line, int place) { return (uint32_t)warp[8 * n + line].line[place]; };
         const int a = lane / 4, b = lane % 4 * 2;
         x[n] = TURNED ? value(b, a) | value(b + 1, a) << 16 : value(a, b) | value(a, b + 1) << 16;
     }
@@ -582,15 +583,17 @@ template <int LATER> static inline void await_copies() {
 static inline float value_of(bf16_t, uint32_t bits) { return of_bits(bits << 16); }
 static inline float value_of(f16_t, uint32_t bits) { return load_f16((uint16_t)bits); }
 template <class S> static void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], S type) {
-    const int lane = shim::current->number % shim::WARP, first = shim::current->number - lane;
-    for (int n = 0; n < 4; ++n) shim::current->fragments[n] = a[n];
-    for (int n = 0; n < 2; ++n) shim::current->fragments[4 + n] = b[n];
+    shim::Fiber &me = *shim::current;
+    const shim::Fiber *const warp = me.warp;
+    const int lane = me.number % shim::WARP;
+    for (int n = 0; n < 4; ++n) me.fragments[n] = a[n];
+    for (int n = 0; n < 2; ++n) me.fragments[4 + n] = b[n];
     meet();
     for (int x = 0; x < 4; ++x) {
         const int row = x / 2 * 8 + lane / 4, column = lane % 4 * 2 + x % 2;
         for (int s = 0; s < 16; ++s) {
-            const uint32_t left = shim::fibers[first + row % 8 * 4 + s % 8 / 2].fragments[row / 8 + s / 8 * 2];
-            const uint32_t right = shim::fibers[first + column * 4 + s % 8 / 2].fragments[4 + s / 8];
+            const uint32_t left = warp[row % 8 * 4 + s % 8 / 2].fragments[row / 8 + s / 8 * 2];
+            const uint32_t right = warp[column * 4 + s % 8 / 2].fragments[4 + s / 8];
             c[x] += value_of(type, left >> s % 2 * 16 & 0xffff) * value_of(type, right >> s % 2 * 16 & 0xffff);
         }
     }

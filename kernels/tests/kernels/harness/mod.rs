@@ -1,6 +1,7 @@
 //! Runs map kernels on small tensors and compares them with the interpreter.
 
 use kernels::device::shim::{Shim, ShimKernel, ShimRun};
+use kernels::emit::cuda::Source;
 use kernels::pool::Pool;
 use kernels::{Access, Buffer, Completion, Executable, InPlace, KernelSpec, RunContext, Toolchain};
 use ndarray::ArrayD;
@@ -14,10 +15,11 @@ pub type Failure = Box<dyn std::error::Error>;
 
 pub const RUN: Run = Run { seed: 11, step: 5, dropout: true };
 
-/// What these tests compile stays in the build folder.
+/// What these tests compile stays in the build folder, and takes the compiler half as long as what is timed: shipped kernels are checked
+/// as they run, in the tests of `recipes`.
 pub fn toolchain() -> Result<Toolchain, Failure> {
     let system = Toolchain::system()?;
-    Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system })
+    Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), flags: vec!["-O1".into()], ..system })
 }
 
 /// Compiles CUDA kernels for the CPU.
@@ -138,4 +140,19 @@ impl Reference {
         }
         worst
     }
+}
+
+/// Runs CUDA kernels on the CPU: of each case its configurations, in the order of their sources. Says how many there were.
+pub fn each_equals(cases: &[(&str, Reference, Vec<KernelConfig>)], sources: Vec<Source>) -> Result<usize, Failure> {
+    let mut kernels = shim().compile(sources)?.into_iter();
+    let mut checked = 0;
+    for (name, reference, configs) in cases {
+        for (n, (config, kernel)) in configs.iter().zip(kernels.by_ref()).enumerate() {
+            let results = reference.emulate(&kernel, config, n as u64).map_err(|e| format!("{name} under {config}: {e}"))?;
+            let (ratio, place) = reference.ratio(&results);
+            assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
+            checked += 1;
+        }
+    }
+    Ok(checked)
 }
