@@ -25,7 +25,7 @@ type Failure = Box<dyn std::error::Error>;
 const RUN: Run = Run { seed: 3, step: 2, dropout: true };
 /// Configurations of each kernel: the most promising of a spread, and some of the others.
 const PROMISING: usize = 1;
-const OTHERS: u64 = 2;
+const OTHERS: u64 = 1;
 
 fn configurations(space: &dyn Space) -> Vec<KernelConfig> {
     let all = space.count();

@@ -10,16 +10,22 @@ use layouts::record::{Cache, Outcome};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::ledger::Ledger;
 use recipes::pipeline::sweep::{Extent, Sweeping, sweep_program};
+use sdfg::Sdfg;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Sweeps softmax on a device, as far as it goes; the error, and what the records hold afterwards.
-fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineError>, Store) {
+/// Softmax at small sizes, forward and backward.
+static SOFTMAX: LazyLock<Sdfg> = LazyLock::new(|| {
     let sizes = ["h", "b", "j"].map(|dim| (dim.to_string(), 2));
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("softmax.yaml");
     let recipe = recipes::load::load(&recipe, &sizes).expect("a recipe");
-    let program = recipes::pipeline::programs::programs(&recipe, false).expect("programs").variants.remove(0).program;
+    recipes::pipeline::programs::programs(&recipe, false).expect("programs").variants.remove(0).program
+});
+
+/// Sweeps softmax on a device, as far as it goes; the error, and what the records hold afterwards.
+fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineError>, Store) {
     let path = folder.join("records.jsonl");
     let mut store = Store::open(&path).expect("records");
     let (pool, mut ledger) = (Pool::new(1).expect("workers"), Ledger::open(folder));
@@ -35,7 +41,7 @@ fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineEr
         hopeless_ms: None,
         progress: &mut |_, _| (),
     };
-    let outcome = sweep_program("separate", &program, Some(Duration::ZERO), Extent::Whole, &mut with);
+    let outcome = sweep_program("separate", &SOFTMAX, Some(Duration::ZERO), Extent::Whole, &mut with);
     (outcome.err(), Store::read(&path).expect("records"))
 }
 

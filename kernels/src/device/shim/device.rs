@@ -4,32 +4,48 @@
 use super::recording::{Recordable, Recorder};
 use super::{Shim, ShimKernel, ShimRun};
 use crate::contraction::cublaslt::{CublasLtSpace, Everything, Fused, Reference};
-use crate::device::{Device, Forms, Recording, Streams, Work};
+use crate::device::{Coming, Device, Forms, Recording, Streams, Work};
 use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
 use crate::maps;
 use crate::template;
+use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Container, Layout};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Kernels that are compiled as one: what all of them include takes the compiler as long as some of them.
+const TOGETHER: usize = 8;
 
 /// Generated CUDA run thread by thread, and cuBLASLt's descriptions carried out by plain loops.
 pub struct ShimDevice {
     shim: Shim,
+    /// What was made ahead, by its text.
+    ready: Mutex<BTreeMap<String, ShimKernel>>,
     recorder: Arc<Recorder>,
 }
 
 impl ShimDevice {
     /// Compiled code is kept in `cache`.
     pub fn new(cache: PathBuf) -> Self {
-        ShimDevice { shim: Shim::new(cache), recorder: Arc::default() }
+        ShimDevice { shim: Shim::new(cache), ready: Mutex::default(), recorder: Arc::default() }
+    }
+
+    fn ready(&self) -> MutexGuard<'_, BTreeMap<String, ShimKernel>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn kernel(&self, spec: &KernelSpec, source: Source) -> Result<Scope, KernelError> {
-        let kernel = self.shim.compile(vec![source])?.pop();
+        let ready = self.ready().get(&source.text).map(|made| made.of(source.clone()));
+        let kernel = match ready {
+            None => self.shim.compile(vec![source])?.pop(),
+            made => made,
+        };
         let kernel = kernel.ok_or_else(|| KernelError::Shim { kernel: spec.name.clone(), what: "nothing was compiled".into() })?;
         let arguments = spec.arguments();
         let bytes = arguments.iter().map(|a| Ok(a.dtype.bytes(spec.shape(&a.data)?.iter().product::<usize>() as u64) as usize));
@@ -106,6 +122,23 @@ impl Device for ShimDevice {
             Some(fused) => Ok(self.recordable(Arc::new(Reference::new(spec, fused, config)?))),
             None => Ok(self.recordable(Arc::new(self.kernel(spec, template::cuda_source(spec, config, Chip::HOPPER)?)?))),
         }
+    }
+
+    fn prepares(&self, spec: &KernelSpec) -> usize {
+        if matches!(Fused::wanted(spec), Ok(None)) { TOGETHER } else { 0 }
+    }
+
+    fn prepare(&self, kernels: &[Coming], until: Option<Instant>) {
+        let generated = kernels.iter().filter(|coming| self.prepares(&coming.timed) > 0).flat_map(|coming| coming.each(self));
+        let sources = generated.filter_map(|(spec, config)| template::cuda_source(&spec, &config, Chip::HOPPER).ok());
+        let mut wanted: BTreeMap<String, Source> = sources.map(|source| (source.text.clone(), source)).collect();
+        wanted.retain(|text, _| !self.ready().contains_key(text));
+        let wanted: Vec<Source> = wanted.into_values().collect();
+        wanted.par_chunks(TOGETHER).filter(|_| until.is_none_or(|until| Instant::now() < until)).for_each(|sources| {
+            // What cannot be compiled is told to whoever compiles it alone.
+            let made = self.shim.compile(sources.to_vec()).unwrap_or_default();
+            self.ready().extend(made.into_iter().map(|kernel| (kernel.source().text.clone(), kernel)));
+        });
     }
 
     fn granules(&self, spec: &KernelSpec) -> Vec<(String, i64)> {

@@ -154,6 +154,11 @@ impl Shim {
 }
 
 impl ShimKernel {
+    /// The same code for a source of the same text.
+    fn of(&self, source: Source) -> ShimKernel {
+        ShimKernel { source, ..*self }
+    }
+
     pub fn source(&self) -> &Source {
         &self.source
     }
