@@ -20,6 +20,13 @@ impl Digits {
         digit as usize
     }
 
+    /// The position of a layout of each tensor; that of the first is the slowest digit.
+    pub fn picks(&mut self, tensors: &[TensorChoice]) -> Vec<usize> {
+        let mut picks: Vec<usize> = tensors.iter().rev().map(|t| self.below(t.layouts.len())).collect();
+        picks.reverse();
+        picks
+    }
+
     /// A layout of each tensor; that of the first is the slowest digit.
     pub fn layouts<C: FromIterator<(String, Layout)>>(&mut self, tensors: &[TensorChoice]) -> C {
         tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[self.below(t.layouts.len())].clone())).collect()

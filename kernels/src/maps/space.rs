@@ -12,7 +12,7 @@ use sdfg::{Expr, Layout, Scalar, Unit};
 /// Lanes of a block: one and four cache lines of f32.
 const LANES: [u32; 2] = [16, 64];
 /// Loop orders: the scope's own, and those induced by the largest tensors.
-const ORDERS: usize = 3;
+pub(super) const ORDERS: usize = 3;
 
 /// All layouts of the tensors and all knobs of one map kernel.
 pub struct MapSpace {
@@ -30,6 +30,16 @@ pub struct MapSpace {
     masks: Vec<String>,
     /// Lanes of a block.
     lanes: &'static [u32],
+}
+
+/// A configuration as positions in what there is to choose from: what is asked of very many of them needs no names.
+pub(super) struct Picks {
+    /// Of each tensor.
+    pub layouts: Vec<usize>,
+    pub vector: usize,
+    pub order: usize,
+    pub reduce: usize,
+    lanes: usize,
 }
 
 impl MapSpace {
@@ -98,18 +108,64 @@ impl MapSpace {
         &self.spec
     }
 
-    /// Whether a configuration runs vectors along an outer index.
-    pub(super) fn blocked(&self, config: &KernelConfig) -> bool {
-        let vector = config.knobs.get("vector").unwrap_or_default();
-        let reduce = config.knobs.get("reduce").unwrap_or("inner");
+    /// Indices that vectors may run along: one of no name where there are none.
+    pub(super) fn vectors(&self) -> &[String] {
+        const NONE: &[String] = &[String::new()];
+        if self.vectors.is_empty() { NONE } else { &self.vectors }
+    }
+
+    /// Places of reductions.
+    pub(super) fn reduces(&self) -> &'static [&'static str] {
+        self.reduces
+    }
+
+    /// The tensor that each order is induced by; `None` for the scope's own.
+    pub(super) fn induced(&self) -> [Option<usize>; ORDERS] {
+        std::array::from_fn(|order| self.largest.get(order).copied().filter(|_| order + 1 < ORDERS))
+    }
+
+    pub(super) fn picks(&self, n: u64) -> Picks {
+        let mut digits = Digits::of(n, self.count());
+        let (lanes, reduce, order) = (digits.below(self.lanes.len()), digits.below(self.reduces.len()), digits.below(ORDERS));
+        let vector = digits.below(self.vectors.len());
+        Picks { layouts: digits.picks(&self.tensors), vector, order, reduce, lanes }
+    }
+
+    /// Whether vectors along an index run along points.
+    pub(super) fn blocked(&self, vector: &str, reduce: &str) -> bool {
         self.outer.iter().any(|(i, _)| i == vector) && (reduce == "private" || !self.reduction(vector))
     }
 
-    /// Outer indices in the order of a layout; those that it lacks come first.
-    fn order(&self, layout: &Layout, reduce: &str) -> String {
+    /// Outer indices, and their dims, in the order of a layout; those that it lacks come first.
+    pub(super) fn order(&self, layout: &Layout, reduce: &str) -> Vec<&(String, String)> {
         let mut outer: Vec<&(String, String)> = self.outer.iter().filter(|(i, _)| reduce == "private" || !self.reduction(i)).collect();
         outer.sort_by_key(|(_, dim)| layout.pieces.iter().position(|p| p.dim == *dim).map_or(0, |at| at + 1));
-        outer.iter().map(|(i, _)| i.as_str()).collect::<Vec<_>>().join(",")
+        outer
+    }
+
+    /// The same by names.
+    fn named_order(&self, layout: &Layout, reduce: &str) -> String {
+        self.order(layout, reduce).iter().map(|(i, _)| i.as_str()).collect::<Vec<_>>().join(",")
+    }
+
+    pub(super) fn config_of(&self, picks: &Picks) -> KernelConfig {
+        let layout = |(t, l): (&TensorChoice, &usize)| (t.data.clone(), t.layouts[*l].clone());
+        let layouts = self.tensors.iter().zip(&picks.layouts).map(layout).collect();
+        let (lanes, reduce) = (self.lanes[picks.lanes], self.reduces[picks.reduce]);
+        let natural = Layout::default();
+        let induced = self.induced()[picks.order].map_or(&natural, |t| &self.tensors[t].layouts[picks.layouts[t]]);
+        let mut knobs = Knobs::default().with("order", self.named_order(induced, reduce));
+        let vector = self.vectors()[picks.vector].as_str();
+        if !vector.is_empty() {
+            knobs = knobs.with("vector", vector);
+        }
+        if self.reduces.len() > 1 {
+            knobs = knobs.with("reduce", reduce);
+        }
+        if self.has_inner && self.lanes.len() > 1 && self.blocked(vector, reduce) {
+            knobs = knobs.with("lanes", lanes);
+        }
+        KernelConfig { layouts, knobs }
     }
 
     /// Whether an outer index moves inside under `reduce=inner`.
@@ -118,7 +174,7 @@ impl MapSpace {
         self.reduces.len() > 1 && scope.map.indices.iter().any(|i| i.name == index && i.kind == sdfg::IndexKind::Reduction)
     }
 
-    pub(super) fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
+    fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
         config.layouts.get(data).cloned().unwrap_or_default()
     }
 
@@ -206,27 +262,7 @@ impl Space for MapSpace {
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let mut digits = Digits::of(n, self.count());
-        let (lanes, reduce, order) =
-            (self.lanes[digits.below(self.lanes.len())], self.reduces[digits.below(self.reduces.len())], digits.below(ORDERS));
-        let vector = self.vectors.get(digits.below(self.vectors.len())).cloned().unwrap_or_default();
-        let layouts = digits.layouts(&self.tensors);
-        let config = KernelConfig { layouts, knobs: Knobs::default() };
-        let induced = self.largest.get(order).filter(|_| order + 1 < ORDERS);
-        let induced = induced.map_or_else(Layout::default, |t| self.layout(&config, &self.tensors[*t].data));
-        let mut knobs = Knobs::default().with("order", self.order(&induced, reduce));
-        if !vector.is_empty() {
-            knobs = knobs.with("vector", &vector);
-        }
-        if self.reduces.len() > 1 {
-            knobs = knobs.with("reduce", reduce);
-        }
-        let config = KernelConfig { knobs, ..config };
-        let lanes = Some(lanes).filter(|_| self.has_inner && self.lanes.len() > 1 && self.blocked(&config));
-        match lanes {
-            Some(lanes) => KernelConfig { knobs: config.knobs.with("lanes", lanes), ..config },
-            None => config,
-        }
+        self.config_of(&self.picks(n))
     }
 
     fn identity(&self, n: u64) -> String {
@@ -243,7 +279,7 @@ impl Space for MapSpace {
         let vector = config.knobs.get("vector").map(|v| self.dim(v));
         let reduce = config.knobs.get("reduce").unwrap_or("inner");
         vector == layout.innermost()
-            && config.knobs.get("order") == Some(self.order(&layout, reduce).as_str())
+            && config.knobs.get("order") == Some(self.named_order(&layout, reduce).as_str())
             && config.knobs.get("lanes").is_none_or(|l| l == "64")
     }
 }
