@@ -249,16 +249,20 @@ pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Choices>, Vec<Strin
     Ok((found, left_out))
 }
 
-/// The unfused program in PyTorch's layout and in its best uniform layout; nothing if it does not fit into memory.
-pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<Vec<Candidate>, PipelineError> {
-    let Some(unfused) = &sweeps.unfused else { return Ok(vec![]) };
-    let order = pytorch_order(&unfused.program);
-    let pytorch = unfused.in_order(store, &order)?;
-    let uniform = unfused.select(store, Method::Uniform)?;
-    Ok(vec![
-        Candidate { name: "unfused · PyTorch's layout".into(), ..unfused.candidate(&pytorch) },
-        Candidate { name: "unfused · best uniform layout".into(), ..unfused.candidate(&uniform) },
-    ])
+/// The unfused program in PyTorch's layout and in its best uniform layout; nothing if it does not fit into memory. Where all
+/// configurations of one of its kernels failed or were wrong, there is nothing either, and why.
+pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Candidate>, Option<String>), PipelineError> {
+    let Some(unfused) = &sweeps.unfused else { return Ok((vec![], None)) };
+    let selected = || Ok([unfused.in_order(store, &pytorch_order(&unfused.program))?, unfused.select(store, Method::Uniform)?]);
+    match selected() {
+        Ok(selections) => {
+            let names = ["unfused · PyTorch's layout", "unfused · best uniform layout"];
+            let named = names.iter().zip(&selections).map(|(name, s)| Candidate { name: name.to_string(), ..unfused.candidate(s) });
+            Ok((named.collect(), None))
+        }
+        Err(error @ PipelineError::Select(SelectError::Unmeasured(_))) => Ok((vec![], Some(format!("{UNFUSED} is left out: {error}")))),
+        Err(error) => Err(error),
+    }
 }
 
 /// What results are compared with at full size: the unfused program under the plainest configuration of every kernel, products by a

@@ -1,10 +1,11 @@
 //! Named tensors: drawn from a seed, read from and written to safetensors and npz files.
 
 use super::PipelineError;
+use super::shrunken::shrunken;
 use ndarray::{ArrayD, IxDyn};
 use ndarray_npy::{NpzReader, NpzWriter};
 use safetensors::tensor::{Dtype as SafeDtype, SafeTensors, TensorView};
-use sdfg::interpret::Tensors;
+use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Dtype, Role, Sdfg};
 use std::fs::File;
 use std::path::Path;
@@ -23,15 +24,27 @@ pub fn results(program: &Sdfg) -> Vec<&Container> {
     program.containers.values().filter(wanted).collect()
 }
 
-/// Inputs and parameters drawn from a seed, each from its own stream, exactly representable in the type they are stored in.
+/// Inputs and parameters drawn from a seed, each from its own stream, exactly representable in the type they are stored in: from
+/// −2 to 2, or from 0 to 2 where the program makes something of those that is no number, and of these it does not.
 ///
 /// Weights (parameters of two or more dims) are divided by the square root of their largest size, so that activations
 /// keep their magnitude through a layer.
+///
+/// # Errors
+/// Sizes that are not known.
 pub fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, PipelineError> {
+    let small = shrunken(program);
+    let numbers = |wanted| Ok::<_, PipelineError>(makes_numbers(&small, &within(&small, seed, wanted)?));
+    let positive = !numbers(|v| v)? && numbers(f64::abs)?;
+    within(program, seed, if positive { f64::abs } else { |v| v })
+}
+
+fn within(program: &Sdfg, seed: u64, wanted: fn(f64) -> f64) -> Result<Tensors, PipelineError> {
     let mut tensors = Tensors::new();
     for container in given(program) {
         let shape = program.shape_of(&container.name)?;
         let mut values = sdfg::random::tensor(seed, &container.name, shape.iter().product());
+        values.iter_mut().for_each(|v| *v = wanted(*v));
         if container.role == Role::Parameter && shape.len() >= 2 {
             let scale = 1.0 / (shape.iter().copied().max().unwrap_or(1) as f64).sqrt();
             values.iter_mut().for_each(|v| *v *= scale);
@@ -41,6 +54,12 @@ pub fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, PipelineError> {
         tensors.insert(container.name.clone(), array);
     }
     Ok(tensors)
+}
+
+/// Whether nothing that a program computes is no number. One that cannot be run is said to be so by whoever runs it.
+fn makes_numbers(program: &Sdfg, given: &Tensors) -> bool {
+    let made = interpret(program, given, &Run { seed: 1, step: 0, dropout: true });
+    made.is_ok_and(|made| made.values().flatten().all(|v| !v.is_nan()))
 }
 
 /// Reads named tensors from `.safetensors` or `.npz`, rounded to what the program stores them in. The names and shapes must
@@ -170,4 +189,25 @@ fn check(found: &Tensors, program: &Sdfg) -> Result<(), String> {
     let names: Vec<&str> = given(program).iter().map(|c| c.name.as_str()).collect();
     faults.extend(found.keys().filter(|n| !names.contains(&n.as_str())).map(|n| format!("`{n}` is no input or parameter of the recipe")));
     if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the program makes no number of is not drawn.
+    #[test]
+    fn a_logarithm_is_given_what_is_positive() -> Result<(), Box<dyn std::error::Error>> {
+        let negative = |step: &str| -> Result<usize, Box<dyn std::error::Error>> {
+            let text = format!("model: m\ndims: {{n: 50, i: 20}}\ndtype: f32\ninputs:\n  x: [n, i]\nsteps:\n  - \"{step}\"\n");
+            let drawn = drawn(&crate::load::load_str("m.yaml", &text, &[])?.program, 1)?;
+            Ok(drawn["x"].iter().filter(|v| **v < 0.0).count())
+        };
+        assert_eq!(negative("y[n,i] = log(x[n,i])")?, 0);
+        assert_eq!(negative("y[n] = sqrt(sum(x[n,i], over: i))")?, 0);
+        assert!(negative("y[n,i] = exp(x[n,i])")? > 300);
+        // Where that does not help, nothing else is drawn.
+        assert!(negative("y[n,i] = log(x[n,i] - 5)")? > 300);
+        Ok(())
+    }
 }

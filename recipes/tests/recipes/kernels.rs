@@ -71,6 +71,20 @@ fn products_and_what_surrounds_them_in_panels() -> Result<(), Failure> {
     Ok(())
 }
 
+/// A logarithm apart from the sum that it is taken of: half of what could be drawn has none.
+#[test]
+fn a_logarithm_is_checked_on_what_it_is_given() -> Result<(), Failure> {
+    let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
+    let (pool, path) = (Pool::new(2)?, Path::new(env!("CARGO_MANIFEST_DIR")).join("classifier.yaml"));
+    let program = programs(&recipes::load::load_with(&path, &Default::default())?, false)?.unfused;
+    let kernels = swept_kernels(&program, &device)?;
+    let mut bench = DeviceBench::new(&program, &kernels, &device, &pool);
+    let kernel = kernels.iter().find(|k| k.name() == "miss").ok_or("a kernel with the logarithm")?;
+    let check = bench.check("miss", &kernel.config(0)).map_err(|e| format!("{e:?}"))?;
+    assert!(check.ratio <= 1.0, "{}", check.ratio);
+    Ok(())
+}
+
 macro_rules! recipes {
     ($($name:ident: $file:literal),* $(,)?) => {$(
         #[test]
@@ -93,6 +107,7 @@ recipes! {
     mha_cross: "mha-cross.yaml",
     mha_general: "mha-general.yaml",
     mha: "mha.yaml",
+    classifier: "classifier.yaml",
     mlp: "mlp.yaml",
     softmax: "softmax.yaml",
 }

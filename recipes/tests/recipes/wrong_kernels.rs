@@ -8,7 +8,7 @@ use layouts::record::Cache;
 use layouts::{SelectError, Store};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::ledger::Ledger;
-use recipes::pipeline::optimize::{choose, sweep_all};
+use recipes::pipeline::optimize::{baselines, choose, sweep_all};
 use recipes::pipeline::programs::programs;
 use recipes::pipeline::sweep::Sweeping;
 use std::sync::atomic::AtomicBool;
@@ -58,6 +58,14 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
     let names: Vec<&str> = some.iter().map(|c| sweeps.variants[c.swept].name.as_str()).collect();
     assert!(names.contains(&"separate") && !names.contains(&"composed"), "{names:?}");
     assert!(left_out.iter().any(|why| why.starts_with("composed is left out: the kernel `hidden`")), "{left_out:?}");
+
+    // So it is with what the plans are compared with.
+    let (all, left_out) = baselines(&sweeps, &store)?;
+    assert!(all.len() == 2 && left_out.is_none(), "{left_out:?}");
+    let unfused = sweeps.unfused.as_ref().ok_or("an unfused program")?;
+    let miss: Vec<String> = unfused.problem.kernels.iter().filter(|k| k.name == "miss").map(|k| k.key.clone()).collect();
+    let (none, left_out) = baselines(&sweeps, &without(&miss)?)?;
+    assert!(none.is_empty() && left_out.is_some_and(|why| why.starts_with("unfused is left out: the kernel `miss`")));
 
     let every: Vec<String> = sweeps.variants.iter().flat_map(|s| &s.problem.kernels).map(|k| k.key.clone()).collect();
     let none = choose(&sweeps, &without(&every)?).err();

@@ -127,11 +127,13 @@ impl<'a> Contest<'a> {
     pub fn new(args: &'a OptimizeArgs, session: &'a Session, sweeps: &'a Sweeps, say: &'a dyn Fn(&str)) -> Result<Self, PipelineError> {
         let folder = session.out.join("plans");
         fresh_folder(&folder)?;
+        let (baselines, left_out) = baselines(sweeps, &session.store)?;
+        left_out.iter().for_each(|why| say(why));
         Ok(Contest {
             args,
             session,
             sweeps,
-            baselines: baselines(sweeps, &session.store)?,
+            baselines,
             tensors: drawn(&session.programs.operators, 1)?,
             plainest: plainest(sweeps, &*session.device)?,
             folder,

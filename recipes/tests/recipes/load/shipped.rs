@@ -6,8 +6,18 @@ use recipes::load::{Overrides, Recipe, Train, load, load_str, load_with};
 use sdfg::{Class, Role, Unit};
 use std::path::{Path, PathBuf};
 
-const SHIPPED: [&str; 9] =
-    ["mha", "mha-cross", "mha-general", "bert-large-encoder", "bert-large-pytorch", "bert-base-encoder", "gpt2-decoder", "mlp", "softmax"];
+const SHIPPED: [&str; 10] = [
+    "mha",
+    "mha-cross",
+    "mha-general",
+    "bert-large-encoder",
+    "bert-large-pytorch",
+    "bert-base-encoder",
+    "gpt2-decoder",
+    "classifier",
+    "mlp",
+    "softmax",
+];
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml"))
