@@ -3,12 +3,27 @@
 //! Each of them alone has too few tiles for a large GPU; together they fill it, and are launched once.
 
 use crate::patch::{Edit, Patch, PatchError};
-use sdfg::{Class, NodeId, Operation, Role, Sdfg, StateId, Unit};
+use sdfg::{Class, NodeId, Operand, Operation, Role, Sdfg, StateId, Unit};
+use std::collections::BTreeSet;
 
 /// A contraction that stands alone, and where.
 type Found = (NodeId, Operation);
 
-/// The contractions of a state whose results nothing in the program reads, in execution order; those that read or write views stay
+/// Whether whole matrices are multiplied: the result has an index from each factor that the other lacks, the factors share one that
+/// the result lacks, and no other is summed.
+fn multiplies_matrices(operation: &Operation) -> bool {
+    let indices = |operand: &Operand| -> BTreeSet<String> {
+        let all = operand.subscripts.iter().flat_map(|e| e.symbols());
+        all.filter(|s| operation.indices.contains_key(s.as_str())).map(|s| s.to_string()).collect()
+    };
+    let ([a, b], [out]) = (operation.inputs.as_slice(), operation.outputs.as_slice()) else { return false };
+    let (a, b, out) = (indices(a), indices(b), indices(out));
+    let alone = |x: &BTreeSet<String>, y: &BTreeSet<String>| x.difference(y).any(|i| out.contains(i));
+    let shared = a.intersection(&b).any(|i| !out.contains(i));
+    shared && alone(&a, &b) && alone(&b, &a) && a.symmetric_difference(&b).all(|i| out.contains(i))
+}
+
+/// The matrix products of a state whose results nothing in the program reads, in execution order; those that read or write views stay
 /// apart.
 fn sinks(program: &Sdfg, state: StateId) -> Vec<Found> {
     let units = program.state(state).map(|s| s.units()).unwrap_or_default();
@@ -24,6 +39,7 @@ fn sinks(program: &Sdfg, state: StateId) -> Vec<Found> {
     let is_sink = |operation: &Operation| {
         let given = |data: &str| program.containers.get(data).is_some_and(|c| c.role != Role::Transient);
         operation.class() == Class::Contraction
+            && multiplies_matrices(operation)
             && operation.outputs.iter().all(|o| given(&o.data) && !read(&o.data) && !viewed(&o.data))
             && operation.inputs.iter().chain(&operation.outputs).all(|o| plain(&o.data))
     };

@@ -38,3 +38,14 @@ fn one_alone_is_no_group() {
     let built = Builder::new(&["x[i,k]", "w[k,j]"], &[], &["y[i,j]"]).contraction("y", &["i", "j", "k"], "y[i,j]", "x[i,k]", "w[k,j]");
     assert_eq!(grouped(&built.program), Ok(None));
 }
+
+/// A product without rows has no tile that fills a block.
+#[test]
+fn what_multiplies_no_matrices_stays_apart() {
+    let built = Builder::new(&["x[i,k]", "w[k,j]", "g[i,j]", "e[i,j,k]"], &[], &["dw[k,j]", "dx[i,k]", "dv[i,k]"])
+        .contraction("dw", &["i", "j", "k"], "dw[k,j]", "x[i,k]", "g[i,j]")
+        .contraction("dv", &["i", "j", "k"], "dv[i,k]", "e[i,j,k]", "g[i,j]")
+        .contraction("dx", &["i", "j", "k"], "dx[i,k]", "g[i,j]", "w[k,j]");
+    let program = grouped(&built.program).expect("a patch that fits").expect("a group");
+    assert_eq!(units(&program), ["dv", "dw+dx [dw, dx]"]);
+}
