@@ -265,21 +265,18 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Candidate>, Opti
     }
 }
 
-/// Configurations of a kernel among which a plain one is looked for.
-const PLAIN: usize = 1 << 14;
-
 /// What results are compared with at full size: the unfused program under the plainest configuration of every kernel, products by a
-/// library. It shares hardly any code with what is chosen. `None` if it does not fit into memory.
-pub fn plainest(sweeps: &Sweeps, device: &dyn Device) -> Result<Option<Candidate>, PipelineError> {
+/// library. It shares hardly any code with what is chosen. A kernel for which a library has no words there has a configuration of the
+/// baselines. `None` if it does not fit into memory.
+pub fn plainest(sweeps: &Sweeps, baselines: &[Candidate], device: &dyn Device) -> Result<Option<Candidate>, PipelineError> {
     let Some(unfused) = &sweeps.unfused else { return Ok(None) };
     let mut configuration = Configuration::default();
     for (_, _, unit) in unfused.program.units() {
         let spec = KernelSpec::new(&unfused.program, &unit)?;
         let space = device.space(&spec)?;
-        // The first that promises anything: a library may have no words for what comes before.
-        let mut each = (0..space.count()).step_by(space.grain().max(1) as usize).take(PLAIN);
-        let first = each.find(|n| space.promise(*n).is_finite()).unwrap_or(0);
-        configuration.kernels.insert(spec.name.clone(), space.config(first));
+        let measured = || baselines.iter().find_map(|baseline| baseline.configuration.kernels.get(&spec.name)).cloned();
+        let config = Some(space.config(0)).filter(|_| space.promise(0).is_finite()).or_else(measured);
+        configuration.kernels.insert(spec.name.clone(), config.unwrap_or_else(|| space.config(0)));
     }
     let (name, program) = ("the plainest unfused plan".to_string(), unfused.program.clone());
     Ok(Some(Candidate { name, program, configuration, predicted_ms: f64::NAN, streams: 1, exchanges: vec![] }))

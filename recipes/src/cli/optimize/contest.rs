@@ -133,9 +133,9 @@ impl<'a> Contest<'a> {
             args,
             session,
             sweeps,
+            plainest: plainest(sweeps, &baselines, &*session.device)?,
             baselines,
             tensors: drawn(&session.programs.operators, 1)?,
-            plainest: plainest(sweeps, &*session.device)?,
             folder,
             verdicts: Verdicts { say, right: vec![], wrong: None },
         })
