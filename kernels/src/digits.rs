@@ -29,7 +29,8 @@ impl Digits {
 
     /// A layout of each tensor; that of the first is the slowest digit.
     pub fn layouts<C: FromIterator<(String, Layout)>>(&mut self, tensors: &[TensorChoice]) -> C {
-        tensors.iter().rev().map(|t| (t.data.clone(), t.layouts[self.below(t.layouts.len())].clone())).collect()
+        let picks = self.picks(tensors);
+        tensors.iter().zip(picks).map(|(t, pick)| (t.data.clone(), t.layouts[pick].clone())).collect()
     }
 }
 

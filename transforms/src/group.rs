@@ -9,18 +9,15 @@ use std::collections::BTreeSet;
 /// A contraction that stands alone, and where.
 type Found = (NodeId, Operation);
 
-/// Whether whole matrices are multiplied: the result has an index from each factor that the other lacks, the factors share one that
-/// the result lacks, and no other is summed.
+/// Whether whole matrices are multiplied: there are rows, columns and steps, and no other index is summed.
 fn multiplies_matrices(operation: &Operation) -> bool {
-    let indices = |operand: &Operand| -> BTreeSet<String> {
-        let all = operand.subscripts.iter().flat_map(|e| e.symbols());
-        all.filter(|s| operation.indices.contains_key(s.as_str())).map(|s| s.to_string()).collect()
+    let has = |operand: Option<&Operand>, index: &str| {
+        operand.is_some_and(|operand| operand.subscripts.iter().any(|e| e.symbols().contains(index)))
     };
-    let ([a, b], [out]) = (operation.inputs.as_slice(), operation.outputs.as_slice()) else { return false };
-    let (a, b, out) = (indices(a), indices(b), indices(out));
-    let alone = |x: &BTreeSet<String>, y: &BTreeSet<String>| x.difference(y).any(|i| out.contains(i));
-    let shared = a.intersection(&b).any(|i| !out.contains(i));
-    shared && alone(&a, &b) && alone(&b, &a) && a.symmetric_difference(&b).all(|i| out.contains(i))
+    let operands = [operation.input("a"), operation.input("b"), operation.output("out")];
+    let kinds: BTreeSet<[bool; 3]> = operation.indices.keys().map(|index| operands.map(|operand| has(operand, index))).collect();
+    let [rows, columns, steps] = [[true, false, true], [false, true, true], [true, true, false]];
+    [rows, columns, steps].iter().all(|kind| kinds.contains(kind)) && kinds.iter().all(|[a, b, out]| *out || *a && *b)
 }
 
 /// The matrix products of a state whose results nothing in the program reads, in execution order; those that read or write views stay

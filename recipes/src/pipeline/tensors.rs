@@ -56,10 +56,11 @@ fn within(program: &Sdfg, seed: u64, wanted: fn(f64) -> f64) -> Result<Tensors, 
     Ok(tensors)
 }
 
-/// Whether nothing that a program computes is no number. One that cannot be run is said to be so by whoever runs it.
+/// Whether all results of a program are numbers: of what is in between, equal programs hold different parts. One that cannot be run is said to be so by whoever runs it.
 fn makes_numbers(program: &Sdfg, given: &Tensors) -> bool {
     let made = interpret(program, given, &Run { seed: 1, step: 0, dropout: true });
-    made.is_ok_and(|made| made.values().flatten().all(|v| !v.is_nan()))
+    let is_number = |made: &Tensors, c: &Container| made.get(&c.name).is_none_or(|values| values.iter().all(|v| !v.is_nan()));
+    made.is_ok_and(|made| results(program).into_iter().all(|c| is_number(&made, c)))
 }
 
 /// Reads named tensors from `.safetensors` or `.npz`, rounded to what the program stores them in. The names and shapes must

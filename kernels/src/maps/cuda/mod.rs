@@ -131,6 +131,7 @@ impl CudaSpace {
         Ok(CudaSpace { maps, widest, partial, facts, blocks, processors: chip.processors })
     }
 
+    /// What a number stands for.
     fn picked(&self, n: u64) -> Picked {
         let maps = self.maps.picks(n / self.own());
         let mut digits = Digits::of(n, self.own());
@@ -139,8 +140,9 @@ impl CudaSpace {
         let (width, team) = (WIDTHS[digits.below(WIDTHS.len())], TEAMS[digits.below(TEAMS.len())]);
         let threads = THREADS[digits.below(THREADS.len())];
         let rows = if team == 0 { 1 } else { threads / team };
-        // Sums that are no kernel's points are no partial results.
-        let summed = self.partial > 0.0 && (self.maps.reduces().len() < 2 || self.maps.reduces()[maps.reduce] != "inner");
+        // Where there is a choice, sums that are no kernel's points are no partial results.
+        let inner = self.maps.reduces().len() > 1 && self.maps.reduces()[maps.reduce] == "inner";
+        let summed = self.partial > 0.0 && !inner;
         let blocked = self.facts.blocked(maps.vector, maps.reduce);
         let mut picked = Picked { maps, threads, rows, width, loops, hold, unroll, blocks: None, turned: false, blocked, summed };
         // Blocks beyond those that points need are none.

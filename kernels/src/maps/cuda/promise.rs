@@ -3,7 +3,7 @@
 
 use super::{CudaSpace, Picked, SUMMING};
 use crate::emit::cuda;
-use crate::kernel::{Access, Argument, KernelSpec};
+use crate::kernel::{Access, Argument, KernelSpec, Space as _, TensorChoice};
 use crate::loopnest::{Element, Group, LoopNest, Space};
 use crate::maps::MapSpace;
 use crate::maps::space::ORDERS;
@@ -85,7 +85,7 @@ struct Vector {
     dim: String,
     size: f64,
     /// Whether it is one of the points', by place of reductions.
-    pub blocked: Vec<bool>,
+    blocked: Vec<bool>,
     /// How each tensor lies along it.
     along: Vec<Lying>,
 }
@@ -119,13 +119,12 @@ struct Tensor {
 impl Facts {
     /// Of a kernel with these arguments and their elements, whose partial results are told apart by some dims.
     pub fn new(maps: &MapSpace, arguments: &[(Argument, f64)], apart: &BTreeSet<String>, mut rows: BTreeMap<String, Rows>) -> Self {
-        use crate::kernel::Space;
         let spec = maps.spec();
         let size = |dim: &str| spec.size(dim).unwrap_or(1) as f64;
         let choices = maps.tensors();
         let vector = |index: &String| {
             let (rows, dim) = (rows.remove(index), maps.dim(index));
-            let lying = |choice: &crate::kernel::TensorChoice| {
+            let lying = |choice: &TensorChoice| {
                 let alias = rows.as_ref().and_then(|rows| rows.along.get(&choice.data)).map_or(dim, String::as_str);
                 let has = |layout: &Layout, dim: &str| layout.pieces.iter().any(|p| p.dim == dim);
                 let inner = choice.layouts.iter().map(|l| l.innermost() == Some(alias)).collect();
@@ -150,7 +149,7 @@ impl Facts {
             Some(t) => choices[t].layouts.iter().map(each).collect(),
             None => vec![each(&Layout::default())],
         });
-        let tensor = |((argument, elements), choice): (&(Argument, f64), &crate::kernel::TensorChoice)| Tensor {
+        let tensor = |((argument, elements), choice): (&(Argument, f64), &TensorChoice)| Tensor {
             elements: *elements,
             size: argument.dtype.bytes(1) as f64,
             written: argument.access == Access::Write,
