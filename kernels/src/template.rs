@@ -10,7 +10,7 @@ use crate::in_place::{self, InPlace};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace, MapSpace};
 use crate::processor::{Block, cores};
-use crate::tiles::{self, CudaTileSpace, GroupSpace, ProductSpace, TileSpace};
+use crate::tiles::{self, CudaTileSpace, GroupSpace, ProductSpace, SweepSpace, TileSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Layout, Unit};
@@ -80,6 +80,9 @@ pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<Source> {
 pub fn cuda_space(spec: &KernelSpec, chip: Chip) -> Result<Box<dyn Space>, KernelError> {
     if let Unit::Nested(_) = &spec.unit {
         return Ok(Box::new(GroupSpace::new(spec, chip)?));
+    }
+    if let Ok(sweeps) = SweepSpace::new(spec, chip) {
+        return Ok(Box::new(sweeps));
     }
     match CudaTileSpace::new(spec, chip) {
         Ok(tiles) => Ok(Box::new(tiles)),

@@ -11,6 +11,7 @@ use super::slots;
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, unsupported};
 use crate::loopnest::product::is_product;
+use crate::loopnest::sweeps::{SWEEPS, localized};
 use crate::loopnest::{Element, Group, Loop, LoopNest, Products, Space, Statement, Tag, Tensor, Tile};
 use crate::maps::flatten::{Flat, Flattened, Range, reductions, statements};
 use crate::maps::lower::{ROW_LANES, after, hold};
@@ -43,7 +44,7 @@ pub fn on_cores(spec: &KernelSpec) -> Result<(), KernelError> {
 /// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
 /// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results
 /// are neighbours along rows of a product, not along its columns), `vector` (indices, the first of which that a group has is
-/// its innermost), `reduce` (`sequential` or `private`).
+/// its innermost), `reduce` (`sequential` or `private`), `form` (`sweeps`: see [`crate::loopnest::sweeps`]).
 ///
 /// # Errors
 /// Scopes without a matrix product; knobs that the scope does not have; scopes that cannot be generated.
@@ -154,6 +155,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     let products = Some(Products { block: Block::native(), depth, narrow, pairs, across });
     let (name, lanes, slots) = (spec.name.clone(), ROW_LANES, IndexMap::new());
     let nest = LoopNest { name, outer: shared, tiles, products, vectors, lanes, groups, tensors, slots, about };
+    let nest = if config.knobs.get("form") == Some(SWEEPS) { localized(nest) } else { nest };
     Ok(LoopNest { slots: slots::slots(&nest), ..nest })
 }
 

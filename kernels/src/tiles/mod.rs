@@ -9,6 +9,7 @@ mod lower;
 mod micro;
 mod slots;
 mod space;
+mod sweeps;
 
 pub use contraction::{ProductSpace, expanded};
 pub use cuda::{CudaTileSpace, cuda_source};
@@ -16,6 +17,7 @@ pub use group::{GroupSpace, group_source};
 pub use lower::lower;
 use micro::Kind;
 pub use space::TileSpace;
+pub use sweeps::{SweepSpace, in_sweeps};
 
 use crate::compile::Toolchain;
 use crate::emit::c::{Source, emit};

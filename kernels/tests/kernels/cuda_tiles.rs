@@ -70,7 +70,7 @@ fn ragged_tiles() -> Result<(), Failure> {
 /// What one chip has in shared memory is in global memory on a smaller one.
 #[test]
 fn chips_with_less_shared_memory() -> Result<(), Failure> {
-    let (turing, hopper) = (Chip { shared: 64 << 10, processors: 40 }, Chip::HOPPER);
+    let (turing, hopper) = (Chip { shared: 64 << 10, processors: 40, tensor_cores: false }, Chip::HOPPER);
     let (mut checked, mut fewer) = (0, 0);
     for (name, make) in TILES {
         let Case { program, unit } = make(LARGER);

@@ -6,6 +6,7 @@ mod cublaslt;
 mod cublaslt_epilogues;
 mod cuda;
 mod cuda_mutations;
+mod cuda_sweeps;
 mod cuda_tiles;
 mod families;
 mod harness;

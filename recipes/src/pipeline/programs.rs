@@ -27,6 +27,9 @@ pub const COMPOSED: &str = "composed";
 /// The same with those compositions alone that a library has a form of.
 pub const EPILOGUES: &str = "epilogues";
 
+/// The same with those compositions alone whose tiles are walked in sweeps.
+pub const SWEPT: &str = "sweeps";
+
 /// The same with bits for the signs that gradients of rectifiers ask for.
 pub const SIGNS: &str = "epilogues, signs";
 
@@ -99,8 +102,9 @@ pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>)
         let program = stacked(&operators, weights)?;
         variants.push(fused(weights.join("+"), program, saved.clone(), verify_each)?);
     }
-    for forms in [None].into_iter().chain(epilogues.map(Some)) {
-        variants.extend(compositions(recipe, stackings.first(), verify_each, forms)?);
+    let on_gpus = epilogues.map(|forms| [Kernels::Library(forms), Kernels::Swept]);
+    for kernels in [Kernels::Generated].into_iter().chain(on_gpus.into_iter().flatten()) {
+        variants.extend(compositions(recipe, stackings.first(), verify_each, kernels)?);
     }
     if let Some(forms) = epilogues {
         variants.extend(with_signs(recipe, verify_each, forms)?);
@@ -122,9 +126,9 @@ fn compositions(
     recipe: &Recipe,
     stacking: Option<&Vec<String>>,
     verify_each: bool,
-    forms: Option<Forms>,
+    kernels: Kernels,
 ) -> Result<Vec<Variant>, PipelineError> {
-    let composed = |weights: &[String]| Composing::on(recipe, weights, verify_each, forms)?.composed(&|_| true);
+    let composed = |weights: &[String]| Composing::on(recipe, weights, verify_each, kernels)?.composed(&|_| true);
     let plain = composed(&[])?;
     if plain.compositions.is_empty() {
         return Ok(vec![]);
@@ -156,7 +160,7 @@ fn with_statistics(
 /// The program with a library's compositions in which gradients of rectifiers read bits. Libraries alone write and read bits: a
 /// rectifier stays as it was where it or its gradient is in a kernel of its own.
 fn with_signs(recipe: &Recipe, verify_each: bool, forms: Forms) -> Result<Option<Variant>, PipelineError> {
-    let composing = Composing::on(recipe, &[], verify_each, Some(forms))?;
+    let composing = Composing::on(recipe, &[], verify_each, Kernels::Library(forms))?;
     let mut refused: BTreeSet<String> = BTreeSet::new();
     loop {
         let wanted = |rectifier: &str| !refused.contains(rectifier);
@@ -221,15 +225,50 @@ pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each
 /// memory: then none. Backward computes rows again from their statistics. Where a contraction that it would run again does not end up
 /// inside a kernel, whether refused or not accepted, that would move more than it saves: the program saves those rows then.
 ///
+/// With the chains alone whose tiles are walked in sweeps, backward reads whatever forward made.
+///
 /// With the compositions of a library alone, all of them around a single product, rows are always saved; what backward reads of a
 /// product is what follows from it in the same kernel, and biases have the type of their sums.
 pub struct Composing {
     name: String,
-    forms: Option<Forms>,
+    kernels: Kernels,
     /// With slopes, and the products that they follow from; `None` if there are none.
     sloped: Option<(Kept, Vec<String>)>,
     plain: Kept,
     folder: Option<PathBuf>,
+}
+
+/// Which kernels there are of those that hold contractions with their neighbours.
+#[derive(Clone, Copy)]
+pub enum Kernels {
+    /// All that templates generate.
+    Generated,
+    /// Those of a library.
+    Library(Forms),
+    /// Chains of two contractions whose tiles are walked in sweeps.
+    Swept,
+}
+
+impl Kernels {
+    fn name(self) -> &'static str {
+        match self {
+            Kernels::Generated => COMPOSED,
+            Kernels::Library(_) => EPILOGUES,
+            Kernels::Swept => SWEPT,
+        }
+    }
+
+    fn forms(self) -> Option<Forms> {
+        match self {
+            Kernels::Generated => None,
+            Kernels::Library(forms) => Some(forms),
+            Kernels::Swept => Some(kernels::tiles::in_sweeps),
+        }
+    }
+
+    fn library(self) -> bool {
+        matches!(self, Kernels::Library(_))
+    }
 }
 
 /// The programs that differ in what backward does with rows.
@@ -249,30 +288,32 @@ struct Expanded {
 
 impl Composing {
     pub fn new(recipe: &Recipe, weights: &[String], verify_each: bool) -> Result<Self, PipelineError> {
-        Composing::on(recipe, weights, verify_each, None)
+        Composing::on(recipe, weights, verify_each, Kernels::Generated)
     }
 
-    pub fn on(recipe: &Recipe, weights: &[String], verify_each: bool, forms: Option<Forms>) -> Result<Self, PipelineError> {
+    pub fn on(recipe: &Recipe, weights: &[String], verify_each: bool, kernels: Kernels) -> Result<Self, PipelineError> {
         let differentiated = differentiated(recipe)?;
-        let kind = if forms.is_some() { EPILOGUES } else { COMPOSED };
+        let (kind, library) = (kernels.name(), kernels.library());
+        // Rows that are made again would be another composition's.
+        let generated = matches!(kernels, Kernels::Generated);
         let name = if weights.is_empty() { kind.to_string() } else { format!("{}, {kind}", weights.join("+")) };
         let folder = folder(&differentiated, verify_each);
         let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
-            let products = if forms.is_some() { Products::OnChip } else { Products::InMemory };
+            let products = if library { Products::OnChip } else { Products::InMemory };
             let (operators, saved) = recompute_with(program, products, saved)?;
-            let operators = if forms.is_some() { narrowed(&operators).map_err(RecomputeError::from)? } else { operators };
+            let operators = if library { narrowed(&operators).map_err(RecomputeError::from)? } else { operators };
             let operators = if weights.is_empty() { operators } else { stacked(&operators, weights)? };
             let program = rewritten(&operators, &[&Expand], folder.as_deref())?.program;
             Ok(Expanded { operators, program, saved })
         };
         let rows = row_statistics(&differentiated, Start::Contraction)?;
-        let streams = !rows.again.is_empty() && forms.is_none();
+        let streams = !rows.again.is_empty() && generated;
         let plain = Kept {
             apart: expanded(&differentiated, vec![])?,
             streamed: if streams { Some((expanded(&rows.program, rows.saved.clone())?, rows.again.clone())) } else { None },
         };
         let Sloped { program, saved, products } = slopes(&differentiated)?;
-        let sloped = if saved.is_empty() || forms.is_some() {
+        let sloped = if saved.is_empty() || !generated {
             None
         } else {
             let apart = expanded(&program, saved)?;
@@ -284,7 +325,7 @@ impl Composing {
             };
             Some((Kept { apart, streamed }, products))
         };
-        Ok(Composing { name, forms, sloped, plain, folder })
+        Ok(Composing { name, kernels, sloped, plain, folder })
     }
 
     /// The program with what is accepted composed, and all else fused.
@@ -319,11 +360,13 @@ impl Composing {
         let folder = self.folder.as_deref();
         let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder);
         let options = Options { verify: folder.is_some().then_some(&verify as transforms::driver::Verify), ..Options::default() };
-        let form = |program: &Sdfg, patch: &Patch| self.forms.is_none_or(|forms| has_form(forms, program, patch));
-        let wanted = Wanted { accept, form: self.forms.is_some().then_some(&form as Form) };
+        let forms = self.kernels.forms();
+        let form = |program: &Sdfg, patch: &Patch| forms.is_none_or(|forms| has_form(forms, program, patch));
+        let chains = matches!(self.kernels, Kernels::Swept);
+        let wanted = Wanted { accept, form: forms.is_some().then_some(&form as Form), chains };
         let composed = compose(&expanded.program, wanted, &options)?;
         // With nothing composed it is the separate program, kernel for kernel.
-        let independent = if self.forms.is_some() || composed.kernels.is_empty() { u64::MAX } else { SHORT };
+        let independent = if forms.is_some() || composed.kernels.is_empty() { u64::MAX } else { SHORT };
         let fusion = Fusion { apart: composed.kernels.iter().map(|c| c.name.clone()).collect(), independent };
         let fused = rewritten(&composed.outcome.program, &[&fusion], folder)?;
         // Why a contraction stays apart is said by composition.

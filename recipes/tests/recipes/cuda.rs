@@ -10,7 +10,7 @@ use kernels::{Access, Buffer, KernelSpec, Space};
 use ndarray::ArrayD;
 use rayon::prelude::*;
 use recipes::load::{Overrides, load_with};
-use recipes::pipeline::programs::{GROUPED, Programs, programs_on};
+use recipes::pipeline::programs::{GROUPED, Programs, SWEPT, Variant, programs_on};
 use recipes::pipeline::shrunken::{shrunken, shrunken_for};
 use recipes::pipeline::tensors::drawn;
 use sdfg::config::KernelConfig;
@@ -80,19 +80,25 @@ impl Reference {
 fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
     let programs = programs_on(&recipes::load::load(&path, &[])?, false, Some(kernels::contraction::cublaslt::Fused::has))?;
+    checked_of(recipe, &programs.variants.iter().collect::<Vec<_>>(), Some(dtype))
+}
+
+/// The same of these programs, with tensors of another type in the place of f32.
+fn checked_of(recipe: &str, variants: &[&Variant], retyped: Option<Dtype>) -> Result<usize, Failure> {
+    let separate = variants.first().ok_or("no program")?;
     let (mut seen, mut sources, mut cases) = (BTreeSet::new(), Vec::new(), Vec::new());
-    for variant in &programs.variants {
+    for variant in variants {
         // What is grouped has its types inside as well: it is grouped once they are known.
         let is_grouped = variant.name == GROUPED;
-        let mut small = shrunken(if is_grouped { &programs.variants[0].program } else { &variant.program });
+        let mut small = shrunken(if is_grouped { &separate.program } else { &variant.program });
         for container in small.containers.values_mut().filter(|c| c.dtype == Dtype::F32) {
-            container.dtype = dtype;
+            container.dtype = retyped.unwrap_or(Dtype::F32);
         }
         if is_grouped {
             small = transforms::grouped(&small)?.ok_or("a group")?;
         }
         // Statistics drawn at random, not of the values beside them, make values on chip that are too large for f16.
-        let own = if dtype == Dtype::F16 { interpret(&small, &drawn(&small, 5)?, &RUN)? } else { Tensors::new() };
+        let own = if retyped == Some(Dtype::F16) { interpret(&small, &drawn(&small, 5)?, &RUN)? } else { Tensors::new() };
         for (_, _, unit) in small.units() {
             let spec = KernelSpec::new(&small, &unit)?;
             // Bits are for a library's products alone.
@@ -154,7 +160,8 @@ fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
             count += 1;
         }
     }
-    println!("{recipe}: {count} configurations of {} CUDA kernels in {dtype} equal the oracle", cases.len());
+    let dtype = retyped.map_or_else(String::new, |dtype| format!(" in {dtype}"));
+    println!("{recipe}: {count} configurations of {} CUDA kernels{dtype} equal the oracle", cases.len());
     assert!(count > 0, "{recipe} has generated kernels");
     Ok(count)
 }
@@ -190,6 +197,29 @@ fn every_kernel_of_every_recipe_equals_the_oracle() {
     let total: usize = counts.sum();
     println!("in all: {total} configurations of CUDA kernels of {} recipes equal the oracle", RECIPES.len());
     assert!(total >= ENOUGH, "{total} configurations");
+}
+
+/// Chains whose tiles are walked in sweeps, where tensors have 16 bits: attention and its gradient, with masks of the future as well.
+#[test]
+fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
+    let recipes = [
+        ("bert-large-pytorch.yaml", Dtype::Bf16, true),
+        ("bert-large-encoder.yaml", Dtype::F16, false),
+        ("gpt2-decoder.yaml", Dtype::Bf16, true),
+        ("mha-cross.yaml", Dtype::F16, true),
+    ];
+    let checked = recipes.par_iter().with_max_len(1).map(|(recipe, dtype, narrow)| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
+        let model = load_with(&path, &Overrides { dtype: Some(*dtype), narrow: *narrow, ..Overrides::default() }).expect("a recipe");
+        let programs = programs_on(&model, false, Some(kernels::contraction::cublaslt::Fused::has)).expect("programs");
+        let swept: Vec<&Variant> = programs.variants.iter().filter(|v| v.name.contains(SWEPT)).collect();
+        let composed: Vec<&String> = swept.iter().flat_map(|v| &v.compositions).map(|c| &c.name).collect();
+        println!("{recipe}: {composed:?}");
+        assert!(composed.len() >= 2, "{recipe}: {composed:?}");
+        checked_of(recipe, &swept, None).unwrap_or_else(|e| panic!("{e}"))
+    });
+    assert!(checked.sum::<usize>() > 0);
+    Ok(())
 }
 
 /// The compiler; without it a test says that it is skipped, and what to install.

@@ -7,7 +7,7 @@ use kernels::pool::Pool;
 use kernels::{Access, Buffer, KernelSpec, RunContext, Space};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Recipe, load_str, load_str_as};
-use recipes::pipeline::programs::{Composing, SIGNS, Variant, operators, programs_on};
+use recipes::pipeline::programs::{Composing, SIGNS, Variant, operators, programs_on, Kernels};
 use recipes::pipeline::shrunken::{shrunken, shrunken_for};
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
@@ -25,7 +25,7 @@ fn recipe(text: &str, dtype: Dtype) -> Recipe {
 }
 
 fn composed(recipe: &Recipe) -> Variant {
-    Composing::on(recipe, &[], false, Some(Fused::has)).and_then(|c| c.composed(&|_| true)).expect("a composed program")
+    Composing::on(recipe, &[], false, Kernels::Library(Fused::has)).and_then(|c| c.composed(&|_| true)).expect("a composed program")
 }
 
 type Ending = (Option<Function>, Option<Bias>, bool);
@@ -189,7 +189,7 @@ fn each_epilogue_can_be_undone() {
     let recipe = recipe(MLP, Dtype::F32);
     let all = programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants;
     assert!(all.iter().any(|v| v.compositions.is_empty()) && all.iter().any(|v| v.name == "composed"));
-    let composing = Composing::on(&recipe, &[], false, Some(Fused::has)).expect("a program");
+    let composing = Composing::on(&recipe, &[], false, Kernels::Library(Fused::has)).expect("a program");
     let (whole, made) = recipes::pipeline::mixed::made(&composing, &Default::default()).expect("a mixture");
     let undoings: Vec<_> = made.undoings().into_iter().filter(|change| change.without.is_superset(&change.kinds)).collect();
     assert_eq!(undoings.len(), whole.compositions.len());

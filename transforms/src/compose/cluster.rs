@@ -73,6 +73,36 @@ impl<'a> Growth<'a> {
         clusters
     }
 
+    /// Two contractions each with all that lies between them, as far as they are wanted: those that save most, no unit in two of them.
+    pub fn chains(&mut self) -> Vec<Members> {
+        let contractions: Vec<usize> = (0..self.units.len()).filter(|n| self.units[*n].kind == UnitKind::Contraction).collect();
+        let mut found: Vec<(Reverse<u64>, Members)> = Vec::new();
+        for last in &contractions {
+            for first in contractions.iter().filter(|first| self.units[*last].before.contains(first)) {
+                let between = |n: &usize| self.units[*n].before.contains(first) && self.units[*last].before.contains(n);
+                let merged: Members = (0..self.units.len()).filter(between).chain([*first, *last]).collect();
+                let parts: u64 = merged.iter().map(|n| self.bytes(&Members::from([*n]))).sum();
+                let saved = parts.saturating_sub(self.bytes(&merged));
+                if saved == 0 || self.contractions(&merged).count() > 2 {
+                    continue;
+                }
+                match self.admits(&merged) {
+                    Ok(()) => found.push((Reverse(saved), merged)),
+                    Err(reason) => drop(self.refused.insert(merged, reason)),
+                }
+            }
+        }
+        found.sort();
+        let mut chains: Vec<Members> = Vec::new();
+        for (_, merged) in found {
+            if chains.iter().all(|c| c.is_disjoint(&merged)) {
+                chains.push(merged);
+            }
+        }
+        chains.sort_by_key(|c| c.last().copied());
+        chains
+    }
+
     fn best(&mut self, clusters: &[Members], relation: Relation) -> Option<Members> {
         let mut candidates: Vec<(Reverse<u64>, Members)> = Vec::new();
         for cluster in clusters.iter().filter(|c| self.contractions(c).next().is_some()) {
@@ -171,6 +201,9 @@ impl<'a> Growth<'a> {
         if !(self.wanted.accept)(&cluster) {
             return not_wanted("");
         }
+        if !self.wanted.chains {
+            self.on_chip(members)?;
+        }
         let patch = self.fits(members)?;
         match self.wanted.form {
             Some(form) if !form(self.program, &patch) => not_wanted(": it has no form on this device"),
@@ -226,15 +259,24 @@ impl<'a> Growth<'a> {
         first.iter().any(|w| second.iter().any(|r| self.units[*w].writes.iter().any(|d| self.units[*r].reads.contains(d))))
     }
 
-    /// An operand made inside must not reach memory, and where a contraction makes it for another one it must outweigh
-    /// what it is made of: otherwise two ordinary products are better off with tiles of their own.
+    /// An operand made inside must not reach memory: where somebody outside needs it, an ordinary product reads it as well.
+    fn on_chip(&self, members: &Members) -> Result<(), Reason> {
+        for consumer in self.contractions(members) {
+            for data in self.units[consumer].reads.iter().filter(|d| members.iter().any(|m| self.units[*m].writes.contains(*d))) {
+                if let Some(reader) = self.reader_outside(data, members) {
+                    return Err(Reason::Stored { data: data.clone(), contraction: self.units[consumer].name.clone(), reader });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a contraction makes an operand of another one it must outweigh what it is made of: otherwise two ordinary products are
+    /// better off with tiles of their own.
     fn chained(&self, members: &Members) -> Result<(), Reason> {
         for consumer in self.contractions(members) {
             for data in &self.units[consumer].reads {
                 let Some(maker) = members.iter().copied().find(|m| self.units[*m].writes.contains(data)) else { continue };
-                if let Some(reader) = self.reader_outside(data, members) {
-                    return Err(Reason::Stored { data: data.clone(), contraction: self.units[consumer].name.clone(), reader });
-                }
                 let makers = members.iter().copied().filter(|m| *m == maker || self.units[maker].before.contains(m));
                 for producer in makers.filter(|m| self.units[*m].kind == UnitKind::Contraction) {
                     let operand = |d: &String| self.moved[producer].get(d).copied().unwrap_or(0);

@@ -15,9 +15,11 @@
 //! - **prologue**: a scope makes an operand;
 //! - **chain**: a contraction makes an operand of another (attention), or several contractions are added up.
 //!
-//! *Legal when* nothing between depends on one and is needed by another; all statements share an index; an operand made
-//! inside is needed nowhere else, and where a contraction makes it, is larger than what it is made of; rows fit a core's
-//! cache; a contraction that sums over outer indices leaves others to work on at once.
+//! *Legal when* nothing between depends on one and is needed by another; all statements share an index; an operand that a
+//! contraction makes inside is larger than what it is made of; rows fit a core's cache; a contraction that sums over outer indices
+//! leaves others to work on at once.
+//! *Wanted where* an operand made inside is needed nowhere else, or chains alone are asked for: templates that hand it on in registers
+//! write it by the way.
 //! *Moves less because* intermediates never leave the core, and what several parts read is read once.
 //! *Not handled*: operands of contractions other than plain subscripts when scaled, sequential indices.
 //! *Source*: block composition of "FusionStitching" (Zheng et al.), §3 (kernel composition schemes), with contractions
@@ -65,13 +67,15 @@ pub struct Wanted<'a> {
     pub accept: Accept<'a>,
     /// Absent where every kernel has a form. Where few have, sums beside a contraction are tried, too: fusion may not get them.
     pub form: Option<Form<'a>>,
+    /// Chains alone: two contractions with all that lies between, also where somebody outside needs what the second one multiplies.
+    pub chains: bool,
 }
 
-const EVERYTHING: Wanted = Wanted { accept: &|_| true, form: None };
+const EVERYTHING: Wanted = Wanted { accept: &|_| true, form: None, chains: false };
 
 impl<'a> From<Accept<'a>> for Wanted<'a> {
     fn from(accept: Accept<'a>) -> Self {
-        Wanted { accept, form: None }
+        Wanted { accept, form: None, chains: false }
     }
 }
 
@@ -80,7 +84,7 @@ pub fn clusters(program: &Sdfg, wanted: Wanted) -> (Vec<Cluster>, Vec<Refusal>) 
     let (mut found, mut refusals) = (Vec::new(), Vec::new());
     for (id, state) in program.states() {
         let mut growth = Growth::new(program, (id, state), wanted);
-        let clusters = growth.clusters();
+        let clusters = if wanted.chains { growth.chains() } else { growth.clusters() };
         let name = |m: usize| growth.units[m].name.clone();
         found.extend(clusters.iter().map(|members| growth.describe(members)));
         let alone = (0..growth.units.len()).filter(|n| !clusters.iter().any(|c| c.contains(n))).map(|n| cluster::Members::from([n]));

@@ -190,7 +190,7 @@ fn a_sum_over_rows_needs_batches() {
 
 /// Why two kernels stay apart.
 fn refusal(built: &Builder, first: &str, second: &str) -> Reason {
-    let refusals = clusters(&built.program, Wanted { accept: &|_| true, form: None }).1;
+    let refusals = clusters(&built.program, Wanted { accept: &|_| true, form: None, chains: false }).1;
     let found =
         refusals.iter().find(|r| r.units == [first, second]).unwrap_or_else(|| panic!("no refusal of {first}, {second}: {refusals:?}"));
     assert_eq!(found.origin.as_ref().map(|o| o.file.as_str()), Some("pattern.yaml"));

@@ -110,6 +110,7 @@ fn gpu(number: i32) -> Result<Gpu, KernelError> {
         chip: Chip {
             shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?.into(),
             processors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.into(),
+            tensor_cores: major >= 8,
         },
         cache: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
     })

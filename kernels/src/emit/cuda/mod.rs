@@ -44,11 +44,13 @@ pub struct Chip {
     /// Shared memory that a block can be given, in bytes.
     pub shared: i64,
     pub processors: i64,
+    /// Whether they multiply pairs of bf16.
+    pub tensor_cores: bool,
 }
 
 impl Chip {
     /// What an H200 has; the shim has as much.
-    pub const HOPPER: Chip = Chip { shared: 227 << 10, processors: 132 };
+    pub const HOPPER: Chip = Chip { shared: 227 << 10, processors: 132, tensor_cores: true };
 
     /// Blocks of a kernel with partial results: two for each processor.
     pub fn blocks(self) -> i64 {

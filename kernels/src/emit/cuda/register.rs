@@ -62,7 +62,7 @@ impl Printer<'_> {
                 let along = along.filter(|n| dims.contains(n)).map_or(1, |n| (tensor.shape[n] + lanes - 1) / lanes);
                 Some(others * along * schedule.width)
             }
-            Place::Shared | Place::Scratch => None,
+            Place::Strip | Place::Line | Place::Shared | Place::Scratch => None,
         })
     }
 
@@ -73,6 +73,8 @@ impl Printer<'_> {
         let along = match place {
             Place::Replicated => None,
             Place::Owned { along } => along,
+            Place::Strip => return Ok(Some(format!("{}[w]", self.identifier(&element.data)))),
+            Place::Line => return Ok(Some(format!("{}[half]", self.identifier(&element.data)))),
             Place::Shared | Place::Scratch => return Ok(None),
         };
         let name = self.identifier(&element.data);

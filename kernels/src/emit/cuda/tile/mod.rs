@@ -3,15 +3,19 @@
 
 mod group;
 mod product;
+mod sweep;
 
 use super::partial::{FINISH_THREADS, partials};
-use super::schedule::{Place, WARP};
+use super::schedule::{Place, Schedule, WARP};
 use super::{Chip, GRID, Member, SCRATCH, Source, arguments, blocks, finishing, integers, masks, opening, pointers};
 use crate::emit::printer::Printer;
 use crate::emit::scalar::{Names, constant};
 use crate::error::KernelError;
+use crate::kernel::KernelSpec;
+use crate::loopnest::sweeps::SWEEPS;
 use crate::loopnest::{Space, Tag, Tile};
 use indexmap::IndexMap;
+use sweep::Swept;
 use std::ops::RangeInclusive;
 
 /// Pieces of shared memory begin at multiples of so many bytes.
@@ -92,10 +96,24 @@ pub struct Part {
 
 /// Prints a nest with products; `private` says whether it has partial results.
 pub fn emit(printer: Printer, private: bool, chip: Chip) -> Result<Source, KernelError> {
+    let (spec, config) = (printer.spec, printer.config);
     let Part { arguments, body, finish, opening, source, .. } = part(printer, private, chip)?;
-    let kernel =
-        format!("\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{{\n    const index_t block = blockIdx.x;\n{body}}}\n");
+    let head = match config.knobs.get("resident") {
+        None => "MEMLET_KERNEL(memlet_kernel, THREADS)".to_string(),
+        Some(text) => format!("MEMLET_RESIDENT(memlet_kernel, THREADS, {})", resident(spec, text)?),
+    };
+    let kernel = format!("\n{head}(const Arguments a)\n{{\n    const index_t block = blockIdx.x;\n{body}}}\n");
     Ok(Source { text: opening + &arguments + &kernel + &finish, ..source })
+}
+
+/// Blocks that are to fit a processor at a time, by the knob `resident`.
+fn resident(spec: &KernelSpec, text: &str) -> Result<i64, KernelError> {
+    text.parse().ok().filter(|n| (1..=16).contains(n)).ok_or_else(|| KernelError::Knob {
+        kernel: spec.name.clone(),
+        key: "resident".into(),
+        value: text.into(),
+        allowed: "1 to 16".into(),
+    })
 }
 
 /// Several kernels as one launch: the first blocks are those of the first kernel, and so on. Each comes with the numbers of its
@@ -155,6 +173,17 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
             allowed: format!("{} to {}", STAGES.start(), STAGES.end()),
         });
     };
+    if let Some(form) = config.knobs.get("form") {
+        if form != SWEEPS {
+            return Err(KernelError::Knob {
+                kernel: spec.name.clone(),
+                key: "form".into(),
+                value: form.into(),
+                allowed: format!("{SWEEPS}, or nothing"),
+            });
+        }
+        return sweeps(printer, schedule, most, chip);
+    }
     schedule.places = IndexMap::new();
     printer.schedule = Some(schedule.clone());
     // A factor without a place in shared memory passes through the stage, which then leaves less of it.
@@ -195,12 +224,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
         printer.line(1, "__syncthreads();");
     }
     let begin = std::mem::take(&mut printer.text);
-    for tile in nest.tiles.iter().filter(|t| t.is_ragged()) {
-        let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
-        let size = printer.symbol(&Tile::symbol(&tile.index));
-        let (count, at) = (printer.count(&tile.index, tile.count), printer.index(&tile.outer));
-        printer.line(2, format!("const index_t {count} = min_of({size}, {whole} - {at} * {size});"));
-    }
+    open_tiles(&mut printer);
     for group in &nest.groups {
         let whole = printer.whole(group);
         if let Some(whole) = &whole {
@@ -222,17 +246,12 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
     for (name, at) in &parts {
         printer.given(format!("at_{name}"), *at);
     }
-    let points = nest.points();
-    let mut grid = points.min(GRID);
+    let mut grid = nest.points().min(GRID);
     if scratch > 0 {
         grid = grid.min(blocks(spec, config, chip)?).min((SCRATCH / (scratch * real)).max(1));
     }
     // Known by now, but for what decodes a point.
-    let loops: Vec<(Tag, String, String)> =
-        nest.outer.iter().map(|l| (l.tag, printer.index(&l.index), printer.count(&l.index, l.count))).collect();
-    for (name, value) in [("points", points), ("teams", grid), ("stride", scratch)] {
-        printer.given(name.into(), value);
-    }
+    let loops = decoding(&mut printer, grid, scratch);
     let opening = opening(&printer, &schedule) + &format!("enum {{ DEPTH = {depth}, STAGES = {stages} }};\n{}", include_str!("prelude.cu"));
     let mut text = String::from("    const int member = threadIdx.x % TEAM, row = threadIdx.x / TEAM;\n");
     text += &integers(&printer);
@@ -249,17 +268,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
     }
     text += &masks(&printer);
     text += &begin;
-    text += "    for (index_t point = block; point < points; point += teams) {\n        index_t rest = point;\n";
-    for (_, at, steps) in loops.iter().filter(|(tag, ..)| *tag != Tag::Sequential).rev() {
-        text += &format!("        const index_t {at} = rest % {steps};\n        rest /= {steps};\n");
-    }
-    let sequential = || loops.iter().filter(|(tag, ..)| *tag == Tag::Sequential);
-    for (_, at, steps) in sequential() {
-        text += &format!("        for (index_t {at} = 0; {at} < {steps}; ++{at}) {{\n");
-    }
-    text += &body;
-    text += &sequential().map(|_| "        }\n").collect::<String>();
-    text += "    }\n";
+    text += &walked(&loops, &body);
     let source = Source {
         text: String::new(),
         integers: printer.integers.values().copied().collect(),
@@ -275,4 +284,65 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
     };
     let finish = if source.finish.is_some() { finishing(&printer, &finish_body) } else { String::new() };
     Ok(Part { arguments: arguments(&printer), body: text, finish, opening, stages, source })
+}
+
+/// How many iterations of every ragged tile there are.
+fn open_tiles(printer: &mut Printer) {
+    for tile in printer.nest.tiles.iter().filter(|t| t.is_ragged()) {
+        let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
+        let size = printer.symbol(&Tile::symbol(&tile.index));
+        let (count, at) = (printer.count(&tile.index, tile.count), printer.index(&tile.outer));
+        printer.line(2, format!("const index_t {count} = min_of({size}, {whole} - {at} * {size});"));
+    }
+}
+
+/// The integers that decode a point: tag, index and steps of every outer loop.
+fn decoding(printer: &mut Printer, grid: i64, scratch: i64) -> Vec<(Tag, String, String)> {
+    let nest = printer.nest;
+    let loops = nest.outer.iter().map(|l| (l.tag, printer.index(&l.index), printer.count(&l.index, l.count))).collect();
+    for (name, value) in [("points", nest.points()), ("teams", grid), ("stride", scratch)] {
+        printer.given(name.into(), value);
+    }
+    loops
+}
+
+/// A block's points, one after the other, and what is done at each.
+fn walked(loops: &[(Tag, String, String)], body: &str) -> String {
+    let mut text = "    for (index_t point = block; point < points; point += teams) {\n        index_t rest = point;\n".to_string();
+    for (_, at, steps) in loops.iter().filter(|(tag, ..)| *tag != Tag::Sequential).rev() {
+        text += &format!("        const index_t {at} = rest % {steps};\n        rest /= {steps};\n");
+    }
+    let sequential = || loops.iter().filter(|(tag, ..)| *tag == Tag::Sequential);
+    for (_, at, steps) in sequential() {
+        text += &format!("        for (index_t {at} = 0; {at} < {steps}; ++{at}) {{\n");
+    }
+    text += body;
+    text += &sequential().map(|_| "        }\n").collect::<String>();
+    text + "    }\n"
+}
+
+/// A kernel whose tiles are walked in sweeps: nothing that is local to one is in memory.
+fn sweeps(mut printer: Printer, schedule: Schedule, most: i64, chip: Chip) -> Result<Part, KernelError> {
+    let depth = printer.nest.products.map_or(0, |p| p.depth);
+    open_tiles(&mut printer);
+    let Swept { body, stage, bytes, stages } = printer.swept(most, chip.shared, 2)?;
+    let grid = printer.nest.points().min(GRID);
+    let loops = decoding(&mut printer, grid, 0);
+    let sizes = format!("enum {{ DEPTH = {depth}, STAGES = {stages} }};\n");
+    let opening = opening(&printer, &schedule) + &sizes + include_str!("prelude.cu") + include_str!("sweep.cu");
+    let text = integers(&printer) + &pointers(&printer)? + &stage + &masks(&printer) + &walked(&loops, &body);
+    let source = Source {
+        text: String::new(),
+        integers: printer.integers.values().copied().collect(),
+        masks: printer.masks.clone(),
+        grid,
+        threads: schedule.threads,
+        teams: grid,
+        scratch: 0,
+        double: false,
+        shared: bytes,
+        finish: None,
+        members: vec![],
+    };
+    Ok(Part { arguments: arguments(&printer), body: text, finish: String::new(), opening, stages, source })
 }

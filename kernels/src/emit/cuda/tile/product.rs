@@ -109,7 +109,7 @@ impl Printer<'_> {
     }
 
     /// C texts of the pointer to an element with some indices at their first iteration, and of its type.
-    fn start(&mut self, element: &Element, first: &BTreeMap<String, Expr>) -> Result<(String, &'static str), KernelError> {
+    pub fn start(&mut self, element: &Element, first: &BTreeMap<String, Expr>) -> Result<(String, &'static str), KernelError> {
         let subscripts = element.subscripts.iter().map(|e| e.substitute(first)).collect();
         let position = self.position(&Element { subscripts, ..element.clone() })?;
         self.pointers.insert(element.data.clone());

@@ -1,0 +1,482 @@
+//! The CUDA of a tile that is walked in sweeps: what products make for rows and columns stays in registers until another product has it.
+
+use super::LINE;
+use crate::emit::cuda::group::functor;
+use crate::emit::cuda::schedule::{Place, WARP};
+use crate::emit::printer::Printer;
+use crate::emit::product::{Axis, Matrices};
+use crate::emit::scalar::{constant, value};
+use crate::error::KernelError;
+use crate::loopnest::sweeps::Sweeps;
+use crate::loopnest::{Group, Loop, Space, Statement};
+use indexmap::{IndexMap, IndexSet};
+use sdfg::{Dtype, Expr};
+use std::collections::BTreeMap;
+
+/// Neighbouring columns of a lane, and of the four lanes of a row.
+pub const WIDTH: i64 = 8;
+const STRIP: i64 = 32;
+/// Rows of a warp.
+const ROWS: i64 = 16;
+/// Most steps of a product that makes values, and most columns of one that has them: the registers of a thread hold as many.
+const MOST: i64 = 128;
+
+/// A factor that comes through the stage, a chunk at a time.
+struct Staged {
+    /// C text of a pointer to its first element, and the type of that.
+    from: String,
+    kind: &'static str,
+    /// Names of the distances between its lines, and between its steps.
+    line: String,
+    step: String,
+    /// `STEPS`, `SIDE`, `NEITHER`, as the prelude has them.
+    near: &'static str,
+    /// Lines of a chunk, chunks of DEPTH steps.
+    lines: i64,
+    chunks: i64,
+    /// Bytes of the stage where its chunks begin.
+    at: i64,
+}
+
+impl Staged {
+    fn is_near(&self) -> bool {
+        self.near == "STEPS"
+    }
+}
+
+/// A product that makes values: its rows' factor, its columns' factor, steps, and what values are multiplied by.
+struct First {
+    rows: Staged,
+    columns: Staged,
+    steps: i64,
+    scale: String,
+    out: String,
+}
+
+/// A product that has values: its other factor, its columns, and what sums are multiplied by.
+struct Last {
+    factor: Staged,
+    columns: i64,
+    scale: String,
+    out: String,
+    by: String,
+}
+
+/// What a tile in sweeps needs of its block: the text of a tile, the bytes of the stage, and how many parts it has.
+pub struct Swept {
+    pub body: String,
+    pub stage: String,
+    pub bytes: i64,
+    pub stages: i64,
+}
+
+impl Printer<'_> {
+    /// Prints a tile in sweeps, with as many parts of the stage as are wanted and fit.
+    pub fn swept(&mut self, wanted: i64, shared: i64, depth: usize) -> Result<Swept, KernelError> {
+        let (nest, none) = (self.nest, self.unsupported("its tiles cannot be walked in sweeps".into()));
+        let Some(plan) = Sweeps::of(nest).filter(|_| !self.double) else { return Err(none) };
+        let width = self.schedule.as_ref().map_or(0, |s| s.width);
+        let chunk = nest.products.map_or(0, |p| p.depth);
+        let knob = |key: &str, value: i64, allowed: &str| KernelError::Knob {
+            kernel: self.spec.name.clone(),
+            key: key.into(),
+            value: value.to_string(),
+            allowed: format!("{allowed}, where tiles are walked in sweeps"),
+        };
+        if width != WIDTH {
+            return Err(knob("width", width, "8"));
+        }
+        if chunk % STRIP != 0 || chunk > MOST {
+            return Err(knob("depth", chunk, "32, 64, 128"));
+        }
+        // Values and lines are in registers before anything asks where an element is.
+        let mut places = IndexMap::new();
+        for (data, _) in nest.tensors.iter().filter(|(_, t)| t.space == Space::Local) {
+            places.insert(data.clone(), if plan.lines.contains(data) { Place::Line } else { Place::Strip });
+        }
+        let staged = self.staged_type(&plan)?;
+        let (mut at, mut firsts, mut lasts) = (0, Vec::new(), Vec::new());
+        let threads = self.schedule.as_ref().map_or(WARP, |s| s.threads);
+        for group in &plan.first {
+            firsts.push(self.first(group, &plan, chunk, threads / WARP * ROWS, &mut at)?);
+        }
+        let rows = at;
+        for first in &mut firsts {
+            first.columns.at = at;
+            at += bytes(&first.columns, chunk);
+        }
+        for (group, by) in &plan.last {
+            let mut last = self.last(group, by, &plan)?;
+            last.factor.at = at;
+            at += bytes(&last.factor, chunk);
+            lasts.push(last);
+        }
+        let part = at - rows;
+        let stages = (2..=wanted).rev().find(|n| rows + n * part <= shared).ok_or_else(|| knob("depth", chunk, "less"))?;
+        if let Some(schedule) = &mut self.schedule {
+            schedule.places = places;
+        }
+        let stage = format!("    PLACED({staged}, rows_stage, 0, {});\n    PLACED({staged}, stage, {rows}, {});\n", rows / 2, stages * part / 2);
+        for first in &mut firsts {
+            first.columns.at -= rows;
+        }
+        lasts.iter_mut().for_each(|last| last.factor.at -= rows);
+        let body = self.sweeps(&plan, &firsts, &lasts, staged, part / 2, depth)?;
+        Ok(Swept { body, stage, bytes: rows + stages * part, stages })
+    }
+
+    /// The type that all factors have.
+    fn staged_type(&self, plan: &Sweeps) -> Result<&'static str, KernelError> {
+        let mut found: Vec<Dtype> = Vec::new();
+        for group in plan.first.iter().chain(plan.last.iter().map(|(g, _)| g)) {
+            for (_, element) in group.statements.iter().flat_map(|s| &s.reads) {
+                found.push(self.tensor(&element.data)?.dtype);
+            }
+        }
+        let pairs = self.nest.products.is_some_and(|p| p.pairs);
+        match found[..] {
+            [Dtype::Bf16, ..] if pairs && found.iter().all(|d| *d == Dtype::Bf16) => Ok("bf16_t"),
+            [Dtype::F16, ..] if pairs && found.iter().all(|d| *d == Dtype::F16) => Ok("f16_t"),
+            _ => Err(self.unsupported("sweeps multiply factors of one type of 16 bits".into())),
+        }
+    }
+
+    /// A product as matrices whose rows are those of the tile.
+    fn matrices_of(&mut self, group: &Group, row: &Loop) -> Result<Matrices, KernelError> {
+        let mut m = self.matrices(group, false, [&|_, _, _| false; 2])?;
+        let is_row = |axis: &Option<Axis>| axis.as_ref().is_some_and(|x| x.indices == [row.index.clone()]);
+        if is_row(&m.columns) {
+            std::mem::swap(&mut m.a, &mut m.b);
+            std::mem::swap(&mut m.rows, &mut m.columns);
+            for axis in [&mut m.rows, &mut m.columns, &mut m.steps].into_iter().flatten() {
+                axis.strides.swap(0, 1);
+            }
+        }
+        let one = |axis: &Option<Axis>| axis.as_ref().is_some_and(|x| x.indices.len() == 1);
+        if !is_row(&m.rows) || !one(&m.columns) || !one(&m.steps) || !m.loops.is_empty() || !m.again.is_empty() {
+            return Err(self.unsupported("its products have more than rows, columns and steps".into()));
+        }
+        Ok(m)
+    }
+
+    /// One factor (0 or 1) of a product, its lines along `side`.
+    fn staged(&mut self, m: &Matrices, t: usize, side: &Option<Axis>, lines: i64, chunks: i64) -> Result<Staged, KernelError> {
+        let of = |axis: &Option<Axis>| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
+        let near = match (of(&m.steps), of(side)) {
+            (1, _) => "STEPS",
+            (_, 1) => "SIDE",
+            _ => "NEITHER",
+        };
+        let first: BTreeMap<String, Expr> =
+            [&m.rows, &m.columns, &m.steps].into_iter().flatten().flat_map(|x| &x.indices).map(|i| (i.clone(), Expr::Int(0))).collect();
+        let (from, kind) = self.start(if t == 0 { &m.a } else { &m.b }, &first)?;
+        let number = self.fresh("");
+        let line = self.given(format!("line{number}"), of(side));
+        let step = self.given(format!("step{number}"), of(&m.steps));
+        Ok(Staged { from, kind, line, step, near, lines, chunks, at: 0 })
+    }
+
+    fn first(&mut self, group: &Group, plan: &Sweeps, chunk: i64, rows: i64, at: &mut i64) -> Result<First, KernelError> {
+        let m = self.matrices_of(group, &plan.row)?;
+        let most = m.steps.as_ref().map_or(1, |x| x.most);
+        if most > MOST {
+            return Err(self.unsupported(format!("rows of {most} steps do not fit registers")));
+        }
+        let chunks = (most + chunk - 1) / chunk;
+        let mut held = self.staged(&m, 0, &m.rows, rows, chunks)?;
+        held.at = *at;
+        *at += bytes(&held, chunk);
+        let columns = self.staged(&m, 1, &m.columns, chunk, chunks)?;
+        Ok(First { rows: held, columns, steps: (most + 15) / 16 * 16, scale: value(&m.scale, self), out: m.out.data.clone() })
+    }
+
+    fn last(&mut self, group: &Group, by: &str, plan: &Sweeps) -> Result<Last, KernelError> {
+        let m = self.matrices_of(group, &plan.row)?;
+        let most = m.columns.as_ref().map_or(1, |x| x.most);
+        let columns = (most + STRIP - 1) / STRIP * STRIP;
+        if columns > MOST || m.steps.as_ref().is_none_or(|s| s.indices != [plan.column.index.clone()]) {
+            return Err(self.unsupported(format!("sums of {most} columns do not fit registers")));
+        }
+        let factor = self.staged(&m, 1, &m.columns, columns, 1)?;
+        Ok(Last { factor, columns, scale: value(&m.scale, self), out: m.out.data.clone(), by: by.to_string() })
+    }
+
+    /// The text of a tile: panels of rows, and sweeps over the columns of each.
+    fn sweeps(
+        &mut self,
+        plan: &Sweeps,
+        firsts: &[First],
+        lasts: &[Last],
+        staged: &'static str,
+        part: i64,
+        depth: usize,
+    ) -> Result<String, KernelError> {
+        let (row_count, column_count) = (self.count(&plan.row.index, plan.row.count), self.count(&plan.column.index, plan.column.count));
+        self.line(depth, format!("for (index_t panel = 0; panel < {row_count}; panel += WARPS * {ROWS}) {{"));
+        let d = depth + 1;
+        for index in &plan.single {
+            let index = self.index(index);
+            self.line(d, format!("const index_t {index} = 0;"));
+        }
+        self.line(d, "const int member = threadIdx.x % 4;");
+        self.line(d, format!("const index_t panel_row = panel + threadIdx.x / 32 * {ROWS} + threadIdx.x % 32 / 4;"));
+        self.line(d, "__syncthreads();");
+        for (group, first) in plan.first.iter().zip(firsts) {
+            let steps = self.free(group, plan)?;
+            self.fill(&first.rows, staged, "rows_stage", ["panel", &format!("{row_count} - panel")], (&steps, true), d);
+        }
+        self.line(d, "end_copies();");
+        self.line(d, "int next_sweep = 0, next_part = 0, part = 0;");
+        self.line(d, "index_t next = 0;");
+        self.line(d, "const auto fill = [&]() {");
+        let number = plan.sweeps.len();
+        self.line(d + 1, format!("if (next_sweep < {number}) {{"));
+        self.line(d + 2, format!("POINTER({staged}) to = stage + next_part * {part};"));
+        for (n, (group, first)) in plan.first.iter().zip(firsts).enumerate() {
+            let uses: Vec<bool> = plan.sweeps.iter().map(|s| s.first.contains(&n)).collect();
+            let inside = self.in_sweeps(&uses, d + 2);
+            let steps = self.free(group, plan)?;
+            self.fill(&first.columns, staged, "to", ["next", &format!("{column_count} - next")], (&steps, true), inside);
+            if inside > d + 2 {
+                self.line(d + 2, "}");
+            }
+        }
+        for (n, ((group, _), last)) in plan.last.iter().zip(lasts).enumerate() {
+            let uses: Vec<bool> = plan.sweeps.iter().map(|s| s.last.contains(&n)).collect();
+            let inside = self.in_sweeps(&uses, d + 2);
+            let columns = self.free(group, plan)?;
+            self.fill(&last.factor, staged, "to", ["next", &columns], (&format!("{column_count} - next"), false), inside);
+            if inside > d + 2 {
+                self.line(d + 2, "}");
+            }
+        }
+        self.line(d + 2, "next_part = next_part + 1 < STAGES ? next_part + 1 : 0;");
+        self.line(d + 2, "next += DEPTH;");
+        self.line(d + 2, format!("if (next >= {column_count}) {{ next = 0; ++next_sweep; }}"));
+        self.line(d + 1, "}");
+        self.line(d + 1, "end_copies();");
+        self.line(d, "};");
+        self.line(d, "for (int n = 1; n < STAGES; ++n) fill();");
+        self.line(d, "await_copies<STAGES - 1>();");
+        self.line(d, "__syncthreads();");
+        for (n, first) in firsts.iter().enumerate() {
+            self.line(d, format!("uint32_t held{n}[{}][4];", first.steps / 16));
+            let Staged { lines, at, .. } = first.rows;
+            let near = first.rows.is_near();
+            self.line(d, format!("take_rows<{}, {lines}, {near}>(held{n}, rows_stage + {});", first.steps, at / 2));
+        }
+        let double = self.double;
+        let mut lines: IndexSet<String> = IndexSet::new();
+        for statement in plan.sweeps.iter().flat_map(|s| s.statements.iter().filter(|s| s.combine.is_some()).chain(&s.rows)) {
+            let data = &statement.write.data;
+            if self.held_in(data) == Some(Place::Line) && lines.insert(data.clone()) {
+                let identity = statement.combine.map_or(0.0, |c| c.identity().first().copied().unwrap_or(0.0));
+                let (name, identity) = (self.identifier(data), constant(identity, double));
+                self.line(d, format!("real {name}[2] = {{{identity}, {identity}}};"));
+            }
+        }
+        for (n, last) in lasts.iter().enumerate() {
+            self.line(d, format!("float sums{n}[{}][4];", last.columns / 8));
+            self.line(d, "#pragma unroll");
+            self.line(d, format!("for (int n = 0; n < {}; ++n) sums{n}[n / 4][n % 4] = 0;", last.columns / 2));
+        }
+        for sweep in &plan.sweeps {
+            self.line(d, format!("for (index_t at = 0; at < {column_count}; at += DEPTH) {{"));
+            self.line(d + 1, "await_copies<STAGES - 2>();");
+            self.line(d + 1, "__syncthreads();");
+            self.line(d + 1, "fill();");
+            self.line(d + 1, format!("POINTER({staged}) from = stage + part * {part};"));
+            self.line(d + 1, "part = part + 1 < STAGES ? part + 1 : 0;");
+            for n in &sweep.first {
+                let First { columns, steps, .. } = &firsts[*n];
+                self.line(d + 1, format!("float values{n}[DEPTH / 8][4];"));
+                self.line(d + 1, format!("make_values<{steps}, {}>(values{n}, held{n}, from + {});", columns.is_near(), columns.at / 2));
+            }
+            for n in &sweep.last {
+                self.line(d + 1, format!("uint32_t given{n}[DEPTH / 16][4];"));
+            }
+            self.line(d + 1, "#pragma unroll");
+            self.line(d + 1, format!("for (int strip = 0; strip < DEPTH / {STRIP}; ++strip) {{"));
+            self.line(d + 2, "#pragma unroll");
+            self.line(d + 2, "for (int half = 0; half < 2; ++half) {");
+            let group =
+                Group { loops: vec![plan.row.clone(), plan.column.clone()], statements: sweep.statements.clone(), product: false, last: false };
+            self.title(&group, d + 3);
+            let first_lane = format!("at + strip * {STRIP} + member * W");
+            self.open_row(plan, &first_lane, &plan.column, d + 3);
+            for n in &sweep.first {
+                let (name, scale) = (self.identifier(&firsts[*n].out), firsts[*n].scale.clone());
+                self.line(d + 3, format!("real {name}[W];"));
+                self.line(d + 3, "#pragma unroll");
+                self.line(d + 3, format!("for (int w = 0; w < W; ++w) {name}[w] = {scale} * values{n}[strip * 4 + w / 2][half * 2 + w % 2];"));
+            }
+            for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
+                let data = &statement.write.data;
+                if self.held_in(data) == Some(Place::Strip) && self.tensor(data)?.stored {
+                    let name = self.identifier(data);
+                    self.line(d + 3, format!("real {name}[W];"));
+                    self.line(d + 3, "#pragma unroll");
+                    self.line(d + 3, format!("for (int w = 0; w < W; ++w) {name}[w] = 0;"));
+                }
+            }
+            let mut reductions = self.reductions(&group)?;
+            for r in &mut reductions {
+                r.variable = Some(format!("{}[half]", self.identifier(&r.statement.write.data)));
+            }
+            self.strip_of(&group, &reductions, d + 3)?;
+            for n in &sweep.last {
+                let name = self.identifier(&lasts[*n].by);
+                self.line(d + 3, "#pragma unroll");
+                self.line(
+                    d + 3,
+                    format!("for (int t = 0; t < 4; ++t) given{n}[strip * 2 + t / 2][t % 2 * 2 + half] = rounded_two<{staged}>({name}[2 * t], {name}[2 * t + 1]);"),
+                );
+            }
+            self.line(d + 2, "}");
+            self.line(d + 1, "}");
+            for n in &sweep.last {
+                let Last { factor, columns, .. } = &lasts[*n];
+                self.line(d + 1, format!("use_values<{columns}, {}>(sums{n}, given{n}, from + {});", factor.is_near(), factor.at / 2));
+            }
+            self.line(d, "}");
+            for r in &reductions {
+                let (name, functor) = (self.identifier(&r.statement.write.data), functor(r.combine));
+                self.line(d, "#pragma unroll");
+                self.line(d, format!("for (int half = 0; half < 2; ++half) {name}[half] = row_reduce({name}[half], {functor});"));
+            }
+            self.row_ends(&sweep.rows, plan, d)?;
+        }
+        for group in &plan.ends {
+            self.end(group, plan, lasts, d)?;
+        }
+        self.line(depth, "}");
+        Ok(std::mem::take(&mut self.text))
+    }
+
+    /// C text of the iterations of the loop of a product that is neither of rows nor of columns.
+    fn free(&mut self, group: &Group, plan: &Sweeps) -> Result<String, KernelError> {
+        let own = group.loops.iter().find(|l| l.index != plan.row.index && l.index != plan.column.index);
+        let own = own.ok_or_else(|| self.unsupported("a product has no steps".into()))?;
+        Ok(self.count(&own.index, own.count))
+    }
+
+    /// Opens what some sweeps do and others do not; returns the depth inside.
+    fn in_sweeps(&mut self, uses: &[bool], depth: usize) -> usize {
+        if uses.iter().all(|u| *u) {
+            return depth;
+        }
+        let those: Vec<String> = (0..uses.len()).filter(|n| uses[*n]).map(|n| format!("next_sweep == {n}")).collect();
+        self.line(depth, format!("if ({}) {{", if those.is_empty() { "false".to_string() } else { those.join(" || ") }));
+        depth + 1
+    }
+
+    /// Brings the chunks of a factor. Of its lines, or if it is not `along` them of its steps, the first is `from`, and so many are left;
+    /// `others` are there of what lies across.
+    fn fill(&mut self, factor: &Staged, staged: &str, to: &str, [from, left]: [&str; 2], (others, along): (&str, bool), depth: usize) {
+        let Staged { from: pointer, kind, line, step, near, lines, chunks, at } = factor;
+        for chunk in 0..*chunks {
+            let (first, side, steps) = match along {
+                true => (format!("{from} * {line} + {} * {step}", chunk_first(chunk)), left.to_string(), format!("{others} - {}", chunk_first(chunk))),
+                false => (format!("{from} * {step}"), left.to_string(), others.to_string()),
+            };
+            self.line(
+                depth,
+                format!("Factor<{staged}, {lines}, {near}, ELSEWHERE, {kind}>::fill({to} + {}, {chunk}, {pointer} + ({first}), {line}, {step}, {side}, {steps});", at / 2),
+            );
+        }
+    }
+
+    /// Declares the row of a half, the first of its neighbours, and how many of them there are.
+    fn open_row(&mut self, plan: &Sweeps, first: &str, along: &Loop, depth: usize) {
+        let (row, rows) = (self.index(&plan.row.index), self.count(&plan.row.index, plan.row.count));
+        let ragged = self.nest.tiles.iter().any(|t| t.index == plan.row.index && t.is_ragged());
+        let together = self.schedule.as_ref().map_or(WARP, |s| s.threads) / WARP * ROWS;
+        let whole = !ragged && plan.row.count % together == 0 && along.count % STRIP == 0;
+        let count = self.count(&along.index, along.count);
+        self.line(depth, "const index_t own_row = panel_row + half * 8;");
+        // Where rows and strips come out even, nothing need be asked of any of them.
+        let own = if whole { "own_row".to_string() } else { format!("min_of(own_row, {rows} - 1)") };
+        self.line(depth, format!("const index_t {row} = {own};"));
+        let live = if whole { "W".to_string() } else { format!("own_row < {rows} ? live_of({count} - first_lane) : 0") };
+        if !first.is_empty() {
+            self.line(depth, format!("const index_t first_lane = {first};"));
+            self.line(depth, format!("const int live = {live};"));
+        }
+    }
+
+    /// What is done to a lane's neighbours of one row.
+    fn strip_of(&mut self, group: &Group, reductions: &[crate::emit::group::Reduction], depth: usize) -> Result<(), KernelError> {
+        self.uniform = true;
+        for level in 0..group.loops.len() {
+            self.loads(group, level, depth)?;
+        }
+        self.uniform = false;
+        let (reads, last) = (self.reads_at(group, group.loops.len()), group.loops[group.loops.len() - 1].clone());
+        self.strip(group, &last, reads, reductions, &mut IndexSet::new(), depth)?;
+        self.uniform = true;
+        Ok(())
+    }
+
+    /// What is done to each row after a sweep; the first lane of each stores it.
+    fn row_ends(&mut self, statements: &[Statement], plan: &Sweeps, depth: usize) -> Result<(), KernelError> {
+        if statements.is_empty() {
+            return Ok(());
+        }
+        let group = Group { loops: vec![plan.row.clone()], statements: statements.to_vec(), product: false, last: false };
+        self.line(depth, "#pragma unroll");
+        self.line(depth, "for (int half = 0; half < 2; ++half) {");
+        self.title(&group, depth + 1);
+        self.open_row(plan, "", &plan.column, depth + 1);
+        let rows = self.count(&plan.row.index, plan.row.count);
+        self.line(depth + 1, format!("if (own_row < {rows}) {{"));
+        self.uniform = true;
+        for level in 0..=1 {
+            self.loads(&group, level, depth + 2)?;
+        }
+        for statement in statements {
+            self.statement(statement, &[], depth + 2)?;
+        }
+        self.line(depth + 1, "}");
+        self.line(depth, "}");
+        Ok(())
+    }
+
+    /// What is done to the sums of last products.
+    fn end(&mut self, group: &Group, plan: &Sweeps, lasts: &[Last], depth: usize) -> Result<(), KernelError> {
+        let own = group.loops.iter().find(|l| l.index != plan.row.index).cloned();
+        let own = own.ok_or_else(|| self.unsupported("the results of a product have no columns".into()))?;
+        let reads = |data: &str| group.statements.iter().flat_map(|s| &s.reads).any(|(_, e)| e.data == data);
+        let mine: Vec<usize> = (0..lasts.len()).filter(|n| reads(&lasts[*n].out)).collect();
+        let columns = (own.count + STRIP - 1) / STRIP;
+        self.line(depth, "#pragma unroll");
+        self.line(depth, format!("for (int strip = 0; strip < {columns}; ++strip) {{"));
+        self.line(depth + 1, "#pragma unroll");
+        self.line(depth + 1, "for (int half = 0; half < 2; ++half) {");
+        let ordered = Group { loops: vec![plan.row.clone(), own.clone()], ..group.clone() };
+        self.title(&ordered, depth + 2);
+        for n in mine {
+            let (name, scale) = (self.identifier(&lasts[n].out), lasts[n].scale.clone());
+            self.line(depth + 2, format!("real {name}[W];"));
+            self.line(depth + 2, "#pragma unroll");
+            self.line(depth + 2, format!("for (int w = 0; w < W; ++w) {name}[w] = {scale} * sums{n}[strip * 4 + w / 2][half * 2 + w % 2];"));
+            self.line(depth + 2, format!("gather_row({name});"));
+        }
+        self.open_row(plan, &format!("strip * {STRIP} + member * W"), &own, depth + 2);
+        self.strip_of(&ordered, &[], depth + 2)?;
+        self.line(depth + 1, "}");
+        self.line(depth, "}");
+        Ok(())
+    }
+}
+
+/// Bytes of all chunks of a factor, beginning at multiples of 16.
+fn bytes(factor: &Staged, depth: i64) -> i64 {
+    let gap = 8;
+    let chunk = if factor.is_near() { factor.lines * (depth + gap) } else { depth * (factor.lines + gap) };
+    (chunk * 2 * factor.chunks + LINE - 1) / LINE * LINE
+}
+
+/// C text of the first step of a chunk.
+fn chunk_first(chunk: i64) -> String {
+    if chunk == 0 { "0".into() } else { format!("{chunk} * DEPTH") }
+}

@@ -1,0 +1,240 @@
+//! Nests whose tiles can be walked in sweeps: products make rows of values, of which each row needs sums or the largest, and which
+//! another product multiplies in turn. Attention is one.
+//!
+//! "Data Movement Is All You Need" moves such rows through memory between kernels, a tile of `FusionStitching` through shared memory between
+//! groups. A sweep makes them a few columns at a time and hands them on in registers; where something of a whole row is needed before the
+//! next step, another sweep makes them again. Memory sees neither, however long rows are.
+
+use super::{Element, Group, Loop, LoopNest, Space, Statement, Tensor};
+use sdfg::{Expr, Scalar};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The knob `form` of kernels whose tiles are walked so.
+pub const SWEEPS: &str = "sweeps";
+
+/// One walk over all columns.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    /// Products that make values of this sweep, by their number among [`Sweeps::first`].
+    pub first: Vec<usize>,
+    /// What is done to each value: what this sweep is for, and what that needs.
+    pub statements: Vec<Statement>,
+    /// Products that its values are multiplied by, by their number among [`Sweeps::last`].
+    pub last: Vec<usize>,
+    /// What is done to each row at the end.
+    pub rows: Vec<Statement>,
+}
+
+/// A nest as sweeps over the columns of a tile's rows.
+#[derive(Clone, Debug)]
+pub struct Sweeps {
+    pub row: Loop,
+    pub column: Loop,
+    /// Products that make a value for each row and column.
+    pub first: Vec<Group>,
+    /// Products that sum over columns, and the local container whose values they multiply.
+    pub last: Vec<(Group, String)>,
+    pub sweeps: Vec<Sweep>,
+    /// What is done to the results of the last products, over rows and their columns.
+    pub ends: Vec<Group>,
+    /// Containers of which a row has one value.
+    pub lines: BTreeSet<String>,
+    /// Loops of one iteration, which no group has any more.
+    pub single: BTreeSet<String>,
+}
+
+/// What a container that is local to a tile holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// A value for each row and column, from this sweep on.
+    Value(usize),
+    /// A value for each row, after this sweep.
+    Line(usize),
+    /// A sum for each row and column of a last product.
+    Sum,
+}
+
+
+/// Whether a group has exactly these loops.
+fn has_loops(group: &Group, indices: &[&str]) -> bool {
+    group.loops.len() == indices.len() && group.loops.iter().all(|l| indices.contains(&l.index.as_str()))
+}
+
+impl Sweeps {
+    /// `None` if the nest is none of these.
+    pub fn of(nest: &LoopNest) -> Option<Self> {
+        let all = nest.groups.iter().flat_map(|g| &g.loops);
+        let single: BTreeSet<String> = all.filter(|l| l.count == 1).map(|l| l.index.clone()).collect();
+        let whole = |g: &Group| Group { loops: g.loops.iter().filter(|l| l.count > 1).cloned().collect(), ..g.clone() };
+        let groups: Vec<Group> = nest.groups.iter().map(whole).collect();
+        // Whether an element is a value of these indices and nothing else, in this order or another.
+        let is_over = |element: &Element, indices: &[&str]| {
+            let found: Vec<&str> = element.subscripts.iter().filter_map(|e| e.as_sym()).collect();
+            let plain = element.fill.is_none() && found.len() == element.subscripts.len();
+            let found: Vec<&str> = found.into_iter().filter(|i| !single.contains(*i)).collect();
+            plain && found.len() == indices.len() && indices.iter().all(|i| found.contains(i))
+        };
+        let local = |data: &str| nest.tensors.get(data).is_some_and(|t| t.space == Space::Local);
+        let (made, row, column) = rows_and_columns(nest, &groups, &single)?;
+        let over = [row.index.as_str(), column.index.as_str()];
+        let (mut first, mut last, mut ends) = (vec![made], Vec::new(), Vec::new());
+        let mut held: BTreeMap<&str, Held> = BTreeMap::from([(made.statements[0].write.data.as_str(), Held::Value(0))]);
+        // Statements over rows and columns, and over rows, with the sweep that they belong to.
+        let (mut values, mut lines): (Vec<(usize, &Statement)>, Vec<(usize, &Statement)>) = (Vec::new(), Vec::new());
+        let written: BTreeSet<&String> = groups.iter().flat_map(|g| &g.statements).map(|s| &s.write.data).collect();
+        // What is read from memory is given, not made here.
+        let given = |e: &Element| !local(&e.data) && !written.contains(&e.data);
+        for group in groups.iter().filter(|g| !std::ptr::eq(*g, made)) {
+            if group.last {
+                return None;
+            }
+            if group.product {
+                let statement = group.statements.first()?;
+                let reads: Vec<&Element> = statement.reads.iter().map(|(_, e)| e).collect();
+                if is_over(&statement.write, &over) && local(&statement.write.data) && reads.iter().all(|e| given(e)) {
+                    held.insert(&statement.write.data, Held::Value(0));
+                    first.push(group);
+                    continue;
+                }
+                let by = reads.iter().find(|e| local(&e.data) && is_over(e, &over))?;
+                let Some(Held::Value(_)) = held.get(by.data.as_str()) else { return None };
+                let columns: Vec<&str> = group.loops.iter().map(|l| l.index.as_str()).filter(|i| !over.contains(i)).collect();
+                let fits = columns.len() == 1 && is_over(&statement.write, &[over[0], columns[0]]) && local(&statement.write.data);
+                if !fits || group.loops.len() != 3 || !reads.iter().all(|e| e.data == by.data || given(e)) {
+                    return None;
+                }
+                held.insert(&statement.write.data, Held::Sum);
+                last.push((group, by.data.clone()));
+                continue;
+            }
+            let end = last.iter().find_map(|(g, _)| g.loops.iter().find(|l| !over.contains(&l.index.as_str())));
+            for statement in &group.statements {
+                let mut sweep = 0;
+                for (_, element) in &statement.reads {
+                    sweep = sweep.max(match held.get(element.data.as_str()) {
+                        Some(Held::Value(n)) if is_over(element, &over) && has_loops(group, &over) => *n,
+                        Some(Held::Line(n)) if is_over(element, &over[..1]) && has_loops(group, &over) => n + 1,
+                        Some(Held::Line(n)) if is_over(element, &over[..1]) => *n,
+                        Some(Held::Sum) if !has_loops(group, &over) && !has_loops(group, &over[..1]) => 0,
+                        None if given(element) => 0,
+                        _ => return None,
+                    });
+                }
+                let write = &statement.write;
+                let (line, value) = (is_over(write, &over[..1]), is_over(write, &over));
+                if has_loops(group, &over) {
+                    match (statement.combine, local(&write.data)) {
+                        (Some(combine), true) if line && combine.identity().len() == 1 => drop(held.insert(&write.data, Held::Line(sweep))),
+                        (None, true) if value => drop(held.insert(&write.data, Held::Value(sweep))),
+                        (None, false) => {}
+                        _ => return None,
+                    }
+                    values.push((sweep, statement));
+                } else if has_loops(group, &over[..1]) && statement.combine.is_none() {
+                    match local(&write.data) {
+                        true if line => drop(held.insert(&write.data, Held::Line(sweep))),
+                        false => {}
+                        true => return None,
+                    }
+                    lines.push((sweep, statement));
+                } else if end.is_some_and(|l| has_loops(group, &[over[0], &l.index])) && statement.combine.is_none() && !local(&write.data) {
+                    continue;
+                } else {
+                    return None;
+                }
+            }
+            if !has_loops(group, &over) && !has_loops(group, &over[..1]) {
+                ends.push(group);
+            }
+        }
+        let ready = |by: &String| match held.get(by.as_str()) {
+            Some(Held::Value(n)) => *n,
+            _ => 0,
+        };
+        let count = 1 + values.iter().chain(&lines).map(|(n, _)| *n).chain(last.iter().map(|(_, by)| ready(by))).max()?;
+        let sweeps = (0..count).map(|n| {
+            let lasts: Vec<usize> = (0..last.len()).filter(|k| ready(&last[*k].1) == n).collect();
+            let mut wanted: BTreeSet<&str> = lasts.iter().map(|k| last[*k].1.as_str()).collect();
+            let mut statements: Vec<Statement> = Vec::new();
+            for (sweep, statement) in values.iter().rev() {
+                let own = *sweep == n && (statement.combine.is_some() || !local(&statement.write.data));
+                if own || (statement.combine.is_none() && wanted.contains(statement.write.data.as_str())) {
+                    wanted.extend(statement.reads.iter().map(|(_, e)| e.data.as_str()));
+                    statements.insert(0, (*statement).clone());
+                }
+            }
+            let makes = |g: &Group| g.statements.first().is_some_and(|s| wanted.contains(s.write.data.as_str()));
+            let rows = lines.iter().filter(|(sweep, _)| *sweep == n).map(|(_, s)| (*s).clone()).collect();
+            Sweep { first: (0..first.len()).filter(|k| makes(first[*k])).collect(), statements, last: lasts, rows }
+        });
+        let sweeps: Vec<Sweep> = sweeps.collect();
+        if last.is_empty() {
+            return None;
+        }
+        let lines = held.iter().filter(|(_, h)| matches!(h, Held::Line(_))).map(|(data, _)| data.to_string()).collect();
+        let owned = |groups: Vec<&Group>| groups.into_iter().cloned().collect();
+        let last = last.into_iter().map(|(g, by)| (g.clone(), by)).collect();
+        Some(Sweeps { row: row.clone(), column: column.clone(), first: owned(first), last, sweeps, ends: owned(ends), lines, single })
+    }
+}
+
+/// The nest in which what goes to memory and is read again as well is local first, and then copied out.
+pub fn localized(mut nest: LoopNest) -> LoopNest {
+    let statements = || nest.groups.iter().enumerate().flat_map(|(n, g)| g.statements.iter().enumerate().map(move |(k, s)| (n, k, s)));
+    let mut found: Vec<(usize, usize, Element)> = Vec::new();
+    for (n, k, statement) in statements().filter(|(_, _, s)| s.combine.is_none()) {
+        let write = &statement.write;
+        let heap = nest.tensors.get(&write.data).is_some_and(|t| matches!(t.space, Space::Heap { .. }));
+        let mut reads = statements().flat_map(|(_, _, s)| &s.reads).map(|(_, e)| e).filter(|e| e.data == write.data).peekable();
+        let once = statements().filter(|(_, _, s)| s.write.data == write.data).count() == 1;
+        if heap && once && reads.peek().is_some() && reads.all(|e| e == write) {
+            found.push((n, k, write.clone()));
+        }
+    }
+    // From the last one on, so that numbers stay what they are.
+    for (n, k, heap) in found.into_iter().rev() {
+        let name = format!("{}.here", heap.data);
+        let loops = nest.groups[n].loops.clone();
+        let own = Element { data: name.clone(), subscripts: loops.iter().map(|l| Expr::sym(l.index.as_str())).collect(), fill: None };
+        for statement in nest.groups.iter_mut().flat_map(|g| &mut g.statements) {
+            statement.reads.iter_mut().filter(|(_, e)| *e == heap).for_each(|(_, e)| *e = own.clone());
+        }
+        let Some(dtype) = nest.tensors.get(&heap.data).map(|t| t.dtype) else { continue };
+        let shape = loops.iter().map(|l| l.count).collect();
+        nest.tensors.insert(name, Tensor { space: Space::Local, dtype, shape, stored: true });
+        let maker = &mut nest.groups[n].statements;
+        maker[k].write = own.clone();
+        let copy = Statement {
+            name: format!("{}.store", heap.data),
+            code: Scalar::input("value"),
+            reads: vec![("value".into(), own)],
+            write: heap,
+            combine: None,
+        };
+        maker.insert(k + 1, copy);
+    }
+    nest
+}
+
+/// The first product between given factors whose result another product sums over, with its rows and its columns.
+fn rows_and_columns<'g>(nest: &LoopNest, groups: &'g [Group], single: &BTreeSet<String>) -> Option<(&'g Group, &'g Loop, &'g Loop)> {
+    if nest.sequential().next().is_some() {
+        return None;
+    }
+    let made = groups.iter().find(|g| g.product)?;
+    let write = &made.statements.first()?.write;
+    let local = nest.tensors.get(&write.data).is_some_and(|t| t.space == Space::Local);
+    let later = groups.iter().filter(|g| g.product && !std::ptr::eq(*g, made));
+    let outs: Vec<&Element> = later.flat_map(|g| &g.statements).map(|s| &s.write).collect();
+    let subscripts: Vec<&str> = write.subscripts.iter().filter_map(|e| e.as_sym()).filter(|i| !single.contains(*i)).collect();
+    let [a, b] = subscripts[..] else { return None };
+    let kept = |index: &str| outs.iter().any(|e| e.subscripts.iter().any(|s| s.symbols().contains(index)));
+    let find = |index: &str| made.loops.iter().find(|l| l.index == index);
+    // Columns are what a later product sums over.
+    let (row, column) = match (kept(a), kept(b)) {
+        (true, false) => (a, b),
+        (false, true) => (b, a),
+        _ => return None,
+    };
+    local.then_some((made, find(row)?, find(column)?))
+}

@@ -1,0 +1,161 @@
+//! Every configuration of a kernel whose tiles are walked in sweeps, see [`crate::loopnest::sweeps`]: layouts of its tensors × threads ×
+//! columns at a time × parts of the stage × blocks of a processor. Attention is such a kernel, and what its gradient begins with.
+
+use super::lower::lower;
+use crate::digits::{Digits, layouts};
+use crate::emit::cuda::{self, Chip, WARP};
+use crate::error::KernelError;
+use crate::kernel::{Access, KernelSpec, Space, TensorChoice, unsupported};
+use crate::loopnest::sweeps::{SWEEPS, Sweeps};
+use crate::loopnest::LoopNest;
+use crate::maps::flatten::statements;
+use sdfg::Layout;
+use sdfg::config::{KernelConfig, Knobs};
+
+/// Rows of a warp.
+const ROWS: i64 = 16;
+const THREADS: [i64; 3] = [128, 256, 64];
+/// Columns at a time.
+const DEPTHS: [i64; 2] = [32, 64];
+/// Parts of the stage.
+const STAGES: [i64; 2] = [2, 3];
+/// Blocks that are to fit a processor; none where the compiler decides.
+const RESIDENT: [Option<i64>; 4] = [Some(3), Some(4), None, Some(2)];
+/// Bytes of a sector, of which one value is two.
+const SECTOR: f64 = 16.0;
+
+/// All layouts of the tensors and all knobs of one kernel in sweeps.
+pub struct SweepSpace {
+    spec: KernelSpec,
+    tensors: Vec<TensorChoice>,
+    /// The outer index that rows are.
+    row: String,
+    /// For each tensor its bytes, and how much longer it takes to bring, by innermost dim; that of 0 stands for all others.
+    lies: Vec<(f64, Vec<(String, f64)>)>,
+}
+
+impl SweepSpace {
+    /// # Errors
+    /// Scopes that cannot be walked in sweeps, and GPUs that cannot multiply so.
+    pub fn new(spec: &KernelSpec, chip: Chip) -> Result<Self, KernelError> {
+        if !chip.tensor_cores {
+            return Err(unsupported(spec, "this GPU has no tensor cores that take bf16"));
+        }
+        let (row, nest, plan) = found(spec, chip)?;
+        let (mut tensors, mut lies) = (Vec::new(), Vec::new());
+        for argument in spec.arguments() {
+            let bytes = argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64) as f64;
+            lies.push((bytes, weights(spec, &nest, &plan, &argument.data)));
+            tensors.push(TensorChoice { data: argument.data, layouts: Layout::permutations(&argument.dims) });
+        }
+        Ok(SweepSpace { spec: spec.clone(), tensors, row, lies })
+    }
+
+    const KNOBS: u64 = (THREADS.len() * DEPTHS.len() * STAGES.len() * RESIDENT.len()) as u64;
+}
+
+/// The index that rows are, and the nest in sweeps over tiles of it.
+fn found(spec: &KernelSpec, chip: Chip) -> Result<(String, LoopNest, Sweeps), KernelError> {
+    let mut why = unsupported(spec, "its tiles cannot be walked in sweeps");
+    for range in statements(spec, true)?.outer.iter().filter(|r| r.count > 1) {
+        let config = KernelConfig { knobs: knobs(&range.index, [THREADS[0], DEPTHS[0], STAGES[0]], None), ..KernelConfig::default() };
+        let nest = lower(spec, &config)?;
+        let Some(plan) = Sweeps::of(&nest).filter(|plan| plan.row.index == range.index) else { continue };
+        match cuda::emit(spec, &nest, &config, chip) {
+            Ok(_) => return Ok((range.index.clone(), nest, plan)),
+            Err(e) => why = e,
+        }
+    }
+    Err(why)
+}
+
+/// Whether a unit can be walked in sweeps on some GPU.
+pub fn in_sweeps(spec: &KernelSpec) -> bool {
+    matches!(spec.unit, sdfg::Unit::Scope(_)) && found(spec, Chip::HOPPER).is_ok()
+}
+
+fn knobs(row: &str, [threads, depth, stages]: [i64; 3], resident: Option<i64>) -> Knobs {
+    let knobs = Knobs::default().with("tile", format!("{row}:{}", threads / WARP * ROWS)).with("depth", depth).with("width", 8);
+    let knobs = knobs.with("threads", threads).with("stages", stages).with("form", SWEEPS);
+    resident.map_or(knobs.clone(), |n| knobs.with("resident", n))
+}
+
+/// How much longer a tensor takes to bring or to write under each innermost dim.
+fn weights(spec: &KernelSpec, nest: &LoopNest, plan: &Sweeps, data: &str) -> Vec<(String, f64)> {
+    let Some(container) = spec.containers.get(data) else { return vec![] };
+    let mut found: Vec<(String, f64)> = container.dims.iter().map(|d| (d.clone(), 0.0)).collect();
+    for group in &nest.groups {
+        for (element, read) in group.statements.iter().flat_map(|s| s.reads.iter().map(|(_, e)| (e, true)).chain([(&s.write, false)])) {
+            if spec.root(&element.data) != data {
+                continue;
+            }
+            let (row, column) = (plan.row.index.as_str(), plan.column.index.as_str());
+            let first = plan.first.iter().any(|g| g.statements.iter().flat_map(|s| &s.reads).any(|(_, r)| r == element));
+            for (subscript, (_, weight)) in element.subscripts.iter().zip(&mut found) {
+                let along = |index: &str| subscript.symbols().contains(index);
+                let free = group.loops.iter().any(|l| l.index != row && l.index != column && along(&l.index));
+                // Squares of tensor cores are loaded whole where what is near is a step of a first product, or a column of a last one.
+                let own = match (group.product && read, first) {
+                    (true, true) if free => 1.0,
+                    (true, true) if along(column) => 3.0,
+                    (true, true) if along(row) => 1.5,
+                    (true, false) if free => 1.0,
+                    (true, false) if along(column) => 1.5,
+                    (false, _) if free || along(column) => 1.0,
+                    (false, _) if group.loops.iter().all(|l| l.index == row || l.count == 1) && along(row) => 1.0,
+                    _ => SECTOR,
+                };
+                *weight = f64::max(*weight, own);
+            }
+        }
+    }
+    found
+}
+
+impl Space for SweepSpace {
+    fn tensors(&self) -> &[TensorChoice] {
+        &self.tensors
+    }
+
+    fn count(&self) -> u64 {
+        layouts(&self.tensors).saturating_mul(Self::KNOBS)
+    }
+
+    fn knobs(&self) -> Vec<u64> {
+        // The fastest digit is taken first.
+        [RESIDENT.len(), STAGES.len(), DEPTHS.len(), THREADS.len()].map(|n| n as u64).into()
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        let mut digits = Digits::of(n, self.count());
+        let (threads, depth) = (THREADS[digits.below(THREADS.len())], DEPTHS[digits.below(DEPTHS.len())]);
+        let (stages, resident) = (STAGES[digits.below(STAGES.len())], RESIDENT[digits.below(RESIDENT.len())]);
+        KernelConfig { layouts: digits.layouts(&self.tensors), knobs: knobs(&self.row, [threads, depth, stages], resident) }
+    }
+
+    fn identity(&self, n: u64) -> String {
+        crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
+    }
+
+    fn promise(&self, n: u64) -> f64 {
+        let mut digits = Digits::of(n, self.count());
+        let knobs: f64 = [THREADS.len(), DEPTHS.len(), STAGES.len(), RESIDENT.len()].map(|radix| digits.below(radix) as f64 * 0.02).iter().sum();
+        let picks = digits.picks(&self.tensors);
+        let brought = self.tensors.iter().zip(picks).zip(&self.lies).map(|((tensor, pick), (bytes, weights))| {
+            let inner = tensor.layouts[pick].innermost().unwrap_or_default();
+            bytes * weights.iter().find(|(dim, _)| dim == inner).map_or(1.0, |(_, weight)| *weight)
+        });
+        brought.sum::<f64>() * (1.0 + knobs)
+    }
+
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        let written = self.spec.arguments().into_iter().filter(|a| a.access == Access::Write);
+        let largest = written.max_by_key(|a| self.spec.shape(&a.data).map_or(0, |s| s.iter().product::<usize>()));
+        let near = largest.and_then(|a| config.layouts.get(&a.data)?.innermost().map(|d| (a.data.clone(), d.to_string())));
+        let best = |(data, dim): (String, String)| {
+            let n = self.tensors.iter().position(|t| t.data == data);
+            n.is_some_and(|n| self.lies[n].1.iter().any(|(d, weight)| *d == dim && *weight <= 1.0))
+        };
+        near.is_none_or(best) && config.knobs.get("resident") == Some("3") && config.knobs.get("depth") == Some("32")
+    }
+}

@@ -1,0 +1,74 @@
+//! Tiles walked in sweeps, run on the CPU by the shim, against the interpreter.
+
+use crate::common::{Case, Sizes};
+use crate::harness::{self, Failure, Reference};
+use crate::products::{attention, narrow};
+use kernels::Space;
+use kernels::emit::cuda::Chip;
+use kernels::tiles::{self, CudaTileSpace};
+use sdfg::Dtype;
+use sdfg::config::KernelConfig;
+
+const SIZES: Sizes = &[("b", 2), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 40), ("p", 9)];
+/// Several panels of rows and chunks of columns; rows of whole vectors, which are copied without a thread.
+const LARGER: Sizes = &[("b", 1), ("h", 2), ("j", 72), ("k", 160), ("i", 80), ("u", 136), ("p", 64)];
+/// Two chunks of steps, and as many columns as a thread has sums for.
+const DEEP: Sizes = &[("b", 1), ("h", 1), ("j", 33), ("k", 64), ("i", 8), ("u", 8), ("p", 120)];
+
+fn stored(half: bool) -> impl Fn(&sdfg::Container) -> Dtype {
+    move |c| if half && narrow(c) == Dtype::Bf16 { Dtype::F16 } else { narrow(c) }
+}
+
+fn reference(sizes: Sizes, half: bool) -> Result<Reference, Failure> {
+    let Case { mut program, unit } = attention(sizes);
+    for container in program.containers.values_mut() {
+        container.dtype = stored(half)(container);
+    }
+    Reference::new(&program, &unit)
+}
+
+/// Layouts of many, and knobs of sweeps.
+fn configs(reference: &Reference, knobs: &[[i64; 4]]) -> Result<Vec<KernelConfig>, Failure> {
+    let space = CudaTileSpace::new(&reference.spec, Chip::HOPPER)?;
+    let each = knobs.iter().enumerate().map(|(n, [rows, depth, stages, threads])| {
+        let n = n as u64;
+        let layouts = if n == 0 { Default::default() } else { space.config((n * 1_000_003 + n * n * 7919) * 101 % space.count()).layouts };
+        let knobs = sdfg::config::Knobs::default().with("tile", format!("j:{rows}")).with("depth", depth);
+        let knobs = knobs.with("stages", stages).with("threads", threads).with("width", 8).with("form", "sweeps");
+        KernelConfig { layouts, knobs }
+    });
+    Ok(each.collect())
+}
+
+#[test]
+fn attention_in_sweeps_equals_the_interpreter() -> Result<(), Failure> {
+    let many: Vec<[i64; 4]> = (0..12).map(|n| [[16, 8, 19][n % 3], [32, 64][n % 2], [2, 3, 4][n % 3], [32, 64, 128][n / 2 % 3]]).collect();
+    let (mut cases, mut sources) = (Vec::new(), Vec::new());
+    for (sizes, half, knobs) in
+        [(SIZES, false, &many[..]), (SIZES, true, &many[..4]), (LARGER, false, &[[64, 64, 3, 128], [72, 32, 2, 64]]), (DEEP, false, &[[32, 64, 2, 64], [16, 128, 2, 32]])]
+    {
+        let reference = reference(sizes, half)?;
+        let configs = configs(&reference, knobs)?;
+        for config in &configs {
+            sources.push(tiles::cuda_source(&reference.spec, config, Chip::HOPPER)?);
+        }
+        cases.push(("attention", reference, configs));
+    }
+    if let Ok(path) = std::env::var("SHOW") {
+        std::fs::write(path, &sources[0].text)?;
+    }
+    let checked = harness::each_equals(&cases, sources)?;
+    assert_eq!(checked, 20);
+    Ok(())
+}
+#[test]
+fn zz_dump() {
+    let r = reference(SIZES, false).unwrap();
+    let c = configs(&r, &[[16, 32, 2, 32]]).unwrap();
+    let n = tiles::lower(&r.spec, &c[0]).unwrap();
+    for g in &n.groups {
+        println!("product {} last {} {:?}", g.product, g.last, g.loops.iter().map(|l| &l.index).collect::<Vec<_>>());
+        for s in &g.statements { println!("   {}{:?} <- {:?} {:?}", s.write.data, s.write.subscripts.iter().map(|e| e.to_string()).collect::<Vec<_>>(), s.reads.iter().map(|(_, e)| format!("{}{:?}", e.data, e.subscripts.iter().map(|e| e.to_string()).collect::<Vec<_>>())).collect::<Vec<_>>(), s.combine); }
+    }
+    for (d, t) in &n.tensors { println!("{d} {:?} stored {}", t.space, t.stored); }
+}
