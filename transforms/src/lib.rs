@@ -9,6 +9,7 @@ pub mod bias;
 mod boundary;
 pub mod compose;
 pub mod differentiate;
+pub mod dots;
 pub mod driver;
 pub mod expand;
 pub mod fusion;
@@ -25,6 +26,7 @@ pub mod transform;
 
 pub use compose::{Accept, Cluster, Composed, Composition, Form, Kind, Wanted, clusters, compose};
 pub use differentiate::{DifferentiateError, differentiate};
+pub use dots::dots;
 pub use driver::{DriverError, Options, Outcome, Step, Stop, apply, fixpoint, moved_bytes};
 pub use expand::Expand;
 pub use fusion::Fusion;

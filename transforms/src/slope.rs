@@ -230,7 +230,7 @@ impl<'a> Search<'a> {
 }
 
 /// Whether code is a connector's value times something that does not depend on it.
-fn linear(code: &Scalar, connector: &str) -> bool {
+pub(crate) fn linear(code: &Scalar, connector: &str) -> bool {
     let free = |code: &Scalar| !code.inputs().contains(connector);
     match code {
         Scalar::Input(name) => name == connector,

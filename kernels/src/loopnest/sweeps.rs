@@ -180,6 +180,11 @@ impl Sweeps {
 
 /// The nest in which what goes to memory and is read again as well is local first, and then copied out.
 pub fn localized(mut nest: LoopNest) -> LoopNest {
+    // What all of a tile adds up is whole at its end.
+    if nest.sequential().next().is_none() {
+        nest.groups.iter_mut().for_each(|g| g.last = false);
+        nest.tensors.values_mut().filter(|t| t.space == Space::Kept).for_each(|t| t.space = Space::Local);
+    }
     let statements = || nest.groups.iter().enumerate().flat_map(|(n, g)| g.statements.iter().enumerate().map(move |(k, s)| (n, k, s)));
     let mut found: Vec<(usize, usize, Element)> = Vec::new();
     for (n, k, statement) in statements().filter(|(_, _, s)| s.combine.is_none()) {

@@ -8,7 +8,7 @@ use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec, Space, TensorChoice, unsupported};
 use crate::loopnest::sweeps::{SWEEPS, Sweeps};
 use crate::loopnest::LoopNest;
-use crate::maps::flatten::statements;
+use crate::maps::flatten::{Range, statements};
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
 
@@ -28,8 +28,7 @@ const SECTOR: f64 = 16.0;
 pub struct SweepSpace {
     spec: KernelSpec,
     tensors: Vec<TensorChoice>,
-    /// The outer index that rows are.
-    row: String,
+    sides: Sides,
     /// For each tensor its bytes, and how much longer it takes to bring, by innermost dim; that of 0 stands for all others.
     lies: Vec<(f64, Vec<(String, f64)>)>,
 }
@@ -41,43 +40,57 @@ impl SweepSpace {
         if !chip.tensor_cores {
             return Err(unsupported(spec, "this GPU has no tensor cores that take bf16"));
         }
-        let (row, nest, plan) = found(spec, chip)?;
+        let (sides, nest, plan) = found(spec, chip)?;
         let (mut tensors, mut lies) = (Vec::new(), Vec::new());
         for argument in spec.arguments() {
             let bytes = argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64) as f64;
             lies.push((bytes, weights(spec, &nest, &plan, &argument.data)));
             tensors.push(TensorChoice { data: argument.data, layouts: Layout::permutations(&argument.dims) });
         }
-        Ok(SweepSpace { spec: spec.clone(), tensors, row, lies })
+        Ok(SweepSpace { spec: spec.clone(), tensors, sides, lies })
     }
 
     const KNOBS: u64 = (THREADS.len() * DEPTHS.len() * STAGES.len() * RESIDENT.len()) as u64;
 }
 
-/// The index that rows are, and the nest in sweeps over tiles of it.
-fn found(spec: &KernelSpec, chip: Chip) -> Result<(String, LoopNest, Sweeps), KernelError> {
+/// The outer indices that are rows and, unless they are inner ones, columns; with the nest over tiles of rows.
+fn found(spec: &KernelSpec, chip: Chip) -> Result<(Sides, LoopNest, Sweeps), KernelError> {
     let mut why = unsupported(spec, "its tiles cannot be walked in sweeps");
-    for range in statements(spec, true)?.outer.iter().filter(|r| r.count > 1) {
-        let config = KernelConfig { knobs: knobs(&range.index, [THREADS[0], DEPTHS[0], STAGES[0]], None), ..KernelConfig::default() };
-        let nest = lower(spec, &config)?;
-        let Some(plan) = Sweeps::of(&nest).filter(|plan| plan.row.index == range.index) else { continue };
-        match cuda::emit(spec, &nest, &config, chip) {
-            Ok(_) => return Ok((range.index.clone(), nest, plan)),
-            Err(e) => why = e,
+    let outer: Vec<Range> = statements(spec, true)?.outer.into_iter().filter(|r| r.count > 1).collect();
+    for row in &outer {
+        for column in [None].into_iter().chain(outer.iter().filter(|r| r.index != row.index).map(Some)) {
+            let sides = Sides { row: row.index.clone(), column: column.map(|r| (r.index.clone(), r.count)) };
+            let config = KernelConfig { knobs: sides.knobs([THREADS[0], DEPTHS[0], STAGES[0]], None), ..KernelConfig::default() };
+            let Ok(nest) = lower(spec, &config) else { continue };
+            let Some(plan) = Sweeps::of(&nest).filter(|plan| plan.row.index == row.index) else { continue };
+            match cuda::emit(spec, &nest, &config, chip) {
+                Ok(_) => return Ok((sides, nest, plan)),
+                Err(e) => why = e,
+            }
         }
     }
     Err(why)
 }
 
+/// The outer index that rows are, and the one that all columns of a tile are, with its iterations.
+struct Sides {
+    row: String,
+    column: Option<(String, i64)>,
+}
+
+impl Sides {
+    fn knobs(&self, [threads, depth, stages]: [i64; 3], resident: Option<i64>) -> Knobs {
+        let columns = self.column.as_ref().map_or_else(String::new, |(index, count)| format!(",{index}:{count}"));
+        let tile = format!("{}:{}{columns}", self.row, threads / WARP * ROWS);
+        let knobs = Knobs::default().with("tile", tile).with("depth", depth).with("width", 8);
+        let knobs = knobs.with("threads", threads).with("stages", stages).with("form", SWEEPS);
+        resident.map_or(knobs.clone(), |n| knobs.with("resident", n))
+    }
+}
+
 /// Whether a unit can be walked in sweeps on some GPU.
 pub fn in_sweeps(spec: &KernelSpec) -> bool {
     matches!(spec.unit, sdfg::Unit::Scope(_)) && found(spec, Chip::HOPPER).is_ok()
-}
-
-fn knobs(row: &str, [threads, depth, stages]: [i64; 3], resident: Option<i64>) -> Knobs {
-    let knobs = Knobs::default().with("tile", format!("{row}:{}", threads / WARP * ROWS)).with("depth", depth).with("width", 8);
-    let knobs = knobs.with("threads", threads).with("stages", stages).with("form", SWEEPS);
-    resident.map_or(knobs.clone(), |n| knobs.with("resident", n))
 }
 
 /// How much longer a tensor takes to bring or to write under each innermost dim.
@@ -130,7 +143,7 @@ impl Space for SweepSpace {
         let mut digits = Digits::of(n, self.count());
         let (threads, depth) = (THREADS[digits.below(THREADS.len())], DEPTHS[digits.below(DEPTHS.len())]);
         let (stages, resident) = (STAGES[digits.below(STAGES.len())], RESIDENT[digits.below(RESIDENT.len())]);
-        KernelConfig { layouts: digits.layouts(&self.tensors), knobs: knobs(&self.row, [threads, depth, stages], resident) }
+        KernelConfig { layouts: digits.layouts(&self.tensors), knobs: self.sides.knobs([threads, depth, stages], resident) }
     }
 
     fn identity(&self, n: u64) -> String {

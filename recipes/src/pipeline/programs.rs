@@ -15,7 +15,7 @@ use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
 use transforms::signs::{SUFFIX, signs};
 use transforms::{
     Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Start, Step, Transform, Wanted, compose,
-    fixpoint, grouped, moved_bytes, row_statistics, slopes,
+    dots, fixpoint, grouped, moved_bytes, row_statistics, slopes,
 };
 
 /// Name under which the unfused program is swept.
@@ -225,7 +225,8 @@ pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each
 /// memory: then none. Backward computes rows again from their statistics. Where a contraction that it would run again does not end up
 /// inside a kernel, whether refused or not accepted, that would move more than it saves: the program saves those rows then.
 ///
-/// With the chains alone whose tiles are walked in sweeps, backward reads whatever forward made.
+/// With the chains alone whose tiles are walked in sweeps, backward reads whatever forward made, and the sums that gradients of softmaxes
+/// need of their rows come from results: else each row would be made once more.
 ///
 /// With the compositions of a library alone, all of them around a single product, rows are always saved; what backward reads of a
 /// product is what follows from it in the same kernel, and biases have the type of their sums.
@@ -295,13 +296,15 @@ impl Composing {
         let differentiated = differentiated(recipe)?;
         let (kind, library) = (kernels.name(), kernels.library());
         // Rows that are made again would be another composition's.
-        let generated = matches!(kernels, Kernels::Generated);
+        let (generated, swept) = (matches!(kernels, Kernels::Generated), matches!(kernels, Kernels::Swept));
         let name = if weights.is_empty() { kind.to_string() } else { format!("{}, {kind}", weights.join("+")) };
         let folder = folder(&differentiated, verify_each);
         let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
             let products = if library { Products::OnChip } else { Products::InMemory };
             let (operators, saved) = recompute_with(program, products, saved)?;
             let operators = if library { narrowed(&operators).map_err(RecomputeError::from)? } else { operators };
+            let summed = if swept { dots(&operators).map_err(RecomputeError::from)? } else { None };
+            let operators = summed.unwrap_or(operators);
             let operators = if weights.is_empty() { operators } else { stacked(&operators, weights)? };
             let program = rewritten(&operators, &[&Expand], folder.as_deref())?.program;
             Ok(Expanded { operators, program, saved })

@@ -76,7 +76,8 @@ impl<'a> Growth<'a> {
     /// Two contractions each with all that lies between them, as far as they are wanted: those that save most, no unit in two of them.
     pub fn chains(&mut self) -> Vec<Members> {
         let contractions: Vec<usize> = (0..self.units.len()).filter(|n| self.units[*n].kind == UnitKind::Contraction).collect();
-        let mut found: Vec<(Reverse<u64>, Members)> = Vec::new();
+        // Of those that save the same, one comes first whose rows are neighbours in the recipe's order.
+        let mut found: Vec<(Reverse<u64>, bool, Members)> = Vec::new();
         for last in &contractions {
             for first in contractions.iter().filter(|first| self.units[*last].before.contains(first)) {
                 let between = |n: &usize| self.units[*n].before.contains(first) && self.units[*last].before.contains(n);
@@ -87,20 +88,28 @@ impl<'a> Growth<'a> {
                     continue;
                 }
                 match self.admits(&merged) {
-                    Ok(()) => found.push((Reverse(saved), merged)),
+                    Ok(()) => found.push((Reverse(saved), !self.sums_neighbours(*last, &merged), merged)),
                     Err(reason) => drop(self.refused.insert(merged, reason)),
                 }
             }
         }
         found.sort();
         let mut chains: Vec<Members> = Vec::new();
-        for (_, merged) in found {
+        for (_, _, merged) in found {
             if chains.iter().all(|c| c.is_disjoint(&merged)) {
                 chains.push(merged);
             }
         }
         chains.sort_by_key(|c| c.last().copied());
         chains
+    }
+
+    /// Whether a contraction sums over the last dim of what the others make for it.
+    fn sums_neighbours(&self, contraction: usize, members: &Members) -> bool {
+        let Some(operation) = self.state.operation(self.units[contraction].node) else { return false };
+        let mut made = operation.inputs.iter().filter(|o| members.iter().any(|m| self.units[*m].writes.contains(&o.data)));
+        let kept = |e: &sdfg::Expr| operation.outputs.iter().any(|out| out.subscripts.contains(e));
+        made.all(|o| o.subscripts.last().is_some_and(|e| !kept(e)))
     }
 
     fn best(&mut self, clusters: &[Members], relation: Relation) -> Option<Members> {

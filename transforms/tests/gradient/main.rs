@@ -2,6 +2,7 @@
 
 mod builder;
 mod difference;
+mod dots;
 mod formulas;
 mod layers;
 mod operators;

@@ -1,0 +1,90 @@
+//! Sums of softmax gradients from results.
+
+use crate::builder::Builder;
+use crate::difference::{RUN, random_tensor, random_tensors};
+use crate::layers::{encoder, mha};
+use crate::structure::upstream;
+use sdfg::interpret::interpret;
+use sdfg::{Op, Operation, Role, Scalar, Sdfg, Unit};
+use transforms::{differentiate, dots};
+
+fn sums(program: &Sdfg) -> Vec<Operation> {
+    let operations = program.units().into_iter().filter_map(|(_, _, unit)| if let Unit::Operation(o) = unit { Some(o) } else { None });
+    operations.filter(|o| matches!(&o.op, Op::Reduce { label, .. } if label == "softmax dX")).collect()
+}
+
+/// Attention over `v`, with a dropout or not, and what its rows are multiplied by in between.
+fn rows(dropout: bool, doubled: bool, scale: f64) -> Builder {
+    let mut builder = Builder::new();
+    builder.input("s", "hbjk");
+    builder.parameter("v", "phbk");
+    builder.declare("y", "phbj", Role::Output);
+    builder.softmax(("a", "hbjk"), "s", "k");
+    let mut last = "a";
+    if dropout {
+        builder.dropout(("d", "hbjk"), last, 0.5);
+        last = "d";
+    }
+    if doubled {
+        builder.pointwise("square", ("q", "hbjk"), &[(last, "hbjk")], Scalar::input(last) * Scalar::input(last));
+        last = "q";
+    }
+    builder.contraction(("y", "phbj"), ("v", "phbk"), (last, "hbjk"), scale);
+    builder
+}
+
+#[test]
+fn the_gradient_of_attention_takes_its_sum_from_the_result() {
+    let program = dots(&differentiate(&mha().program, &upstream("y")).unwrap()).unwrap().expect("a sum");
+    let [sum] = &sums(&program)[..] else { panic!("one sum") };
+    let reads: Vec<(&str, String)> = sum.inputs.iter().map(|i| (i.data.as_str(), i.index_names().unwrap().concat())).collect();
+    assert_eq!(reads, [("d_gamma", "phbj".to_string()), ("gamma", "phbj".to_string())]);
+    assert_eq!(sum.outputs[0].index_names().unwrap(), ["h", "b", "j"]);
+}
+
+#[test]
+fn gradients_are_the_same() {
+    let programs = [encoder(false).program, rows(false, false, 1.0).program, rows(true, false, 1.0).program, rows(true, false, 0.3).program];
+    for forward in programs {
+        let saved = differentiate(&forward, &upstream("y")).unwrap();
+        let program = dots(&saved).unwrap().expect("a sum");
+        for seed in 0..5 {
+            let mut given = random_tensors(&forward, seed);
+            given.insert("d_y".into(), random_tensor(&forward, seed, "y"));
+            let (one, other) = (interpret(&saved, &given, &RUN).unwrap(), interpret(&program, &given, &RUN).unwrap());
+            for container in saved.containers.values().filter(|c| matches!(c.role, Role::Gradient | Role::Output)) {
+                for (got, want) in other[&container.name].iter().zip(&one[&container.name]) {
+                    assert!((got - want).abs() <= 1e-12 * want.abs().max(1.0), "{}: {got} instead of {want}", container.name);
+                }
+            }
+        }
+    }
+}
+
+/// Where rows are squared in between, or another mask is drawn, the rule does not hold.
+#[test]
+fn other_rows_keep_their_sum() {
+    let differentiated = |builder: Builder| differentiate(&builder.program, &upstream("y")).unwrap();
+    assert!(dots(&differentiated(rows(true, true, 1.0))).unwrap().is_none());
+    assert!(dots(&differentiated(rows(false, true, 1.0))).unwrap().is_none());
+    // The gradient drops what forward does not.
+    let mut program = differentiated(rows(true, false, 1.0));
+    let (id, mut all) = (program.state_named("forward").unwrap(), Vec::new());
+    for (state, _, unit) in program.units() {
+        let Unit::Operation(mut o) = unit else { panic!("an operation") };
+        if let (true, Op::Elementwise { code, .. }) = (state == id, &mut o.op) {
+            *code = code.rewrite(&mut |s| match s {
+                Scalar::Keep { element, rate, .. } => Scalar::Keep { stream: "other".into(), element, rate },
+                s => s,
+            });
+        }
+        all.push((state, o));
+    }
+    for (state, _) in program.clone().states() {
+        *program.state_mut(state).unwrap() = sdfg::State::new(if state == id { "forward" } else { "backward" });
+    }
+    for (state, o) in &all {
+        program.insert_operation(*state, o).unwrap();
+    }
+    assert!(dots(&program).unwrap().is_none());
+}
