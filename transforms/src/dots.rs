@@ -157,7 +157,8 @@ impl Dot {
         // The first sums over rows alone, the second over what both results have beside.
         let sums = |name: &String| set(&gradient).contains(name) && set(&result).contains(name);
         let fits = set(&result) == whole && set(&gradient).is_subset(&whole) && summed.iter().all(|(n, _)| sums(n));
-        let with_dims = |names: &[String]| names.iter().map(|n| Some((n.clone(), softmax.indices.get(n)?.clone()))).collect::<Option<Vec<_>>>();
+        let with_dims =
+            |names: &[String]| names.iter().map(|n| Some((n.clone(), softmax.indices.get(n)?.clone()))).collect::<Option<Vec<_>>>();
         let scale = if *t == Scalar::Const(1.0) { s.clone() } else { s.clone() / t.clone() };
         (fits && !summed.is_empty()).then_some(Dot { row: with_dims(&row)?, over: summed, gradient, result, scale })
     }

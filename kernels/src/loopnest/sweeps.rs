@@ -5,8 +5,7 @@
 //! groups. A sweep makes them a few columns at a time and hands them on in registers; where something of a whole row is needed before the
 //! next step, another sweep makes them again. Memory sees neither, however long rows are.
 
-use super::{Element, Group, Loop, LoopNest, Space, Statement, Tensor};
-use sdfg::{Expr, Scalar};
+use super::{Element, Group, Loop, LoopNest, Space, Statement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The knob `form` of kernels whose tiles are walked so.
@@ -53,7 +52,6 @@ enum Held {
     /// A sum for each row and column of a last product.
     Sum,
 }
-
 
 /// Whether a group has exactly these loops.
 fn has_loops(group: &Group, indices: &[&str]) -> bool {
@@ -137,7 +135,8 @@ impl Sweeps {
                         true => return None,
                     }
                     lines.push((sweep, statement));
-                } else if end.is_some_and(|l| has_loops(group, &[over[0], &l.index])) && statement.combine.is_none() && !local(&write.data) {
+                } else if end.is_some_and(|l| has_loops(group, &[over[0], &l.index])) && statement.combine.is_none() && !local(&write.data)
+                {
                     continue;
                 } else {
                     return None;
@@ -178,45 +177,11 @@ impl Sweeps {
     }
 }
 
-/// The nest in which what goes to memory and is read again as well is local first, and then copied out.
+/// The nest in which what all of a tile adds up is local to it, where nothing outside adds to it.
 pub fn localized(mut nest: LoopNest) -> LoopNest {
-    // What all of a tile adds up is whole at its end.
     if nest.sequential().next().is_none() {
         nest.groups.iter_mut().for_each(|g| g.last = false);
         nest.tensors.values_mut().filter(|t| t.space == Space::Kept).for_each(|t| t.space = Space::Local);
-    }
-    let statements = || nest.groups.iter().enumerate().flat_map(|(n, g)| g.statements.iter().enumerate().map(move |(k, s)| (n, k, s)));
-    let mut found: Vec<(usize, usize, Element)> = Vec::new();
-    for (n, k, statement) in statements().filter(|(_, _, s)| s.combine.is_none()) {
-        let write = &statement.write;
-        let heap = nest.tensors.get(&write.data).is_some_and(|t| matches!(t.space, Space::Heap { .. }));
-        let mut reads = statements().flat_map(|(_, _, s)| &s.reads).map(|(_, e)| e).filter(|e| e.data == write.data).peekable();
-        let once = statements().filter(|(_, _, s)| s.write.data == write.data).count() == 1;
-        if heap && once && reads.peek().is_some() && reads.all(|e| e == write) {
-            found.push((n, k, write.clone()));
-        }
-    }
-    // From the last one on, so that numbers stay what they are.
-    for (n, k, heap) in found.into_iter().rev() {
-        let name = format!("{}.here", heap.data);
-        let loops = nest.groups[n].loops.clone();
-        let own = Element { data: name.clone(), subscripts: loops.iter().map(|l| Expr::sym(l.index.as_str())).collect(), fill: None };
-        for statement in nest.groups.iter_mut().flat_map(|g| &mut g.statements) {
-            statement.reads.iter_mut().filter(|(_, e)| *e == heap).for_each(|(_, e)| *e = own.clone());
-        }
-        let Some(dtype) = nest.tensors.get(&heap.data).map(|t| t.dtype) else { continue };
-        let shape = loops.iter().map(|l| l.count).collect();
-        nest.tensors.insert(name, Tensor { space: Space::Local, dtype, shape, stored: true });
-        let maker = &mut nest.groups[n].statements;
-        maker[k].write = own.clone();
-        let copy = Statement {
-            name: format!("{}.store", heap.data),
-            code: Scalar::input("value"),
-            reads: vec![("value".into(), own)],
-            write: heap,
-            combine: None,
-        };
-        maker.insert(k + 1, copy);
     }
     nest
 }

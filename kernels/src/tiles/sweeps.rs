@@ -6,8 +6,8 @@ use crate::digits::{Digits, layouts};
 use crate::emit::cuda::{self, Chip, WARP};
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec, Space, TensorChoice, unsupported};
-use crate::loopnest::sweeps::{SWEEPS, Sweeps};
 use crate::loopnest::LoopNest;
+use crate::loopnest::sweeps::{SWEEPS, Sweeps};
 use crate::maps::flatten::{Range, statements};
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
@@ -152,7 +152,8 @@ impl Space for SweepSpace {
 
     fn promise(&self, n: u64) -> f64 {
         let mut digits = Digits::of(n, self.count());
-        let knobs: f64 = [THREADS.len(), DEPTHS.len(), STAGES.len(), RESIDENT.len()].map(|radix| digits.below(radix) as f64 * 0.02).iter().sum();
+        let knobs: f64 =
+            [THREADS.len(), DEPTHS.len(), STAGES.len(), RESIDENT.len()].map(|radix| digits.below(radix) as f64 * 0.02).iter().sum();
         let picks = digits.picks(&self.tensors);
         let brought = self.tensors.iter().zip(picks).zip(&self.lies).map(|((tensor, pick), (bytes, weights))| {
             let inner = tensor.layouts[pick].innermost().unwrap_or_default();

@@ -44,9 +44,12 @@ fn configs(reference: &Reference, knobs: &[[i64; 4]]) -> Result<Vec<KernelConfig
 fn attention_in_sweeps_equals_the_interpreter() -> Result<(), Failure> {
     let many: Vec<[i64; 4]> = (0..12).map(|n| [[16, 8, 19][n % 3], [32, 64][n % 2], [2, 3, 4][n % 3], [32, 64, 128][n / 2 % 3]]).collect();
     let (mut cases, mut sources) = (Vec::new(), Vec::new());
-    for (sizes, half, knobs) in
-        [(SIZES, false, &many[..]), (SIZES, true, &many[..4]), (LARGER, false, &[[64, 64, 3, 128], [72, 32, 2, 64]]), (DEEP, false, &[[32, 64, 2, 64], [16, 128, 2, 32]])]
-    {
+    for (sizes, half, knobs) in [
+        (SIZES, false, &many[..]),
+        (SIZES, true, &many[..4]),
+        (LARGER, false, &[[64, 64, 3, 128], [72, 32, 2, 64]]),
+        (DEEP, false, &[[32, 64, 2, 64], [16, 128, 2, 32]]),
+    ] {
         let reference = reference(sizes, half)?;
         let configs = configs(&reference, knobs)?;
         for config in &configs {
@@ -54,21 +57,46 @@ fn attention_in_sweeps_equals_the_interpreter() -> Result<(), Failure> {
         }
         cases.push(("attention", reference, configs));
     }
-    if let Ok(path) = std::env::var("SHOW") {
-        std::fs::write(path, &sources[0].text)?;
-    }
     let checked = harness::each_equals(&cases, sources)?;
     assert_eq!(checked, 20);
     Ok(())
 }
+/// Faults planted into sweeps: the shim, or the comparison with the interpreter, must find each of them.
 #[test]
-fn zz_dump() {
-    let r = reference(SIZES, false).unwrap();
-    let c = configs(&r, &[[16, 32, 2, 32]]).unwrap();
-    let n = tiles::lower(&r.spec, &c[0]).unwrap();
-    for g in &n.groups {
-        println!("product {} last {} {:?}", g.product, g.last, g.loops.iter().map(|l| &l.index).collect::<Vec<_>>());
-        for s in &g.statements { println!("   {}{:?} <- {:?} {:?}", s.write.data, s.write.subscripts.iter().map(|e| e.to_string()).collect::<Vec<_>>(), s.reads.iter().map(|(_, e)| format!("{}{:?}", e.data, e.subscripts.iter().map(|e| e.to_string()).collect::<Vec<_>>())).collect::<Vec<_>>(), s.combine); }
+fn planted_faults_are_found() -> Result<(), Failure> {
+    let faults: [(&str, &str, &str, Option<&str>); 8] = [
+        (
+            "no barrier before values are made",
+            "await_copies<STAGES - 2>();\n                __syncthreads();",
+            "await_copies<STAGES - 2>();",
+            Some("shared memory"),
+        ),
+        (
+            "no barrier before rows are taken",
+            "await_copies<STAGES - 1>();\n            __syncthreads();",
+            "await_copies<STAGES - 1>();",
+            Some("shared memory"),
+        ),
+        ("a panel is staged while the last one is multiplied", "__syncthreads();\n            Factor", "Factor", Some("shared memory")),
+        ("a copy too few is waited for", "await_copies<STAGES - 2>();", "await_copies<STAGES - 1>();", Some("nobody has written")),
+        ("columns dealt otherwise to the second product", "dealt(2 * s + odd, near) * (N", "dealt(2 * s, near) * (N", None),
+        ("sums of a lane alone", "return f(x, __shfl_xor_sync(0xffffffffu, x, 2, 32));", "return x;", None),
+        ("a row too many", "own_row < n_j ?", "own_row < n_j + 1 ?", Some("which has")),
+        ("squares of results left as they are", "x[n] = y[n];", "x[n] = x[n];", None),
+    ];
+    // Ragged panels of rows of whole vectors.
+    let reference = reference(&[("b", 1), ("h", 2), ("j", 40), ("k", 48), ("i", 8), ("u", 8), ("p", 32)], false)?;
+    let mut config = configs(&reference, &[[40, 32, 3, 64]])?.remove(0);
+    for (data, layout) in [("q", "h,b,j,p"), ("kk", "h,b,k,p"), ("vv", "h,b,k,p"), ("o", "h,b,j,p")] {
+        config.layouts.insert(data.into(), sdfg::Layout::of(&layout.split(',').map(String::from).collect::<Vec<_>>()));
     }
-    for (d, t) in &n.tensors { println!("{d} {:?} stored {}", t.space, t.stored); }
+    let sound = tiles::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
+    std::fs::write("/tmp/sound.cu", &sound.text)?;
+    let mut sources = vec![sound.clone()];
+    for (fault, from, to, _) in faults {
+        let text = sound.text.replace(from, to);
+        assert_ne!(text, sound.text, "{fault}: there is no such place");
+        sources.push(kernels::emit::cuda::Source { text, ..sound.clone() });
+    }
+    harness::faults_are_found(&reference, &config, sources, &faults.map(|(fault, _, _, says)| (fault, says)))
 }

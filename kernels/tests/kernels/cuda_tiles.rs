@@ -181,18 +181,5 @@ fn planted_faults_are_found() -> Result<(), Failure> {
         assert_ne!(text, sound.text, "{fault}: there is no such place");
         sources.push(kernels::emit::cuda::Source { text, ..sound.clone() });
     }
-    let kernels = shim().compile(sources)?;
-    let (ratio, _) = reference.ratio(&reference.emulate(&kernels[0], &config, 1)?);
-    assert!(ratio <= 1.0, "{ratio} times the tolerance without a fault");
-    for (kernel, (fault, _, _, says)) in kernels[1..].iter().zip(faults) {
-        let found = (0..4).find_map(|order| match (reference.emulate(kernel, &config, order), says) {
-            (Err(e), Some(says)) if e.to_string().contains(says) => Some(e.to_string()),
-            (Ok(results), None) if reference.ratio(&results).0 > 1.0 => Some("the results are wrong".into()),
-            (Err(e), _) => panic!("{fault}: {e}"),
-            _ => None,
-        });
-        println!("{fault}: {}", found.as_deref().unwrap_or("not found"));
-        assert!(found.is_some(), "{fault} is not found");
-    }
-    Ok(())
+    harness::faults_are_found(&reference, &config, sources, &faults.map(|(fault, _, _, says)| (fault, says)))
 }

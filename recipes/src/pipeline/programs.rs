@@ -14,8 +14,8 @@ use transforms::bias::narrowed;
 use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
 use transforms::signs::{SUFFIX, signs};
 use transforms::{
-    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Start, Step, Transform, Wanted, compose,
-    dots, fixpoint, grouped, moved_bytes, row_statistics, slopes,
+    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Start, Step, Transform, Wanted, compose, dots,
+    fixpoint, grouped, moved_bytes, row_statistics, slopes,
 };
 
 /// Name under which the unfused program is swept.

@@ -108,7 +108,7 @@ fn checked_of(recipe: &str, variants: &[&Variant], retyped: Option<Dtype>) -> Re
             }
             let case = |wanted: fn(f64) -> f64| -> Result<(Tensors, Tensors), Failure> {
                 let mut given = Tensors::new();
-                // Of a container of which it writes a part, the others stay; the interpreter begins with zeros.
+                // Of a container of which it writes a part, the others stay.
                 let given_to = |a: &&kernels::Argument| a.access == Access::Read || unit.writes_part(&small, &a.data);
                 for argument in spec.arguments().iter().filter(given_to) {
                     let shape = spec.shape(&argument.data)?;
@@ -116,8 +116,7 @@ fn checked_of(recipe: &str, variants: &[&Variant], retyped: Option<Dtype>) -> Re
                         Some(values) => values.iter().copied().collect(),
                         None => random::tensor(5, &argument.data, shape.iter().product()),
                     };
-                    let part = argument.access != Access::Read;
-                    values.iter_mut().for_each(|v| *v = if part { 0.0 } else { wanted(*v) });
+                    values.iter_mut().for_each(|v| *v = wanted(*v));
                     // What the interpreter is given can be stored exactly.
                     let mut buffer = Buffer::of(&spec.containers[&argument.data], &shape, &Layout::of(&argument.dims))?;
                     let array = ArrayD::from_shape_vec(shape.clone(), values)?;

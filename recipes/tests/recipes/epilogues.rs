@@ -7,7 +7,7 @@ use kernels::pool::Pool;
 use kernels::{Access, Buffer, KernelSpec, RunContext, Space};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Recipe, load_str, load_str_as};
-use recipes::pipeline::programs::{Composing, SIGNS, Variant, operators, programs_on, Kernels};
+use recipes::pipeline::programs::{Composing, Kernels, SIGNS, Variant, operators, programs_on};
 use recipes::pipeline::shrunken::{shrunken, shrunken_for};
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};

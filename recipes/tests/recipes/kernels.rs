@@ -5,7 +5,7 @@ use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
 use layouts::problem::{Bench, KernelSpace};
 use recipes::pipeline::measure::DeviceBench;
-use recipes::pipeline::programs::programs;
+use recipes::pipeline::programs::{Composing, Kernels, programs};
 use recipes::pipeline::swept_kernel::swept_kernels;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Unit};
@@ -68,6 +68,28 @@ fn products_and_what_surrounds_them_in_panels() -> Result<(), Failure> {
         }
     }
     assert!(["w1", "hidden", "d_w1"].iter().all(|data| held.contains(*data)), "{held:?}");
+    Ok(())
+}
+
+/// Chains for GPUs are compared with cores there, whose kernels read again what they have written on the way.
+#[test]
+fn chains_that_write_what_they_hand_on() -> Result<(), Failure> {
+    let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
+    let (pool, path) = (Pool::new(2)?, Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"));
+    let overrides = recipes::load::Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Default::default() };
+    let composing = Composing::on(&recipes::load::load_with(&path, &overrides)?, &[], false, Kernels::Swept)?;
+    let variant = composing.composed(&|_| true)?;
+    let kernels = swept_kernels(&variant.program, &device)?;
+    let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
+    let chains: Vec<_> = kernels.iter().filter(|k| variant.compositions.iter().any(|c| c.name == k.name())).collect();
+    assert_eq!(chains.len(), 2);
+    for kernel in chains {
+        for n in spread(kernel, 4) {
+            let config = kernel.config(n);
+            let check = bench.check(kernel.name(), &config).map_err(|e| format!("{}: {e:?}", kernel.name()))?;
+            assert!(check.ratio <= 1.0, "{}: {} times the tolerance under {config}", kernel.name(), check.ratio);
+        }
+    }
     Ok(())
 }
 

@@ -151,14 +151,29 @@ impl Expanded {
         };
         let mut plain = Operation { op: Op::Contraction { scale: Scalar::Const(1.0) }, ..operation.clone() };
         let mut after = None;
-        if *scale != Scalar::Const(1.0) {
-            let inside = |o: &sdfg::Operand| self.written.contains(&o.data) && o.index_names().is_some();
+        let inside = |o: &sdfg::Operand| self.written.contains(&o.data) && o.index_names().is_some();
+        // A sum begins with all of its container: one that goes to a part is made inside.
+        let part = |o: &sdfg::Operand| Unit::Operation(operation.clone()).writes_part(&self.program, &o.data);
+        if operation.inputs.iter().any(inside)
+            && let Some(out) = plain.outputs.first_mut().filter(|o| part(o))
+        {
+            let whole = out.clone();
+            let index = |e: &Expr| e.symbols().into_iter().find(|name| operation.indices.contains_key(name));
+            let own: Option<Vec<String>> = out.subscripts.iter().map(index).collect();
+            let own = own.ok_or_else(|| Reason::Unsupported(format!("`{}` is written at fixed places", out.data)))?;
+            let raw = self.transient(&out.data, "raw")?;
+            if let Some(container) = self.program.containers.get_mut(&raw) {
+                container.dims = own.iter().filter_map(|name| operation.indices.get(name).cloned()).collect();
+            }
+            (out.data, out.subscripts) = (raw.clone(), own.iter().map(|name| Expr::sym(name.as_str())).collect());
+            after = Some(scaling(operation, &self.program, (&raw, &out.subscripts), (&whole.data, &whole.subscripts), scale));
+        } else if *scale != Scalar::Const(1.0) {
             match operation.inputs.iter().position(inside) {
                 Some(n) => plain.inputs[n].data = self.scaled(operation, n, scale)?,
                 None => {
                     let Some(out) = plain.outputs.first_mut() else { return Ok(()) };
                     let raw = self.transient(&out.data, "raw")?;
-                    after = Some(scaling(operation, &self.program, (&raw, &out.data), &out.subscripts, scale));
+                    after = Some(scaling(operation, &self.program, (&raw, &out.subscripts), (&out.data, &out.subscripts), scale));
                     out.data = raw;
                 }
             }
@@ -193,7 +208,7 @@ impl Expanded {
             return Ok(made.clone());
         }
         let made = self.transient(&operand.data, "scaled")?;
-        let scope = scaling(operation, &self.program, (&operand.data, &made), &operand.subscripts, scale);
+        let scope = scaling(operation, &self.program, (&operand.data, &operand.subscripts), (&made, &operand.subscripts), scale);
         self.scope(&scope)?;
         self.scaled.push((operand.data.clone(), scale.clone(), made.clone()));
         Ok(made)
@@ -217,8 +232,8 @@ impl Expanded {
     }
 }
 
-/// `to = from · scale` at every point of these subscripts.
-fn scaling(operation: &Operation, program: &Sdfg, (from, to): (&str, &str), subscripts: &[Expr], scale: &Scalar) -> Scope {
+/// `to = from · scale` at every point of these subscripts, which have the same indices.
+fn scaling(operation: &Operation, program: &Sdfg, (from, there): (&str, &[Expr]), (to, subscripts): (&str, &[Expr]), scale: &Scalar) -> Scope {
     let mut indices: IndexMap<String, Index> = IndexMap::new();
     for name in subscripts.iter().flat_map(Expr::symbols) {
         if let Some(dim) = operation.indices.get(&name) {
@@ -233,7 +248,7 @@ fn scaling(operation: &Operation, program: &Sdfg, (from, to): (&str, &str), subs
             operator: operation.name.clone(),
             origin: operation.origin.clone(),
         },
-        reads: vec![("value".into(), Memlet::at(from, subscripts.iter().cloned()))],
+        reads: vec![("value".into(), Memlet::at(from, there.iter().cloned()))],
         writes: vec![("out".into(), Memlet::at(to, subscripts.iter().cloned()))],
     };
     Scope::new(name, indices.into_values().collect(), vec![Item::Tasklet(computation)])

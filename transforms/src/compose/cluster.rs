@@ -216,19 +216,22 @@ impl<'a> Growth<'a> {
         let patch = self.fits(members)?;
         match self.wanted.form {
             Some(form) if !form(self.program, &patch) => not_wanted(": it has no form on this device"),
-            Some(_) => Ok(()),
-            None => self.whole(&patch),
+            Some(_) if !self.wanted.chains => Ok(()),
+            _ => self.whole(&patch),
         }
     }
 
-    /// A sum inside a kernel leaves it by plain indices: one that holds a contraction must not write a part of a container.
+    /// A sum inside a kernel leaves it by plain indices: one that holds a contraction must not write a part of a container. Chains hand
+    /// over what they have summed up, and must not sum in one.
     fn whole(&self, patch: &Patch) -> Result<(), Reason> {
         for unit in patch.edits.iter().flat_map(|edit| &edit.insert) {
             let Unit::Scope(scope) = unit else { continue };
             // What the patch declares, anew or again, is inside the kernel.
-            let outside = scope.writes().into_keys().filter(|data| patch.containers.iter().all(|c| c.name != *data));
-            if let Some(data) = outside.into_iter().find(|data| scope.writes_part(self.program, data)) {
-                return Err(Reason::WritesPart { data });
+            for (data, memlets) in scope.writes().into_iter().filter(|(data, _)| patch.containers.iter().all(|c| c.name != *data)) {
+                let sums = !self.wanted.chains || memlets.iter().any(|m| m.wcr.is_some());
+                if sums && scope.writes_part(self.program, &data) {
+                    return Err(Reason::WritesPart { data });
+                }
             }
         }
         Ok(())

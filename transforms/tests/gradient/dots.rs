@@ -44,7 +44,8 @@ fn the_gradient_of_attention_takes_its_sum_from_the_result() {
 
 #[test]
 fn gradients_are_the_same() {
-    let programs = [encoder(false).program, rows(false, false, 1.0).program, rows(true, false, 1.0).program, rows(true, false, 0.3).program];
+    let programs =
+        [encoder(false).program, rows(false, false, 1.0).program, rows(true, false, 1.0).program, rows(true, false, 0.3).program];
     for forward in programs {
         let saved = differentiate(&forward, &upstream("y")).unwrap();
         let program = dots(&saved).unwrap().expect("a sum");

@@ -207,6 +207,28 @@ fn an_operand_that_is_needed_elsewhere_is_no_prologue() {
     assert!(composed(&built, &|_| true).kernels.is_empty());
 }
 
+/// Chains alone: what both products have between them, and no other neighbour; what the second multiplies may be needed elsewhere.
+#[test]
+fn chains_take_what_lies_between_two_products() {
+    let built = Builder::new(&["q[i,p]", "m[k,p]", "v[k,j]", "c[i,k]"], &["s[i,k]", "t[i,k]", "r[i,j]"], &["d[i,k]", "o[i,j]"])
+        .sized(&[("i", 5), ("j", 2), ("k", 7), ("p", 2)])
+        .contraction("score", &["i", "k", "p"], "s[i,k]", "q[i,p]", "m[k,p]")
+        .map("weigh", &["i", "k"], "t[i,k]", "a * b", &["s[i,k]", "c[i,k]"])
+        .map("bend", &["i", "k"], "d[i,k]", "exp(a)", &["t[i,k]"])
+        .contraction("mix", &["i", "j", "k"], "r[i,j]", "d[i,k]", "v[k,j]")
+        .map("after", &["i", "j"], "o[i,j]", "exp(a)", &["r[i,j]"]);
+    let chains =
+        |chains: bool| compose(&built.program, Wanted { accept: &|_| true, form: None, chains }, &Options::default()).expect("composes");
+    let found = chains(true);
+    let members: Vec<&Vec<String>> = found.kernels.iter().map(|c| &c.members).collect();
+    assert_eq!(members, [&["score", "weigh", "bend", "mix"]]);
+    let (want, got) = (results(&built.program), results(&found.outcome.program));
+    for data in ["o", "d"] {
+        assert!(want[data].iter().zip(&got[data]).all(|(w, g)| (w - g).abs() <= 1e-12 * w.abs().max(1.0)), "{want:?} became {got:?}");
+    }
+    assert!(chains(false).kernels.iter().all(|c| c.contractions.len() < 2), "what is needed elsewhere is no chain otherwise");
+}
+
 /// What lies between two products is no larger than what the first reads.
 #[test]
 fn two_ordinary_products_stay_apart() {

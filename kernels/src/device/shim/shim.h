@@ -45,7 +45,7 @@ struct Access {
     int32_t thread = -1;
     uint32_t block_epoch = 0, warp_epoch = 0;
 };
-struct Shadow { bool written = false; Access write, read; };
+struct Shadow { bool written = false; Access write, read, coming; };
 
 /* A container, or an array in shared memory. */
 struct Region {
@@ -219,24 +219,30 @@ static bool ordered(const Access &before, const Access &now, const Fiber &me) {
     return before.warp_epoch < me.seen[before.thread % WARP];
 }
 
+static bool inside(const Memory &memory, int64_t at, int64_t count, const char *does) {
+    const Region &region = memory.region;
+    if (at >= 0 && at + count <= region.bytes / region.element) return true;
+    fail("thread %d of block %d %s element %lld of `%s`, which has %lld", current->number, block_number, does, (long long)at, region.name,
+         (long long)(region.bytes / region.element));
+    return false;
+}
+
+static void collide(const Memory &memory, int64_t at, const Access &now, const char *does, const Access &other, const char *did) {
+    fail("thread %d of block %d %s element %lld of `%s` after thread %d of block %d %s it, with no barrier between them", now.thread, now.block,
+         does, (long long)at, memory.region.name, other.thread, other.block, did);
+}
+
 static void touch(Memory &memory, int64_t at, int64_t count, bool writes) {
     const Region &region = memory.region;
-    if (at < 0 || at + count > region.bytes / region.element) {
-        fail("thread %d of block %d %s element %lld of `%s`, which has %lld", current->number, block_number,
-             writes ? "writes" : "reads", (long long)at, region.name, (long long)(region.bytes / region.element));
-        return;
-    }
+    if (!inside(memory, at, count, writes ? "writes" : "reads")) return;
     const Fiber &me = *current;
     const Access now = {block_number, me.number, block_epoch, me.seen[me.number % WARP]};
     for (int64_t n = at; n < at + count; ++n) {
         Shadow &shadow = memory.shadow[n];
         const bool was_write = !ordered(shadow.write, now, me);
-        if (was_write || (writes && !ordered(shadow.read, now, me))) {
-            const Access &other = was_write ? shadow.write : shadow.read;
-            fail("thread %d of block %d %s element %lld of `%s` after thread %d of block %d %s it, with no barrier between them",
-                 me.number, now.block, writes ? "writes" : "reads", (long long)n, region.name, other.thread, other.block,
-                 was_write ? "wrote" : "read");
-        }
+        if (was_write || (writes && !ordered(shadow.read, now, me)))
+            collide(memory, n, now, writes ? "writes" : "reads", was_write ? shadow.write : shadow.read, was_write ? "wrote" : "read");
+        if (!ordered(shadow.coming, now, me)) collide(memory, n, now, writes ? "writes" : "reads", shadow.coming, "asked for a copy to");
         if (writes) {
             if (!region.writable) fail("thread %d of block %d writes the input `%s`", me.number, now.block, region.name);
             shadow.written = true;
@@ -246,6 +252,19 @@ static void touch(Memory &memory, int64_t at, int64_t count, bool writes) {
                 fail("thread %d of block %d reads element %lld of `%s`, which nobody has written", me.number, now.block, (long long)n, region.name);
             shadow.read = now;
         }
+    }
+}
+
+/* A copy may arrive as soon as it is asked for: who still reads what was there before must have met the thread that asks. */
+static void ask(Memory &memory, int64_t at, int64_t count) {
+    if (!inside(memory, at, count, "asks for a copy to")) return;
+    const Fiber &me = *current;
+    const Access now = {block_number, me.number, block_epoch, me.seen[me.number % WARP]};
+    for (int64_t n = at; n < at + count; ++n) {
+        Shadow &shadow = memory.shadow[n];
+        if (!ordered(shadow.write, now, me)) collide(memory, n, now, "asks for a copy to", shadow.write, "wrote");
+        if (!ordered(shadow.read, now, me)) collide(memory, n, now, "asks for a copy to", shadow.read, "read");
+        shadow.coming = now;
     }
 }
 
@@ -561,6 +580,7 @@ template <bool TURNED, class S, int N> static void load_squares(uint32_t (&x)[N]
 template <class S, class T> static void copy_later(shim::Checked<S> to, long long at, shim::Checked<T> from, long long place) {
     auto &copies = shim::current->copies;
     if (copies.empty()) copies.emplace_back();
+    shim::ask(*to.memory, to.place(at), 16 / sizeof(S));
     copies.back().push_back({from.memory, to.memory, from.place(place), to.place(at), (const void *)(from.p + place), (void *)(to.p + at), int(16 / sizeof(S))});
 }
 static inline void end_copies() {

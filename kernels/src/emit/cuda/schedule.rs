@@ -25,7 +25,9 @@ pub enum Place {
     Replicated,
     /// Registers: each thread has the elements that it computes; `along` is the dim that the team shares, if it is a dim of
     /// the container.
-    Owned { along: Option<usize> },
+    Owned {
+        along: Option<usize>,
+    },
     /// Registers: eight neighbours of each of a lane's rows, where tiles are walked in sweeps; and a value of each of these rows.
     Strip,
     Line,

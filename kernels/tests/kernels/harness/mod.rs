@@ -156,3 +156,27 @@ pub fn each_equals(cases: &[(&str, Reference, Vec<KernelConfig>)], sources: Vec<
     }
     Ok(checked)
 }
+
+/// Runs a kernel as it is, the first of these, and under planted faults, each of which must be found: by what the shim says, or because
+/// results are wrong.
+pub fn faults_are_found(
+    reference: &Reference,
+    config: &KernelConfig,
+    sources: Vec<Source>,
+    faults: &[(&str, Option<&str>)],
+) -> Result<(), Failure> {
+    let kernels = shim().compile(sources)?;
+    let (ratio, _) = reference.ratio(&reference.emulate(&kernels[0], config, 1)?);
+    assert!(ratio <= 1.0, "{ratio} times the tolerance without a fault");
+    for (kernel, (fault, says)) in kernels[1..].iter().zip(faults) {
+        let found = (0..4).find_map(|order| match (reference.emulate(kernel, config, order), says) {
+            (Err(e), Some(says)) if e.to_string().contains(says) => Some(e.to_string()),
+            (Ok(results), None) if reference.ratio(&results).0 > 1.0 => Some("the results are wrong".into()),
+            (Err(e), _) => panic!("{fault}: {e}"),
+            _ => None,
+        });
+        println!("{fault}: {}", found.as_deref().unwrap_or("not found"));
+        assert!(found.is_some(), "{fault} is not found");
+    }
+    Ok(())
+}

@@ -15,8 +15,8 @@ use crate::kernel::KernelSpec;
 use crate::loopnest::sweeps::SWEEPS;
 use crate::loopnest::{Space, Tag, Tile};
 use indexmap::IndexMap;
-use sweep::Swept;
 use std::ops::RangeInclusive;
+use sweep::Swept;
 
 /// Pieces of shared memory begin at multiples of so many bytes.
 const LINE: i64 = 16;

@@ -116,7 +116,8 @@ impl Printer<'_> {
         if let Some(schedule) = &mut self.schedule {
             schedule.places = places;
         }
-        let stage = format!("    PLACED({staged}, rows_stage, 0, {});\n    PLACED({staged}, stage, {rows}, {});\n", rows / 2, stages * part / 2);
+        let stage =
+            format!("    PLACED({staged}, rows_stage, 0, {});\n    PLACED({staged}, stage, {rows}, {});\n", rows / 2, stages * part / 2);
         for first in &mut firsts {
             first.columns.at -= rows;
         }
@@ -299,8 +300,12 @@ impl Printer<'_> {
             self.line(d + 1, format!("for (int strip = 0; strip < DEPTH / {STRIP}; ++strip) {{"));
             self.line(d + 2, "#pragma unroll");
             self.line(d + 2, "for (int half = 0; half < 2; ++half) {");
-            let group =
-                Group { loops: vec![plan.row.clone(), plan.column.clone()], statements: sweep.statements.clone(), product: false, last: false };
+            let group = Group {
+                loops: vec![plan.row.clone(), plan.column.clone()],
+                statements: sweep.statements.clone(),
+                product: false,
+                last: false,
+            };
             self.title(&group, d + 3);
             let first_lane = format!("at + strip * {STRIP} + member * W");
             self.open_row(plan, &first_lane, &plan.column, d + 3);
@@ -308,7 +313,10 @@ impl Printer<'_> {
                 let (name, scale) = (self.identifier(&firsts[*n].out), firsts[*n].scale.clone());
                 self.line(d + 3, format!("real {name}[W];"));
                 self.line(d + 3, "#pragma unroll");
-                self.line(d + 3, format!("for (int w = 0; w < W; ++w) {name}[w] = {scale} * values{n}[strip * 4 + w / 2][half * 2 + w % 2];"));
+                self.line(
+                    d + 3,
+                    format!("for (int w = 0; w < W; ++w) {name}[w] = {scale} * values{n}[strip * 4 + w / 2][half * 2 + w % 2];"),
+                );
             }
             for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
                 let data = &statement.write.data;
@@ -376,7 +384,11 @@ impl Printer<'_> {
         let Staged { from: pointer, kind, line, step, near, lines, chunks, at } = factor;
         for chunk in 0..*chunks {
             let (first, side, steps) = match along {
-                true => (format!("{from} * {line} + {} * {step}", chunk_first(chunk)), left.to_string(), format!("{others} - {}", chunk_first(chunk))),
+                true => (
+                    format!("{from} * {line} + {} * {step}", chunk_first(chunk)),
+                    left.to_string(),
+                    format!("{others} - {}", chunk_first(chunk)),
+                ),
                 false => (format!("{from} * {step}"), left.to_string(), others.to_string()),
             };
             self.line(
@@ -458,7 +470,10 @@ impl Printer<'_> {
             let (name, scale) = (self.identifier(&lasts[n].out), lasts[n].scale.clone());
             self.line(depth + 2, format!("real {name}[W];"));
             self.line(depth + 2, "#pragma unroll");
-            self.line(depth + 2, format!("for (int w = 0; w < W; ++w) {name}[w] = {scale} * sums{n}[strip * 4 + w / 2][half * 2 + w % 2];"));
+            self.line(
+                depth + 2,
+                format!("for (int w = 0; w < W; ++w) {name}[w] = {scale} * sums{n}[strip * 4 + w / 2][half * 2 + w % 2];"),
+            );
             self.line(depth + 2, format!("gather_row({name});"));
         }
         self.open_row(plan, &format!("strip * {STRIP} + member * W"), &own, depth + 2);
