@@ -233,7 +233,13 @@ impl Expanded {
 }
 
 /// `to = from · scale` at every point of these subscripts, which have the same indices.
-fn scaling(operation: &Operation, program: &Sdfg, (from, there): (&str, &[Expr]), (to, subscripts): (&str, &[Expr]), scale: &Scalar) -> Scope {
+fn scaling(
+    operation: &Operation,
+    program: &Sdfg,
+    (from, there): (&str, &[Expr]),
+    (to, subscripts): (&str, &[Expr]),
+    scale: &Scalar,
+) -> Scope {
     let mut indices: IndexMap<String, Index> = IndexMap::new();
     for name in subscripts.iter().flat_map(Expr::symbols) {
         if let Some(dim) = operation.indices.get(&name) {
