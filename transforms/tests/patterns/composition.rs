@@ -210,13 +210,14 @@ fn an_operand_that_is_needed_elsewhere_is_no_prologue() {
 /// Chains alone: what both products have between them, and no other neighbour; what the second multiplies may be needed elsewhere.
 #[test]
 fn chains_take_what_lies_between_two_products() {
-    let built = Builder::new(&["q[i,p]", "m[k,p]", "v[k,j]", "c[i,k]"], &["s[i,k]", "t[i,k]", "r[i,j]"], &["d[i,k]", "o[i,j]"])
-        .sized(&[("i", 5), ("j", 2), ("k", 7), ("p", 2)])
-        .contraction("score", &["i", "k", "p"], "s[i,k]", "q[i,p]", "m[k,p]")
-        .map("weigh", &["i", "k"], "t[i,k]", "a * b", &["s[i,k]", "c[i,k]"])
-        .map("bend", &["i", "k"], "d[i,k]", "exp(a)", &["t[i,k]"])
-        .contraction("mix", &["i", "j", "k"], "r[i,j]", "d[i,k]", "v[k,j]")
-        .map("after", &["i", "j"], "o[i,j]", "exp(a)", &["r[i,j]"]);
+    let given = ["q[l,i,p]", "m[l,k,p]", "v[l,k,j]", "c[l,i,k]"];
+    let built = Builder::new(&given, &["s[l,i,k]", "t[l,i,k]", "r[l,i,j]"], &["d[l,i,k]", "o[l,i,j]"])
+        .sized(&[("l", 3), ("i", 5), ("j", 2), ("k", 7), ("p", 2)])
+        .contraction("score", &["l", "i", "k", "p"], "s[l,i,k]", "q[l,i,p]", "m[l,k,p]")
+        .map("weigh", &["l", "i", "k"], "t[l,i,k]", "a * b", &["s[l,i,k]", "c[l,i,k]"])
+        .map("bend", &["l", "i", "k"], "d[l,i,k]", "exp(a)", &["t[l,i,k]"])
+        .contraction("mix", &["l", "i", "j", "k"], "r[l,i,j]", "d[l,i,k]", "v[l,k,j]")
+        .map("after", &["l", "i", "j"], "o[l,i,j]", "exp(a)", &["r[l,i,j]"]);
     let chains =
         |chains: bool| compose(&built.program, Wanted { accept: &|_| true, form: None, chains }, &Options::default()).expect("composes");
     let found = chains(true);

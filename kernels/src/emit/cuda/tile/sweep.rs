@@ -266,6 +266,9 @@ impl Printer<'_> {
             let near = first.rows.is_near();
             self.line(d, format!("take_rows<{}, {lines}, {near}>(held{n}, rows_stage + {});", first.steps, at / 2));
         }
+        for (n, first) in firsts.iter().enumerate() {
+            self.line(d, format!("const real scale{n} = {};", first.scale));
+        }
         let double = self.double;
         let mut lines: IndexSet<String> = IndexSet::new();
         for statement in plan.sweeps.iter().flat_map(|s| s.statements.iter().filter(|s| s.combine.is_some()).chain(&s.rows)) {
@@ -310,12 +313,12 @@ impl Printer<'_> {
             let first_lane = format!("at + strip * {STRIP} + member * W");
             self.open_row(plan, &first_lane, &plan.column, d + 3);
             for n in &sweep.first {
-                let (name, scale) = (self.identifier(&firsts[*n].out), firsts[*n].scale.clone());
+                let name = self.identifier(&firsts[*n].out);
                 self.line(d + 3, format!("real {name}[W];"));
                 self.line(d + 3, "#pragma unroll");
                 self.line(
                     d + 3,
-                    format!("for (int w = 0; w < W; ++w) {name}[w] = {scale} * values{n}[strip * 4 + w / 2][half * 2 + w % 2];"),
+                    format!("for (int w = 0; w < W; ++w) {name}[w] = scale{n} * values{n}[strip * 4 + w / 2][half * 2 + w % 2];"),
                 );
             }
             for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
