@@ -78,7 +78,7 @@ impl Sweeps {
         let (mut first, mut last, mut ends) = (vec![made], Vec::new(), Vec::new());
         let mut held: BTreeMap<&str, Held> = BTreeMap::from([(made.statements[0].write.data.as_str(), Held::Value(0))]);
         // Statements over rows and columns, and over rows, with the sweep that they belong to.
-        let (mut values, mut lines): (Vec<(usize, &Statement)>, Vec<(usize, &Statement)>) = (Vec::new(), Vec::new());
+        let [mut values, mut lines]: [Vec<(usize, &Statement)>; 2] = Default::default();
         let written: BTreeSet<&String> = groups.iter().flat_map(|g| &g.statements).map(|s| &s.write.data).collect();
         // What is read from memory is given, not made here.
         let given = |e: &Element| !local(&e.data) && !written.contains(&e.data);

@@ -175,11 +175,5 @@ fn planted_faults_are_found() -> Result<(), Failure> {
     let knobs = Knobs::default().with("tile", "j:16").with("depth", 16).with("threads", 64).with("width", 2);
     let config = KernelConfig { knobs, ..KernelConfig::default() };
     let sound = tiles::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
-    let mut sources = vec![sound.clone()];
-    for (fault, from, to, _) in faults {
-        let text = sound.text.replace(from, to);
-        assert_ne!(text, sound.text, "{fault}: there is no such place");
-        sources.push(kernels::emit::cuda::Source { text, ..sound.clone() });
-    }
-    harness::faults_are_found(&reference, &config, sources, &faults.map(|(fault, _, _, says)| (fault, says)))
+    harness::faults_are_found(&reference, &config, &sound, &faults)
 }

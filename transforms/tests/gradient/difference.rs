@@ -151,3 +151,17 @@ impl Check<'_> {
         })
     }
 }
+
+/// Compares the gradients and outputs of two differentiated programs of `forward` whose result is `y`.
+pub fn same_gradients(forward: &Sdfg, one: &Sdfg, other: &Sdfg, seeds: u64) {
+    for seed in 0..seeds {
+        let mut given = random_tensors(forward, seed);
+        given.insert("d_y".into(), random_tensor(forward, seed, "y"));
+        let (want, got) = (interpret(one, &given, &RUN).unwrap(), interpret(other, &given, &RUN).unwrap());
+        for container in one.containers.values().filter(|c| matches!(c.role, Role::Gradient | Role::Output)) {
+            for (got, want) in got[&container.name].iter().zip(&want[&container.name]) {
+                assert!((got - want).abs() <= 1e-12 * want.abs().max(1.0), "{}: {got} instead of {want}", container.name);
+            }
+        }
+    }
+}

@@ -1,10 +1,9 @@
 //! Sums of softmax gradients from results.
 
 use crate::builder::Builder;
-use crate::difference::{RUN, random_tensor, random_tensors};
+use crate::difference::same_gradients;
 use crate::layers::{encoder, mha};
 use crate::structure::upstream;
-use sdfg::interpret::interpret;
 use sdfg::{Op, Operation, Role, Scalar, Sdfg, Unit};
 use transforms::{differentiate, dots};
 
@@ -49,16 +48,7 @@ fn gradients_are_the_same() {
     for forward in programs {
         let saved = differentiate(&forward, &upstream("y")).unwrap();
         let program = dots(&saved).unwrap().expect("a sum");
-        for seed in 0..5 {
-            let mut given = random_tensors(&forward, seed);
-            given.insert("d_y".into(), random_tensor(&forward, seed, "y"));
-            let (one, other) = (interpret(&saved, &given, &RUN).unwrap(), interpret(&program, &given, &RUN).unwrap());
-            for container in saved.containers.values().filter(|c| matches!(c.role, Role::Gradient | Role::Output)) {
-                for (got, want) in other[&container.name].iter().zip(&one[&container.name]) {
-                    assert!((got - want).abs() <= 1e-12 * want.abs().max(1.0), "{}: {got} instead of {want}", container.name);
-                }
-            }
-        }
+        same_gradients(&forward, &saved, &program, 5);
     }
 }
 

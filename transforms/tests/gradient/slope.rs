@@ -1,10 +1,9 @@
 //! Slopes that forward saves for backward.
 
 use crate::builder::{Builder, operand};
-use crate::difference::{RUN, random_tensor, random_tensors};
+use crate::difference::same_gradients;
 use crate::layers::encoder;
 use crate::structure::{backward, upstream};
-use sdfg::interpret::interpret;
 use sdfg::{Dtype, Op, Operation, Pass, Role, Scalar, Sdfg, Unary, Unit};
 use transforms::differentiate;
 use transforms::recompute::{Policy, Products, recompute_with};
@@ -67,16 +66,7 @@ fn the_sloped_program_has_the_same_gradients() {
         let saved = differentiate(&forward, &upstream("y")).unwrap();
         let (program, found) = sloped(&forward);
         assert_eq!(found, ["s.slope"]);
-        for seed in 0..10 {
-            let mut given = random_tensors(&forward, seed);
-            given.insert("d_y".into(), random_tensor(&forward, seed, "y"));
-            let (one, other) = (interpret(&saved, &given, &RUN).unwrap(), interpret(&program, &given, &RUN).unwrap());
-            for container in saved.containers.values().filter(|c| matches!(c.role, Role::Gradient | Role::Output)) {
-                for (got, want) in other[&container.name].iter().zip(&one[&container.name]) {
-                    assert!((got - want).abs() <= 1e-12 * want.abs().max(1.0), "{}: {got} instead of {want}", container.name);
-                }
-            }
-        }
+        same_gradients(&forward, &saved, &program, 10);
     }
 }
 

@@ -157,18 +157,24 @@ pub fn each_equals(cases: &[(&str, Reference, Vec<KernelConfig>)], sources: Vec<
     Ok(checked)
 }
 
-/// Runs a kernel as it is, the first of these, and under planted faults, each of which must be found: by what the shim says, or because
-/// results are wrong.
+/// Runs a kernel as it is, and under planted faults, places of its text and what stands there instead. Each must be found: by what the
+/// shim says, or because results are wrong.
 pub fn faults_are_found(
     reference: &Reference,
     config: &KernelConfig,
-    sources: Vec<Source>,
-    faults: &[(&str, Option<&str>)],
+    sound: &Source,
+    faults: &[(&str, &str, &str, Option<&str>)],
 ) -> Result<(), Failure> {
+    let mut sources = vec![sound.clone()];
+    for (fault, from, to, _) in faults {
+        let text = sound.text.replace(from, to);
+        assert_ne!(text, sound.text, "{fault}: there is no such place");
+        sources.push(Source { text, ..sound.clone() });
+    }
     let kernels = shim().compile(sources)?;
     let (ratio, _) = reference.ratio(&reference.emulate(&kernels[0], config, 1)?);
     assert!(ratio <= 1.0, "{ratio} times the tolerance without a fault");
-    for (kernel, (fault, says)) in kernels[1..].iter().zip(faults) {
+    for (kernel, (fault, _, _, says)) in kernels[1..].iter().zip(faults) {
         let found = (0..4).find_map(|order| match (reference.emulate(kernel, config, order), says) {
             (Err(e), Some(says)) if e.to_string().contains(says) => Some(e.to_string()),
             (Ok(results), None) if reference.ratio(&results).0 > 1.0 => Some("the results are wrong".into()),

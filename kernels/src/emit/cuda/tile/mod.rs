@@ -3,6 +3,7 @@
 
 mod group;
 mod product;
+mod staged;
 mod sweep;
 
 use super::partial::{FINISH_THREADS, partials};

@@ -1,66 +1,23 @@
 //! The CUDA of a tile that is walked in sweeps: what products make for rows and columns stays in registers until another product has it.
 
-use super::LINE;
+use super::staged::{First, Last, Staged, bytes};
 use crate::emit::cuda::group::functor;
 use crate::emit::cuda::schedule::{Place, WARP};
+use crate::emit::group::Reduction;
 use crate::emit::printer::Printer;
-use crate::emit::product::{Axis, Matrices};
-use crate::emit::scalar::{constant, value};
+use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::sweeps::Sweeps;
 use crate::loopnest::{Group, Loop, Space, Statement};
 use indexmap::{IndexMap, IndexSet};
-use sdfg::{Dtype, Expr};
-use std::collections::BTreeMap;
 
 /// Neighbouring columns of a lane, and of the four lanes of a row.
 pub const WIDTH: i64 = 8;
-const STRIP: i64 = 32;
+pub const STRIP: i64 = 32;
 /// Rows of a warp.
 const ROWS: i64 = 16;
 /// Most steps of a product that makes values, and most columns of one that has them: the registers of a thread hold as many.
-const MOST: i64 = 128;
-
-/// A factor that comes through the stage, a chunk at a time.
-struct Staged {
-    /// C text of a pointer to its first element, and the type of that.
-    from: String,
-    kind: &'static str,
-    /// Names of the distances between its lines, and between its steps.
-    line: String,
-    step: String,
-    /// `STEPS`, `SIDE`, `NEITHER`, as the prelude has them.
-    near: &'static str,
-    /// Lines of a chunk, chunks of DEPTH steps.
-    lines: i64,
-    chunks: i64,
-    /// Bytes of the stage where its chunks begin.
-    at: i64,
-}
-
-impl Staged {
-    fn is_near(&self) -> bool {
-        self.near == "STEPS"
-    }
-}
-
-/// A product that makes values: its rows' factor, its columns' factor, steps, and what values are multiplied by.
-struct First {
-    rows: Staged,
-    columns: Staged,
-    steps: i64,
-    scale: String,
-    out: String,
-}
-
-/// A product that has values: its other factor, its columns, and what sums are multiplied by.
-struct Last {
-    factor: Staged,
-    columns: i64,
-    scale: String,
-    out: String,
-    by: String,
-}
+pub const MOST: i64 = 128;
 
 /// What a tile in sweeps needs of its block: the text of a tile, the bytes of the stage, and how many parts it has.
 pub struct Swept {
@@ -124,82 +81,6 @@ impl Printer<'_> {
         lasts.iter_mut().for_each(|last| last.factor.at -= rows);
         let body = self.sweeps(&plan, &firsts, &lasts, staged, part / 2, depth)?;
         Ok(Swept { body, stage, bytes: rows + stages * part, stages })
-    }
-
-    /// The type that all factors have.
-    fn staged_type(&self, plan: &Sweeps) -> Result<&'static str, KernelError> {
-        let mut found: Vec<Dtype> = Vec::new();
-        for group in plan.first.iter().chain(plan.last.iter().map(|(g, _)| g)) {
-            for (_, element) in group.statements.iter().flat_map(|s| &s.reads) {
-                found.push(self.tensor(&element.data)?.dtype);
-            }
-        }
-        let pairs = self.nest.products.is_some_and(|p| p.pairs);
-        match found[..] {
-            [Dtype::Bf16, ..] if pairs && found.iter().all(|d| *d == Dtype::Bf16) => Ok("bf16_t"),
-            [Dtype::F16, ..] if pairs && found.iter().all(|d| *d == Dtype::F16) => Ok("f16_t"),
-            _ => Err(self.unsupported("sweeps multiply factors of one type of 16 bits".into())),
-        }
-    }
-
-    /// A product as matrices whose rows are those of the tile.
-    fn matrices_of(&mut self, group: &Group, row: &Loop) -> Result<Matrices, KernelError> {
-        let mut m = self.matrices(group, false, [&|_, _, _| false; 2])?;
-        let is_row = |axis: &Option<Axis>| axis.as_ref().is_some_and(|x| x.indices == [row.index.clone()]);
-        if is_row(&m.columns) {
-            std::mem::swap(&mut m.a, &mut m.b);
-            std::mem::swap(&mut m.rows, &mut m.columns);
-            for axis in [&mut m.rows, &mut m.columns, &mut m.steps].into_iter().flatten() {
-                axis.strides.swap(0, 1);
-            }
-        }
-        let one = |axis: &Option<Axis>| axis.as_ref().is_some_and(|x| x.indices.len() == 1);
-        if !is_row(&m.rows) || !one(&m.columns) || !one(&m.steps) || !m.loops.is_empty() || !m.again.is_empty() {
-            return Err(self.unsupported("its products have more than rows, columns and steps".into()));
-        }
-        Ok(m)
-    }
-
-    /// One factor (0 or 1) of a product, its lines along `side`.
-    fn staged(&mut self, m: &Matrices, t: usize, side: &Option<Axis>, lines: i64, chunks: i64) -> Result<Staged, KernelError> {
-        let of = |axis: &Option<Axis>| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
-        let near = match (of(&m.steps), of(side)) {
-            (1, _) => "STEPS",
-            (_, 1) => "SIDE",
-            _ => "NEITHER",
-        };
-        let first: BTreeMap<String, Expr> =
-            [&m.rows, &m.columns, &m.steps].into_iter().flatten().flat_map(|x| &x.indices).map(|i| (i.clone(), Expr::Int(0))).collect();
-        let (from, kind) = self.start(if t == 0 { &m.a } else { &m.b }, &first)?;
-        let number = self.fresh("");
-        let line = self.given(format!("line{number}"), of(side));
-        let step = self.given(format!("step{number}"), of(&m.steps));
-        Ok(Staged { from, kind, line, step, near, lines, chunks, at: 0 })
-    }
-
-    fn first(&mut self, group: &Group, plan: &Sweeps, chunk: i64, rows: i64, at: &mut i64) -> Result<First, KernelError> {
-        let m = self.matrices_of(group, &plan.row)?;
-        let most = m.steps.as_ref().map_or(1, |x| x.most);
-        if most > MOST {
-            return Err(self.unsupported(format!("rows of {most} steps do not fit registers")));
-        }
-        let chunks = (most + chunk - 1) / chunk;
-        let mut held = self.staged(&m, 0, &m.rows, rows, chunks)?;
-        held.at = *at;
-        *at += bytes(&held, chunk);
-        let columns = self.staged(&m, 1, &m.columns, chunk, chunks)?;
-        Ok(First { rows: held, columns, steps: (most + 15) / 16 * 16, scale: value(&m.scale, self), out: m.out.data.clone() })
-    }
-
-    fn last(&mut self, group: &Group, by: &str, plan: &Sweeps) -> Result<Last, KernelError> {
-        let m = self.matrices_of(group, &plan.row)?;
-        let most = m.columns.as_ref().map_or(1, |x| x.most);
-        let columns = (most + STRIP - 1) / STRIP * STRIP;
-        if columns > MOST || m.steps.as_ref().is_none_or(|s| s.indices != [plan.column.index.clone()]) {
-            return Err(self.unsupported(format!("sums of {most} columns do not fit registers")));
-        }
-        let factor = self.staged(&m, 1, &m.columns, columns, 1)?;
-        Ok(Last { factor, columns, scale: value(&m.scale, self), out: m.out.data.clone(), by: by.to_string() })
     }
 
     /// The text of a tile: panels of rows, and sweeps over the columns of each.
@@ -381,26 +262,6 @@ impl Printer<'_> {
         depth + 1
     }
 
-    /// Brings the chunks of a factor. Of its lines, or if it is not `along` them of its steps, the first is `from`, and so many are left;
-    /// `others` are there of what lies across.
-    fn fill(&mut self, factor: &Staged, staged: &str, to: &str, [from, left]: [&str; 2], (others, along): (&str, bool), depth: usize) {
-        let Staged { from: pointer, kind, line, step, near, lines, chunks, at } = factor;
-        for chunk in 0..*chunks {
-            let (first, side, steps) = match along {
-                true => (
-                    format!("{from} * {line} + {} * {step}", chunk_first(chunk)),
-                    left.to_string(),
-                    format!("{others} - {}", chunk_first(chunk)),
-                ),
-                false => (format!("{from} * {step}"), left.to_string(), others.to_string()),
-            };
-            self.line(
-                depth,
-                format!("Factor<{staged}, {lines}, {near}, ELSEWHERE, {kind}>::fill({to} + {}, {chunk}, {pointer} + ({first}), {line}, {step}, {side}, {steps});", at / 2),
-            );
-        }
-    }
-
     /// Declares the row of a half, the first of its neighbours, and how many of them there are.
     fn open_row(&mut self, plan: &Sweeps, first: &str, along: &Loop, depth: usize) {
         let (row, rows) = (self.index(&plan.row.index), self.count(&plan.row.index, plan.row.count));
@@ -420,7 +281,7 @@ impl Printer<'_> {
     }
 
     /// What is done to a lane's neighbours of one row.
-    fn strip_of(&mut self, group: &Group, reductions: &[crate::emit::group::Reduction], depth: usize) -> Result<(), KernelError> {
+    fn strip_of(&mut self, group: &Group, reductions: &[Reduction], depth: usize) -> Result<(), KernelError> {
         self.uniform = true;
         for level in 0..group.loops.len() {
             self.loads(group, level, depth)?;
@@ -485,16 +346,4 @@ impl Printer<'_> {
         self.line(depth, "}");
         Ok(())
     }
-}
-
-/// Bytes of all chunks of a factor, beginning at multiples of 16.
-fn bytes(factor: &Staged, depth: i64) -> i64 {
-    let gap = 8;
-    let chunk = if factor.is_near() { factor.lines * (depth + gap) } else { depth * (factor.lines + gap) };
-    (chunk * 2 * factor.chunks + LINE - 1) / LINE * LINE
-}
-
-/// C text of the first step of a chunk.
-fn chunk_first(chunk: i64) -> String {
-    if chunk == 0 { "0".into() } else { format!("{chunk} * DEPTH") }
 }

@@ -1,0 +1,163 @@
+//! The factors of products in sweeps: what comes through the stage, and in which chunks.
+
+use super::LINE;
+use super::sweep::{MOST, STRIP};
+use crate::emit::printer::Printer;
+use crate::emit::product::{Axis, Matrices};
+use crate::emit::scalar::value;
+use crate::error::KernelError;
+use crate::loopnest::sweeps::Sweeps;
+use crate::loopnest::{Group, Loop};
+use sdfg::{Dtype, Expr};
+use std::collections::BTreeMap;
+
+/// A factor that comes through the stage, a chunk at a time.
+pub struct Staged {
+    /// C text of a pointer to its first element, and the type of that.
+    pub from: String,
+    pub kind: &'static str,
+    /// Names of the distances between its lines, and between its steps.
+    pub line: String,
+    pub step: String,
+    /// `STEPS`, `SIDE`, `NEITHER`, as the prelude has them.
+    pub near: &'static str,
+    /// Lines of a chunk, chunks of DEPTH steps.
+    pub lines: i64,
+    pub chunks: i64,
+    /// Bytes of the stage where its chunks begin.
+    pub at: i64,
+}
+
+impl Staged {
+    pub fn is_near(&self) -> bool {
+        self.near == "STEPS"
+    }
+}
+
+/// A product that makes values: its rows' factor, its columns' factor, steps, and what values are multiplied by.
+pub struct First {
+    pub rows: Staged,
+    pub columns: Staged,
+    pub steps: i64,
+    pub scale: String,
+    pub out: String,
+}
+
+/// A product that has values: its other factor, its columns, and what sums are multiplied by.
+pub struct Last {
+    pub factor: Staged,
+    pub columns: i64,
+    pub scale: String,
+    pub out: String,
+    pub by: String,
+}
+
+impl Printer<'_> {
+    /// The type that all factors have.
+    pub fn staged_type(&self, plan: &Sweeps) -> Result<&'static str, KernelError> {
+        let mut found: Vec<Dtype> = Vec::new();
+        for group in plan.first.iter().chain(plan.last.iter().map(|(g, _)| g)) {
+            for (_, element) in group.statements.iter().flat_map(|s| &s.reads) {
+                found.push(self.tensor(&element.data)?.dtype);
+            }
+        }
+        let pairs = self.nest.products.is_some_and(|p| p.pairs);
+        match found[..] {
+            [Dtype::Bf16, ..] if pairs && found.iter().all(|d| *d == Dtype::Bf16) => Ok("bf16_t"),
+            [Dtype::F16, ..] if pairs && found.iter().all(|d| *d == Dtype::F16) => Ok("f16_t"),
+            _ => Err(self.unsupported("sweeps multiply factors of one type of 16 bits".into())),
+        }
+    }
+
+    /// A product as matrices whose rows are those of the tile.
+    fn matrices_of(&mut self, group: &Group, row: &Loop) -> Result<Matrices, KernelError> {
+        let mut m = self.matrices(group, false, [&|_, _, _| false; 2])?;
+        let is_row = |axis: &Option<Axis>| axis.as_ref().is_some_and(|x| x.indices == [row.index.clone()]);
+        if is_row(&m.columns) {
+            std::mem::swap(&mut m.a, &mut m.b);
+            std::mem::swap(&mut m.rows, &mut m.columns);
+            for axis in [&mut m.rows, &mut m.columns, &mut m.steps].into_iter().flatten() {
+                axis.strides.swap(0, 1);
+            }
+        }
+        let one = |axis: &Option<Axis>| axis.as_ref().is_some_and(|x| x.indices.len() == 1);
+        if !is_row(&m.rows) || !one(&m.columns) || !one(&m.steps) || !m.loops.is_empty() || !m.again.is_empty() {
+            return Err(self.unsupported("its products have more than rows, columns and steps".into()));
+        }
+        Ok(m)
+    }
+
+    /// One factor (0 or 1) of a product, its lines along `side`.
+    fn staged(&mut self, m: &Matrices, t: usize, side: &Option<Axis>, lines: i64, chunks: i64) -> Result<Staged, KernelError> {
+        let of = |axis: &Option<Axis>| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
+        let near = match (of(&m.steps), of(side)) {
+            (1, _) => "STEPS",
+            (_, 1) => "SIDE",
+            _ => "NEITHER",
+        };
+        let first: BTreeMap<String, Expr> =
+            [&m.rows, &m.columns, &m.steps].into_iter().flatten().flat_map(|x| &x.indices).map(|i| (i.clone(), Expr::Int(0))).collect();
+        let (from, kind) = self.start(if t == 0 { &m.a } else { &m.b }, &first)?;
+        let number = self.fresh("");
+        let line = self.given(format!("line{number}"), of(side));
+        let step = self.given(format!("step{number}"), of(&m.steps));
+        Ok(Staged { from, kind, line, step, near, lines, chunks, at: 0 })
+    }
+
+    pub fn first(&mut self, group: &Group, plan: &Sweeps, chunk: i64, rows: i64, at: &mut i64) -> Result<First, KernelError> {
+        let m = self.matrices_of(group, &plan.row)?;
+        let most = m.steps.as_ref().map_or(1, |x| x.most);
+        if most > MOST {
+            return Err(self.unsupported(format!("rows of {most} steps do not fit registers")));
+        }
+        let chunks = (most + chunk - 1) / chunk;
+        let mut held = self.staged(&m, 0, &m.rows, rows, chunks)?;
+        held.at = *at;
+        *at += bytes(&held, chunk);
+        let columns = self.staged(&m, 1, &m.columns, chunk, chunks)?;
+        Ok(First { rows: held, columns, steps: (most + 15) / 16 * 16, scale: value(&m.scale, self), out: m.out.data.clone() })
+    }
+
+    pub fn last(&mut self, group: &Group, by: &str, plan: &Sweeps) -> Result<Last, KernelError> {
+        let m = self.matrices_of(group, &plan.row)?;
+        let most = m.columns.as_ref().map_or(1, |x| x.most);
+        let columns = (most + STRIP - 1) / STRIP * STRIP;
+        if columns > MOST || m.steps.as_ref().is_none_or(|s| s.indices != [plan.column.index.clone()]) {
+            return Err(self.unsupported(format!("sums of {most} columns do not fit registers")));
+        }
+        let factor = self.staged(&m, 1, &m.columns, columns, 1)?;
+        Ok(Last { factor, columns, scale: value(&m.scale, self), out: m.out.data.clone(), by: by.to_string() })
+    }
+
+    /// Brings the chunks of a factor. Of its lines, or if it is not `along` them of its steps, the first is `from`, and so many are left;
+    /// `others` are there of what lies across.
+    pub fn fill(&mut self, factor: &Staged, staged: &str, to: &str, [from, left]: [&str; 2], (others, along): (&str, bool), depth: usize) {
+        let Staged { from: pointer, kind, line, step, near, lines, chunks, at } = factor;
+        for chunk in 0..*chunks {
+            let (first, side, steps) = match along {
+                true => (
+                    format!("{from} * {line} + {} * {step}", chunk_first(chunk)),
+                    left.to_string(),
+                    format!("{others} - {}", chunk_first(chunk)),
+                ),
+                false => (format!("{from} * {step}"), left.to_string(), others.to_string()),
+            };
+            self.line(
+                depth,
+                format!("Factor<{staged}, {lines}, {near}, ELSEWHERE, {kind}>::fill({to} + {}, {chunk}, {pointer} + ({first}), {line}, {step}, {side}, {steps});", at / 2),
+            );
+        }
+    }
+}
+
+/// Bytes of all chunks of a factor, beginning at multiples of 16.
+pub fn bytes(factor: &Staged, depth: i64) -> i64 {
+    let gap = 8;
+    let chunk = if factor.is_near() { factor.lines * (depth + gap) } else { depth * (factor.lines + gap) };
+    (chunk * 2 * factor.chunks + LINE - 1) / LINE * LINE
+}
+
+/// C text of the first step of a chunk.
+fn chunk_first(chunk: i64) -> String {
+    if chunk == 0 { "0".into() } else { format!("{chunk} * DEPTH") }
+}
