@@ -153,6 +153,13 @@ impl KernelSpec {
         self.containers.get(data).is_some_and(|c| matches!(c.role, Role::Output | Role::Gradient))
     }
 
+    /// Whether it writes only a part of a container: others write the rest.
+    pub fn writes_part(&self, data: &str) -> bool {
+        let mut around = Sdfg::new(&self.name);
+        (around.sizes, around.dims, around.containers) = (self.sizes.clone(), self.extents.clone(), self.containers.clone());
+        self.unit.writes_part(&around, data)
+    }
+
     /// Content hash of everything that the kernel's result and its time depend on, sizes included.
     pub fn key(&self) -> String {
         let mut hasher = blake3::Hasher::new();

@@ -1,5 +1,5 @@
 //! Every configuration of a kernel whose tiles are walked in sweeps, see [`crate::loopnest::sweeps`]: layouts of its tensors × threads ×
-//! columns at a time × parts of the stage × blocks of a processor. Attention is such a kernel, and what its gradient begins with.
+//! columns at a time × parts of the stage × warps of a processor. Attention is such a kernel, and what its gradient begins with.
 
 use super::lower::lower;
 use crate::digits::{Digits, layouts};
@@ -19,8 +19,8 @@ const THREADS: [i64; 3] = [128, 256, 64];
 const DEPTHS: [i64; 2] = [32, 64];
 /// Parts of the stage.
 const STAGES: [i64; 2] = [2, 3];
-/// Blocks that are to fit a processor; none where the compiler decides.
-const RESIDENT: [Option<i64>; 4] = [Some(3), Some(4), None, Some(2)];
+/// Warps that are to fit a processor: 12 of them leave each thread 168 registers, 16 leave 128. None where the compiler decides.
+const WARPS: [Option<i64>; 4] = [Some(12), Some(16), None, Some(8)];
 /// Bytes of a sector, of which one value is two.
 const SECTOR: f64 = 16.0;
 
@@ -50,7 +50,7 @@ impl SweepSpace {
         Ok(SweepSpace { spec: spec.clone(), tensors, sides, lies })
     }
 
-    const KNOBS: u64 = (THREADS.len() * DEPTHS.len() * STAGES.len() * RESIDENT.len()) as u64;
+    const KNOBS: u64 = (THREADS.len() * DEPTHS.len() * STAGES.len() * WARPS.len()) as u64;
 }
 
 /// The outer indices that are rows and, unless they are inner ones, columns; with the nest over tiles of rows.
@@ -79,12 +79,12 @@ struct Sides {
 }
 
 impl Sides {
-    fn knobs(&self, [threads, depth, stages]: [i64; 3], resident: Option<i64>) -> Knobs {
+    fn knobs(&self, [threads, depth, stages]: [i64; 3], warps: Option<i64>) -> Knobs {
         let columns = self.column.as_ref().map_or_else(String::new, |(index, count)| format!(",{index}:{count}"));
         let tile = format!("{}:{}{columns}", self.row, threads / WARP * ROWS);
         let knobs = Knobs::default().with("tile", tile).with("depth", depth).with("width", 8);
         let knobs = knobs.with("threads", threads).with("stages", stages).with("form", SWEEPS);
-        resident.map_or(knobs.clone(), |n| knobs.with("resident", n))
+        warps.map_or(knobs.clone(), |n| knobs.with("resident", n * WARP / threads))
     }
 }
 
@@ -136,14 +136,14 @@ impl Space for SweepSpace {
 
     fn knobs(&self) -> Vec<u64> {
         // The fastest digit is taken first.
-        [RESIDENT.len(), STAGES.len(), DEPTHS.len(), THREADS.len()].map(|n| n as u64).into()
+        [WARPS.len(), STAGES.len(), DEPTHS.len(), THREADS.len()].map(|n| n as u64).into()
     }
 
     fn config(&self, n: u64) -> KernelConfig {
         let mut digits = Digits::of(n, self.count());
         let (threads, depth) = (THREADS[digits.below(THREADS.len())], DEPTHS[digits.below(DEPTHS.len())]);
-        let (stages, resident) = (STAGES[digits.below(STAGES.len())], RESIDENT[digits.below(RESIDENT.len())]);
-        KernelConfig { layouts: digits.layouts(&self.tensors), knobs: self.sides.knobs([threads, depth, stages], resident) }
+        let (stages, warps) = (STAGES[digits.below(STAGES.len())], WARPS[digits.below(WARPS.len())]);
+        KernelConfig { layouts: digits.layouts(&self.tensors), knobs: self.sides.knobs([threads, depth, stages], warps) }
     }
 
     fn identity(&self, n: u64) -> String {
@@ -153,7 +153,7 @@ impl Space for SweepSpace {
     fn promise(&self, n: u64) -> f64 {
         let mut digits = Digits::of(n, self.count());
         let knobs: f64 =
-            [THREADS.len(), DEPTHS.len(), STAGES.len(), RESIDENT.len()].map(|radix| digits.below(radix) as f64 * 0.02).iter().sum();
+            [THREADS.len(), DEPTHS.len(), STAGES.len(), WARPS.len()].map(|radix| digits.below(radix) as f64 * 0.02).iter().sum();
         let picks = digits.picks(&self.tensors);
         let brought = self.tensors.iter().zip(picks).zip(&self.lies).map(|((tensor, pick), (bytes, weights))| {
             let inner = tensor.layouts[pick].innermost().unwrap_or_default();
@@ -170,6 +170,6 @@ impl Space for SweepSpace {
             let n = self.tensors.iter().position(|t| t.data == data);
             n.is_some_and(|n| self.lies[n].1.iter().any(|(d, weight)| *d == dim && *weight <= 1.0))
         };
-        near.is_none_or(best) && config.knobs.get("resident") == Some("3") && config.knobs.get("depth") == Some("32")
+        near.is_none_or(best) && config.knobs.get("threads") == Some("128") && config.knobs.get("resident") == Some("3")
     }
 }

@@ -7,14 +7,17 @@ use kernels::device::cpu::Cores;
 use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
 use kernels::{KernelSpec, Toolchain};
-use recipes::load::load_str_as;
+use recipes::load::{Overrides, load_str_as, load_with};
 use recipes::pipeline::beside::{Progress, beside};
 use recipes::pipeline::plan::Candidate;
-use recipes::pipeline::programs::{SIGNS, programs_on};
+use recipes::pipeline::programs::{SIGNS, SWEPT, programs_on};
 use recipes::pipeline::tensors::drawn;
-use sdfg::Dtype;
+use recipes::pipeline::verify::verify_small;
 use sdfg::config::Configuration;
 use sdfg::interpret::Run;
+use sdfg::{Dtype, Sdfg};
+use std::path::Path;
+use std::sync::Arc;
 
 const MLP: &str = include_str!("../../mlp.yaml");
 
@@ -22,6 +25,46 @@ type Failure = Box<dyn std::error::Error>;
 
 fn cores() -> Result<Cores, Failure> {
     Ok(Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/devices").into(), ..Toolchain::system()? } })
+}
+
+/// A plan of what each kernel promises most with, of some.
+fn promising(program: Sdfg, device: &dyn Device) -> Result<Candidate, Failure> {
+    let mut configuration = Configuration::default();
+    for (_, _, unit) in program.units() {
+        let spec = KernelSpec::new(&program, &unit)?;
+        let space = device.space(&spec)?;
+        let some = (0..4000u64).map(|n| n.wrapping_mul(2_654_435_761) % space.count());
+        let best = some.min_by(|a, b| space.promise(*a).total_cmp(&space.promise(*b))).ok_or("no configuration")?;
+        configuration.kernels.insert(spec.name.clone(), space.config(best));
+    }
+    Ok(Candidate { name: "promising".into(), program, configuration, predicted_ms: 0.0, streams: 1, exchanges: vec![] })
+}
+
+/// A whole step of attention in sweeps against the interpreter, projections stacked and not; of the first every kernel beside that of the
+/// cores as well.
+#[test]
+fn a_step_in_sweeps() -> Result<(), Failure> {
+    let sizes = [("b", 2), ("j", 40), ("h", 2), ("p", 16), ("i", 32)].map(|(name, size)| (name.to_string(), size)).to_vec();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml");
+    let recipe = load_with(&path, &Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+    let programs = programs_on(&recipe, false, Some(Fused::has))?;
+    let device: Arc<dyn Device> = Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into()));
+    let (given, pool, run) = (drawn(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
+    let mut found = 0;
+    for variant in programs.variants.into_iter().filter(|v| v.name.contains(SWEPT)) {
+        let candidate = promising(variant.program, device.as_ref())?;
+        let swept = candidate.configuration.kernels.values().filter(|c| c.knobs.get("form") == Some("sweeps")).count();
+        assert_eq!(swept, 2, "{}: {:?}", variant.name, candidate.configuration);
+        if variant.name != SWEPT {
+            let compared = beside(&candidate, &given, &run, &pool, (device.as_ref(), &cores()?), &mut |_| ())?;
+            assert!(compared.iter().all(|c| c.ratio <= 1.0), "{}: {compared:?}", variant.name);
+        }
+        let verified = verify_small(&candidate, &programs.operators, &pool, &device)?;
+        assert!(verified.worst() <= 1.0, "{}: {verified:?}", variant.name);
+        found += 1;
+    }
+    assert_eq!(found, 2);
+    Ok(())
 }
 
 /// Cores keep a byte where a library keeps a bit, and f32 where it keeps f16.
@@ -34,15 +77,7 @@ fn what_cores_do_not_store_is_held_against_what_they_do() -> Result<(), Failure>
         let program = programs.variants.into_iter().find(|v| v.name == SIGNS).ok_or("no program with signs")?.program;
         assert_eq!(program.containers.values().any(|c| c.dtype == Dtype::F16), dtype == Dtype::F16);
         let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
-        let mut configuration = Configuration::default();
-        for (_, _, unit) in program.units() {
-            let spec = KernelSpec::new(&program, &unit)?;
-            let space = device.space(&spec)?;
-            let some = (0..4000u64).map(|n| n.wrapping_mul(2_654_435_761) % space.count());
-            let best = some.min_by(|a, b| space.promise(*a).total_cmp(&space.promise(*b))).ok_or("no configuration")?;
-            configuration.kernels.insert(spec.name.clone(), space.config(best));
-        }
-        let candidate = Candidate { name: SIGNS.into(), program, configuration, predicted_ms: 0.0, streams: 1, exchanges: vec![] };
+        let candidate = promising(program, &device)?;
         let (given, pool, run) = (drawn(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
         let compared = beside(&candidate, &given, &run, &pool, (&device, &cores()?), &mut |_| ())?;
         assert!(compared.iter().any(|c| c.data == "hidden.positive") && compared.iter().all(|c| c.ratio <= 1.0), "{dtype}: {compared:?}");

@@ -50,7 +50,8 @@ impl ShimDevice {
         let arguments = spec.arguments();
         let bytes = arguments.iter().map(|a| Ok(a.dtype.bytes(spec.shape(&a.data)?.iter().product::<usize>() as u64) as usize));
         let bytes = bytes.collect::<Result<Vec<_>, KernelError>>()?;
-        Ok(Scope { name: spec.name.clone(), kernel, arguments, bytes })
+        let parts = arguments.iter().map(|a| a.data.clone()).filter(|data| spec.writes_part(data)).collect();
+        Ok(Scope { name: spec.name.clone(), kernel, arguments, bytes, parts })
     }
 
     fn recordable(&self, executable: Arc<dyn Executable>) -> Arc<dyn Executable> {
@@ -64,6 +65,8 @@ struct Scope {
     kernel: ShimKernel,
     arguments: Vec<Argument>,
     bytes: Vec<usize>,
+    /// Containers of which it writes a part.
+    parts: Vec<String>,
 }
 
 impl Executable for Scope {
@@ -75,7 +78,7 @@ impl Executable for Scope {
         let run = ShimRun { run: Run { seed: context.seed, step: context.step, dropout: context.dropout }, order: 0 };
         // SAFETY: whole containers, as promised by the caller.
         let unwritten = unsafe { self.kernel.run_at(&self.name, &self.arguments, &memory, &run)? };
-        match unwritten.first() {
+        match unwritten.iter().find(|u| !self.parts.contains(&u.data)) {
             None => Ok(Completion::Done),
             Some(found) => Err(KernelError::Shim {
                 kernel: self.name.clone(),
