@@ -62,14 +62,9 @@ struct Dot {
     scale: Scalar,
 }
 
-/// The plain index names of an operand.
-fn names(operand: &Operand) -> Option<Vec<&str>> {
-    operand.index_names()
-}
-
 /// Names of one operation in those of another, by an operand that both have.
 fn renaming(own: &Operand, there: &[String]) -> Option<BTreeMap<String, String>> {
-    let own = names(own)?;
+    let own = own.index_names()?;
     (own.len() == there.len()).then(|| own.iter().map(|n| n.to_string()).zip(there.iter().cloned()).collect())
 }
 
@@ -85,8 +80,8 @@ impl Dot {
         let Op::SoftmaxGrad { over } = &softmax.op else { return None };
         let maker = |data: &str| operations.iter().copied().find(|o| o.outputs.iter().any(|out| out.data == data));
         let (y, dy) = (softmax.input("y")?, softmax.input("dy")?);
-        let here: Vec<String> = names(y)?.into_iter().map(String::from).collect();
-        if names(dy)? != here {
+        let here: Vec<String> = y.index_names()?.into_iter().map(String::from).collect();
+        if dy.index_names()? != here {
             return None;
         }
         // Back from the gradient to the contraction that makes it, past one factor.
@@ -133,7 +128,7 @@ impl Dot {
         };
         let (mut one, mut two) = (renaming(rows, here)?, renaming(made, here)?);
         let mut summed: Vec<(String, String)> = Vec::new();
-        for (a, b) in names(v)?.into_iter().zip(names(same)?) {
+        for (a, b) in v.index_names()?.into_iter().zip(same.index_names()?) {
             match (one.get(a).cloned(), two.get(b).cloned()) {
                 (Some(a), Some(b)) if a == b => {}
                 (None, None) => {
@@ -147,7 +142,8 @@ impl Dot {
             }
         }
         let renamed = |operand: &Operand, with: &BTreeMap<String, String>, connector: &str| -> Option<Operand> {
-            let subscripts: Option<Vec<Expr>> = names(operand)?.into_iter().map(|n| Some(Expr::sym(with.get(n)?.as_str()))).collect();
+            let subscripts: Option<Vec<Expr>> =
+                operand.index_names()?.into_iter().map(|n| Some(Expr::sym(with.get(n)?.as_str()))).collect();
             Some(Operand { connector: connector.into(), data: operand.data.clone(), subscripts: subscripts? })
         };
         let (gradient, result) = (renamed(gradient, &two, "a")?, renamed(result, &one, "b")?);

@@ -21,7 +21,7 @@ const DEPTHS: [i64; 2] = [32, 64];
 const STAGES: [i64; 2] = [2, 3];
 /// Warps that are to fit a processor: 12 of them leave each thread 168 registers, 16 leave 128. None where the compiler decides.
 const WARPS: [Option<i64>; 4] = [Some(12), Some(16), None, Some(8)];
-/// Bytes of a sector, of which one value is two.
+/// Values of 16 bits that a sector has: memory brings all of them where one is wanted.
 const SECTOR: f64 = 16.0;
 
 /// All layouts of the tensors and all knobs of one kernel in sweeps.
@@ -29,7 +29,7 @@ pub struct SweepSpace {
     spec: KernelSpec,
     tensors: Vec<TensorChoice>,
     sides: Sides,
-    /// For each tensor its bytes, and how much longer it takes to bring, by innermost dim; that of 0 stands for all others.
+    /// For each tensor its bytes, and how much longer it takes to bring, by innermost dim.
     lies: Vec<(f64, Vec<(String, f64)>)>,
 }
 

@@ -270,19 +270,8 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
     text += &masks(&printer);
     text += &begin;
     text += &walked(&loops, &body);
-    let source = Source {
-        text: String::new(),
-        integers: printer.integers.values().copied().collect(),
-        masks: printer.masks.clone(),
-        grid,
-        threads: schedule.threads,
-        teams: grid,
-        scratch,
-        double,
-        shared: end,
-        finish: finish.map(|blocks| (blocks, FINISH_THREADS)),
-        members: vec![],
-    };
+    let finishes = finish.map(|blocks| (blocks, FINISH_THREADS));
+    let source = Source { scratch, finish: finishes, ..launched(&printer, &schedule, grid, end) };
     let finish = if source.finish.is_some() { finishing(&printer, &finish_body) } else { String::new() };
     Ok(Part { arguments: arguments(&printer), body: text, finish, opening, stages, source })
 }
@@ -305,6 +294,23 @@ fn decoding(printer: &mut Printer, grid: i64, scratch: i64) -> Vec<(Tag, String,
         printer.given(name.into(), value);
     }
     loops
+}
+
+/// How a kernel without scratch memory or partial results is launched; its text comes later.
+fn launched(printer: &Printer, schedule: &Schedule, grid: i64, shared: i64) -> Source {
+    Source {
+        text: String::new(),
+        integers: printer.integers.values().copied().collect(),
+        masks: printer.masks.clone(),
+        grid,
+        threads: schedule.threads,
+        teams: grid,
+        scratch: 0,
+        double: printer.double,
+        shared,
+        finish: None,
+        members: vec![],
+    }
 }
 
 /// A block's points, one after the other, and what is done at each.
@@ -332,18 +338,6 @@ fn sweeps(mut printer: Printer, schedule: Schedule, most: i64, chip: Chip) -> Re
     let sizes = format!("enum {{ DEPTH = {depth}, STAGES = {stages} }};\n");
     let opening = opening(&printer, &schedule) + &sizes + include_str!("prelude.cu") + include_str!("sweep.cu");
     let text = integers(&printer) + &pointers(&printer)? + &stage + &masks(&printer) + &walked(&loops, &body);
-    let source = Source {
-        text: String::new(),
-        integers: printer.integers.values().copied().collect(),
-        masks: printer.masks.clone(),
-        grid,
-        threads: schedule.threads,
-        teams: grid,
-        scratch: 0,
-        double: false,
-        shared: bytes,
-        finish: None,
-        members: vec![],
-    };
+    let source = launched(&printer, &schedule, grid, bytes);
     Ok(Part { arguments: arguments(&printer), body: text, finish: String::new(), opening, stages, source })
 }
