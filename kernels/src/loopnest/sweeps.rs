@@ -3,9 +3,11 @@
 //!
 //! "Data Movement Is All You Need" moves such rows through memory between kernels, a tile of `FusionStitching` through shared memory between
 //! groups. A sweep makes them a few columns at a time and hands them on in registers; where something of a whole row is needed before the
-//! next step, another sweep makes them again. Memory sees neither, however long rows are.
+//! next step, another sweep makes them again. Memory sees neither, however long rows are. A sum of exponentials
+//! less the largest needs no sweep of its own: it is taken less the largest of what came so far, and scaled where that grows.
 
 use super::{Element, Group, Loop, LoopNest, Space, Statement};
+use sdfg::{Binary, Combine, Scalar, Unary};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The knob `form` of kernels whose tiles are walked so.
@@ -18,6 +20,10 @@ pub struct Sweep {
     pub first: Vec<usize>,
     /// What is done to each value: what this sweep is for, and what that needs.
     pub statements: Vec<Statement>,
+    /// Sums of exponentials less the largest of what came so far, and the line that holds that.
+    pub relative: Vec<(String, String)>,
+    /// What is done to each value once the largest so far is known: those sums, and what they need.
+    pub later: Vec<Statement>,
     /// Products that its values are multiplied by, by their number among [`Sweeps::last`].
     pub last: Vec<usize>,
     /// What is done to each row at the end.
@@ -53,6 +59,33 @@ enum Held {
     Sum,
 }
 
+/// The line in a statement's exponential of a value less that line.
+fn less_line(statement: &Statement) -> Option<&str> {
+    let Scalar::Unary(Unary::Exp, of) = &statement.code else { return None };
+    let Scalar::Binary(Binary::Sub, value, line) = of.as_ref() else { return None };
+    let Scalar::Input(connector) = line.as_ref() else { return None };
+    let line = &statement.reads.iter().find(|(c, _)| c == connector)?.1.data;
+    let others = value.inputs();
+    let once = statement.reads.iter().all(|(c, e)| e.data != *line || !others.contains(c));
+    once.then_some(line.as_str())
+}
+
+/// The statements that are asked for, with all that make what they or others `want` of values; and all that is wanted then.
+fn needed<'s>(
+    values: &[(usize, &'s Statement)],
+    asked: &dyn Fn(usize, &Statement) -> bool,
+    mut wanted: BTreeSet<&'s str>,
+) -> (Vec<Statement>, BTreeSet<&'s str>) {
+    let mut statements: Vec<Statement> = Vec::new();
+    for (sweep, statement) in values.iter().rev() {
+        if asked(*sweep, statement) || (statement.combine.is_none() && wanted.contains(statement.write.data.as_str())) {
+            wanted.extend(statement.reads.iter().map(|(_, e)| e.data.as_str()));
+            statements.insert(0, (*statement).clone());
+        }
+    }
+    (statements, wanted)
+}
+
 /// Whether a group has exactly these loops.
 fn has_loops(group: &Group, indices: &[&str]) -> bool {
     group.loops.len() == indices.len() && group.loops.iter().all(|l| indices.contains(&l.index.as_str()))
@@ -79,6 +112,10 @@ impl Sweeps {
         let mut held: BTreeMap<&str, Held> = BTreeMap::from([(made.statements[0].write.data.as_str(), Held::Value(0))]);
         // Statements over rows and columns, and over rows, with the sweep that they belong to.
         let [mut values, mut lines]: [Vec<(usize, &Statement)>; 2] = Default::default();
+        // Lines that are the largest of values; values that are exponentials less one, with the sweep of all else that they need.
+        let mut largest: BTreeSet<&str> = BTreeSet::new();
+        let mut less: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+        let mut relative: BTreeMap<&str, &str> = BTreeMap::new();
         let written: BTreeSet<&String> = groups.iter().flat_map(|g| &g.statements).map(|s| &s.write.data).collect();
         // What is read from memory is given, not made here.
         let given = |e: &Element| !local(&e.data) && !written.contains(&e.data);
@@ -107,20 +144,41 @@ impl Sweeps {
             }
             let end = last.iter().find_map(|(g, _)| g.loops.iter().find(|l| !over.contains(&l.index.as_str())));
             for statement in &group.statements {
-                let mut sweep = 0;
+                let write = &statement.write;
+                let (line, value) = (is_over(write, &over[..1]), is_over(write, &over));
+                let mut needs: Vec<(&str, usize)> = Vec::new();
                 for (_, element) in &statement.reads {
-                    sweep = sweep.max(match held.get(element.data.as_str()) {
+                    let sweep = match held.get(element.data.as_str()) {
                         Some(Held::Value(n)) if is_over(element, &over) && has_loops(group, &over) => *n,
                         Some(Held::Line(n)) if is_over(element, &over[..1]) && has_loops(group, &over) => n + 1,
                         Some(Held::Line(n)) if is_over(element, &over[..1]) => *n,
                         Some(Held::Sum) if !has_loops(group, &over) && !has_loops(group, &over[..1]) => 0,
                         None if given(element) => 0,
                         _ => return None,
-                    });
+                    };
+                    needs.push((element.data.as_str(), sweep));
                 }
-                let write = &statement.write;
-                let (line, value) = (is_over(write, &over[..1]), is_over(write, &over));
+                let without = |data: &str| needs.iter().filter(|(d, _)| *d != data).map(|(_, n)| *n).max().unwrap_or(0);
+                let mut sweep = without("");
                 if has_loops(group, &over) {
+                    let by = less_line(statement).filter(|by| largest.contains(by)).map(|by| (by, without(by)));
+                    match (statement.combine, &statement.code) {
+                        (None, _) => drop(by.map(|by| less.insert(&write.data, by))),
+                        (Some(Combine::Max), _) => drop(largest.insert(&write.data)),
+                        (Some(Combine::Sum), code) => {
+                            let one = |n: &(&str, usize)| less.get(n.0).copied().filter(|_| matches!(code, Scalar::Input(_)));
+                            let by = by.or_else(|| needs.iter().find_map(one));
+                            let held = |data: &str| match held.get(data) {
+                                Some(Held::Line(n)) => *n,
+                                _ => 0,
+                            };
+                            if let Some((by, _)) = by.filter(|(by, all)| *all <= held(by)) {
+                                relative.insert(&write.data, by);
+                                sweep = held(by);
+                            }
+                        }
+                        _ => {}
+                    }
                     match (statement.combine, local(&write.data)) {
                         (Some(combine), true) if line && combine.identity().len() == 1 => drop(held.insert(&write.data, Held::Line(sweep))),
                         (None, true) if value => drop(held.insert(&write.data, Held::Value(sweep))),
@@ -153,18 +211,17 @@ impl Sweeps {
         let count = 1 + values.iter().chain(&lines).map(|(n, _)| *n).chain(last.iter().map(|(_, by)| ready(by))).max()?;
         let sweeps = (0..count).map(|n| {
             let lasts: Vec<usize> = (0..last.len()).filter(|k| ready(&last[*k].1) == n).collect();
-            let mut wanted: BTreeSet<&str> = lasts.iter().map(|k| last[*k].1.as_str()).collect();
-            let mut statements: Vec<Statement> = Vec::new();
-            for (sweep, statement) in values.iter().rev() {
-                let own = *sweep == n && (statement.combine.is_some() || !local(&statement.write.data));
-                if own || (statement.combine.is_none() && wanted.contains(statement.write.data.as_str())) {
-                    wanted.extend(statement.reads.iter().map(|(_, e)| e.data.as_str()));
-                    statements.insert(0, (*statement).clone());
-                }
-            }
+            let multiplied = lasts.iter().map(|k| last[*k].1.as_str()).collect();
+            let is_relative = |s: &Statement| relative.contains_key(s.write.data.as_str());
+            let asked = |s: &Statement| (s.combine.is_some() || !local(&s.write.data)) && !is_relative(s);
+            let (statements, mut wanted) = needed(&values, &|k, s| k == n && asked(s), multiplied);
+            let (later, also) = needed(&values, &|k, s| k == n && is_relative(s), BTreeSet::new());
+            wanted.extend(also);
             let makes = |g: &Group| g.statements.first().is_some_and(|s| wanted.contains(s.write.data.as_str()));
+            let sums = later.iter().filter_map(|s| relative.get_key_value(s.write.data.as_str()));
+            let relative = sums.map(|(sum, by)| (sum.to_string(), by.to_string())).collect();
             let rows = lines.iter().filter(|(sweep, _)| *sweep == n).map(|(_, s)| (*s).clone()).collect();
-            Sweep { first: (0..first.len()).filter(|k| makes(first[*k])).collect(), statements, last: lasts, rows }
+            Sweep { first: (0..first.len()).filter(|k| makes(first[*k])).collect(), statements, relative, later, last: lasts, rows }
         });
         let sweeps: Vec<Sweep> = sweeps.collect();
         if last.is_empty() {

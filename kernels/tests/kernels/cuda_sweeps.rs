@@ -64,7 +64,7 @@ fn attention_in_sweeps_equals_the_interpreter() -> Result<(), Failure> {
 /// Faults planted into sweeps: the shim, or the comparison with the interpreter, must find each of them.
 #[test]
 fn planted_faults_are_found() -> Result<(), Failure> {
-    let faults: [(&str, &str, &str, Option<&str>); 8] = [
+    let faults: [(&str, &str, &str, Option<&str>); 10] = [
         (
             "no barrier before values are made",
             "await_copies<STAGES - 2>();\n                __syncthreads();",
@@ -81,6 +81,18 @@ fn planted_faults_are_found() -> Result<(), Failure> {
         ("a copy too few is waited for", "await_copies<STAGES - 2>();", "await_copies<STAGES - 1>();", Some("nobody has written")),
         ("columns dealt otherwise to the second product", "dealt(2 * s + odd, near) * (N", "dealt(2 * s, near) * (N", None),
         ("sums of a lane alone", "return f(x, __shfl_xor_sync(0xffffffffu, x, 2, 32));", "return x;", None),
+        (
+            "a sum that does not follow the largest",
+            "t_sum_sum[half] *= r_exp(t_top_sum_before - t_top_sum[half]);\n                        ",
+            "",
+            None,
+        ),
+        (
+            "sums of lanes less the largest of each",
+            "t_sum_sum[half] *= r_exp(t_top_sum_before - t_top_sum[half]);\n                t_sum_sum[half] = row",
+            "t_sum_sum[half] = row",
+            None,
+        ),
         ("a row too many", "own_row < n_j ?", "own_row < n_j + 1 ?", Some("no barrier between them")),
         ("squares of results left as they are", "x[n] = y[n];", "x[n] = x[n];", None),
     ];

@@ -7,9 +7,10 @@ use crate::emit::group::Reduction;
 use crate::emit::printer::Printer;
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
-use crate::loopnest::sweeps::Sweeps;
+use crate::loopnest::sweeps::{Sweep, Sweeps};
 use crate::loopnest::{Group, Loop, Space, Statement};
 use indexmap::{IndexMap, IndexSet};
+use sdfg::Combine;
 
 /// Neighbouring columns of a lane, and of the four lanes of a row.
 pub const WIDTH: i64 = 8;
@@ -152,10 +153,14 @@ impl Printer<'_> {
         }
         let double = self.double;
         let mut lines: IndexSet<String> = IndexSet::new();
-        for statement in plan.sweeps.iter().flat_map(|s| s.statements.iter().filter(|s| s.combine.is_some()).chain(&s.rows)) {
+        let followed: IndexSet<&String> = plan.sweeps.iter().flat_map(|s| &s.relative).map(|(_, by)| by).collect();
+        let combined = |s: &'_ &Statement| s.combine.is_some();
+        for statement in plan.sweeps.iter().flat_map(|s| s.statements.iter().chain(&s.later).filter(combined).chain(&s.rows)) {
             let data = &statement.write.data;
             if self.held_in(data) == Some(Place::Line) && lines.insert(data.clone()) {
                 let identity = statement.combine.map_or(0.0, |c| c.identity().first().copied().unwrap_or(0.0));
+                // Less than any number, and yet one: what is infinitely small less it is no NaN, and its exponential is zero.
+                let identity = if followed.contains(data) { f64::from(f32::MIN) } else { identity };
                 let (name, identity) = (self.identifier(data), constant(identity, double));
                 self.line(d, format!("real {name}[2] = {{{identity}, {identity}}};"));
             }
@@ -184,13 +189,13 @@ impl Printer<'_> {
             self.line(d + 1, format!("for (int strip = 0; strip < DEPTH / {STRIP}; ++strip) {{"));
             self.line(d + 2, "#pragma unroll");
             self.line(d + 2, "for (int half = 0; half < 2; ++half) {");
-            let group = Group {
+            let over = |statements: &[Statement]| Group {
                 loops: vec![plan.row.clone(), plan.column.clone()],
-                statements: sweep.statements.clone(),
+                statements: statements.to_vec(),
                 product: false,
                 last: false,
             };
-            self.title(&group, d + 3);
+            self.title(&over(&[&sweep.statements[..], &sweep.later].concat()), d + 3);
             let first_lane = format!("at + strip * {STRIP} + member * W");
             self.open_row(plan, &first_lane, &plan.column, d + 3);
             for n in &sweep.first {
@@ -202,20 +207,28 @@ impl Printer<'_> {
                     format!("for (int w = 0; w < W; ++w) {name}[w] = scale{n} * values{n}[strip * 4 + w / 2][half * 2 + w % 2];"),
                 );
             }
-            for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
+            let mut declared: IndexSet<&String> = IndexSet::new();
+            for statement in sweep.statements.iter().chain(&sweep.later).filter(|s| s.combine.is_none()) {
                 let data = &statement.write.data;
-                if self.held_in(data) == Some(Place::Strip) && self.tensor(data)?.stored {
+                if self.held_in(data) == Some(Place::Strip) && self.tensor(data)?.stored && declared.insert(data) {
                     let name = self.identifier(data);
                     self.line(d + 3, format!("real {name}[W];"));
                     self.line(d + 3, "#pragma unroll");
                     self.line(d + 3, format!("for (int w = 0; w < W; ++w) {name}[w] = 0;"));
                 }
             }
-            let mut reductions = self.reductions(&group)?;
-            for r in &mut reductions {
-                r.variable = Some(format!("{}[half]", self.identifier(&r.statement.write.data)));
+            let followed: IndexSet<String> = sweep.relative.iter().map(|(_, by)| self.identifier(by)).collect();
+            for by in &followed {
+                self.line(d + 3, format!("const real {by}_before = {by}[half];"));
             }
-            self.strip_of(&group, &reductions, d + 3)?;
+            self.neighbours_of(&over(&sweep.statements), d + 3)?;
+            for (sum, by) in &sweep.relative {
+                let (sum, by) = (self.identifier(sum), self.identifier(by));
+                self.line(d + 3, format!("{sum}[half] *= r_exp({by}_before - {by}[half]);"));
+            }
+            if !sweep.later.is_empty() {
+                self.neighbours_of(&over(&sweep.later), d + 3)?;
+            }
             for n in &sweep.last {
                 let name = self.identifier(&lasts[*n].by);
                 self.line(d + 3, "#pragma unroll");
@@ -231,11 +244,7 @@ impl Printer<'_> {
                 self.line(d + 1, format!("use_values<{columns}, {}>(sums{n}, given{n}, from + {});", factor.is_near(), factor.at / 2));
             }
             self.line(d, "}");
-            for r in &reductions {
-                let (name, functor) = (self.identifier(&r.statement.write.data), functor(r.combine));
-                self.line(d, "#pragma unroll");
-                self.line(d, format!("for (int half = 0; half < 2; ++half) {name}[half] = row_reduce({name}[half], {functor});"));
-            }
+            self.whole_lines(sweep, d);
             self.row_ends(&sweep.rows, plan, d)?;
         }
         for group in &plan.ends {
@@ -243,6 +252,43 @@ impl Printer<'_> {
         }
         self.line(depth, "}");
         Ok(std::mem::take(&mut self.text))
+    }
+
+    /// What is done to a lane's neighbours of one row, and what it adds to the row's lines.
+    fn neighbours_of(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+        let mut reductions = self.reductions(group)?;
+        for r in &mut reductions {
+            r.variable = Some(format!("{}[half]", self.identifier(&r.statement.write.data)));
+        }
+        self.strip_of(group, &reductions, depth)
+    }
+
+    /// Puts together what the lanes of a row found in a sweep.
+    fn whole_lines(&mut self, sweep: &Sweep, depth: usize) {
+        let found: Vec<(String, Combine)> = sweep
+            .statements
+            .iter()
+            .chain(&sweep.later)
+            .filter_map(|s| s.combine.map(|combine| (self.identifier(&s.write.data), combine)))
+            .collect();
+        let relative: IndexMap<String, String> =
+            sweep.relative.iter().map(|(sum, by)| (self.identifier(sum), self.identifier(by))).collect();
+        if found.is_empty() {
+            return;
+        }
+        self.line(depth, "#pragma unroll");
+        self.line(depth, "for (int half = 0; half < 2; ++half) {");
+        for by in relative.values().collect::<IndexSet<_>>() {
+            self.line(depth + 1, format!("const real {by}_before = {by}[half];"));
+        }
+        // The largest comes before the sums that are taken less it, as it did in the sweep.
+        for (name, combine) in found {
+            if let Some(by) = relative.get(&name) {
+                self.line(depth + 1, format!("{name}[half] *= r_exp({by}_before - {by}[half]);"));
+            }
+            self.line(depth + 1, format!("{name}[half] = row_reduce({name}[half], {});", functor(combine)));
+        }
+        self.line(depth, "}");
     }
 
     /// C text of the iterations of the loop of a product that is neither of rows nor of columns.
