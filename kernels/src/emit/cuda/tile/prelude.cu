@@ -12,9 +12,7 @@ extern __shared__ __attribute__((aligned(16))) char block_memory[];
 #endif
 #if TENSOR_CORES
 DEVICE uint32_t stage_address(const void *p) {
-    uint32_t at;
-    asm("{ .reg .u64 whole; cvta.to.shared.u64 whole, %1; cvt.u32.u64 %0, whole; }" : "=r"(at) : "l"(p));
-    return at;
+    return (uint32_t)__cvta_generic_to_shared(p);
 }
 /* Squares of 8 by 8 values: each lane names a line of one of them, and gets two neighbours along the lines of each; of TURNED squares
    two neighbours across them. */
@@ -69,19 +67,26 @@ enum { ELSEWHERE, STAGED, HERE };
 /* What lies near one another in a factor: steps, or rows (columns), or neither. */
 enum { STEPS, SIDE, NEITHER };
 
+/* In which order lines lie in the stage. DEALT are those that squares of tensor cores take two at a time, each eight after the last:
+   the eight lines of a square are neighbours there, and begin in different banks. */
+enum { IN_ORDER, DEALT };
+DEVICE uint32_t slot(int order, uint32_t line) { return order == DEALT ? (line & ~30u) | (line & 6u) << 2 | (line & 24u) >> 2 : line; }
+
 /* LINES lines of LENGTH neighbours, of a factor, in the stage; what lies beyond `lines` and `length` counts as zero. Neighbours lie `unit`
-   apart in the factor; NEAR promises that this is 1. What lies ELSEWHERE, whole, and of the stage's type, comes later. */
-template <int LINES, int LENGTH, int PITCH, bool NEAR, int WHERE, class S, class T>
+   apart in the factor; NEAR promises that this is 1. What lies ELSEWHERE, whole, and of the stage's type, comes later; WHOLE promises
+   that all does. */
+template <int LINES, int LENGTH, int PITCH, bool NEAR, int WHERE, int ORDER, bool WHOLE, class S, class T>
 DEVICE void stage(POINTER(S) to, POINTER(T) from, index_t line, index_t unit, index_t lines, index_t length) {
     constexpr int P = 16 / sizeof(S), Q = 16 / sizeof(T) < P ? 16 / sizeof(T) : P, PARTS = LENGTH / P;
     constexpr bool LATER = NEAR && WHERE == ELSEWHERE && Same<S, T>::value;
     if constexpr (LATER) {
         /* Of a whole panel nobody asks again. */
-        if (lines >= LINES && length >= LENGTH && line % P == 0 && aligned<P>(from, 0)) {
+        if (WHOLE || (lines >= LINES && length >= LENGTH && line % P == 0 && aligned<P>(from, 0))) {
 #pragma unroll
             for (int c = 0; c < LINES * PARTS; c += THREADS) {
-                const int e = c + threadIdx.x, n = e / PARTS, first = e % PARTS * P;
-                if (c + THREADS <= LINES * PARTS || e < LINES * PARTS) copy_later<S>(to, n * PITCH + first, from, n * line + first);
+                const uint32_t e = c + threadIdx.x, n = e / PARTS, first = e % PARTS * P;
+                if (c + THREADS > LINES * PARTS && e >= LINES * PARTS) break;
+                copy_later<S>(to, slot(ORDER, n) * PITCH + first, from, (index_t)n * line + (index_t)first);
             }
             return;
         }
@@ -93,7 +98,7 @@ DEVICE void stage(POINTER(S) to, POINTER(T) from, index_t line, index_t unit, in
         const bool whole = NEAR && n < lines && first + P <= length && aligned<Q>(from, n * line + first);
         if constexpr (LATER) {
             if (whole) {
-                copy_later<S>(to, n * PITCH + first, from, n * line + first);
+                copy_later<S>(to, slot(ORDER, n) * PITCH + first, from, n * line + first);
                 continue;
             }
         }
@@ -112,7 +117,7 @@ DEVICE void stage(POINTER(S) to, POINTER(T) from, index_t line, index_t unit, in
                 pack.v[x] = inside ? From<S>::real_(to_real(from[n * line + (first + x) * (NEAR ? 1 : unit)])) : From<S>::real_((real)0);
             }
         }
-        write_pack<P>(to, n * PITCH + first, pack);
+        write_pack<P>(to, slot(ORDER, n) * PITCH + first, pack);
     }
 }
 
@@ -168,10 +173,14 @@ template <class S, int N, int NEAR, int WHERE, class T> struct Factor {
         return InStage<S, N, NEAR == STEPS>{stage + part * (int)SIZE};
     }
     /* `side` of its lines are left, and `steps` of its steps. */
-    static DEVICE_MEMBER void fill(POINTER(S) to, int part, POINTER(T) from, index_t each, index_t step, index_t side, index_t steps) {
+    template <int ORDER, bool WHOLE>
+    static DEVICE_MEMBER void bring(POINTER(S) to, int part, POINTER(T) from, index_t each, index_t step, index_t side, index_t steps) {
         constexpr int GAP = 16 / sizeof(S);
-        if constexpr (NEAR == STEPS) stage<N, DEPTH, DEPTH + GAP, true, WHERE>(to + part * (int)SIZE, from, each, step, side, steps);
-        else stage<DEPTH, N, N + GAP, NEAR == SIDE, WHERE>(to + part * (int)SIZE, from, step, each, steps, side);
+        if constexpr (NEAR == STEPS) stage<N, DEPTH, DEPTH + GAP, true, WHERE, ORDER, WHOLE>(to + part * (int)SIZE, from, each, step, side, steps);
+        else stage<DEPTH, N, N + GAP, NEAR == SIDE, WHERE, ORDER, WHOLE>(to + part * (int)SIZE, from, step, each, steps, side);
+    }
+    static DEVICE_MEMBER void fill(POINTER(S) to, int part, POINTER(T) from, index_t each, index_t step, index_t side, index_t steps) {
+        bring<IN_ORDER, false>(to, part, from, each, step, side, steps);
     }
 };
 template <class S, int N, int NEAR, class T> struct Factor<S, N, NEAR, HERE, T> {

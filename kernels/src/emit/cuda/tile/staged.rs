@@ -26,6 +26,10 @@ pub struct Staged {
     pub chunks: i64,
     /// Bytes of the stage where its chunks begin.
     pub at: i64,
+    /// Whether its lines are dealt, see `sweep.cu`.
+    pub dealt: bool,
+    /// Whether every chunk is whole, and every line of it begins where a vector may.
+    pub whole: bool,
 }
 
 impl Staged {
@@ -50,6 +54,13 @@ pub struct Last {
     pub scale: String,
     pub out: String,
     pub by: String,
+}
+
+/// The side of a factor that is not its steps, the lines of a chunk along it, and the steps of a chunk.
+struct Sides<'m> {
+    side: &'m Option<Axis>,
+    lines: i64,
+    depth: i64,
 }
 
 impl Printer<'_> {
@@ -88,7 +99,8 @@ impl Printer<'_> {
     }
 
     /// One factor (0 or 1) of a product, its lines along `side`.
-    fn staged(&mut self, m: &Matrices, t: usize, side: &Option<Axis>, lines: i64, chunks: i64) -> Result<Staged, KernelError> {
+    fn staged(&mut self, m: &Matrices, t: usize, sides: Sides, group: &Group, chunks: i64) -> Result<Staged, KernelError> {
+        let Sides { side, lines, depth } = sides;
         let of = |axis: &Option<Axis>| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
         let near = match (of(&m.steps), of(side)) {
             (1, _) => "STEPS",
@@ -101,7 +113,18 @@ impl Printer<'_> {
         let number = self.fresh("");
         let line = self.given(format!("line{number}"), of(side));
         let step = self.given(format!("step{number}"), of(&m.steps));
-        Ok(Staged { from, kind, line, step, near, lines, chunks, at: 0 })
+        let along = if near == "STEPS" { &m.steps } else { side };
+        let along = along.as_ref().and_then(|x| group.loops.iter().find(|l| x.indices == [l.index.clone()]));
+        let element = if t == 0 { &m.a } else { &m.b };
+        let even = along.map_or(Ok(false), |l| self.is_even(element, l))?;
+        let whole = near != "NEITHER" && even && self.comes_out(side, lines) && self.comes_out(&m.steps, depth);
+        Ok(Staged { from, kind, line, step, near, lines, chunks, at: 0, dealt: false, whole })
+    }
+
+    /// Whether there is always a multiple of so many iterations along a side.
+    fn comes_out(&self, side: &Option<Axis>, number: i64) -> bool {
+        let ragged = |index: &String| self.nest.tiles.iter().any(|t| t.index == *index && t.is_ragged());
+        side.as_ref().is_some_and(|x| x.most % number == 0 && !x.indices.iter().any(ragged))
     }
 
     pub fn first(&mut self, group: &Group, plan: &Sweeps, chunk: i64, rows: i64, at: &mut i64) -> Result<First, KernelError> {
@@ -111,10 +134,11 @@ impl Printer<'_> {
             return Err(self.unsupported(format!("rows of {most} steps do not fit registers")));
         }
         let chunks = (most + chunk - 1) / chunk;
-        let mut held = self.staged(&m, 0, &m.rows, rows, chunks)?;
+        let mut held = self.staged(&m, 0, Sides { side: &m.rows, lines: rows, depth: chunk }, group, chunks)?;
         held.at = *at;
         *at += bytes(&held, chunk);
-        let columns = self.staged(&m, 1, &m.columns, chunk, chunks)?;
+        let mut columns = self.staged(&m, 1, Sides { side: &m.columns, lines: chunk, depth: chunk }, group, chunks)?;
+        columns.dealt = columns.is_near();
         Ok(First { rows: held, columns, steps: (most + 15) / 16 * 16, scale: value(&m.scale, self), out: m.out.data.clone() })
     }
 
@@ -125,14 +149,17 @@ impl Printer<'_> {
         if columns > MOST || m.steps.as_ref().is_none_or(|s| s.indices != [plan.column.index.clone()]) {
             return Err(self.unsupported(format!("sums of {most} columns do not fit registers")));
         }
-        let factor = self.staged(&m, 1, &m.columns, columns, 1)?;
+        let chunk = self.nest.products.map_or(1, |p| p.depth);
+        let mut factor = self.staged(&m, 1, Sides { side: &m.columns, lines: columns, depth: chunk }, group, 1)?;
+        factor.dealt = !factor.is_near();
         Ok(Last { factor, columns, scale: value(&m.scale, self), out: m.out.data.clone(), by: by.to_string() })
     }
 
     /// Brings the chunks of a factor. Of its lines, or if it is not `along` them of its steps, the first is `from`, and so many are left;
     /// `others` are there of what lies across.
     pub fn fill(&mut self, factor: &Staged, staged: &str, to: &str, [from, left]: [&str; 2], (others, along): (&str, bool), depth: usize) {
-        let Staged { from: pointer, kind, line, step, near, lines, chunks, at } = factor;
+        let Staged { from: pointer, kind, line, step, near, lines, chunks, at, dealt, whole } = factor;
+        let order = if *dealt { "DEALT" } else { "IN_ORDER" };
         for chunk in 0..*chunks {
             let (first, side, steps) = match along {
                 true => (
@@ -144,7 +171,7 @@ impl Printer<'_> {
             };
             self.line(
                 depth,
-                format!("Factor<{staged}, {lines}, {near}, ELSEWHERE, {kind}>::fill({to} + {}, {chunk}, {pointer} + ({first}), {line}, {step}, {side}, {steps});", at / 2),
+                format!("Factor<{staged}, {lines}, {near}, ELSEWHERE, {kind}>::bring<{order}, {whole}>({to} + {}, {chunk}, {pointer} + ({first}), {line}, {step}, {side}, {steps});", at / 2),
             );
         }
     }

@@ -23,30 +23,30 @@ template <int STEPS, int N, bool NEAR, class S> DEVICE void take_rows(uint32_t (
     }
 }
 
-/* The values of DEPTH columns: their factor lies in the stage in chunks of DEPTH steps. */
+/* The values of DEPTH columns: their factor lies in the stage in chunks of DEPTH steps, DEALT where steps are neighbours. */
 template <int STEPS, bool NEAR, class S>
 DEVICE void make_values(float (&values)[DEPTH / 8][4], const uint32_t (&a)[STEPS / 16][4], POINTER(S) stage) {
     using Chunk = InStage<S, DEPTH, NEAR>;
     constexpr int GAP = Chunk::GAP;
     const int lane = threadIdx.x % 32, near = lane % 8, odd = lane / 8 % 2, high = lane / 16 % 2;
+    POINTER(S) own = stage + ((high * 8 + near) * (DEPTH + GAP) + odd * 8);
 #pragma unroll
     for (int j = 0; j < DEPTH / 8; ++j)
 #pragma unroll
         for (int x = 0; x < 4; ++x) values[j][x] = 0;
 #pragma unroll
     for (int s = 0; s < STEPS; s += 16) {
-        POINTER(S) p = stage + s / DEPTH * (int)Chunk::SIZE;
-        const int step = s % DEPTH;
+        const int first = s / DEPTH * (int)Chunk::SIZE, step = s % DEPTH;
 #pragma unroll
         for (int j = 0; j < DEPTH / 8; j += 2) {
             uint32_t b[4];
             if constexpr (NEAR) {
-                load_squares<false>(b, p, dealt(j + high, near) * (DEPTH + GAP) + step + odd * 8);
+                load_squares<false>(b, own, first + j * 8 * (DEPTH + GAP) + step);
             } else {
 #pragma unroll
                 for (int n = 0; n < 4; ++n) {
                     const int column = dealt(j + n / 2, lane / 4), at = step + n % 2 * 8 + lane % 4 * 2;
-                    b[n] = two_of(p[at * (DEPTH + GAP) + column], p[(at + 1) * (DEPTH + GAP) + column]);
+                    b[n] = two_of(stage[first + at * (DEPTH + GAP) + column], stage[first + (at + 1) * (DEPTH + GAP) + column]);
                 }
             }
             const uint32_t two[2][2] = {{b[0], b[1]}, {b[2], b[3]}};
@@ -56,17 +56,18 @@ DEVICE void make_values(float (&values)[DEPTH / 8][4], const uint32_t (&a)[STEPS
     }
 }
 
-/* Values as rows of a product, DEPTH of its steps: its other factor has N columns in the stage. */
+/* Values as rows of a product, DEPTH of its steps: its other factor has N columns in the stage, DEALT where those are neighbours. */
 template <int N, bool NEAR, class S> DEVICE void use_values(float (&sums)[N / 8][4], const uint32_t (&a)[DEPTH / 16][4], POINTER(S) p) {
     constexpr int GAP = InStage<S, N, NEAR>::GAP;
     const int lane = threadIdx.x % 32, near = lane % 8, odd = lane / 8 % 2, high = lane / 16 % 2;
+    POINTER(S) own = p + ((odd * 8 + near) * (N + GAP) + high * 8);
 #pragma unroll
     for (int s = 0; s < DEPTH / 16; ++s) {
 #pragma unroll
         for (int j = 0; j < N / 8; j += 2) {
             uint32_t b[4];
             if constexpr (!NEAR) {
-                load_squares<true>(b, p, dealt(2 * s + odd, near) * (N + GAP) + (j + high) * 8);
+                load_squares<true>(b, own, s * 16 * (N + GAP) + j * 8);
             } else {
 #pragma unroll
                 for (int n = 0; n < 4; ++n) {

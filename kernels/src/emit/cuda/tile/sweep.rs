@@ -313,7 +313,9 @@ impl Printer<'_> {
         let (row, rows) = (self.index(&plan.row.index), self.count(&plan.row.index, plan.row.count));
         let ragged = self.nest.tiles.iter().any(|t| t.index == plan.row.index && t.is_ragged());
         let together = self.schedule.as_ref().map_or(WARP, |s| s.threads) / WARP * ROWS;
-        let whole = !ragged && plan.row.count % together == 0 && along.count % STRIP == 0;
+        // A sweep takes all columns of a chunk, also those beyond the last.
+        let strips = if along.index == plan.column.index { self.nest.products.map_or(1, |p| p.depth) } else { STRIP };
+        let whole = !ragged && plan.row.count % together == 0 && along.count % strips == 0;
         let count = self.count(&along.index, along.count);
         self.line(depth, "const index_t own_row = panel_row + half * 8;");
         // Where rows and strips come out even, nothing need be asked of any of them.
