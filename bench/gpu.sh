@@ -101,10 +101,17 @@ optimized() {
     shift 3
     log "$name: $recipe $* ${SIZES:-}, sweep of $seconds s, clocks $(clocks)"
     mkdir -p "$folder/$name"
-    # A kernel that breaks the GPU's context ends the process; Memlet begins itself again without it.
-    # shellcheck disable=SC2086
-    within 600 "$memlet" optimize "$recipe" --device "$on" --dtype "$dtype" --budget "${seconds}s" \
-        --timing "${TIMING:-5s}" --memory-slack 0% ${NARROW:+--narrow} ${COLD:+--cold} "$@" ${SIZES:-} --out "$scratch/$name" 2>&1 | stamped >>"$folder/log.txt" || failed "$name" $?
+    # A kernel that breaks the GPU's context ends the process; Memlet begins itself again without it. What ends it by a signal (CUDA's
+    # libraries have their own faults) is begun once more: measurements and what was spent are kept.
+    local code
+    for _ in once again; do
+        # shellcheck disable=SC2086
+        within 600 "$memlet" optimize "$recipe" --device "$on" --dtype "$dtype" --budget "${seconds}s" \
+            --timing "${TIMING:-5s}" --memory-slack 0% ${NARROW:+--narrow} ${COLD:+--cold} "$@" ${SIZES:-} --out "$scratch/$name" 2>&1 | stamped >>"$folder/log.txt"
+        code=${PIPESTATUS[0]}
+        [ "$code" -eq 0 ] || failed "$name" "$code"
+        [ "$code" -gt 128 ] && [ "$code" -ne 130 ] || break
+    done
     for file in records.jsonl plan.json report.json; do
         [ -f "$scratch/$name/$file" ] && gzip -9c "$scratch/$name/$file" >"$folder/$name/$file.gz"
     done

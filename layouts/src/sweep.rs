@@ -134,6 +134,11 @@ impl Track<'_> {
     }
 }
 
+/// A kernel of which so many configurations broke the device is not measured any further: each costs a new beginning.
+const BREAKS: usize = 3;
+/// What is kept of those.
+const BROKE: &str = "it broke the device: ";
+
 /// What a known configuration counts as: one that another kernel lent its time is no measurement.
 fn counted(known: &Measurement) -> Outcome {
     if known.lender.is_some() { Outcome::Identical } else { known.outcome.clone() }
@@ -172,8 +177,14 @@ impl Sweeper<'_> {
             identities: known.map(|m| m.identity.clone()).collect(),
             spent: 0.0,
             gain: 1.0,
-            done: false,
+            done: self.breaks(space.key()) >= BREAKS,
         }
+    }
+
+    /// Configurations of a kernel that broke the device.
+    fn breaks(&self, key: &str) -> usize {
+        let broke = |outcome: &Outcome| matches!(outcome, Outcome::Failed { reason } if reason.starts_with(BROKE));
+        self.store.of(key).filter(|m| broke(&m.outcome)).count()
     }
 
     pub(crate) fn stopped(&self, share: f64) -> Option<Finish> {
@@ -192,6 +203,9 @@ impl Sweeper<'_> {
             // Not even an empty budget leaves a kernel without a time.
             if self.interrupt.load(Ordering::Relaxed) {
                 return Ok(Finish::Interrupted);
+            }
+            if track.done {
+                continue;
             }
             self.advance(track, &costs)?;
             // Nor does a device that has no words for row-major.
@@ -374,7 +388,7 @@ impl Sweeper<'_> {
     /// The error that ends a sweep. A configuration that broke the device is kept as failed, so that it is not tried again.
     fn broken(&mut self, subject: Subject, round: u32, fault: Fault) -> Result<SweepError, SweepError> {
         if let Fault::Crash(reason) = &fault {
-            let outcome = Outcome::Failed { reason: reason.clone() };
+            let outcome = Outcome::Failed { reason: format!("{BROKE}{reason}") };
             self.keep(subject, round, None, outcome)?;
         }
         Ok(SweepError::Device { kernel: subject.kernel.to_string(), config: subject.config.clone(), fault })

@@ -5,12 +5,13 @@ use super::mixed::{Mixed, mixed};
 use super::mixing::Mixing;
 use super::order::pytorch_order;
 use super::plan::{Candidate, FORMAT, Plan};
-use super::programs::{COMPOSED, Programs, STATISTICS, UNFUSED, Variant};
+use super::programs::{COMPOSED, Programs, STATISTICS, SWEPT, UNFUSED, Variant};
 use super::shrunken::{difference, shrunken};
-use super::sweep::{Extent, QUICK, Sweeping, Swept, sweep_program};
+use super::sweep::{Extent, LOOK, QUICK, Sweeping, Swept, posed, sweep_posed, sweep_program};
 use super::target::Target;
 use super::{PipelineError, memory};
 use crate::load::{Overrides, Recipe};
+use bench::unit::significant;
 use kernels::KernelSpec;
 use kernels::device::Device;
 use layouts::exact::Limits;
@@ -23,8 +24,8 @@ use std::time::Duration;
 pub struct Sweeps {
     pub variants: Vec<Swept>,
     pub unfused: Option<Swept>,
-    /// Programs that do not fit, and why.
-    pub too_large: Vec<String>,
+    /// What was left out, and why: programs that do not fit, compositions that nothing can come of.
+    pub left_out: Vec<String>,
     /// Which compositions pay.
     pub mixing: Mixing,
     /// Programs that were swept for what they lend to others.
@@ -41,6 +42,8 @@ const COMBINING: f64 = 0.03;
 /// and how many times as long as that a program may take at first before it is given up.
 const FIRST: f64 = 0.6;
 const HOPELESS: f64 = 3.0;
+/// A program that takes as many times as long, after all that an earlier sweep has measured of it, gets no more time.
+const BEHIND: f64 = 1.25;
 /// Share there of what programs are compared with.
 const BESIDE: f64 = 0.1;
 /// Less than that is not worth going through a program again.
@@ -53,8 +56,9 @@ fn shares(variants: &[Variant], goes_on: bool) -> Vec<f64> {
     // Composed programs win most often, and have kernels of their own; stacked ones share most with the separate one. Where what is
     // left goes to one program later, those that seldom win have less at first.
     let kind = |(n, variant): (usize, &Variant)| match () {
-        () if goes_on && variant.name == COMPOSED => (0, 0.2),
-        () if goes_on && variant.name.ends_with(STATISTICS) => (1, 0.15),
+        () if goes_on && variant.name == COMPOSED => (0, 0.08),
+        () if goes_on && variant.name.ends_with(STATISTICS) => (1, 0.1),
+        () if goes_on && variant.name.ends_with(SWEPT) => (5, 0.2),
         () if goes_on && !variant.compositions.is_empty() => (2, 0.12),
         () if !variant.compositions.is_empty() => (0, 0.35),
         () if n == 0 => (3, 0.2),
@@ -73,10 +77,10 @@ pub fn sweep_all(
     budget: Option<Duration>,
     with: &mut Sweeping,
 ) -> Result<Sweeps, PipelineError> {
-    let mut too_large = Vec::new();
+    let mut left_out = Vec::new();
     let mut held = |name: &str, program: &Sdfg| -> Result<bool, PipelineError> {
         let why = memory::too_large(program, with.memory)?;
-        too_large.extend(why.iter().map(|why| format!("{name} is left out: {why}")));
+        left_out.extend(why.iter().map(|why| format!("{name} is left out: {why}")));
         Ok(why.is_none())
     };
     let fit = programs.variants.iter().map(|v| held(&v.name, &v.program)).collect::<Result<Vec<_>, _>>()?;
@@ -92,13 +96,20 @@ pub fn sweep_all(
     let whole_budget = budget;
     let goes_on = budget.is_some() && with.device.name().is_some() && with.shard.of == 1;
     let shares = shares(&programs.variants, goes_on);
+    let posed = programs.variants.iter().map(|v| posed(&v.program, with.device)).collect::<Result<Vec<_>, _>>()?;
+    // What earlier sweeps have found, and of which programs they have seen enough.
+    let known: Vec<Option<f64>> = posed.iter().map(|p| quick(&p.problem, with.store).filter(|_| goes_on)).collect();
+    let fastest = known.iter().flatten().copied().reduce(f64::min);
     let mut variants = Vec::new();
     let mut finish = Finish::Exhausted;
     let budget = budget.map(|b| if goes_on { b.mul_f64(FIRST) } else { b });
-    for (variant, share) in programs.variants.iter().zip(&shares) {
-        let swept = sweep_program(&variant.name, &variant.program, budget.map(|b| b.mul_f64(*share)), Extent::Whole, with)?;
+    for (((variant, share), posed), known) in programs.variants.iter().zip(&shares).zip(posed).zip(known) {
+        let share = budget.map(|b| b.mul_f64(*share));
+        let behind = known.zip(fastest).is_some_and(|(known, fastest)| known > BEHIND * fastest);
+        let share = if behind && looked_at(&posed.problem, share, with) { Some(Duration::ZERO) } else { share };
+        let swept = sweep_posed(&variant.name, &variant.program, posed, share, Extent::Whole, with)?;
         finish = worse(finish, swept.report.finish);
-        if let Some(ms) = quick(&swept, with.store).filter(|_| goes_on) {
+        if let Some(ms) = quick(&swept.problem, with.store).filter(|_| goes_on) {
             with.hopeless_ms = Some(with.hopeless_ms.unwrap_or(f64::INFINITY).min(HOPELESS * ms));
         }
         variants.push(swept);
@@ -106,7 +117,14 @@ pub fn sweep_all(
     // A part of the space says nothing on which compositions pay.
     let whole = with.shard.of == 1 && finish != Finish::Interrupted;
     let share = budget.map(|b| b.mul_f64(MIXING));
-    let mut mixed = if whole { mixed((recipe, verify_each), programs, &variants, share, with)? } else { Mixed::default() };
+    let composed = variants.iter().find(|swept| swept.name == COMPOSED).and_then(|swept| quick(&swept.problem, with.store));
+    // Undone one by one, compositions do not become that much faster.
+    let far = composed.zip(with.hopeless_ms).filter(|(ms, most)| ms > most);
+    let mut mixed = if whole && far.is_none() { mixed((recipe, verify_each), programs, &variants, share, with)? } else { Mixed::default() };
+    if let Some((ms, most)) = far.filter(|_| whole) {
+        let fastest = significant(most / HOPELESS);
+        left_out.push(format!("no composition is undone alone: all of them take {} ms, the fastest program {fastest}", significant(ms)));
+    }
     for (_, swept) in mixed.trials.iter().chain(&mixed.program) {
         finish = worse(finish, swept.report.finish);
     }
@@ -114,22 +132,20 @@ pub fn sweep_all(
         programs.variants.push(variant);
         variants.push(swept);
     }
-    too_large.append(&mut mixed.too_large);
+    left_out.append(&mut mixed.too_large);
     // What all are compared with is no competitor.
     with.hopeless_ms = None;
-    let unfused = match unfused_fits {
-        true => Some(sweep_program(
-            UNFUSED,
-            &programs.unfused,
-            budget.map(|b| b.mul_f64(if goes_on { BESIDE } else { 0.2 })),
-            Extent::Whole,
-            with,
-        )?),
-        false => None,
+    let unfused = if unfused_fits {
+        let share = budget.map(|b| b.mul_f64(if goes_on { BESIDE } else { 0.2 }));
+        let unfused = super::sweep::posed(&programs.unfused, with.device)?;
+        let share = if goes_on && looked_at(&unfused.problem, share, with) { Some(Duration::ZERO) } else { share };
+        Some(sweep_posed(UNFUSED, &programs.unfused, unfused, share, Extent::Whole, with)?)
+    } else {
+        None
     };
     finish = unfused.iter().fold(finish, |finish, unfused| worse(finish, unfused.report.finish));
     // What is left goes to the program that is fastest so far: most of its kernels are those of others too.
-    let best = variants.iter().enumerate().filter_map(|(n, swept)| Some((n, quick(swept, with.store)?)));
+    let best = variants.iter().enumerate().filter_map(|(n, swept)| Some((n, quick(&swept.problem, with.store)?)));
     if goes_on
         && finish == Finish::Budget
         && let (Some(all), Some((n, _))) = (whole_budget, best.min_by(|a, b| a.1.total_cmp(&b.1)))
@@ -161,12 +177,18 @@ pub fn sweep_all(
         }
     }
     let trials = mixed.trials.into_iter().map(|(_, swept)| swept).collect();
-    Ok(Sweeps { variants, unfused, too_large, mixing: mixed.mixing, trials, apart, finish })
+    Ok(Sweeps { variants, unfused, left_out, mixing: mixed.mixing, trials, apart, finish })
 }
 
 /// Milliseconds of what would be chosen of a program, or of a good choice where the best takes long to find.
-fn quick(swept: &Swept, store: &Store) -> Option<f64> {
-    layouts::select(&swept.problem, store, Method::Exact, QUICK).ok().map(|s| s.total_ms)
+fn quick(problem: &layouts::Program, store: &Store) -> Option<f64> {
+    layouts::select(problem, store, Method::Exact, QUICK).ok().map(|s| s.total_ms)
+}
+
+/// Whether earlier sweeps have spent on a program what a first look at it takes of its share.
+fn looked_at(problem: &layouts::Program, share: Option<Duration>, with: &Sweeping) -> bool {
+    let left = with.ledger.left(problem, share);
+    share.zip(left).is_some_and(|(share, left)| share.saturating_sub(left) >= share.mul_f64(LOOK))
 }
 
 /// The program that runs the best kernels of all programs together, if it is none of the first ones, which compete as they

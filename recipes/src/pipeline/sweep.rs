@@ -82,7 +82,7 @@ const REFINING: f64 = 0.3;
 const PREPARING: f64 = 0.25;
 /// Part of a budget after which a program that is far slower than others is given up: not on one configuration of each kernel, since
 /// which of its kernels pay is asked later, too.
-const LOOK: f64 = 0.25;
+pub const LOOK: f64 = 0.25;
 /// What may be left of a budget, as a share and at least.
 const UNUSED: f64 = 0.03;
 const LEAST: Duration = Duration::from_secs(1);
@@ -141,7 +141,20 @@ pub fn sweep_program(
     extent: Extent,
     with: &mut Sweeping,
 ) -> Result<Swept, PipelineError> {
-    let Posed { kernels, relayouts, problem } = posed(program, with.device)?;
+    let posed = posed(program, with.device)?;
+    sweep_posed(name, program, posed, budget, extent, with)
+}
+
+/// The same, of a program that was posed already.
+pub fn sweep_posed(
+    name: &str,
+    program: &Sdfg,
+    posed: Posed,
+    budget: Option<Duration>,
+    extent: Extent,
+    with: &mut Sweeping,
+) -> Result<Swept, PipelineError> {
+    let Posed { kernels, relayouts, problem } = posed;
     let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
     let trial = matches!(extent, Extent::Trial(_));
     with.store.begin(session(name, program, &problem, with))?;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub const STREAMS: usize = 4;
 
 /// What has not ended after that never will: whatever is measured takes seconds at most.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(20);
 /// For so long whoever waits asks again at once; afterwards after pauses of [`PAUSE`].
 const BUSY: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_micros(200);

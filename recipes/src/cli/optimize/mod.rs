@@ -66,6 +66,10 @@ impl OptimizeArgs {
         let say = |text: &str| self.say(text);
         let mut contest = Contest::new(self, &session, &sweeps, &say)?;
         let candidates = contest.right(contenders(&sweeps, &choices, &session)?)?;
+        // Whatever ends the races early, there is a plan that is right.
+        if let Some(first) = candidates.first() {
+            contest.plan_of(first).write(&path)?;
+        }
         let contested = contest.race(candidates)?;
         outcome.verified = contest.verified();
         let Some(contested) = contested else {
@@ -110,7 +114,7 @@ impl OptimizeArgs {
             self.say("\ncompositions: measured");
             self.measure.table(&tell::weighed(&compositions));
         }
-        sweeps.too_large.iter().for_each(|why| self.say(why));
+        sweeps.left_out.iter().for_each(|why| self.say(why));
         if let Some(why) = &sweeps.apart {
             self.say(&format!("the best kernels of all programs could not be put together: {why}"));
         }

@@ -3,6 +3,7 @@
 use super::outcome::Verified;
 use crate::pipeline::PipelineError;
 use crate::pipeline::verify::Verification;
+use kernels::error::Blame;
 
 /// What was found of plans. One that is wrong is left out, and the command fails in the end; what is right about the others is not
 /// lost with it.
@@ -14,21 +15,25 @@ pub struct Verdicts<'a> {
 
 impl Verdicts<'_> {
     pub fn is_right(&mut self, name: &str, found: Result<Verification, PipelineError>) -> Result<bool, PipelineError> {
-        match self.must_be_right(name, found) {
+        match found {
             Err(PipelineError::Mismatch(what)) => {
                 (self.say)(&format!("{name} is left out, its result is wrong: {what}"));
                 self.wrong.get_or_insert(PipelineError::Mismatch(format!("{name}: {what}")));
                 Ok(false)
             }
-            found => found.map(|()| true),
+            // The device is fine, and so may be other plans.
+            Err(PipelineError::Kernel(error)) if error.blame() == Blame::Configuration => {
+                (self.say)(&format!("{name} is left out, it does not run: {error}"));
+                self.wrong.get_or_insert(PipelineError::Kernel(error));
+                Ok(false)
+            }
+            Err(error) => Err(error),
+            Ok(found) => {
+                (self.say)(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
+                self.right.push(Verified { plan: name.to_string(), worst: found.worst(), against: found.against });
+                Ok(true)
+            }
         }
-    }
-
-    pub fn must_be_right(&mut self, name: &str, found: Result<Verification, PipelineError>) -> Result<(), PipelineError> {
-        let found = found?;
-        (self.say)(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
-        self.right.push(Verified { plan: name.to_string(), worst: found.worst(), against: found.against });
-        Ok(())
     }
 
     /// What the command ends with.
@@ -51,7 +56,10 @@ mod tests {
         assert!(!verdicts.is_right("composed", wrong("y is off")).unwrap_or(true));
         // What a device cannot do is no verdict.
         assert!(verdicts.is_right("fused", Err(PipelineError::Internal("lost".into()))).is_err());
-        assert!(verdicts.must_be_right("unfused", wrong("y is off")).is_err());
+        let lost = kernels::KernelError::GpuLost { what: "it is gone".into() };
+        assert!(verdicts.is_right("fused", Err(PipelineError::Kernel(lost))).is_err());
+        let refused = kernels::KernelError::Cuda { what: "no such algorithm".into() };
+        assert!(!verdicts.is_right("stacked", Err(PipelineError::Kernel(refused))).unwrap_or(true));
         assert!(said.borrow().contains("mixed is left out, its result is wrong: d_w1 is off"));
         let ended = verdicts.end(Ok(()));
         assert!(ended.as_ref().is_err_and(|e| e.exit_code() == 3 && e.to_string().contains("mixed: d_w1 is off")), "{ended:?}");
