@@ -22,6 +22,8 @@ pub struct MaskRow {
     pub element: Expr,
     /// C text of the lane.
     pub lane: String,
+    /// Whether that is a word whose upper half is the lane, the lower one whatever it is.
+    pub upper: bool,
 }
 
 /// A result whose row may be written around the caches.
@@ -232,12 +234,13 @@ impl Names for Printer<'_> {
 
     fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String {
         let mask = self.mask(stream, rate);
-        let row = self.rows.iter().find(|r| r.mask == mask && r.element == *element).map(|r| r.lane.clone());
-        let lane = row.unwrap_or_else(|| {
+        let row = self.rows.iter().find(|r| r.mask == mask && r.element == *element).map(|r| (r.lane.clone(), r.upper));
+        let (lane, upper) = row.unwrap_or_else(|| {
             let keep = if self.schedule.is_some() { format!("keep{mask}") } else { format!("host, {mask}") };
-            format!("lane_of({keep}, {})", integer(element, self))
+            (format!("lane_of({keep}, {})", integer(element, self)), false)
         });
-        format!("({lane} < threshold{mask} ? (real)0 : factor{mask})")
+        let threshold = if upper { "upper" } else { "threshold" };
+        format!("({lane} < {threshold}{mask} ? (real)0 : factor{mask})")
     }
 
     fn kept(&mut self, stream: &str, rate: f64) -> String {

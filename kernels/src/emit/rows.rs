@@ -69,7 +69,7 @@ impl Printer<'_> {
             let step = integer(&step, self);
             let call = format!("host->row(&host->keep[{mask}], {first}, {step}, {count}, {room}, &held[{number}])");
             self.line(depth, format!("const uint16_t *const {name} = {call};"));
-            self.rows.push(MaskRow { mask, element, lane: format!("{name}[{at}]") });
+            self.rows.push(MaskRow { mask, element, lane: format!("{name}[{at}]"), upper: false });
         }
     }
 

@@ -114,7 +114,7 @@ fn planted_faults_are_found() -> Result<(), Failure> {
             None,
         ),
         ("a row too many", "own_row < n_j ?", "own_row < n_j + 1 ?", Some("no barrier between them")),
-        ("squares of results left as they are", "x[n] = y[n];", "x[n] = x[n];", None),
+        ("squares of results left as they are", "if (high) low = come;", "if (!high) low = come;", None),
     ];
     // Ragged panels of rows of whole vectors; the last of six chunks is in a part that is filled first.
     let reference = reference(&[("b", 1), ("h", 2), ("j", 40), ("k", 80), ("i", 8), ("u", 8), ("p", 32)], false)?;

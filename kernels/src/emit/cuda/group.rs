@@ -297,6 +297,10 @@ impl Printer<'_> {
                     self.in_turn.push(held.clone());
                     format!("keep_turn({name}, keep{mask}, {first}, {step}, {held}, {held}_at);")
                 }
+                // As many elements as fit into an index: what is unsigned takes no sign along.
+                _ if step == "1" && !self.schedule.as_ref().is_some_and(|s| s.wide) => {
+                    format!("keep_line<{even}>({name}, keep{mask}, (uint32_t)({first}));")
+                }
                 _ if step == "1" => format!("keep_line<{even}>({name}, keep{mask}, {first});"),
                 Some(together) => {
                     format!("keep_rows({name}, keep{mask}, {first}, {step}, {together} && {step} % 8 == 0, drawn{});", self.draws)
@@ -304,7 +308,7 @@ impl Printer<'_> {
                 None => format!("keep_row({name}, keep{mask}, {first}, {step});"),
             };
             self.line(inside, drawn);
-            self.rows.push(MaskRow { mask, element, lane: format!("{name}[w]") });
+            self.rows.push(MaskRow { mask, element, lane: format!("{name}[w]"), upper: step == "1" && !in_turn });
         }
         let silent = self.silent;
         for statement in group.statements.iter().filter(|s| s.combine.is_none() && !silent) {

@@ -423,7 +423,9 @@ fn masks(printer: &Printer) -> String {
     let mut text = String::new();
     for n in 0..printer.masks.len() {
         text += &format!("    const Keep keep{n} = keep_of(a.mask[{n}], GLOBAL(const uint64_t, a.draw));\n");
-        text += &format!("    const uint32_t threshold{n} = keep{n}.threshold;\n    const real factor{n} = (real)keep{n}.factor;\n");
+        text += &format!("    const uint32_t threshold{n} = keep{n}.threshold, upper{n} = threshold{n} << 16;\n");
+        // Where everything is dropped, `upper` is zero, and nothing would be.
+        text += &format!("    const real factor{n} = threshold{n} >> 16 ? (real)0 : (real)keep{n}.factor;\n");
     }
     text
 }

@@ -214,9 +214,17 @@ DEVICE void philox(uint32_t (&c)[4], const Keep &keep, uint64_t block) {
         k0 += 0x9e3779b9u; k1 += 0xbb67ae85u;
     }
 }
+DEVICE uint32_t lanes_of(const uint32_t (&c)[4], uint64_t element) {
+    return element & 4 ? (element & 2 ? c[3] : c[2]) : (element & 2 ? c[1] : c[0]);
+}
 DEVICE uint32_t lane_of(const uint32_t (&c)[4], uint64_t element) {
-    const uint32_t two = element & 4 ? (element & 2 ? c[3] : c[2]) : (element & 2 ? c[1] : c[0]);
+    const uint32_t two = lanes_of(c, element);
     return element & 1 ? two >> 16 : two & 0xffffu;
+}
+/* A word whose upper half is the lane. What is below matters to no comparison with such a word whose lower half is zero. */
+DEVICE uint32_t upper_of(const uint32_t (&c)[4], uint64_t element) {
+    const uint32_t two = lanes_of(c, element);
+    return element & 1 ? two : two << 16;
 }
 DEVICE uint32_t lane_of(const Keep &keep, uint64_t element) {
     uint32_t c[4];
@@ -277,7 +285,7 @@ DEVICE void keep_turn(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, ui
 #pragma unroll
     for (int n = 0; n < W; ++n) lanes[n] = lane_of(held[n], first + n * step);
 }
-/* The lanes of neighbours: a block has eight, and W of them lie in one or two; in one if EVEN promises that the first is a multiple
+/* The lanes of neighbours, in the upper halves of words: a block has eight, and W of them lie in one or two; in one if EVEN promises that the first is a multiple
    of W. Then nothing is asked, so that what a thread reads next need not wait for it. */
 template <bool EVEN> DEVICE void keep_line(uint32_t (&lanes)[W], const Keep &keep, uint64_t first) {
     static_assert(W <= 8, "neighbours of more than two blocks");
@@ -286,7 +294,7 @@ template <bool EVEN> DEVICE void keep_line(uint32_t (&lanes)[W], const Keep &kee
         philox(c, keep, first >> 3);
         const uint32_t part = (uint32_t)first & (8 - W);
 #pragma unroll
-        for (int n = 0; n < W; ++n) lanes[n] = lane_of(c, part | n);
+        for (int n = 0; n < W; ++n) lanes[n] = upper_of(c, part | n);
         return;
     }
     if (keep.threshold == 0) {
@@ -309,7 +317,7 @@ template <bool EVEN> DEVICE void keep_line(uint32_t (&lanes)[W], const Keep &kee
         for (int k = 0; k < 4; ++k) c[k] = skipped & 1 ? all[k] >> 16 | all[k + 1] << 16 : all[k];
     }
 #pragma unroll
-    for (int n = 0; n < W; ++n) lanes[n] = n % 2 ? c[n / 2] >> 16 : c[n / 2] & 0xffffu;
+    for (int n = 0; n < W; ++n) lanes[n] = n % 2 ? c[n / 2] : c[n / 2] << 16;
 }
 
 /* Teams: lanes of one warp, a warp, or a whole block. */

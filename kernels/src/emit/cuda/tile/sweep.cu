@@ -90,23 +90,20 @@ template <class F> DEVICE real row_reduce(real x, F f) {
 
 /* Of four squares side by side each lane has two neighbours of a row; afterwards it has the eight of one square. */
 DEVICE void gather_row(real (&x)[8]) {
-    const int own = threadIdx.x % 4;
-    real y[8];
+    /* Squares that differ in a bit change places with lanes that do. */
 #pragma unroll
-    for (int away = 0; away < 4; ++away) {
-        const int other = own ^ away;
-        real first = x[0], second = x[1];
+    for (int away = 1; away < 4; away *= 2) {
+        const bool high = threadIdx.x & away;
 #pragma unroll
-        for (int n = 1; n < 4; ++n)
-            if (other == n) { first = x[2 * n]; second = x[2 * n + 1]; }
-        if (away > 0) {
-            first = __shfl_xor_sync(0xffffffffu, first, away, 32);
-            second = __shfl_xor_sync(0xffffffffu, second, away, 32);
+        for (int n = 0; n < 4; ++n) {
+            if (n & away) continue;
+#pragma unroll
+            for (int k = 0; k < 2; ++k) {
+                real &low = x[2 * n + k], &other = x[2 * (n + away) + k];
+                const real come = __shfl_xor_sync(0xffffffffu, high ? low : other, away, 32);
+                if (high) low = come;
+                else other = come;
+            }
         }
-#pragma unroll
-        for (int n = 0; n < 4; ++n)
-            if (other == n) { y[2 * n] = first; y[2 * n + 1] = second; }
     }
-#pragma unroll
-    for (int n = 0; n < 8; ++n) x[n] = y[n];
 }

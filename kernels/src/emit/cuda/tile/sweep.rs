@@ -177,6 +177,11 @@ impl Printer<'_> {
             self.line(d + 1, "fill();");
             self.line(d + 1, format!("POINTER({staged}) from = stage + part * {part};"));
             self.line(d + 1, "part = part + 1 < STAGES ? part + 1 : 0;");
+            // Where lanes may have gone different ways, they meet before tensor cores take what all of them hold.
+            let apart = firsts.iter().any(|f| !f.columns.whole) || lasts.iter().any(|l| !l.factor.whole);
+            if apart {
+                self.line(d + 1, "__syncwarp(0xffffffffu);");
+            }
             for n in &sweep.first {
                 let First { columns, steps, .. } = &firsts[*n];
                 self.line(d + 1, format!("float values{n}[DEPTH / 8][4];"));
@@ -239,6 +244,9 @@ impl Printer<'_> {
             }
             self.line(d + 2, "}");
             self.line(d + 1, "}");
+            if apart && !sweep.last.is_empty() {
+                self.line(d + 1, "__syncwarp(0xffffffffu);");
+            }
             for n in &sweep.last {
                 let Last { factor, columns, .. } = &lasts[*n];
                 self.line(d + 1, format!("use_values<{columns}, {}>(sums{n}, given{n}, from + {});", factor.is_near(), factor.at / 2));
