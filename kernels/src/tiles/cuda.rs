@@ -44,6 +44,13 @@ pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Resu
     cuda::emit(spec, &super::lower(spec, config)?, config, chip)
 }
 
+/// Whether a unit is a scope of one product, and nothing else but rounding and scaling it, that has tiles on some GPU.
+pub fn is_product(spec: &KernelSpec) -> bool {
+    let alone =
+        || statements(spec, true).is_ok_and(|found| found.statements.iter().filter(|flat| flat.statement.combine.is_some()).count() == 1);
+    matches!(spec.unit, sdfg::Unit::Scope(_)) && alone() && CudaTileSpace::new(spec, Chip::HOPPER).is_ok()
+}
+
 /// All layouts of the tensors and all knobs of one tile kernel on a GPU: what [`TileSpace`] has, with threads, stages and width.
 pub struct CudaTileSpace {
     tiles: TileSpace,

@@ -12,7 +12,7 @@ mod space;
 mod sweeps;
 
 pub use contraction::{ProductSpace, expanded};
-pub use cuda::{CudaTileSpace, cuda_source};
+pub use cuda::{CudaTileSpace, cuda_source, is_product};
 pub use group::{GroupSpace, group_source};
 pub use lower::lower;
 use micro::Kind;

@@ -27,7 +27,7 @@ pub const COMPOSED: &str = "composed";
 /// The same with those compositions alone that a library has a form of.
 pub const EPILOGUES: &str = "epilogues";
 
-/// The same with those compositions alone whose tiles are walked in sweeps.
+/// The same with those compositions alone whose tiles are walked in sweeps, and generated products where memory limits them.
 pub const SWEPT: &str = "sweeps";
 
 /// The same with bits for the signs that gradients of rectifiers ask for.
@@ -246,7 +246,7 @@ pub enum Kernels {
     Generated,
     /// Those of a library.
     Library(Forms),
-    /// Chains of two contractions whose tiles are walked in sweeps.
+    /// Chains of two contractions whose tiles are walked in sweeps; batches of products alone that memory limits.
     Swept,
 }
 
@@ -263,7 +263,7 @@ impl Kernels {
         match self {
             Kernels::Generated => None,
             Kernels::Library(forms) => Some(forms),
-            Kernels::Swept => Some(kernels::tiles::in_sweeps),
+            Kernels::Swept => Some(|spec| kernels::tiles::in_sweeps(spec) || kernels::tiles::is_product(spec)),
         }
     }
 

@@ -27,11 +27,14 @@ struct Expanded {
     products: Vec<String>,
     /// Operands multiplied by a scale already.
     scaled: Vec<(String, Scalar, String)>,
+    /// Whether there is a single unit.
+    alone: bool,
 }
 
 /// One scope for these units, given in execution order.
 pub(super) fn build(program: &Sdfg, (id, state): (StateId, &State), members: &[NodeId]) -> Result<Patch, Reason> {
     let mut expanded = Expanded::new(program);
+    expanded.alone = members.len() == 1;
     let mut names = Vec::new();
     for node in members {
         if let Some(operation) = state.operation(*node) {
@@ -133,7 +136,7 @@ impl Expanded {
         around.sizes = program.sizes.clone();
         around.dims = program.dims.clone();
         around.containers = program.containers.clone();
-        Expanded { program: around, scopes: vec![], written: IndexSet::new(), products: vec![], scaled: vec![] }
+        Expanded { program: around, scopes: vec![], written: IndexSet::new(), products: vec![], scaled: vec![], alone: false }
     }
 
     fn scope(&mut self, scope: &Scope) -> Result<(), Reason> {
@@ -154,7 +157,7 @@ impl Expanded {
         let inside = |o: &sdfg::Operand| self.written.contains(&o.data) && o.index_names().is_some();
         // A sum begins with all of its container: one that goes to a part is made inside.
         let part = |o: &sdfg::Operand| Unit::Operation(operation.clone()).writes_part(&self.program, &o.data);
-        if operation.inputs.iter().any(inside)
+        if (self.alone || operation.inputs.iter().any(inside))
             && let Some(out) = plain.outputs.first_mut().filter(|o| part(o))
         {
             let whole = out.clone();

@@ -10,6 +10,9 @@ use sdfg::{NodeId, Role, Sdfg, State, StateId, Storage, Unit};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Operations for each byte that is moved, below which memory limits a product and not units: GPUs' tensor cores have time for 150 to 300.
+const INTENSE: u64 = 128;
+
 /// Positions of units in their state's execution order.
 pub(super) type Members = BTreeSet<usize>;
 
@@ -74,6 +77,7 @@ impl<'a> Growth<'a> {
     }
 
     /// Two contractions each with all that lies between them, as far as they are wanted: those that save most, no unit in two of them.
+    /// With them, alone, what else is many small products that memory limits: libraries do worst at these.
     pub fn chains(&mut self) -> Vec<Members> {
         let contractions: Vec<usize> = (0..self.units.len()).filter(|n| self.units[*n].kind == UnitKind::Contraction).collect();
         // Of those that save the same, one comes first whose rows are neighbours in the recipe's order.
@@ -100,8 +104,24 @@ impl<'a> Growth<'a> {
                 chains.push(merged);
             }
         }
+        for lone in contractions.into_iter().filter(|n| self.is_streamed(*n)).map(|n| Members::from([n])) {
+            if chains.iter().all(|c| c.is_disjoint(&lone)) && self.admits(&lone).is_ok() {
+                chains.push(lone);
+            }
+        }
         chains.sort_by_key(|c| c.last().copied());
         chains
+    }
+
+    /// Whether a contraction is a batch of products that do little with what they move.
+    fn is_streamed(&self, contraction: usize) -> bool {
+        let Some(operation) = self.state.operation(self.units[contraction].node) else { return false };
+        let has = |o: &sdfg::Operand, index: &str| o.subscripts.iter().any(|e| e.as_sym() == Some(index));
+        let mut batch = operation.indices.keys().filter(|index| operation.inputs.iter().chain(&operation.outputs).all(|o| has(o, index)));
+        let sizes = &self.program.sizes;
+        let size = |dim: &String| self.program.dims.get(dim).and_then(|e| e.eval(sizes).ok()).and_then(|n| u64::try_from(n).ok());
+        let points = operation.indices.values().map(size).try_fold(2u64, |product, n| product.checked_mul(n?));
+        batch.next().is_some() && points.is_some_and(|points| points < INTENSE * self.bytes(&Members::from([contraction])))
     }
 
     /// Whether a contraction sums over the last dim of what the others make for it.

@@ -19,7 +19,7 @@
 //! contraction makes inside is larger than what it is made of; rows fit a core's cache; a contraction that sums over outer indices
 //! leaves others to work on at once.
 //! *Wanted where* an operand made inside is needed nowhere else, or chains alone are asked for: templates that hand it on in registers
-//! write it by the way.
+//! write it by the way. With chains come batches of products that memory limits, each alone: a generated kernel beside the library's.
 //! *Moves less because* intermediates never leave the core, and what several parts read is read once.
 //! *Not handled*: operands of contractions other than plain subscripts when scaled, sequential indices.
 //! *Source*: block composition of "FusionStitching" (Zheng et al.), §3 (kernel composition schemes), with contractions
@@ -67,7 +67,8 @@ pub struct Wanted<'a> {
     pub accept: Accept<'a>,
     /// Absent where every kernel has a form. Where few have, sums beside a contraction are tried, too: fusion may not get them.
     pub form: Option<Form<'a>>,
-    /// Chains alone: two contractions with all that lies between, also where somebody outside needs what the second one multiplies.
+    /// Chains alone: two contractions with all that lies between, also where somebody outside needs what the second one multiplies. And
+    /// single contractions that are batches of small products.
     pub chains: bool,
 }
 
