@@ -25,9 +25,9 @@ const ACROSS: &[(&str, &str)] =
     &[("vector", "j"), ("order", "b,j,u"), ("threads", "128"), ("rows", "16"), ("width", "2"), ("out", "turned")];
 const WIDE: &[(&str, &str)] = &[("threads", "64"), ("rows", "8"), ("width", "8")];
 const EIGHT: &[(&str, &str)] = &[("threads", "32"), ("rows", "4"), ("width", "2")];
-/// What tells elements apart lies between what is summed over, so that parts are added to in memory.
+/// Elements of one sum are told apart by what another sums over, so that parts are added to in memory.
 const APART: &[(&str, &str)] =
-    &[("vector", "j"), ("order", "b,i,j"), ("reduce", "private"), ("threads", "64"), ("rows", "2"), ("width", "2")];
+    &[("vector", "i"), ("order", "b,j,i"), ("reduce", "private"), ("threads", "64"), ("rows", "2"), ("width", "2")];
 
 const MUTATIONS: [Mutation; 22] = [
     Mutation {
@@ -48,7 +48,7 @@ const MUTATIONS: [Mutation; 22] = [
     },
     Mutation {
         fault: "no barrier before partial sums are added to",
-        case: common::bias_gradient,
+        case: common::both_ways,
         knobs: APART,
         from: "    team_sync();\n    const index_t chunk",
         to: "    const index_t chunk",
@@ -112,7 +112,7 @@ const MUTATIONS: [Mutation; 22] = [
     },
     Mutation {
         fault: "partial sums begin with nothing",
-        case: common::bias_gradient,
+        case: common::both_ways,
         knobs: APART,
         from: "for (index_t e = member;",
         to: "for (index_t e = member + 1;",

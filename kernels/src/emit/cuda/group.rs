@@ -308,7 +308,7 @@ impl Printer<'_> {
                 None => format!("keep_row({name}, keep{mask}, {first}, {step});"),
             };
             self.line(inside, drawn);
-            self.rows.push(MaskRow { mask, element, lane: format!("{name}[w]"), upper: step == "1" && !in_turn });
+            self.rows.push(MaskRow { mask, element, lane: format!("{name}[w]"), upper: step == "1" || in_turn });
         }
         let silent = self.silent;
         for statement in group.statements.iter().filter(|s| s.combine.is_none() && !silent) {

@@ -12,7 +12,7 @@ pub(in crate::emit) mod schedule;
 mod tile;
 mod turn;
 
-pub use partial::partials;
+pub use partial::{elements_first, partials};
 pub use schedule::{Place, Schedule, WARP, lanes};
 
 use super::c::header;
@@ -230,10 +230,18 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
         text += "    for (index_t first = from - row; first < to; first += by) {\n        const bool active = first + row < to;\n";
         text += "        const index_t point = active ? first + row : to - 1;\n        index_t rest = point;\n";
     } else {
-        // The next point is read before this one is written.
         let ahead = stays && nest.block().is_some();
-        text += if ahead { "    #pragma unroll 2\n" } else { "" };
-        text += "    for (index_t point = from; point < to; point += by) {\n        index_t rest = point;\n";
+        text += &match (ahead, private) {
+            // The next point is read before this one is written: where it is known before how many there are, no question lies between.
+            (true, false) => format!(
+                "    const index_t trips = from < to ? (to - 1 - from) / by + 1 : 0;\n    #pragma unroll 2\n{}{}",
+                "    for (index_t trip = 0; trip < trips; ++trip) {\n", "        const index_t point = from + trip * by;\n"
+            ),
+            (ahead, _) => {
+                format!("{}    for (index_t point = from; point < to; point += by) {{\n", if ahead { "    #pragma unroll 2\n" } else { "" })
+            }
+        };
+        text += "        index_t rest = point;\n";
     }
     let around = sections.as_ref().map_or(0, |s| s.around);
     for each in nest.outer[around..].iter().rev().filter(|l| sections.is_none() || nest.steps(l) > 1) {

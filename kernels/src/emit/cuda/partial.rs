@@ -23,6 +23,16 @@ pub fn partials(nest: &LoopNest) -> impl Iterator<Item = (&String, Combine, i64)
     })
 }
 
+/// Puts the loops first that tell partial results apart: teams then come to all that makes one before they go on to the next, and hold
+/// it in registers. Points have no order of their own.
+pub fn elements_first(nest: &mut LoopNest) {
+    let written = |data: &String| writer(nest, data).map(|(_, s)| s.write.subscripts.clone());
+    let apart: Vec<Expr> = partials(nest).filter_map(|(data, _, _)| written(data)).flatten().collect();
+    if nest.sequential().next().is_none() {
+        nest.outer.sort_by_key(|l| !apart.contains(&Expr::sym(l.index.as_str())));
+    }
+}
+
 fn identity(combine: Combine, double: bool) -> String {
     constant(combine.identity().first().copied().unwrap_or(0.0), double)
 }

@@ -270,7 +270,8 @@ DEVICE void keep_rows(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, ui
     for (int n = 0; n < W; ++n) lanes[n] = drawn[threadIdx.x * W + n];
     __syncthreads();
 }
-/* The same, where a team comes to the mask's neighbours one after the other: what is held decides about eight. */
+/* The lanes in the upper halves of words, where a team comes to the mask's neighbours one after the other: what is held decides about
+   eight. */
 DEVICE void keep_turn(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, uint64_t step, uint32_t (&held)[W][4], uint64_t &at) {
     if (keep.threshold == 0) {
 #pragma unroll
@@ -282,11 +283,17 @@ DEVICE void keep_turn(uint32_t (&lanes)[W], const Keep &keep, uint64_t first, ui
 #pragma unroll
         for (int n = 0; n < W; ++n) philox(held[n], keep, (first + n * step) >> 3);
     }
+    if (step % 8 == 0) {
+        const uint32_t place = (uint32_t)first & 7;
 #pragma unroll
-    for (int n = 0; n < W; ++n) lanes[n] = lane_of(held[n], first + n * step);
+        for (int n = 0; n < W; ++n) lanes[n] = upper_of(held[n], place);
+        return;
+    }
+#pragma unroll
+    for (int n = 0; n < W; ++n) lanes[n] = upper_of(held[n], first + n * step);
 }
-/* The lanes of neighbours, in the upper halves of words: a block has eight, and W of them lie in one or two; in one if EVEN promises that the first is a multiple
-   of W. Then nothing is asked, so that what a thread reads next need not wait for it. */
+/* The lanes of neighbours, in the upper halves of words: a block has eight, and W of them lie in one or two; in one if EVEN promises that
+   the first is a multiple of W. Then nothing is asked, so that what a thread reads next need not wait for it. */
 template <bool EVEN> DEVICE void keep_line(uint32_t (&lanes)[W], const Keep &keep, uint64_t first) {
     static_assert(W <= 8, "neighbours of more than two blocks");
     if (EVEN) {

@@ -21,7 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
     let knobs = config.knobs.clone().with("lanes", cuda::lanes(spec, config)?);
     let config = KernelConfig { layouts: config.layouts.clone(), knobs };
-    cuda::emit(spec, &crate::maps::lower(spec, &config)?, &config, chip)
+    let mut nest = crate::maps::lower(spec, &config)?;
+    cuda::elements_first(&mut nest);
+    cuda::emit(spec, &nest, &config, chip)
 }
 
 /// Dims whose sizes are written into the text: those that vectors run along, of which a team takes so many strips.
@@ -124,9 +126,10 @@ impl CudaSpace {
         let targets: Vec<&str> = cuda::partials(&nest).map(|(data, ..)| data.trim_end_matches(".partial")).collect();
         let named = |dim: &&String| targets.iter().all(|t| spec.containers.get(*t).is_some_and(|c| c.dims.contains(dim)));
         let all = targets.iter().filter_map(|t| spec.containers.get(*t)).flat_map(|c| &c.dims);
-        let apart: BTreeSet<String> = all.filter(named).cloned().collect();
+        let (apart, some): (BTreeSet<&String>, BTreeSet<&String>) = all.partition(named);
+        let [apart, some] = [apart, some].map(|dims| dims.into_iter().cloned().collect::<BTreeSet<String>>());
         let blocks: &[i64] = if partial > 0.0 { &SUMMING } else { &STAYING };
-        let facts = Facts::new(&maps, &arguments, &apart, rows);
+        let facts = Facts::new(&maps, &arguments, [&apart, &some], rows);
         let widest = arguments.iter().map(|(a, _)| a.dtype.bytes(1)).max().unwrap_or(4);
         Ok(CudaSpace { maps, widest, partial, facts, blocks, processors: chip.processors })
     }
@@ -151,7 +154,8 @@ impl CudaSpace {
         let each = self.blocks[digits.below(self.blocks.len())].min((cuda::LEAN / threads).max(1));
         picked.blocks = match each * self.processors {
             blocks if summed => Some(blocks.min(most)),
-            blocks if blocks > SUMMING[0] * self.processors && blocks < most => Some(blocks),
+            // All at once, but for the last few: then each has one point, and the compiler is told how many are to run beside it.
+            blocks if blocks > SUMMING[0] * self.processors && blocks < most + self.processors => Some(blocks),
             _ => None,
         };
         picked.turned = rows > 1 && out != OUT[0] && self.facts.crossed(&picked);

@@ -101,7 +101,7 @@ struct Lying {
 struct Order {
     dims: Vec<String>,
     points: f64,
-    /// Whether indices that tell partial results apart come before all that are summed over.
+    /// Whether no index of points tells some partial results apart and not others: then blocks have sections of what is summed over.
     in_sections: bool,
     /// Of dims that tell partial results apart those that are no points'.
     held: Vec<(String, f64)>,
@@ -117,8 +117,13 @@ struct Tensor {
 }
 
 impl Facts {
-    /// Of a kernel with these arguments and their elements, whose partial results are told apart by some dims.
-    pub fn new(maps: &MapSpace, arguments: &[(Argument, f64)], apart: &BTreeSet<String>, mut rows: BTreeMap<String, Rows>) -> Self {
+    /// Of a kernel with these arguments and their elements, whose partial results are told apart by some dims, and a part of them by others.
+    pub fn new(
+        maps: &MapSpace,
+        arguments: &[(Argument, f64)],
+        [apart, some]: [&BTreeSet<String>; 2],
+        mut rows: BTreeMap<String, Rows>,
+    ) -> Self {
         let spec = maps.spec();
         let size = |dim: &str| spec.size(dim).unwrap_or(1) as f64;
         let choices = maps.tensors();
@@ -138,8 +143,8 @@ impl Facts {
         let vectors = maps.vectors().iter().map(vector).collect();
         let order = |layout: &Layout, reduce: &str| {
             let dims: Vec<String> = maps.order(layout, reduce).into_iter().map(|(_, dim)| dim.clone()).collect();
-            let several = dims.iter().filter(|dim| spec.size(dim).is_ok_and(|n| n > 1));
-            let in_sections = several.skip_while(|dim| apart.contains(*dim)).all(|dim| !apart.contains(dim));
+            let mut several = dims.iter().filter(|dim| spec.size(dim).is_ok_and(|n| n > 1));
+            let in_sections = several.all(|dim| !some.contains(dim));
             let held = apart.iter().filter(|d| !dims.contains(d)).map(|d| (d.clone(), size(d))).collect();
             Order { points: dims.iter().map(|dim| size(dim)).product(), in_sections, held, dims }
         };
@@ -209,7 +214,7 @@ impl CudaSpace {
         }
         let (along, lanes) = (vector.size, picked.lanes());
         // Every block writes what it has summed, of one strip where it has one, and reads it again: every row of it, and of all strips,
-        // where what tells elements apart does not come first in the order.
+        // where there are no sections.
         let blocks = picked.blocks.unwrap_or(SUMMING[0] * self.processors) as f64;
         if picked.summed {
             let parts = match (order.in_sections, picked.blocked) {
@@ -223,7 +228,7 @@ impl CudaSpace {
         let idle = strips * lanes / along;
         let points = facts.points(picked);
         // Fewer threads than that leave the memory idle, unless each asks for more than 16 bytes at a time, two for a value.
-        let running = if picked.summed { (points / rows).min(blocks) } else { points / rows };
+        let running = if picked.summed || picked.blocks.is_some() { (points / rows).min(blocks) } else { points / rows };
         let values = if picked.blocked { width } else { strips * width };
         let asked = if values <= MOST { (values / 8.0).clamp(0.5, 4.0) } else { 1.0 };
         let few = (self.processors as f64 * ENOUGH / (running * threads * asked)).max(1.0).sqrt();

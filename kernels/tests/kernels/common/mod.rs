@@ -231,6 +231,17 @@ pub fn bias_gradient(sizes: Sizes) -> Case {
     Case { program: p, unit: Unit::Scope(Scope::new("bias_gradient", indices, body)) }
 }
 
+/// Sums that other points make for each of them.
+pub fn both_ways(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    heap(&mut p, "dy", &["b", "j", "i"], Role::Input);
+    heap(&mut p, "d_i", &["i"], Role::Gradient);
+    heap(&mut p, "d_j", &["j"], Role::Gradient);
+    let sum = |data: &str, dim: &str| tasklet(wcr(at(data, &[dim]), Combine::Sum), v("dy"), vec![at("dy", &["b", "j", "i"])]);
+    let indices = over(&["b", "j", "i"], IndexKind::Reduction);
+    Case { program: p, unit: Unit::Scope(Scope::new("both_ways", indices, vec![sum("d_i", "i"), sum("d_j", "j")])) }
+}
+
 pub fn gelu(sizes: Sizes) -> Case {
     let mut p = program(sizes);
     let full = ["b", "j", "u"];
@@ -267,7 +278,7 @@ pub fn causal_softmax(sizes: Sizes) -> Case {
 pub type Make = fn(Sizes) -> Case;
 
 /// Every case by name.
-pub const CASES: [(&str, Make); 10] = [
+pub const CASES: [(&str, Make); 11] = [
     ("softmax", softmax),
     ("softmax_dropout", softmax_dropout),
     ("bias_relu_dropout", bias_relu_dropout),
@@ -276,6 +287,7 @@ pub const CASES: [(&str, Make); 10] = [
     ("layernorm", layernorm),
     ("layernorm_weights", layernorm_weights),
     ("bias_gradient", bias_gradient),
+    ("both_ways", both_ways),
     ("gelu", gelu),
     ("causal_softmax", causal_softmax),
 ];
