@@ -98,7 +98,7 @@ pub fn sweep_all(
     let shares = shares(&programs.variants, goes_on);
     let posed = programs.variants.iter().map(|v| posed(&v.program, with.device)).collect::<Result<Vec<_>, _>>()?;
     // What earlier sweeps have found, and of which programs they have seen enough.
-    let known: Vec<Option<f64>> = posed.iter().map(|p| quick(&p.problem, with.store).filter(|_| goes_on)).collect();
+    let known: Vec<Option<f64>> = posed.iter().map(|p| if goes_on { quick(&p.problem, with.store) } else { None }).collect();
     let fastest = known.iter().flatten().copied().reduce(f64::min);
     let mut variants = Vec::new();
     let mut finish = Finish::Exhausted;
@@ -109,7 +109,7 @@ pub fn sweep_all(
         let share = if behind && looked_at(&posed.problem, share, with) { Some(Duration::ZERO) } else { share };
         let swept = sweep_posed(&variant.name, &variant.program, posed, share, Extent::Whole, with)?;
         finish = worse(finish, swept.report.finish);
-        if let Some(ms) = quick(&swept.problem, with.store).filter(|_| goes_on) {
+        if goes_on && let Some(ms) = quick(&swept.problem, with.store) {
             with.hopeless_ms = Some(with.hopeless_ms.unwrap_or(f64::INFINITY).min(HOPELESS * ms));
         }
         variants.push(swept);
