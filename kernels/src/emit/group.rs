@@ -248,6 +248,7 @@ impl Printer<'_> {
         self.line(depth, format!("const real {name} = {text};"));
         let line = match &r.variable {
             Some(variable) => format!("{variable} = {};", self.combined(r.combine, variable, &name)),
+            None if !r.again => self.store(&statement.write, &name)?,
             None => {
                 let held = self.held_value(&statement.write)?;
                 let whole = combined(r.combine, &held, &name);

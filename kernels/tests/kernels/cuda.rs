@@ -116,7 +116,7 @@ fn relayouts_move_every_element() -> Result<(), Failure> {
     let (names, shape): (Vec<String>, Vec<usize>) = dims.iter().map(|(d, n)| (d.clone(), *n as usize)).unzip();
     let layouts = Layout::permutations(&names);
     let (mut cases, mut sources) = (Vec::new(), Vec::new());
-    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F64] {
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F64, Dtype::I64, Dtype::I32] {
         for (n, from) in layouts.iter().enumerate() {
             // Of the wider and the narrower types some will do.
             let to = layouts.iter().enumerate().filter(|(m, _)| *m != n && (dtype == Dtype::F32 || (m + n) % 4 == 1));
@@ -130,7 +130,9 @@ fn relayouts_move_every_element() -> Result<(), Failure> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     for (kernel, (dtype, spec, from, to)) in shim().compile(sources)?.iter().zip(&cases) {
         let container = Container::new("x", &names, *dtype, Role::Input);
-        let values = (0..shape.iter().product::<usize>()).map(|n| dtype.rounded(n as f64));
+        // Whole numbers beyond those of f32.
+        let first = if matches!(dtype, Dtype::I64 | Dtype::I32) { 16_777_217.0 } else { 0.0 };
+        let values = (0..shape.iter().product::<usize>()).map(|n| dtype.rounded(first + n as f64));
         let array = ArrayD::from_shape_vec(shape.clone(), values.collect())?;
         let mut buffers = vec![Buffer::of(&container, &shape, from)?, Buffer::of(&container, &shape, to)?];
         buffers[0].pack(&container, from, &array)?;

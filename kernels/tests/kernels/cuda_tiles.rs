@@ -151,6 +151,9 @@ fn dims_of_size_one() -> Result<(), Failure> {
     let sizes = &[("b", 1), ("h", 1), ("j", 5), ("k", 1), ("i", 1), ("u", 3), ("p", 1)];
     each_case(sizes, 3, |_| Dtype::F32, None)?;
     each_case(sizes, 3, narrow, None)?;
+    // Sums over nothing but these.
+    let sizes = &[("b", 1), ("h", 1), ("j", 1), ("k", 8), ("i", 72), ("u", 72), ("p", 8)];
+    each_case(sizes, 3, narrow, None)?;
     Ok(())
 }
 

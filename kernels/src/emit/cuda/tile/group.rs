@@ -58,7 +58,12 @@ impl Printer<'_> {
 
     /// Warps share the iterations of the first loops; lanes share the last one.
     fn rows(&mut self, group: &Group, shared: usize, depth: usize) -> Result<(), KernelError> {
-        let reductions = self.reductions(group)?;
+        let mut reductions = self.reductions(group)?;
+        // What all loops tell apart is reached once, and nobody has set it to anything before.
+        let once = self.nest.sequential().next().is_none();
+        for r in reductions.iter_mut().filter(|r| once && r.level == group.loops.len()) {
+            r.again = matches!(self.tensor(&r.statement.write.data)?.space, Space::Private { .. });
+        }
         self.uniform = true;
         self.open_units(&group.loops[..shared], depth);
         for level in 0..shared {
