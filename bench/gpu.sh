@@ -20,7 +20,7 @@
 #     PYTHON=python3 JAX_PYTHON=python3                # with PyTorch, and with JAX
 #     PEER_AT="8,512 96,128" PEER_SECONDS=2            # batches and lengths of peers, and how long each is timed
 #     PEERS="compile:45 sdpa,graph-sdpa,graph-cudnn:0" # which, in this order, and seconds that each leaves to those that follow:
-#                                                      # max-autotune alone takes some 90, and has what it needs only if it is first
+#                                                      # max-autotune alone takes 90 to 150, and has what it needs only if it is first
 #     DEVICE=cuda                                      # or cuda:1, cuda:0,1
 #     RECORDS=bench/records/<date>-<device>            # where records go
 #
