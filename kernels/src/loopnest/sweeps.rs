@@ -59,15 +59,17 @@ enum Held {
     Sum,
 }
 
-/// The line in a statement's exponential of a value less that line.
-fn less_line(statement: &Statement) -> Option<&str> {
+/// What a statement reads as this part of its code.
+fn input<'s>(statement: &'s Statement, code: &Scalar) -> Option<&'s str> {
+    let Scalar::Input(connector) = code else { return None };
+    statement.reads.iter().find(|(c, _)| c == connector).map(|(_, element)| element.data.as_str())
+}
+
+/// The value and the line in a statement's exponential of the one less the other.
+fn less_line(statement: &Statement) -> Option<(&str, &str)> {
     let Scalar::Unary(Unary::Exp, of) = &statement.code else { return None };
     let Scalar::Binary(Binary::Sub, value, line) = of.as_ref() else { return None };
-    let Scalar::Input(connector) = line.as_ref() else { return None };
-    let line = &statement.reads.iter().find(|(c, _)| c == connector)?.1.data;
-    let others = value.inputs();
-    let once = statement.reads.iter().all(|(c, e)| e.data != *line || !others.contains(c));
-    once.then_some(line.as_str())
+    Some((input(statement, value)?, input(statement, line)?))
 }
 
 /// The statements that are asked for, with all that make what they or others `want` of values; and all that is wanted then.
@@ -112,8 +114,9 @@ impl Sweeps {
         let mut held: BTreeMap<&str, Held> = BTreeMap::from([(made.statements[0].write.data.as_str(), Held::Value(0))]);
         // Statements over rows and columns, and over rows, with the sweep that they belong to.
         let [mut values, mut lines]: [Vec<(usize, &Statement)>; 2] = Default::default();
-        // Lines that are the largest of values; values that are exponentials less one, with the sweep of all else that they need.
-        let mut largest: BTreeSet<&str> = BTreeSet::new();
+        // Lines that are the largest of values, and of which; exponentials of these very values less theirs, with the sweep of the values.
+        // Less the largest of others so far they could be infinite.
+        let mut largest: BTreeMap<&str, &str> = BTreeMap::new();
         let mut less: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
         let mut relative: BTreeMap<&str, &str> = BTreeMap::new();
         let written: BTreeSet<&String> = groups.iter().flat_map(|g| &g.statements).map(|s| &s.write.data).collect();
@@ -161,10 +164,10 @@ impl Sweeps {
                 let without = |data: &str| needs.iter().filter(|(d, _)| *d != data).map(|(_, n)| *n).max().unwrap_or(0);
                 let mut sweep = without("");
                 if has_loops(group, &over) {
-                    let by = less_line(statement).filter(|by| largest.contains(by)).map(|by| (by, without(by)));
+                    let by = less_line(statement).filter(|(value, by)| largest.get(by) == Some(value)).map(|(_, by)| (by, without(by)));
                     match (statement.combine, &statement.code) {
                         (None, _) => drop(by.map(|by| less.insert(&write.data, by))),
-                        (Some(Combine::Max), _) => drop(largest.insert(&write.data)),
+                        (Some(Combine::Max), code) => drop(input(statement, code).map(|of| largest.insert(&write.data, of))),
                         (Some(Combine::Sum), code) => {
                             let one = |n: &(&str, usize)| less.get(n.0).copied().filter(|_| matches!(code, Scalar::Input(_)));
                             let by = by.or_else(|| needs.iter().find_map(one));

@@ -120,5 +120,6 @@ fn planted_faults_are_found() -> Result<(), Failure> {
     let reference = reference(&[("b", 1), ("h", 2), ("j", 40), ("k", 80), ("i", 8), ("u", 8), ("p", 32)], false)?;
     let config = steps_near(configs(&reference, &[[40, 32, 4, 64]])?.remove(0));
     let sound = tiles::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
+    assert!(sound.text.contains("if (next_sweep < 2)"), "the largest and the sum of exponentials less it are found in one sweep");
     harness::faults_are_found(&reference, &config, &sound, &faults)
 }

@@ -1,5 +1,6 @@
 //! The crate as its users see it, on invented programs and an invented device.
 
+mod breaking;
 mod brute;
 mod certificate;
 mod encoder;

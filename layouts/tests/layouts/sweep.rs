@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-struct Space {
+pub struct Space {
     name: String,
     pass: Pass,
     tensors: Vec<TensorSpace>,
@@ -71,7 +71,7 @@ impl KernelSpace for Space {
 }
 
 /// Invented times: 1 to 33 ms, depending on nothing but the configuration; a hundredth of that for what is called `small`.
-fn truth(kernel: &str, config: &KernelConfig) -> f64 {
+pub fn truth(kernel: &str, config: &KernelConfig) -> f64 {
     let kernel = if kernel.starts_with("alike") { "alike" } else { kernel };
     let text = format!("{kernel} {config}");
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
@@ -86,7 +86,7 @@ struct Device {
     interrupt_after: Option<(u32, &'static AtomicBool)>,
 }
 
-struct Watch(Rc<Cell<f64>>);
+pub struct Watch(pub Rc<Cell<f64>>);
 
 impl Clock for Watch {
     fn elapsed(&self) -> Duration {
@@ -127,7 +127,7 @@ fn tensor(data: &str, dims: &[&str], access: Access) -> TensorSpace {
     TensorSpace { data: data.into(), access, layouts: Layout::permutations(&dims), bytes: 64 }
 }
 
-fn spaces() -> (Vec<Space>, Vec<RelayoutSpace>) {
+pub fn spaces() -> (Vec<Space>, Vec<RelayoutSpace>) {
     let space = |name: &str, pass, tensors: Vec<TensorSpace>| Space { name: name.into(), pass, tensors, knobs: 4 };
     let (x, t, y) = (["a", "b", "c"], ["a", "b"], ["b", "c"]);
     let spaces = vec![
@@ -154,7 +154,7 @@ fn program() -> Program {
     Program::of(&spaces, &relayouts, BTreeMap::new(), Vec::new())
 }
 
-fn store() -> Store {
+pub fn store() -> Store {
     let mut store = Store::in_memory();
     store.begin(super::synthetic::session("1")).unwrap();
     store
@@ -596,41 +596,4 @@ fn costly_configurations_go_to_large_kernels() {
     println!("large and small: {even:?} evenly, {costly:?} by size");
     // Evenly, and by the square root of a hundredth.
     assert!(even[1] * 5 > even[0] && costly[1] * 7 < costly[0], "{even:?} {costly:?}");
-}
-
-/// All that one kernel runs breaks the device.
-struct Fragile(u64);
-
-impl Bench for Fragile {
-    fn check(&mut self, kernel: &str, _: &KernelConfig) -> Result<Check, Fault> {
-        self.0 += 1;
-        if kernel == "two" { Err(Fault::Crash("an illegal address".into())) } else { Ok(Check { ratio: 0.25 }) }
-    }
-    fn time(&mut self, kernel: &str, config: &KernelConfig, _: Duration) -> Result<Timing, Fault> {
-        Ok(Timing::Samples(vec![truth(kernel, config); 3]))
-    }
-}
-
-#[test]
-fn a_kernel_that_breaks_the_device_again_and_again_is_left_alone() {
-    let (spaces, relayouts) = spaces();
-    let spaces: Vec<&dyn KernelSpace> = spaces.iter().map(|s| s as &dyn KernelSpace).collect();
-    let (mut store, mut bench, now) = (store(), Fragile(0), Rc::new(Cell::new(0.0)));
-    let mut begun = 0;
-    // Every time the device breaks, the process begins again with what was kept.
-    let report = loop {
-        begun += 1;
-        let (clock, interrupt, mut progress) = (Watch(now.clone()), AtomicBool::new(false), |_: &layouts::Progress| {});
-        let (options, progress, interrupt) = (SweepOptions::default(), &mut progress, &interrupt);
-        let mut sweeper = Sweeper { bench: &mut bench, clock: &clock, store: &mut store, options, interrupt, progress, timed: 0 };
-        match sweep(&mut sweeper, &spaces, &relayouts) {
-            Ok(report) => break report,
-            Err(error) => assert!(begun < 10, "{error}"),
-        }
-    };
-    assert_eq!(begun, 4);
-    assert_eq!(report.finish, Finish::Exhausted);
-    let failed = |m: &&layouts::Measurement| matches!(&m.outcome, Outcome::Failed { reason } if reason.contains("an illegal address"));
-    assert_eq!(store.of("two").filter(failed).count(), 3);
-    assert!(store.of("one").chain(store.of("back")).any(|m| matches!(m.outcome, Outcome::Measured { .. })));
 }

@@ -219,6 +219,13 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
         let composed: Vec<&String> = swept.iter().flat_map(|v| &v.compositions).map(|c| &c.name).collect();
         println!("{recipe}: {composed:?}");
         assert!(composed.len() >= 2, "{recipe}: {composed:?}");
+        // The largest of a row and the sum that follows it are found in one sweep, with a mask, too.
+        for (_, _, unit) in swept[0].program.units().into_iter().filter(|(_, _, unit)| unit.name() == "gamma") {
+            let spec = KernelSpec::new(&swept[0].program, &unit).expect("a kernel");
+            let config = cuda_space(&spec, Chip::HOPPER).expect("a space").config(0);
+            let text = cuda_source(&spec, &config, Chip::HOPPER).expect("a source").text;
+            assert!(text.contains("if (next_sweep < 2)"), "{recipe}: {config}");
+        }
         checked_of(recipe, &swept, None).unwrap_or_else(|e| panic!("{e}"))
     });
     assert!(checked.sum::<usize>() > 0);

@@ -118,8 +118,7 @@ impl<'a> Growth<'a> {
         let Some(operation) = self.state.operation(self.units[contraction].node) else { return false };
         let has = |o: &sdfg::Operand, index: &str| o.subscripts.iter().any(|e| e.as_sym() == Some(index));
         let mut batch = operation.indices.keys().filter(|index| operation.inputs.iter().chain(&operation.outputs).all(|o| has(o, index)));
-        let sizes = &self.program.sizes;
-        let size = |dim: &String| self.program.dims.get(dim).and_then(|e| e.eval(sizes).ok()).and_then(|n| u64::try_from(n).ok());
+        let size = |dim: &String| self.program.size_of(dim).eval(&self.program.sizes).ok().and_then(|n| u64::try_from(n).ok());
         let points = operation.indices.values().map(size).try_fold(2u64, |product, n| product.checked_mul(n?));
         batch.next().is_some() && points.is_some_and(|points| points < INTENSE * self.bytes(&Members::from([contraction])))
     }

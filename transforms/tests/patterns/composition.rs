@@ -207,6 +207,27 @@ fn an_operand_that_is_needed_elsewhere_is_no_prologue() {
     assert!(composed(&built, &|_| true).kernels.is_empty());
 }
 
+/// With chains, alone: batches of products that do little with what they move; not one that does much, nor one without a batch.
+#[test]
+fn batches_of_small_products_become_kernels_alone() {
+    for (size, batch, alone) in [(7, true, true), (4000, true, false), (7, false, false)] {
+        let l = if batch { "l," } else { "" };
+        let over: Vec<&str> = ["l", "i", "j", "k"].into_iter().filter(|index| batch || *index != "l").collect();
+        let at = |name: &str, dims: &str| format!("{name}[{l}{dims}]");
+        let (a, b, c) = (at("a", "i,k"), at("b", "k,j"), at("c", "i,j"));
+        let built = Builder::new(&[&a, &b], &[], &[&c])
+            .sized(&[("l", 3), ("i", size), ("j", size), ("k", size)])
+            .contraction("product", &over, &c, &a, &b);
+        let wanted = Wanted { accept: &|_| true, form: None, chains: true };
+        let found = compose(&built.program, wanted, &Options::default()).expect("composes");
+        assert_eq!(found.kernels.len(), usize::from(alone), "{size} {batch}");
+        if alone {
+            let (want, got) = (results(&built.program), results(&found.outcome.program));
+            assert!(want["c"].iter().zip(&got["c"]).all(|(w, g)| (w - g).abs() <= 1e-12 * w.abs().max(1.0)), "{want:?} became {got:?}");
+        }
+    }
+}
+
 /// Chains alone: what both products have between them, and no other neighbour; what the second multiplies may be needed elsewhere.
 #[test]
 fn chains_take_what_lies_between_two_products() {

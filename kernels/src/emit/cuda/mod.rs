@@ -231,16 +231,17 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
         text += "        const index_t point = active ? first + row : to - 1;\n        index_t rest = point;\n";
     } else {
         let ahead = stays && nest.block().is_some();
-        text += &match (ahead, private) {
+        match (ahead, private) {
             // The next point is read before this one is written: where it is known before how many there are, no question lies between.
-            (true, false) => format!(
-                "    const index_t trips = from < to ? (to - 1 - from) / by + 1 : 0;\n    #pragma unroll 2\n{}{}",
-                "    for (index_t trip = 0; trip < trips; ++trip) {\n", "        const index_t point = from + trip * by;\n"
-            ),
-            (ahead, _) => {
-                format!("{}    for (index_t point = from; point < to; point += by) {{\n", if ahead { "    #pragma unroll 2\n" } else { "" })
+            (true, false) => {
+                text += "    const index_t trips = from < to ? (to - 1 - from) / by + 1 : 0;\n    #pragma unroll 2\n";
+                text += "    for (index_t trip = 0; trip < trips; ++trip) {\n        const index_t point = from + trip * by;\n";
             }
-        };
+            (ahead, _) => {
+                text += if ahead { "    #pragma unroll 2\n" } else { "" };
+                text += "    for (index_t point = from; point < to; point += by) {\n";
+            }
+        }
         text += "        index_t rest = point;\n";
     }
     let around = sections.as_ref().map_or(0, |s| s.around);
