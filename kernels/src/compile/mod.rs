@@ -1,6 +1,7 @@
 //! The system's C compiler, and the cache of what it made.
 
 mod canonical;
+pub(crate) mod underway;
 
 use crate::emit::c::Source;
 use crate::error::KernelError;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
+use underway::{Claim, Underway};
 
 /// Fast code without `-ffast-math`: at link time that would make the whole process flush subnormals, and −∞ masks and NaN
 /// must keep their meaning.
@@ -42,6 +44,9 @@ const TOGETHER: usize = 8;
 const FUNCTIONS: [&str; 5] = ["point", "in_panels", "memlet_kernel", "memlet_prepare", "memlet_finish"];
 /// What a text defines for itself alone.
 const MACROS: [&str; 4] = ["LANES", "pack_chunks", "pack_lines", "product"];
+
+/// Libraries that some thread of this process compiles, by their paths.
+static MAKING: Underway = Underway::new();
 
 /// A C compiler and a folder for what it makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,10 +130,8 @@ impl Toolchain {
         if let Some(entry) = loaded.lock().unwrap_or_else(|e| e.into_inner()).get(&hash) {
             return Ok(*entry);
         }
+        self.together(name, &[(hash.clone(), text)])?;
         let library = self.library(&hash);
-        if !library.exists() {
-            self.together(name, &[(hash.clone(), text)])?;
-        }
         let mut entry = open(&library, &hash, source.preparations > 0, !source.partials.is_empty())?;
         if let Some(products) = &source.library {
             entry.products = self.functions(products)?;
@@ -152,10 +155,14 @@ impl Toolchain {
         }
     }
 
-    /// Compiles texts, by their hashes, as one: starting a compiler, assembler and linker takes as long as a kernel. Each text has
-    /// a library of its own name, which is the same file for all of them.
+    /// Compiles those of some texts that have no library yet, by their hashes and in the order of these, as one: starting a compiler,
+    /// assembler and linker takes as long as a kernel. Each text has a library of its own name, which is the same file for all of them.
     fn together(&self, name: &str, texts: &[(String, String)]) -> Result<(), KernelError> {
-        let [(first, _), rest @ ..] = texts else { return Ok(()) };
+        let missing = |(hash, _): &&(String, String)| !self.library(hash).exists();
+        let _making: Vec<Claim> = texts.iter().filter(missing).map(|(hash, _)| self.claim(hash)).collect();
+        // Others may have made some of them meanwhile.
+        let texts: Vec<&(String, String)> = texts.iter().filter(missing).collect();
+        let [(first, _), rest @ ..] = &texts[..] else { return Ok(()) };
         let whole: String = texts.iter().map(|(hash, text)| renamed(hash, text)).collect();
         let library = self.library(first);
         self.compile(name, &whole, &library)?;
@@ -167,6 +174,11 @@ impl Toolchain {
             }
         }
         Ok(())
+    }
+
+    /// The right to make the library of a text, once no other thread is at it.
+    fn claim(&self, hash: &str) -> Claim<'static> {
+        MAKING.claim(&self.library(hash).to_string_lossy())
     }
 
     /// Where the library made of a text is, or will be.
@@ -181,9 +193,13 @@ impl Toolchain {
 
     /// The library of packing and products made of a text, now or before.
     fn products(&self, text: &str) -> Result<PathBuf, KernelError> {
-        let library = self.library(&self.hash(text));
+        let hash = self.hash(text);
+        let library = self.library(&hash);
         if !library.exists() {
-            self.compile("products", text, &library)?;
+            let _making = self.claim(&hash);
+            if !library.exists() {
+                self.compile("products", text, &library)?;
+            }
         }
         Ok(library)
     }

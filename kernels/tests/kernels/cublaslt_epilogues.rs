@@ -132,7 +132,7 @@ fn meant(fused: &Fused) -> Meant {
 /// In f32, and in f16 with f16 all around it.
 #[test]
 fn what_is_recognised_means_the_scope_in_every_layout() -> Result<(), Failure> {
-    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
     let pool = Pool::new(1)?;
     for (n, dtype) in [Dtype::F32, Dtype::F16].into_iter().enumerate() {
         for (mut case, want) in cases() {
@@ -251,7 +251,7 @@ fn batches_by_address_where_strides_do_not_describe_them() -> Result<(), Failure
     };
     let reference = Reference::new(&p, &Unit::Operation(operation))?;
     let (fused, pool) = (Fused::of(&reference.spec)?, Pool::new(1)?);
-    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
     let config = |q: [&str; 4], batching: Batching| KernelConfig {
         layouts: [("q", q), ("r", ["h", "b", "j", "p"]), ("s", ["h", "b", "j", "k"])].map(|(d, l)| (d.to_string(), Layout::of(&l))).into(),
         knobs: Knobs::default().with("batching", batching),

@@ -1,7 +1,7 @@
 //! Code made ahead: many configurations in a few compiler runs, each as right as if it were compiled alone.
 
 use crate::common;
-use crate::harness::{Failure, Reference, toolchain};
+use crate::harness::{Failure, Reference, toolchain_told};
 use kernels::maps::MapSpace;
 use kernels::pool::Pool;
 use kernels::{Space, Toolchain, maps, template};
@@ -15,7 +15,7 @@ const MADE: [(common::Make, Dtype); 3] =
 
 /// A compiler whose code nobody else in this process has.
 fn alone(cache: &Path) -> Result<Toolchain, Failure> {
-    Ok(Toolchain { cache: cache.into(), flags: vec![format!("-DALONE={}", cache.display())], ..toolchain()? })
+    Ok(Toolchain { cache: cache.into(), ..toolchain_told(format!("-DALONE={}", cache.display()))? })
 }
 
 /// Files of this kind in a folder.

@@ -1,7 +1,7 @@
 //! Tile kernels against the interpreter, over layouts and knobs.
 
 use crate::common::{self, Case, Sizes};
-use crate::harness::{Failure, Reference, toolchain};
+use crate::harness::{Failure, Reference, toolchain, toolchain_told};
 use crate::products::{Stored, TILES, attention, keys, mixed, narrow, plain};
 use kernels::pool::Pool;
 use kernels::template::prepare;
@@ -72,7 +72,7 @@ fn several_panels_and_chunks() -> Result<(), Failure> {
 /// More columns than stay in the second cache: they are packed and used some at a time.
 #[test]
 fn more_columns_than_stay() -> Result<(), Failure> {
-    let small = Toolchain { flags: vec!["-DNEAR=16384".into()], ..toolchain()? };
+    let small = toolchain_told("-DNEAR=16384".into())?;
     each_case(LARGER, 2, |_| Dtype::F32, Some("j:45,u:140,b:2"), &small)?;
     each_case(LARGER, 1, |_| Dtype::F64, Some("j:20,u:140,b:2"), &small)
 }
@@ -82,7 +82,7 @@ fn more_columns_than_stay() -> Result<(), Failure> {
 #[test]
 fn rows_packed_once() -> Result<(), Failure> {
     const SIZES: Sizes = &[("b", 1), ("j", 130), ("i", 75), ("u", 600)];
-    let emulated = Toolchain { flags: vec!["-DEMULATE_PAIRS".into()], ..toolchain()? };
+    let emulated = toolchain_told("-DEMULATE_PAIRS".into())?;
     let cases: [(Stored, Toolchain); 4] =
         [(|_| Dtype::F32, toolchain()?), (|_| Dtype::F64, toolchain()?), (|_| Dtype::Bf16, toolchain()?), (narrow, emulated)];
     let pools = [Pool::new(1)?, Pool::new(3)?];
@@ -119,8 +119,8 @@ fn rows_packed_once() -> Result<(), Failure> {
 #[test]
 fn columns_where_they_lie() -> Result<(), Failure> {
     const FEW_ROWS: Sizes = &[("b", 2), ("h", 2), ("j", 29), ("k", 64), ("i", 75), ("u", 192), ("p", 64)];
-    let small = Toolchain { flags: vec!["-DNEAR=4096".into()], ..toolchain()? };
-    let packed = Toolchain { flags: vec!["-DFEW=0".into()], ..toolchain()? };
+    let small = toolchain_told("-DNEAR=4096".into())?;
+    let packed = toolchain_told("-DFEW=0".into())?;
     let cases = [(Dtype::F32, toolchain()?), (Dtype::F64, toolchain()?), (Dtype::F32, small), (Dtype::F32, packed)];
     each_case(FEW_ROWS, 4, |_| Dtype::F32, None, &cases[0].1)?;
     let deep: Vec<(&str, i64)> = FEW_ROWS.iter().map(|(dim, size)| (*dim, if *dim == "i" { 512 } else { *size })).collect();
@@ -179,7 +179,7 @@ fn ragged_tiles() -> Result<(), Failure> {
 #[test]
 fn columns_in_blocks() -> Result<(), Failure> {
     const BLOCKS: Sizes = &[("b", 3), ("h", 3), ("j", 32), ("k", 64), ("i", 13), ("u", 64), ("p", 64)];
-    let small = Toolchain { flags: vec!["-DNEAR=4096".into()], ..toolchain()? };
+    let small = toolchain_told("-DNEAR=4096".into())?;
     each_case(BLOCKS, 8, |_| Dtype::F32, None, &toolchain()?)?;
     each_case(BLOCKS, 8, |_| Dtype::F32, Some("j:16,h:2,p:64,b:2"), &toolchain()?)?;
     each_case(BLOCKS, 4, |_| Dtype::F32, Some("j:16,h:2,p:64,b:2"), &small)?;
@@ -238,7 +238,7 @@ fn bf16_beside_f32() -> Result<(), Failure> {
 /// What processors without products of pairs can test of those that have them: packing, and the kernels around them.
 #[test]
 fn pairs_of_bf16() -> Result<(), Failure> {
-    let emulated = Toolchain { flags: vec!["-DEMULATE_PAIRS".into()], ..toolchain()? };
+    let emulated = toolchain_told("-DEMULATE_PAIRS".into())?;
     each_case(SIZES, 3, narrow, None, &emulated)?;
     each_case(LARGER, 1, narrow, Some("j:20,u:64,b:2"), &emulated)?;
     each_case(SIZES, 1, |_| Dtype::Bf16, Some("j:8,u:32,b:2,h:2"), &emulated)?;
@@ -248,7 +248,7 @@ fn pairs_of_bf16() -> Result<(), Failure> {
 /// Factors of bf16 as pairs, where rows of whole pairs are read where they lie, and widened; with columns on either side.
 #[test]
 fn both_arithmetics_of_bf16() -> Result<(), Failure> {
-    let emulated = Toolchain { flags: vec!["-DEMULATE_PAIRS".into()], ..toolchain()? };
+    let emulated = toolchain_told("-DEMULATE_PAIRS".into())?;
     let pool = Pool::new(2)?;
     for (name, make) in TILES {
         let Case { mut program, unit } = make(LARGER);

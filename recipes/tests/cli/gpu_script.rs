@@ -22,7 +22,7 @@ fn one_command_leaves_records_and_says_what_it_did() {
             .arg(env!("CARGO_BIN_EXE_memlet"))
             .envs([("PATH", path.as_str()), ("DEVICE", "shim"), ("STAGES", stages), ("PYTHON", "false"), ("SECONDS_ALL", seconds)])
             .envs([("SIZES", "--set h=2 --set b=2 --set j=2"), ("DTYPE", "f32"), ("SECONDS_LAYER", "0"), ("TIMING", "0s")])
-            .env("MEMLET_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/devices"))
+            .env("MEMLET_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels"))
             .env("RECORDS", out)
             .output()
             .expect("the script starts")

@@ -24,7 +24,7 @@ const MLP: &str = include_str!("../../mlp.yaml");
 type Failure = Box<dyn std::error::Error>;
 
 fn cores() -> Result<Cores, Failure> {
-    Ok(Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/devices").into(), ..Toolchain::system()? } })
+    Ok(Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } })
 }
 
 /// A plan of what each kernel promises most with, of some.
@@ -48,7 +48,7 @@ fn a_step_in_sweeps() -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml");
     let recipe = load_with(&path, &Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
     let programs = programs_on(&recipe, false, Some(Fused::has))?;
-    let device: Arc<dyn Device> = Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into()));
+    let device: Arc<dyn Device> = Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()));
     let (given, pool, run) = (drawn(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
     let mut found = 0;
     for variant in programs.variants.into_iter().filter(|v| v.name.contains(SWEPT)) {
@@ -79,7 +79,7 @@ fn what_cores_do_not_store_is_held_against_what_they_do() -> Result<(), Failure>
         let programs = programs_on(&recipe, false, Some(Fused::has))?;
         let program = programs.variants.into_iter().find(|v| v.name == SIGNS).ok_or("no program with signs")?.program;
         assert_eq!(program.containers.values().any(|c| c.dtype == Dtype::F16), dtype == Dtype::F16);
-        let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+        let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
         let candidate = promising(program, &device)?;
         let (given, pool, run) = (drawn(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
         let compared = beside(&candidate, &given, &run, &pool, (&device, &cores()?), &mut |_| ())?;

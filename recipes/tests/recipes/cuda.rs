@@ -147,7 +147,7 @@ fn checked_of(recipe: &str, variants: &[&Variant], retyped: Option<Dtype>) -> Re
             cases.push((reference, configs));
         }
     }
-    let shim = Shim::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+    let shim = Shim::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
     let mut kernels = shim.compile(sources)?.into_iter();
     let mut count = 0;
     for (reference, configs) in &cases {

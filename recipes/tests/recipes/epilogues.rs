@@ -71,7 +71,7 @@ fn sampled(space: &dyn Space) -> impl Iterator<Item = u64> {
 
 /// Every kernel with an epilogue in a few configurations, as cuBLASLt would be told to do it, against the oracle.
 fn equals_the_oracle(variant: &Variant) -> usize {
-    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
     let (pool, mut ran) = (Pool::new(1).expect("a worker"), 0);
     let mut small = shrunken(&variant.program);
     // Columns of an auxiliary matrix begin at multiples of eight elements, or of 128 bits.
@@ -205,7 +205,7 @@ fn each_epilogue_can_be_undone() {
 fn kept_arguments_are_checked_at_sizes_that_fit() {
     let recipe = recipe(GPT2, Dtype::F32);
     let variant = composed(&recipe);
-    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into());
+    let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
     let mut seen = 0;
     for (_, _, unit) in variant.program.units() {
         let spec = KernelSpec::new(&variant.program, &unit).expect("a kernel");

@@ -24,7 +24,7 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
     let mut programs = programs(&recipe, false)?;
     let path = folder.path().join("records.jsonl");
     let (mut store, pool, mut ledger) = (Store::open(&path)?, Pool::new(1)?, Ledger::open(folder.path()));
-    let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/devices").into(), ..Toolchain::system()? } };
+    let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
     let mut with = Sweeping {
         pool: &pool,
         device: &device,

@@ -2,6 +2,7 @@
 
 use super::driver::Gpu;
 use super::{Compiled, Nvrtc};
+use crate::compile::underway::Underway;
 use crate::device::Coming;
 use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
@@ -10,10 +11,9 @@ use crate::template;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use sdfg::config::KernelConfig;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
 /// Cores that are left to whoever times kernels meanwhile.
@@ -40,24 +40,10 @@ pub struct Maker {
     /// Folder of compiled code.
     cache: PathBuf,
     /// Texts that some thread compiles, by their keys.
-    making: Mutex<BTreeSet<String>>,
-    made: Condvar,
+    making: Underway,
     /// Held to read by whoever makes code meanwhile.
     busy: RwLock<()>,
     threads: ThreadPool,
-}
-
-/// A text that this thread compiles; whatever comes of it, nobody waits for it in the end.
-struct Making<'a> {
-    maker: &'a Maker,
-    key: String,
-}
-
-impl Drop for Making<'_> {
-    fn drop(&mut self) {
-        self.maker.making().remove(&self.key);
-        self.maker.made.notify_all();
-    }
 }
 
 impl Maker {
@@ -68,12 +54,8 @@ impl Maker {
         let threads = ThreadPoolBuilder::new().num_threads(cores.saturating_sub(LEFT).max(1));
         let threads = threads.start_handler(|_| gives_way()).build();
         let threads = threads.map_err(|e| KernelError::Cuda { what: format!("threads that compile cannot be had: {e}") })?;
-        let (making, made, busy) = (Mutex::default(), Condvar::new(), RwLock::default());
-        Ok(Maker { nvrtc, capability: gpu.capability, chip: gpu.chip, cache, making, made, busy, threads })
-    }
-
-    fn making(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.making.lock().unwrap_or_else(PoisonError::into_inner)
+        let (making, busy) = (Underway::default(), RwLock::default());
+        Ok(Maker { nvrtc, capability: gpu.capability, chip: gpu.chip, cache, making, busy, threads })
     }
 
     /// A generated kernel as text.
@@ -91,16 +73,10 @@ impl Maker {
     pub fn compiled(&self, name: &str, text: &str) -> Result<Compiled, KernelError> {
         let key = self.nvrtc.key(text, self.capability);
         let file = self.cache.join(format!("{key}.cubin"));
-        let mut making = self.making();
-        while making.contains(&key) {
-            making = self.made.wait(making).unwrap_or_else(PoisonError::into_inner);
-        }
+        let _making = self.making.claim(&key);
         if let Some(compiled) = read(&file) {
             return Ok(compiled);
         }
-        making.insert(key.clone());
-        drop(making);
-        let _making = Making { maker: self, key };
         self.nvrtc.compile(name, text, self.capability).and_then(|compiled| self.write(&file, compiled))
     }
 
@@ -129,7 +105,7 @@ impl Maker {
             let Ok(source) = self.source(spec, &coming.config) else { return };
             // As it is checked and as it is timed it is one text mostly: nobody waits for who is at it already.
             let key = self.nvrtc.key(&source.text, self.capability);
-            if !self.making().contains(&key) {
+            if !self.making.has(&key) {
                 drop(self.compiled(&spec.name, &source.text));
             }
         }

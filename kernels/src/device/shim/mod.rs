@@ -9,12 +9,13 @@ pub mod stand_in;
 pub use device::ShimDevice;
 
 use crate::buffer::Buffer;
+use crate::compile::underway::Underway;
 use crate::emit::cuda::{Source, drawn};
 use crate::error::KernelError;
 use crate::kernel::{Access, Argument, KernelSpec};
 use sdfg::interpret::Run;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::path::PathBuf;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -79,6 +80,11 @@ type Entry = unsafe extern "C" fn(which: c_int, launch: *mut Launch) -> c_int;
 /// Quick to compile: what runs here is small.
 const FLAGS: [&str; 7] = ["-std=c++17", "-Og", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing"];
 
+const HEADER: &str = include_str!("shim.h");
+
+/// Files that some thread of this process makes, by their paths: tests and sweeps ask for the same from several.
+static MAKING: Underway = Underway::new();
+
 /// Room for what the shim says about a fault.
 const MESSAGE: usize = 512;
 
@@ -94,7 +100,7 @@ impl Shim {
     /// # Errors
     /// A compiler that is missing or refuses.
     pub fn compile(&self, sources: Vec<Source>) -> Result<Vec<ShimKernel>, KernelError> {
-        let mut text = format!("{}\n", include_str!("shim.h"));
+        let mut text = String::new();
         let mut cases = String::new();
         for (n, source) in sources.iter().enumerate() {
             text += &format!("\nnamespace k{n} {{\n{}\n", source.text);
@@ -117,29 +123,15 @@ impl Shim {
     }
 
     fn load(&self, text: &str) -> Result<Entry, KernelError> {
-        let hash = blake3::hash(format!("{} {FLAGS:?} {text}", self.command).as_bytes()).to_hex();
+        let header = self.header()?;
+        let hash = blake3::hash(format!("{} {FLAGS:?} {HEADER} {text}", self.command).as_bytes()).to_hex();
         let library = self.cache.join(format!("{hash}.so"));
+        let _making = MAKING.claim(&library.to_string_lossy());
         if !library.exists() {
-            let cache = |path: &PathBuf| {
-                let path = path.clone();
-                move |source| KernelError::Cache { path, source }
-            };
-            std::fs::create_dir_all(&self.cache).map_err(cache(&self.cache))?;
-            // Written aside and renamed: other threads and processes may be making the same.
-            static NUMBER: AtomicUsize = AtomicUsize::new(0);
-            let aside = library.with_extension(format!("{}-{}.so", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
+            let aside = aside(&library);
             let file = aside.with_extension("cpp");
             std::fs::write(&file, text).map_err(cache(&file))?;
-            let output = Command::new(&self.command)
-                .args(FLAGS)
-                .arg("-o")
-                .args([&aside, &file])
-                .output()
-                .map_err(|source| KernelError::NoCompiler { command: self.command.clone(), source })?;
-            if !output.status.success() {
-                let message = String::from_utf8_lossy(&output.stderr).lines().take(30).collect::<Vec<_>>().join("\n");
-                return Err(KernelError::Compile { kernel: "shim".into(), source_file: file, message });
-            }
+            self.run(&[OsStr::new("-include"), header.as_os_str(), file.as_os_str()], &aside)?;
             std::fs::rename(&aside, &library).map_err(cache(&library))?;
             std::fs::rename(&file, library.with_extension("cpp")).map_err(cache(&file))?;
         }
@@ -151,6 +143,54 @@ impl Shim {
         std::mem::forget(loaded);
         Ok(entry)
     }
+}
+
+impl Shim {
+    /// The shim itself, and beside it what the compiler makes of it once for all kernels: reading it takes as long as a small kernel.
+    fn header(&self) -> Result<PathBuf, KernelError> {
+        let hash = blake3::hash(format!("{} {FLAGS:?} {HEADER}", self.command).as_bytes()).to_hex();
+        let header = self.cache.join(format!("shim-{hash}.h"));
+        let _making = MAKING.claim(&header.to_string_lossy());
+        if !header.exists() {
+            std::fs::create_dir_all(&self.cache).map_err(cache(&self.cache))?;
+            let written = aside(&header);
+            std::fs::write(&written, HEADER).map_err(cache(&written))?;
+            std::fs::rename(&written, &header).map_err(cache(&header))?;
+            let (known, compiled) = (header.with_extension("h.gch"), aside(&header));
+            // Compilers that cannot do so read it each time.
+            if self
+                .run(&["-x", "c++-header"].map(OsStr::new).into_iter().chain([header.as_os_str()]).collect::<Vec<_>>(), &compiled)
+                .is_ok()
+            {
+                std::fs::rename(&compiled, &known).map_err(cache(&known))?;
+            }
+        }
+        Ok(header)
+    }
+
+    /// Has the compiler make a file.
+    fn run(&self, arguments: &[&OsStr], made: &Path) -> Result<(), KernelError> {
+        let mut compiler = Command::new(&self.command);
+        compiler.args(FLAGS).arg("-o").arg(made).args(arguments);
+        let output = compiler.output().map_err(|source| KernelError::NoCompiler { command: self.command.clone(), source })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let message = String::from_utf8_lossy(&output.stderr).lines().take(30).collect::<Vec<_>>().join("\n");
+        let source_file = arguments.last().map_or_else(PathBuf::new, PathBuf::from);
+        Err(KernelError::Compile { kernel: "shim".into(), source_file, message })
+    }
+}
+
+/// A name beside a file that no other thread or process has: it is written there and renamed.
+fn aside(file: &Path) -> PathBuf {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    file.with_extension(format!("{}-{}.so", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn cache(path: &Path) -> impl FnOnce(std::io::Error) -> KernelError {
+    let path = path.to_path_buf();
+    move |source| KernelError::Cache { path, source }
 }
 
 impl ShimKernel {

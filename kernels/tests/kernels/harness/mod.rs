@@ -22,9 +22,16 @@ pub fn toolchain() -> Result<Toolchain, Failure> {
     Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), flags: vec!["-O1".into()], ..system })
 }
 
+/// The same, told something more.
+pub fn toolchain_told(flag: String) -> Result<Toolchain, Failure> {
+    let mut toolchain = toolchain()?;
+    toolchain.flags.push(flag);
+    Ok(toolchain)
+}
+
 /// Compiles CUDA kernels for the CPU.
 pub fn shim() -> Shim {
-    Shim::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/shim").into())
+    Shim::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into())
 }
 
 /// A kernel with its inputs and what the interpreter makes of them.

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 pub fn memlet(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_memlet"))
         .args(arguments)
-        .env("MEMLET_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/command"))
+        .env("MEMLET_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels"))
         .output()
         .expect("memlet starts")
 }

@@ -72,7 +72,7 @@ pub struct Fake {
 
 impl Fake {
     pub fn new(planted: Option<Arc<Planted>>) -> Self {
-        let device = ShimDevice::new(Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/devices/shim")).into());
+        let device = ShimDevice::new(Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim")).into());
         Fake { device, planted, calls: Mutex::default(), forgets: false, beginning: AtomicUsize::new(usize::MAX), spoiled: None }
     }
 

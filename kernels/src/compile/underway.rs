@@ -1,0 +1,88 @@
+//! What some thread is making: others wait for it instead of making it again.
+
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Keys of what is being made.
+#[derive(Default)]
+pub struct Underway {
+    keys: Mutex<BTreeSet<String>>,
+    changed: Condvar,
+}
+
+/// What this thread makes; whatever comes of it, nobody waits for it in the end.
+pub struct Claim<'a> {
+    underway: &'a Underway,
+    key: String,
+}
+
+impl Underway {
+    pub const fn new() -> Self {
+        Underway { keys: Mutex::new(BTreeSet::new()), changed: Condvar::new() }
+    }
+
+    fn keys(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no other thread is at it; it may have made it then. Whoever claims several asks for them in their order, or two that
+    /// do so wait for one another.
+    pub fn claim(&self, key: &str) -> Claim<'_> {
+        let mut keys = self.keys();
+        while keys.contains(key) {
+            keys = self.changed.wait(keys).unwrap_or_else(PoisonError::into_inner);
+        }
+        keys.insert(key.to_string());
+        Claim { underway: self, key: key.to_string() }
+    }
+
+    /// Whether some thread is at it.
+    pub fn has(&self, key: &str) -> bool {
+        self.keys().contains(key)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.underway.keys().remove(&self.key);
+        self.underway.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn one_makes_and_all_others_find_it() {
+        let (underway, made) = (Underway::new(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let _claim = underway.claim("a");
+                    if made.load(Ordering::Relaxed) == 0 {
+                        std::thread::yield_now();
+                        made.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(made.into_inner(), 1);
+        assert!(!underway.has("a"));
+    }
+
+    #[test]
+    fn what_failed_is_given_up() {
+        let underway = Underway::new();
+        let failed = std::thread::scope(|scope| {
+            let maker = scope.spawn(|| {
+                let _claim = underway.claim("a");
+                panic!("the compiler is gone");
+            });
+            maker.join().is_err()
+        });
+        let _claim = underway.claim("a");
+        assert!(failed && underway.has("a") && !underway.has("b"));
+    }
+}
