@@ -1,8 +1,11 @@
 //! What is about to be measured, told to devices that make code ahead.
 
 use super::Device;
+use crate::error::KernelError;
 use crate::kernel::KernelSpec;
+use crate::maps;
 use sdfg::config::KernelConfig;
+use sdfg::{Container, Layout};
 
 /// A kernel under a configuration that is about to be timed, and checked before that at other sizes.
 #[derive(Clone)]
@@ -16,6 +19,16 @@ impl Coming {
     /// One that is run once, as it is.
     pub fn once(spec: &KernelSpec, config: &KernelConfig) -> Self {
         Coming { timed: spec.clone(), checked: None, config: config.clone() }
+    }
+
+    /// A change of layout on GPUs.
+    ///
+    /// # Errors
+    /// Layouts of other dims.
+    pub fn relayout(container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Self, KernelError> {
+        let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
+        let (spec, config) = maps::cuda_copy(&container.name, container.dtype, &dims, from, to)?;
+        Ok(Coming::once(&spec, &config))
     }
 
     /// What is compiled, in this order.

@@ -77,6 +77,11 @@ pub trait Device: Send + Sync {
     /// Layouts that do not order the container's dims; a compiler that is missing or refuses.
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError>;
 
+    /// A change of layout as a kernel whose code can be made ahead; `None` where it is not one like others.
+    fn relayout_ahead(&self, _container: &Container, _shape: &[usize], _from: &Layout, _to: &Layout) -> Option<Coming> {
+        None
+    }
+
     /// A configuration for the same kernel at other sizes: where there is a choice that depends on sizes, one alike.
     fn scaled(&self, config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
         crate::tiles::scaled(config, from, to)

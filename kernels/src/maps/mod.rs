@@ -11,5 +11,5 @@ pub use cuda::{CudaSpace, cuda_source, cuda_written};
 pub(crate) use executable::load;
 pub use executable::{MapKernel, compile, source};
 pub use lower::lower;
-pub use relayout::{COPIES, cuda_relayout, relayout};
+pub use relayout::{COPIES, cuda_copy, cuda_relayout, relayout};
 pub use space::MapSpace;

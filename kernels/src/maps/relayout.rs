@@ -81,6 +81,23 @@ pub fn cuda_relayout(
     from: &Layout,
     to: &Layout,
 ) -> Result<(KernelSpec, Source), KernelError> {
+    let (spec, config) = cuda_copy(data, dtype, dims, from, to)?;
+    // A copy is the same on every chip: it has no partial results.
+    let source = cuda_source(&spec, &config, Chip::HOPPER)?;
+    Ok((spec, source))
+}
+
+/// That kernel as a scope under a configuration.
+///
+/// # Errors
+/// As [`cuda_relayout`].
+pub fn cuda_copy(
+    data: &str,
+    dtype: Dtype,
+    dims: &[(String, i64)],
+    from: &Layout,
+    to: &Layout,
+) -> Result<(KernelSpec, KernelConfig), KernelError> {
     // Whole numbers are copied as floating-point ones of as many bits: nothing is computed, and all bits arrive.
     let words = match dtype {
         Dtype::I64 => Dtype::F64,
@@ -98,9 +115,7 @@ pub fn cuda_relayout(
         }
         _ => knobs.with("rows", 8),
     };
-    // A copy is the same on every chip: it has no partial results.
-    let source = cuda_source(&spec, &KernelConfig { knobs, ..config }, Chip::HOPPER)?;
-    Ok((spec, source))
+    Ok((spec, KernelConfig { knobs, ..config }))
 }
 
 /// The kernel and its loops: innermost along the target's innermost dim, next to them those along the source's.

@@ -5,8 +5,8 @@ use super::launch::{Launch, Place, Slot, dataflow};
 use super::memory::{self, PeakMemory};
 use super::schedule::{last_beside, over, schedule as spread};
 use bench::memory::MemoryMap;
-use kernels::device::{Device, Memory};
-use kernels::{Access, KernelSpec};
+use kernels::device::{Coming, Device, Memory};
+use kernels::{Access, InPlace, KernelSpec};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, Step};
 use sdfg::{Layout, Pass, Role, Sdfg};
@@ -239,6 +239,7 @@ impl Assembler<'_> {
                 Place::Arena(plan.offsets.get(&schedule.buffers[n].name).copied().unwrap_or_default() as usize)
             };
         }
+        self.prepare(&plan, &schedule);
         let mut drafts: Vec<Option<Draft>> = std::mem::take(&mut self.drafts).into_iter().map(Some).collect();
         let mut launches = Vec::new();
         for draft in order.iter().filter_map(|n| drafts.get_mut(*n)?.take()) {
@@ -263,19 +264,36 @@ impl Assembler<'_> {
         Ok(Assembly { launches, slots: self.slots, arena, boundary, memory, map })
     }
 
-    /// A launch ready to run, which writes in place what the plan has placed so.
+    /// What the plan has placed so that a launch writes it in place.
+    fn placed(&self, draft: &Draft, plan: &ArenaPlan, schedule: &Schedule) -> Vec<InPlace> {
+        let data = |slot: usize| self.slots[slot].data.clone();
+        let name = |slot: usize| &schedule.buffers[slot].name;
+        let placed = |(from, to): &&(usize, usize)| plan.handovers.iter().any(|h| h.from == *name(*from) && h.to == *name(*to));
+        let pairs = draft.in_place.iter().filter(placed);
+        pairs.map(|(read, written)| InPlace { read: data(*read), written: data(*written) }).collect()
+    }
+
+    /// Has the device make the code of all launches on all cores: one after the other they take a compiler longer than anything else here.
+    fn prepare(&self, plan: &ArenaPlan, schedule: &Schedule) {
+        let coming = self.drafts.iter().filter_map(|draft| match &draft.work {
+            Work::Kernel { spec, config } => {
+                Some(Coming::once(spec, &kernels::in_place::with(config, &self.placed(draft, plan, schedule))))
+            }
+            Work::Relayout => {
+                let (from, to) = (&self.slots[draft.arguments[0].0], &self.slots[draft.arguments[1].0]);
+                let (container, shape) = (self.program.containers.get(&from.data)?, self.program.shape_of(&from.data).ok()?);
+                self.device.relayout_ahead(container, &shape, &from.layout, &to.layout)
+            }
+        });
+        self.device.prepare(&coming.collect::<Vec<_>>(), None);
+    }
+
+    /// A launch ready to run.
     fn launch(&self, draft: Draft, plan: &ArenaPlan, schedule: &Schedule) -> Result<Launch, PipelineError> {
         let arguments: Vec<(usize, bool)> = draft.arguments.iter().map(|(slot, access)| (*slot, *access == Access::Write)).collect();
-        let mut in_place = Vec::new();
+        let in_place = self.placed(&draft, plan, schedule);
         let executable = match draft.work {
-            Work::Kernel { spec, config } => {
-                let data = |slot: usize| self.slots[slot].data.clone();
-                let name = |slot: usize| &schedule.buffers[slot].name;
-                let placed = |(from, to): &&(usize, usize)| plan.handovers.iter().any(|h| h.from == *name(*from) && h.to == *name(*to));
-                let pairs = draft.in_place.iter().filter(placed);
-                in_place = pairs.map(|(read, written)| kernels::InPlace { read: data(*read), written: data(*written) }).collect();
-                self.device.compile(&spec, &kernels::in_place::with(&config, &in_place))?
-            }
+            Work::Kernel { spec, config } => self.device.compile(&spec, &kernels::in_place::with(&config, &in_place))?,
             Work::Relayout => {
                 let (from, to) = (&self.slots[arguments[0].0], &self.slots[arguments[1].0]);
                 let container = self

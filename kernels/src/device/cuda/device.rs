@@ -231,6 +231,10 @@ impl Device for CudaDevice {
         if generates(spec) { template::cuda_written(spec, config) } else { vec![] }
     }
 
+    fn relayout_ahead(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<Coming> {
+        Coming::relayout(container, shape, from, to).ok()
+    }
+
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
         let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
         let (spec, source) = maps::cuda_relayout(&container.name, container.dtype, &dims, from, to)?;

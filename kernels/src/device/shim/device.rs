@@ -152,6 +152,10 @@ impl Device for ShimDevice {
         if matches!(Fused::wanted(spec), Ok(Some(_))) { vec![] } else { template::cuda_written(spec, config) }
     }
 
+    fn relayout_ahead(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<Coming> {
+        Coming::relayout(container, shape, from, to).ok()
+    }
+
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
         let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
         let (spec, source) = maps::cuda_relayout(&container.name, container.dtype, &dims, from, to)?;
