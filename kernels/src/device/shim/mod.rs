@@ -9,7 +9,7 @@ pub mod stand_in;
 pub use device::ShimDevice;
 
 use crate::buffer::Buffer;
-use crate::compile::underway::Underway;
+use crate::compile::{Toolchain, underway::Underway};
 use crate::emit::cuda::{Source, drawn};
 use crate::error::KernelError;
 use crate::kernel::{Access, Argument, KernelSpec};
@@ -23,6 +23,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone, Debug)]
 pub struct Shim {
     pub command: String,
+    /// First line of its `--version`: what one compiler has made of the shim another does not read.
+    version: String,
     pub cache: PathBuf,
 }
 
@@ -92,7 +94,10 @@ impl Shim {
     /// The compiler named by `CXX`, else `c++`.
     pub fn new(cache: PathBuf) -> Self {
         let set = std::env::var("CXX").ok().filter(|v| !v.is_empty());
-        Shim { command: set.unwrap_or_else(|| "c++".into()), cache }
+        let command = set.unwrap_or_else(|| "c++".into());
+        // One that is missing is named as soon as it is asked to compile.
+        let version = Toolchain::new(command.clone(), cache.clone()).map_or_else(|_| String::new(), |found| found.version);
+        Shim { command, version, cache }
     }
 
     /// Compiles kernels together: most of a compiler's time is spent once for each file.
@@ -124,7 +129,7 @@ impl Shim {
 
     fn load(&self, text: &str) -> Result<Entry, KernelError> {
         let header = self.header()?;
-        let hash = blake3::hash(format!("{} {FLAGS:?} {HEADER} {text}", self.command).as_bytes()).to_hex();
+        let hash = self.hash(text);
         let library = self.cache.join(format!("{hash}.so"));
         let _making = MAKING.claim(&library.to_string_lossy());
         if !library.exists() {
@@ -143,13 +148,14 @@ impl Shim {
         std::mem::forget(loaded);
         Ok(entry)
     }
-}
 
-impl Shim {
+    fn hash(&self, text: &str) -> String {
+        blake3::hash(format!("{} {} {FLAGS:?} {HEADER} {text}", self.command, self.version).as_bytes()).to_hex().to_string()
+    }
+
     /// The shim itself, and beside it what the compiler makes of it once for all kernels: reading it takes as long as a small kernel.
     fn header(&self) -> Result<PathBuf, KernelError> {
-        let hash = blake3::hash(format!("{} {FLAGS:?} {HEADER}", self.command).as_bytes()).to_hex();
-        let header = self.cache.join(format!("shim-{hash}.h"));
+        let header = self.cache.join(format!("shim-{}.h", self.hash("")));
         let _making = MAKING.claim(&header.to_string_lossy());
         if !header.exists() {
             std::fs::create_dir_all(&self.cache).map_err(cache(&self.cache))?;
@@ -157,11 +163,9 @@ impl Shim {
             std::fs::write(&written, HEADER).map_err(cache(&written))?;
             std::fs::rename(&written, &header).map_err(cache(&header))?;
             let (known, compiled) = (header.with_extension("h.gch"), aside(&header));
+            let precompiled = self.run(&[OsStr::new("-x"), OsStr::new("c++-header"), header.as_os_str()], &compiled);
             // Compilers that cannot do so read it each time.
-            if self
-                .run(&["-x", "c++-header"].map(OsStr::new).into_iter().chain([header.as_os_str()]).collect::<Vec<_>>(), &compiled)
-                .is_ok()
-            {
+            if precompiled.is_ok() {
                 std::fs::rename(&compiled, &known).map_err(cache(&known))?;
             }
         }
