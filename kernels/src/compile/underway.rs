@@ -62,7 +62,8 @@ mod tests {
                 scope.spawn(|| {
                     let _claim = underway.claim("a");
                     if made.load(Ordering::Relaxed) == 0 {
-                        std::thread::yield_now();
+                        // Long enough for the others to come.
+                        std::thread::sleep(std::time::Duration::from_millis(20));
                         made.fetch_add(1, Ordering::Relaxed);
                     }
                 });
