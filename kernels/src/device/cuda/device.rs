@@ -9,7 +9,6 @@ use crate::device::{Coming, Device, Forms, Memory, Recording, Streams, Work};
 use crate::emit::cuda::Source;
 use crate::error::{Blame, KernelError};
 use crate::kernel::{Executable, KernelSpec, Space};
-use crate::maps;
 use crate::template;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
@@ -236,9 +235,8 @@ impl Device for CudaDevice {
     }
 
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
-        let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
-        let (spec, source) = maps::cuda_relayout(&container.name, container.dtype, &dims, from, to)?;
-        Ok(Arc::new(self.kernel(&spec.name, source, spec.arguments().len())?))
+        let Coming { timed, config, .. } = Coming::relayout(container, shape, from, to)?;
+        self.compile(&timed, &config)
     }
 
     /// At other sizes the library offers other algorithms: one of those.

@@ -8,7 +8,6 @@ use crate::device::{Coming, Device, Forms, Recording, Streams, Work};
 use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
-use crate::maps;
 use crate::template;
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
@@ -157,9 +156,8 @@ impl Device for ShimDevice {
     }
 
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
-        let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
-        let (spec, source) = maps::cuda_relayout(&container.name, container.dtype, &dims, from, to)?;
-        Ok(self.recordable(Arc::new(self.kernel(&spec, source)?)))
+        let Coming { timed, config, .. } = Coming::relayout(container, shape, from, to)?;
+        self.compile(&timed, &config)
     }
 
     fn record(&self, work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
