@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 pub struct MeasureArgs {
     #[command(flatten)]
     pub recipe: RecipeArgs,
-    /// Time for measuring; the most promising configurations come first
+    /// Time for measuring, of all runs into one folder together; the most promising configurations come first
     #[arg(long, value_parser = duration, default_value = "3m")]
     pub budget: Duration,
     /// Measure the whole space, however long that takes; resumable

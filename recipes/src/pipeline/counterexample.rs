@@ -6,7 +6,8 @@
 //!
 //! A step is kept only if the two still differ.
 
-use super::shrunken::{Difference, difference, shrunken};
+use super::difference::{Difference, difference};
+use super::shrunken::shrunken;
 use sdfg::{NodeId, Role, Sdfg, StateId, Unit};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

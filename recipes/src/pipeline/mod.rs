@@ -8,6 +8,7 @@ pub mod chosen_again;
 pub mod combined;
 pub mod counterexample;
 pub mod decide;
+pub mod difference;
 pub mod execute;
 mod expected;
 pub mod in_step;

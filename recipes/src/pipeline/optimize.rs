@@ -1,12 +1,13 @@
 //! The whole way: programs, sweep, choice, plan.
 
 use super::combined::{COMBINED, Lender, combined};
+use super::difference::difference;
 use super::mixed::{Mixed, mixed};
 use super::mixing::Mixing;
 use super::order::pytorch_order;
 use super::plan::{Candidate, FORMAT, Plan};
 use super::programs::{COMPOSED, Programs, STATISTICS, SWEPT, UNFUSED, Variant};
-use super::shrunken::{difference, shrunken};
+use super::shrunken::shrunken;
 use super::sweep::{Extent, LOOK, QUICK, Sweeping, Swept, posed, sweep_posed, sweep_program};
 use super::target::Target;
 use super::{PipelineError, memory};

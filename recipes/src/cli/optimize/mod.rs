@@ -56,7 +56,10 @@ impl OptimizeArgs {
             && let Ok(plan) = Plan::read(&path)
             && sweeps.variants.iter().any(|s| s.program == plan.chosen.program)
         {
-            self.say(&format!("\nnothing new was measured within the budget: {} stands; a longer --budget measures more", path.display()));
+            self.say(&format!(
+                "\nnothing new was measured: {} stands. --budget counts what earlier runs spent; a longer one measures more",
+                path.display()
+            ));
             self.say(&format!("time it again with: memlet run {}", path.display()));
             outcome.winner = Some(plan.chosen.name);
             outcome.plan = Some(path);

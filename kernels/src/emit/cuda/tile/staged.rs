@@ -1,7 +1,6 @@
 //! The factors of products in sweeps: what comes through the stage, and in which chunks.
 
 use super::LINE;
-use super::sweep::{MOST, STRIP};
 use crate::emit::printer::Printer;
 use crate::emit::product::{Axis, Matrices};
 use crate::emit::scalar::value;
@@ -10,6 +9,11 @@ use crate::loopnest::sweeps::Sweeps;
 use crate::loopnest::{Group, Loop};
 use sdfg::{Dtype, Expr};
 use std::collections::BTreeMap;
+
+/// Neighbouring columns that the four lanes of a row have together.
+pub const STRIP: i64 = 32;
+/// Most steps of a product that makes values, and most columns of one that has them: the registers of a thread hold as many.
+pub const MOST: i64 = 128;
 
 /// A factor that comes through the stage, a chunk at a time.
 pub struct Staged {

@@ -1,6 +1,6 @@
 //! The CUDA of a tile that is walked in sweeps: what products make for rows and columns stays in registers until another product has it.
 
-use super::staged::{First, Last, Staged, bytes};
+use super::staged::{First, Last, MOST, STRIP, Staged, bytes};
 use crate::emit::cuda::group::functor;
 use crate::emit::cuda::schedule::{Place, WARP};
 use crate::emit::group::Reduction;
@@ -12,13 +12,10 @@ use crate::loopnest::{Group, Loop, Space, Statement};
 use indexmap::{IndexMap, IndexSet};
 use sdfg::Combine;
 
-/// Neighbouring columns of a lane, and of the four lanes of a row.
+/// Neighbouring columns of a lane.
 pub const WIDTH: i64 = 8;
-pub const STRIP: i64 = 32;
 /// Rows of a warp.
 const ROWS: i64 = 16;
-/// Most steps of a product that makes values, and most columns of one that has them: the registers of a thread hold as many.
-pub const MOST: i64 = 128;
 
 /// What a tile in sweeps needs of its block: the text of a tile, the bytes of the stage, and how many parts it has.
 pub struct Swept {
