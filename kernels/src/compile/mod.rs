@@ -48,6 +48,14 @@ const MACROS: [&str; 4] = ["LANES", "pack_chunks", "pack_lines", "product"];
 /// Libraries that some thread of this process compiles, by their paths.
 static MAKING: Underway = Underway::new();
 
+/// What one run of the compiler makes.
+enum Part {
+    /// A library of packing and products, of its text.
+    Products(Arc<str>),
+    /// Kernels, of their hashes and texts.
+    Kernels(Vec<(String, String)>),
+}
+
 /// A C compiler and a folder for what it makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolchain {
@@ -145,14 +153,19 @@ impl Toolchain {
     pub(crate) fn prepare(&self, sources: Vec<Source>, until: Option<Instant>) {
         let in_time = || until.is_none_or(|until| Instant::now() < until);
         let products: BTreeSet<Arc<str>> = sources.iter().filter_map(|source| source.library.clone()).collect();
-        products.par_iter().filter(|_| in_time()).for_each(|text| drop(self.products(text)));
+        let mut parts: Vec<Part> = products.into_iter().map(Part::Products).collect();
         for double in [false, true] {
             let mine = sources.par_iter().filter(|source| source.double == double).map(|source| canonical(&source.text));
             let texts: BTreeMap<String, String> = mine.map(|text| (self.hash(&text), text)).collect();
             let texts: Vec<(String, String)> = texts.into_iter().filter(|(hash, _)| !self.library(hash).exists()).collect();
             let share = texts.len().div_ceil(rayon::current_num_threads()).clamp(1, TOGETHER);
-            texts.par_chunks(share).filter(|_| in_time()).for_each(|texts| drop(self.together("", texts)));
+            parts.extend(texts.chunks(share).map(|texts| Part::Kernels(texts.to_vec())));
         }
+        // A library of products takes as long as many kernels: it comes first, and kernels beside it.
+        parts.into_iter().par_bridge().filter(|_| in_time()).for_each(|part| match part {
+            Part::Products(text) => drop(self.products(&text)),
+            Part::Kernels(texts) => drop(self.together("", &texts)),
+        });
     }
 
     /// Compiles those of some texts that have no library yet, by their hashes and in the order of these, as one: starting a compiler,
