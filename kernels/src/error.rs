@@ -28,6 +28,8 @@ pub enum KernelError {
     NoCompiler { command: String, source: std::io::Error },
     #[error("the C compiler refused `{kernel}` (source: {source_file}):\n{message}")]
     Compile { kernel: String, source_file: PathBuf, message: String },
+    #[error("the C compiler was stopped while it was at `{kernel}` ({status}); nothing is wrong with the kernel, begin again")]
+    CompilerStopped { kernel: String, status: std::process::ExitStatus },
     #[error("{library} was not found ({}); {advice}", tried.join(", "))]
     NoLibrary { library: &'static str, tried: Vec<String>, advice: &'static str },
     #[error("no NVIDIA GPU can be used here: {what}; `memlet devices` says what is there")]
@@ -48,7 +50,7 @@ pub enum KernelError {
     Nvrtc { kernel: String, capability: u32, message: String },
     #[error("the CPU shim stopped `{kernel}`: {what}")]
     Shim { kernel: String, what: String },
-    #[error("`{path}`: {source}; the cache of kernels must be writable, see MEMLET_CACHE_DIR")]
+    #[error("`{path}`: {source}; the cache of kernels must have room and be writable, see MEMLET_CACHE_DIR")]
     Cache { path: PathBuf, source: std::io::Error },
     #[error("the compiled kernel `{path}` could not be loaded: {message}; remove it and try again")]
     Load { path: PathBuf, message: String },
@@ -78,6 +80,8 @@ impl KernelError {
         match self {
             KernelError::Crash { .. } => Blame::Crash,
             KernelError::GpuLost { .. } | KernelError::GpuMemory { .. } => Blame::Device,
+            // What another configuration would need as well, and what may be there the next time.
+            KernelError::NoCompiler { .. } | KernelError::CompilerStopped { .. } | KernelError::Cache { .. } => Blame::Device,
             _ => Blame::Configuration,
         }
     }

@@ -20,6 +20,7 @@ pub mod processor;
 pub mod runtime;
 pub mod template;
 pub mod tiles;
+mod until;
 
 pub use buffer::Buffer;
 pub use compile::Toolchain;
@@ -28,3 +29,4 @@ pub use family::Family;
 pub use in_place::InPlace;
 pub use kernel::{Access, Argument, Completion, Executable, KernelSpec, RunContext, Space, TensorChoice};
 pub use template::{compile, relayout, space};
+pub use until::Until;

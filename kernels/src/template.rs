@@ -11,11 +11,11 @@ use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace, MapSpace};
 use crate::processor::{Block, cores};
 use crate::tiles::{self, CudaTileSpace, GroupSpace, ProductSpace, SweepSpace, TileSpace};
+use crate::until::Until;
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Layout, Unit};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Every way to run a unit.
 ///
@@ -107,9 +107,9 @@ pub fn cuda_written(spec: &KernelSpec, config: &KernelConfig) -> Vec<String> {
     if tiles::takes(config) { vec![] } else { maps::cuda_written(spec, config) }
 }
 
-/// Makes the code of units under configurations that are about to be compiled, on all cores, until that time. What cannot be
+/// Makes the code of units under configurations that are about to be compiled, on all cores, as long as it goes on. What cannot be
 /// made is left to [`compile`] to tell.
-pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: Option<Instant>) {
+pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: Until) {
     toolchain.prepare(kernels.par_iter().filter_map(|(spec, config)| source(spec, config)).collect(), until);
 }
 

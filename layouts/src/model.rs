@@ -13,6 +13,7 @@
 
 use crate::cost::{Cost, FORBIDDEN, picoseconds};
 use crate::problem::{Access, Kernel, Program, Variants};
+use crate::record::{Measurement, Outcome};
 use crate::relayout::RelayoutCosts;
 use crate::store::Store;
 use sdfg::config::KernelConfig;
@@ -21,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
-    #[error("the kernel `{0}` has no measured configuration; sweep it first (or longer)")]
-    Unmeasured(String),
+    #[error("the kernel `{kernel}` has no measured configuration; {why}")]
+    Unmeasured { kernel: String, why: String },
     #[error("`{what}` has a time of {ms} ms; a time is a number from 0 to about a million milliseconds: delete that record")]
     Time { what: String, ms: String },
     #[error("the times of this program add up to more than 20 hours, which is beyond exact arithmetic")]
@@ -43,6 +44,21 @@ pub enum SelectError {
     Joined { near: String, far: String },
     #[error("forbidding `{0}` leaves no choice")]
     Exhausted(String),
+}
+
+/// Why a kernel has no time: nobody has tried, or what came of it.
+fn unmeasured(kernel: &Kernel, store: &Store) -> SelectError {
+    let tried: Vec<&Measurement> = store.of(&kernel.key).collect();
+    let failed = tried.iter().find_map(|m| if let Outcome::Failed { reason } = &m.outcome { Some(reason) } else { None });
+    let wrong = tried.iter().filter(|m| matches!(m.outcome, Outcome::Mismatch)).filter_map(|m| m.check).reduce(f64::min);
+    let why = match (failed, wrong) {
+        // Of a compiler's words the first ones tell.
+        (Some(reason), _) => format!("it was tried, and failed: {}", reason.lines().take(2).collect::<Vec<_>>().join(" ")),
+        (None, Some(f64::MAX)) => "it was tried, and its results are no numbers where the oracle has some, or the other way round".into(),
+        (None, Some(ratio)) => format!("it was tried, and its results are wrong, by {ratio:.3} times their tolerance at least"),
+        (None, None) => "sweep it first (or longer)".into(),
+    };
+    SelectError::Unmeasured { kernel: kernel.name.clone(), why }
 }
 
 /// Containers that share one layout.
@@ -205,12 +221,12 @@ impl Model {
             }
             if timed.is_empty() {
                 // With one guard, its variants can go; with several, no single variant is to blame.
-                let [(group, variants)] = guards.as_slice() else { return Err(SelectError::Unmeasured(kernel.name.clone())) };
+                let [(group, variants)] = guards.as_slice() else { return Err(unmeasured(kernel, store)) };
                 let Group { variants: names, domain, left_out, .. } = &mut groups[*group];
                 domain.retain(|v| !variants.contains(v));
                 left_out.extend(variants.iter().map(|v| (names[*v as usize].clone(), kernel.plain().to_string())));
                 if domain.is_empty() {
-                    return Err(SelectError::Unmeasured(kernel.name.clone()));
+                    return Err(unmeasured(kernel, store));
                 }
             }
             measured.push((kernel, guards, timed));
@@ -284,9 +300,11 @@ impl Model {
             needs.push(Need { when: positions(&groups, &need.when)?, then: positions(&groups, &need.then)? });
         }
         let missing = groups.iter().flat_map(|g| &g.left_out).next();
-        if let Some((_, kernel)) = missing.filter(|_| !needs.is_empty() && programs.is_empty()) {
+        if let Some((_, name)) = missing.filter(|_| !needs.is_empty() && programs.is_empty())
+            && let Some(kernel) = program.kernels.iter().find(|kernel| kernel.plain() == name)
+        {
             // What is left of the programs may not fit together.
-            return Err(SelectError::Unmeasured(kernel.clone()));
+            return Err(unmeasured(kernel, store));
         }
         Ok(Model { classes, groups, factors, needs, class_of, plain, programs })
     }

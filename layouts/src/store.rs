@@ -7,7 +7,7 @@
 use crate::record::{Cache, Line, Measurement, Outcome, Session};
 use sdfg::config::KernelConfig;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,8 @@ pub enum StoreError {
         "{path}: measured on `{there}`, but this is `{here}`; times of different machines, or with warm and with cold caches, do not mix: use another file"
     )]
     Machine { path: PathBuf, there: String, here: String },
+    #[error("{path}: another run writes to it; wait for that one, or write to another folder (--out, --records)")]
+    Busy { path: PathBuf },
     #[error("a measurement could not be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
     #[error("no session was begun: call `begin` before `append`")]
@@ -63,10 +65,14 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a file for appending, creates it if needed, cuts off a torn last line.
+    /// Opens a file for appending, for this run alone, creates it if needed, cuts off a torn last line.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let error = |source| StoreError::File { path: path.to_path_buf(), source };
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(error)?;
+        // A file system that knows no locks has none to respect.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(StoreError::Busy { path: path.to_path_buf() });
+        }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(error)?;
         let mut store = Store { path: path.to_path_buf(), ..Store::default() };

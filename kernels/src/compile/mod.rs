@@ -6,13 +6,14 @@ pub(crate) mod underway;
 use crate::emit::c::Source;
 use crate::error::KernelError;
 use crate::runtime::{dropout, stream};
+use crate::until::Until;
 pub use canonical::canonical;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
 use underway::{Claim, Underway};
 
 /// Fast code without `-ffast-math`: at link time that would make the whole process flush subnormals, and −∞ masks and NaN
@@ -148,10 +149,9 @@ impl Toolchain {
         Ok(entry)
     }
 
-    /// Compiles what has not been compiled before, on all cores, until that time. Whoever loads a source that cannot be compiled
+    /// Compiles what has not been compiled before, on all cores, as long as it goes on. Whoever loads a source that cannot be compiled
     /// is told so.
-    pub(crate) fn prepare(&self, sources: Vec<Source>, until: Option<Instant>) {
-        let in_time = || until.is_none_or(|until| Instant::now() < until);
+    pub(crate) fn prepare(&self, sources: Vec<Source>, until: Until) {
         let products: BTreeSet<Arc<str>> = sources.iter().filter_map(|source| source.library.clone()).collect();
         let mut parts: Vec<Part> = products.into_iter().map(Part::Products).collect();
         for double in [false, true] {
@@ -162,7 +162,7 @@ impl Toolchain {
             parts.extend(texts.chunks(share).map(|texts| Part::Kernels(texts.to_vec())));
         }
         // A library of products takes as long as many kernels: it comes first, and kernels beside it.
-        parts.into_iter().par_bridge().filter(|_| in_time()).for_each(|part| match part {
+        parts.into_iter().par_bridge().filter(|_| until.goes_on()).for_each(|part| match part {
             Part::Products(text) => drop(self.products(&text)),
             Part::Kernels(texts) => drop(self.together("", &texts)),
         });
@@ -242,21 +242,33 @@ impl Toolchain {
         let aside = |extension: &str| library.with_extension(format!("{}-{number}.{extension}", std::process::id()));
         let (source_aside, library_aside) = (aside("c"), aside("so"));
         std::fs::write(&source_aside, text).map_err(cache(&source_aside))?;
-        let output = Command::new(&self.command)
-            .args(FLAGS)
-            .args(&self.flags)
-            .arg("-o")
-            .arg(&library_aside)
-            .arg(&source_aside)
-            .arg("-lm")
-            .output()
-            .map_err(|source| KernelError::NoCompiler { command: self.command.clone(), source })?;
+        let mut compiler = Command::new(&self.command);
+        compiler.args(FLAGS).args(&self.flags).arg("-o").arg(&library_aside).arg(&source_aside).arg("-lm");
+        let made = run(&mut compiler, name, &file, &self.cache);
         std::fs::rename(&source_aside, &file).map_err(cache(&file))?;
-        if !output.status.success() {
-            let message = String::from_utf8_lossy(&output.stderr).lines().take(20).collect::<Vec<_>>().join("\n");
-            return Err(KernelError::Compile { kernel: name.to_string(), source_file: file, message });
-        }
+        made?;
         std::fs::rename(&library_aside, library).map_err(cache(library))
+    }
+}
+
+/// Runs a compiler on the text of a kernel, which is or will be in that file, for a cache.
+pub(crate) fn run(compiler: &mut Command, kernel: &str, source_file: &Path, cache: &Path) -> Result<(), KernelError> {
+    let command = compiler.get_program().to_string_lossy().into_owned();
+    let kernel = kernel.to_string();
+    // Ctrl-C is for whoever waits for what is made, which is kept.
+    let output = match compiler.process_group(0).output() {
+        Ok(output) => output,
+        Err(source) => return Err(KernelError::NoCompiler { command, source }),
+    };
+    let message = String::from_utf8_lossy(&output.stderr).lines().take(30).collect::<Vec<_>>().join("\n");
+    match output.status.code() {
+        Some(0) => Ok(()),
+        None => Err(KernelError::CompilerStopped { kernel, status: output.status }),
+        // Of the cache, or of the folder for what a compiler makes on its way.
+        Some(_) if message.contains("No space left on device") => {
+            Err(KernelError::Cache { path: cache.to_path_buf(), source: std::io::ErrorKind::StorageFull.into() })
+        }
+        Some(_) => Err(KernelError::Compile { kernel, source_file: source_file.to_path_buf(), message }),
     }
 }
 

@@ -6,10 +6,10 @@ use crate::error::KernelError;
 use crate::in_place::InPlace;
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::template;
+use crate::until::Until;
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Layout};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Configurations of a kernel whose code is made at a time: several share one text, and all cores should have something to do.
 const PREPARED: usize = 16;
@@ -60,7 +60,7 @@ impl Device for Cores {
         PREPARED
     }
 
-    fn prepare(&self, kernels: &[Coming], until: Option<Instant>) {
+    fn prepare(&self, kernels: &[Coming], until: Until) {
         let kernels: Vec<(KernelSpec, KernelConfig)> = kernels.iter().flat_map(|coming| coming.each(self)).collect();
         template::prepare(&kernels, &self.toolchain, until);
     }

@@ -15,6 +15,7 @@ use crate::buffer::Buffer;
 use crate::error::KernelError;
 use crate::in_place::InPlace;
 use crate::kernel::{Executable, KernelSpec, Space};
+use crate::until::Until;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Container, Layout};
@@ -109,8 +110,8 @@ pub trait Device: Send + Sync {
         0
     }
 
-    /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, until that time.
-    fn prepare(&self, _kernels: &[Coming], _until: Option<Instant>) {}
+    /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, as long as it goes on.
+    fn prepare(&self, _kernels: &[Coming], _until: Until) {}
 
     /// Begins to make the code of kernels, in this order, while others are checked and timed, until it is unwanted; false where cores
     /// that make code would disturb what is timed, and nothing is made.

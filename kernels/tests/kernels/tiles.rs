@@ -3,6 +3,7 @@
 use crate::common::{self, Case, Sizes};
 use crate::harness::{Failure, Reference, toolchain, toolchain_told};
 use crate::products::{Stored, TILES, attention, keys, mixed, narrow, plain};
+use kernels::Until;
 use kernels::pool::Pool;
 use kernels::template::prepare;
 use kernels::tiles::{self, TileSpace};
@@ -49,7 +50,7 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>, tool
         references.push(reference);
     }
     // Together: a compiler reads what all of them include once.
-    prepare(&kernels, toolchain, None);
+    prepare(&kernels, toolchain, Until::default());
     for (name, number, n, config) in cases {
         let reference = &references[number];
         let kernel = tiles::compile(&reference.spec, &config, toolchain)?.streaming(n / 2 % 2 == 1);

@@ -1,5 +1,6 @@
 //! The same command once more, in a new process: a GPU whose context a kernel has broken is of no use to the old one.
 
+use super::out::errln;
 use std::process::{Command, ExitCode};
 
 /// Tells a process how many there were before it.
@@ -18,7 +19,7 @@ pub fn allowed() -> bool {
 
 /// Begins it again, and ends as it does.
 pub fn begin() -> ExitCode {
-    eprintln!("beginning again without that kernel; what was measured is kept");
+    errln!("beginning again without that kernel; what was measured is kept");
     let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "memlet".into()));
     command.args(std::env::args_os().skip(1)).env(BEFORE, (before() + 1).to_string());
     #[cfg(unix)]
@@ -28,7 +29,7 @@ pub fn begin() -> ExitCode {
     match ended {
         Ok(status) => ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)),
         Err(e) => {
-            eprintln!("it could not be begun again: {e}; the same command goes on");
+            errln!("it could not be begun again: {e}; the same command goes on");
             ExitCode::from(1)
         }
     }

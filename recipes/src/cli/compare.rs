@@ -1,6 +1,7 @@
 //! `memlet compare`: a plan beside PyTorch, JAX and ONNX Runtime.
 
 use super::INTERRUPT;
+use super::out::{errln, out};
 use crate::compare::contender::Contender;
 use crate::compare::model::stored;
 use crate::compare::peak::peak;
@@ -101,7 +102,7 @@ impl CompareArgs {
         match self.reports().and_then(|reports| self.show(&reports).map(|()| reports)) {
             Ok(reports) => ExitCode::from(reports.iter().map(Report::exit_code).max().unwrap_or(0)),
             Err(error) => {
-                eprintln!("{error}");
+                errln!("{error}");
                 ExitCode::from(error.exit_code())
             }
         }
@@ -174,11 +175,11 @@ impl CompareArgs {
     fn show(&self, reports: &[Report]) -> Result<(), CompareError> {
         let json = || serde_json::to_string_pretty(reports).map(|t| t + "\n").map_err(|e| PipelineError::Internal(e.to_string()));
         if self.json {
-            print!("{}", json()?);
+            out!("{}", json()?);
             return Ok(());
         }
         let texts: Vec<String> = reports.iter().map(|r| r.text(bench::table::colour())).collect();
-        print!("{}", texts.join("\n"));
+        out!("{}", texts.join("\n"));
         if let Some(path) = &self.record {
             bench::atomic::write(path, json()?.as_bytes()).map_err(|source| CompareError::Folder { path: path.clone(), source })?;
         }

@@ -1,5 +1,6 @@
 //! `memlet devices`: what can be used on this machine, and what is missing.
 
+use super::out::{out, outln};
 use crate::pipeline::PipelineError;
 use bench::Machine;
 use clap::Args;
@@ -101,9 +102,9 @@ impl DevicesArgs {
             }
         }
         if self.json {
-            println!("{}", serde_json::to_string(&devices).map_err(|e| PipelineError::Internal(e.to_string()))?);
+            outln!("{}", serde_json::to_string(&devices).map_err(|e| PipelineError::Internal(e.to_string()))?);
         } else {
-            print!("{}", text(&devices));
+            out!("{}", text(&devices));
         }
         // A machine whose GPUs were measured needs no C compiler for that.
         if !self.measure {

@@ -1,5 +1,6 @@
 //! `memlet explain`: why a layout, a configuration or a fusion is as it is.
 
+use super::out::{out, outln};
 use super::place::{Place, place};
 use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Exchange;
@@ -79,7 +80,7 @@ struct Apart {
 impl ExplainArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         if self.code {
-            print!("{}", self.text()?);
+            out!("{}", self.text()?);
             return Ok(());
         }
         let records = self.file.extension().is_some_and(|e| e == "jsonl");
@@ -115,28 +116,28 @@ impl ExplainArgs {
 
     fn tell(&self, answer: &Answer) -> Result<(), PipelineError> {
         if self.json {
-            println!("{}", serde_json::to_string(answer).map_err(|e| PipelineError::Internal(e.to_string()))?);
+            outln!("{}", serde_json::to_string(answer).map_err(|e| PipelineError::Internal(e.to_string()))?);
             return Ok(());
         }
         match &answer.place {
-            Some(Place::PartOf(whole)) => println!("{} is a part of {whole}", self.name),
-            Some(Place::Inside(kernel)) => println!("{} is inside the kernel {kernel}", self.name),
+            Some(Place::PartOf(whole)) => outln!("{} is a part of {whole}", self.name),
+            Some(Place::Inside(kernel)) => outln!("{} is inside the kernel {kernel}", self.name),
             None => {}
         }
         if let Some(choice) = &answer.choice {
-            println!("{choice}");
+            outln!("{choice}");
         }
         if let Some(Instead { taken, exchange }) = &answer.instead {
             let (ms, chosen) = (significant(exchange.taken_ms), significant(exchange.chosen_ms));
-            println!("  the plan runs {taken}: {ms} ms within the step instead of {chosen} ms");
+            outln!("  the plan runs {taken}: {ms} ms within the step instead of {chosen} ms");
         }
         if let (Some(kernel), Some(other)) = (&answer.together, &self.other) {
-            println!("{} and {other} are one kernel: {kernel}", self.name);
+            outln!("{} and {other} are one kernel: {kernel}", self.name);
         }
         for Apart { first, second, reason, origin } in &answer.apart {
-            println!("{first} and {second} are not one kernel: {reason}");
+            outln!("{first} and {second} are not one kernel: {reason}");
             if let Some(origin) = origin {
-                println!("  from: {origin}");
+                outln!("  from: {origin}");
             }
         }
         Ok(())

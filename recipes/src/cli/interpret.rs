@@ -1,6 +1,7 @@
 //! `memlet interpret`: a recipe through the f64 oracle.
 
 use super::RecipeArgs;
+use super::out::outln;
 use super::tensors::TensorArgs;
 use crate::pipeline::{PipelineError, programs, tensors};
 use clap::Args;
@@ -32,10 +33,10 @@ impl InterpretArgs {
         if self.json {
             let rows: Vec<serde_json::Value> =
                 norms.map(|(name, shape, norm)| serde_json::json!({"name": name, "shape": shape, "norm": norm})).collect();
-            println!("{}", serde_json::json!({"tensors": rows}));
+            outln!("{}", serde_json::json!({"tensors": rows}));
         } else if self.tensors.outputs.is_none() {
             for (name, shape, norm) in norms {
-                println!("{name} {shape:?}: norm {}", bench::unit::significant(norm));
+                outln!("{name} {shape:?}: norm {}", bench::unit::significant(norm));
             }
         }
         Ok(())

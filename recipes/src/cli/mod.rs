@@ -7,6 +7,7 @@ mod devices;
 mod explain;
 mod interpret;
 mod optimize;
+mod out;
 mod place;
 mod progress;
 mod report;
@@ -174,12 +175,24 @@ fn command_line() -> String {
     bench::record::command_line(std::env::args())
 }
 
+/// A success only if what was printed is all there.
+fn printed(code: ExitCode) -> ExitCode {
+    match out::refused() {
+        Some(why) if code == ExitCode::SUCCESS => {
+            out::errln!("what was to be printed is not all there: {why}");
+            ExitCode::FAILURE
+        }
+        _ => code,
+    }
+}
+
 pub fn main() -> ExitCode {
     // A second Ctrl-C ends the process at once; the first lets the current measurement finish.
     let _ = ctrlc::set_handler(|| {
         if INTERRUPT.swap(true, std::sync::atomic::Ordering::SeqCst) {
             std::process::exit(130);
         }
+        out::errln!("\nending as soon as what is at work is done; Ctrl-C again ends it at once");
     });
     let done = match Cli::parse().command {
         Command::Analyze(args) => args.run(&mut std::io::stdout().lock()),
@@ -188,7 +201,7 @@ pub fn main() -> ExitCode {
         Command::Solve(args) => args.run(),
         Command::VerifySelection(args) => args.run(),
         Command::Run(args) => args.run(),
-        Command::Compare(args) => return args.run(),
+        Command::Compare(args) => return printed(args.run()),
         Command::Report(args) => args.run(),
         Command::Explain(args) => args.run(),
         Command::Devices(args) => args.run(),
@@ -196,9 +209,9 @@ pub fn main() -> ExitCode {
     };
     match done {
         Ok(()) if INTERRUPT.load(std::sync::atomic::Ordering::SeqCst) => ExitCode::from(130),
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => printed(ExitCode::SUCCESS),
         Err(error) => {
-            eprintln!("{error}");
+            out::errln!("{error}");
             if error.goes_on() && again::allowed() { again::begin() } else { ExitCode::from(error.exit_code()) }
         }
     }

@@ -1,5 +1,6 @@
 //! Progress of a sweep, and of a check: a bar on a terminal, lines in a log.
 
+use super::out::errln;
 use crate::pipeline::beside;
 use indicatif::{ProgressBar, ProgressStyle};
 use layouts::Progress;
@@ -44,7 +45,7 @@ impl SweepProgress {
         let message = format!("{program}: {} {best} ({counted})", progress.kernel);
         if logged {
             self.due = seconds + PAUSE;
-            eprintln!("{seconds} s: {message}");
+            errln!("{seconds} s: {message}");
         }
         self.bar.set_message(message);
     }
@@ -74,7 +75,7 @@ impl CheckProgress {
         self.bar.set_length(progress.all as u64);
         self.bar.set_position(progress.done as u64);
         if self.bar.is_hidden() {
-            eprintln!("{:.1} s, {} of {} kernels: {message}", self.bar.elapsed().as_secs_f64(), progress.done, progress.all);
+            errln!("{:.1} s, {} of {} kernels: {message}", self.bar.elapsed().as_secs_f64(), progress.done, progress.all);
         }
         self.bar.set_message(message);
     }

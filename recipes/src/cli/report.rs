@@ -1,5 +1,6 @@
 //! `memlet report`: the pages of a run, drawn again from its values.
 
+use super::out::outln;
 use crate::pipeline::PipelineError;
 use crate::pipeline::report::{draw, read};
 use clap::Args;
@@ -18,11 +19,11 @@ impl ReportArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let report = read(&self.folder)?;
         if self.json {
-            println!("{}", serde_json::to_string(&report).map_err(|e| PipelineError::Internal(e.to_string()))?);
+            outln!("{}", serde_json::to_string(&report).map_err(|e| PipelineError::Internal(e.to_string()))?);
             return Ok(());
         }
         draw(&self.folder, &report)?;
-        println!("report: {}", self.folder.join("report.html").display());
+        outln!("report: {}", self.folder.join("report.html").display());
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! `memlet run`: a plan on real tensors.
 
+use super::out::{err, out, outln};
 use super::progress::CheckProgress;
 use super::tensors::TensorArgs;
 use super::{cells, table};
@@ -158,7 +159,7 @@ impl RunArgs {
             }
             object["threads"] = pool.workers().into();
             object["baselines"] = rows[1..].to_vec().into();
-            println!("{object}");
+            outln!("{object}");
             return Ok(());
         }
         let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "planned peak MB", "actual peak MB", "kernels' own MB"]);
@@ -174,7 +175,7 @@ impl RunArgs {
                 megabytes(t.memory.working_bytes),
             ]));
         }
-        print!("{}", rows.text(bench::table::colour()));
+        out!("{}", rows.text(bench::table::colour()));
         if !kernels.is_empty() {
             let mut rows = table(&["kernel", "pass", "in the step ms", "alone ms"]);
             let row = |name: &str, pass: String, times: [f64; 2]| {
@@ -185,17 +186,17 @@ impl RunArgs {
             }
             let sum = |of: fn(&KernelTimes) -> f64| kernels.iter().map(of).sum();
             rows.row(row("all", String::new(), [sum(|k| k.in_step_ms), sum(|k| k.alone_ms)]));
-            println!("\n{}", rows.text(bench::table::colour()));
+            outln!("\n{}", rows.text(bench::table::colour()));
             if kernels.iter().any(|k| !k.resources.is_empty()) {
-                println!("{}", needs(&kernels).text(bench::table::colour()));
+                outln!("{}", needs(&kernels).text(bench::table::colour()));
             }
         }
         if let Some(timed) = timed.first().filter(|_| self.memory) {
-            println!("\n{}\n\n{}", timed.map.summary(), timed.map.table().text(bench::table::colour()));
+            outln!("\n{}\n\n{}", timed.map.summary(), timed.map.table().text(bench::table::colour()));
         }
         if let Some(errors) = errors {
-            println!("\nErrors against the f64 oracle, relative to each tensor:");
-            print!("{}", accuracy::table(&[("plan", errors)]).text(bench::table::colour()));
+            outln!("\nErrors against the f64 oracle, relative to each tensor:");
+            out!("{}", accuracy::table(&[("plan", errors)]).text(bench::table::colour()));
         }
         Ok(())
     }
@@ -216,9 +217,9 @@ impl RunArgs {
         }
         let text = rows.text(!self.json && bench::table::colour());
         if self.json {
-            eprint!("{text}")
+            err!("{text}")
         } else {
-            println!("{text}")
+            outln!("{text}")
         }
         let wrong = |c: &&Compared| c.ratio > 1.0;
         match compared.iter().find(wrong) {

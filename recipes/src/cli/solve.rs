@@ -1,5 +1,6 @@
 //! `memlet solve`: choose again from stored measurements, without the device.
 
+use super::out::{errln, out, outln};
 use super::{cells, duration, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::decide::{Asked, Decision, StackDecision, decide, decide_stack};
@@ -62,7 +63,7 @@ impl SolveArgs {
             });
         }
         if !self.json {
-            println!("costs are times of kernels alone, with {} caches", store.cache());
+            outln!("costs are times of kernels alone, with {} caches", store.cache());
         }
         let (mut decisions, mut stacks) = (Vec::new(), Vec::new());
         for (name, program) in &programs {
@@ -71,7 +72,7 @@ impl SolveArgs {
             let mut watch = |p: Progress| {
                 if std::io::stderr().is_terminal() && told.elapsed() > Duration::from_secs(1) {
                     told = Instant::now();
-                    eprintln!("{:.0} s: {}", start.elapsed().as_secs_f64(), so_far(p));
+                    errln!("{:.0} s: {}", start.elapsed().as_secs_f64(), so_far(p));
                 }
                 let stop = super::INTERRUPT.load(std::sync::atomic::Ordering::SeqCst);
                 !stop && self.time.is_none_or(|limit| start.elapsed() < limit)
@@ -91,7 +92,7 @@ impl SolveArgs {
             let effort = if self.count { Effort::FULL } else { Effort::BRIEF };
             let counted = |done: usize, of: usize| {
                 if done > 0 && done.is_multiple_of(50) && std::io::stderr().is_terminal() {
-                    eprintln!("{:.0} s: counted {done} of {of} combinations of variants", start.elapsed().as_secs_f64());
+                    errln!("{:.0} s: counted {done} of {of} combinations of variants", start.elapsed().as_secs_f64());
                 }
                 !super::INTERRUPT.load(std::sync::atomic::Ordering::SeqCst)
             };
@@ -106,7 +107,7 @@ impl SolveArgs {
         }
         if self.json {
             let text = if self.layers > 1 { serde_json::to_string(&stacks) } else { serde_json::to_string(&decisions) };
-            println!("{}", text.map_err(|e| PipelineError::Internal(e.to_string()))?);
+            outln!("{}", text.map_err(|e| PipelineError::Internal(e.to_string()))?);
         }
         Ok(())
     }
@@ -167,7 +168,7 @@ fn so_far(p: Progress) -> String {
 fn print(decision: &Decision, counted_on: bool) {
     let seconds = decision.solving.as_secs_f64();
     let Some(exact) = decision.selections.iter().find(|s| s.method == Method::Exact) else { return };
-    println!("{}", decision.name);
+    outln!("{}", decision.name);
     let mut rows = table(&["method", "program", "predicted ms", "above exact", "above minima"]);
     let above = |ms: f64, least: f64| if least > 0.0 { format!("{:.2}%", 100.0 * (ms / least - 1.0)) } else { String::new() };
     for s in &decision.selections {
@@ -187,23 +188,23 @@ fn print(decision: &Decision, counted_on: bool) {
         above(minima, exact.total_ms),
         "0.00%".into(),
     ]));
-    print!("{}", rows.text(bench::table::colour()));
+    out!("{}", rows.text(bench::table::colour()));
     match exact.proven {
-        true => println!("proven in {seconds:.1} s: no choice in the stored measurements costs less (gap 0)"),
-        false => println!(
+        true => outln!("proven in {seconds:.1} s: no choice in the stored measurements costs less (gap 0)"),
+        false => outln!(
             "not proven: at most {:.3}% above the best choice, which costs at least {} ms",
             100.0 * exact.gap,
             significant(exact.bound_ms)
         ),
     }
     for (variant, kernel) in &decision.certificate.scope.left_out {
-        println!("left out: `{variant}`, whose kernel `{kernel}` was not measured yet");
+        outln!("left out: `{variant}`, whose kernel `{kernel}` was not measured yet");
     }
     if let Some(count) = &decision.within {
-        println!("{}", nearly_as_good(count, counted_on));
+        outln!("{}", nearly_as_good(count, counted_on));
     }
     if let Some(r) = &decision.robustness {
-        println!(
+        outln!(
             "of {} redraws of all times from their samples, the choice is the best in {:.0}%; it costs at most {} ms ({:.2}%) more than the best{}",
             r.resamples,
             100.0 * r.optimal,
@@ -213,14 +214,14 @@ fn print(decision: &Decision, counted_on: bool) {
         );
     }
     for (n, s) in decision.top.iter().enumerate() {
-        println!("choice {}: {} ms (+{})", n + 1, significant(s.total_ms), above(s.total_ms, exact.total_ms));
+        outln!("choice {}: {} ms (+{})", n + 1, significant(s.total_ms), above(s.total_ms, exact.total_ms));
     }
 }
 
 /// What a stack costs, layer by layer, and what it would cost without being one.
 fn print_stack(decision: &StackDecision, layers: u16, seconds: f64) {
     let joins: Vec<String> = decision.joins.iter().map(|(near, far)| format!("{near} is {far} of the next")).collect();
-    println!("{}: {layers} layers; {}", decision.name, joins.join(", "));
+    outln!("{}: {layers} layers; {}", decision.name, joins.join(", "));
     let mut rows = table(&["layers", "program", "ms each", "changes of layout", "handed on in"]);
     for choice in &decision.choices {
         let s = &choice.selection;
@@ -234,17 +235,17 @@ fn print_stack(decision: &StackDecision, layers: u16, seconds: f64) {
             handed.join(" "),
         ]));
     }
-    print!("{}", rows.text(bench::table::colour()));
+    out!("{}", rows.text(bench::table::colour()));
     // Layers that hand on what the recipe asks are among the choices: what is left below zero is rounding.
     let less = (100.0 * (1.0 - decision.total_ms / decision.alone_ms)).max(0.0);
-    println!(
+    outln!(
         "{} ms in all, {less:.2}% less than the {} ms of layers that each begin and end as the recipe asks",
         significant(decision.total_ms),
         significant(decision.alone_ms)
     );
     match decision.proven {
-        true => println!("proven in {seconds:.1} s: no choice in the stored measurements costs less (gap 0)"),
-        false => println!(
+        true => outln!("proven in {seconds:.1} s: no choice in the stored measurements costs less (gap 0)"),
+        false => outln!(
             "not proven: at most {:.3}% above the best choice, which costs at least {} ms",
             100.0 * (1.0 - decision.bound_ms / decision.total_ms),
             significant(decision.bound_ms)
@@ -266,5 +267,5 @@ fn runs(layers: &[usize]) -> String {
 }
 
 fn checked_with(certificate: &Path) {
-    println!("certificate: {}; check it with: memlet verify-selection {}", certificate.display(), certificate.display());
+    outln!("certificate: {}; check it with: memlet verify-selection {}", certificate.display(), certificate.display());
 }

@@ -1,5 +1,6 @@
 //! `memlet sweep`: measure only. What it takes to measure is also how `memlet optimize` begins.
 
+use super::out::{err, out, outln};
 use super::progress::SweepProgress;
 use super::{INTERRUPT, RecipeArgs, default_out, duration};
 use super::{cells, table};
@@ -219,11 +220,11 @@ impl MeasureArgs {
 
     /// What a person reads: on standard output, unless JSON is printed there.
     pub fn say(&self, text: &str) {
-        if self.json { eprint!("{text}") } else { print!("{text}") }
+        if self.json { err!("{text}") } else { out!("{text}") }
     }
 
     pub fn table(&self, table: &Table) {
-        if self.json { eprint!("{}", table.text(false)) } else { print!("{}", table.text(bench::table::colour())) }
+        if self.json { err!("{}", table.text(false)) } else { out!("{}", table.text(bench::table::colour())) }
     }
 }
 
@@ -310,6 +311,9 @@ impl SweepArgs {
             session.records.display(),
             session.pace
         ));
+        if sweeps.finish == Finish::Interrupted {
+            self.measure.say("interrupted; what was measured is kept, the same command goes on from here\n");
+        }
         if self.measure.json {
             let outcome = Outcome {
                 finish: sweeps.finish,
@@ -318,7 +322,7 @@ impl SweepArgs {
                 pace: session.pace,
                 records: session.records.clone(),
             };
-            println!("{}", serde_json::to_string(&outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
+            outln!("{}", serde_json::to_string(&outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! `memlet verify-selection`: whether a certificate holds against the stored measurements.
 
+use super::out::outln;
 use crate::pipeline::PipelineError;
 use bench::unit::significant;
 use clap::Args;
@@ -33,25 +34,25 @@ impl VerifySelectionArgs {
         if self.json {
             let proven = confirmed.bound_ps >= confirmed.total_ps;
             let value = serde_json::json!({"total_ps": confirmed.total_ps, "bound_ps": confirmed.bound_ps, "proven": proven});
-            println!("{value}");
+            outln!("{value}");
             return Ok(());
         }
         let layers = match certificate.layers.len() {
             1 => String::new(),
             n => format!(" for {n} layers"),
         };
-        println!("confirmed: the choice{layers} costs {} ms ({} ps)", ms(confirmed.total_ps), confirmed.total_ps);
+        outln!("confirmed: the choice{layers} costs {} ms ({} ps)", ms(confirmed.total_ps), confirmed.total_ps);
         if confirmed.bound_ps >= confirmed.total_ps {
-            println!("confirmed: no choice in the stored measurements costs less");
+            outln!("confirmed: no choice in the stored measurements costs less");
         } else {
-            println!(
+            outln!(
                 "confirmed: no choice in the stored measurements costs less than {} ms ({} ps)",
                 ms(confirmed.bound_ps),
                 confirmed.bound_ps
             );
         }
         let timed: usize = certificate.scope.timed.values().sum();
-        println!("relative to {timed} timed configurations of {} kernels, with {} caches", certificate.scope.timed.len(), store.cache());
+        outln!("relative to {timed} timed configurations of {} kernels, with {} caches", certificate.scope.timed.len(), store.cache());
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use super::launch::{Launch, Place, Slot, dataflow};
 use super::memory::{self, PeakMemory};
 use super::schedule::{last_beside, over, schedule as spread};
 use bench::memory::MemoryMap;
+use kernels::Until;
 use kernels::device::{Coming, Device, Memory};
 use kernels::{Access, InPlace, KernelSpec};
 use sdfg::config::{Configuration, KernelConfig};
@@ -285,7 +286,7 @@ impl Assembler<'_> {
                 self.device.relayout_ahead(container, &shape, &from.layout, &to.layout)
             }
         });
-        self.device.prepare(&coming.collect::<Vec<_>>(), None);
+        self.device.prepare(&coming.collect::<Vec<_>>(), Until::default());
     }
 
     /// A launch ready to run.

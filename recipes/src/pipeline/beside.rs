@@ -7,6 +7,7 @@ use super::PipelineError;
 use super::execute::wholes;
 use super::plan::Candidate;
 use super::verify::excused;
+use kernels::Until;
 use kernels::device::{Coming, Device};
 use kernels::pool::Pool;
 use kernels::{Access, KernelSpec, RunContext};
@@ -85,8 +86,8 @@ pub fn beside(
         configs.push(config.ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?);
     }
     // One after the other they take the compilers longer than everything else here.
-    cores.prepare(&plain.iter().map(|(spec, config)| Coming::once(spec, config)).collect::<Vec<_>>(), None);
-    device.prepare(&specs.iter().zip(&configs).map(|(spec, config)| Coming::once(spec, config)).collect::<Vec<_>>(), None);
+    cores.prepare(&plain.iter().map(|(spec, config)| Coming::once(spec, config)).collect::<Vec<_>>(), Until::default());
+    device.prepare(&specs.iter().zip(&configs).map(|(spec, config)| Coming::once(spec, config)).collect::<Vec<_>>(), Until::default());
     let mut plain = plain.into_iter();
     let mut compared = Vec::new();
     for (n, (((_, _, unit), spec), config)) in units.iter().zip(&specs).zip(configs).enumerate() {

@@ -9,7 +9,7 @@ use super::verify::excused;
 use kernels::device::{Coming, Device, Memory, Recording};
 use kernels::error::Blame;
 use kernels::pool::Pool;
-use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext};
+use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Until};
 use layouts::problem::{Bench, Check, Fault, KernelSpace, Timing};
 use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
@@ -73,6 +73,8 @@ pub struct DeviceBench<'a> {
     pub sample_ms: f64,
     /// What every timed run finds in the caches.
     pub cache: Cache,
+    /// Once set, no code is made ahead any more.
+    pub interrupt: Option<&'a AtomicBool>,
     pub spent: Spent,
     /// Whether code that is made meanwhile has come too late.
     unwanted: Arc<AtomicBool>,
@@ -99,6 +101,7 @@ impl<'a> DeviceBench<'a> {
             samples: 3,
             sample_ms: 2.0,
             cache: Cache::Warm,
+            interrupt: None,
             spent: Spent::default(),
             unwanted: Arc::default(),
         }
@@ -106,7 +109,8 @@ impl<'a> DeviceBench<'a> {
 
     /// Makes the code of what a sweep tries first of every kernel, on devices where that takes long: of its first configuration
     /// whatever the time, and until then of its seeds, or of both meanwhile. What is `known` needs none.
-    pub fn prepare(&mut self, kernels: &[&SweptKernel], known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool, until: Option<Instant>) {
+    pub fn prepare(&mut self, kernels: &[&SweptKernel], known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool, time: Option<Instant>) {
+        let until = Until { time, interrupt: self.interrupt };
         let began = Instant::now();
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.prepares(&k.spec) > 0).collect();
         let wanted = |numbers: &dyn Fn(&SweptKernel) -> Vec<u64>| {
@@ -120,13 +124,13 @@ impl<'a> DeviceBench<'a> {
         let first = wanted(&|kernel| kernel.seeds().into_iter().chain([0]).take(1).collect());
         let meanwhile = self.device.prepare_meanwhile(self.coming(&first), &self.unwanted);
         if !meanwhile {
-            self.device.prepare(&self.coming(&first), None);
+            self.device.prepare(&self.coming(&first), Until { time: None, ..until });
         }
         let seeds = wanted(&|kernel| kernel.seeds());
         if !self.device.prepare_meanwhile(self.coming(&seeds), &self.unwanted) {
             self.device.prepare(&self.coming(&seeds), until);
         }
-        let in_time = meanwhile || until.is_none_or(|until| Instant::now() < until);
+        let in_time = meanwhile || until.goes_on();
         for (kernel, config) in first.into_iter().chain(seeds.into_iter().filter(|_| in_time)) {
             self.made.entry(kernel.spec.name.clone()).or_default().insert(config);
         }
@@ -261,7 +265,7 @@ impl Bench for DeviceBench<'_> {
             let many = (2 * made.map_or(0, BTreeSet::len)).clamp(LEAST_MADE.min(most), most);
             let wanted: Vec<(&SweptKernel, KernelConfig)> = soon().take(many).collect();
             self.made.insert(name.to_string(), wanted.iter().map(|(_, config)| config.clone()).collect());
-            self.device.prepare(&self.coming(&wanted), None);
+            self.device.prepare(&self.coming(&wanted), Until { time: None, interrupt: self.interrupt });
         }
         Spent::since(&mut self.spent.making, began);
     }

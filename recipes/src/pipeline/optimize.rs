@@ -258,7 +258,7 @@ pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Choices>, Vec<Strin
     for (n, swept) in sweeps.variants.iter().enumerate() {
         match swept.select_each(store) {
             Ok(selections) => found.push(Choices { swept: n, selections }),
-            Err(error @ PipelineError::Select(SelectError::Unmeasured(_))) => {
+            Err(error @ PipelineError::Select(SelectError::Unmeasured { .. })) => {
                 left_out.push(format!("{} is left out: {error}", swept.name));
                 none.get_or_insert(error);
             }
@@ -283,7 +283,7 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Candidate>, Opti
             let named = names.iter().zip(&selections).map(|(name, s)| Candidate { name: name.to_string(), ..unfused.candidate(s) });
             Ok((named.collect(), None))
         }
-        Err(error @ PipelineError::Select(SelectError::Unmeasured(_))) => Ok((vec![], Some(format!("{UNFUSED} is left out: {error}")))),
+        Err(error @ PipelineError::Select(SelectError::Unmeasured { .. })) => Ok((vec![], Some(format!("{UNFUSED} is left out: {error}")))),
         Err(error) => Err(error),
     }
 }

@@ -162,6 +162,7 @@ pub fn sweep_posed(
     let spaces: Vec<&dyn KernelSpace> = held.iter().map(|k| *k as &dyn KernelSpace).collect();
     let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
     bench.cache = with.cache;
+    bench.interrupt = Some(with.interrupt);
     let clock = Stopwatch(Instant::now());
     let (share, budget) = (budget, with.ledger.left(&problem, budget));
     let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();

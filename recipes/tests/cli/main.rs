@@ -11,4 +11,5 @@ mod sites;
 mod stacks;
 #[cfg(target_os = "linux")]
 mod stand_in;
+mod surroundings;
 mod too_large;

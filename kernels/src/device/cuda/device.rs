@@ -10,6 +10,7 @@ use crate::emit::cuda::Source;
 use crate::error::{Blame, KernelError};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::template;
+use crate::until::Until;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Container, Dtype, Layout, Unit};
@@ -252,7 +253,7 @@ impl Device for CudaDevice {
         PREPARED
     }
 
-    fn prepare(&self, kernels: &[Coming], until: Option<Instant>) {
+    fn prepare(&self, kernels: &[Coming], until: Until) {
         self.maker.all(kernels, until, self.readies());
     }
 

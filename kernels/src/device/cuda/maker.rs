@@ -8,13 +8,13 @@ use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::template;
+use crate::until::Until;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use sdfg::config::KernelConfig;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
-use std::time::Instant;
 
 /// Cores that are left to whoever times kernels meanwhile.
 const LEFT: usize = 2;
@@ -111,10 +111,10 @@ impl Maker {
         }
     }
 
-    /// Has all threads make something of each of these, until that time.
-    pub fn all(&self, coming: &[Coming], until: Option<Instant>, each: impl Fn(&Coming) + Sync) {
+    /// Has all threads make something of each of these, as long as it goes on.
+    pub fn all(&self, coming: &[Coming], until: Until, each: impl Fn(&Coming) + Sync) {
         self.threads.install(|| {
-            coming.par_iter().filter(|_| until.is_none_or(|until| Instant::now() < until)).for_each(&each);
+            coming.par_iter().filter(|_| until.goes_on()).for_each(&each);
         });
     }
 

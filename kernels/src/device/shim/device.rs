@@ -9,6 +9,7 @@ use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
 use crate::template;
+use crate::until::Until;
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
@@ -16,7 +17,6 @@ use sdfg::{Container, Layout};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 /// Kernels that are compiled as one: what all of them include takes the compiler as long as some of them.
 const TOGETHER: usize = 8;
@@ -130,13 +130,13 @@ impl Device for ShimDevice {
         if matches!(Fused::wanted(spec), Ok(None)) { TOGETHER } else { 0 }
     }
 
-    fn prepare(&self, kernels: &[Coming], until: Option<Instant>) {
+    fn prepare(&self, kernels: &[Coming], until: Until) {
         let generated = kernels.iter().filter(|coming| self.prepares(&coming.timed) > 0).flat_map(|coming| coming.each(self));
         let sources = generated.filter_map(|(spec, config)| template::cuda_source(&spec, &config, Chip::HOPPER).ok());
         let mut wanted: BTreeMap<String, Source> = sources.map(|source| (source.text.clone(), source)).collect();
         wanted.retain(|text, _| !self.ready().contains_key(text));
         let wanted: Vec<Source> = wanted.into_values().collect();
-        wanted.par_chunks(TOGETHER).filter(|_| until.is_none_or(|until| Instant::now() < until)).for_each(|sources| {
+        wanted.par_chunks(TOGETHER).filter(|_| until.goes_on()).for_each(|sources| {
             // What cannot be compiled is told to whoever compiles it alone.
             let made = self.shim.compile(sources.to_vec()).unwrap_or_default();
             self.ready().extend(made.into_iter().map(|kernel| (kernel.source().text.clone(), kernel)));

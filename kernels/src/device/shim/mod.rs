@@ -9,7 +9,7 @@ pub mod stand_in;
 pub use device::ShimDevice;
 
 use crate::buffer::Buffer;
-use crate::compile::{Toolchain, underway::Underway};
+use crate::compile::{Toolchain, run, underway::Underway};
 use crate::emit::cuda::{Source, drawn};
 use crate::error::KernelError;
 use crate::kernel::{Access, Argument, KernelSpec};
@@ -176,13 +176,8 @@ impl Shim {
     fn run(&self, arguments: &[&OsStr], made: &Path) -> Result<(), KernelError> {
         let mut compiler = Command::new(&self.command);
         compiler.args(FLAGS).arg("-o").arg(made).args(arguments);
-        let output = compiler.output().map_err(|source| KernelError::NoCompiler { command: self.command.clone(), source })?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let message = String::from_utf8_lossy(&output.stderr).lines().take(30).collect::<Vec<_>>().join("\n");
         let source_file = arguments.last().map_or_else(PathBuf::new, PathBuf::from);
-        Err(KernelError::Compile { kernel: "shim".into(), source_file, message })
+        run(&mut compiler, "shim", &source_file, &self.cache)
     }
 }
 

@@ -5,6 +5,7 @@ mod outcome;
 mod tell;
 mod verdicts;
 
+use super::out::outln;
 use super::sweep::{MeasureArgs, Session, coverage};
 use super::{duration, share};
 use crate::analyze::analyze;
@@ -154,7 +155,7 @@ impl OptimizeArgs {
 
     fn done(&self, outcome: &Outcome) -> Result<(), PipelineError> {
         if self.measure.json {
-            println!("{}", serde_json::to_string(outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
+            outln!("{}", serde_json::to_string(outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
         }
         Ok(())
     }

@@ -202,7 +202,7 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
     }];
     match separate.map(|separate| chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())) {
         // It does not fit into memory, or no configuration of one of its kernels was right.
-        None | Some(Err(PipelineError::Select(layouts::SelectError::Unmeasured(_)))) => {}
+        None | Some(Err(PipelineError::Select(layouts::SelectError::Unmeasured { .. }))) => {}
         Some(step) => steps.push(step?),
     }
     if plan.swept.name != SEPARATE {

@@ -1,0 +1,62 @@
+//! What is around a run: who reads what it prints, where it keeps code, and who else writes to its folder.
+
+use crate::command::{memlet, path, recipe, refused};
+use layouts::Store;
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+const SMALL: [&str; 8] = ["--set", "b=3", "--set", "i=5", "--set", "u=7", "--budget", "0s"];
+
+fn sweep(recipe: &str, out: &str) -> Vec<String> {
+    ["sweep", recipe, "--out", out].into_iter().chain(SMALL).map(String::from).collect()
+}
+
+/// A reader who wants no more, as `head` does, ends nothing; a file that takes no more is told.
+#[test]
+fn what_nobody_reads_ends_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = path(folder.path(), "out");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memlet"));
+    command.args(["optimize", &recipe("mlp.yaml"), "--out", &out, "--timing", "0s"]).args(SMALL);
+    command.env("MEMLET_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("memlet starts");
+    drop(child.stdout.take());
+    assert!(child.wait().expect("an end").success());
+    assert!(std::path::Path::new(&out).join("report.html").exists(), "work went on to its end");
+
+    let Ok(full) = File::options().write(true).open("/dev/full") else { return };
+    let output = Command::new(env!("CARGO_BIN_EXE_memlet")).arg("devices").stdout(full).output().expect("memlet starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("what was to be printed is not all there"), "{error}");
+}
+
+/// A cache that cannot be written says nothing about kernels: the same command goes on once it can.
+#[test]
+fn a_cache_that_cannot_be_written_is_no_fault_of_kernels() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mlp, out) = (recipe("mlp.yaml"), path(folder.path(), "out"));
+    let arguments = sweep(&mlp, &out);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memlet"));
+    let output = command.args(&arguments).env("MEMLET_CACHE_DIR", "/dev/null/cache").output().expect("memlet starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("see MEMLET_CACHE_DIR"), "{error}");
+    let again = memlet(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    let records = std::fs::read_to_string(path(folder.path(), "out/records.jsonl")).expect("records");
+    assert!(records.contains("\"measured\"") && !records.contains("\"failed\""));
+}
+
+/// Two runs would write into each other's lines.
+#[test]
+fn a_folder_is_written_by_one_run_at_a_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mlp, out) = (recipe("mlp.yaml"), path(folder.path(), "out"));
+    std::fs::create_dir(&out).expect("a folder");
+    let held = Store::open(&folder.path().join("out/records.jsonl")).expect("records");
+    let arguments = sweep(&mlp, &out);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    refused(&memlet(&arguments), "another run writes to it");
+    drop(held);
+    assert!(memlet(&arguments).status.success());
+}
