@@ -6,3 +6,6 @@ pub mod compare;
 pub mod load;
 pub mod pipeline;
 pub mod schema;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -13,6 +13,7 @@ use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Until
 use layouts::problem::{Bench, Check, Fault, KernelSpace, Timing};
 use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
+use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::tolerance;
 use sdfg::{Container, Dtype, Layout, Sdfg};
@@ -113,6 +114,8 @@ impl<'a> DeviceBench<'a> {
         let until = Until { time, interrupt: self.interrupt };
         let began = Instant::now();
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.prepares(&k.spec) > 0).collect();
+        // What each begins with takes as long to find as its code to write.
+        kernels.par_iter().for_each(|kernel| drop(kernel.seeds()));
         let wanted = |numbers: &dyn Fn(&SweptKernel) -> Vec<u64>| {
             let new = |kernel: &SweptKernel, n: &u64| Some(kernel.config(*n)).filter(|config| !known(kernel, config));
             let all: Vec<(&SweptKernel, Vec<u64>)> = kernels.iter().map(|kernel| (*kernel, numbers(kernel))).collect();

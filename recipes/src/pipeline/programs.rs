@@ -6,6 +6,7 @@ use super::{PipelineError, counterexample};
 use crate::load::Recipe;
 use kernels::KernelSpec;
 use kernels::device::Forms;
+use rayon::prelude::*;
 use sdfg::{Sdfg, Storage, Unit};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -98,14 +99,15 @@ pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>)
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
     let mut variants = vec![fused(SEPARATE.into(), operators.clone(), saved.clone(), verify_each)?];
     let stackings = stackings(&operators);
-    for weights in &stackings {
+    let with_stacks = stackings.par_iter().map(|weights| {
         let program = stacked(&operators, weights)?;
-        variants.push(fused(weights.join("+"), program, saved.clone(), verify_each)?);
-    }
+        fused(weights.join("+"), program, saved.clone(), verify_each)
+    });
+    variants.extend(with_stacks.collect::<Result<Vec<_>, PipelineError>>()?);
     let on_gpus = epilogues.map(|forms| [Kernels::Library(forms), Kernels::Swept]);
-    for kernels in [Kernels::Generated].into_iter().chain(on_gpus.into_iter().flatten()) {
-        variants.extend(compositions(recipe, stackings.first(), verify_each, kernels)?);
-    }
+    let kinds: Vec<Kernels> = [Kernels::Generated].into_iter().chain(on_gpus.into_iter().flatten()).collect();
+    let composed = kinds.into_par_iter().map(|kernels| compositions(recipe, stackings.first(), verify_each, kernels));
+    variants.extend(composed.collect::<Result<Vec<_>, PipelineError>>()?.into_iter().flatten());
     if let Some(forms) = epilogues {
         variants.extend(with_signs(recipe, verify_each, forms)?);
     }
@@ -129,11 +131,11 @@ fn compositions(
     kernels: Kernels,
 ) -> Result<Vec<Variant>, PipelineError> {
     let composed = |weights: &[String]| Composing::on(recipe, weights, verify_each, kernels)?.composed(&|_| true);
-    let plain = composed(&[])?;
+    let (plain, stacked) = rayon::join(|| composed(&[]), || stacking.map(|weights| composed(weights)).transpose());
+    let (plain, stacked) = (plain?, stacked?);
     if plain.compositions.is_empty() {
         return Ok(vec![]);
     }
-    let stacked = stacking.map(|weights| composed(weights)).transpose()?;
     let bytes = moved_bytes(&plain.program);
     let stacked = stacked.filter(|v| moved_bytes(&v.program) < bytes);
     Ok([Some(plain), stacked].into_iter().flatten().collect())
