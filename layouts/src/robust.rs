@@ -25,7 +25,7 @@ pub struct Robustness {
     pub proven: usize,
 }
 
-/// Draws `resamples` times; deterministic.
+/// Draws `resamples` times, or fewer where `go_on`, told how many are done, says so; deterministic but for that.
 pub fn robustness(
     program: &Program,
     store: &Store,
@@ -33,10 +33,15 @@ pub fn robustness(
     chosen: &Optimum,
     resamples: usize,
     limits: Limits,
+    go_on: &dyn Fn(usize) -> bool,
 ) -> Result<Robustness, SelectError> {
     let mut found = Robustness { resamples, optimal: 0.0, worst_regret_ms: 0.0, worst_regret: 0.0, proven: 0 };
     let mut optimal = 0;
     for seed in 0..resamples {
+        if seed > 0 && !go_on(seed) {
+            found.resamples = seed;
+            break;
+        }
         let again = store.resampled(seed as u64);
         let costs = RelayoutCosts::new(program, &again);
         let other = Model::new(program, &again, &costs)?;
@@ -48,7 +53,7 @@ pub fn robustness(
         found.worst_regret_ms = found.worst_regret_ms.max(milliseconds(regret));
         found.worst_regret = found.worst_regret.max(regret as f64 / (best.bound.max(1)) as f64);
     }
-    found.optimal = optimal as f64 / resamples.max(1) as f64;
+    found.optimal = optimal as f64 / found.resamples.max(1) as f64;
     Ok(found)
 }
 

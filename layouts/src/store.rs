@@ -15,6 +15,12 @@ use std::path::{Path, PathBuf};
 pub enum StoreError {
     #[error("{path}: {source}; check that the folder exists and can be written")]
     File { path: PathBuf, source: std::io::Error },
+    #[error("{path}: {source}; `memlet sweep` and `memlet optimize` write records, as records.jsonl in their folder")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{path}: these are no records of measurements; `memlet sweep` and `memlet optimize` write them, as records.jsonl in their folder"
+    )]
+    Foreign { path: PathBuf },
     #[error("{path}:{line}: this line is damaged ({why}); delete it to lose only this measurement")]
     Line { path: PathBuf, line: usize, why: String },
     #[error(
@@ -28,6 +34,9 @@ pub enum StoreError {
     #[error("no session was begun: call `begin` before `append`")]
     NoSession,
 }
+
+/// What every file of records begins with.
+const BEGINNING: &[u8] = b"{\"line\":";
 
 type Filed = BTreeMap<KernelConfig, Measurement>;
 
@@ -59,7 +68,7 @@ impl Store {
     pub fn read(path: &Path) -> Result<Self, StoreError> {
         let mut store = Store { path: path.to_path_buf(), ..Store::default() };
         let mut bytes = Vec::new();
-        let error = |source| StoreError::File { path: path.to_path_buf(), source };
+        let error = |source| StoreError::Read { path: path.to_path_buf(), source };
         File::open(path).and_then(|mut f| f.read_to_end(&mut bytes)).map_err(error)?;
         store.absorb(path, &bytes)?;
         Ok(store)
@@ -106,6 +115,10 @@ impl Store {
                 continue;
             }
             let damaged = |why: String| StoreError::Line { path: path.to_path_buf(), line: n + 1, why };
+            // A session is the first; that of a file of another kind is not to be deleted for the sake of what comes after it.
+            if n == 0 && !line.starts_with(BEGINNING) {
+                return Err(StoreError::Foreign { path: path.to_path_buf() });
+            }
             match serde_json::from_slice(line).map_err(|e| damaged(e.to_string()))? {
                 Line::Session(session) => self.admit(path, *session)?,
                 Line::Measurement(m) if matches!(&m.outcome, Outcome::Measured { samples } if samples.is_empty()) => {

@@ -64,7 +64,7 @@ fn panel(
 ) -> Result<(), PlotError> {
     let axis = Axis::linear(NAME, values.iter().flatten().map(|v| v.0), from, to)?;
     axis.horizontal(canvas, TOP, bottom, title)?;
-    let mut first = None;
+    let mut firsts: [Option<f64>; 2] = [None; 2];
     for (n, value) in values.iter().enumerate() {
         let Some((value, measured)) = value else {
             canvas.text(from + 6, row(n), 12, MUTED, Anchor::Left, "not known")?;
@@ -73,9 +73,12 @@ fn panel(
         let last = n + 1 == values.len();
         let end = axis.at(*value);
         canvas.bar((from, row(n) - 11), ((end - from).max(1), 22), if last { OURS } else { BEFORE }, *measured)?;
-        let base = *first.get_or_insert(*value);
-        let change =
-            if n > 0 && base > 0.0 { format!(" · {:+.0}%", 100.0 * (value / base - 1.0)).replace('-', "−") } else { String::new() };
+        // What was measured is no share of what was predicted: kernels alone do not add up to a step.
+        let change = match firsts[usize::from(*measured)] {
+            Some(base) if base > 0.0 => format!(" · {:+.0}%", 100.0 * (value / base - 1.0)).replace('-', "−"),
+            _ => String::new(),
+        };
+        firsts[usize::from(*measured)].get_or_insert(*value);
         canvas.text(end + 7, row(n), 12, INK, Anchor::Left, &format!("{}{change}", label(*value)))?;
     }
     Ok(())

@@ -108,7 +108,7 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
         part(
             "waterfall",
             "Waterfall",
-            "What each stage brings, in bytes and in milliseconds. <i>p</i> behind a number: predicted; all others are measured.",
+            "What each stage brings, in bytes and in milliseconds. <i>p</i> behind a number: predicted, times from kernels alone. What was run as a whole step comes last; it was measured, and is compared with what was measured.",
             Some(Section::Waterfall),
             vec![("Stages", tables::waterfall(report))],
         ),

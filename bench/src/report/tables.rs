@@ -3,7 +3,7 @@
 use crate::model::{Bound, CompositionPart, CompositionRow, FusionRefusal, OperatorRow, Policy, ProductRow, Report, Time, quotient};
 use crate::protocol::Timing;
 use crate::table::{Align, Cell, Table};
-use crate::unit::{Bytes, Flop, prefixed, significant};
+use crate::unit::{Bytes, Flop, Milliseconds, Quantity, prefixed, significant};
 use Align::{Left, Right};
 use sdfg::Pass;
 
@@ -112,7 +112,8 @@ pub fn waterfall(report: &Report) -> Table {
         ("what changed", "", Left),
     ]);
     let first_bytes = report.waterfall.iter().find_map(|s| s.bytes).map_or(0.0, |b| b.value().0 as f64);
-    let first_time = report.waterfall.iter().find_map(|s| s.time).map_or(0.0, |t| t.value().0);
+    let times = || report.waterfall.iter().filter_map(|s| s.time);
+    let first_time = |like: Quantity<Milliseconds>| times().find(|t| t.is_measured() == like.is_measured()).map_or(0.0, |t| t.value().0);
     for step in &report.waterfall {
         table.row(vec![
             Cell::text(&step.name),
@@ -120,7 +121,7 @@ pub fn waterfall(report: &Report) -> Table {
             step.bytes.map_or_else(Cell::none, |b| bytes(b.value()).with_suffix(if b.is_measured() { "" } else { " p" })),
             time(step.time),
             step.bytes.map_or_else(Cell::none, |b| percent(b.value().0 as f64, first_bytes)),
-            step.time.map_or_else(Cell::none, |t| percent(t.value().0, first_time)),
+            step.time.map_or_else(Cell::none, |t| percent(t.value().0, first_time(t))),
             Cell::text(&step.note),
         ]);
     }

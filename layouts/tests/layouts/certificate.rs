@@ -125,7 +125,7 @@ fn times_without_spread_make_a_sure_choice() {
     let (program, store) = any(8);
     let model = model(&program, &store).unwrap();
     let optimum = exact::solve(&model, Limits::default());
-    let sure = robustness(&program, &store, &model, &optimum, 10, Limits::default()).unwrap();
+    let sure = robustness(&program, &store, &model, &optimum, 10, Limits::default(), &|_| true).unwrap();
     assert_eq!((sure.optimal, sure.worst_regret_ms, sure.proven), (1.0, 0.0, 10));
 }
 
@@ -146,7 +146,7 @@ fn times_with_spread_do_not() {
     let program = Program { kernels, tensors: vec![tensor], ..Program::default() };
     let model = model(&program, &store).unwrap();
     let optimum = exact::solve(&model, Limits::default());
-    let unsure = robustness(&program, &store, &model, &optimum, 200, Limits::default()).unwrap();
+    let unsure = robustness(&program, &store, &model, &optimum, 200, Limits::default(), &|_| true).unwrap();
     assert!(unsure.optimal > 0.3 && unsure.optimal < 0.9, "{unsure:?}");
     assert!(unsure.worst_regret_ms > 0.5 && unsure.worst_regret_ms <= 3.0, "{unsure:?}");
 }

@@ -190,18 +190,23 @@ impl ExplainArgs {
         Err(self.fault(format!("no kernel or tensor `{}` was measured; there are: {}", name, all.join(", "))))
     }
 
+    /// The records of the run that made a plan: in its folder, or where its certificate says.
+    fn beside(&self) -> Option<PathBuf> {
+        let folder = self.file.parent().unwrap_or(Path::new("."));
+        // A plan of several lies in a folder of its own.
+        let folders = || [Some(folder), folder.parent()].into_iter().flatten();
+        let named = |folder: &Path| Some(folder.join(Certificate::read(&folder.join("certificate.json")).ok()?.records.first()?));
+        folders().map(|folder| folder.join("records.jsonl")).chain(folders().filter_map(named)).find(|records| records.is_file())
+    }
+
     /// The choice of this name in the plan's program; from records alone, in the program whose best choice is fastest.
     fn choice(&self, plan: Option<&Plan>, name: &str) -> Result<Explanation, PipelineError> {
-        // A plan of several lies in a folder of its own.
-        let beside = || {
-            let folder = self.file.parent().unwrap_or(Path::new("."));
-            let above = folder.parent().map(|f| f.join("records.jsonl")).filter(|f| f.exists());
-            let here = folder.join("records.jsonl");
-            if here.exists() { here } else { above.unwrap_or(here) }
-        };
         let records = match plan {
             None => self.file.clone(),
-            Some(_) => self.records.clone().unwrap_or_else(beside),
+            Some(_) => match self.records.clone().or_else(|| self.beside()) {
+                Some(records) => records,
+                None => return Err(self.fault("the records that it was chosen from are not beside it; name them by --records")),
+            },
         };
         let store = Store::read(&records)?;
         let of_plan = |program: &layouts::Program| {

@@ -4,9 +4,11 @@ use super::RecipeArgs;
 use super::out::outln;
 use super::tensors::TensorArgs;
 use crate::pipeline::{PipelineError, programs, tensors};
+use bench::machine::Machine;
+use bench::unit::Bytes;
 use clap::Args;
-use sdfg::Dtype;
 use sdfg::interpret::interpret;
+use sdfg::{Container, Dtype, Sdfg};
 
 #[derive(Args)]
 pub struct InterpretArgs {
@@ -22,6 +24,7 @@ pub struct InterpretArgs {
 impl InterpretArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let (program, _) = programs::operators(&self.recipe.load()?)?;
+        fits(&program).map_err(|why| PipelineError::Tensors { file: self.recipe.recipe.display().to_string(), why })?;
         let mut all = interpret(&program, &self.tensors.given(&program)?, &self.tensors.run(true))?;
         let wanted: Vec<String> = tensors::results(&program).iter().map(|c| c.name.clone()).collect();
         all.retain(|name, _| wanted.contains(name));
@@ -41,4 +44,16 @@ impl InterpretArgs {
         }
         Ok(())
     }
+}
+
+/// Whether the machine can hold every tensor as the oracle does, as f64.
+fn fits(program: &Sdfg) -> Result<(), String> {
+    let memory = Machine::here().memory;
+    let elements = |c: &Container| program.shape_of(&c.name).map_or(f64::INFINITY, |shape| shape.iter().map(|n| *n as f64).product());
+    let bytes = program.containers.values().filter(|c| c.view.is_none()).map(elements).sum::<f64>() * size_of::<f64>() as f64;
+    if memory == Bytes(0) || bytes <= memory.0 as f64 {
+        return Ok(());
+    }
+    let all = Bytes(bytes.min(u64::MAX as f64) as u64);
+    Err(format!("as f64 all tensors have {all} under these sizes, and this machine has {memory} of memory; use smaller sizes"))
 }

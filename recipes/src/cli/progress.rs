@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Seconds between two lines of a log.
 const PAUSE: u64 = 15;
+/// Seconds until the first.
+const FIRST: u64 = 4;
 
 pub struct SweepProgress {
     bar: ProgressBar,
@@ -27,7 +29,7 @@ impl SweepProgress {
         if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {msg}") {
             bar.set_style(style);
         }
-        SweepProgress { bar, shown: 0, fresh: 0, due: PAUSE }
+        SweepProgress { bar, shown: 0, fresh: 0, due: FIRST }
     }
 
     pub fn told(&mut self, program: &str, progress: &Progress) {

@@ -96,7 +96,15 @@ impl SolveArgs {
                 }
                 !super::INTERRUPT.load(std::sync::atomic::Ordering::SeqCst)
             };
-            let asked = Asked { choices: self.top, resamples: self.resamples, count: Some((effort, &counted)) };
+            let resampled = |done: usize| {
+                if done.is_multiple_of(1000) && std::io::stderr().is_terminal() {
+                    errln!("{:.0} s: drew {done} of {} times again", start.elapsed().as_secs_f64(), self.resamples);
+                }
+                let stop = super::INTERRUPT.load(std::sync::atomic::Ordering::SeqCst);
+                !stop && self.time.is_none_or(|limit| start.elapsed() < limit)
+            };
+            let count = Some((effort, &counted as _));
+            let asked = Asked { choices: self.top, resamples: self.resamples, resampled: Some(&resampled), count };
             let decision = decide(name, program, &store, &asked, Limits::default(), &mut watch)?;
             let path = self.write(name, &decision.certificate, programs.len() > 1)?;
             if !self.json {

@@ -112,12 +112,27 @@ pub struct Pace {
     new_per_second: f64,
     #[serde(flatten)]
     spent: Spent,
+    /// Seconds that it was to take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<f64>,
 }
 
 impl std::fmt::Display for Pace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} new in {:.1} s: {:.1} in a second", self.new, self.seconds, self.new_per_second)?;
-        write!(f, "; {}", self.spent)
+        let Spent { making, checking, timing, .. } = self.spent;
+        write!(f, "; {}", self.spent)?;
+        write!(f, ", {:.1} s finding what to measure", (self.seconds - making - checking - timing).max(0.0))?;
+        match self.budget {
+            // A last configuration that takes a little longer is not worth a word.
+            Some(budget) if self.seconds > budget + 1.0 + budget / 10.0 => {
+                write!(
+                    f,
+                    ". That is more than the budget of {budget:.0} s: one configuration of every kernel is measured whatever it takes"
+                )
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -137,7 +152,7 @@ impl MeasureArgs {
         let programs = programs_on(&recipe, self.verify_each, device.epilogues())?;
         if self.device.is_cpu() {
             let file = self.recipe.recipe.display().to_string();
-            fits(&programs.operators, self.memory()).map_err(|why| PipelineError::Tensors { file, why })?;
+            fits(&programs.operators, self.memory(), self.memory.is_some()).map_err(|why| PipelineError::Tensors { file, why })?;
         }
         let pool = Pool::new(self.threads)?;
         let own = |out: PathBuf| if self.cold { out.with_file_name(format!("{}-cold", file_name(&out))) } else { out };
@@ -214,7 +229,8 @@ impl MeasureArgs {
         let (new, seconds) = (session.store.all().count().saturating_sub(known), began.elapsed().as_secs_f64());
         let mut spent = Spent::default();
         sweeps.variants.iter().chain(&sweeps.trials).chain(&sweeps.unfused).for_each(|swept| spent += swept.spent);
-        session.pace = Pace { new, seconds, new_per_second: new as f64 / seconds.max(1e-3), spent };
+        session.pace =
+            Pace { new, seconds, new_per_second: new as f64 / seconds.max(1e-3), spent, budget: self.budget().map(|b| b.as_secs_f64()) };
         Ok(sweeps)
     }
 
@@ -229,7 +245,7 @@ impl MeasureArgs {
 }
 
 /// Whether what a step is given and hands back fits into memory of this size; 0 where that is not known.
-fn fits(program: &Sdfg, memory: Bytes) -> Result<(), String> {
+fn fits(program: &Sdfg, memory: Bytes, asked: bool) -> Result<(), String> {
     let seen = program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none());
     let sizes: Vec<(&str, u64)> = seen.map(|c| (c.name.as_str(), program.bytes(&c.name).unwrap_or(0))).collect();
     let all = Bytes(sizes.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes)));
@@ -237,9 +253,9 @@ fn fits(program: &Sdfg, memory: Bytes) -> Result<(), String> {
     if memory == Bytes(0) || all <= memory {
         return Ok(());
     }
+    let may = if asked { format!("--memory is {memory}") } else { format!("this machine has {memory} of memory") };
     Err(format!(
-        "what a step is given and hands back has {all} under these sizes, `{largest}` alone {}, and this machine has {memory} of memory; \
-         use smaller sizes",
+        "what a step is given and hands back has {all} under these sizes, `{largest}` alone {}, and {may}; use smaller sizes",
         Bytes(bytes)
     ))
 }

@@ -45,8 +45,9 @@ const AGAIN: Limits = Limits { table: 1 << 18, work: 1 << 28 };
 pub struct Asked<'a> {
     /// So many of the best choices.
     pub choices: usize,
-    /// How often times are drawn again.
+    /// How often times are drawn again; and who learns how often they have been, and says whether to go on.
     pub resamples: usize,
+    pub resampled: Option<&'a dyn Fn(usize) -> bool>,
     /// To count what is nearly as good, with so much effort; and who learns how many combinations are done, and of
     /// how many, and says whether to go on.
     pub count: Option<(Effort, Counting<'a>)>,
@@ -75,7 +76,7 @@ pub fn decide(
     let others = top(&model, best.clone(), asked.choices, AGAIN).iter().map(|o| exactly(&model, &costs, o)).collect();
     let robustness = match asked.resamples {
         0 => None,
-        n => Some(robustness(program, store, &model, &best, n, AGAIN)?),
+        n => Some(robustness(program, store, &model, &best, n, AGAIN, asked.resampled.unwrap_or(&|_| true))?),
     };
     let within = asked.count.map(|(effort, watch)| within(&model, best.total + best.total / 100, effort, watch));
     Ok(Decision {

@@ -98,6 +98,9 @@ pub struct Plan {
 impl Plan {
     pub fn read(path: &Path) -> Result<Self, PipelineError> {
         let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
+        if path.is_dir() {
+            return Err(fault("this is a folder; the plan of a run is plan.json in it".into()));
+        }
         let text = std::fs::read_to_string(path).map_err(|e| fault(e.to_string()))?;
         let plan: Plan =
             serde_json::from_str(&text).map_err(|e| fault(format!("this is no plan: {e}; make one with `memlet optimize RECIPE`")))?;

@@ -169,13 +169,14 @@ fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> 
     let all = layouts::Program::of_records(&session.store);
     let Some((_, program)) = all.into_iter().find(|(_, p)| keys(p).is_superset(&swept)) else { return Ok(String::new()) };
     let decision = decide(&session.programs.operators.name, &program, &session.store, &Asked::default(), Limits::default(), &mut |_| true)?;
-    let records = session.out.join("records.jsonl");
     let path = session.out.join("certificate.json");
-    if records.exists() {
-        let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
-        let text = decision.certificate.about(vec!["records.jsonl".into()]).text().map_err(|e| fault(e.to_string()))?;
-        bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
-    }
+    let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
+    let records = match session.records.strip_prefix(&session.out) {
+        Ok(beside) => beside.to_path_buf(),
+        Err(_) => std::path::absolute(&session.records).map_err(|e| fault(e.to_string()))?,
+    };
+    let text = decision.certificate.about(vec![records.display().to_string()]).text().map_err(|e| fault(e.to_string()))?;
+    bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
     let Some(exact) = decision.selections.first() else { return Ok(String::new()) };
     let program =
         if program.programs.is_empty() { String::new() } else { format!(", program {}", program.called(&exact.configuration.variants)) };

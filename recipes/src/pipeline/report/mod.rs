@@ -196,9 +196,11 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
     };
     let separate = run.sweeps.variants.iter().find(|s| s.name == SEPARATE);
     let operators = "one kernel for each operator, the best uniform layout";
-    let mut steps = vec![match plan.baseline {
-        Some(baseline) => whole("unfused", &run.programs.unfused, baseline, operators)?,
-        None => stage("unfused", &run.programs.unfused, &[], None, "one kernel for each operator; not run, for want of memory".into())?,
+    let mut steps = vec![match run.sweeps.unfused.as_ref().map(|unfused| chosen("unfused", unfused, Method::Uniform, operators.into())) {
+        None | Some(Err(PipelineError::Select(layouts::SelectError::Unmeasured { .. }))) => {
+            stage("unfused", &run.programs.unfused, &[], None, "one kernel for each operator; not run, for want of memory".into())?
+        }
+        Some(step) => step?,
     }];
     match separate.map(|separate| chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())) {
         // It does not fit into memory, or no configuration of one of its kernels was right.
@@ -211,7 +213,10 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
     }
     steps.push(chosen("layouts", plan.swept, Method::Sssp, "layouts along the shortest path, the others inferred".into())?);
     steps.push(chosen("selection", plan.swept, Method::Exact, "every layout chosen at once, exactly".into())?);
-    steps.push(whole("plan", &plan.candidate.program, plan.timed, "the fastest candidate, timed as a whole")?);
+    if let Some(baseline) = plan.baseline {
+        steps.push(whole("unfused, run", &run.programs.unfused, baseline, "the first, timed as a whole step")?);
+    }
+    steps.push(whole("plan, run", &plan.candidate.program, plan.timed, "the plan, timed as a whole step")?);
     Ok(steps)
 }
 
