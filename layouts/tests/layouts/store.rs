@@ -67,14 +67,37 @@ fn damage_in_the_middle_is_an_error_that_names_the_line() {
     assert!(matches!(Store::read(&path), Err(StoreError::Line { line: 1, .. })));
 }
 
+/// Two that write would write into each other's lines; who only reads disturbs nobody.
+#[test]
+fn records_are_written_by_one_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("records.jsonl");
+    let held = Store::open(&path).unwrap();
+    assert!(matches!(Store::open(&path), Err(StoreError::Busy { .. })));
+    assert!(Store::read(&path).is_ok());
+    drop(held);
+    assert!(Store::open(&path).is_ok());
+}
+
+/// A recipe or a plan is not to lose the line that could not be read.
+#[test]
+fn files_of_another_kind_are_no_damaged_records() {
+    let folder = tempfile::tempdir().unwrap();
+    for text in ["model: mlp\ninputs:\n", "{\n  \"format\": 3\n}\n"] {
+        let path = folder.path().join("file");
+        std::fs::write(&path, text).unwrap();
+        assert!(matches!(Store::read(&path), Err(StoreError::Foreign { .. })), "{text}");
+    }
+}
+
 #[test]
 fn times_of_two_machines_do_not_mix() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("records.jsonl");
     written(&path, &[measured("k", config(0), 1.0)]);
-    let mut store = Store::open(&path).unwrap();
     let cold = Session { cache: layouts::record::Cache::Cold, ..session("3") };
     assert!(matches!(Store::open(&path).unwrap().begin(cold), Err(StoreError::Machine { .. })));
+    let mut store = Store::open(&path).unwrap();
     // Files from before caches were told apart are of warm ones.
     let text = std::fs::read_to_string(&path).unwrap();
     let old = text.replace(",\"cache\":\"warm\"", "");
