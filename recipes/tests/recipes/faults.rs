@@ -164,3 +164,14 @@ fn what_is_missing_ends_with_its_own_code() {
         assert_eq!(PipelineError::from(failed).exit_code(), 1);
     }
 }
+
+/// No kernel is at fault where a cache is full, or somebody stops the compiler.
+#[cfg(unix)]
+#[test]
+fn surroundings_are_no_fault_of_a_kernel() {
+    use kernels::error::Blame;
+    use std::os::unix::process::ExitStatusExt;
+    let full = KernelError::Cache { path: "cache".into(), source: std::io::ErrorKind::StorageFull.into() };
+    let stopped = KernelError::CompilerStopped { kernel: "softmax".into(), status: std::process::ExitStatus::from_raw(2) };
+    assert_eq!([full.blame(), stopped.blame(), refused().blame()], [Blame::Device, Blame::Device, Blame::Configuration]);
+}

@@ -97,3 +97,16 @@ pub fn call(resolver: &mut Resolver, place: Place, name: &str, arguments: &[Argu
 fn same_option(a: &Argument, b: &Argument) -> bool {
     matches!((&a.option, &b.option), (Some(a), Some(b)) if a.text == b.text)
 }
+
+#[cfg(test)]
+mod tests {
+    /// The page that people learn the language from names every operator, and its example is a recipe.
+    #[test]
+    fn the_language_is_written_down() {
+        let page = include_str!("../../../language.md");
+        let missing: Vec<&str> = super::names().filter(|name| !page.contains(&format!("`{name}("))).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+        assert!(crate::load::load_str("language.yaml", example, &[]).is_ok());
+    }
+}
