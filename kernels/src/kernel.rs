@@ -3,6 +3,7 @@
 use crate::error::KernelError;
 use crate::pool::{Pool, Working};
 use indexmap::{IndexMap, IndexSet};
+use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Role, Sdfg, Storage, Unit};
 use serde::{Deserialize, Serialize};
@@ -239,9 +240,9 @@ pub trait Space: Send + Sync {
     }
     /// Predicted cost in bytes moved, penalties included; only comparisons within a kernel have a meaning.
     fn promise(&self, n: u64) -> f64;
-    /// The same of many configurations, in their order.
+    /// The same of many configurations, in their order, on all cores.
     fn promises(&self, numbers: &[u64]) -> Vec<f64> {
-        numbers.iter().map(|n| self.promise(*n)).collect()
+        numbers.par_iter().map(|n| self.promise(*n)).collect()
     }
     /// Whether a person would choose these knobs under these layouts.
     fn intuitive(&self, config: &KernelConfig) -> bool;

@@ -7,5 +7,6 @@ pub mod load;
 pub mod pipeline;
 pub mod schema;
 
+// Programs and spaces are many small allocations; what it brings stands beside the dependency.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -45,7 +45,7 @@ pub fn draw(report: &Report) -> Result<Vec<Figure>, PlotError> {
     add(
         "waterfall",
         Section::Waterfall,
-        "What each stage of the optimisation leaves of the bytes and of the time; percentages against the first stage.",
+        "What each stage of the optimisation leaves of the bytes and of the time; percentages against the first stage, of times against the first of their kind.",
         plot::waterfall(program, &report.waterfall),
     )?;
     add(

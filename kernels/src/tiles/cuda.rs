@@ -5,7 +5,6 @@ use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use crate::maps::flatten::statements;
-use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 
 /// Shared memory for the factors of a product while they are multiplied, in bytes: what large tiles of most types take, in two parts
@@ -96,10 +95,6 @@ impl Space for CudaTileSpace {
 
     fn promise(&self, n: u64) -> f64 {
         self.tiles.promise(n / Self::KNOBS) * (1.0 + 0.01 * (n % Self::KNOBS) as f64)
-    }
-
-    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
-        numbers.par_iter().map(|n| self.promise(*n)).collect()
     }
 
     fn intuitive(&self, config: &KernelConfig) -> bool {

@@ -104,6 +104,9 @@ pub struct Session {
     pub pace: Pace,
 }
 
+/// What is said after Ctrl-C.
+pub const INTERRUPTED: &str = "interrupted; what was measured is kept, the same command goes on from here";
+
 /// What a sweep has added to the records, and in what time.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Pace {
@@ -126,10 +129,7 @@ impl std::fmt::Display for Pace {
         match self.budget {
             // A last configuration that takes a little longer is not worth a word.
             Some(budget) if self.seconds > budget + 1.0 + budget / 10.0 => {
-                write!(
-                    f,
-                    ". That is more than the budget of {budget:.0} s: one configuration of every kernel is measured whatever it takes"
-                )
+                write!(f, ". The budget of {budget:.0} s is exceeded: it does not bound measuring every kernel once, and finding them")
             }
             _ => Ok(()),
         }
@@ -328,7 +328,7 @@ impl SweepArgs {
             session.pace
         ));
         if sweeps.finish == Finish::Interrupted {
-            self.measure.say("interrupted; what was measured is kept, the same command goes on from here\n");
+            self.measure.say(&format!("{INTERRUPTED}\n"));
         }
         if self.measure.json {
             let outcome = Outcome {

@@ -5,14 +5,10 @@ use super::order::{boundary, flat_order, follows, pytorch_order};
 use kernels::device::Device;
 use kernels::{Family, KernelSpec, Space};
 use layouts::problem::{Access, KernelSpace, RelayoutSpace, TensorSpace, by_promise};
-use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Layout, Pass, Sdfg, StateId, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
-
-/// Configurations whose promises one thread finds at a time.
-const RANKED: usize = 256;
 
 /// A kernel of the program, numbered configuration by configuration.
 pub struct SweptKernel {
@@ -121,8 +117,7 @@ impl KernelSpace for SweptKernel {
     }
 
     fn promises(&self, numbers: &[u64]) -> Vec<f64> {
-        let parts = numbers.par_chunks(RANKED);
-        parts.flat_map_iter(|numbers| self.space.promises(numbers)).collect()
+        self.space.promises(numbers)
     }
 
     fn grain(&self) -> u64 {

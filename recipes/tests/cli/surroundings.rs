@@ -1,6 +1,6 @@
 //! What is around a run: who reads what it prints, where it keeps code, and who else writes to its folder.
 
-use crate::command::{memlet, path, recipe, refused};
+use crate::command::{json, memlet, path, recipe, refused, text};
 use layouts::Store;
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -59,4 +59,22 @@ fn a_folder_is_written_by_one_run_at_a_time() {
     refused(&memlet(&arguments), "another run writes to it");
     drop(held);
     assert!(memlet(&arguments).status.success());
+}
+
+/// Records may be kept elsewhere: the certificate says where. What else lies in the folder of plans is not deleted.
+#[test]
+fn records_are_found_where_they_are_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mlp, out, records) = (recipe("mlp.yaml"), path(folder.path(), "out"), path(folder.path(), "kept.jsonl"));
+    std::fs::create_dir_all(path(folder.path(), "out/plans")).expect("a folder");
+    let (notes, old) = (path(folder.path(), "out/plans/notes.txt"), path(folder.path(), "out/plans/old.json"));
+    [&notes, &old].iter().for_each(|file| std::fs::write(file, "{}").expect("a file"));
+    let all = ["optimize", &mlp, "--out", &out, "--records", &records, "--timing", "0s"].into_iter().chain(SMALL);
+    text(&memlet(&all.collect::<Vec<_>>()));
+    assert_eq!([&notes, &old].map(|file| std::path::Path::new(file).exists()), [true, false]);
+    assert!(text(&memlet(&["explain", &path(folder.path(), "out/plan.json"), "hidden"])).contains("hidden"));
+    assert!(text(&memlet(&["verify-selection", &path(folder.path(), "out/certificate.json")])).contains("confirmed"));
+    // Drawing times again ends where it is told to, and says how often it did.
+    let solved = json(&memlet(&["solve", &records, "--resamples", "100000000", "--time", "0s", "--json"]));
+    assert!(solved.as_array().is_some_and(|all| all.iter().all(|one| one["robustness"]["resamples"] == 1)), "{solved}");
 }

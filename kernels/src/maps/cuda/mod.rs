@@ -9,7 +9,6 @@ use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Argument, KernelSpec, Space, TensorChoice};
 use promise::{Facts, Rows};
-use rayon::prelude::*;
 use sdfg::Unit;
 use sdfg::config::KernelConfig;
 use std::collections::{BTreeMap, BTreeSet};
@@ -201,10 +200,6 @@ impl Space for CudaSpace {
 
     fn promise(&self, n: u64) -> f64 {
         self.cost(&self.picked(n))
-    }
-
-    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
-        numbers.par_iter().map(|n| self.promise(*n)).collect()
     }
 
     fn intuitive(&self, config: &KernelConfig) -> bool {

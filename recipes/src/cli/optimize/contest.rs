@@ -312,13 +312,17 @@ impl<'a> Contest<'a> {
     }
 }
 
-/// An empty folder: what an earlier run left there is of other measurements.
+/// A folder without plans: those that an earlier run left there are of other measurements. Nothing else in it is ours to delete.
 fn fresh_folder(path: &Path) -> Result<(), PipelineError> {
     let failed = |e: std::io::Error| PipelineError::Plan { file: path.display().to_string(), why: e.to_string() };
-    match std::fs::remove_dir_all(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(e)),
-        _ => std::fs::create_dir_all(path).map_err(failed),
+    std::fs::create_dir_all(path).map_err(failed)?;
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let file = entry.map_err(failed)?.path();
+        if file.extension().is_some_and(|e| e == "json") {
+            std::fs::remove_file(file).map_err(failed)?;
+        }
     }
+    Ok(())
 }
 
 /// The name of a plan as a file: letters and digits, joined by `-`.

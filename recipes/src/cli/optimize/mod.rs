@@ -6,7 +6,7 @@ mod tell;
 mod verdicts;
 
 use super::out::outln;
-use super::sweep::{MeasureArgs, Session, coverage};
+use super::sweep::{INTERRUPTED, MeasureArgs, Session, coverage};
 use super::{duration, share};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
@@ -48,7 +48,7 @@ impl OptimizeArgs {
         self.say(&format!("{stored} configurations are stored; {}", session.pace));
         let mut outcome = Outcome::of(&sweeps, stored, session.pace);
         if sweeps.finish == Finish::Interrupted {
-            self.say("interrupted; what was measured is kept, the same command goes on from here");
+            self.say(INTERRUPTED);
             return self.done(&outcome);
         }
         let path = session.out.join("plan.json");

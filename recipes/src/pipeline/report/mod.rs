@@ -197,9 +197,13 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
     let separate = run.sweeps.variants.iter().find(|s| s.name == SEPARATE);
     let operators = "one kernel for each operator, the best uniform layout";
     let mut steps = vec![match run.sweeps.unfused.as_ref().map(|unfused| chosen("unfused", unfused, Method::Uniform, operators.into())) {
-        None | Some(Err(PipelineError::Select(layouts::SelectError::Unmeasured { .. }))) => {
-            stage("unfused", &run.programs.unfused, &[], None, "one kernel for each operator; not run, for want of memory".into())?
-        }
+        None | Some(Err(PipelineError::Select(layouts::SelectError::Unmeasured { .. }))) => stage(
+            "unfused",
+            &run.programs.unfused,
+            &[],
+            None,
+            "one kernel for each operator; it does not fit into memory, or one of its kernels could not be measured".into(),
+        )?,
         Some(step) => step?,
     }];
     match separate.map(|separate| chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())) {
