@@ -33,6 +33,18 @@ pub struct Flattened {
     pub about: Vec<String>,
 }
 
+impl Flattened {
+    /// A name that no tensor of the kernel has, starting from `wish`: a recipe's own `sum` within a `mean` is called as what holds the
+    /// mean's sum would be.
+    pub fn fresh_name(&self, wish: String) -> String {
+        let taken = |name: &String| self.tensors.contains_key(name);
+        if !taken(&wish) {
+            return wish;
+        }
+        (2..).map(|n| format!("{wish}.{n}")).find(|name| !taken(name)).unwrap_or(wish)
+    }
+}
+
 /// A statement with the number of the scope that each of its inner indices belongs to.
 struct Draft {
     inner: Vec<(usize, Range)>,
@@ -237,7 +249,7 @@ pub fn reductions(spec: &KernelSpec, flattened: &mut Flattened, wanted: &dyn Fn(
         let lacks = flattened.outer.iter().any(|r| r.count > 1 && !names.contains(&r.index.as_str()));
         let Some(tensor) = flattened.tensors.get(&data).cloned() else { continue };
         if lacks {
-            let private = format!("{data}.partial");
+            let private = flattened.fresh_name(format!("{data}.partial"));
             flattened.tensors.insert(private.clone(), Tensor { space: Space::Private { combine }, stored: true, ..tensor });
             for Flat { statement, .. } in &mut flattened.statements {
                 if statement.write.data == data {
@@ -251,7 +263,7 @@ pub fn reductions(spec: &KernelSpec, flattened: &mut Flattened, wanted: &dyn Fn(
         }
         let writer_ranges = writer.inner.clone();
         let kept: Vec<usize> = (0..names.len()).filter(|n| writer_ranges.iter().any(|r| r.index == names[*n])).collect();
-        let local = format!("{data}.sum");
+        let local = flattened.fresh_name(format!("{data}.sum"));
         let shape = kept.iter().map(|n| tensor.shape[*n]).collect();
         flattened.tensors.insert(local.clone(), Tensor { space: Space::Local, dtype: tensor.dtype, shape, stored: true });
         let project = |e: &Element| Element {

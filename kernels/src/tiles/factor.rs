@@ -181,7 +181,7 @@ fn divide(flattened: &mut Flattened, at: usize, made: usize, by: Element) -> usi
     if elements(&flattened.statements[made]) < 2 * shape.iter().product::<i64>() {
         return 0;
     }
-    let sum = Element { data: format!("{}.undivided", out.data), subscripts, fill: None };
+    let sum = Element { data: flattened.fresh_name(format!("{}.undivided", out.data)), subscripts, fill: None };
     let statement = &mut flattened.statements[made].statement;
     let Some((connector, _)) = statement.reads.iter().find(|(_, e)| *e == by).cloned() else { return 0 };
     statement.code = without(&statement.code, &connector);

@@ -221,6 +221,7 @@ fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, pri
 /// Lets a product add up in scratch memory that lasts through the indices walked in order, and copies it out when it is whole.
 /// A target that has another writer or subscripts other than plain indices stays as it is.
 fn keep(flattened: &mut Flattened, data: &str) {
+    let local = flattened.fresh_name(format!("{data}.sum"));
     let Flattened { statements, tensors, .. } = flattened;
     let mut writers = statements.iter().enumerate().filter(|(_, f)| f.statement.write.data == data).map(|(n, _)| n);
     let (Some(at), None) = (writers.next(), writers.next()) else { return };
@@ -231,7 +232,7 @@ fn keep(flattened: &mut Flattened, data: &str) {
     let kept = |e: &&Expr| statements[at].inner.iter().any(|r| e.as_sym() == Some(&r.index));
     let subscripts: Vec<Expr> = heap.subscripts.iter().filter(kept).cloned().collect();
     let shape = heap.subscripts.iter().zip(&tensor.shape).filter(|(e, _)| kept(e)).map(|(_, n)| *n).collect();
-    let sum = Element { data: format!("{data}.sum"), subscripts, fill: None };
+    let sum = Element { data: local, subscripts, fill: None };
     let inner = statements[at].inner.iter().filter(|r| heap.subscripts.contains(&Expr::sym(r.index.as_str()))).cloned().collect();
     let copy = Statement {
         name: format!("{data} done"),

@@ -1,6 +1,6 @@
 //! `memlet run`: a plan on real tensors.
 
-use super::out::{err, out, outln};
+use super::out::{err, errln, out, outln};
 use super::progress::CheckProgress;
 use super::tensors::TensorArgs;
 use super::{cells, table};
@@ -220,6 +220,15 @@ impl RunArgs {
             err!("{text}")
         } else {
             outln!("{text}")
+        }
+        for c in compared.iter().filter(|c| c.no_numbers > 0) {
+            errln!(
+                "`{}` of `{}`: {} of {} elements are no number (NaN), here and on the cores",
+                c.data,
+                c.kernel,
+                c.no_numbers,
+                c.elements
+            );
         }
         let wrong = |c: &&Compared| c.ratio > 1.0;
         match compared.iter().find(wrong) {

@@ -8,7 +8,7 @@ use super::PipelineError;
 use super::tensors::results;
 use crate::load::Recipe;
 use bench::table::{Align, Cell, Table};
-use ndarray::ArrayD;
+use ndarray::{ArrayD, Zip};
 use sdfg::interpret::{Run, Tensors, interpret};
 use serde::Serialize;
 
@@ -53,11 +53,18 @@ pub fn magnitude(name: &str, tensor: &ArrayD<f64>, all: &Tensors) -> f64 {
     alike(name, tensor, all).flatten().filter(|v| v.is_finite()).fold(0.0, |m, v| f64::max(m, v.abs()))
 }
 
-/// Every result of `want` held against that of `got`; one that is missing, of another shape or NaN is infinitely wrong.
+/// What `want` has no number for where `got` has none either.
+fn agreed(got: &ArrayD<f64>, want: &ArrayD<f64>, of: &ArrayD<f64>) -> ArrayD<f64> {
+    Zip::from(of).and(got).and(want).map_collect(|v, got, want| if got.is_nan() && want.is_nan() { 0.0 } else { *v })
+}
+
+/// Every result of `want` held against that of `got`; one that is missing, of another shape or NaN is infinitely wrong, unless it has
+/// to be NaN.
 pub fn accuracy(got: &Tensors, want: &Tensors) -> Vec<Accuracy> {
     let one = |(name, tensor): (&String, &ArrayD<f64>)| {
-        let scale = |size: &dyn Fn(&ArrayD<f64>) -> f64| alike(name, tensor, want).map(size).fold(0.0, f64::max);
-        let error = got.get(name).filter(|g| g.shape() == tensor.shape()).map(|g| g - tensor);
+        let numbers = |t: &ArrayD<f64>| agreed(t, t, t);
+        let scale = |size: &dyn Fn(&ArrayD<f64>) -> f64| alike(name, tensor, want).map(|t| size(&numbers(t))).fold(0.0, f64::max);
+        let error = got.get(name).filter(|g| g.shape() == tensor.shape()).map(|g| agreed(g, tensor, &(g - tensor)));
         let relative = |size: &dyn Fn(&ArrayD<f64>) -> f64| match error.as_ref().map(size) {
             Some(0.0) => 0.0,
             Some(error) if error.is_finite() => error / scale(size),
@@ -111,5 +118,10 @@ mod tests {
         for found in accuracy(&tensors(&[("y", [1.0, f64::NAN, 1.0])]), &want) {
             assert!(found.largest.is_infinite() && found.norm.is_infinite(), "{found:?}");
         }
+        // Of what is negative, a logarithm is no number.
+        let found = accuracy(&tensors(&[("y", [f64::NAN, 2.5, 0.0])]), &tensors(&[("y", [f64::NAN, 2.0, 0.0])]));
+        assert_eq!((found[0].largest, found[0].norm), (0.25, 0.25));
+        let found = accuracy(&tensors(&[("y", [1.0, 2.5, 0.0])]), &tensors(&[("y", [f64::NAN, 2.0, 0.0])]));
+        assert!(found[0].largest.is_infinite());
     }
 }

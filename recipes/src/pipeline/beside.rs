@@ -11,7 +11,7 @@ use kernels::Until;
 use kernels::device::{Coming, Device};
 use kernels::pool::Pool;
 use kernels::{Access, KernelSpec, RunContext};
-use ndarray::{ArrayD, IxDyn};
+use ndarray::{ArrayD, IxDyn, Zip};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
@@ -31,6 +31,8 @@ pub struct Compared {
     pub ratio: f64,
     pub max_error: f64,
     pub elements: usize,
+    /// Elements that are no number on either side, as they have to be of some tensors (the logarithm of what is negative): these agree.
+    pub no_numbers: usize,
 }
 
 /// How far a comparison has come.
@@ -101,12 +103,14 @@ pub fn beside(
         for (data, want) in ours {
             let missing = || PipelineError::Internal(format!("`{}` has no tolerance for `{data}`", spec.name));
             let (tolerance, got) = (tolerances.get(&data).ok_or_else(missing)?, theirs.get(&data).ok_or_else(missing)?);
-            let found = compare(got, &want, 1.0, tolerance);
+            let (both, no_numbers) = agreed(got, &want);
+            let (got, wanted) = both.as_ref().map_or((got, &want), |(got, want)| (got, want));
+            let found = compare(got, wanted, 1.0, tolerance);
             // Each side may be off by the tolerance.
-            let ratio = excused(unit, tolerance, got, &want, found.ratio / 2.0);
+            let ratio = excused(unit, tolerance, got, wanted, found.ratio / 2.0);
             let ratio = if ratio.is_nan() { f64::INFINITY } else { ratio };
             let (kernel, elements) = (spec.name.clone(), want.len());
-            compared.push(Compared { kernel, data: data.clone(), ratio, max_error: found.max_error, elements });
+            compared.push(Compared { kernel, data: data.clone(), ratio, max_error: found.max_error, elements, no_numbers });
             // Both go on with what the plan can store.
             let dtype = program.containers.get(&data).map_or(Dtype::F64, |c| c.dtype);
             values.insert(data, rounded(want, dtype));
@@ -117,6 +121,20 @@ pub fn beside(
         values.retain(|data, _| read(data));
     }
     Ok(compared)
+}
+
+/// The two with zeros where neither holds a number, if there is such a place, and how many there are.
+fn agreed(got: &ArrayD<f64>, want: &ArrayD<f64>) -> (Option<(ArrayD<f64>, ArrayD<f64>)>, usize) {
+    if got.shape() != want.shape() || !want.iter().any(|v| v.is_nan()) {
+        return (None, 0);
+    }
+    let (mut got, mut want, mut places) = (got.clone(), want.clone(), 0);
+    Zip::from(&mut got).and(&mut want).for_each(|got, want| {
+        if got.is_nan() && want.is_nan() {
+            (*got, *want, places) = (0.0, 0.0, places + 1);
+        }
+    });
+    (Some((got, want)), places)
 }
 
 /// What a container of this type stores of values.

@@ -295,9 +295,11 @@ impl Bench for DeviceBench<'_> {
 impl DeviceBench<'_> {
     fn checked(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
         if let Some(container) = self.relayouted(name) {
-            let shape = self.small(None, config).shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
+            let small = self.small(None, config);
+            let shape = small.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
-            let mut values = sdfg::random::tensor(SEED, &container.name, shape.iter().product());
+            let values = super::tensors::values(&small, container, shape.iter().product(), SEED, |v| v);
+            let mut values = values.map_err(|e| Fault::Configuration(e.to_string()))?;
             values.iter_mut().for_each(|v| *v = container.dtype.rounded(*v));
             let want = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| Fault::Configuration(e.to_string()))?;
             let mut input = self.device.memory(bytes(container, &shape, from)?).map_err(fault)?;

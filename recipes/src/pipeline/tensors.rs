@@ -24,8 +24,12 @@ pub fn results(program: &Sdfg) -> Vec<&Container> {
     program.containers.values().filter(wanted).collect()
 }
 
+/// What is made of values drawn from −2 to 2: themselves, or what has a logarithm, is a probability, or is larger than one.
+pub const RANGES: [fn(f64) -> f64; 4] = [|v| v, f64::abs, |v| v.abs() / 2.0, |v| v.abs() + 2.0];
+
 /// Inputs and parameters drawn from a seed, each from its own stream, exactly representable in the type they are stored in: from
-/// −2 to 2, or from 0 to 2 where the program makes something of those that is no number, and of these it does not.
+/// −2 to 2, or in another of the [`RANGES`] where the program makes something of those that is no number, and of these it does not.
+/// Whole numbers are places along a dim ([`values`]).
 ///
 /// Weights (parameters of two or more dims) are divided by the square root of their largest size, so that activations
 /// keep their magnitude through a layer.
@@ -35,16 +39,19 @@ pub fn results(program: &Sdfg) -> Vec<&Container> {
 pub fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, PipelineError> {
     let small = shrunken(program);
     let numbers = |wanted| Ok::<_, PipelineError>(makes_numbers(&small, &within(&small, seed, wanted)?));
-    let positive = !numbers(|v| v)? && numbers(f64::abs)?;
-    within(program, seed, if positive { f64::abs } else { |v| v })
+    for range in RANGES {
+        if numbers(range)? {
+            return within(program, seed, range);
+        }
+    }
+    within(program, seed, RANGES[0])
 }
 
 fn within(program: &Sdfg, seed: u64, wanted: fn(f64) -> f64) -> Result<Tensors, PipelineError> {
     let mut tensors = Tensors::new();
     for container in given(program) {
         let shape = program.shape_of(&container.name)?;
-        let mut values = sdfg::random::tensor(seed, &container.name, shape.iter().product());
-        values.iter_mut().for_each(|v| *v = wanted(*v));
+        let mut values = values(program, container, shape.iter().product(), seed, wanted)?;
         if container.role == Role::Parameter && shape.len() >= 2 {
             let scale = 1.0 / (shape.iter().copied().max().unwrap_or(1) as f64).sqrt();
             values.iter_mut().for_each(|v| *v *= scale);
@@ -54,6 +61,37 @@ fn within(program: &Sdfg, seed: u64, wanted: fn(f64) -> f64) -> Result<Tensors, 
         tensors.insert(container.name.clone(), array);
     }
     Ok(tensors)
+}
+
+/// Values of one container: of the drawn ones what is `wanted`, not yet rounded.
+///
+/// Whole numbers are labels, lengths or positions: what they are compared with are places along a dim that their tensor lacks. So
+/// they are from 0 to below the smallest such size of what the program is given, which is the same for all programs of a recipe.
+///
+/// # Errors
+/// Sizes that are not known.
+pub fn values(
+    program: &Sdfg,
+    container: &Container,
+    elements: usize,
+    seed: u64,
+    wanted: fn(f64) -> f64,
+) -> Result<Vec<f64>, PipelineError> {
+    let mut values = sdfg::random::tensor(seed, &container.name, elements);
+    let whole = !container.dtype.is_floating() && container.dtype != Dtype::Bit;
+    let places = if whole { places(program, container)? } else { 1 } as f64;
+    values.iter_mut().for_each(|v| *v = if whole { ((*v + 2.0) / 4.0 * places).floor() } else { wanted(*v) });
+    Ok(values)
+}
+
+/// The smallest size of a dim that a container lacks and others that are given have; dims of size one say nothing.
+fn places(program: &Sdfg, container: &Container) -> Result<usize, PipelineError> {
+    let mut sizes = vec![];
+    for other in given(program) {
+        let shape = program.shape_of(&other.name)?;
+        sizes.extend(other.dims.iter().zip(shape).filter(|(dim, _)| !container.dims.contains(dim)).map(|(_, size)| size));
+    }
+    Ok(sizes.into_iter().filter(|size| *size > 1).min().unwrap_or(2))
 }
 
 /// Whether all results of a program are numbers: of what is in between, equal programs hold different parts. One that cannot be run is said to be so by whoever runs it.
@@ -207,8 +245,22 @@ mod tests {
         assert_eq!(negative("y[n,i] = log(x[n,i])")?, 0);
         assert_eq!(negative("y[n] = sqrt(sum(x[n,i], over: i))")?, 0);
         assert!(negative("y[n,i] = exp(x[n,i])")? > 300);
+        assert_eq!(negative("y[n,i] = log(x[n,i] - 1.5)")?, 0);
         // Where that does not help, nothing else is drawn.
         assert!(negative("y[n,i] = log(x[n,i] - 5)")? > 300);
+        Ok(())
+    }
+
+    /// Labels are classes, whatever else has more: with fractions no program with labels runs.
+    #[test]
+    fn whole_numbers_are_places_along_a_dim() -> Result<(), Box<dyn std::error::Error>> {
+        let text = "model: m\ndims: {n: 500, i: 90, c: 7}\ninputs:\n  x: [n, c, i]\n  label: {dims: [n], dtype: i32}\nsteps:\n  - \
+                    \"y[n,i] = sum(where(label[n] == c, x[n,c,i], 0), over: c)\"\n";
+        let program = crate::load::load_str("m.yaml", text, &[])?.program;
+        let labels = drawn(&program, 1)?.remove("label").ok_or("labels")?;
+        let count = |of: f64| labels.iter().filter(|v| **v == of).count();
+        assert!((0..7).all(|place| count(f64::from(place)) > 30), "{labels}");
+        assert_eq!((0..7).map(|place| count(f64::from(place))).sum::<usize>(), 500);
         Ok(())
     }
 }

@@ -113,3 +113,17 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// What both sides have no number for is no fault of the kernel, and is counted.
+#[test]
+fn a_logarithm_of_what_is_negative() -> Result<(), Failure> {
+    let text = "model: m\ndims: {n: 60}\ninputs: {x: [n]}\nsteps:\n  - \"y[n] = log(x[n])\"\n";
+    let program = programs_on(&load_str_as("m.yaml", text, &[], None)?, false, None)?.unfused;
+    let given = [("x".to_string(), ndarray::Array1::linspace(-29.5, 29.5, 60).into_dyn())].into();
+    let (device, pool, run) = (cores()?, Pool::new(1)?, Run { seed: 1, step: 0, dropout: true });
+    let candidate = promising(program, &device)?;
+    let compared = beside(&candidate, &given, &run, &pool, (&device, &device), &mut |_| {})?;
+    let [found] = compared.as_slice() else { return Err("one result".into()) };
+    assert_eq!((found.no_numbers, found.elements, found.ratio), (30, 60, 0.0));
+    Ok(())
+}
