@@ -103,8 +103,9 @@ pub fn beside(
         for (data, want) in ours {
             let missing = || PipelineError::Internal(format!("`{}` has no tolerance for `{data}`", spec.name));
             let (tolerance, got) = (tolerances.get(&data).ok_or_else(missing)?, theirs.get(&data).ok_or_else(missing)?);
-            let (both, no_numbers) = agreed(got, &want);
-            let (got, wanted) = both.as_ref().map_or((got, &want), |(got, want)| (got, want));
+            let agreed = agreed(got, &want);
+            let no_numbers = agreed.as_ref().map_or(0, |(_, places)| *places);
+            let [got, wanted] = agreed.as_ref().map_or([got, &want], |([got, want], _)| [got, want]);
             let found = compare(got, wanted, 1.0, tolerance);
             // Each side may be off by the tolerance.
             let ratio = excused(unit, tolerance, got, wanted, found.ratio / 2.0);
@@ -123,10 +124,10 @@ pub fn beside(
     Ok(compared)
 }
 
-/// The two with zeros where neither holds a number, if there is such a place, and how many there are.
-fn agreed(got: &ArrayD<f64>, want: &ArrayD<f64>) -> (Option<(ArrayD<f64>, ArrayD<f64>)>, usize) {
+/// The two with zeros where neither holds a number, and how many such places there are, if there is one.
+fn agreed(got: &ArrayD<f64>, want: &ArrayD<f64>) -> Option<([ArrayD<f64>; 2], usize)> {
     if got.shape() != want.shape() || !want.iter().any(|v| v.is_nan()) {
-        return (None, 0);
+        return None;
     }
     let (mut got, mut want, mut places) = (got.clone(), want.clone(), 0);
     Zip::from(&mut got).and(&mut want).for_each(|got, want| {
@@ -134,7 +135,7 @@ fn agreed(got: &ArrayD<f64>, want: &ArrayD<f64>) -> (Option<(ArrayD<f64>, ArrayD
             (*got, *want, places) = (0.0, 0.0, places + 1);
         }
     });
-    (Some((got, want)), places)
+    Some(([got, want], places))
 }
 
 /// What a container of this type stores of values.

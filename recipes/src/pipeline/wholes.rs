@@ -100,7 +100,7 @@ pub fn time_whole(
 
 /// What a plan is taken for: the fastest, or one that needs less memory and no more than this share of time beyond it.
 ///
-/// Of all that are within `slack` of the least median, the one of the smallest peak; of equals the fastest. Those at some places do not
+/// Of all that are within `slack` of the least median, the one of the smallest peak; of those [`ALIKE`] the fastest. Those at some places do not
 /// take part, nor do those whose times are of an earlier race.
 pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
     let times: Vec<(f64, u64)> = timed.iter().map(|t| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.memory.actual_bytes)).collect();
@@ -108,12 +108,16 @@ pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<
     preferred(&times, slack, &without.iter().copied().chain(earlier).collect())
 }
 
+/// Share of a peak by which another may be larger and still counts as equal: nobody waits for a few bytes less.
+const ALIKE: f64 = 0.01;
+
 /// The preferred one of (milliseconds, bytes).
 fn preferred(times: &[(f64, u64)], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
     let competing = || (0..times.len()).filter(|n| !without.contains(n));
     let least = competing().map(|n| times[n].0).fold(f64::INFINITY, f64::min);
-    let near = competing().filter(|n| times[*n].0 <= least * (1.0 + slack));
-    near.min_by(|a, b| times[*a].1.cmp(&times[*b].1).then(times[*a].0.total_cmp(&times[*b].0)))
+    let near = || competing().filter(|n| times[*n].0 <= least * (1.0 + slack));
+    let peak = near().map(|n| times[n].1).min()? as f64;
+    near().filter(|n| times[*n].1 as f64 <= peak * (1.0 + ALIKE)).min_by(|a, b| times[*a].0.total_cmp(&times[*b].0))
 }
 
 /// What the last race of plans found.
@@ -171,6 +175,8 @@ mod tests {
         let all = BTreeSet::new();
         assert_eq!([0.0, 0.012, 0.02, 0.03].map(|slack| preferred(&times, slack, &all)), [Some(0), Some(2), Some(2), Some(3)]);
         assert_eq!(preferred(&[], 0.02, &all), None);
+        // A few bytes less are worth no time.
+        assert_eq!(preferred(&[(100.0, 30_100), (100.5, 30_000)], 0.02, &all), Some(0));
     }
 
     /// What was found wrong neither wins nor sets the time that others are measured by.

@@ -78,3 +78,23 @@ fn records_are_found_where_they_are_kept() {
     let solved = json(&memlet(&["solve", &records, "--resamples", "100000000", "--time", "0s", "--json"]));
     assert!(solved.as_array().is_some_and(|all| all.iter().all(|one| one["robustness"]["resamples"] == 1)), "{solved}");
 }
+
+/// The code of the plan that a folder held before goes with it, and nothing of the user's.
+#[test]
+fn kernels_of_an_earlier_plan_go() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = path(folder.path(), "out");
+    let optimized = |name: &str| {
+        let recipe = path(folder.path(), &format!("{name}.yaml"));
+        let steps = format!("model: {name}\ndims: {{n: 50}}\ninputs: {{x: [n]}}\nsteps:\n  - \"{name}[n] = exp(x[n])\"\n");
+        std::fs::write(&recipe, steps).expect("a recipe");
+        text(&memlet(&["optimize", &recipe, "--out", &out, "--budget", "0s", "--timing", "0s"]));
+    };
+    optimized("first");
+    std::fs::write(path(folder.path(), "out/kernels/mine.c"), "").expect("a file");
+    optimized("second");
+    let mut found: Vec<_> =
+        std::fs::read_dir(path(folder.path(), "out/kernels")).expect("a folder").flatten().map(|f| f.file_name()).collect();
+    found.sort();
+    assert_eq!(found, ["mine.c", "second.c"]);
+}

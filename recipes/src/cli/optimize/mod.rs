@@ -53,8 +53,9 @@ impl OptimizeArgs {
         }
         let path = session.out.join("plan.json");
         let learned = session.store.learned();
+        let earlier = Plan::read(&path).ok();
         if session.ledger.settled(learned)
-            && let Ok(plan) = Plan::read(&path)
+            && let Some(plan) = &earlier
             && sweeps.variants.iter().any(|s| s.program == plan.chosen.program)
         {
             self.say(&format!(
@@ -62,7 +63,7 @@ impl OptimizeArgs {
                 path.display()
             ));
             self.say(&format!("time it again with: memlet run {}", path.display()));
-            outcome.winner = Some(plan.chosen.name);
+            outcome.winner = Some(plan.chosen.name.clone());
             outcome.plan = Some(path);
             return self.done(&outcome);
         }
@@ -86,7 +87,7 @@ impl OptimizeArgs {
         contested.beside().iter().for_each(|line| self.say(line));
         let plan = contest.plan_of(&contested.candidates[contested.taken]);
         plan.write(&path)?;
-        write_kernels(&session.out.join("kernels"), &plan, &session.device)?;
+        write_kernels(&session.out.join("kernels"), &plan, earlier.as_ref(), &session.device)?;
         self.say(&format!("plan: {}", path.display()));
         let finished = Finished {
             analysis: &analyze(&session.recipe, false)?,
@@ -191,14 +192,26 @@ fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> 
     ))
 }
 
-/// The generated code of a plan, one file for each kernel.
-fn write_kernels(folder: &Path, plan: &Plan, device: &Arc<dyn Device>) -> Result<(), PipelineError> {
+/// The generated code of a plan, one file for each kernel. Files of the plan that stood here before go, where this one has none; others
+/// are not ours.
+fn write_kernels(folder: &Path, plan: &Plan, earlier: Option<&Plan>, device: &Arc<dyn Device>) -> Result<(), PipelineError> {
     let fault = |e: std::io::Error| PipelineError::Plan { file: folder.display().to_string(), why: e.to_string() };
     std::fs::create_dir_all(folder).map_err(fault)?;
+    let file = |name: &str, extension: &str| {
+        let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        folder.join(format!("{plain}.{extension}"))
+    };
+    if let Some(plan) = earlier {
+        for name in plan.chosen.configuration.kernels.keys() {
+            let file = file(name, if plan.target.is_cpu() { "c" } else { "cu" });
+            if file.is_file() {
+                std::fs::remove_file(file).map_err(fault)?;
+            }
+        }
+    }
     let execution = Execution::of(&plan.chosen, device)?;
     for (name, source) in execution.sources() {
-        let file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        bench::atomic::write(&folder.join(format!("{file}.{}", device.extension())), source.as_bytes()).map_err(fault)?;
+        bench::atomic::write(&file(&name, device.extension()), source.as_bytes()).map_err(fault)?;
     }
     Ok(())
 }

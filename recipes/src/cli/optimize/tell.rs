@@ -11,7 +11,7 @@ use layouts::record::Cache;
 
 /// Each composition with the best that could be in its place, or that was put there.
 pub fn weighed(rows: &[CompositionRow]) -> Table {
-    let mut found = table(&["composition", "holds", "composed ms", "against", "instead ms", "chosen"]);
+    let mut found = table(&["composition", "holds", "composed ms", "against", "instead ms", "faster"]);
     let ms = |ms: Option<f64>| ms.map_or_else(|| "not measured".to_string(), significant);
     let mut seen: Vec<&str> = Vec::new();
     for row in rows {
