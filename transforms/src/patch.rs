@@ -1,6 +1,7 @@
 //! A rewrite as a value: units out, units in, containers changed.
 
-use sdfg::{BuildError, Container, Expr, NodeId, Sdfg, StateId, Unit};
+use sdfg::{BuildError, Container, Expr, Map, Nested, Node, NodeId, Operation, Scope, Sdfg, State, StateId, Unit};
+use std::collections::BTreeSet;
 
 /// The part of a rewrite that falls into one state.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,14 +55,40 @@ impl Patch {
             program.add_container(container.clone());
         }
         let build = |source| PatchError::Build { summary: self.summary.clone(), source };
+        let mut taken: BTreeSet<String> = program.states().flat_map(|(_, state)| names(state)).map(str::to_string).collect();
         for (edit, unit) in self.edits.iter().flat_map(|e| e.insert.iter().map(move |u| (e, u))) {
+            let name = fresh(&taken, unit.name());
             match unit {
-                Unit::Operation(operation) => program.insert_operation(edit.state, operation).map_err(build)?,
-                Unit::Scope(scope) => program.insert_scope(edit.state, scope).map_err(build)?,
-                Unit::Nested(nested) => program.insert_nested(edit.state, nested).map_err(build)?,
+                Unit::Operation(operation) => program.insert_operation(edit.state, &Operation { name: name.clone(), ..operation.clone() }),
+                Unit::Scope(scope) => {
+                    let map = Map { label: name.clone(), ..scope.map.clone() };
+                    program.insert_scope(edit.state, &Scope { map, ..scope.clone() })
+                }
+                Unit::Nested(nested) => program.insert_nested(edit.state, &Nested { name: name.clone(), ..nested.clone() }),
                 other => return Err(PatchError::Unit { summary: self.summary.clone(), unit: other.name().to_string() }),
-            };
+            }
+            .map_err(build)?;
+            taken.insert(name);
         }
         Ok(())
     }
+}
+
+/// Names of the units of a state.
+fn names(state: &State) -> impl Iterator<Item = &str> {
+    let outermost = state.nodes().filter(|(_, vertex)| vertex.scope.is_none());
+    outermost.filter_map(|(_, vertex)| match &vertex.node {
+        Node::MapEntry(map) => Some(map.label.as_str()),
+        Node::Library(library) => Some(library.name.as_str()),
+        Node::Nested(nested) => Some(nested.name.as_str()),
+        Node::Alternatives(alternatives) => Some(alternatives.name.as_str()),
+        Node::Access(_) | Node::Tasklet(_) | Node::MapExit { .. } => None,
+    })
+}
+
+/// A name that no unit has, starting from `wish`: kernels are known by their names. The sum of a softmax `y` and the `sum` that a
+/// recipe takes within `y` would have the same.
+fn fresh(taken: &BTreeSet<String>, wish: &str) -> String {
+    let numbered = (2..).map(|n| format!("{wish}.{n}"));
+    std::iter::once(wish.to_string()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or_default()
 }

@@ -126,6 +126,21 @@ fn a_sum_within_a_mean() -> Result<(), Failure> {
     checked_of("m.yaml", &[&programs.unfused])
 }
 
+/// A softmax in parts has a kernel that is called as the recipe's own sum within its step: plans know kernels by their names.
+#[test]
+fn kernels_have_names_of_their_own() -> Result<(), Failure> {
+    let text = "model: m\ndims: {i: 20, b: 6}\ninputs:\n  x: [b, i]\nsteps:\n  - \"y[i] = softmax(tanh(sum(x[b,i], over: b)), over: i)\"\n\
+                train: {upstream: y}\n";
+    let programs = programs(&recipes::load::load_str("m.yaml", text, &[])?, false)?;
+    let all: Vec<&Sdfg> = programs.variants.iter().map(|v| &v.program).chain([&programs.unfused]).collect();
+    for program in &all {
+        let units = program.units();
+        let names: BTreeSet<&str> = units.iter().map(|(_, _, unit)| unit.name()).collect();
+        assert_eq!(names.len(), units.len(), "{names:?}");
+    }
+    checked_of("m.yaml", &all)
+}
+
 macro_rules! recipes {
     ($($name:ident: $file:literal),* $(,)?) => {$(
         #[test]
