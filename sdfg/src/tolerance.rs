@@ -124,6 +124,11 @@ fn worst_of(got: &[f64], want: &[f64]) -> (f64, usize) {
 /// Equal infinities agree; a NaN agrees with nothing, and neither do tensors of different shapes: the ratio is then
 /// infinite.
 pub fn compare(got: &ArrayD<f64>, want: &ArrayD<f64>, scale: f64, tolerance: &Tolerance) -> Comparison {
+    compare_within(got, want, scale, tolerance.relative())
+}
+
+/// The same within a share of the magnitude that is no single tolerance: that of two sides that both may be off.
+pub fn compare_within(got: &ArrayD<f64>, want: &ArrayD<f64>, scale: f64, share: f64) -> Comparison {
     let same = got.shape() == want.shape();
     let (got, wanted) = (got.as_standard_layout(), want.as_standard_layout());
     let (got, wanted) = (got.as_slice().unwrap_or_default(), wanted.as_slice().unwrap_or_default());
@@ -132,7 +137,7 @@ pub fn compare(got: &ArrayD<f64>, want: &ArrayD<f64>, scale: f64, tolerance: &To
         true => magnitude(wanted),
         false => wanted.par_chunks(PARALLEL).map(magnitude).reduce(|| scale, f64::max),
     };
-    let tolerance = tolerance.bound(largest);
+    let tolerance = share * largest;
     if !same {
         return Comparison { max_error: f64::INFINITY, tolerance, ratio: f64::INFINITY, at: vec![] };
     }

@@ -49,7 +49,7 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device
     execution.step(pool, 1, 0, true)?;
     let got = execution.results()?;
     let want = interpret(&reference, &tensors, &Run { seed: 1, step: 0, dropout: true })?;
-    compare("the oracle, at small sizes", false, &program, &got, &want)
+    compare("the oracle, at small sizes", &[&program], &got, &want)
 }
 
 /// Compares two candidates at full size.
@@ -67,7 +67,7 @@ pub fn verify_full(
         execution.results()
     };
     let (want, got) = (results(reference)?, results(candidate)?);
-    compare(&format!("{}, at full size", reference.name), true, &candidate.program, &got, &want)
+    compare(&format!("{}, at full size", reference.name), &[&candidate.program, &reference.program], &got, &want)
 }
 
 /// Whether a kernel decides by comparing computed values, as the derivative of a rectifier does: its results jump where a
@@ -112,33 +112,40 @@ fn distance(got: &ArrayD<f64>, want: &ArrayD<f64>) -> f64 {
     if apart == 0.0 { 0.0 } else { (apart / size).sqrt() }
 }
 
-/// The type that rounds most of all that the program stores.
-fn coarsest(program: &Sdfg) -> Dtype {
-    let stored = program.containers.values().filter(|c| c.storage == sdfg::Storage::Heap).map(|c| c.dtype);
-    stored.max_by(|a, b| a.roundoff().total_cmp(&b.roundoff())).unwrap_or(Dtype::F32)
+/// The type that rounds most of all that programs store.
+fn coarsest(programs: &[&Sdfg]) -> Dtype {
+    let containers = programs.iter().flat_map(|p| p.containers.values());
+    containers.filter(|c| c.storage == sdfg::Storage::Heap).map(|c| c.dtype).reduce(coarser).unwrap_or(Dtype::F32)
+}
+
+/// The one of two types that rounds more.
+fn coarser(a: Dtype, b: Dtype) -> Dtype {
+    if b.roundoff() > a.roundoff() { b } else { a }
 }
 
 /// What the Euclidean distance of a whole result may be where storage rounds more than sums do: each of `steps` operators
-/// stores a result with independent errors of at most u, whose deviation is u/√3 at most; both sides round. Single
-/// elements may be off by more, the norm of many hardly: the bound is √3 of their deviations.
+/// stores a result with independent errors of at most u, whose deviation is u/√3 at most. Single elements may be off by more, the
+/// norm of many hardly: the bound is √3 of their deviations.
 fn norm_bound(dtype: Dtype, steps: u64) -> f64 {
-    dtype.roundoff() * (2.0 * steps as f64).sqrt()
+    dtype.roundoff() * (steps as f64).sqrt()
 }
 
 /// Every result against its reference, within the tolerance of the chain of units that it depends on
-/// ([`tolerance::program_tolerances`]), relative to the magnitude of its terms ([`accuracy::magnitude`]). Programs that decide
-/// by comparing values are held to [`kink_bound`] where single elements jumped; those that store in less than they sum in are
-/// held to [`norm_bound`] besides, at sizes that are large enough for it.
-fn compare(against: &str, large: bool, program: &Sdfg, got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
+/// ([`tolerance::program_tolerances`]), relative to the magnitude of its terms ([`accuracy::magnitude`]). Both sides may be off
+/// where the reference is what another program computed: a fused one rounds less on the way than one that is not. Programs that decide
+/// by comparing values are held to [`kink_bound`] where single elements jumped; against another program, those that store in less than
+/// they sum in are held to [`norm_bound`] besides, as sizes are large enough for it.
+fn compare(against: &str, sides: &[&Sdfg], got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
     let fault = |e: tolerance::ToleranceError| PipelineError::Measure(e.to_string());
-    let tolerances = tolerance::program_tolerances(program).map_err(fault)?;
+    let tolerances = sides.iter().map(|program| tolerance::program_tolerances(program)).collect::<Result<Vec<_>, _>>().map_err(fault)?;
+    let units: Vec<(&Sdfg, Unit)> = sides.iter().flat_map(|p| p.units().into_iter().map(|(_, _, unit)| (*p, unit))).collect();
     let mut longest = 1u64;
-    for (_, _, unit) in program.units() {
-        let own = tolerance::unit_tolerance(program, &unit).map_err(fault)?;
+    for (program, unit) in &units {
+        let own = tolerance::unit_tolerance(program, unit).map_err(fault)?;
         longest = longest.max(own.values().map(|t| t.length).max().unwrap_or(1));
     }
-    let coarsest = coarsest(program);
-    let branches = program.units().iter().any(|(_, _, unit)| compares_values(unit));
+    let coarsest = coarsest(sides);
+    let branches = units.iter().any(|(_, unit)| compares_values(unit));
     // Sums round at every term, in the accumulator; storage rounds what they are.
     let kinks = |dtype: Dtype| f64::max(kink_bound(dtype.accumulator(), longest), kink_bound(dtype, 1));
     let mut ratios = BTreeMap::new();
@@ -146,16 +153,21 @@ fn compare(against: &str, large: bool, program: &Sdfg, got: &Tensors, want: &Ten
     for (name, got) in got {
         let Some(want) = references.get(name) else { continue };
         let missing = || PipelineError::Internal(format!("`{name}` is a result that no kernel writes"));
-        let bound = tolerances.get(name).ok_or_else(missing)?;
         let magnitude = f64::max(1.0, accuracy::magnitude(name, want, references));
-        let mut ratio = tolerance::compare(got, want, magnitude, bound).ratio;
+        let (mut shares, mut widest) = (vec![], Dtype::F64);
+        for side in &tolerances {
+            let own = side.get(name).ok_or_else(missing)?;
+            shares.push(own.relative());
+            widest = coarser(widest, own.dtype);
+        }
+        let mut ratio = tolerance::compare_within(got, want, magnitude, shares.iter().sum()).ratio;
         if ratio > 1.0 && branches {
-            ratio = ratio.min(distance(got, want) / kinks(bound.dtype));
+            ratio = ratio.min(distance(got, want) / kinks(widest));
         }
         ratios.insert(name.clone(), if ratio.is_nan() { f64::INFINITY } else { ratio });
     }
-    if coarsest != coarsest.accumulator() && large {
-        let bound = norm_bound(coarsest, program.units().len() as u64);
+    if coarsest != coarsest.accumulator() && sides.len() > 1 {
+        let bound = norm_bound(coarsest, units.len() as u64);
         let bound = if branches { bound.max(kinks(coarsest)) } else { bound };
         for found in accuracy::accuracy(got, references) {
             let ratio = found.norm / bound;
@@ -186,12 +198,12 @@ mod tests {
             .iter()
             .map(|c| (c.name.clone(), ArrayD::from_shape_fn(IxDyn(&vec![5; c.dims.len()]), |i| 1.0 - 0.3 * i[0] as f64)))
             .collect();
-        assert!(compare("itself", true, &program, &want, &want)?.worst() == 0.0 && want.len() > 5);
+        assert!(compare("itself", &[&program, &program], &want, &want)?.worst() == 0.0 && want.len() > 5);
         for name in want.keys() {
             for wrong in [1.002, 0.0, -1.0, f64::NAN] {
                 let mut got = want.clone();
                 got.get_mut(name).into_iter().flat_map(|t| t.iter_mut().take(1)).for_each(|v| *v *= wrong);
-                let refused = compare("itself", true, &program, &got, &want).err().map(|e| e.to_string());
+                let refused = compare("itself", &[&program, &program], &got, &want).err().map(|e| e.to_string());
                 assert!(refused.is_some_and(|why| why.contains(&format!("`{name}`"))), "`{name}` times {wrong} passes");
             }
         }
@@ -207,8 +219,11 @@ mod tests {
         let large = ArrayD::from_shape_fn(IxDyn(&[5, 5]), |i| 100.0 - 30.0 * i[0] as f64);
         let with = |left: f64| Tensors::from([("d_bv".to_string(), large.clone()), ("d_bk".to_string(), large.mapv(|v| v * left))]);
         let allowed = tolerance::program_tolerances(&program)?["d_bk"].bound(100.0);
-        let check = |off: f64| compare("itself", true, &program, &with(off * allowed / 100.0), &with(0.0)).is_ok();
+        let check = |off: f64| compare("itself", &[&program], &with(off * allowed / 100.0), &with(0.0)).is_ok();
         assert!(allowed < 1.0 && check(0.5) && check(0.99) && !check(1.01));
+        // What another program computed may be off as well.
+        let check = |off: f64| compare("itself", &[&program, &program], &with(off * allowed / 100.0), &with(0.0)).is_ok();
+        assert!(check(1.01) && check(1.98) && !check(2.02));
         Ok(())
     }
 
