@@ -10,7 +10,8 @@
 //! ```
 //!
 //! *Legal when* the contractions agree in all indices but one, along which the operands that differ are stacked; each
-//! stacked container is written by one of them only, or given from outside, and is no slice of something else yet.
+//! stacked container is written by one of them only, or given from outside, is no slice of something else yet, and no part of a stack is
+//! made of another.
 //! *Moves less because* the shared operand is read once (and the sum is never written in parts).
 //! *Not handled*: operands with subscripts other than plain indices.
 //! Which stacking wins is decided by measurement: callers build one program for each choice.
@@ -192,7 +193,14 @@ impl Transform for Stack {
         let Some(index) = stack_index(program, &aligned, form) else {
             return Err(refuse("no single index exists along which the operands can be stacked while all others have equal sizes"));
         };
-        plan_stack(program, site, &aligned, &index, form).map_err(|why| refuse(&why))
+        let patch = plan_stack(program, site, &aligned, &index, form).map_err(|why| refuse(&why))?;
+        // A gate's gradient is made of that of what it gates: of one stack, a kernel would need what it writes.
+        let mut stacked = program.clone();
+        let applied = patch.apply(&mut stacked).is_ok();
+        if !applied || stacked.states().any(|(_, state)| state.topological(None).is_none()) {
+            return Err(refuse("what is stacked would be needed to make another part of the same stack"));
+        }
+        Ok(patch)
     }
 }
 

@@ -255,7 +255,8 @@ pub struct Rebuilt {
 
 /// Puts statements (in execution order) together under `shared` outer indices.
 ///
-/// Containers that are written and read inside become local; those in `kept` are written to their own memory as well.
+/// Containers that are written and read inside become local; those in `kept` are written to their own memory as well. `None` where
+/// one has no local form.
 /// Inner loops over equal indices are merged where no reduction stands between them.
 pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: &dyn Fn(&str) -> bool, program: &Sdfg) -> Option<Rebuilt> {
     let is_shared = |name: &str| shared.iter().any(|i| i.name == name);
@@ -282,6 +283,9 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
     let mut copies: BTreeMap<usize, Vec<Statement>> = BTreeMap::new();
     let mut local_bytes = 0u64;
     for (data, (writer, readers)) in &handed {
+        if !in_one_part(&statements, data, program) {
+            return None;
+        }
         let declared = program.containers.get(data)?;
         let (_, write) = statements[*writer].computation.writes.iter().find(|(_, m)| m.data == *data)?;
         let combined = statements[*writer].combine().is_some();
@@ -375,6 +379,24 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
         .map(|i| Index { kind: if everywhere(&i.name) { IndexKind::Reduction } else { IndexKind::Independent }, ..i.clone() })
         .collect();
     Some(Rebuilt { scope: Scope::new(label, outer, body), containers, local_bytes })
+}
+
+/// Whether all that touches a container begins at the same place of it: of a stack, what is written to one part is not what is read
+/// from another.
+fn in_one_part(statements: &[Statement], data: &str, program: &Sdfg) -> bool {
+    let begin = |statement: &Statement, memlet: &Memlet| -> Option<Vec<i64>> {
+        let zeros = statement.indices.iter().map(|i| (i.name.clone(), Expr::Int(0))).collect();
+        let first = |range: &sdfg::Range| match range {
+            sdfg::Range::At(e) | sdfg::Range::Span { start: e, .. } => e.substitute(&zeros).eval(&program.sizes).ok(),
+        };
+        memlet.subset.iter().map(first).collect()
+    };
+    let mut begins = statements.iter().flat_map(|s| {
+        let Computation { reads, writes, .. } = &s.computation;
+        reads.iter().chain(writes).filter(|(_, m)| m.data == data).map(move |(_, m)| begin(s, m))
+    });
+    let first = begins.next();
+    begins.all(|begin| Some(begin) == first)
 }
 
 /// Statements sharing an inner loop: (sorted names of inner indices, members in order). A statement goes into the earliest

@@ -170,11 +170,12 @@ fn checked_of(recipe: &str, variants: &[&Variant], retyped: Option<Dtype>) -> Re
 }
 
 /// Every shipped recipe, each with tensors of one type.
-const RECIPES: [(&str, Dtype); 10] = [
+const RECIPES: [(&str, Dtype); 11] = [
     ("bert-base-encoder.yaml", Dtype::F32),
     ("bert-large-encoder.yaml", Dtype::Bf16),
     ("bert-large-pytorch.yaml", Dtype::Bf16),
     ("gpt2-decoder.yaml", Dtype::F32),
+    ("gru.yaml", Dtype::Bf16),
     ("mha-cross.yaml", Dtype::F16),
     ("mha-general.yaml", Dtype::Bf16),
     ("mha.yaml", Dtype::F32),

@@ -160,6 +160,7 @@ recipes! {
     bert_base_encoder: "bert-base-encoder.yaml",
     bert_large_encoder: "bert-large-encoder.yaml",
     gpt2_decoder: "gpt2-decoder.yaml",
+    gru: "gru.yaml",
     mha_cross: "mha-cross.yaml",
     mha_general: "mha-general.yaml",
     mha: "mha.yaml",

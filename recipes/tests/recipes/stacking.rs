@@ -61,6 +61,14 @@ fn an_encoder_layer_stacks_its_projections() {
     assert_eq!(variants("bert-large-encoder.yaml"), ["separate 24", "wq+wk+wv 18", "wq+wk 21", "wk+wv 21", "composed 7"]);
 }
 
+/// Gates of the same input: backward, a gate within another's argument has a gradient that is made of the other's, so these two are never
+/// parts of one stack, nor is what one kernel writes to one part read by it from another.
+#[test]
+fn gates_are_stacked_where_none_is_made_of_another() {
+    let found = variants("gru.yaml");
+    assert!(found.iter().any(|v| v.starts_with("wz+wr+wn ")) && found.iter().any(|v| v.starts_with("uz+ur ")), "{found:?}");
+}
+
 /// On a GPU attention's rows may be normalized again in backward, from what was normalized: then the normalized ones are not stored.
 #[test]
 fn on_a_gpu_rows_are_normalized_again_from_their_statistics() {

@@ -6,7 +6,7 @@ use recipes::load::{Overrides, Recipe, Train, load, load_str, load_with};
 use sdfg::{Class, Role, Unit};
 use std::path::{Path, PathBuf};
 
-const SHIPPED: [&str; 10] = [
+const SHIPPED: [&str; 11] = [
     "mha",
     "mha-cross",
     "mha-general",
@@ -14,6 +14,7 @@ const SHIPPED: [&str; 10] = [
     "bert-large-pytorch",
     "bert-base-encoder",
     "gpt2-decoder",
+    "gru",
     "classifier",
     "mlp",
     "softmax",
