@@ -149,6 +149,9 @@ impl MeasureArgs {
         let recipe = self.recipe.load()?;
         // What is missing is said before anything takes time.
         let device = self.device.open()?;
+        for other in self.device.each().iter().skip(1) {
+            other.open()?;
+        }
         let programs = programs_on(&recipe, self.verify_each, device.epilogues())?;
         if self.device.is_cpu() {
             let file = self.recipe.recipe.display().to_string();

@@ -50,6 +50,11 @@ fn what_a_gpu_cannot_do_is_said() {
         assert_eq!(output.status.code(), Some(code), "{fault:?}: {}", said(&output));
         assert!(said(&output).contains(words), "{fault:?}: {}", said(&output));
     }
+    // Nor is one of several GPUs missed only when the others have spent their time.
+    let out = folder.path().join("several");
+    let output = optimize(&out, "cuda:0,1", &[]);
+    assert_eq!(output.status.code(), Some(4), "{}", said(&output));
+    assert!(said(&output).contains("there are 1 GPUs, but number 1 was asked for") && !out.exists(), "{}", said(&output));
 }
 
 /// The device is taken away in the middle of a sweep; when there are two the sweep goes on, and what it finds is right.
