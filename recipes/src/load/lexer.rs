@@ -61,6 +61,7 @@ fn word(rest: &[char]) -> Result<(Token, usize), String> {
     let text: String = rest.iter().take(2).collect();
     match SIGNS.iter().find(|s| text.starts_with(**s)) {
         Some(sign) => Ok((Token::Sign(sign), sign.len())),
+        None if first == '^' => Err("there is no `^`: write `pow(x, 2)`".into()),
         None => Err(format!("the character {first:?} has no meaning in a step")),
     }
 }

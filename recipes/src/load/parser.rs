@@ -96,7 +96,13 @@ impl Parser<'_> {
 
     fn error<T>(&self, wanted: &str) -> Parsed<T> {
         let found = self.peek().map_or("the step ends".to_string(), |t| format!("{} stands", show(t)));
-        Err((self.place(), Problem::Syntax(format!("{wanted}, but {found} here"))))
+        let instead = match self.peek() {
+            Some(Token::Name(word)) if matches!(word.as_str(), "and" | "or" | "not") => {
+                "; conditions are 1 or 0: `(x > 0) * (x < 1)` is both, `max(x > 0, y > 0)` one of them, `1 - (x > 0)` neither"
+            }
+            _ => "",
+        };
+        Err((self.place(), Problem::Syntax(format!("{wanted}, but {found} here{instead}"))))
     }
 
     fn eat(&mut self, sign: &str) -> bool {

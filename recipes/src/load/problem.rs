@@ -34,6 +34,8 @@ impl fmt::Display for RecipeErrors {
 pub enum Hint {
     Near(String),
     Far(String),
+    /// What is written here in its place.
+    Instead(&'static str),
     /// There is no valid name at all.
     None,
 }
@@ -43,6 +45,7 @@ impl fmt::Display for Hint {
         match self {
             Hint::Near(name) => write!(f, "; did you mean `{name}`?"),
             Hint::Far(name) => write!(f, "; the nearest valid name is `{name}`"),
+            Hint::Instead(what) => write!(f, "; {what}"),
             Hint::None => Ok(()),
         }
     }

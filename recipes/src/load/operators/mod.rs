@@ -6,6 +6,7 @@
 mod activation;
 mod call;
 mod dropout;
+mod elsewhere;
 mod function;
 mod normalization;
 mod reduction;
@@ -15,7 +16,7 @@ mod softmax;
 
 use super::names::nearest;
 use super::parser::{Argument, Ast, Node};
-use super::problem::{Place, Problem};
+use super::problem::{Hint, Place, Problem};
 use super::resolve::Resolver;
 use super::value::Value;
 use call::Call;
@@ -67,7 +68,8 @@ pub fn bound(name: &str, arguments: &[Argument]) -> Vec<String> {
 /// The value of a call where the indices `kept` are bound. `None` after an error, which has been reported.
 pub fn call(resolver: &mut Resolver, place: Place, name: &str, arguments: &[Argument], kept: &[String]) -> Option<Value> {
     let Some(operator) = all().find(|o| o.name == name) else {
-        resolver.problems.add(place, Problem::UnknownOperator { name: name.into(), hint: nearest(name, names()) });
+        let hint = elsewhere::instead(name).map_or_else(|| nearest(name, names()), Hint::Instead);
+        resolver.problems.add(place, Problem::UnknownOperator { name: name.into(), hint });
         return None;
     };
     let before = resolver.problems.failures();

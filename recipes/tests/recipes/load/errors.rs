@@ -28,6 +28,18 @@ fn steps_that_fail() {
         (&["half[i] = g[i]"], &["t.yaml:12:5: `half` is already declared at line 3; give one of the two another name"]),
         (&["a[i] = gg[i]"], &["t.yaml:12:12: unknown tensor `gg`; did you mean `g`?"]),
         (&["a[i] = sofmax(g, over: i)"], &["t.yaml:12:12: unknown operator `sofmax`; did you mean `softmax`?"]),
+        (
+            &["a[i] = rmsnorm(g, over: i)"],
+            &["t.yaml:12:12: unknown operator `rmsnorm`; write `x[b,i] * rsqrt(mean(pow(x[b,i], 2), over: i) + 1e-6) * g[i]`"],
+        ),
+        (&["a[i] = g[i]^2"], &["t.yaml:12:16: there is no `^`: write `pow(x, 2)`"]),
+        (
+            &["a[i] = where(g > 0 and g < 1, g, 0)"],
+            &[
+                "t.yaml:12:24: `,` was expected (between arguments, or `)` after the last one), but `and` stands here; conditions are 1 or 0: \
+               `(x > 0) * (x < 1)` is both, `max(x > 0, y > 0)` one of them, `1 - (x > 0)` neither",
+            ],
+        ),
         (&["a[i] = softmax(g, ovr: i)"], &["t.yaml:12:23: `softmax` has no option `ovr`; did you mean `over`?"]),
         (&["a[i] = softmax(g)"], &["t.yaml:12:12: `softmax` takes (x, over: k)"]),
         (&["a[i] = softmax(g, over: u)"], &["t.yaml:12:29: nothing in `softmax` has the index `u`; did you mean `i`?"]),
