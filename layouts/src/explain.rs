@@ -12,6 +12,7 @@ use crate::problem::Program;
 use crate::relayout::RelayoutCosts;
 use crate::stack::{self, Joins, Stacked};
 use crate::store::Store;
+use indexmap::IndexSet;
 use sdfg::config::KernelConfig;
 use serde::Serialize;
 use std::fmt;
@@ -67,23 +68,24 @@ impl Layers {
     }
 }
 
-/// A model with its optimum.
-struct Chosen {
+/// A program's model with its optimum.
+struct Chosen<'a> {
+    program: &'a Program,
     model: Model,
     stacked: Stacked,
 }
 
-impl Chosen {
-    fn new(model: Model, layers: &Layers, limits: Limits) -> Result<Self, SelectError> {
+impl<'a> Chosen<'a> {
+    fn new(program: &'a Program, model: Model, layers: &Layers, limits: Limits) -> Result<Self, SelectError> {
         let stacked = match layers.joins.is_empty() {
             true => exact::solve(&model, limits).into(),
             false => stack::solve(&model, &layers.joins, layers.count, &[], limits, &mut |_| true)?,
         };
-        Ok(Chosen { model, stacked })
+        Ok(Chosen { program, model, stacked })
     }
 
     /// The values of one layer: how its classes are held, and the variants of its groups.
-    fn values<'a>(&self, layer: &'a [u16]) -> (&'a [u16], &'a [u16]) {
+    fn values<'b>(&self, layer: &'b [u16]) -> (&'b [u16], &'b [u16]) {
         layer.split_at(self.model.classes.len())
     }
 
@@ -102,7 +104,7 @@ impl Chosen {
         }
         if name == GROUP {
             let all = self.model.groups.iter().zip(variants);
-            return all.map(|(g, v)| format!("{}: {}", g.name, g.variants[*v as usize])).collect::<Vec<_>>().join(", ");
+            return self.program.called(&all.map(|(g, v)| (g.name.clone(), g.variants[*v as usize].clone())).collect());
         }
         match (self.config(name, layer), self.model.class_of.get(name)) {
             (Some(config), _) => config.to_string(),
@@ -182,7 +184,7 @@ impl Chosen {
 
 /// Explains the choice for a kernel, a container or a group of alternatives; for [`GROUP`], the choice at all sites.
 pub fn explain(program: &Program, store: &Store, name: &str, layers: &Layers, limits: Limits) -> Result<Explanation, SelectError> {
-    let best = Chosen::new(Model::new(program, store, &RelayoutCosts::new(program, store))?, layers, limits)?;
+    let best = Chosen::new(program, Model::new(program, store, &RelayoutCosts::new(program, store))?, layers, limits)?;
     let mut explanation = Explanation {
         name: name.to_string(),
         chosen: best.show(name),
@@ -191,7 +193,8 @@ pub fn explain(program: &Program, store: &Store, name: &str, layers: &Layers, li
         runner_up: None,
         reason: String::new(),
     };
-    let others = best.others(name).and_then(|all| all.into_iter().map(|m| Chosen::new(m, layers, limits)).collect::<Result<Vec<_>, _>>());
+    let others =
+        best.others(name).and_then(|all| all.into_iter().map(|m| Chosen::new(program, m, layers, limits)).collect::<Result<Vec<_>, _>>());
     let second = match others {
         Ok(others) => others.into_iter().filter(|o| o.stacked.total < FORBIDDEN).min_by_key(|o| o.stacked.total),
         Err(SelectError::Exhausted(_)) => None,
@@ -203,9 +206,15 @@ pub fn explain(program: &Program, store: &Store, name: &str, layers: &Layers, li
     let tensors = best.model.classes.iter().flat_map(|c| c.members.clone());
     let kernels = best.model.factors.iter().map(|f| f.name.clone());
     let differs = |what: &String| a.layers.iter().zip(&b.layers).any(|(x, y)| x != y && best.show_in(what, x) != second.show_in(what, y));
-    let changes = groups.chain(tensors).chain(kernels).filter(|what| what != name && differs(what)).collect();
+    // What a program is called says which sites differ; a kernel may be called as what it writes.
+    let groups = groups.filter(|_| name != GROUP);
+    let changes: IndexSet<String> = groups.chain(tensors).chain(kernels).filter(|what| what != name && differs(what)).collect();
     explanation.proven &= b.proven();
-    explanation.runner_up =
-        Some(RunnerUp { what: second.show(name), total_ms: milliseconds(b.total), more_ms: milliseconds(b.total - a.total), changes });
+    explanation.runner_up = Some(RunnerUp {
+        what: second.show(name),
+        total_ms: milliseconds(b.total),
+        more_ms: milliseconds(b.total - a.total),
+        changes: changes.into_iter().collect(),
+    });
     Ok(explanation)
 }

@@ -209,6 +209,8 @@ impl ExplainArgs {
             },
         };
         let store = Store::read(&records)?;
+        // A plan is of one program: why of that one is a matter of all that was measured.
+        let plan = plan.filter(|_| name != GROUP);
         let of_plan = |program: &layouts::Program| {
             plan.is_none_or(|plan| {
                 let chosen = &plan.chosen.configuration.kernels;
@@ -220,6 +222,9 @@ impl ExplainArgs {
             Some(_) => store.sessions().filter_map(|s| s.program.clone()).filter(of_plan).collect(),
             None => layouts::Program::of_records(&store).into_iter().map(|(_, program)| program).collect(),
         };
+        if name == GROUP && programs.iter().all(|p| p.alternatives.is_empty()) {
+            return Err(self.fault("one program alone was measured, so there is none to choose another by"));
+        }
         self.known(name, &programs)?;
         let mut found: Vec<(f64, &layouts::Program)> = Vec::new();
         for program in programs.iter().filter(|p| names(p).any(|known| known == name)) {

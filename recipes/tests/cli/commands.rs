@@ -79,6 +79,9 @@ fn a_run_can_be_reported_explained_and_repeated() {
     std::fs::remove_file(&recipe).expect("a recipe");
     let refused = &values["refusals"][0];
     let (first, second) = (refused["first"].as_str().expect("a kernel"), refused["second"].as_str().expect("a kernel"));
+    // Why this program and no other is known to the records beside the plan.
+    let program = json(&memlet(&["explain", &plan, "program", "--json"]));
+    assert!(program["choice"]["total_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{program}");
     let answer = json(&memlet(&["explain", &plan, first, second, "--json"]));
     // What fusion keeps apart, a plan whose kernels are composed may hold together.
     assert!(answer["together"].is_string() || answer["apart"][0]["reason"] == refused["reason"]);
