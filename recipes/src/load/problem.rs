@@ -121,6 +121,8 @@ pub enum Problem {
     NeverBound(String),
     #[error("the index `{0}` is used as a number, but nothing here runs over it; put it on the left or in an operand")]
     NumberNotBound(String),
+    #[error("the index `{0}` may be meant to be summed in this product, or in a part of it alone; write `sum(…, over: {0})` where it is")]
+    SumOfAPart(String),
     #[error("the index `{0}` occurs only once in this product and not on the left; write `sum(…, over: {0})` if a sum is meant")]
     OnlyOnce(String),
     #[error("the index `{0}` stands on the left, so it cannot be reduced here; use another dim of the same size")]

@@ -80,6 +80,10 @@ impl Resolver<'_> {
                     self.problems.add(node.place, Problem::NumberNotBound(index.clone()));
                     lonely = true;
                 }
+                _ if self.sums_a_part(node, index, &holders) => {
+                    self.problems.add(node.place, Problem::SumOfAPart(index.clone()));
+                    lonely = true;
+                }
                 _ => {
                     reduced.push(index.clone());
                     kept.push(index.clone());
@@ -150,6 +154,37 @@ impl Resolver<'_> {
             }
         };
         self.problems.add(place, problem);
+    }
+
+    /// Whether a part of a product, taken alone, would be summed over an index that other factors have too: a factor that is no product,
+    /// as `w[o,i] * x[i] + b[o]` is, or what stands in brackets, as in `x[k] * w[k] / (w[k] * w[k])`. Who wrote it may have meant either.
+    fn sums_a_part(&self, node: &Node, index: &String, holders: &[&Node]) -> bool {
+        let within = |part: &Node| {
+            let mut factors = Vec::new();
+            flatten(part, false, &mut factors);
+            factors.into_iter().filter(|(factor, _)| self.occurring(factor).contains(index)).count()
+        };
+        let part = |part: &&Node| within(part) >= 2 && within(part) < holders.len();
+        holders.iter().any(|factor| self.sums(factor, index)) || bracketed(node).iter().any(part)
+    }
+
+    /// Whether an expression has a product that is summed over this index.
+    fn sums(&self, node: &Node, index: &String) -> bool {
+        match &node.ast {
+            Ast::Number(_) | Ast::List(_) | Ast::Word(_) | Ast::Access(..) => false,
+            Ast::Negative(of) => self.sums(of, index),
+            Ast::Binary(Binary::Mul | Binary::Div, ..) => {
+                let mut factors = Vec::new();
+                flatten(node, false, &mut factors);
+                let holders = factors.iter().filter(|(factor, _)| self.occurring(factor).contains(index)).count();
+                holders >= 2 || factors.iter().any(|(factor, _)| self.sums(factor, index))
+            }
+            Ast::Binary(_, a, b) => self.sums(a, index) || self.sums(b, index),
+            Ast::Call(name, arguments) => {
+                !operators::bound(name, arguments).contains(index)
+                    && operators::operands(name, arguments).any(|operand| self.sums(operand, index))
+            }
+        }
     }
 
     /// A tensor with indices: rank, sizes, repetition.
@@ -243,6 +278,18 @@ fn flatten<'a>(node: &'a Node, below: bool, into: &mut Vec<(&'a Node, bool)>) {
             flatten(a, below, into);
         }
         _ => into.push((node, below)),
+    }
+}
+
+/// The products within a product that stand in brackets: without any, only the left of two factors is one.
+fn bracketed(node: &Node) -> Vec<&Node> {
+    match &node.ast {
+        Ast::Binary(Binary::Mul | Binary::Div, a, b) => {
+            let own = matches!(&b.ast, Ast::Binary(Binary::Mul | Binary::Div, ..)).then_some(&**b);
+            own.into_iter().chain(bracketed(a)).chain(bracketed(b)).collect()
+        }
+        Ast::Negative(of) => bracketed(of),
+        _ => vec![],
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::PipelineError;
 use super::shrunken::shrunken;
-use ndarray::{ArrayD, IxDyn};
-use ndarray_npy::{NpzReader, NpzWriter};
+use ndarray::{ArrayD, IxDyn, OwnedRepr};
+use ndarray_npy::{NpzReader, NpzWriter, ReadableElement};
 use safetensors::tensor::{Dtype as SafeDtype, SafeTensors, TensorView};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Dtype, Role, Sdfg};
@@ -122,13 +122,8 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
             let mut tensors = Tensors::new();
             for name in file.names().map_err(|e| fault(e.to_string()))? {
                 let plain = name.strip_suffix(".npy").unwrap_or(&name).to_string();
-                let single: Result<ArrayD<f32>, _> = file.by_name(&name);
-                let array = match single {
-                    Ok(array) => array.mapv(f64::from),
-                    Err(_) => file
-                        .by_name::<ndarray::OwnedRepr<f64>, IxDyn>(&name)
-                        .map_err(|e| fault(format!("`{plain}` is neither f32 nor f64: {e}")))?,
-                };
+                let array = array(&mut file, &name)
+                    .ok_or_else(|| fault(format!("`{plain}` is stored in a type that is not read; f64, f32, i64, i32, u8 and bool are")))?;
                 tensors.insert(plain, array);
             }
             tensors
@@ -140,6 +135,22 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
         None => tensor,
     };
     Ok(found.into_iter().map(|(name, tensor)| (name.clone(), stored(&name, tensor))).collect())
+}
+
+/// An array of an npz file, of whatever type it is.
+fn array(file: &mut NpzReader<File>, name: &str) -> Option<ArrayD<f64>> {
+    fn of<T: ReadableElement>(file: &mut NpzReader<File>, name: &str, wide: fn(T) -> f64) -> Option<ArrayD<f64>> {
+        file.by_name::<OwnedRepr<T>, IxDyn>(name)
+            .ok()
+            .map(|array| ArrayD::from_shape_vec(array.raw_dim(), array.into_iter().map(wide).collect()))?
+            .ok()
+    }
+    of::<f32>(file, name, f64::from)
+        .or_else(|| of::<f64>(file, name, |v| v))
+        .or_else(|| of::<i64>(file, name, |v| v as f64))
+        .or_else(|| of::<i32>(file, name, f64::from))
+        .or_else(|| of::<u8>(file, name, f64::from))
+        .or_else(|| of::<bool>(file, name, f64::from))
 }
 
 /// Writes named tensors in the floating type that the program stores them in, else as f32. An npz file holds f32 for bf16
@@ -261,6 +272,22 @@ mod tests {
         let count = |of: f64| labels.iter().filter(|v| **v == of).count();
         assert!((0..7).all(|place| count(f64::from(place)) > 30), "{labels}");
         assert_eq!((0..7).map(|place| count(f64::from(place))).sum::<usize>(), 500);
+        Ok(())
+    }
+
+    /// NumPy's labels are integers.
+    #[test]
+    fn integers_are_read() -> Result<(), Box<dyn std::error::Error>> {
+        let text = "model: m\ndims: {n: 3, c: 7}\ninputs:\n  x: [n, c]\n  label: {dims: [n], dtype: i32}\nsteps:\n  - \
+                    \"y[n] = sum(where(label[n] == c, x[n,c], 0), over: c)\"\n";
+        let program = crate::load::load_str("m.yaml", text, &[])?.program;
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("in.npz");
+        let mut file = NpzWriter::new(File::create(&path)?);
+        file.add_array("x", &ndarray::Array2::<f64>::ones((3, 7)))?;
+        file.add_array("label", &ndarray::arr1(&[6i64, 0, 2]))?;
+        file.finish()?;
+        assert_eq!(read(&path, &program)?["label"], ndarray::arr1(&[6.0, 0.0, 2.0]).into_dyn());
         Ok(())
     }
 }

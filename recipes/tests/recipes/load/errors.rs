@@ -40,6 +40,16 @@ fn steps_that_fail() {
                `(x > 0) * (x < 1)` is both, `max(x > 0, y > 0)` one of them, `1 - (x > 0)` neither",
             ],
         ),
+        (
+            &["a[u] = (w[u,i] * g[i] + c[u]) * sigmoid(w[u,i] * g[i])"],
+            &["t.yaml:12:13: the index `i` may be meant to be summed in this product, or in a part of it alone; write `sum(…, over: i)` \
+                 where it is"],
+        ),
+        (
+            &["a[u] = w[u,i] * g[i] / (g[i] * g[i])"],
+            &["t.yaml:12:12: the index `i` may be meant to be summed in this product, or in a part of it alone; write `sum(…, over: i)` \
+                 where it is"],
+        ),
         (&["a[i] = softmax(g, ovr: i)"], &["t.yaml:12:23: `softmax` has no option `ovr`; did you mean `over`?"]),
         (&["a[i] = softmax(g)"], &["t.yaml:12:12: `softmax` takes (x, over: k)"]),
         (&["a[i] = softmax(g, over: u)"], &["t.yaml:12:29: nothing in `softmax` has the index `u`; did you mean `i`?"]),

@@ -34,6 +34,15 @@ fn steps_become_operations() {
         ("a[b,j] = sum(exp(s), over: k)", &["a[b,j] = sum: 1 sum exp(x) <- x=s[b,j,k]"]),
         ("a[b] = mean(x[i,b,j]*g[i], over: [i,j])", &["a[b] = mean: (1 / #I*J) sum (a * b) <- a=x[i,b,j] b=g[i]"]),
         ("a[u,b,j] = sum(w[u,i]*x[i,b,j], over: i)", &["a[u,b,j] = contraction: 1 <- a=w[u,i] b=x[i,b,j]"]),
+        (
+            "a[u] = (sum(w[u,i]*g[i], over: i) + c[u]) * sigmoid(sum(w[u,i]*g[i], over: i))",
+            &[
+                "a.sum[u] = sum: 1 sum (a * b) <- a=w[u,i] b=g[i]",
+                "a.sum2[u] = sum: 1 sum (a * b) <- a=w[u,i] b=g[i]",
+                "a.sigmoid[u] = sigmoid: sigmoid(x) <- x=a.sum2[u]",
+                "a[u] = map: ((a + b) * c) <- a=a.sum[u] b=c[u] c=a.sigmoid[u]",
+            ],
+        ),
         ("a[i,b,j] = batchnorm(x, over: [b,j])", &["a[i,b,j] = norm: b,j 1e-5 <- x=x[i,b,j] and mean=a.mean[i] rstd=a.rstd[i]"]),
         ("a[i,b,j] = x*sigmoid(x) + g[i]", &["a[i,b,j] = map: ((a * sigmoid(a)) + b) <- a=x[i,b,j] b=g[i]"]),
         (
