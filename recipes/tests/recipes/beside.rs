@@ -7,7 +7,7 @@ use kernels::device::cpu::Cores;
 use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
 use kernels::{KernelSpec, Toolchain};
-use recipes::load::{Overrides, load_str_as, load_with};
+use recipes::load::{Overrides, load_str_as, load_str_with, load_with};
 use recipes::pipeline::beside::{Progress, beside};
 use recipes::pipeline::plan::Candidate;
 use recipes::pipeline::programs::{SIGNS, SWEPT, programs_on};
@@ -125,5 +125,22 @@ fn a_logarithm_of_what_is_negative() -> Result<(), Failure> {
     let compared = beside(&candidate, &given, &run, &pool, (&device, &device), &mut |_| {})?;
     let [found] = compared.as_slice() else { return Err("one result".into()) };
     assert_eq!((found.no_numbers, found.elements, found.ratio), (30, 60, 0.0));
+    Ok(())
+}
+
+/// What is largest is found again backward, also where it was rounded and what it is compared with was not: its gradient would be zero.
+#[test]
+fn the_largest_is_found_again() -> Result<(), Failure> {
+    let text = "model: m\ndims: {i: 16, k: 8}\ninputs:\n  z: [i, k]\nsteps:\n  - \"y[k] = max(softmax(0.25 * z[i,k], over: i), over: i)\"\n  \
+                - \"s[i] = min(tanh(z[i,k]), over: k)\"\n  - \"t[i,k] = y[k] + s[i]\"\ntrain: {upstream: t}\n";
+    let (device, pool): (Arc<dyn Device>, _) = (Arc::new(cores()?), Pool::new(1)?);
+    for narrow in [false, true] {
+        let overrides = Overrides { dtype: Some(Dtype::Bf16), narrow, ..Overrides::default() };
+        let programs = programs_on(&load_str_with("m.yaml", text, &overrides)?, false, None)?;
+        for variant in &programs.variants {
+            let candidate = promising(variant.program.clone(), device.as_ref())?;
+            verify_small(&candidate, &programs.operators, &pool, &device).map_err(|e| format!("{}, narrow {narrow}: {e}", variant.name))?;
+        }
+    }
     Ok(())
 }

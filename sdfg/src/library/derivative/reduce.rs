@@ -4,11 +4,15 @@
 //! tie share it equally, so that the contributions of a group always add up to `scale · d_out`. Which terms those are is
 //! found by comparing with the very values that were compared forward: code other than a plain input is computed into a
 //! container first (`<name>.term`), and a scaled result is not used, the extremum is taken again (`<name>.extremum`).
+//!
+//! Where terms or extrema are stored in less than they are computed in, one may be rounded and the other still on chip: then terms
+//! within the rounding of the extremum count as equal to it. Stored values next to each other are further apart.
 
 use super::elementwise::{free_connector, pointwise, upstream};
 use super::*;
+use crate::data::Dtype;
 use crate::memlet::Combine;
-use crate::scalar::{Binary, Scalar};
+use crate::scalar::{Binary, Scalar, Unary};
 
 pub(super) fn differentiate(
     forward: &Operation,
@@ -83,7 +87,11 @@ fn extremum(
         before.containers.push(made);
         operand
     };
-    let hit = Scalar::binary(Binary::Eq, value, Scalar::input(top.connector.as_str()));
+    let rounding =
+        |o: &Operand| program.containers.get(&o.data).or_else(|| before.containers.iter().find(|c| c.name == o.data)).map(|c| c.dtype);
+    let stored = [&term, &top].into_iter().filter_map(rounding).filter(|dtype| *dtype != dtype.accumulator());
+    let roundoff = stored.map(Dtype::roundoff).fold(0.0, f64::max);
+    let hit = equal(value, Scalar::input(top.connector.as_str()), combine, roundoff);
     let count = row("ties")?;
     before.operations.push(operation(
         forward,
@@ -99,4 +107,18 @@ fn extremum(
     before.containers.extend(after.containers);
     before.operations.extend(after.operations);
     Ok(before)
+}
+
+/// Whether a term is the extremum, or would be rounded to it.
+fn equal(term: Scalar, top: Scalar, combine: Combine, roundoff: f64) -> Scalar {
+    let same = Scalar::binary(Binary::Eq, term.clone(), top.clone());
+    if roundoff == 0.0 {
+        return same;
+    }
+    let width = Scalar::Const(roundoff) * Scalar::unary(Unary::Abs, top.clone());
+    let near = match combine {
+        Combine::Min => Scalar::binary(Binary::Lt, term, top + width),
+        _ => Scalar::binary(Binary::Gt, term, top - width),
+    };
+    Scalar::binary(Binary::Max, same, near)
 }
