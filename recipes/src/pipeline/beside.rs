@@ -5,6 +5,7 @@
 
 use super::PipelineError;
 use super::execute::wholes;
+use super::natural::natural;
 use super::plan::Candidate;
 use super::verify::excused;
 use kernels::Until;
@@ -43,9 +44,6 @@ pub struct Progress<'a> {
     /// The results of the last one.
     pub compared: &'a [Compared],
 }
-
-/// Configurations of a kernel of the cores among which the most promising one is taken.
-const CONSIDERED: u64 = 256;
 
 /// Runs every kernel of a candidate on its device and on the cores, and compares all that they write; `said` is told after each.
 ///
@@ -145,15 +143,6 @@ fn rounded(mut values: ArrayD<f64>, dtype: Dtype) -> ArrayD<f64> {
         None => values.mapv_inplace(|v| dtype.rounded(v)),
     }
     values
-}
-
-/// A configuration in the recipe's order of dims.
-fn natural(cores: &dyn Device, spec: &KernelSpec) -> Result<KernelConfig, PipelineError> {
-    let space = cores.space(spec)?;
-    let layouts: u64 = space.tensors().iter().map(|t| t.layouts.len() as u64).product();
-    let knobs = (space.count() / layouts.max(1)).clamp(1, CONSIDERED);
-    let best = (0..knobs).min_by(|a, b| space.promise(*a).total_cmp(&space.promise(*b)));
-    Ok(space.config(best.unwrap_or(0)))
 }
 
 /// What a kernel writes on a device.

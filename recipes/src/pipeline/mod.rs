@@ -20,6 +20,7 @@ pub mod memory;
 pub mod mixed;
 pub mod mixing;
 pub mod mixture;
+mod natural;
 mod operands;
 pub mod optimize;
 pub mod order;
