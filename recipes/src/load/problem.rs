@@ -125,7 +125,9 @@ pub enum Problem {
     SumOfAPart(String),
     #[error("the index `{0}` occurs only once in this product and not on the left; write `sum(…, over: {0})` if a sum is meant")]
     OnlyOnce(String),
-    #[error("the index `{0}` stands on the left, so it cannot be reduced here; use another dim of the same size")]
+    #[error(
+        "the index `{0}` stands on the left, so it cannot be reduced here; reduce in a step before, or use another dim of the same size"
+    )]
     ReducedOnLeft(String),
     #[error("nothing in `{operator}` has the index `{index}`{hint}")]
     NotInOperand { operator: String, index: String, hint: Hint },

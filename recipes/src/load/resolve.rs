@@ -83,6 +83,7 @@ impl Resolver<'_> {
                 _ if self.sums_a_part(node, index, &holders) => {
                     self.problems.add(node.place, Problem::SumOfAPart(index.clone()));
                     lonely = true;
+                    kept.push(index.clone());
                 }
                 _ => {
                     reduced.push(index.clone());
@@ -156,16 +157,22 @@ impl Resolver<'_> {
         self.problems.add(place, problem);
     }
 
-    /// Whether a part of a product, taken alone, would be summed over an index that other factors have too: a factor that is no product,
-    /// as `w[o,i] * x[i] + b[o]` is, or what stands in brackets, as in `x[k] * w[k] / (w[k] * w[k])`. Who wrote it may have meant either.
+    /// Whether an index may be meant to be summed in parts of a product: each taken alone would be, a factor that is no product, as
+    /// `w[o,i] * x[i] + b[o]` is, or what stands in brackets, as in `x[k] * w[k] / (w[k] * w[k])`. Where one other factor has the index,
+    /// as in `w[o,f] * (g[f] * u[f])`, it would be left alone there, and only the sum of all is a sum.
     fn sums_a_part(&self, node: &Node, index: &String, holders: &[&Node]) -> bool {
-        let within = |part: &Node| {
+        let holds = |node: &&Node| self.occurring(node).contains(index);
+        let mut parts: Vec<&Node> = holders.iter().copied().filter(|factor| self.sums(factor, index)).collect();
+        for part in bracketed(node) {
             let mut factors = Vec::new();
             flatten(part, false, &mut factors);
-            factors.into_iter().filter(|(factor, _)| self.occurring(factor).contains(index)).count()
-        };
-        let part = |part: &&Node| within(part) >= 2 && within(part) < holders.len();
-        holders.iter().any(|factor| self.sums(factor, index)) || bracketed(node).iter().any(part)
+            let own: Vec<&Node> = factors.into_iter().map(|(factor, _)| factor).filter(holds).collect();
+            if own.len() >= 2 && own.len() < holders.len() {
+                parts.extend(own);
+            }
+        }
+        let others = holders.iter().filter(|factor| !parts.iter().any(|part| std::ptr::eq(*part, **factor))).count();
+        !parts.is_empty() && others != 1
     }
 
     /// Whether an expression has a product that is summed over this index.

@@ -138,8 +138,11 @@ impl SweptKernel {
     /// turned, the most promising knobs first and the orders in turns: choices that fit together from the start, however soon
     /// the budget ends.
     fn uniform(&self) -> Vec<u64> {
-        let layouts: u64 = self.tensors.iter().map(|t| t.layouts.len() as u64).product();
-        let knobs = self.count() / layouts.max(1);
+        // More than can be counted: those that can be named have the first orders.
+        let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64).try_fold(1u64, |n, l| n.checked_mul(l));
+        let Some(knobs) = layouts.map(|layouts| self.count() / layouts.max(1)).filter(|knobs| *knobs > 0) else {
+            return (0..SEEDS as u64).collect();
+        };
         let uniform = |order: &[String], fixed: &BTreeMap<String, Layout>| {
             let digit = |t: &TensorSpace| {
                 let place = |l: &Layout| fixed.get(&t.data).map_or_else(|| follows(l, order), |fixed| l == fixed);

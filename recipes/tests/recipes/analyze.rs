@@ -1,5 +1,6 @@
 //! The analysis as the command gives it.
 
+use crate::load::shipped::SHIPPED;
 use recipes::cli::RecipeArgs;
 use recipes::cli::analyze::{Analyze, Graph};
 use serde_json::Value;
@@ -124,18 +125,7 @@ fn composition_of_the_encoder_layer_saves_six_tenths() {
 
 #[test]
 fn every_recipe_is_analysed() {
-    for recipe in [
-        "mha",
-        "mha-cross",
-        "mha-general",
-        "bert-large-encoder",
-        "bert-base-encoder",
-        "gpt2-decoder",
-        "gru",
-        "classifier",
-        "mlp",
-        "softmax",
-    ] {
+    for recipe in SHIPPED {
         let text = output(&command(&format!("{recipe}.yaml")));
         assert!(text.contains("Kernels after fusion"), "{recipe}: {text}");
     }

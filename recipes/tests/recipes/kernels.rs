@@ -141,6 +141,21 @@ fn kernels_have_names_of_their_own() -> Result<(), Failure> {
     checked_of("m.yaml", &all)
 }
 
+/// So many tensors have more layouts together than there are numbers of 64 bits.
+#[test]
+fn more_configurations_than_can_be_counted() -> Result<(), Failure> {
+    let names: Vec<String> = (0..14).map(|n| format!("x{n}")).collect();
+    let inputs: String = names.iter().map(|n| format!("  {n}: [a, b, c, d]\n")).collect();
+    let text = format!("model: m\ndims: {{a: 4, b: 5, c: 6, d: 7}}\ninputs:\n{inputs}steps:\n  - \"y[a,b,c,d] = {}\"\n", names.join(" + "));
+    let programs = programs(&recipes::load::load_str("m.yaml", &text, &[])?, false)?;
+    let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
+    for kernel in swept_kernels(&programs.variants[0].program, &device)? {
+        let seeds = kernel.seeds();
+        assert!(!seeds.is_empty() && seeds.iter().all(|n| kernel.config(*n).layouts.len() == 15));
+    }
+    Ok(())
+}
+
 macro_rules! recipes {
     ($($name:ident: $file:literal),* $(,)?) => {$(
         #[test]

@@ -16,8 +16,6 @@ pub const ALL: &[Operator] = &[
     plain!("sigmoid", Scalar::unary(Unary::Sigmoid, x())),
     plain!("relu", Scalar::binary(Binary::Max, x(), Scalar::Const(0.0))),
     plain!("silu", x() * Scalar::unary(Unary::Sigmoid, x())),
-    // No exponential of what is large: it would be infinite.
-    plain!("softplus", Scalar::binary(Binary::Max, x(), Scalar::Const(0.0)) + Scalar::unary(Unary::Log, Scalar::Const(1.0) + small())),
     Operator {
         name: "gelu",
         operands: (1, 1),
@@ -30,11 +28,6 @@ pub const ALL: &[Operator] = &[
 
 fn x() -> Scalar {
     Scalar::input("x")
-}
-
-/// `exp(-|x|)`.
-fn small() -> Scalar {
-    Scalar::unary(Unary::Exp, Scalar::unary(Unary::Neg, Scalar::unary(Unary::Abs, x())))
 }
 
 fn gelu(call: &mut Call) -> Option<Value> {

@@ -6,14 +6,30 @@ pub fn instead(name: &str) -> Option<&'static str> {
         "matmul" | "mm" | "bmm" | "dot" | "einsum" | "linear" => "write the product with its indices: `w[o,i] * x[b,i]` sums over `i`",
         "transpose" | "permute" | "swapaxes" | "t" => "write the indices in the order you want: no tensor has one in memory",
         "reshape" | "view" | "flatten" => "give the tensor the dims that you need: `[b, h, p]` in the place of one that holds `h` and `p`",
-        "concat" | "cat" | "stack" | "split" | "chunk" => "give the parts names of their own, or one more dim",
-        "swish" => "it is called `silu`",
-        "rmsnorm" => "write `x[b,i] * rsqrt(mean(pow(x[b,i], 2), over: i) + 1e-6) * g[i]`",
-        "var" | "variance" | "std" => "write `mean(pow(x - m, 2), over: i)`, of the mean `m` in a step before",
-        "logsumexp" => "write `m + log(sum(exp(x - m), over: i))`, of the largest `m = max(x, over: i)` in a step before",
-        "logsoftmax" | "log_softmax" => {
-            "write `x - m - log(sum(exp(x - m), over: i))`, of the largest `m = max(x, over: i)` in a step before"
+        "concat" | "cat" | "stack" | "split" | "chunk" => {
+            "nothing is joined or cut: name the parts, or give them one dim in common, and pick by `where(g == 0, …, …)`"
         }
+        "swish" => "it is called `silu`",
+        "rmsnorm" => "write `r[b] = rsqrt(mean(pow(x[b,i], 2), over: i) + 1e-6)` in a step before, and `x[b,i] * r[b] * g[i]`",
+        "var" | "variance" => "write `mean(pow(x - m, 2), over: i)`, of the mean `m` in a step before",
+        "std" => "write `sqrt(mean(pow(x - m, 2), over: i))`, of the mean `m` in a step before",
+        "logsumexp" => "write `m + log(sum(exp(x - m), over: i))`, of the largest `m[b] = max(x, over: i)` in a step before",
+        "logsoftmax" | "log_softmax" => {
+            "write `m[b] = max(x, over: i)` and `t[b] = log(sum(exp(x - m), over: i))` in steps before, and `x - m - t`"
+        }
+        "softplus" => "write `max(x, 0) + log(1 + exp(-abs(x)))`, which is 0 where x is less than the logarithm of what the type rounds",
+        "clamp" | "clip" => "write `min(max(x, 0), 1)`",
+        "square" => "write `pow(x, 2)`",
+        "reciprocal" => "write `1 / x`",
+        "neg" | "negative" => "write `-x`",
+        "sign" => "write `(x > 0) - (x < 0)`",
+        "round" => "write `floor(x + 0.5)`",
+        "ceil" => "write `-floor(-x)`",
+        "elu" => "write `where(x > 0, x, exp(x) - 1)`",
+        "leaky_relu" | "leakyrelu" => "write `max(x, 0.01 * x)`",
+        "tril" | "triu" | "mask" => "compare indices: `where(k > j, 0, s[j,k])`",
+        "arange" | "iota" => "write the index itself: `1.0 * j` counts along `j`",
+        "detach" | "stop_gradient" => "there is none; a tensor that is given with `grad: false` has no gradient",
         "cross_entropy" | "nll_loss" => "see recipes/classifier.yaml, which has one",
         "onehot" | "one_hot" => "compare with the index: `label[n] == c` is 1 at the label",
         "embedding" | "gather" | "take" | "argmax" | "topk" | "cumsum" => {

@@ -2,5 +2,5 @@
 
 mod errors;
 mod listing;
-mod shipped;
+pub mod shipped;
 mod steps;

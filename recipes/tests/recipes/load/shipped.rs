@@ -6,7 +6,7 @@ use recipes::load::{Overrides, Recipe, Train, load, load_str, load_with};
 use sdfg::{Class, Role, Unit};
 use std::path::{Path, PathBuf};
 
-const SHIPPED: [&str; 11] = [
+pub const SHIPPED: [&str; 11] = [
     "mha",
     "mha-cross",
     "mha-general",

@@ -43,6 +43,10 @@ fn steps_become_operations() {
                 "a[u] = map: ((a + b) * c) <- a=a.sum[u] b=c[u] c=a.sigmoid[u]",
             ],
         ),
+        (
+            "a[u,b,j] = w[u,i]*(x*g[i])",
+            &["a.map[u,i] = map: (a * b) <- a=w[u,i] b=g[i]", "a[u,b,j] = contraction: 1 <- a=a.map[u,i] b=x[i,b,j]"],
+        ),
         ("a[i,b,j] = batchnorm(x, over: [b,j])", &["a[i,b,j] = norm: b,j 1e-5 <- x=x[i,b,j] and mean=a.mean[i] rstd=a.rstd[i]"]),
         ("a[i,b,j] = x*sigmoid(x) + g[i]", &["a[i,b,j] = map: ((a * sigmoid(a)) + b) <- a=x[i,b,j] b=g[i]"]),
         (
