@@ -46,12 +46,16 @@ dtype=${DTYPE:-bf16}
 # The GPU that peers run on, and whose clocks are read: the first of those that Memlet uses.
 number=0
 case $on in cuda:*) number=${on#cuda:} && number=${number%%,*} ;; esac
+# CUDA and nvidia-smi number them alike then, and what somebody else uses stays out of sight.
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
+[ -z "${CUDA_VISIBLE_DEVICES:-}" ] || number=$(cut -d, -f$((number + 1)) <<<"$CUDA_VISIBLE_DEVICES")
 
 device=$(nvidia-smi -i "$number" --query-gpu=name --format=csv,noheader | head -1 | tr -c 'A-Za-z0-9\n' '-' | tr 'A-Z' 'a-z')
 # What cannot be measured together lies apart.
 way=$([ "$dtype" = bf16 ] || echo "-$dtype")${NARROW:+-narrow}${COLD:+-cold}
 folder=${RECORDS:-bench/records/$(date -u +%Y-%m-%d)-$device$way}
-scratch=target/gpu/${on//[^a-z0-9]/-}$way
+# Of another commit or at other sizes, plans and measurements that lie there would pass for today's.
+scratch=target/gpu/${on//[^a-z0-9]/-}$way-$(printf '%s' "$MEMLET_COMMIT ${SIZES:-}" | cksum | cut -d' ' -f1)
 mkdir -p "$folder" "$scratch"
 log() { echo "[$((SECONDS))s] $*" | tee -a "$folder/log.txt"; }
 # What comes in, with the time.

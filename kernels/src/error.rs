@@ -40,6 +40,8 @@ pub enum KernelError {
     OldDriver { has: (i32, i32), needs: (i32, i32), advice: &'static str },
     #[error("{bytes} bytes of memory could not be had on {gpu}, which has {free} bytes free of {total}; use smaller sizes")]
     GpuMemory { gpu: String, bytes: usize, free: usize, total: usize },
+    #[error("`{kernel}` keeps {bytes} bytes of partial results between its passes in this configuration, and {free} bytes are free")]
+    Scratch { kernel: String, bytes: usize, free: usize },
     #[error(
         "a kernel broke the GPU's context: {what}; nothing more runs there in this process, the same command goes on without that kernel"
     )]

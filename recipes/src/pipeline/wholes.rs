@@ -100,8 +100,8 @@ pub fn time_whole(
 
 /// What a plan is taken for: the fastest, or one that needs less memory and no more than this share of time beyond it.
 ///
-/// Of all that are within `slack` of the least median, the one of the smallest peak; of those [`ALIKE`] the fastest. Those at some places do not
-/// take part, nor do those whose times are of an earlier race.
+/// Of all that are within `slack` of the least median, the one of the smallest peak; of those within 1% of that the fastest. Those at
+/// some places do not take part, nor do those whose times are of an earlier race.
 pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
     let times: Vec<(f64, u64)> = timed.iter().map(|t| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.memory.actual_bytes)).collect();
     let earlier = (0..timed.len()).filter(|n| timed[*n].earlier);

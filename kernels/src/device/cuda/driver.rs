@@ -137,6 +137,7 @@ mod tests {
         assert_eq!(KernelError::Crash { what: what() }.blame(), Blame::Crash);
         assert_eq!(KernelError::GpuLost { what: what() }.blame(), Blame::Device);
         assert_eq!(KernelError::GpuMemory { gpu: "G".into(), bytes: 9, free: 1, total: 2 }.blame(), Blame::Device);
+        assert_eq!(KernelError::Scratch { kernel: "k".into(), bytes: 9, free: 1 }.blame(), Blame::Configuration);
         assert_eq!(KernelError::Cuda { what: what() }.blame(), Blame::Configuration);
     }
 }

@@ -82,7 +82,12 @@ impl CudaKernel {
             // SAFETY: the function belongs to a module that lives as long as this kernel.
             unsafe { function::set_function_attribute(module.kernel, attribute, source.shared as i32) }.map_err(failed(&what))?;
         }
-        let scratch = Memory::new(&context, (source.teams * source.scratch * if source.double { 8 } else { 4 }) as usize)?;
+        // Others keep less: the sweep goes on with them.
+        let scratch = Memory::new(&context, (source.teams * source.scratch * if source.double { 8 } else { 4 }) as usize);
+        let scratch = scratch.map_err(|error| match error {
+            KernelError::GpuMemory { bytes, free, .. } => KernelError::Scratch { kernel: name.into(), bytes, free },
+            other => other,
+        })?;
         Ok(CudaKernel { name: name.into(), source, context, module, scratch, arguments })
     }
 
