@@ -53,18 +53,28 @@ pub fn magnitude(name: &str, tensor: &ArrayD<f64>, all: &Tensors) -> f64 {
     alike(name, tensor, all).flatten().filter(|v| v.is_finite()).fold(0.0, |m, v| f64::max(m, v.abs()))
 }
 
-/// What `want` has no number for where `got` has none either.
-fn agreed(got: &ArrayD<f64>, want: &ArrayD<f64>, of: &ArrayD<f64>) -> ArrayD<f64> {
-    Zip::from(of).and(got).and(want).map_collect(|v, got, want| if got.is_nan() && want.is_nan() { 0.0 } else { *v })
+/// The two with zeros where neither holds a number, and how many such places there are, if there is one.
+pub fn agreed(got: &ArrayD<f64>, want: &ArrayD<f64>) -> Option<([ArrayD<f64>; 2], usize)> {
+    if got.shape() != want.shape() || !want.iter().any(|v| v.is_nan()) {
+        return None;
+    }
+    let (mut got, mut want, mut places) = (got.clone(), want.clone(), 0);
+    Zip::from(&mut got).and(&mut want).for_each(|got, want| {
+        if got.is_nan() && want.is_nan() {
+            (*got, *want, places) = (0.0, 0.0, places + 1);
+        }
+    });
+    Some(([got, want], places))
 }
 
 /// Every result of `want` held against that of `got`; one that is missing, of another shape or NaN is infinitely wrong, unless it has
 /// to be NaN.
 pub fn accuracy(got: &Tensors, want: &Tensors) -> Vec<Accuracy> {
     let one = |(name, tensor): (&String, &ArrayD<f64>)| {
-        let numbers = |t: &ArrayD<f64>| agreed(t, t, t);
-        let scale = |size: &dyn Fn(&ArrayD<f64>) -> f64| alike(name, tensor, want).map(|t| size(&numbers(t))).fold(0.0, f64::max);
-        let error = got.get(name).filter(|g| g.shape() == tensor.shape()).map(|g| agreed(g, tensor, &(g - tensor)));
+        let numbers = |t: &ArrayD<f64>, size: &dyn Fn(&ArrayD<f64>) -> f64| agreed(t, t).map_or_else(|| size(t), |([t, _], _)| size(&t));
+        let scale = |size: &dyn Fn(&ArrayD<f64>) -> f64| alike(name, tensor, want).map(|t| numbers(t, size)).fold(0.0, f64::max);
+        let error = got.get(name).filter(|g| g.shape() == tensor.shape());
+        let error = error.map(|g| agreed(g, tensor).map_or_else(|| g - tensor, |([g, t], _)| g - t));
         let relative = |size: &dyn Fn(&ArrayD<f64>) -> f64| match error.as_ref().map(size) {
             Some(0.0) => 0.0,
             Some(error) if error.is_finite() => error / scale(size),

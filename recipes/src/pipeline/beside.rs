@@ -4,6 +4,7 @@
 //! and what both write is compared. So an error shows in the kernel that makes it, and not in all that follow.
 
 use super::PipelineError;
+use super::accuracy::agreed;
 use super::execute::wholes;
 use super::natural::natural;
 use super::plan::Candidate;
@@ -12,7 +13,7 @@ use kernels::Until;
 use kernels::device::{Coming, Device};
 use kernels::pool::Pool;
 use kernels::{Access, KernelSpec, RunContext};
-use ndarray::{ArrayD, IxDyn, Zip};
+use ndarray::{ArrayD, IxDyn};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
@@ -120,20 +121,6 @@ pub fn beside(
         values.retain(|data, _| read(data));
     }
     Ok(compared)
-}
-
-/// The two with zeros where neither holds a number, and how many such places there are, if there is one.
-fn agreed(got: &ArrayD<f64>, want: &ArrayD<f64>) -> Option<([ArrayD<f64>; 2], usize)> {
-    if got.shape() != want.shape() || !want.iter().any(|v| v.is_nan()) {
-        return None;
-    }
-    let (mut got, mut want, mut places) = (got.clone(), want.clone(), 0);
-    Zip::from(&mut got).and(&mut want).for_each(|got, want| {
-        if got.is_nan() && want.is_nan() {
-            (*got, *want, places) = (0.0, 0.0, places + 1);
-        }
-    });
-    Some(([got, want], places))
 }
 
 /// What a container of this type stores of values.
