@@ -246,6 +246,10 @@ pub trait Space: Send + Sync {
     }
     /// Whether a person would choose these knobs under these layouts.
     fn intuitive(&self, config: &KernelConfig) -> bool;
+    /// What is measured beside `n` for what it tells, however little it promises: the same without what makes `n` fast.
+    fn contrast(&self, _n: u64) -> Option<u64> {
+        None
+    }
 }
 
 /// What a run depends on besides its arguments.

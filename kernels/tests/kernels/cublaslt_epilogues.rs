@@ -203,6 +203,37 @@ fn f32_has_plain_units_beside_tensor_cores_where_it_may_be_tf32() -> Result<(), 
     Ok(())
 }
 
+/// What tensor cores bring is measured: beside a product stands the same on plain units, by the library's own choice. Not where
+/// plain units multiply anyway, nor beside an epilogue.
+#[test]
+fn tensor_cores_are_held_against_plain_units() -> Result<(), Failure> {
+    let product = || {
+        let (w, x) = (Operand::new("a", "w", &["u", "i"]), Operand::new("b", "x", &["i", "b", "j"]));
+        let op = Op::Contraction { scale: c(1.0) };
+        let indices = ["u", "b", "j", "i"].map(|d| (d.to_string(), d.to_string())).into_iter().collect();
+        let outputs = vec![Operand::new("out", "y", &FULL)];
+        let operation = Operation { name: "y".into(), op, indices, inputs: vec![w, x], outputs, pass: Pass::Forward, origin: None };
+        Case { unit: Unit::Operation(operation), ..case(|_| (), vec![]) }
+    };
+    for (Case { mut program, unit }, dtype, expected) in
+        [(product(), Dtype::Bf16, true), (product(), Dtype::F32, false), (bias_relu(), Dtype::Bf16, false)]
+    {
+        for container in program.containers.values_mut().filter(|c| !c.dims.is_empty()) {
+            container.dtype = dtype;
+        }
+        let space = CublasLtSpace::new(Fused::of(&KernelSpec::new(&program, &unit)?)?, Arc::new(Everything));
+        // The third algorithm of the first description.
+        let found = space.contrast(2);
+        assert_eq!(found.is_some(), expected, "{dtype:?} {found:?}");
+        let Some(plain) = found else { continue };
+        let mut same = space.config(2);
+        same.knobs = same.knobs.with("units", "plain").with("algorithm", 0);
+        assert_eq!(space.config(plain), same);
+        assert_eq!(space.contrast(plain), None, "what runs on plain units has no other");
+    }
+    Ok(())
+}
+
 /// The library takes every epilogue, and notes which it is.
 #[test]
 fn the_library_takes_every_epilogue() -> Result<(), Failure> {

@@ -164,7 +164,9 @@ impl SweptKernel {
             }
         }
         let orders: Vec<Vec<u64>> = bases.into_iter().map(ranked).collect();
-        (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect()
+        let mut seeds: Vec<u64> = (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect();
+        seeds.extend(seeds.first().and_then(|first| self.space.contrast(*first)));
+        seeds
     }
 }
 

@@ -194,4 +194,12 @@ impl Space for CublasLtSpace {
             d.launches.len() == 1 && choice.form == Form::Columns && choice.units == Units::Any && choice.algorithm == 0
         })
     }
+
+    /// The same product on plain units, with the algorithm that the library chooses itself: what tensor cores bring. `None` where
+    /// no tensor cores multiply, and beside an epilogue, whose product is another kernel as well.
+    fn contrast(&self, n: u64) -> Option<u64> {
+        let plain = n - n % Self::ALGORITHMS + Self::ALGORITHMS;
+        let (choice, _) = self.described(&self.config(n))?;
+        (choice.units == Units::Any && self.fused.epilogue.is_none() && self.stem(plain).is_some()).then_some(plain)
+    }
 }

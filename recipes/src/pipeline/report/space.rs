@@ -13,6 +13,7 @@ use layouts::config_graph::{self, Step};
 use layouts::problem::{Kernel, KernelSpace};
 use layouts::relayout::RelayoutCosts;
 use layouts::shortest_path::shortest_path;
+use layouts::record::Outcome;
 use layouts::{Model, Store, Tally};
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Layout, Pass};
@@ -101,16 +102,25 @@ pub fn products(sweeps: &Sweeps, store: &Store) -> Vec<ProductRow> {
     let mut seen = BTreeSet::new();
     let kernels = sweeps.variants.iter().flat_map(|swept| &swept.kernels).filter(|kernel| seen.insert(kernel.key().to_string()));
     let rows = kernels.filter_map(|kernel| {
-        let timed = store.of(kernel.key()).filter_map(|m| Some((&m.config, store.ms(m)?)));
-        product(kernel.name(), &timed.filter(|(config, _)| config.knobs.get("algorithm").is_some()).collect::<Vec<_>>())
+        let tried = || store.of(kernel.key()).filter(|m| m.config.knobs.get("algorithm").is_some());
+        let timed: Vec<(&KernelConfig, f64)> = tried().filter_map(|m| Some((&m.config, store.ms(m)?))).collect();
+        // What was given up for being slow has run all the same: its fastest run tells what plain units take.
+        let given_up = tried().filter(|m| units(&m.config) == "plain").filter_map(|m| match m.outcome {
+            Outcome::Raced { bound_ms, .. } => Some(bound_ms),
+            _ => None,
+        });
+        product(kernel.name(), &timed, given_up.min_by(f64::total_cmp))
     });
     rows.collect()
 }
 
-/// One contraction, by its configurations and their milliseconds.
-fn product(kernel: &str, timed: &[(&KernelConfig, f64)]) -> Option<ProductRow> {
+fn units(config: &KernelConfig) -> &str {
+    config.knobs.get("units").unwrap_or_default()
+}
+
+/// One contraction, by its configurations and their milliseconds, and by those of plain units that were given up.
+fn product(kernel: &str, timed: &[(&KernelConfig, f64)], given_up: Option<f64>) -> Option<ProductRow> {
     let (fastest, best) = timed.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let knob = |config: &KernelConfig, key: &str| config.knobs.get(key).unwrap_or_default().to_string();
     let described = |config: &KernelConfig| {
         let mut all = config.clone();
         all.knobs.0.remove("algorithm");
@@ -120,10 +130,10 @@ fn product(kernel: &str, timed: &[(&KernelConfig, f64)]) -> Option<ProductRow> {
     let mut groups: BTreeMap<KernelConfig, (Option<f64>, f64)> = BTreeMap::new();
     for (config, ms) in timed {
         let group = groups.entry(described(config)).or_insert((None, f64::INFINITY));
-        group.0 = if knob(config, "algorithm") == "0" { Some(*ms) } else { group.0 };
+        group.0 = if config.knobs.get("algorithm") == Some("0") { Some(*ms) } else { group.0 };
         group.1 = group.1.min(*ms);
     }
-    let plain = timed.iter().filter(|(config, _)| knob(config, "units") == "plain").map(|(_, ms)| *ms).min_by(f64::total_cmp);
+    let plain = timed.iter().filter(|(config, _)| units(config) == "plain").map(|(_, ms)| *ms).chain(given_up).min_by(f64::total_cmp);
     Some(ProductRow {
         kernel: kernel.to_string(),
         measured: timed.len() as u64,
@@ -275,13 +285,16 @@ mod tests {
             (config(&far, 2, "plain"), 9.0),
         ];
         let timed: Vec<(&KernelConfig, f64)> = configs.iter().map(|(c, ms)| (c, *ms)).collect();
-        let row = product("qq.dot", &timed).expect("a row");
+        let row = product("qq.dot", &timed, None).expect("a row");
         assert_eq!((row.measured, row.descriptions), (6, 4));
         assert!(row.loss().is_some_and(|loss| (loss - 0.1).abs() < 1e-12), "{row:?}");
         assert!(row.worst.is_some_and(|worst| (worst - 1.25).abs() < 1e-12), "{row:?}");
         assert_eq!(row.gain(), Some(8.0));
-        let alone = product("qq.dot", &timed[5..]).expect("a row");
+        let alone = product("qq.dot", &timed[5..], None).expect("a row");
         assert_eq!((alone.loss(), alone.worst), (None, None));
-        assert_eq!(product("qq.dot", &[]), None);
+        assert_eq!(product("qq.dot", &[], Some(3.0)), None);
+        // Plain units that were given up, and only they.
+        assert_eq!(product("qq.dot", &timed[..4], Some(9.0)).and_then(|row| row.gain()), Some(9.0));
+        assert_eq!(product("qq.dot", &timed[..4], None).and_then(|row| row.gain()), None);
     }
 }
