@@ -189,4 +189,12 @@ pub trait Device: Send + Sync {
     fn copy_bandwidth(&self) -> Result<Option<f64>, KernelError> {
         Ok(None)
     }
+
+    /// Bytes of its own memory that nobody holds; `None` where it has the machine's.
+    ///
+    /// # Errors
+    /// A device that failed.
+    fn free(&self) -> Result<Option<u64>, KernelError> {
+        Ok(None)
+    }
 }

@@ -7,7 +7,7 @@ use super::{cells, table};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::ledger::Ledger;
-use crate::pipeline::memory::expected;
+use crate::pipeline::memory::{Room, expected};
 use crate::pipeline::optimize::{Sweeps, sweep_all};
 use crate::pipeline::parts;
 use crate::pipeline::plan::Candidate;
@@ -16,7 +16,6 @@ use crate::pipeline::spent::Spent;
 use crate::pipeline::sweep::{Sweeping, Swept};
 use crate::pipeline::target::Target;
 use bench::Bytes;
-use bench::machine::Machine;
 use bench::table::Table;
 use clap::Args;
 use kernels::device::Device;
@@ -49,7 +48,7 @@ pub struct MeasureArgs {
     /// Time every run with nothing of its tensors in the caches: what a kernel finds whose neighbours left nothing there
     #[arg(long)]
     pub cold: bool,
-    /// Programs that need more memory are left out, e.g. 8GB [default: what this machine has; on a GPU all are tried]
+    /// Programs that need more memory are left out, e.g. 8GB [default: what this machine has, or what is free on the GPU]
     #[arg(long, value_parser = super::bytes)]
     pub memory: Option<Bytes>,
     /// Worker threads; 0 is one for each core
@@ -97,11 +96,33 @@ pub struct Session {
     pub programs: Programs,
     pub pool: Pool,
     pub device: Arc<dyn Device>,
+    /// What programs may fill there.
+    pub memory: Room,
     pub store: Store,
     pub records: PathBuf,
     pub ledger: Ledger,
     pub out: PathBuf,
     pub pace: Pace,
+}
+
+impl Session {
+    /// Keeps as many candidates from the first on as fit into memory at once, for they are timed in turns. Whether that is all.
+    pub fn together(&self, candidates: &mut Vec<Candidate>, say: &dyn Fn(&str)) -> Result<bool, PipelineError> {
+        let mut all = Bytes(0);
+        let mut fit = 0;
+        for candidate in candidates.iter() {
+            let step = expected(&candidate.program)?;
+            all = all + Bytes(step.given_bytes()) + Bytes(step.arena_bytes());
+            fit += usize::from(fit == 0 || self.memory.holds(all));
+        }
+        if fit == candidates.len() {
+            return Ok(true);
+        }
+        for left in candidates.drain(fit..) {
+            say(&format!("{} is not timed: all plans at once would need {all} of memory and may have {}", left.name, self.memory.bytes()));
+        }
+        Ok(false)
+    }
 }
 
 /// What is said after Ctrl-C.
@@ -141,10 +162,6 @@ impl MeasureArgs {
         (!self.exhaustive).then_some(self.budget)
     }
 
-    fn memory(&self) -> Bytes {
-        self.memory.unwrap_or_else(|| if self.device.is_cpu() { Machine::here().memory } else { Bytes(0) })
-    }
-
     pub fn open(&self) -> Result<Session, PipelineError> {
         let recipe = self.recipe.load()?;
         // What is missing is said before anything takes time.
@@ -153,10 +170,9 @@ impl MeasureArgs {
             other.open()?;
         }
         let programs = programs_on(&recipe, self.verify_each, device.epilogues())?;
-        if self.device.is_cpu() {
-            let file = self.recipe.recipe.display().to_string();
-            fits(&programs.operators, self.memory(), self.memory.is_some()).map_err(|why| PipelineError::Tensors { file, why })?;
-        }
+        let memory = Room::on(&*device, self.memory)?;
+        let file = self.recipe.recipe.display().to_string();
+        fits(&programs.operators, memory, self.memory.is_some()).map_err(|why| PipelineError::Tensors { file, why })?;
         let pool = Pool::new(self.threads)?;
         let own = |out: PathBuf| if self.cold { out.with_file_name(format!("{}-cold", file_name(&out))) } else { out };
         let out = self.out.clone().unwrap_or_else(|| own(default_out(&recipe, &self.recipe, &self.device)));
@@ -164,25 +180,7 @@ impl MeasureArgs {
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
         let ledger = Ledger::open(&out);
-        Ok(Session { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default() })
-    }
-
-    /// Keeps as many candidates from the first on as fit into memory at once, for they are timed in turns. Whether that is all.
-    pub fn together(&self, candidates: &mut Vec<Candidate>, say: &dyn Fn(&str)) -> Result<bool, PipelineError> {
-        let (memory, mut all) = (self.memory(), Bytes(0));
-        let mut fit = 0;
-        for candidate in candidates.iter() {
-            let step = expected(&candidate.program)?;
-            all = all + Bytes(step.given_bytes()) + Bytes(step.arena_bytes());
-            fit += usize::from(fit == 0 || memory == Bytes(0) || all <= memory);
-        }
-        if fit == candidates.len() {
-            return Ok(true);
-        }
-        for left in candidates.drain(fit..) {
-            say(&format!("{} is not timed: all plans at once would need {all} of memory and may have {memory}", left.name));
-        }
-        Ok(false)
+        Ok(Session { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default(), memory })
     }
 
     pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
@@ -203,7 +201,7 @@ impl MeasureArgs {
                 shard: self.shard,
                 interrupt: &INTERRUPT,
                 cache: if self.cold { Cache::Cold } else { Cache::Warm },
-                memory: self.memory(),
+                memory: self.memory,
             };
             let outcome = parts::sweep(&shared);
             session.store = Store::open(&session.records)?;
@@ -221,7 +219,7 @@ impl MeasureArgs {
                 interrupt: &INTERRUPT,
                 shard: self.shard,
                 cache: if self.cold { Cache::Cold } else { Cache::Warm },
-                memory: self.memory(),
+                memory: session.memory,
                 ledger: &mut session.ledger,
                 hopeless_ms: None,
                 progress: &mut progress,
@@ -247,16 +245,18 @@ impl MeasureArgs {
     }
 }
 
-/// Whether what a step is given and hands back fits into memory of this size; 0 where that is not known.
-fn fits(program: &Sdfg, memory: Bytes, asked: bool) -> Result<(), String> {
+/// Whether what a step is given and hands back fits into memory.
+fn fits(program: &Sdfg, memory: Room, asked: bool) -> Result<(), String> {
     let seen = program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none());
     let sizes: Vec<(&str, u64)> = seen.map(|c| (c.name.as_str(), program.bytes(&c.name).unwrap_or(0))).collect();
     let all = Bytes(sizes.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes)));
     let Some((largest, bytes)) = sizes.into_iter().max_by_key(|(_, bytes)| *bytes) else { return Ok(()) };
-    if memory == Bytes(0) || all <= memory {
+    if memory.holds(all) {
         return Ok(());
     }
-    let may = if asked { format!("--memory is {memory}") } else { format!("this machine has {memory} of memory") };
+    let (whose, free) = if matches!(memory, Room::Device(_)) { ("the GPU", "free ") } else { ("this machine", "") };
+    let bytes_there = memory.bytes();
+    let may = if asked { format!("--memory is {bytes_there}") } else { format!("{whose} has {bytes_there} of {free}memory") };
     Err(format!(
         "what a step is given and hands back has {all} under these sizes, `{largest}` alone {}, and {may}; use smaller sizes",
         Bytes(bytes)
@@ -323,6 +323,7 @@ impl SweepArgs {
         let mut session = self.measure.open()?;
         let sweeps = self.measure.sweep(&mut session)?;
         self.measure.table(&coverage(&sweeps));
+        sweeps.left_out.iter().for_each(|why| self.measure.say(&format!("{why}\n")));
         self.measure.say(&format!(
             "{} measurements with {} caches in {}; {}\n",
             session.store.all().count(),

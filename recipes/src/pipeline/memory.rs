@@ -1,8 +1,10 @@
 //! Memory of a step: how much, and who lies where from when to when.
 
 use super::PipelineError;
+use bench::machine::Machine;
 use bench::memory::{Life, MemoryMap};
 use bench::unit::Bytes;
+use kernels::device::Device;
 use kernels::{KernelSpec, template};
 use sdfg::lifetime::{ArenaPlan, Interval, Schedule};
 use sdfg::{Container, Dtype, Role, Sdfg, Unit};
@@ -62,8 +64,67 @@ pub fn expected(program: &Sdfg) -> Result<MemoryMap, PipelineError> {
     Ok(map(given.collect::<Result<_, PipelineError>>()?, &schedule, &plan))
 }
 
-/// What measuring and comparing a program takes, as far as that is known before it has a configuration: the larger of what its
-/// kernels are timed on, and of its step with, in f64, what it is given and what it hands back, twice.
+/// What a program may fill, and where; 0 where nobody knows how much that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Kernels and whoever draws and compares tensors share it.
+    Machine(Bytes),
+    /// A device has memory of its own; tensors are drawn and compared elsewhere.
+    Device(Bytes),
+}
+
+impl Room {
+    pub const UNKNOWN: Room = Room::Machine(Bytes(0));
+
+    /// As much as there is, or as was allowed.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn on(device: &dyn Device, allowed: Option<Bytes>) -> Result<Self, PipelineError> {
+        Ok(match device.free()? {
+            Some(free) => Room::Device(allowed.unwrap_or(Bytes(free))),
+            None => Room::Machine(allowed.unwrap_or_else(|| Machine::here().memory)),
+        })
+    }
+
+    pub fn bytes(self) -> Bytes {
+        match self {
+            Room::Machine(bytes) | Room::Device(bytes) => bytes,
+        }
+    }
+
+    pub fn holds(self, bytes: Bytes) -> bool {
+        self.bytes() == Bytes(0) || bytes <= self.bytes()
+    }
+
+    /// Why a program cannot run there; `None` where it can.
+    ///
+    /// # Errors
+    /// Sizes without a value.
+    pub fn too_small(self, program: &Sdfg) -> Result<Option<String>, PipelineError> {
+        let needed = self.needed(program)?;
+        let of = if matches!(self, Room::Device(_)) { "of the device's memory" } else { "of memory" };
+        let why = || format!("it would need {needed} {of} and may have {}", self.bytes());
+        Ok((!self.holds(needed)).then(why))
+    }
+
+    /// What measuring and comparing a program takes there, as far as that is known before it has a configuration.
+    ///
+    /// # Errors
+    /// Sizes without a value.
+    pub fn needed(self, program: &Sdfg) -> Result<Bytes, PipelineError> {
+        match self {
+            Room::Machine(_) => needed(program),
+            Room::Device(_) => {
+                let step = expected(program)?;
+                Ok((Bytes(step.given_bytes()) + Bytes(step.arena_bytes())).max(operands(program)?))
+            }
+        }
+    }
+}
+
+/// On the machine's own memory the larger of what a program's kernels are timed on, and of its step with, in f64, what it is given
+/// and what it hands back, twice.
 ///
 /// # Errors
 /// Sizes without a value.
@@ -107,14 +168,4 @@ fn operands(program: &Sdfg) -> Result<Bytes, PipelineError> {
         take(vec![(container.dtype, false, bytes), (container.dtype, true, bytes)]);
     }
     Ok(held.into_values().flatten().map(Bytes).sum())
-}
-
-/// Why a program cannot run in so much memory; `None` where it can, or where 0 says that nobody knows how much there is.
-///
-/// # Errors
-/// Sizes without a value.
-pub fn too_large(program: &Sdfg, memory: Bytes) -> Result<Option<String>, PipelineError> {
-    let needed = needed(program)?;
-    let why = || format!("it would need {needed} of memory and may have {memory}");
-    Ok((memory != Bytes(0) && needed > memory).then(why))
 }

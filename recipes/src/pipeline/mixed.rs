@@ -3,14 +3,13 @@
 //! decided for all kernels at once ([`super::combined`]).
 
 use super::PipelineError;
-use super::memory::too_large;
+use super::memory::Room;
 use super::mixing::Mixing;
 use super::mixture::{Change, Made, Mixture, best, mix};
 use super::programs::{Composing, Programs, Variant, stackings};
 use super::sweep::{Extent, Sweeping, Swept, sweep_program};
 use super::swept_kernel::SweptKernel;
 use crate::load::Recipe;
-use bench::unit::Bytes;
 use kernels::KernelSpec;
 use layouts::problem::KernelSpace;
 use layouts::{Finish, Store};
@@ -145,7 +144,7 @@ pub fn mixed(
     }
     if let Some(mixture) = &found.mixing.mixture {
         let (mut variant, _) = builder.variant(mixture)?.clone();
-        if let Some(why) = too_large(&variant.program, with.memory)? {
+        if let Some(why) = with.memory.too_small(&variant.program)? {
             found.too_large.push(format!("{} is left out: {why}", variant.name));
             found.mixing.mixture = None;
             return Ok(found);
@@ -163,13 +162,13 @@ fn trials(
     builder: &mut Builder,
     from: &Made,
     changes: Vec<Change>,
-    memory: Bytes,
+    memory: Room,
     left_out: &mut Vec<String>,
 ) -> Result<Vec<(Change, Made)>, PipelineError> {
     let mut found: Vec<(Change, Made)> = Vec::new();
     for change in changes {
         let made = builder.made(&change.of(&from.mixture))?;
-        if let Some(why) = too_large(&builder.variant(&made.mixture)?.0.program, memory)? {
+        if let Some(why) = memory.too_small(&builder.variant(&made.mixture)?.0.program)? {
             left_out.push(format!("{change} is left out: {why}"));
             continue;
         }

@@ -1,5 +1,6 @@
 //! The whole way: programs, sweep, choice, plan.
 
+use super::PipelineError;
 use super::combined::{COMBINED, Lender, combined};
 use super::difference::difference;
 use super::mixed::{Mixed, mixed};
@@ -10,7 +11,6 @@ use super::programs::{COMPOSED, Programs, STATISTICS, SWEPT, UNFUSED, Variant};
 use super::shrunken::shrunken;
 use super::sweep::{Extent, LOOK, QUICK, Sweeping, Swept, posed, sweep_posed, sweep_program};
 use super::target::Target;
-use super::{PipelineError, memory};
 use crate::load::{Overrides, Recipe};
 use bench::unit::significant;
 use kernels::KernelSpec;
@@ -80,7 +80,7 @@ pub fn sweep_all(
 ) -> Result<Sweeps, PipelineError> {
     let mut left_out = Vec::new();
     let mut held = |name: &str, program: &Sdfg| -> Result<bool, PipelineError> {
-        let why = memory::too_large(program, with.memory)?;
+        let why = with.memory.too_small(program)?;
         left_out.extend(why.iter().map(|why| format!("{name} is left out: {why}")));
         Ok(why.is_none())
     };
@@ -88,8 +88,9 @@ pub fn sweep_all(
     let unfused_fits = held(UNFUSED, &programs.unfused)?;
     if !fit.contains(&true) {
         let all =
-            programs.variants.iter().map(|v| Ok((memory::needed(&v.program)?, &v.name))).collect::<Result<Vec<_>, PipelineError>>()?;
-        let least = all.into_iter().min().map(|(needed, name)| format!("{name} would need least, {needed}, and may have {}", with.memory));
+            programs.variants.iter().map(|v| Ok((with.memory.needed(&v.program)?, &v.name))).collect::<Result<Vec<_>, PipelineError>>()?;
+        let least =
+            all.into_iter().min().map(|(needed, name)| format!("{name} would need least, {needed}, and may have {}", with.memory.bytes()));
         return Err(PipelineError::Memory(least.unwrap_or_default()));
     }
     let mut fit = fit.into_iter();
@@ -214,7 +215,7 @@ fn combine(
         if found.as_ref().is_some_and(|(known, _)| known.program == variant.program) {
             break;
         }
-        if let Some(why) = memory::too_large(&variant.program, with.memory)? {
+        if let Some(why) = with.memory.too_small(&variant.program)? {
             return Err(PipelineError::Combined(why));
         }
         // Nothing is timed before it is checked: the same names could mean different things in two programs.

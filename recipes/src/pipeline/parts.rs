@@ -4,6 +4,7 @@
 
 use super::PipelineError;
 use super::ledger::Ledger;
+use super::memory::Room;
 use super::optimize::sweep_all;
 use super::programs::Programs;
 use super::sweep::Sweeping;
@@ -36,7 +37,8 @@ pub struct Shared<'a> {
     pub interrupt: &'a AtomicBool,
     /// What every timed run finds in the caches.
     pub cache: Cache,
-    pub memory: Bytes,
+    /// What each device may fill, if not as much as it has.
+    pub memory: Option<Bytes>,
 }
 
 fn fault(path: &Path) -> impl Fn(std::io::Error) -> PipelineError {
@@ -79,7 +81,7 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
         store: &mut store,
         interrupt: shared.interrupt,
         cache: shared.cache,
-        memory: shared.memory,
+        memory: Room::on(&*device, shared.memory)?,
         shard: Shard { index: shared.shard.index + shared.shard.of * n as u64, of: shared.shard.of * of },
         ledger: &mut ledger,
         hopeless_ms: None,

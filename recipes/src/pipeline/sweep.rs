@@ -4,12 +4,12 @@ use super::PipelineError;
 use super::ledger::Ledger;
 use super::meaning;
 use super::measure::DeviceBench;
+use super::memory::Room;
 use super::order::{boundary, follows};
 use super::plan::Candidate;
 use super::programs::UNFUSED;
 use super::spent::Spent;
 use super::swept_kernel::{SweptKernel, relayout_spaces, swept_kernels};
-use bench::unit::Bytes;
 use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::candidates::Shard;
@@ -33,8 +33,8 @@ pub struct Sweeping<'a> {
     pub shard: Shard,
     /// What timed runs find in the caches.
     pub cache: Cache,
-    /// Programs that need more are not run; 0 where that is not known.
-    pub memory: Bytes,
+    /// Programs that need more are not run.
+    pub memory: Room,
     /// What earlier sweeps have spent of the budget.
     pub ledger: &'a mut Ledger,
     /// Milliseconds beyond which a program is given up after a first look at each of its kernels: others are that much faster.

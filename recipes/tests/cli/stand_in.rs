@@ -1,12 +1,18 @@
 //! `--device cuda` on libraries that take the place of CUDA's: all that a GPU is asked to do, and what it may answer, without one.
 
 use crate::command::{json, path, recipe};
+use bench::unit::Bytes;
 use kernels::device::shim::stand_in::StandIn;
+use recipes::load::load;
+use recipes::pipeline::memory::Room;
+use recipes::pipeline::programs::programs;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
+/// What the device takes for itself: what products work on in four streams, what caches are emptied with, and what is drawn.
+const TAKEN: u64 = (4 << 25) + (128 << 10) + 24;
 const TINY: [&str; 6] = ["--set", "b=2", "--set", "j=4", "--set", "h=2"];
 
 /// Runs `memlet` where the stand-in is CUDA; what differs from a whole GPU is in the environment.
@@ -43,6 +49,7 @@ fn what_a_gpu_cannot_do_is_said() {
     for (fault, code, words) in [
         (("MEMLET_STAND_IN_VERSION", "12080"), 4, "runs CUDA 12.8 at most, and CUDA 13.0 is needed"),
         (("MEMLET_STAND_IN_MEMORY", "40000"), 1, "could not be had on Stand-in GPU"),
+        (("MEMLET_STAND_IN_MEMORY", &(TAKEN + 40).to_string()), 2, "the GPU has 40 B of free memory"),
         (("MEMLET_STAND_IN_FAULT", "cuInit 0 100"), 4, "CUDA_ERROR_NO_DEVICE"),
         (("MEMLET_STAND_IN_GPUS", "0"), 4, "the driver knows no device"),
     ] {
@@ -55,6 +62,27 @@ fn what_a_gpu_cannot_do_is_said() {
     let output = optimize(&out, "cuda:0,1", &[]);
     assert_eq!(output.status.code(), Some(4), "{}", said(&output));
     assert!(said(&output).contains("there are 1 GPUs, but number 1 was asked for") && !out.exists(), "{}", said(&output));
+}
+
+/// What would not fit into the GPU's memory is left out, and the others are measured.
+#[test]
+fn programs_that_do_not_fit_into_the_gpus_memory_are_left_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sizes = [("b", 2), ("j", 64), ("h", 2)].map(|(dim, size)| (dim.to_string(), size));
+    let all = programs(&load(Path::new(&recipe("softmax.yaml")), &sizes).expect("a recipe"), false).expect("programs");
+    let needs = |program| Room::Device(Bytes(0)).needed(program).expect("sizes").0;
+    let (fused, unfused) = (needs(&all.variants[0].program), needs(&all.unfused));
+    assert!(fused < unfused, "{fused} {unfused}");
+    let out = folder.path().display().to_string();
+    let what = ["sweep", &recipe("softmax.yaml"), "--device", "cuda", "--budget", "0s", "--set", "j=64", "--out", &out];
+    let sweep = |memory: u64| memlet(&[&what[..], &TINY[..2], &TINY[4..]].concat(), &[("MEMLET_STAND_IN_MEMORY", &memory.to_string())]);
+    let output = sweep(TAKEN + unfused - 1);
+    assert!(output.status.success(), "{}", said(&output));
+    let told = String::from_utf8_lossy(&output.stdout).into_owned() + &said(&output);
+    assert!(told.contains("unfused is left out: it would need") && told.contains("of the device's memory and may have"), "{told}");
+    let output = sweep(TAKEN + fused - 1);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("use smaller sizes"), "{}", said(&output));
 }
 
 /// The device is taken away in the middle of a sweep; when there are two the sweep goes on, and what it finds is right.

@@ -35,7 +35,7 @@ fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineEr
         store: &mut store,
         interrupt: &AtomicBool::new(false),
         cache,
-        memory: bench::unit::Bytes(0),
+        memory: recipes::pipeline::memory::Room::UNKNOWN,
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         hopeless_ms: None,

@@ -31,7 +31,7 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
         store: &mut store,
         interrupt: &AtomicBool::new(false),
         cache: Cache::Warm,
-        memory: bench::unit::Bytes(0),
+        memory: recipes::pipeline::memory::Room::UNKNOWN,
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         hopeless_ms: None,

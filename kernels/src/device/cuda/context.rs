@@ -150,13 +150,18 @@ impl Context {
         Ok(())
     }
 
+    /// Bytes that [`Context::flush`] writes.
+    pub fn flushing(&self) -> usize {
+        2 * self.gpu.cache
+    }
+
     /// Throws everything out of the second-level cache before what is put on the stream later: writes twice as much as it holds.
     ///
     /// # Errors
     /// Not enough memory; a device that failed.
     pub fn flush(&self) -> Result<(), KernelError> {
         self.current()?;
-        let bytes = 2 * self.gpu.cache;
+        let bytes = self.flushing();
         let mut address = locked(&self.flushed);
         if *address == 0 && bytes > 0 {
             *address = self.allocate(bytes)?;

@@ -310,4 +310,9 @@ impl Device for CudaDevice {
         }
         Ok(Some(2.0 * COPIED as f64 / least / 1e6))
     }
+
+    fn free(&self) -> Result<Option<u64>, KernelError> {
+        // What caches are emptied with comes later.
+        Ok(Some(self.context.free()?.saturating_sub(self.context.flushing()).max(1) as u64))
+    }
 }

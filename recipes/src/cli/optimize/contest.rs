@@ -217,9 +217,9 @@ impl<'a> Contest<'a> {
 
     /// Times the candidates in turns. `None` where there is none.
     pub fn race(&mut self, mut candidates: Vec<Candidate>) -> Result<Option<Contested>, PipelineError> {
-        let (measure, say) = (&self.args.measure, self.verdicts.say);
+        let (session, say) = (self.session, self.verdicts.say);
         // All of them first, to see which are worth more of the time.
-        let together = measure.together(&mut candidates, say)?;
+        let together = session.together(&mut candidates, say)?;
         let first = self.time(&candidates, self.args.timing / 2)?;
         let again = self.again(&candidates, &first)?;
         let fastest = winner(&first, 0.0, &BTreeSet::new());
@@ -235,7 +235,7 @@ impl<'a> Contest<'a> {
         let contenders = candidates.len();
         if together {
             candidates.extend(self.baselines.iter().cloned());
-            measure.together(&mut candidates, say)?;
+            session.together(&mut candidates, say)?;
         }
         let slack = self.args.memory_slack;
         let race = finals(&candidates, contenders, first, slack, |again| self.time(again, self.args.timing))?;

@@ -11,9 +11,9 @@ use bench::model::{
 use bench::unit::{Measured, Milliseconds};
 use layouts::config_graph::{self, Step};
 use layouts::problem::{Kernel, KernelSpace};
+use layouts::record::Outcome;
 use layouts::relayout::RelayoutCosts;
 use layouts::shortest_path::shortest_path;
-use layouts::record::Outcome;
 use layouts::{Model, Store, Tally};
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Layout, Pass};
