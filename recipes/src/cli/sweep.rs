@@ -1,6 +1,6 @@
 //! `memlet sweep`: measure only. What it takes to measure is also how `memlet optimize` begins.
 
-use super::out::{err, out, outln};
+use super::out::{err, errln, out, outln};
 use super::progress::SweepProgress;
 use super::{INTERRUPT, RecipeArgs, default_out, duration};
 use super::{cells, table};
@@ -26,7 +26,7 @@ use layouts::{Finish, Store, Tally};
 use sdfg::{Role, Sdfg};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -190,6 +190,7 @@ impl MeasureArgs {
         if targets.len() > 1 {
             // Nobody else may have the records open while parts are put together.
             session.store = Store::in_memory();
+            let bar = Mutex::new(SweepProgress::new(budget.map(|b| b.mul_f64(TOGETHER))));
             let shared = parts::Shared {
                 recipe: &session.recipe,
                 verify_each: self.verify_each,
@@ -202,8 +203,17 @@ impl MeasureArgs {
                 interrupt: &INTERRUPT,
                 cache: if self.cold { Cache::Cold } else { Cache::Warm },
                 memory: self.memory,
+                progress: &|program, progress| {
+                    if let Ok(mut bar) = bar.lock() {
+                        bar.told(program, progress);
+                    }
+                },
+                failed: &|target, error| errln!("{target} is lost, the others go on: {error}"),
             };
             let outcome = parts::sweep(&shared);
+            if let Ok(bar) = bar.lock() {
+                bar.finish();
+            }
             session.store = Store::open(&session.records)?;
             outcome?;
             // The first device goes on from what all have found.

@@ -12,9 +12,9 @@ use super::target::Target;
 use crate::load::Recipe;
 use bench::unit::Bytes;
 use kernels::pool::Pool;
-use layouts::Store;
 use layouts::candidates::Shard;
 use layouts::record::Cache;
+use layouts::{Progress, Store};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,10 @@ pub struct Shared<'a> {
     pub cache: Cache,
     /// What each device may fill, if not as much as it has.
     pub memory: Option<Bytes>,
+    /// Told after every configuration of any device.
+    pub progress: &'a (dyn Fn(&str, &Progress) + Sync),
+    /// Told at once when a device fails while others go on.
+    pub failed: &'a (dyn Fn(&Target, &PipelineError) + Sync),
 }
 
 fn fault(path: &Path) -> impl Fn(std::io::Error) -> PipelineError {
@@ -57,7 +61,9 @@ fn folder(out: &Path, n: usize) -> PathBuf {
 pub fn sweep(shared: &Shared) -> Result<(), PipelineError> {
     gather(shared.out, shared.records)?;
     let outcomes: Vec<Result<(), PipelineError>> = std::thread::scope(|scope| {
-        let parts: Vec<_> = (0..shared.targets.len()).map(|n| scope.spawn(move || part(shared, n))).collect();
+        let parts: Vec<_> = (0..shared.targets.len())
+            .map(|n| scope.spawn(move || part(shared, n).inspect_err(|error| (shared.failed)(&shared.targets[n], error))))
+            .collect();
         let lost = || PipelineError::Internal("a part of the sweep ended in a panic".into());
         parts.into_iter().map(|part| part.join().unwrap_or_else(|_| Err(lost()))).collect()
     });
@@ -85,7 +91,7 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
         shard: Shard { index: shared.shard.index + shared.shard.of * n as u64, of: shared.shard.of * of },
         ledger: &mut ledger,
         hopeless_ms: None,
-        progress: &mut |_, _| (),
+        progress: &mut |program, progress| (shared.progress)(program, progress),
     };
     // A mixture that this part would add is its own.
     sweep_all((shared.recipe, shared.verify_each), &mut shared.programs.clone(), shared.budget, &mut with).map(|_| ())
