@@ -89,6 +89,9 @@ impl RunArgs {
             return Err(PipelineError::Plan { file: self.plan.display().to_string(), why });
         }
         let (pool, device) = (Pool::new(self.threads)?, target.open()?);
+        if let Some(why) = plan.moved(&*device) {
+            errln!("{why}");
+        }
         let program = &plan.chosen.program;
         let given = self.tensors.given(program)?;
         let run = self.tensors.run(!self.no_dropout);

@@ -6,7 +6,7 @@ use super::difference::difference;
 use super::mixed::{Mixed, mixed};
 use super::mixing::Mixing;
 use super::order::pytorch_order;
-use super::plan::{Candidate, FORMAT, Plan};
+use super::plan::{Candidate, FORMAT, Plan, place};
 use super::programs::{COMPOSED, Programs, STATISTICS, SWEPT, UNFUSED, Variant};
 use super::shrunken::shrunken;
 use super::sweep::{Extent, LOOK, QUICK, Sweeping, Swept, posed, sweep_posed, sweep_program};
@@ -316,8 +316,24 @@ pub fn plan(
     (target, device, threads): (Target, &dyn Device, usize),
     command: String,
 ) -> Plan {
-    let device = device.name().unwrap_or_else(|| bench::machine::Machine::here().line());
+    let (device, toolchain) = (place(device), device.toolchain());
     let Overrides { sizes, dtype, no_dropout, narrow } = overrides.clone();
     let (format, recipe, text, overrides) = (FORMAT, recipe.to_string(), text.to_string(), sizes.into_iter().collect());
-    Plan { format, recipe, text, overrides, dtype, no_dropout, narrow, target, device, threads, command, mixing, chosen, baselines }
+    Plan {
+        format,
+        recipe,
+        text,
+        overrides,
+        dtype,
+        no_dropout,
+        narrow,
+        target,
+        device,
+        toolchain,
+        threads,
+        command,
+        mixing,
+        chosen,
+        baselines,
+    }
 }

@@ -4,6 +4,8 @@ use super::PipelineError;
 use super::mixing::Mixing;
 use super::target::Target;
 use crate::load::{Overrides, Recipe, load_str_with, load_with};
+use bench::machine::Machine;
+use kernels::device::Device;
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::{Dtype, Sdfg, Unit};
 use serde::{Deserialize, Serialize};
@@ -84,6 +86,9 @@ pub struct Plan {
     pub target: Target,
     /// Where it was measured.
     pub device: String,
+    /// What made its kernels there; empty in plans of before it was kept.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub toolchain: String,
     pub threads: usize,
     /// The command that made it.
     pub command: String,
@@ -93,6 +98,11 @@ pub struct Plan {
     pub chosen: Candidate,
     /// The unfused program in its layouts: what the plan is compared with.
     pub baselines: Vec<Candidate>,
+}
+
+/// The device by its name; the cores by this machine's.
+pub fn place(device: &dyn Device) -> String {
+    device.name().unwrap_or_else(|| Machine::here().line())
 }
 
 impl Plan {
@@ -122,6 +132,23 @@ impl Plan {
             "" => load_with(Path::new(&self.recipe), &overrides)?,
             text => load_str_with(&self.recipe, text, &overrides)?,
         })
+    }
+
+    /// What people are told where the plan runs on another device than it was chosen for, or with other tools; `None` on the same.
+    pub fn moved(&self, device: &dyn Device) -> Option<String> {
+        let (here, tools) = (place(device), device.toolchain());
+        let other = |kept: &str, found: &str| !kept.is_empty() && kept != found;
+        // Algorithms are numbers in a list that each release of cuBLASLt has for itself.
+        let numbers = if self.target.is_cpu() { "" } else { ", and the library's algorithms may bear other numbers" };
+        let chosen = format!("this plan was chosen on {} with {}", self.device, self.toolchain);
+        let again = "choose again with `memlet optimize`";
+        if other(&self.device, &here) {
+            Some(format!("{}; here is {here}: others may be faster; {again}", chosen.trim_end_matches(" with ")))
+        } else if other(&self.toolchain, &tools) {
+            Some(format!("{chosen}; here is {tools}: others may be faster{numbers}; {again}"))
+        } else {
+            None
+        }
     }
 
     pub fn write(&self, path: &Path) -> Result<(), PipelineError> {

@@ -108,6 +108,12 @@ fn no_measurement_is_lost_with_the_device() {
     let run: Value = json(&memlet(&["run", &plan, "--check", "--timing", "0s", "--json"], &[]));
     let checked = run["checked"].as_array().expect("comparisons");
     assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{run}");
+    // Numbers of algorithms mean others elsewhere, of which people are told; nobody is told where it was chosen.
+    let again = || said(&memlet(&["run", &plan, "--timing", "0s"], &[]));
+    assert!(!again().contains("this plan was chosen"), "{}", again());
+    let text = std::fs::read_to_string(&plan).expect("a plan");
+    std::fs::write(&plan, text.replace("cuBLASLt ", "cuBLASLt 1")).expect("written");
+    assert!(again().contains("algorithms may bear other numbers; choose again"), "{}", again());
 }
 
 /// A launch breaks the context: the command begins again without that kernel, and no more often than it is allowed to.
