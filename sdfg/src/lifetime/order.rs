@@ -7,6 +7,7 @@
 
 use super::room;
 use super::schedule::Schedule;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sets of one size that are followed.
@@ -139,15 +140,18 @@ impl<'a> Search<'a> {
                     let (during, alive) = self.run(done, way.alive, step);
                     let peak = way.peak.max(during);
                     let set = done.with(step);
-                    if next.get(&set).is_none_or(|known| peak < known.peak) {
-                        let order = way.order.iter().copied().chain([step]).collect();
-                        next.insert(set, Way { peak, alive, order });
+                    let order = || way.order.iter().copied().chain([step]).collect();
+                    match next.entry(set) {
+                        Entry::Vacant(new) => drop(new.insert(Way { peak, alive, order: order() })),
+                        Entry::Occupied(mut known) if peak < known.get().peak => drop(known.insert(Way { peak, alive, order: order() })),
+                        Entry::Occupied(_) => (),
                     }
                 }
             }
             if next.len() > WIDTH {
                 let mut all: Vec<(Steps, Way)> = next.into_iter().collect();
-                all.sort_by(|(_, a), (_, b)| (a.peak, a.alive, &a.order).cmp(&(b.peak, b.alive, &b.order)));
+                // The first so many; among themselves they need no order.
+                all.select_nth_unstable_by(WIDTH, |(_, a), (_, b)| (a.peak, a.alive, &a.order).cmp(&(b.peak, b.alive, &b.order)));
                 all.truncate(WIDTH);
                 next = all.into_iter().collect();
             }

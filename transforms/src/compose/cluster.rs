@@ -7,6 +7,7 @@ use crate::boundary::{Boundary, Kind as UnitKind, boundaries};
 use crate::patch::Patch;
 use crate::transform::{Reason, Site};
 use sdfg::{NodeId, Role, Sdfg, State, StateId, Storage, Unit};
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +40,10 @@ pub(super) struct Growth<'a> {
     inside: Vec<Inside>,
     /// Which candidates are.
     wanted: Wanted<'a>,
+    /// By container: who reads it, in execution order.
+    readers: BTreeMap<String, Vec<usize>>,
+    /// Bytes that cross the boundaries of clusters that were looked at: every merger looks at most of them again.
+    crossing: RefCell<BTreeMap<Members, u64>>,
     /// Candidates that were refused, and why.
     refused: BTreeMap<Members, Reason>,
 }
@@ -54,7 +59,12 @@ impl<'a> Growth<'a> {
             debug_assert_ne!(other, id);
             leaving.extend(s.units().into_iter().flat_map(|(node, _)| s.boundary(node).0).map(|m| m.data.clone()));
         }
-        Growth { program, id, state, units, moved, leaving, inside, wanted, refused: BTreeMap::new() }
+        let mut readers: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (n, unit) in units.iter().enumerate() {
+            unit.reads.iter().for_each(|data| readers.entry(data.clone()).or_default().push(n));
+        }
+        let (crossing, refused) = (RefCell::default(), BTreeMap::new());
+        Growth { program, id, state, units, moved, leaving, inside, wanted, readers, crossing, refused }
     }
 
     /// The nodes of members, in execution order.
@@ -328,8 +338,7 @@ impl<'a> Growth<'a> {
     }
 
     fn reader_outside(&self, data: &str, members: &Members) -> Option<String> {
-        let reads = |n: &usize| !members.contains(n) && self.units[*n].reads.contains(data);
-        match (0..self.units.len()).find(reads) {
+        match self.unit_outside(data, members) {
             Some(n) => Some(format!("`{}`", self.units[n].name)),
             None => self.leaving.contains(data).then(|| {
                 let handed_back = self.program.containers.get(data).is_some_and(|c| c.role != Role::Transient);
@@ -338,12 +347,26 @@ impl<'a> Growth<'a> {
         }
     }
 
+    /// The first unit that is no member and reads a container.
+    fn unit_outside(&self, data: &str, members: &Members) -> Option<usize> {
+        self.readers.get(data).into_iter().flatten().copied().find(|n| !members.contains(n))
+    }
+
     pub fn contractions(&self, members: &Members) -> impl Iterator<Item = usize> {
         members.iter().copied().filter(|m| self.units[*m].kind == UnitKind::Contraction)
     }
 
     /// Bytes that cross the boundary of a cluster.
     fn bytes(&self, members: &Members) -> u64 {
+        if let Some(known) = self.crossing.borrow().get(members) {
+            return *known;
+        }
+        let bytes = self.bytes_across(members);
+        self.crossing.borrow_mut().insert(members.clone(), bytes);
+        bytes
+    }
+
+    fn bytes_across(&self, members: &Members) -> u64 {
         let mut crossing: BTreeMap<(&String, bool), u64> = BTreeMap::new();
         for m in members {
             let unit = &self.units[*m];
@@ -353,7 +376,7 @@ impl<'a> Growth<'a> {
                 let known = crossing.entry((data, false)).or_default();
                 *known = (*known).max(bytes(data));
             }
-            for data in unit.writes.iter().filter(|d| self.reader_outside(d, members).is_some()) {
+            for data in unit.writes.iter().filter(|d| self.leaving.contains(*d) || self.unit_outside(d, members).is_some()) {
                 let known = crossing.entry((data, true)).or_default();
                 *known = (*known).max(bytes(data));
             }
