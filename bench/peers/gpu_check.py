@@ -8,7 +8,8 @@ The first writes tensors for `memlet run --inputs`; the second compares what a p
 one line of JSON, and ends with code 3 if a result is further off than its bound. Both in the recipe's names and dim order.
 
 The error of a result is the Euclidean norm of the difference ÷ that of the result; of `d_bk` ÷ that of `d_bq`, for a softmax does not
-change with what is added to all its scores, and the gradient by a bias of the keys is nothing but rounding. In f32 the bound is 1e-4: n roundings of u add up to about √n·u, and the longest chain sums some
+change with what is added to all its scores, and the gradient by a bias of the keys is nothing but rounding. In f32 the bound is
+1e-4: n roundings of u add up to about √n·u, and the longest chain sums some
 10⁴ terms. In bf16 each of about 30 operators stores a result with an independent error of u/√3 at most, u = 2⁻⁸: √30·u = 2%; where
 rectifiers stand, values within that of zero fall on the other side, which turns a share of 0.8·2% of a gradient's terms on or off:
 √0.016 = 13% for gradients.

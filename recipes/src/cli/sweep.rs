@@ -208,7 +208,7 @@ impl MeasureArgs {
                         bar.told(program, progress);
                     }
                 },
-                failed: &|target, error| errln!("{target} is lost, the others go on: {error}"),
+                failed: &|target, error| errln!("{target} is lost: {error}"),
             };
             let outcome = parts::sweep(&shared);
             if let Ok(bar) = bar.lock() {

@@ -41,7 +41,7 @@ pub struct Shared<'a> {
     pub memory: Option<Bytes>,
     /// Told after every configuration of any device.
     pub progress: &'a (dyn Fn(&str, &Progress) + Sync),
-    /// Told at once when a device fails while others go on.
+    /// Told at once when a device fails, whether or not others go on.
     pub failed: &'a (dyn Fn(&Target, &PipelineError) + Sync),
 }
 

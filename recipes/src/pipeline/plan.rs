@@ -138,12 +138,12 @@ impl Plan {
     pub fn moved(&self, device: &dyn Device) -> Option<String> {
         let (here, tools) = (place(device), device.toolchain());
         let other = |kept: &str, found: &str| !kept.is_empty() && kept != found;
-        // Algorithms are numbers in a list that each release of cuBLASLt has for itself.
+        // Algorithms are numbers in a list that each release of cuBLASLt makes for each GPU.
         let numbers = if self.target.is_cpu() { "" } else { ", and the library's algorithms may bear other numbers" };
         let chosen = format!("this plan was chosen on {} with {}", self.device, self.toolchain);
         let again = "choose again with `memlet optimize`";
         if other(&self.device, &here) {
-            Some(format!("{}; here is {here}: others may be faster; {again}", chosen.trim_end_matches(" with ")))
+            Some(format!("{}; here is {here}: others may be faster{numbers}; {again}", chosen.trim_end_matches(" with ")))
         } else if other(&self.toolchain, &tools) {
             Some(format!("{chosen}; here is {tools}: others may be faster{numbers}; {again}"))
         } else {
