@@ -168,7 +168,8 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
             "products",
             "Matrix products",
             "Every contraction in its fastest configuration, against the algorithm that the library would choose itself for the same \
-             matrices; the largest loss is that of any layout. Plain units: the fastest that uses no tensor cores.",
+             matrices; the largest loss is that of any layout. Plain units: the fastest that uses no tensor cores; one \
+             that was given up for being slow counts with its fastest run.",
             None,
             vec![("Algorithms: measured", tables::products(&report.products))],
         ),
