@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Operators are differentiated as such, before expansion and fusion, in reverse order, and only along paths from a
-//! wanted tensor to the seed. Where several consumers contribute, their contributions are `d_<name>.<consumer>` and one
+//! wanted tensor to a seed. Where several consumers contribute, their contributions are `d_<name>.<consumer>` and one
 //! element-wise addition, labelled `residual`, writes `d_<name>`. A contribution that equals another gradient (a bias, a
 //! residual addition) is not copied: that container is read in its place. Only a wanted gradient always has a container
 //! of its own, filled with zeros if nothing depends on the tensor.
@@ -27,9 +27,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What to differentiate, and by what.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// The container whose gradient comes in from outside, as the input `d_<name>`.
-    pub upstream: Option<String>,
-    /// The scalar container whose gradient is 1. Exactly one of `upstream` and `loss` is given.
+    /// The containers whose gradients come in from outside, as the inputs `d_<name>`.
+    pub upstream: Vec<String>,
+    /// The scalar container whose gradient is 1. Either this is given or some are `upstream`.
     pub loss: Option<String>,
     /// The containers whose gradients are handed back; by default every floating input and parameter with `grad`.
     pub wanted: Option<Vec<String>>,
@@ -38,7 +38,7 @@ pub struct Options {
 /// Why a program could not be differentiated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DifferentiateError {
-    #[error("`{program}` needs exactly one seed: write `train: {{upstream: NAME}}` or `train: {{loss: NAME}}`; outputs are {outputs}")]
+    #[error("`{program}` needs a seed: write either `train: {{upstream: NAME}}` or `train: {{loss: NAME}}`; outputs are {outputs}")]
     Seed { program: String, outputs: String },
     #[error("`{program}` has no container `{name}` to differentiate; declare it or correct the name")]
     Unknown { program: String, name: String },
@@ -56,7 +56,7 @@ pub enum DifferentiateError {
     Expanded { unit: String },
     #[error("{}`{name}` is a view or is viewed; gradients through views are not supported, copy the slice into a tensor of its own", place(.at))]
     View { name: String, at: Option<Origin> },
-    #[error("{}`{name}`, a statistic of `{operation}`, influences the seed; only the result of a normalization can be differentiated", place(.at))]
+    #[error("{}`{name}`, a statistic of `{operation}`, influences a seed; only the result of a normalization can be differentiated", place(.at))]
     Statistic { name: String, operation: String, at: Option<Origin> },
     #[error("{}{error}", place(.at))]
     Operator { error: OperatorError, at: Option<Origin> },
@@ -81,10 +81,10 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
             other => return Err(DifferentiateError::Expanded { unit: other.name().to_string() }),
         }
     }
-    let seed = seed(program, options, &operations)?;
-    let wanted = wanted(program, options, seed)?;
-    let relevant = relevant(program, &operations, seed, &wanted)?;
-    let mut tape = Tape::new(program, seed, options.loss.is_some(), wanted, relevant)?;
+    let seeds = seeds(program, options, &operations)?;
+    let wanted = wanted(program, options, &seeds)?;
+    let relevant = relevant(program, &operations, &seeds, &wanted)?;
+    let mut tape = Tape::new(program, &seeds, options.loss.clone(), wanted, relevant)?;
     tape.find_casts(&operations);
     tape.count_readers(&operations);
     for operation in operations.iter().rev() {
@@ -102,23 +102,30 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
     Ok(program)
 }
 
-/// The container that is differentiated: the upstream one or the loss.
-fn seed<'a>(program: &'a Sdfg, options: &Options, operations: &[Operation]) -> Result<&'a Container, DifferentiateError> {
-    let name = match (&options.upstream, &options.loss) {
-        (Some(name), None) | (None, Some(name)) => name,
+/// The containers that are differentiated: the upstream ones or the loss.
+fn seeds<'a>(program: &'a Sdfg, options: &Options, operations: &[Operation]) -> Result<Vec<&'a Container>, DifferentiateError> {
+    let names = match (&options.upstream[..], &options.loss) {
+        (names @ [_, ..], None) => names,
+        ([], Some(loss)) => std::slice::from_ref(loss),
         _ => {
             let outputs: Vec<_> = program.containers.values().filter(|c| c.role == Role::Output).map(|c| format!("`{}`", c.name)).collect();
             return Err(DifferentiateError::Seed { program: program.name.clone(), outputs: outputs.join(", ") });
         }
     };
-    let seed = known(program, name)?;
-    if !operations.iter().flat_map(|o| &o.outputs).any(|o| o.data == *name) {
-        return Err(DifferentiateError::NotComputed { name: name.clone(), at: seed.origin.clone() });
+    let mut seeds: Vec<&Container> = Vec::new();
+    for name in names {
+        let seed = known(program, name)?;
+        if !operations.iter().flat_map(|o| &o.outputs).any(|o| o.data == *name) {
+            return Err(DifferentiateError::NotComputed { name: name.clone(), at: seed.origin.clone() });
+        }
+        if options.loss.is_some() && !seed.dims.is_empty() {
+            return Err(DifferentiateError::NotScalar { name: name.clone(), dims: seed.dims.join(", "), at: seed.origin.clone() });
+        }
+        if !seeds.iter().any(|known| known.name == *name) {
+            seeds.push(seed);
+        }
     }
-    if options.loss.is_some() && !seed.dims.is_empty() {
-        return Err(DifferentiateError::NotScalar { name: name.clone(), dims: seed.dims.join(", "), at: seed.origin.clone() });
-    }
-    Ok(seed)
+    Ok(seeds)
 }
 
 fn known<'a>(program: &'a Sdfg, name: &str) -> Result<&'a Container, DifferentiateError> {
@@ -126,7 +133,7 @@ fn known<'a>(program: &'a Sdfg, name: &str) -> Result<&'a Container, Differentia
 }
 
 /// Names of the containers whose gradients are handed back, in the program's order.
-fn wanted(program: &Sdfg, options: &Options, seed: &Container) -> Result<Vec<String>, DifferentiateError> {
+fn wanted(program: &Sdfg, options: &Options, seeds: &[&Container]) -> Result<Vec<String>, DifferentiateError> {
     let by_default = |c: &&Container| c.grad && matches!(c.role, Role::Input | Role::Parameter) && c.dtype.roundoff() > 0.0;
     let mut names = match &options.wanted {
         None => program.containers.values().filter(by_default).map(|c| c.name.clone()).collect(),
@@ -139,22 +146,27 @@ fn wanted(program: &Sdfg, options: &Options, seed: &Container) -> Result<Vec<Str
             return Err(DifferentiateError::NotFloating { name: name.clone(), dtype, at });
         }
     }
-    // The seed's own gradient is given, not computed.
-    names.retain(|n| *n != seed.name);
+    // A seed's own gradient is given, not computed.
+    names.retain(|n| !seeds.iter().any(|seed| *n == seed.name));
     names.sort_by_key(|n| program.containers.get_index_of(n));
     names.dedup();
     Ok(names)
 }
 
-/// Containers on a path from a wanted tensor to the seed.
-fn relevant(program: &Sdfg, operations: &[Operation], seed: &Container, wanted: &[String]) -> Result<BTreeSet<String>, DifferentiateError> {
+/// Containers on a path from a wanted tensor to a seed.
+fn relevant(
+    program: &Sdfg,
+    operations: &[Operation],
+    seeds: &[&Container],
+    wanted: &[String],
+) -> Result<BTreeSet<String>, DifferentiateError> {
     let mut active: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
     for operation in operations {
         if operation.inputs.iter().any(|i| active.contains(i.data.as_str())) {
             active.extend(operation.outputs.iter().map(|o| o.data.as_str()));
         }
     }
-    let mut useful: BTreeSet<&str> = BTreeSet::from([seed.name.as_str()]);
+    let mut useful: BTreeSet<&str> = seeds.iter().map(|seed| seed.name.as_str()).collect();
     for operation in operations.iter().rev() {
         if operation.outputs.iter().any(|o| useful.contains(o.data.as_str())) {
             useful.extend(operation.inputs.iter().map(|i| i.data.as_str()));
@@ -181,9 +193,9 @@ fn relevant(program: &Sdfg, operations: &[Operation], seed: &Container, wanted: 
 struct Tape {
     /// The forward program with the containers of the gradients so far.
     program: Sdfg,
-    seed: String,
-    /// Name that stands for the constant 1, the gradient of a loss.
-    one: Option<String>,
+    seeds: Vec<String>,
+    /// The scalar whose gradient, `d_<name>`, is the constant 1.
+    loss: Option<String>,
     wanted: Vec<String>,
     relevant: BTreeSet<String>,
     /// Container that only stores another one in a narrower type → that one.
@@ -198,30 +210,31 @@ struct Tape {
 impl Tape {
     fn new(
         program: &Sdfg,
-        seed: &Container,
-        is_loss: bool,
+        seeds: &[&Container],
+        loss: Option<String>,
         wanted: Vec<String>,
         relevant: BTreeSet<String>,
     ) -> Result<Self, DifferentiateError> {
         let mut program = program.clone();
-        for of in relevant.iter().chain(&wanted).chain([&seed.name]) {
+        for of in relevant.iter().chain(&wanted).chain(seeds.iter().map(|seed| &seed.name)) {
             let name = format!("d_{of}");
             if program.containers.contains_key(&name) {
                 return Err(DifferentiateError::NameTaken { name, of: of.clone() });
             }
         }
-        let given = format!("d_{}", seed.name);
-        if !is_loss {
-            let input = Container { name: given.clone(), role: Role::Input, lifetime: Lifetime::Program, grad: false, ..seed.clone() };
-            program.add_container(input);
+        let mut contributions = BTreeMap::new();
+        for &seed in seeds {
+            let given = format!("d_{}", seed.name);
+            if loss.is_none() {
+                let input = Container { name: given.clone(), role: Role::Input, lifetime: Lifetime::Program, grad: false, ..seed.clone() };
+                program.add_container(input);
+            }
+            contributions.insert(seed.name.clone(), vec![given]);
         }
-        let contributions = BTreeMap::from([(seed.name.clone(), vec![given.clone()])]);
-        let one = is_loss.then_some(given);
-        let seed = seed.name.clone();
         Ok(Tape {
             program,
-            seed,
-            one,
+            seeds: seeds.iter().map(|seed| seed.name.clone()).collect(),
+            loss,
             wanted,
             relevant,
             casts: BTreeMap::new(),
@@ -236,7 +249,7 @@ impl Tape {
             let (Some(from), Some(to)) = (operation.cast_of(&self.program), operation.output("out")) else { continue };
             let roundoff = |data: &str| self.program.containers.get(data).map_or(0.0, |c| c.dtype.roundoff());
             // A cast that somebody else computes the gradient by is left alone: that gradient is asked for in its own type.
-            if roundoff(&from.data) < roundoff(&to.data) && to.data != self.seed && !self.wanted.contains(&to.data) {
+            if roundoff(&from.data) < roundoff(&to.data) && !self.seeds.contains(&to.data) && !self.wanted.contains(&to.data) {
                 self.casts.insert(to.data.clone(), from.data.clone());
             }
         }
@@ -259,10 +272,14 @@ impl Tape {
                 *readers.entry(self.source(&input.data).to_string()).or_default() += 1;
             }
         }
+        // What comes in from outside is one of the contributions, too.
+        for seed in &self.seeds {
+            *readers.entry(seed.clone()).or_default() += 1;
+        }
         self.readers = readers;
     }
 
-    /// Adds the derivative of one forward operation, if the seed depends on it.
+    /// Adds the derivative of one forward operation, if a seed depends on it.
     fn pull_back(&mut self, forward: &Operation) -> Result<(), DifferentiateError> {
         let counts = |o: &&Operand| self.relevant.contains(&o.data) && !self.casts.contains_key(&o.data);
         let Some(out) = forward.output("out").filter(counts) else { return Ok(()) };
@@ -311,14 +328,16 @@ impl Tape {
     fn gradient_of(&mut self, data: &str) -> Result<Option<String>, DifferentiateError> {
         let contributions = self.contributions.remove(data).unwrap_or_default();
         let is_wanted = self.wanted.iter().any(|w| w == data);
-        let target = format!("d_{data}");
+        let own = format!("d_{data}");
         let label = match &contributions[..] {
             [] if !is_wanted => return Ok(None),
-            [only] if !is_wanted || *only == target => return Ok(Some(only.clone())),
+            [only] if !is_wanted || *only == own => return Ok(Some(only.clone())),
             [] => "zero",
             [_] => "copy",
             _ => "residual",
         };
+        // A seed that other seeds are made of: its own name is that of what comes in.
+        let target = if self.seeds.iter().any(|seed| seed == data) { self.program.fresh_name(&format!("{own}.all")) } else { own };
         self.declare(&target, data)?;
         let container = known(&self.program, data)?;
         let indices: IndexMap<String, String> = container.dims.iter().map(|d| (d.clone(), d.clone())).collect();
@@ -393,7 +412,8 @@ impl Tape {
 
     /// Adds a backward operation. The gradient of a loss is folded into it as the constant 1.
     fn push(&mut self, mut operation: Operation) -> Result<(), DifferentiateError> {
-        let Some(one) = self.one.clone().filter(|one| operation.inputs.iter().any(|i| i.data == *one)) else {
+        let one = self.loss.clone().map(|loss| (format!("d_{loss}"), loss));
+        let Some((one, loss)) = one.filter(|(one, _)| operation.inputs.iter().any(|i| i.data == *one)) else {
             if matches!(operation.op, Op::Contraction { .. }) {
                 self.narrow(&mut operation)?;
             }
@@ -413,8 +433,7 @@ impl Tape {
             }
             // Softmax and normalization of a scalar: too rare to fold, so the 1 is stored.
             _ if !self.program.containers.contains_key(&one) => {
-                let seed = self.seed.clone();
-                self.declare(&one, &seed)?;
+                self.declare(&one, &loss)?;
                 self.operations.push(Operation {
                     name: one.clone(),
                     op: Op::Elementwise { label: "one".into(), code: Scalar::Const(1.0) },

@@ -38,7 +38,7 @@ fn assert_equal(seed: u64, what: &str, before: &Sdfg, after: &Sdfg) {
 
 fn with_gradients(program: &Sdfg) -> Option<Sdfg> {
     let output = program.containers.values().find(|c| c.role == Role::Output && c.dtype.roundoff() > 0.0)?;
-    let options = transforms::differentiate::Options { upstream: Some(output.name.clone()), ..Default::default() };
+    let options = transforms::differentiate::Options { upstream: vec![output.name.clone()], ..Default::default() };
     differentiate(program, &options).ok()
 }
 

@@ -66,7 +66,7 @@ impl Model {
     pub fn of(recipe: &Recipe) -> Result<Model, CompareError> {
         let program = &recipe.program;
         let refuse = |why: &str| CompareError::Unsupported { model: program.name.clone(), why: why.to_string(), known: known() };
-        if recipe.train.as_ref().and_then(|t| t.upstream.as_deref()) != Some("y") {
+        if recipe.train.as_ref().is_none_or(|train| train.upstream != ["y"]) {
             return Err(refuse("it has no `train: {upstream: y}`"));
         }
         let dtype = stored(program);

@@ -54,7 +54,7 @@ pub struct Header {
     pub tensors: IndexMap<String, Tensor>,
     pub outputs: Option<Vec<Name>>,
     pub steps: Vec<Name>,
-    pub upstream: Option<Name>,
+    pub upstream: Vec<Name>,
     pub loss: Option<Name>,
 }
 
@@ -73,7 +73,7 @@ impl Header {
             tensors: IndexMap::new(),
             outputs: None,
             steps: Vec::new(),
-            upstream: None,
+            upstream: vec![],
             loss: None,
         };
         let Value::Map(entries) = &root.value else {
@@ -225,18 +225,22 @@ impl Header {
 
     fn read_train(&mut self, node: &Node, problems: &mut Problems) {
         let Value::Map(entries) = &node.value else {
-            return wrong(problems, node.place, "`train`", "a mapping, {upstream: NAME} or {loss: NAME}");
+            return wrong(problems, node.place, "`train`", "a mapping, {upstream: NAME}, {upstream: [NAME, …]} or {loss: NAME}");
         };
         for (key, value) in entries {
             match key.text.as_str() {
-                "upstream" => self.upstream = text(value, "`upstream`", problems),
+                "upstream" => match &value.value {
+                    Value::List(items) if items.is_empty() => wrong(problems, value.place, "`upstream`", "at least one name"),
+                    Value::List(_) => self.upstream = words(value, "`upstream`", problems).unwrap_or_default(),
+                    _ => self.upstream.extend(text(value, "`upstream`", problems)),
+                },
                 "loss" => self.loss = text(value, "`loss`", problems),
                 unknown => problems.add(key.place, Problem::UnknownKey { key: unknown.into(), hint: nearest(unknown, TRAIN_KEYS) }),
             }
         }
-        match (&self.upstream, &self.loss) {
-            (Some(_), Some(_)) => problems.add(node.place, Problem::TrainTwice),
-            (None, None) if entries.is_empty() => problems.add(node.place, Problem::MissingKey("upstream` or `loss` in `train".into())),
+        match (self.upstream.is_empty(), &self.loss) {
+            (false, Some(_)) => problems.add(node.place, Problem::TrainTwice),
+            (true, None) if entries.is_empty() => problems.add(node.place, Problem::MissingKey("upstream` or `loss` in `train".into())),
             _ => {}
         }
     }

@@ -36,13 +36,15 @@ pub struct Lowering<'a> {
     pub operations: Vec<Operation>,
     taken: BTreeMap<String, usize>,
     dropouts: usize,
+    /// What the step has computed so far: an expression that stands twice is computed once.
+    computed: Vec<(Value, Reading)>,
 }
 
 impl<'a> Lowering<'a> {
     /// The operations of `step[left] = value`, and every container they write.
     pub fn of(header: &'a Header, step: &'a str, left: &'a [String], origin: Origin, value: &Value) -> Self {
         let (containers, operations, taken) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let mut lowering = Lowering { header, step, left, origin, containers, operations, taken, dropouts: 0 };
+        let mut lowering = Lowering { header, step, left, origin, containers, operations, taken, dropouts: 0, computed: Vec::new() };
         lowering.store(value, Target::Result);
         lowering
     }
@@ -114,8 +116,26 @@ impl<'a> Lowering<'a> {
 
     /// Makes a value a container.
     pub(super) fn store(&mut self, value: &Value, target: Target) -> Reading {
+        if target == Target::Result {
+            return self.compute(value, target);
+        }
+        if let Value::Access { data, indices } = value {
+            return Reading { data: data.clone(), indices: indices.clone() };
+        }
+        if let Some((_, reading)) = self.computed.iter().find(|(known, _)| known == value) {
+            return reading.clone();
+        }
+        let dropouts = self.dropouts;
+        let reading = self.compute(value, target);
+        // Each dropout that is written has a mask of its own.
+        if self.dropouts == dropouts {
+            self.computed.push((value.clone(), reading.clone()));
+        }
+        reading
+    }
+
+    fn compute(&mut self, value: &Value, target: Target) -> Reading {
         match value {
-            Value::Access { data, indices } if target == Target::Transient => Reading { data: data.clone(), indices: indices.clone() },
             Value::Product { scale, factors, reduced } if !reduced.is_empty() => self.sum_of_products(scale, factors, reduced, target),
             Value::Named { label, code, of } => {
                 let x = self.store(of, Target::Transient);
@@ -304,7 +324,7 @@ impl<'a> Lowering<'a> {
         out
     }
 
-    /// The factors as containers; those that divide, and numbers, are multiplied into one that has their indices.
+    /// The factors as containers; those that divide, and numbers, are multiplied into the smallest that has their indices.
     fn numerators(&mut self, factors: &[Factor]) -> Vec<Reading> {
         let (mut tensors, rest): (Vec<Vec<Factor>>, Vec<&Factor>) = factors.iter().fold((Vec::new(), Vec::new()), |mut split, factor| {
             if factor.below || matches!(factor.value, Value::Scalar(_)) {
@@ -316,13 +336,9 @@ impl<'a> Lowering<'a> {
         });
         for factor in rest {
             let needed = self.indices(&factor.value);
-            let holds = |group: &Vec<Factor>| {
-                group.first().is_some_and(|f| {
-                    let own = self.indices(&f.value);
-                    needed.iter().all(|index| own.contains(index))
-                })
-            };
-            let at = tensors.iter().position(holds).unwrap_or(0);
+            let own = |group: &Vec<Factor>| group.first().map_or_else(Vec::new, |factor| self.indices(&factor.value));
+            let holders = tensors.iter().map(own).enumerate().filter(|(_, own)| needed.iter().all(|index| own.contains(index)));
+            let at = holders.min_by_key(|(_, own)| own.len()).map_or(0, |(at, _)| at);
             if let Some(group) = tensors.get_mut(at) {
                 group.push(factor.clone());
             }

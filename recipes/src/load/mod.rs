@@ -46,8 +46,8 @@ pub struct Recipe {
 /// Where differentiation starts: one of the two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Train {
-    /// An output whose gradient comes in from outside.
-    pub upstream: Option<String>,
+    /// Outputs whose gradients come in from outside.
+    pub upstream: Vec<String>,
     /// A scalar to be minimised.
     pub loss: Option<String>,
 }
@@ -175,7 +175,7 @@ fn not_a_result<'a>(name: &Name, results: impl Iterator<Item = &'a str>, problem
 }
 
 fn train(header: &Header, outputs: &[String], problems: &mut Problems) -> Option<Train> {
-    for name in [&header.upstream, &header.loss].into_iter().flatten() {
+    for name in header.upstream.iter().chain(&header.loss) {
         match header.tensors.get(&name.text) {
             Some(tensor) if tensor.role == Role::Transient => {
                 if !outputs.contains(&name.text) {
@@ -187,8 +187,8 @@ fn train(header: &Header, outputs: &[String], problems: &mut Problems) -> Option
             _ => not_a_result(name, outputs.iter().map(String::as_str), problems),
         }
     }
-    let text = |name: &Option<Name>| name.as_ref().map(|n| n.text.clone());
-    let train = Train { upstream: text(&header.upstream), loss: text(&header.loss) };
+    let text = |name: &Name| name.text.clone();
+    let train = Train { upstream: header.upstream.iter().map(text).collect(), loss: header.loss.as_ref().map(text) };
     (train != Train::default()).then_some(train)
 }
 

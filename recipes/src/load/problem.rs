@@ -117,7 +117,9 @@ pub enum Problem {
     UnequalSizes { tensor: String, axis: usize, dim: String, index: String },
     #[error("the index `{index}` stands twice in `{tensor}`; use two dims of equal size, such as `k: {index}`")]
     RepeatedIndex { tensor: String, index: String },
-    #[error("the index `{0}` stands on the left, but nothing on the right has it; remove it, or use it on the right")]
+    #[error(
+        "the index `{0}` stands on the left, but nothing on the right has it, or it is reduced there; remove it, or use it on the right"
+    )]
     NeverBound(String),
     #[error("the index `{0}` is used as a number, but nothing here runs over it; put it on the left or in an operand")]
     NumberNotBound(String),
@@ -125,10 +127,6 @@ pub enum Problem {
     SumOfAPart(String),
     #[error("the index `{0}` occurs only once in this product and not on the left; write `sum(…, over: {0})` if a sum is meant")]
     OnlyOnce(String),
-    #[error(
-        "the index `{0}` stands on the left, so it cannot be reduced here; reduce in a step before, or use another dim of the same size"
-    )]
-    ReducedOnLeft(String),
     #[error("nothing in `{operator}` has the index `{index}`{hint}")]
     NotInOperand { operator: String, index: String, hint: Hint },
     #[error("`{operator}` takes {expected}")]

@@ -55,7 +55,7 @@ fn checked(candidate: &Candidate, reference: &Sdfg, device: &Arc<dyn Device>, po
 
 fn with_gradients(program: &Sdfg) -> Option<Sdfg> {
     let output = program.containers.values().find(|c| c.role == Role::Output && c.dtype.roundoff() > 0.0)?;
-    let options = transforms::differentiate::Options { upstream: Some(output.name.clone()), ..Default::default() };
+    let options = transforms::differentiate::Options { upstream: vec![output.name.clone()], ..Default::default() };
     differentiate(program, &options).ok()
 }
 

@@ -66,7 +66,7 @@ struct Check<'a> {
 /// Checks the gradients of all inputs and parameters by `output`, and prints the largest error ÷ tolerance.
 pub fn check(program: &Sdfg, output: &str, seed: u64) {
     let (inputs, upstream) = (random_tensors(program, seed), random_tensor(program, seed, output));
-    let options = Options { upstream: Some(output.into()), ..Options::default() };
+    let options = Options { upstream: vec![output.into()], ..Options::default() };
     let differentiated = differentiate(program, &options).unwrap_or_else(|e| panic!("{}: {e}", program.name));
     let mut given = inputs.clone();
     given.insert(format!("d_{output}"), upstream.clone());
@@ -130,7 +130,7 @@ impl Check<'_> {
             })
             .collect();
         let results: Vec<String> = operations.iter().map(|o| o.output("out").unwrap().data.clone()).collect();
-        let options = Options { upstream: Some(self.output.clone()), wanted: Some(results), ..Options::default() };
+        let options = Options { upstream: vec![self.output.clone()], wanted: Some(results), ..Options::default() };
         let differentiated = differentiate(self.program, &options).unwrap();
         let mut given = self.inputs.clone();
         given.insert(format!("d_{}", self.output), self.upstream.clone());

@@ -198,7 +198,7 @@ fn the_encoder_layer_agrees_with_formulas_written_out() {
     let program = encoder(false).program;
     let mut given = random_tensors(&program, 31);
     given.insert("d_y".into(), random_tensor(&program, 31, "y"));
-    let options = Options { upstream: Some("y".into()), ..Options::default() };
+    let options = Options { upstream: vec!["y".into()], ..Options::default() };
     let results = interpret(&differentiate(&program, &options).unwrap(), &given, &RUN).unwrap();
     let expected = by_hand(&given);
     let largest =

@@ -84,7 +84,7 @@ fn the_encoder_layer_agrees_with_differences() {
 fn the_encoder_layer_with_recomputation_agrees_with_differences() {
     let program = encoder(false).program;
     let (inputs, upstream) = (random_tensors(&program, 24), random_tensor(&program, 24, "y"));
-    let options = Options { upstream: Some("y".into()), ..Options::default() };
+    let options = Options { upstream: vec!["y".into()], ..Options::default() };
     let (recomputed, _) = recompute(&differentiate(&program, &options).unwrap()).unwrap();
     let mut given = inputs.clone();
     given.insert("d_y".into(), upstream.clone());

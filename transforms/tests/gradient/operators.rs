@@ -174,7 +174,7 @@ fn terms_that_tie_for_the_maximum_share_its_gradient() {
     let mut builder = Builder::new();
     builder.input("x", "bj");
     builder.reduce(("y", "b"), Combine::Max, &[("x", "bj")], x(), 1.0);
-    let options = transforms::differentiate::Options { upstream: Some("y".into()), ..Default::default() };
+    let options = transforms::differentiate::Options { upstream: vec!["y".into()], ..Default::default() };
     let program = transforms::differentiate::differentiate(&builder.program, &options).unwrap();
     let given = [
         ("x".to_string(), ndarray::arr2(&[[2.0, 1.0, 2.0], [0.0, 3.0, -1.0]]).into_dyn()),
@@ -224,7 +224,7 @@ fn what_has_no_derivative_says_so() {
     product.input("x", "jk");
     product.reduce(("y", "j"), Combine::Product, &[("x", "jk")], x(), 1.0);
     for (builder, part) in [(builder, "subscripts it twice"), (product, "reduction by `product` is not defined")] {
-        let options = transforms::differentiate::Options { upstream: Some("y".into()), ..Default::default() };
+        let options = transforms::differentiate::Options { upstream: vec!["y".into()], ..Default::default() };
         let error = transforms::differentiate::differentiate(&builder.program, &options).unwrap_err().to_string();
         assert!(error.contains("`y`") && error.contains("`x`") && error.contains(part), "{error}");
     }

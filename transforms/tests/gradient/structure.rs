@@ -14,7 +14,7 @@ pub fn backward(program: &Sdfg) -> Vec<Operation> {
 }
 
 pub fn upstream(name: &str) -> Options {
-    Options { upstream: Some(name.into()), ..Options::default() }
+    Options { upstream: vec![name.into()], ..Options::default() }
 }
 
 fn loss(name: &str) -> Options {
@@ -126,6 +126,28 @@ fn wanted_gradients_exist_even_where_they_are_trivial() {
     let results = interpret(&program, &given.into(), &RUN).unwrap();
     assert_eq!(results["d_x"], ndarray::arr1(&[6.0, 10.0]).into_dyn());
     assert_eq!(results["d_lonely"], ndarray::arr1(&[0.0; 3]).into_dyn());
+}
+
+/// `y` is made of `h`, and both are handed on: what comes in by `h` is added to what comes by way of `y`.
+#[test]
+fn gradients_that_come_in_by_several_outputs_add_up() {
+    let mut builder = Builder::new();
+    builder.input("x", "b");
+    builder.parameter("w", "b");
+    builder.pointwise("map", ("h", "b"), &[("x", "b"), ("w", "b")], Scalar::input("x") * Scalar::input("w"));
+    builder.pointwise("map", ("y", "b"), &[("h", "b"), ("x", "b")], Scalar::input("h") * Scalar::input("h") + Scalar::input("x"));
+    let both = Options { upstream: vec!["h".into(), "y".into(), "h".into()], ..Options::default() };
+    let program = differentiate(&builder.program, &both).unwrap();
+    let given = [
+        ("x".to_string(), ndarray::arr1(&[1.0, 2.0]).into_dyn()),
+        ("w".to_string(), ndarray::arr1(&[3.0, -1.0]).into_dyn()),
+        ("d_h".to_string(), ndarray::arr1(&[10.0, 0.5]).into_dyn()),
+        ("d_y".to_string(), ndarray::arr1(&[1.0, -2.0]).into_dyn()),
+    ];
+    let results = interpret(&program, &given.into(), &RUN).unwrap();
+    // The whole gradient by h is d_h + 2 h d_y: 10 + 6 and 0.5 + 8.
+    assert_eq!(results["d_w"], ndarray::arr1(&[16.0, 17.0]).into_dyn());
+    assert_eq!(results["d_x"], ndarray::arr1(&[3.0 * 16.0 + 1.0, -8.5 - 2.0]).into_dyn());
 }
 
 #[test]

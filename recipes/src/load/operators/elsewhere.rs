@@ -10,13 +10,11 @@ pub fn instead(name: &str) -> Option<&'static str> {
             "nothing is joined or cut: name the parts, or give them one dim in common, and pick by `where(g == 0, …, …)`"
         }
         "swish" => "it is called `silu`",
-        "rmsnorm" => "write `r[b] = rsqrt(mean(pow(x[b,i], 2), over: i) + 1e-6)` in a step before, and `x[b,i] * r[b] * g[i]`",
-        "var" | "variance" => "write `mean(pow(x - m, 2), over: i)`, of the mean `m` in a step before",
-        "std" => "write `sqrt(mean(pow(x - m, 2), over: i))`, of the mean `m` in a step before",
-        "logsumexp" => "write `m + log(sum(exp(x - m), over: i))`, of the largest `m[b] = max(x, over: i)` in a step before",
-        "logsoftmax" | "log_softmax" => {
-            "write `m[b] = max(x, over: i)` and `t[b] = log(sum(exp(x - m), over: i))` in steps before, and `x - m - t`"
-        }
+        "rmsnorm" => "write `x[b,i] * rsqrt(mean(pow(x, 2), over: i) + 1e-6) * g[i]`",
+        "var" | "variance" => "write `mean(pow(x - mean(x, over: i), 2), over: i)`",
+        "std" => "write `sqrt(mean(pow(x - mean(x, over: i), 2), over: i))`",
+        "logsumexp" => "write `max(x, over: i) + log(sum(exp(x - max(x, over: i)), over: i))`",
+        "logsoftmax" | "log_softmax" => "write `s[b,i] = x - max(x, over: i)` in a step before, and `s - log(sum(exp(s), over: i))`",
         "softplus" => "write `max(x, 0) + log(1 + exp(-abs(x)))`, which is 0 where x is less than the logarithm of what the type rounds",
         "clamp" | "clip" => "write `min(max(x, 0), 1)`",
         "square" => "write `pow(x, 2)`",

@@ -79,7 +79,7 @@ fn attention_is_its_operators() {
         "y[i,b,j] = bias: (a + b) <- a=y.dot[i,b,j] b=bo[i]",
     ];
     assert_eq!(listing(&recipe), expected);
-    assert_eq!(recipe.train, Some(Train { upstream: Some("y".into()), loss: None }));
+    assert_eq!(recipe.train, Some(Train { upstream: vec!["y".into()], loss: None }));
     let role = |name: &str| recipe.program.containers.get(name).map(|c| c.role);
     assert_eq!(
         ["x", "wq", "qq.dot", "alpha", "y"].map(role),
@@ -128,7 +128,7 @@ fn without_dropout_nothing_is_left_of_it() {
 #[test]
 fn a_loss_is_a_scalar_output_and_a_target_wants_no_gradient() {
     let recipe = shipped("mlp", &[]);
-    assert_eq!(recipe.train, Some(Train { upstream: None, loss: Some("loss".into()) }));
+    assert_eq!(recipe.train, Some(Train { upstream: vec![], loss: Some("loss".into()) }));
     assert!(recipe.program.containers["loss"].dims.is_empty());
     assert!(!recipe.program.containers["target"].grad && recipe.program.containers["x"].grad);
     assert_eq!(recipe.program.containers["y"].role, Role::Output);

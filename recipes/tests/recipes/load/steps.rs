@@ -38,8 +38,7 @@ fn steps_become_operations() {
             "a[u] = (sum(w[u,i]*g[i], over: i) + c[u]) * sigmoid(sum(w[u,i]*g[i], over: i))",
             &[
                 "a.sum[u] = sum: 1 sum (a * b) <- a=w[u,i] b=g[i]",
-                "a.sum2[u] = sum: 1 sum (a * b) <- a=w[u,i] b=g[i]",
-                "a.sigmoid[u] = sigmoid: sigmoid(x) <- x=a.sum2[u]",
+                "a.sigmoid[u] = sigmoid: sigmoid(x) <- x=a.sum[u]",
                 "a[u] = map: ((a + b) * c) <- a=a.sum[u] b=c[u] c=a.sigmoid[u]",
             ],
         ),
@@ -87,6 +86,36 @@ fn steps_become_operations() {
             ],
         ),
         ("a[b,j,k] = where(k <= j, s, -inf)", &["a[b,j,k] = mask: ((#k <= #j) ? x : -inf) <- x=s[b,j,k]"]),
+        (
+            "a[b,j,k] = s / sum(s, over: k)",
+            &["a.sum[b,j] = sum: 1 sum x <- x=s[b,j,k]", "a[b,j,k] = map: (a / b) <- a=s[b,j,k] b=a.sum[b,j]"],
+        ),
+        (
+            "a[u,i] = (w - mean(w, over: i)) * rsqrt(mean(pow(w - mean(w, over: i), 2), over: i) + 1e-6) * g",
+            &[
+                "a.mean[u] = mean: (1 / #I) sum x <- x=w[u,i]",
+                "a.mean2[u] = mean: (1 / #I) sum Pow((a - b), 2) <- a=w[u,i] b=a.mean[u]",
+                "a[u,i] = map: (((a - b) * rsqrt((c + 0.000001))) * d) <- a=w[u,i] b=a.mean[u] c=a.mean2[u] d=g[i]",
+            ],
+        ),
+        (
+            "a[u] = w[u,i]*g[i]/sum(g, over: i)",
+            &[
+                "a.sum[] = sum: 1 sum x <- x=g[i]",
+                "a.map[i] = map: (a / b) <- a=g[i] b=a.sum[]",
+                "a[u] = contraction: 1 <- a=w[u,i] b=a.map[i]",
+            ],
+        ),
+        (
+            "a[b,j,k] = sum(dropout(s, rate: 0.1), over: k) - sum(dropout(s, rate: 0.1), over: k) + s",
+            &[
+                "a.dropout[b,j,k] = dropout: (x * keep(a, (b*J+j)*J+k, 0.1)) <- x=s[b,j,k]",
+                "a.sum[b,j] = sum: 1 sum x <- x=a.dropout[b,j,k]",
+                "a.dropout2[b,j,k] = dropout: (x * keep(a.dropout2, (b*J+j)*J+k, 0.1)) <- x=s[b,j,k]",
+                "a.sum2[b,j] = sum: 1 sum x <- x=a.dropout2[b,j,k]",
+                "a[b,j,k] = map: ((a - b) + c) <- a=a.sum[b,j] b=a.sum2[b,j] c=s[b,j,k]",
+            ],
+        ),
         ("a[j,b,i] = x[i,b,j]", &["a[j,b,i] = map: x <- x=x[i,b,j]"]),
         ("a[b,j] = x[i,b,j] / g[i]", &["a[b,j] = sum: 1 sum (a / b) <- a=x[i,b,j] b=g[i]"]),
         ("a[j] = where(j <= size(p), j, -j)", &["a[j] = map: ((#j <= #P) ? #j : (-1 * #j)) <- "]),
