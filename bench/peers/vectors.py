@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make the vectors that `recipes/tests/recipes/pytorch.rs` checks the operators against.
 
-    python bench/peers/vectors.py recipes/tests/data
+    python bench/peers/vectors.py recipes/tests/data [name …]
 
 needs torch, numpy and safetensors; the files are committed, so that only who changes this script needs them.
 
@@ -93,6 +93,31 @@ def gpt2(t, sizes):
     return {"y": y.permute(2, 0, 1)}
 
 
+def llama(t, sizes):
+    x = t["x"].permute(1, 2, 0)
+    b, j, i = x.shape
+    head, shared = 2 * sizes["r"], sizes["g"]
+    # [c,r,g,m,i] as the weight [g·m·c·r, i] of a linear layer that makes heads, which keys and values have without m.
+    made = lambda w: t[w].permute(*range(2, t[w].dim() - 1), 0, 1, -1).flatten(0, -2)
+    split = lambda n, w: F.linear(n, made(w)).view(b, j, -1, head).transpose(1, 2)
+    plane = torch.arange(sizes["r"], dtype=torch.float64)
+    angle = torch.arange(j)[:, None] * 100000.0 ** (-plane / sizes["r"])
+    cos, sin = angle.cos().repeat(1, 2), angle.sin().repeat(1, 2)
+
+    def turned(x):
+        first, second = x.chunk(2, -1)
+        return x * cos + torch.cat([-second, first], -1) * sin
+
+    n = F.rms_norm(x, (i,), t["g1"], 1e-5)
+    q, k, v = turned(split(n, "wq")), turned(split(n, "wk")), split(n, "wv")
+    assert k.shape[1] == shared and q.shape[1] == shared * sizes["m"]
+    o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    x = x + F.linear(o.transpose(1, 2).reshape(b, j, -1), made("wo").T)
+    n = F.rms_norm(x, (i,), t["g2"], 1e-5)
+    y = x + F.linear(F.silu(F.linear(n, t["w1"])) * F.linear(n, t["w3"]), t["w2"])
+    return {"y": y.permute(2, 0, 1)}
+
+
 def mlp(t, _):
     y = F.linear(F.relu(F.linear(t["x"].T, t["w1"], t["b1"])), t["w2"], t["b2"])
     return {"y": y.T, "loss": F.mse_loss(y, t["target"].T)}
@@ -132,6 +157,8 @@ CASES = {
     "gelu-tanh": (lambda t, _: {"y": F.gelu(t["x"], approximate="tanh")}, POINTS, {"x": "ncs"}, {}),
     "linear": (lambda t, _: {"y": F.linear(t["x"].permute(1, 2, 0), t["w"], t["c"]).permute(2, 0, 1)},
                {"i": 6, "b": 2, "j": 5, "u": 3}, {"x": "ibj"}, {"w": "ui", "c": "u"}),
+    "llama-decoder": (llama, {"b": 2, "j": 5, "g": 2, "m": 3, "c": 2, "r": 3, "i": 7, "u": 10}, {"x": "ibj"},
+                      {"g1": "i", "wq": "crgmi", "wk": "crgi", "wv": "crgi", "wo": "crgmi", "g2": "i", "w1": "ui", "w3": "ui", "w2": "iu"}),
 }
 NO_GRADIENT = {"target"}
 
@@ -158,8 +185,11 @@ def vectors(run, sizes, inputs, parameters):
     return {name: value.detach().contiguous() for name, value in found.items()}
 
 
-def main(folder):
+def main(folder, only):
     for number, (name, (run, sizes, inputs, parameters)) in enumerate(CASES.items()):
+        if only and name not in only:
+            continue
+        # A new case stands last, so that the others stay as they are.
         torch.manual_seed(number)
         path = Path(folder) / f"{name}.safetensors"
         # The file must not depend on the order of a hash table.
@@ -169,6 +199,6 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

@@ -37,6 +37,16 @@ impl Cell {
         Cell { text: format!("{value:.decimals$}"), sort: Some(value), strong: false }
     }
 
+    /// Of what may be more than anyone can count: from a thousand million on in powers of ten.
+    pub fn count(n: u64) -> Cell {
+        let text = match n {
+            0..1_000_000_000 => n.to_string(),
+            u64::MAX => format!("over {:.1e}", n as f64),
+            _ => format!("{:.2e}", n as f64),
+        };
+        Cell { text, sort: Some(n as f64), strong: false }
+    }
+
     /// `–` where there is no value.
     pub fn maybe(value: Option<f64>, decimals: usize) -> Cell {
         value.map_or_else(Cell::none, |v| Cell::number(v, decimals))
@@ -189,6 +199,12 @@ mod tests {
     #[test]
     fn nothing_has_no_sign() {
         assert_eq!((Cell::number(-0.0, 1).text, crate::unit::significant(-0.0)), ("0.0".into(), "0".into()));
+    }
+
+    #[test]
+    fn what_nobody_can_count_is_said_in_powers_of_ten() {
+        let texts = [999_999_999, 12_713_808_150, u64::MAX].map(|n| Cell::count(n).text);
+        assert_eq!(texts, ["999999999", "1.27e10", "over 1.8e19"]);
     }
 
     #[test]

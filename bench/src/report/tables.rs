@@ -346,7 +346,7 @@ pub fn coverage(report: &Report) -> Table {
             ("not reached", c.not_reached),
         ];
         for (name, count) in rows {
-            table.row(vec![Cell::text(name), Cell::number(count as f64, 0), percent(count as f64, c.enumerated as f64)]);
+            table.row(vec![Cell::text(name), Cell::count(count), percent(count as f64, c.enumerated as f64)]);
         }
     }
     table

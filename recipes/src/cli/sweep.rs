@@ -16,7 +16,7 @@ use crate::pipeline::spent::Spent;
 use crate::pipeline::sweep::{Sweeping, Swept};
 use crate::pipeline::target::Target;
 use bench::Bytes;
-use bench::table::Table;
+use bench::table::{Cell, Table};
 use clap::Args;
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -321,9 +321,9 @@ pub fn coverage(sweeps: &Sweeps) -> Table {
         table(&["program", "kernels", "enumerated", "identical", "bounded out", "raced", "full", "wrong", "failed", "not reached"]);
     for Coverage { program, kernels, tally: t } in coverages(sweeps) {
         let counts = [t.enumerated, t.identical, t.bounded, t.raced, t.full, t.mismatch, t.failed, t.not_reached];
-        let mut row = vec![program.to_string(), kernels.to_string()];
-        row.extend(counts.iter().map(u64::to_string));
-        rows.row(cells(row));
+        let mut row = cells(vec![program.to_string(), kernels.to_string()]);
+        row.extend(counts.map(Cell::count));
+        rows.row(row);
     }
     rows
 }

@@ -170,7 +170,8 @@ fn checked_of(recipe: &str, variants: &[&Variant], retyped: Option<Dtype>) -> Re
 }
 
 /// Every shipped recipe, each with tensors of one type.
-const RECIPES: [(&str, Dtype); 11] = [
+const RECIPES: [(&str, Dtype); 12] = [
+    ("llama-decoder.yaml", Dtype::Bf16),
     ("bert-base-encoder.yaml", Dtype::F32),
     ("bert-large-encoder.yaml", Dtype::Bf16),
     ("bert-large-pytorch.yaml", Dtype::Bf16),

@@ -176,6 +176,7 @@ recipes! {
     bert_large_encoder: "bert-large-encoder.yaml",
     gpt2_decoder: "gpt2-decoder.yaml",
     gru: "gru.yaml",
+    llama_decoder: "llama-decoder.yaml",
     mha_cross: "mha-cross.yaml",
     mha_general: "mha-general.yaml",
     mha: "mha.yaml",

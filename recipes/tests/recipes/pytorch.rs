@@ -54,6 +54,11 @@ fn gpt2_decoder() {
 }
 
 #[test]
+fn llama_decoder() {
+    shipped("llama-decoder");
+}
+
+#[test]
 fn mlp() {
     shipped("mlp");
 }

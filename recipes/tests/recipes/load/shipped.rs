@@ -6,7 +6,7 @@ use recipes::load::{Overrides, Recipe, Train, load, load_str, load_with};
 use sdfg::{Class, Role, Unit};
 use std::path::{Path, PathBuf};
 
-pub const SHIPPED: [&str; 11] = [
+pub const SHIPPED: [&str; 12] = [
     "mha",
     "mha-cross",
     "mha-general",
@@ -14,6 +14,7 @@ pub const SHIPPED: [&str; 11] = [
     "bert-large-pytorch",
     "bert-base-encoder",
     "gpt2-decoder",
+    "llama-decoder",
     "gru",
     "classifier",
     "mlp",
