@@ -11,6 +11,7 @@ mod elements;
 pub mod emit;
 pub mod error;
 pub mod family;
+mod folded;
 pub mod in_place;
 pub mod kernel;
 pub mod loopnest;

@@ -3,7 +3,9 @@
 use super::space::{TileSpace, Tiles};
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::folded::Folded;
+use crate::kernel::{KernelSpec, Space, TensorChoice, unsupported};
+use crate::loopnest::sweeps::SWEEPS;
 use crate::maps::flatten::statements;
 use sdfg::config::KernelConfig;
 
@@ -40,6 +42,11 @@ pub fn blocks(chip: Chip) -> Tiles {
 /// # Errors
 /// Scopes without a matrix product, or that cannot be generated; knobs that kernels do not have.
 pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
+    if config.knobs.get("form") == Some(SWEEPS) {
+        let folded = Folded::under(spec, config)?;
+        let config = folded.config(config).ok_or_else(|| unsupported(spec, "dims that it takes as one do not lie together"))?;
+        return cuda::emit(&folded.spec, &super::lower(&folded.spec, &config)?, &config, chip);
+    }
     cuda::emit(spec, &super::lower(spec, config)?, config, chip)
 }
 

@@ -5,6 +5,7 @@ use super::lower::lower;
 use crate::digits::{Digits, layouts};
 use crate::emit::cuda::{self, Chip, WARP};
 use crate::error::KernelError;
+use crate::folded::{FOLD, Folded};
 use crate::kernel::{Access, KernelSpec, Space, TensorChoice, unsupported};
 use crate::loopnest::LoopNest;
 use crate::loopnest::sweeps::{SWEEPS, Sweeps};
@@ -28,6 +29,8 @@ const SECTOR: f64 = 16.0;
 pub struct SweepSpace {
     spec: KernelSpec,
     tensors: Vec<TensorChoice>,
+    /// The innermost dim of each tensor's layouts, as the folded kernel calls it.
+    near: Vec<Vec<String>>,
     sides: Sides,
     /// For each tensor its bytes, and how much longer it takes to bring, by innermost dim.
     lies: Vec<(f64, Vec<(String, f64)>)>,
@@ -40,32 +43,38 @@ impl SweepSpace {
         if !chip.tensor_cores {
             return Err(unsupported(spec, "this GPU has no tensor cores that take bf16"));
         }
-        let (sides, nest, plan) = found(spec, chip)?;
-        let (mut tensors, mut lies) = (Vec::new(), Vec::new());
-        for argument in spec.arguments() {
-            let bytes = argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64) as f64;
-            lies.push((bytes, weights(spec, &nest, &plan, &argument.data)));
-            tensors.push(TensorChoice { data: argument.data, layouts: Layout::permutations(&argument.dims) });
+        let (folded, sides, nest, plan) = found(spec, chip)?;
+        let (mut tensors, mut near, mut lies) = (Vec::new(), Vec::new(), Vec::new());
+        for argument in folded.spec.arguments() {
+            let bytes = argument.dtype.bytes(folded.spec.shape(&argument.data)?.iter().product::<usize>() as u64) as f64;
+            lies.push((bytes, weights(&folded.spec, &nest, &plan, &argument.data)));
+            let layouts = Layout::permutations(&argument.dims);
+            near.push(layouts.iter().map(|layout| layout.innermost().unwrap_or_default().to_string()).collect());
+            tensors.push(TensorChoice { data: argument.data, layouts: layouts.iter().map(|layout| folded.unfolded(layout)).collect() });
         }
-        Ok(SweepSpace { spec: spec.clone(), tensors, sides, lies })
+        Ok(SweepSpace { spec: spec.clone(), tensors, near, sides, lies })
     }
 
     const KNOBS: u64 = (THREADS.len() * DEPTHS.len() * STAGES.len() * WARPS.len()) as u64;
 }
 
-/// The outer indices that are rows and, unless they are inner ones, columns; with the nest over tiles of rows.
-fn found(spec: &KernelSpec, chip: Chip) -> Result<(Sides, LoopNest, Sweeps), KernelError> {
+/// The outer indices that are rows and, unless they are inner ones, columns; with the nest over tiles of rows. Dims are taken as one where
+/// there is no other way: each takes layouts from the space.
+fn found(spec: &KernelSpec, chip: Chip) -> Result<(Folded, Sides, LoopNest, Sweeps), KernelError> {
     let mut why = unsupported(spec, "its tiles cannot be walked in sweeps");
-    let outer: Vec<Range> = statements(spec, true)?.outer.into_iter().filter(|r| r.count > 1).collect();
-    for row in &outer {
-        for column in [None].into_iter().chain(outer.iter().filter(|r| r.index != row.index).map(Some)) {
-            let sides = Sides { row: row.index.clone(), column: column.map(|r| (r.index.clone(), r.count)) };
-            let config = KernelConfig { knobs: sides.knobs([THREADS[0], DEPTHS[0], STAGES[0]], None), ..KernelConfig::default() };
-            let Ok(nest) = lower(spec, &config) else { continue };
-            let Some(plan) = Sweeps::of(&nest).filter(|plan| plan.row.index == row.index) else { continue };
-            match cuda::emit(spec, &nest, &config, chip) {
-                Ok(_) => return Ok((sides, nest, plan)),
-                Err(e) => why = e,
+    for folded in Folded::ways(spec) {
+        let outer: Vec<Range> = statements(&folded.spec, true)?.outer.into_iter().filter(|r| r.count > 1).collect();
+        for row in &outer {
+            for column in [None].into_iter().chain(outer.iter().filter(|r| r.index != row.index).map(Some)) {
+                let column = column.map(|r| (r.index.clone(), r.count));
+                let sides = Sides { row: row.index.clone(), column, fold: folded.knob() };
+                let config = KernelConfig { knobs: sides.knobs([THREADS[0], DEPTHS[0], STAGES[0]], None), ..KernelConfig::default() };
+                let Ok(nest) = lower(&folded.spec, &config) else { continue };
+                let Some(plan) = Sweeps::of(&nest).filter(|plan| plan.row.index == row.index) else { continue };
+                match cuda::emit(&folded.spec, &nest, &config, chip) {
+                    Ok(_) => return Ok((folded, sides, nest, plan)),
+                    Err(e) => why = e,
+                }
             }
         }
     }
@@ -76,6 +85,8 @@ fn found(spec: &KernelSpec, chip: Chip) -> Result<(Sides, LoopNest, Sweeps), Ker
 struct Sides {
     row: String,
     column: Option<(String, i64)>,
+    /// What is taken as one.
+    fold: Option<String>,
 }
 
 impl Sides {
@@ -84,6 +95,7 @@ impl Sides {
         let tile = format!("{}:{}{columns}", self.row, threads / WARP * ROWS);
         let knobs = Knobs::default().with("tile", tile).with("depth", depth).with("width", 8);
         let knobs = knobs.with("threads", threads).with("stages", stages).with("form", SWEEPS);
+        let knobs = self.fold.iter().fold(knobs, |knobs, fold| knobs.with(FOLD, fold));
         warps.map_or(knobs.clone(), |n| knobs.with("resident", n * WARP / threads))
     }
 }
@@ -155,9 +167,8 @@ impl Space for SweepSpace {
         let knobs: f64 =
             [THREADS.len(), DEPTHS.len(), STAGES.len(), WARPS.len()].map(|radix| digits.below(radix) as f64 * 0.02).iter().sum();
         let picks = digits.picks(&self.tensors);
-        let brought = self.tensors.iter().zip(picks).zip(&self.lies).map(|((tensor, pick), (bytes, weights))| {
-            let inner = tensor.layouts[pick].innermost().unwrap_or_default();
-            bytes * weights.iter().find(|(dim, _)| dim == inner).map_or(1.0, |(_, weight)| *weight)
+        let brought = self.near.iter().zip(picks).zip(&self.lies).map(|((near, pick), (bytes, weights))| {
+            bytes * weights.iter().find(|(dim, _)| *dim == near[pick]).map_or(1.0, |(_, weight)| *weight)
         });
         brought.sum::<f64>() * (1.0 + knobs)
     }
@@ -165,11 +176,12 @@ impl Space for SweepSpace {
     fn intuitive(&self, config: &KernelConfig) -> bool {
         let written = self.spec.arguments().into_iter().filter(|a| a.access == Access::Write);
         let largest = written.max_by_key(|a| self.spec.shape(&a.data).map_or(0, |s| s.iter().product::<usize>()));
-        let near = largest.and_then(|a| config.layouts.get(&a.data)?.innermost().map(|d| (a.data.clone(), d.to_string())));
-        let best = |(data, dim): (String, String)| {
-            let n = self.tensors.iter().position(|t| t.data == data);
-            n.is_some_and(|n| self.lies[n].1.iter().any(|(d, weight)| *d == dim && *weight <= 1.0))
-        };
+        let near = largest.and_then(|a| {
+            let n = self.tensors.iter().position(|t| t.data == a.data)?;
+            let at = self.tensors[n].layouts.iter().position(|l| Some(l) == config.layouts.get(&a.data))?;
+            Some((n, &self.near[n][at]))
+        });
+        let best = |(n, dim): (usize, &String)| self.lies[n].1.iter().any(|(d, weight)| d == dim && *weight <= 1.0);
         near.is_none_or(best) && config.knobs.get("threads") == Some("128") && config.knobs.get("resident") == Some("3")
     }
 }

@@ -212,6 +212,7 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
         ("bert-large-encoder.yaml", Dtype::F16, false),
         ("gpt2-decoder.yaml", Dtype::Bf16, true),
         ("mha-cross.yaml", Dtype::F16, true),
+        ("llama-decoder.yaml", Dtype::Bf16, true),
     ];
     let checked = recipes.par_iter().with_max_len(1).map(|(recipe, dtype, narrow)| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
