@@ -83,6 +83,10 @@ pub struct Printer<'a> {
     pub prepared: Vec<Prepared>,
     /// How many masks rows of a block draw together, each in a place of its own.
     pub draws: usize,
+    /// Most values that the warps of a team combine at once.
+    pub meetings: usize,
+    /// Values that all groups read alike, with their names.
+    pub lasting: IndexMap<Element, String>,
     /// What threads hold of masks from one point to the next.
     pub in_turn: Vec<String>,
     /// How a CUDA kernel spreads the nest; without one, C is printed.
@@ -142,6 +146,8 @@ impl<'a> Printer<'a> {
             held: 0,
             prepared: vec![],
             draws: 0,
+            meetings: 0,
+            lasting: IndexMap::new(),
             in_turn: vec![],
             schedule: None,
             uniform: true,

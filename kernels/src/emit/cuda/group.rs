@@ -51,7 +51,14 @@ impl Printer<'_> {
             }
             open.extend(touches);
             self.cuda_group(group, &mut declared, depth)?;
+            // What is the same for a whole point, and no group writes, is read once for all of them.
+            let written = |root: &String| nest.groups.iter().flat_map(|g| &g.statements).any(|s| self.spec.root(&s.write.data) == root);
+            let given = |e: &Element| matches!(self.tensor(&e.data).map(|t| &t.space), Ok(Space::Heap { root, .. }) if !written(root));
+            let alike = self.known.iter().filter(|(element, _)| self.level(group, element) == 0 && given(element));
+            let alike: Vec<(Element, String)> = alike.map(|(element, name)| (element.clone(), name.clone())).collect();
+            self.lasting.extend(alike);
         }
+        self.lasting.clear();
         // The next point uses the same intermediates.
         let reused = |p: &Place| matches!(p, Place::Shared | Place::Scratch);
         let locals = nest.tensors.iter().filter(|(_, t)| t.space == Space::Local && t.stored);
@@ -114,6 +121,7 @@ impl Printer<'_> {
 
     fn cuda_group(&mut self, group: &Group, declared: &mut IndexSet<String>, depth: usize) -> Result<(), KernelError> {
         self.title(group, depth);
+        self.known.clone_from(&self.lasting);
         self.uniform = true;
         let reductions = self.reductions(group)?;
         for r in &reductions {
@@ -173,20 +181,34 @@ impl Printer<'_> {
                 self.line(depth, "}");
             }
         }
-        for r in reductions.iter().filter(|r| r.level == level) {
-            let Some(variable) = &r.variable else { continue };
-            let slots = if self.schedule.as_ref().is_some_and(|s| s.team() > super::schedule::WARP) { "slots" } else { "nullptr" };
-            self.line(depth, format!("{variable} = team_reduce({variable}, {}, {slots});", functor(r.combine)));
-            let text = if r.again {
-                let held = self.held_value(&r.statement.write)?;
-                format!("({})", combined(r.combine, &held, variable))
-            } else {
-                variable.clone()
-            };
-            let store = self.store(&r.statement.write, &text)?;
-            self.line(depth, store);
+        let ready: Vec<&Reduction> = reductions.iter().filter(|r| r.level == level && r.variable.is_some()).collect();
+        // Those that are combined alike meet at once.
+        for alike in ready.chunk_by(|a, b| functor(a.combine) == functor(b.combine)) {
+            let variables: Vec<&str> = alike.iter().filter_map(|r| r.variable.as_deref()).collect();
+            let all = self.fresh("all");
+            self.line(depth, format!("real {all}[{}] = {{{}}};", variables.len(), variables.join(", ")));
+            let reduced = self.team_reduced(&all, alike[0].combine, variables.len());
+            self.line(depth, reduced);
+            for (n, r) in alike.iter().enumerate() {
+                let mut text = format!("{all}[{n}]");
+                if r.again {
+                    let held = self.held_value(&r.statement.write)?;
+                    text = format!("({})", combined(r.combine, &held, &text));
+                }
+                let store = self.store(&r.statement.write, &text)?;
+                self.line(depth, store);
+            }
         }
         Ok(())
+    }
+
+    /// The call that combines so many values of each thread of a team.
+    fn team_reduced(&mut self, values: &str, combine: Combine, count: usize) -> String {
+        if self.schedule.as_ref().is_some_and(|s| s.team() > super::schedule::WARP) {
+            self.meetings = self.meetings.max(count);
+            return format!("team_reduce({values}, {}, slots, turn);", functor(combine));
+        }
+        format!("warp_reduce({values}, {});", functor(combine))
     }
 
     /// Opens the loop over a thread's strips: `slot`, the first index of the strip, and how many of its lanes there are.

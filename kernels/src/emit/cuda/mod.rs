@@ -284,7 +284,8 @@ fn opening(printer: &Printer, schedule: &Schedule) -> String {
     text += if results.all(|a| matches!(a.dtype, Dtype::Bf16 | Dtype::F16 | Dtype::Bit)) { "#define ROUGH\n" } else { "#undef ROUGH\n" };
     text += if schedule.wide { "typedef long long index_t;\n" } else { "typedef int index_t;\n" };
     text += &format!("enum {{ THREADS = {}, ROWS = {}, ", schedule.threads, schedule.rows);
-    text += &format!("TEAM = {}, W = {}, LANES = {} }};\n", schedule.team(), schedule.width, printer.nest.lanes);
+    let slots = printer.meetings.max(1) as i64 * (schedule.threads / WARP).max(1);
+    text += &format!("TEAM = {}, W = {}, LANES = {}, SLOTS = {slots} }};\n", schedule.team(), schedule.width, printer.nest.lanes);
     text + include_str!("prelude.cu")
 }
 
@@ -415,8 +416,8 @@ fn kernel_head(
     if sections.is_some() && schedule.rows > 1 {
         text += "    SHARED(real, gathered, THREADS * W);\n";
     }
-    if schedule.team() > WARP {
-        text += &format!("    SHARED(real, slots, {});\n", schedule.threads / WARP);
+    if printer.meetings > 0 {
+        text += "    SHARED(real, slots, 2 * SLOTS);\n    int turn = 0;\n";
     }
     for (data, place) in schedule.places.iter().filter(|(d, p)| **p == Place::Shared && printer.pointers.contains(*d)) {
         debug_assert_eq!(*place, Place::Shared);

@@ -337,18 +337,28 @@ struct Sum { DEVICE_MEMBER real operator()(real a, real b) const { return a + b;
 struct Product { DEVICE_MEMBER real operator()(real a, real b) const { return a * b; } };
 struct Max { DEVICE_MEMBER real operator()(real a, real b) const { return r_max(a, b); } };
 struct Min { DEVICE_MEMBER real operator()(real a, real b) const { return r_min(a, b); } };
-/* The combined value of all threads of a team, the same in each of them. `slots` holds one value for each warp. */
-template <class F> DEVICE real team_reduce(real x, F f, POINTER(real) slots) {
+/* The combined values of all threads of a team within a warp, the same in each of them. */
+template <int N, class F> DEVICE void warp_reduce(real (&x)[N], F f) {
 #pragma unroll
-    for (int step = (TEAM < 32 ? TEAM : 32) / 2; step > 0; step /= 2) x = f(x, __shfl_xor_sync(team_mask(), x, step, 32));
-    if (TEAM > 32) {
-        if (threadIdx.x % 32 == 0) slots[threadIdx.x / 32] = x;
-        __syncthreads();
-        x = slots[0];
-        for (int warp = 1; warp < TEAM / 32; ++warp) x = f(x, slots[warp]);
-        __syncthreads();
+    for (int step = (TEAM < 32 ? TEAM : 32) / 2; step > 0; step /= 2)
+#pragma unroll
+        for (int n = 0; n < N; ++n) x[n] = f(x[n], __shfl_xor_sync(team_mask(), x[n], step, 32));
+}
+/* The combined values of all threads of a team of several warps, the same in each of them. `slots` holds N values for each warp, twice: those of the
+   next time lie apart from these, so that all threads meet but once. */
+template <int N, class F> DEVICE void team_reduce(real (&x)[N], F f, POINTER(real) slots, int &turn) {
+    warp_reduce(x, f);
+    POINTER(real) own = slots + turn * SLOTS;
+    turn ^= 1;
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+        if (threadIdx.x % 32 == 0) own[n * (THREADS / 32) + threadIdx.x / 32] = x[n];
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        x[n] = own[n * (THREADS / 32)];
+        for (int warp = 1; warp < TEAM / 32; ++warp) x[n] = f(x[n], own[n * (THREADS / 32) + warp]);
     }
-    return x;
 }
 /* What the rows of a block hold at one place of a team, put together in the order of rows; the first row has it. All threads of the
    block come here. */
