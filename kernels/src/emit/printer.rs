@@ -87,6 +87,8 @@ pub struct Printer<'a> {
     pub meetings: usize,
     /// Values that all groups read alike, with their names.
     pub lasting: IndexMap<Element, String>,
+    /// Packs that have come before the strips that want them, by the element.
+    pub ahead: IndexMap<Element, String>,
     /// What threads hold of masks from one point to the next.
     pub in_turn: Vec<String>,
     /// How a CUDA kernel spreads the nest; without one, C is printed.
@@ -148,6 +150,7 @@ impl<'a> Printer<'a> {
             draws: 0,
             meetings: 0,
             lasting: IndexMap::new(),
+            ahead: IndexMap::new(),
             in_turn: vec![],
             schedule: None,
             uniform: true,

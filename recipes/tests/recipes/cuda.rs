@@ -16,7 +16,7 @@ use recipes::pipeline::tensors::drawn;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{Tolerance, compare, unit_tolerance};
-use sdfg::{Dtype, Layout, Unit, random};
+use sdfg::{Dtype, Layout, Sdfg, Unit, random};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -80,17 +80,17 @@ impl Reference {
 fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
     let programs = programs_on(&recipes::load::load(&path, &[])?, false, Some(kernels::contraction::cublaslt::Fused::has))?;
-    checked_of(recipe, &programs.variants.iter().collect::<Vec<_>>(), Some(dtype))
+    checked_of(recipe, &programs.variants.iter().collect::<Vec<_>>(), Some(dtype), shrunken)
 }
 
-/// The same of these programs, with tensors of another type in the place of f32.
-fn checked_of(recipe: &str, variants: &[&Variant], retyped: Option<Dtype>) -> Result<usize, Failure> {
+/// The same of these programs at other sizes, with tensors of another type in the place of f32.
+fn checked_of(recipe: &str, variants: &[&Variant], retyped: Option<Dtype>, sized: fn(&Sdfg) -> Sdfg) -> Result<usize, Failure> {
     let separate = variants.first().ok_or("no program")?;
     let (mut seen, mut sources, mut cases) = (BTreeSet::new(), Vec::new(), Vec::new());
     for variant in variants {
         // What is grouped has its types inside as well: it is grouped once they are known.
         let is_grouped = variant.name == GROUPED;
-        let mut small = shrunken(if is_grouped { &separate.program } else { &variant.program });
+        let mut small = sized(if is_grouped { &separate.program } else { &variant.program });
         for container in small.containers.values_mut().filter(|c| c.dtype == Dtype::F32) {
             container.dtype = retyped.unwrap_or(Dtype::F32);
         }
@@ -204,6 +204,22 @@ fn every_kernel_of_every_recipe_equals_the_oracle() {
     assert!(total >= ENOUGH, "{total} configurations");
 }
 
+/// Where rows and columns come out even, what values want of memory comes through the stage with the factors.
+#[test]
+fn what_sweeps_read_beside_factors_comes_with_them() -> Result<(), Failure> {
+    let sizes = [("b", 1), ("h", 2), ("j", 128), ("p", 16), ("i", 32), ("u", 32)].map(|(dim, size)| (dim.to_string(), size)).to_vec();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpt2-decoder.yaml");
+    let model = load_with(&path, &Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+    let programs = programs_on(&model, false, Some(kernels::contraction::cublaslt::Fused::has))?;
+    let swept: Vec<&Variant> = programs.variants.iter().filter(|v| v.name == SWEPT).collect();
+    let unit = swept[0].program.units().into_iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_qq").ok_or("d_qq")?;
+    let spec = KernelSpec::new(&swept[0].program, &unit)?;
+    let text = cuda_source(&spec, &configurations(cuda_space(&spec, Chip::HOPPER)?.as_ref())[0], Chip::HOPPER)?.text;
+    assert!(text.contains("widen_pack(x") && text.contains("read_pack<W>(from, "), "{text}");
+    checked_of("gpt2-decoder.yaml", &swept, None, Sdfg::clone)?;
+    Ok(())
+}
+
 /// Chains whose tiles are walked in sweeps, where tensors have 16 bits: attention and its gradient, with masks of the future as well.
 #[test]
 fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
@@ -229,7 +245,7 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
             let text = cuda_source(&spec, &config, Chip::HOPPER).expect("a source").text;
             assert!(text.contains("if (next_sweep < 2)"), "{recipe}: {config}");
         }
-        checked_of(recipe, &swept, None).unwrap_or_else(|e| panic!("{e}"))
+        checked_of(recipe, &swept, None, shrunken).unwrap_or_else(|e| panic!("{e}"))
     });
     assert!(checked.sum::<usize>() > 0);
     Ok(())

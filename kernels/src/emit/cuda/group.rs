@@ -294,7 +294,10 @@ impl Printer<'_> {
                 self.line(inside, format!("real {name}[W];"));
                 self.known.insert(element.clone(), format!("{name}[w]"));
             }
-            if element.fill.is_none() && self.contiguous(&element, last)? {
+            if let Some(pack) = self.ahead.get(&element) {
+                let widened = format!("widen_pack({name}, {pack});");
+                self.line(inside, widened);
+            } else if element.fill.is_none() && self.contiguous(&element, last)? {
                 let first = Element { subscripts: element.subscripts.iter().map(|e| self.at_first(e, last)).collect(), ..element.clone() };
                 self.pointers.insert(element.data.clone());
                 let at = self.position(&first)?;

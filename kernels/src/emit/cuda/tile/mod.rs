@@ -2,6 +2,7 @@
 //! another. What is local to a tile is in the block's shared memory as far as it fits, the rest in global memory.
 
 mod group;
+mod near;
 mod product;
 mod staged;
 mod sweep;

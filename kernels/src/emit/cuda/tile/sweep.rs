@@ -1,5 +1,6 @@
 //! The CUDA of a tile that is walked in sweeps: what products make for rows and columns stays in registers until another product has it.
 
+use super::near::{Near, PACK};
 use super::staged::{First, Last, MOST, STRIP, Staged, bytes};
 use crate::emit::cuda::group::functor;
 use crate::emit::cuda::schedule::{Place, WARP};
@@ -16,6 +17,21 @@ use sdfg::Combine;
 pub const WIDTH: i64 = 8;
 /// Rows of a warp.
 const ROWS: i64 = 16;
+
+/// What comes through the stage.
+struct Parts {
+    firsts: Vec<First>,
+    lasts: Vec<Last>,
+    nears: Vec<Near>,
+    /// The type of all of it, and how many values of that a part of the stage has.
+    staged: &'static str,
+    part: i64,
+}
+
+/// Statements over rows and columns.
+pub fn over(plan: &Sweeps, statements: &[Statement]) -> Group {
+    Group { loops: vec![plan.row.clone(), plan.column.clone()], statements: statements.to_vec(), product: false, last: false }
+}
 
 /// What a tile in sweeps needs of its block: the text of a tile, the bytes of the stage, and how many parts it has.
 pub struct Swept {
@@ -66,8 +82,19 @@ impl Printer<'_> {
             at += bytes(&last.factor, chunk);
             lasts.push(last);
         }
+        let fit = |part: i64| (2..=wanted).rev().find(|n| rows + n * part <= shared);
+        let stages = fit(at - rows).ok_or_else(|| knob("depth", chunk, "less"))?;
+        // Where it takes no part from the stage.
+        let mut nears = self.nears(&plan, staged)?;
+        let each = chunk / 16 * threads * 16;
+        if fit(at - rows + nears.len() as i64 * each) != Some(stages) {
+            nears.clear();
+        }
+        for near in &mut nears {
+            near.at = at - rows;
+            at += each;
+        }
         let part = at - rows;
-        let stages = (2..=wanted).rev().find(|n| rows + n * part <= shared).ok_or_else(|| knob("depth", chunk, "less"))?;
         if let Some(schedule) = &mut self.schedule {
             schedule.places = places;
         }
@@ -77,20 +104,12 @@ impl Printer<'_> {
             first.columns.at -= rows;
         }
         lasts.iter_mut().for_each(|last| last.factor.at -= rows);
-        let body = self.sweeps(&plan, &firsts, &lasts, staged, part / 2, depth)?;
+        let body = self.sweeps(&plan, &Parts { firsts, lasts, nears, staged, part: part / 2 }, depth)?;
         Ok(Swept { body, stage, bytes: rows + stages * part, stages })
     }
 
     /// The text of a tile: panels of rows, and sweeps over the columns of each.
-    fn sweeps(
-        &mut self,
-        plan: &Sweeps,
-        firsts: &[First],
-        lasts: &[Last],
-        staged: &'static str,
-        part: i64,
-        depth: usize,
-    ) -> Result<String, KernelError> {
+    fn sweeps(&mut self, plan: &Sweeps, Parts { firsts, lasts, nears, staged, part }: &Parts, depth: usize) -> Result<String, KernelError> {
         let (row_count, column_count) = (self.count(&plan.row.index, plan.row.count), self.count(&plan.column.index, plan.column.count));
         self.line(depth, format!("for (index_t panel = 0; panel < {row_count}; panel += WARPS * {ROWS}) {{"));
         let d = depth + 1;
@@ -130,6 +149,9 @@ impl Printer<'_> {
                 self.line(d + 2, "}");
             }
         }
+        for near in nears {
+            self.fill_near(near, plan, d + 2)?;
+        }
         self.line(d + 2, "next_part = next_part + 1 < STAGES ? next_part + 1 : 0;");
         self.line(d + 2, "next += DEPTH;");
         self.line(d + 2, format!("if (next >= {column_count}) {{ next = 0; ++next_sweep; }}"));
@@ -167,7 +189,7 @@ impl Printer<'_> {
             self.line(d, "#pragma unroll");
             self.line(d, format!("for (int n = 0; n < {}; ++n) sums{n}[n / 4][n % 4] = 0;", last.columns / 2));
         }
-        for sweep in &plan.sweeps {
+        for (turn, sweep) in plan.sweeps.iter().enumerate() {
             self.line(d, format!("for (index_t at = 0; at < {column_count}; at += DEPTH) {{"));
             self.line(d + 1, "await_copies<STAGES - 2>();");
             self.line(d + 1, "__syncthreads();");
@@ -178,6 +200,9 @@ impl Printer<'_> {
             let apart = firsts.iter().any(|f| !f.columns.whole) || lasts.iter().any(|l| !l.factor.whole);
             if apart {
                 self.line(d + 1, "__syncwarp(0xffffffffu);");
+            }
+            for Near { element, at, .. } in nears.iter().filter(|near| near.uses[turn]) {
+                self.ahead.insert(element.clone(), format!("read_pack<W>(from, {} + {PACK})", at / 2));
             }
             for n in &sweep.first {
                 let First { columns, steps, .. } = &firsts[*n];
@@ -191,13 +216,7 @@ impl Printer<'_> {
             self.line(d + 1, format!("for (int strip = 0; strip < DEPTH / {STRIP}; ++strip) {{"));
             self.line(d + 2, "#pragma unroll");
             self.line(d + 2, "for (int half = 0; half < 2; ++half) {");
-            let over = |statements: &[Statement]| Group {
-                loops: vec![plan.row.clone(), plan.column.clone()],
-                statements: statements.to_vec(),
-                product: false,
-                last: false,
-            };
-            self.title(&over(&[&sweep.statements[..], &sweep.later].concat()), d + 3);
+            self.title(&over(plan, &[&sweep.statements[..], &sweep.later].concat()), d + 3);
             let first_lane = format!("at + strip * {STRIP} + member * W");
             self.open_row(plan, &first_lane, &plan.column, d + 3);
             for n in &sweep.first {
@@ -223,13 +242,13 @@ impl Printer<'_> {
             for by in &followed {
                 self.line(d + 3, format!("const real {by}_before = {by}[half];"));
             }
-            self.neighbours_of(&over(&sweep.statements), d + 3)?;
+            self.neighbours_of(&over(plan, &sweep.statements), d + 3)?;
             for (sum, by) in &sweep.relative {
                 let (sum, by) = (self.identifier(sum), self.identifier(by));
                 self.line(d + 3, format!("{sum}[half] *= r_exp({by}_before - {by}[half]);"));
             }
             if !sweep.later.is_empty() {
-                self.neighbours_of(&over(&sweep.later), d + 3)?;
+                self.neighbours_of(&over(plan, &sweep.later), d + 3)?;
             }
             for n in &sweep.last {
                 let name = self.identifier(&lasts[*n].by);
@@ -241,6 +260,7 @@ impl Printer<'_> {
             }
             self.line(d + 2, "}");
             self.line(d + 1, "}");
+            self.ahead.clear();
             if apart && !sweep.last.is_empty() {
                 self.line(d + 1, "__syncwarp(0xffffffffu);");
             }
@@ -304,7 +324,7 @@ impl Printer<'_> {
     }
 
     /// Opens what some sweeps do and others do not; returns the depth inside.
-    fn in_sweeps(&mut self, uses: &[bool], depth: usize) -> usize {
+    pub fn in_sweeps(&mut self, uses: &[bool], depth: usize) -> usize {
         if uses.iter().all(|u| *u) {
             return depth;
         }
@@ -313,14 +333,19 @@ impl Printer<'_> {
         depth + 1
     }
 
-    /// Declares the row of a half, the first of its neighbours, and how many of them there are.
-    fn open_row(&mut self, plan: &Sweeps, first: &str, along: &Loop, depth: usize) {
-        let (row, rows) = (self.index(&plan.row.index), self.count(&plan.row.index, plan.row.count));
+    /// Whether rows and strips come out even.
+    pub fn comes_out_even(&self, plan: &Sweeps, along: &Loop) -> bool {
         let ragged = self.nest.tiles.iter().any(|t| t.index == plan.row.index && t.is_ragged());
         let together = self.schedule.as_ref().map_or(WARP, |s| s.threads) / WARP * ROWS;
         // A sweep takes all columns of a chunk, also those beyond the last.
         let strips = if along.index == plan.column.index { self.nest.products.map_or(1, |p| p.depth) } else { STRIP };
-        let whole = !ragged && plan.row.count % together == 0 && along.count % strips == 0;
+        !ragged && plan.row.count % together == 0 && along.count % strips == 0
+    }
+
+    /// Declares the row of a half, the first of its neighbours, and how many of them there are.
+    pub fn open_row(&mut self, plan: &Sweeps, first: &str, along: &Loop, depth: usize) {
+        let (row, rows) = (self.index(&plan.row.index), self.count(&plan.row.index, plan.row.count));
+        let whole = self.comes_out_even(plan, along);
         let count = self.count(&along.index, along.count);
         self.line(depth, "const index_t own_row = panel_row + half * 8;");
         // Where rows and strips come out even, nothing need be asked of any of them.
