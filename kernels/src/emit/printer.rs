@@ -1,5 +1,6 @@
 //! What is gathered while the C of one point of the outer range is printed.
 
+use super::cuda::next::Next;
 use super::cuda::schedule::Schedule;
 use super::scalar::{Names, combined, extreme, integer};
 use crate::error::KernelError;
@@ -89,6 +90,8 @@ pub struct Printer<'a> {
     pub lasting: IndexMap<Element, String>,
     /// Packs that have come before the strips that want them, by the element.
     pub ahead: IndexMap<Element, String>,
+    /// What is read of the next point while this one is worked on.
+    pub next: Next,
     /// What threads hold of masks from one point to the next.
     pub in_turn: Vec<String>,
     /// How a CUDA kernel spreads the nest; without one, C is printed.
@@ -151,6 +154,7 @@ impl<'a> Printer<'a> {
             meetings: 0,
             lasting: IndexMap::new(),
             ahead: IndexMap::new(),
+            next: Next::default(),
             in_turn: vec![],
             schedule: None,
             uniform: true,

@@ -2,9 +2,9 @@
 
 use crate::common::{self, CASES, Case};
 use crate::harness::{self, Failure, Reference, shim};
-use kernels::Space;
 use kernels::emit::cuda::Chip;
 use kernels::maps::{self, CudaSpace};
+use kernels::{KernelSpec, Space};
 use sdfg::Dtype;
 use sdfg::config::{KernelConfig, Knobs};
 
@@ -332,5 +332,39 @@ fn masks_across_the_vectors_are_drawn_once_for_eight() -> Result<(), Failure> {
             }
         }
     }
+    Ok(())
+}
+
+/// A team that stays reads the next point's rows while sums of this one meet: of its last point the last again, and none where it has
+/// no point. Where rows do not come out even, it waits as ever.
+#[test]
+fn teams_look_ahead() -> Result<(), Failure> {
+    let knobs = |threads: u32, rows: u32, width: u32, blocks: u32, loops: &str| {
+        let knobs = Knobs::default().with("threads", threads).with("rows", rows).with("width", width).with("blocks", blocks);
+        KernelConfig { knobs: knobs.with("loops", loops).with("next", "ahead"), ..KernelConfig::default() }
+    };
+    let configs = [
+        knobs(64, 1, 1, 3, "one"),
+        knobs(32, 1, 2, 5, "two"),
+        knobs(64, 4, 4, 2, "one"),
+        knobs(128, 4, 2, 40, "two"),
+        knobs(32, 4, 8, 1, "one"),
+    ];
+    let mut looking = 0;
+    for (sizes, dtype) in [(EVEN, Dtype::F32), (EVEN, Dtype::Bf16), (SIZES, Dtype::F32)] {
+        each_case(sizes, dtype, |_| configs.to_vec())?;
+        for (name, make) in CASES {
+            let Case { mut program, unit } = make(sizes);
+            program.containers.values_mut().for_each(|c| c.dtype = dtype);
+            let spec = KernelSpec::new(&program, &unit)?;
+            for config in &configs {
+                let text = maps::cuda_source(&spec, config, Chip::HOPPER)?.text;
+                let ahead = text.contains("ahead(min_of(point + by, to - 1));");
+                assert!(!ahead || sizes == EVEN, "{name} under {config}");
+                looking += usize::from(ahead);
+            }
+        }
+    }
+    assert!(looking >= 20, "{looking} kernels look ahead");
     Ok(())
 }

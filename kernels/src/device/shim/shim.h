@@ -13,6 +13,7 @@
 #include <cstring>
 #include <deque>
 #include <sys/mman.h>
+#include <type_traits>
 #include <vector>
 #if !defined(__x86_64__)
 #include <ucontext.h>
@@ -548,10 +549,10 @@ template <int P, class T> static bool aligned(shim::Checked<T> p, long long at) 
 template <int P, class T> static void want_aligned(shim::Checked<T> p, long long at) {
     if (!aligned<P>(p, at)) shim::fail("thread %d has a vector of %d values at an address that is no multiple of its size", shim::current->number, P);
 }
-template <int P, class T> static Pack<T, P> read_pack(shim::Checked<T> p, long long at) {
+template <int P, class T> static Pack<std::remove_const_t<T>, P> read_pack(shim::Checked<T> p, long long at) {
     want_aligned<P>(p, at);
     shim::touch(*p.memory, p.place(at), P, false);
-    return *(const Pack<T, P> *)(p.p + at);
+    return *(const Pack<std::remove_const_t<T>, P> *)(p.p + at);
 }
 template <int P, class T> static void write_pack(shim::Checked<T> p, long long at, const Pack<T, P> &pack) {
     want_aligned<P>(p, at);

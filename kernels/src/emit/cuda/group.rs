@@ -37,6 +37,7 @@ impl Printer<'_> {
     pub fn cuda_groups(&mut self, depth: usize) -> Result<(), KernelError> {
         let nest = self.nest;
         self.keep_between_groups(nest)?;
+        self.look_ahead(nest)?;
         let (mut open, mut declared): (Vec<Touch>, IndexSet<String>) = (Vec::new(), IndexSet::new());
         for group in &nest.groups {
             let touches = self.touches(group)?;
@@ -57,6 +58,7 @@ impl Printer<'_> {
             let alike = self.known.iter().filter(|(element, _)| self.level(group, element) == 0 && given(element));
             let alike: Vec<(Element, String)> = alike.map(|(element, name)| (element.clone(), name.clone())).collect();
             self.lasting.extend(alike);
+            self.ahead.clear();
         }
         self.lasting.clear();
         // The next point uses the same intermediates.
@@ -172,7 +174,12 @@ impl Printer<'_> {
                     self.statement(statement, reductions, depth)?;
                 }
             }
-            Some(last) if level + 1 == group.loops.len() => self.strips(group, last, reductions, declared, depth)?,
+            Some(last) if level + 1 == group.loops.len() => {
+                self.strips(group, last, reductions, declared, depth)?;
+                if !self.ahead.is_empty() && level == 0 {
+                    self.line(depth, "ahead(min_of(point + by, to - 1));");
+                }
+            }
             Some(each) => {
                 let (index, count) = (self.index(&each.index), self.count(&each.index, each.count));
                 let map = if each.map.is_empty() { String::new() } else { format!(" /* {} */", each.map.replace("*/", "")) };
@@ -257,7 +264,7 @@ impl Printer<'_> {
         }
         let each = group.statements.iter().flat_map(|s| s.reads.iter().map(|(_, e)| e).chain([&s.write]));
         let owned = |p: Option<Place>| matches!(p, Some(Place::Owned { .. }));
-        let unrolled = each.clone().any(|e| owned(self.held_in(&e.data)) || kept.contains_key(e));
+        let unrolled = each.clone().any(|e| owned(self.held_in(&e.data)) || kept.contains_key(e) || self.ahead.contains_key(e));
         self.open_strips(last, unrolled, depth);
         self.uniform = false;
         self.strip(group, last, reads, reductions, declared, depth + 1)?;

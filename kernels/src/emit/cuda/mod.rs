@@ -6,6 +6,7 @@
 
 mod drawing;
 mod group;
+pub mod next;
 mod partial;
 mod register;
 pub(in crate::emit) mod schedule;
@@ -226,6 +227,15 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     } else {
         text += "    const index_t from = team, to = points, by = teams;\n";
     }
+    let around = sections.as_ref().map_or(0, |s| s.around);
+    let point: String = nest.outer[around..]
+        .iter()
+        .rev()
+        .filter(|l| sections.is_none() || nest.steps(l) > 1)
+        .map(|each| decoded(&mut printer, nest, each, schedule.wide, 2))
+        .collect();
+    let strips = nest.groups.first().and_then(|g| g.loops.last()).map_or(1, |last| schedule.slots(nest, last));
+    text += &printer.next.opening(strips, &point);
     if schedule.turns {
         text += "    for (index_t first = from - row; first < to; first += by) {\n        const bool active = first + row < to;\n";
         text += "        const index_t point = active ? first + row : to - 1;\n        index_t rest = point;\n";
@@ -244,10 +254,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
         }
         text += "        index_t rest = point;\n";
     }
-    let around = sections.as_ref().map_or(0, |s| s.around);
-    for each in nest.outer[around..].iter().rev().filter(|l| sections.is_none() || nest.steps(l) > 1) {
-        text += &decoded(&mut printer, nest, each, schedule.wide, 2);
-    }
+    text += &point;
     text += &body;
     text += "    }\n";
     text += &end;

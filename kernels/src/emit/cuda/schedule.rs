@@ -1,5 +1,6 @@
 //! How the threads of a GPU share a loop nest, and where intermediates are held.
 
+use super::next::{LOOKS, NEXT};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement, Tag, Tensor};
@@ -50,6 +51,8 @@ pub struct Schedule {
     pub unroll: i64,
     /// Whether values read by several groups are kept in registers between them: one loop instead of two.
     pub keeps: bool,
+    /// Whether rows of the next point are read while sums of this one meet, see [`next`](super::next).
+    pub looks_ahead: bool,
     /// Whether indices take 64 bits.
     pub wide: bool,
     /// Whether results whose neighbours along the vectors lie far apart are transposed on their way out.
@@ -90,7 +93,7 @@ pub fn lanes(spec: &KernelSpec, config: &KernelConfig) -> Result<i64, KernelErro
 
 impl Schedule {
     /// The schedule of a nest under the knobs `threads`, `rows`, `width`, `unroll`, `loops` (`one` or `two`), `hold` (`registers` or
-    /// `shared`), `out` (`direct` or `turned`). Absent knobs: 256, a warp for each row, 4, 4, `one`, `registers`, `direct`.
+    /// `shared`), `out` (`direct` or `turned`), `next` (`wait` or `ahead`). Absent knobs: 256, a warp for each row, 4, 4, `one`, `registers`, `direct`, `wait`.
     ///
     /// # Errors
     /// Knobs that kernels do not have.
@@ -112,6 +115,7 @@ impl Schedule {
                 allowed: "1 to 16".into(),
             })?,
         };
+        let looks_ahead = !choice(NEXT, LOOKS)?;
         let (keeps, registers) = (choice("loops", ["one", "two"])?, choice("hold", ["registers", "shared"])?);
         let elements = |t: &Tensor| t.shape.iter().fold(1i64, |a, b| a.saturating_mul(*b));
         // Strips go beyond the end of the loop that vectors run along.
@@ -131,7 +135,8 @@ impl Schedule {
         };
         let wide = points.saturating_mul(inner) >= NARROW || nest.tensors.values().any(|t| storage(t) >= NARROW);
         let turns = !choice("out", ["direct", "turned"])?;
-        let mut schedule = Schedule { threads, rows, width, unroll, keeps, wide, turns, places: IndexMap::new(), kept: IndexMap::new() };
+        let mut schedule =
+            Schedule { threads, rows, width, unroll, keeps, looks_ahead, wide, turns, places: IndexMap::new(), kept: IndexMap::new() };
         let real = if nest.tensors.values().any(|t| t.dtype == Dtype::F64) { 8 } else { 4 };
         let turning = if turns { schedule.turned() * real + rows * 12 } else { 0 };
         // What rows draw together of masks has two bytes for each value.

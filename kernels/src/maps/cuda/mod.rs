@@ -5,6 +5,7 @@ mod promise;
 use super::MapSpace;
 use super::space::Picks;
 use crate::digits::Digits;
+use crate::emit::cuda::next::{LOOKS, NEXT};
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Argument, KernelSpec, Space, TensorChoice};
@@ -48,6 +49,8 @@ const OUT: [&str; 2] = ["direct", "turned"];
 const SUMMING: [i64; 5] = [2, 1, 4, 6, 8];
 /// Those of other kernels, each for several points: what a block begins with is done once for them. 0 stands for one point, a row.
 const STAYING: [i64; 4] = [0, 4, 5, 8];
+/// Choices of whether rows of the next point are read while sums of this one meet.
+const LOOKING: usize = LOOKS.len();
 /// Numbers among which every knob of maps has each of its values.
 const SEARCHED: u64 = 4096;
 
@@ -60,6 +63,8 @@ pub struct CudaSpace {
     /// Elements of partial results, where results are summed over points.
     partial: f64,
     facts: Facts,
+    /// Whether sums of a point's rows meet before anything else is done to them.
+    meets: bool,
     /// Blocks for each processor.
     blocks: &'static [i64],
     processors: i64,
@@ -77,6 +82,7 @@ struct Picked {
     unroll: i64,
     blocks: Option<i64>,
     turned: bool,
+    ahead: bool,
     /// Whether vectors run along points, and whether a kernel has partial results.
     blocked: bool,
     summed: bool,
@@ -90,7 +96,7 @@ impl Picked {
 }
 
 impl CudaSpace {
-    const RADICES: [usize; 6] = [THREADS.len(), TEAMS.len(), WIDTHS.len(), BETWEEN.len(), UNROLL.len(), OUT.len()];
+    const RADICES: [usize; 7] = [THREADS.len(), TEAMS.len(), WIDTHS.len(), BETWEEN.len(), UNROLL.len(), OUT.len(), LOOKING];
 
     /// Settings of all knobs that maps do not have.
     fn own(&self) -> u64 {
@@ -130,13 +136,15 @@ impl CudaSpace {
         let blocks: &[i64] = if partial > 0.0 { &SUMMING } else { &STAYING };
         let facts = Facts::new(&maps, &arguments, [&apart, &some], rows);
         let widest = arguments.iter().map(|(a, _)| a.dtype.bytes(1)).max().unwrap_or(4);
-        Ok(CudaSpace { maps, widest, partial, facts, blocks, processors: chip.processors })
+        let meets = nest.groups.first().is_some_and(cuda::next::meets);
+        Ok(CudaSpace { maps, widest, partial, facts, meets, blocks, processors: chip.processors })
     }
 
     /// What a number stands for.
     fn picked(&self, n: u64) -> Picked {
         let maps = self.maps.picks(n / self.own());
         let mut digits = Digits::of(n, self.own());
+        let ahead = digits.below(LOOKING) > 0;
         let out = OUT[digits.below(OUT.len())];
         let (unroll, (loops, hold)) = (UNROLL[digits.below(UNROLL.len())], BETWEEN[digits.below(BETWEEN.len())]);
         let (width, team) = (WIDTHS[digits.below(WIDTHS.len())], TEAMS[digits.below(TEAMS.len())]);
@@ -146,7 +154,8 @@ impl CudaSpace {
         let inner = self.maps.reduces().len() > 1 && self.maps.reduces()[maps.reduce] == "inner";
         let summed = self.partial > 0.0 && !inner;
         let blocked = self.facts.blocked(maps.vector, maps.reduce);
-        let mut picked = Picked { maps, threads, rows, width, loops, hold, unroll, blocks: None, turned: false, blocked, summed };
+        let mut picked =
+            Picked { maps, threads, rows, width, loops, hold, unroll, blocks: None, turned: false, ahead: false, blocked, summed };
         // Blocks beyond those that points need are none.
         let most = ((self.facts.points(&picked) / rows as f64).ceil() as i64).max(1);
         // More than can run at a time would have some wait for others.
@@ -158,6 +167,7 @@ impl CudaSpace {
             _ => None,
         };
         picked.turned = rows > 1 && out != OUT[0] && self.facts.crossed(&picked);
+        picked.ahead = ahead && self.meets && picked.blocks.is_some() && !picked.turned && !blocked;
         picked
     }
 }
@@ -186,6 +196,9 @@ impl Space for CudaSpace {
         }
         if picked.turned {
             knobs = knobs.with("out", OUT[1]);
+        }
+        if picked.ahead {
+            knobs = knobs.with(NEXT, LOOKS[1]);
         }
         // What a lane of a block holds is in its registers, and it has one strip.
         if !picked.blocked {
