@@ -201,7 +201,10 @@ impl Printer<'_> {
     pub fn loads(&mut self, group: &Group, level: usize, depth: usize) -> Result<(), KernelError> {
         for element in self.reads_at(group, level) {
             let name = self.fresh("x");
-            let text = self.load(&element)?;
+            let text = match self.ahead.get(&element) {
+                Some(come) => come.clone(),
+                None => self.load(&element)?,
+            };
             self.line(depth, format!("const real {name} = {text};"));
             // A division takes as long as a dozen products: one outside the innermost loop serves all of it.
             if level < group.loops.len() && group.statements.iter().any(|s| divides_by(s, &element)) {

@@ -88,7 +88,7 @@ pub struct Printer<'a> {
     pub meetings: usize,
     /// Values that all groups read alike, with their names.
     pub lasting: IndexMap<Element, String>,
-    /// Packs that have come before the strips that want them, by the element.
+    /// Packs, and values that a row has one of, that have come before they are wanted, by the element.
     pub ahead: IndexMap<Element, String>,
     /// What is read of the next point while this one is worked on.
     pub next: Next,

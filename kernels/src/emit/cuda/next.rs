@@ -18,7 +18,8 @@ const PACKS: i64 = 8;
 #[derive(Default)]
 pub struct Next {
     pub declared: Vec<String>,
-    /// For each `slot` of a thread.
+    /// What a row has one of, and what is read for each `slot` of a thread.
+    pub once: Vec<String>,
     pub read: Vec<String>,
 }
 
@@ -53,6 +54,9 @@ impl Printer<'_> {
                 wanted.push((element, kind));
             }
         }
+        let alone = self.reads_at(group, 0).into_iter().filter(|e| e.fill.is_none() && of_point(e));
+        let given = |e: &Element| matches!(self.tensor(&e.data).map(|t| &t.space), Ok(Space::Heap { root, .. }) if !written(root));
+        let alone: Vec<Element> = alone.filter(given).collect();
         for (element, kind) in wanted {
             let subscripts = element.subscripts.iter().map(|e| self.at_first(e, last)).collect();
             self.pointers.insert(element.data.clone());
@@ -61,6 +65,13 @@ impl Printer<'_> {
             self.next.declared.push(format!("Pack<{kind}, W> {name}[{slots}];"));
             self.next.read.push(format!("{name}[slot] = read_pack<W>({pointer}, {at});"));
             self.ahead.insert(element, format!("{name}[slot]"));
+        }
+        // What a row has one of would be waited for alone.
+        for element in if self.next.read.is_empty() { vec![] } else { alone } {
+            let (name, text) = (self.fresh("near"), self.load(&element)?);
+            self.next.declared.push(format!("real {name};"));
+            self.next.once.push(format!("{name} = {text};"));
+            self.ahead.insert(element, name);
         }
         Ok(())
     }
@@ -76,6 +87,7 @@ impl Next {
         let mut text = lines(&self.declared, "    ");
         text += "    const auto ahead = [&](const index_t point) {\n        index_t rest = point;\n";
         text += decoded;
+        text += &lines(&self.once, "        ");
         text += &format!("        #pragma unroll\n        for (int slot = 0; slot < {slots}; ++slot) {{\n");
         text += "            const index_t first_lane = ((index_t)slot * TEAM + member) * W;\n";
         text += &lines(&self.read, "            ");

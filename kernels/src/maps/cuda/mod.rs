@@ -212,7 +212,9 @@ impl Space for CudaSpace {
     }
 
     fn promise(&self, n: u64) -> f64 {
-        self.cost(&self.picked(n))
+        let picked = self.picked(n);
+        // Which of two that move the same is faster is for measurement to say; one that looks ahead is asked first.
+        self.cost(&picked) * if picked.ahead { 0.98 } else { 1.0 }
     }
 
     fn intuitive(&self, config: &KernelConfig) -> bool {
