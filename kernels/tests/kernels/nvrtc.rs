@@ -44,9 +44,9 @@ fn every_family_compiles_for_every_generation() -> Result<(), Failure> {
         let spec = KernelSpec::new(&program, &unit)?;
         let space = cuda_space(&spec, Chip::HOPPER)?;
         assert!(matches!(spec.unit, Unit::Scope(_)));
-        let turned = (0..4000).map(|n| space.config(n * 1_000_003 % space.count()));
-        let turned = turned.into_iter().find(|config| config.knobs.get("out").is_some());
-        let configs: Vec<KernelConfig> = [KernelConfig::default(), space.config(space.count() / 3)].into_iter().chain(turned).collect();
+        let with = |knob: &str| (0..4000).map(|n| space.config(n * 1_000_003 % space.count())).find(|c| c.knobs.get(knob).is_some());
+        let more = [with("out"), with("next")].into_iter().flatten();
+        let configs: Vec<KernelConfig> = [KernelConfig::default(), space.config(space.count() / 3)].into_iter().chain(more).collect();
         compiles(&nvrtc, name, dtype, &spec, &configs, &known)?;
     }
     // What is composed around matrix products: by tensor cores where there are any, and by plain units.

@@ -275,19 +275,21 @@ mod tests {
         Ok(())
     }
 
-    /// NumPy's labels are integers.
+    /// NumPy's labels are integers, and its files may be compressed.
     #[test]
-    fn integers_are_read() -> Result<(), Box<dyn std::error::Error>> {
+    fn what_numpy_writes_is_read() -> Result<(), Box<dyn std::error::Error>> {
         let text = "model: m\ndims: {n: 3, c: 7}\ninputs:\n  x: [n, c]\n  label: {dims: [n], dtype: i32}\nsteps:\n  - \
                     \"y[n] = sum(where(label[n] == c, x[n,c], 0), over: c)\"\n";
         let program = crate::load::load_str("m.yaml", text, &[])?.program;
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("in.npz");
-        let mut file = NpzWriter::new(File::create(&path)?);
-        file.add_array("x", &ndarray::Array2::<f64>::ones((3, 7)))?;
-        file.add_array("label", &ndarray::arr1(&[6i64, 0, 2]))?;
-        file.finish()?;
-        assert_eq!(read(&path, &program)?["label"], ndarray::arr1(&[6.0, 0.0, 2.0]).into_dyn());
+        for writer in [NpzWriter::new, NpzWriter::new_compressed] {
+            let mut file = writer(File::create(&path)?);
+            file.add_array("x", &ndarray::Array2::<f64>::ones((3, 7)))?;
+            file.add_array("label", &ndarray::arr1(&[6i64, 0, 2]))?;
+            file.finish()?;
+            assert_eq!(read(&path, &program)?["label"], ndarray::arr1(&[6.0, 0.0, 2.0]).into_dyn());
+        }
         Ok(())
     }
 }
