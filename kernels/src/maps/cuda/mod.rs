@@ -63,8 +63,8 @@ pub struct CudaSpace {
     /// Elements of partial results, where results are summed over points.
     partial: f64,
     facts: Facts,
-    /// Whether sums of a point's rows meet before anything else is done to them.
-    meets: bool,
+    /// Values of a point's rows whose sums meet before anything else is done to them.
+    meeting: Option<i64>,
     /// Blocks for each processor.
     blocks: &'static [i64],
     processors: i64,
@@ -136,8 +136,8 @@ impl CudaSpace {
         let blocks: &[i64] = if partial > 0.0 { &SUMMING } else { &STAYING };
         let facts = Facts::new(&maps, &arguments, [&apart, &some], rows);
         let widest = arguments.iter().map(|(a, _)| a.dtype.bytes(1)).max().unwrap_or(4);
-        let meets = nest.groups.first().is_some_and(cuda::next::meets);
-        Ok(CudaSpace { maps, widest, partial, facts, meets, blocks, processors: chip.processors })
+        let meeting = nest.groups.first().filter(|g| cuda::next::meets(g)).map(|g| g.loops[0].count);
+        Ok(CudaSpace { maps, widest, partial, facts, meeting, blocks, processors: chip.processors })
     }
 
     /// What a number stands for.
@@ -167,7 +167,8 @@ impl CudaSpace {
             _ => None,
         };
         picked.turned = rows > 1 && out != OUT[0] && self.facts.crossed(&picked);
-        picked.ahead = ahead && self.meets && picked.blocks.is_some() && !picked.turned && !blocked;
+        let even = self.meeting.is_some_and(|values| values % (threads / rows * width) == 0);
+        picked.ahead = ahead && even && picked.blocks.is_some() && !picked.turned && !blocked;
         picked
     }
 }
