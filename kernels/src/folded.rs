@@ -73,6 +73,10 @@ impl Folded {
 
     /// A layout of the kernel's own dims as one of the folded ones; `None` where two of a pair do not lie together.
     pub fn layout(&self, layout: &Layout) -> Option<Layout> {
+        // Padding would lie within what is folded.
+        if layout.padding > 0 && !self.pairs.is_empty() {
+            return None;
+        }
         let mut folded = layout.clone();
         for Pair { outer, inner, whole } in &self.pairs {
             let Some(at) = folded.pieces.iter().position(|p| p.dim == *outer) else { continue };

@@ -264,7 +264,7 @@ impl Printer<'_> {
 }
 
 /// Whether the code of a statement divides by what it reads from an element.
-fn divides_by(statement: &Statement, element: &Element) -> bool {
+pub fn divides_by(statement: &Statement, element: &Element) -> bool {
     let mut found = false;
     statement.code.walk(&mut |s| {
         if let Scalar::Binary(Binary::Div, _, by) = s

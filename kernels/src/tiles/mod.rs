@@ -22,6 +22,7 @@ pub use sweeps::{SweepSpace, in_sweeps};
 use crate::compile::Toolchain;
 use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
+use crate::folded::Folded;
 use crate::kernel::KernelSpec;
 use crate::loopnest::Products;
 use crate::maps::{self, MapKernel};
@@ -107,6 +108,8 @@ pub fn takes(config: &KernelConfig) -> bool {
 /// of tiles as the kernel does at its own.
 pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
     let Some(knob) = config.knobs.get("tile") else { return config.clone() };
+    let folded = |spec| Folded::under(spec, config).map(|folded| folded.spec);
+    let (Ok(from), Ok(to)) = (folded(from), folded(to)) else { return config.clone() };
     let count = |spec: &KernelSpec, index: &str| -> Option<i64> {
         let of = |i: &Index| i.count().eval(&spec.sizes).ok();
         match &spec.unit {
@@ -117,7 +120,7 @@ pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> Kern
     };
     let scale = |part: &str| -> Option<String> {
         let (index, size) = part.split_once(':')?;
-        let (size, whole, small) = (size.parse::<i64>().ok()?, count(from, index)?, count(to, index)?);
+        let (size, whole, small) = (size.parse::<i64>().ok()?, count(&from, index)?, count(&to, index)?);
         let scaled = if size >= whole { small } else { ((size * small + whole - 1) / whole).clamp(2, (small - 1).max(2)) };
         Some(format!("{index}:{scaled}"))
     };

@@ -125,10 +125,9 @@ impl<'a> Lowering<'a> {
         if let Some((_, reading)) = self.computed.iter().find(|(known, _)| known == value) {
             return reading.clone();
         }
-        let dropouts = self.dropouts;
         let reading = self.compute(value, target);
         // Each dropout that is written has a mask of its own.
-        if self.dropouts == dropouts {
+        if !value.drops() {
             self.computed.push((value.clone(), reading.clone()));
         }
         reading
@@ -253,8 +252,8 @@ impl<'a> Lowering<'a> {
 
     /// Scalar code of a value point by point; what is no scalar code becomes a container that the code reads.
     fn gather(&mut self, value: &Value, inputs: &mut Inputs) -> Scalar {
-        if let Some((_, reading)) = inputs.stored.iter().find(|(stored, _)| stored == value) {
-            let reading = reading.clone();
+        if let Some(at) = inputs.stored.iter().position(|(stored, _)| stored == value) {
+            let reading = if value.drops() { inputs.stored.remove(at).1 } else { inputs.stored[at].1.clone() };
             return inputs.read(reading);
         }
         match value {

@@ -65,6 +65,21 @@ impl Value {
         found
     }
 
+    /// Whether any part of it is random: written again it is another value.
+    pub fn drops(&self) -> bool {
+        match self {
+            Value::Dropout { .. } => true,
+            Value::Scalar(_) | Value::Access { .. } => false,
+            Value::Product { factors, .. } => factors.iter().any(|f| f.value.drops()),
+            Value::Unary(_, a) | Value::Named { of: a, .. } | Value::Softmax { of: a, .. } | Value::Reduce { of: a, .. } => a.drops(),
+            Value::Binary(_, a, b) => a.drops() || b.drops(),
+            Value::Select(c, a, b) => c.drops() || a.drops() || b.drops(),
+            Value::Normalize { of, scale, shift, .. } => {
+                [Some(of), scale.as_ref(), shift.as_ref()].into_iter().flatten().any(|v| v.drops())
+            }
+        }
+    }
+
     fn collect(&self, is_index: &dyn Fn(&str) -> bool, found: &mut Vec<String>) {
         let of_many = |values: &[&Value], without: &[String], found: &mut Vec<String>| {
             let mut inside = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::register::cuda_type;
 use super::schedule::Place;
-use crate::emit::group::Reduction;
+use crate::emit::group::{Reduction, divides_by};
 use crate::emit::printer::{MaskRow, Printer, StreamRow};
 use crate::emit::scalar::{combined, constant, integer};
 use crate::error::KernelError;
@@ -55,7 +55,9 @@ impl Printer<'_> {
             // What is the same for a whole point, and no group writes, is read once for all of them.
             let written = |root: &String| nest.groups.iter().flat_map(|g| &g.statements).any(|s| self.spec.root(&s.write.data) == root);
             let given = |e: &Element| matches!(self.tensor(&e.data).map(|t| &t.space), Ok(Space::Heap { root, .. }) if !written(root));
-            let alike = self.known.iter().filter(|(element, _)| self.level(group, element) == 0 && given(element));
+            // A divisor is turned over where it is read.
+            let divides = |e: &Element| nest.groups.iter().flat_map(|g| &g.statements).any(|s| divides_by(s, e));
+            let alike = self.known.iter().filter(|(e, _)| self.level(group, e) == 0 && given(e) && !divides(e));
             let alike: Vec<(Element, String)> = alike.map(|(element, name)| (element.clone(), name.clone())).collect();
             self.lasting.extend(alike);
             self.ahead.clear();

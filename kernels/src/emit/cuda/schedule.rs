@@ -144,7 +144,10 @@ impl Schedule {
         // Partial results of rows meet there.
         let private = nest.tensors.values().any(|t| matches!(t.space, Space::Private { .. }));
         let gathered = if private && rows > 1 { threads * width * real } else { 0 };
-        let mut shared = WARP * 8 + turning + drawn + gathered;
+        // What warps of a team combine lies there twice.
+        let sums = |g: &Group| g.statements.iter().filter(|s| s.combine.is_some()).count() as i64;
+        let meeting = if threads / rows > WARP { 2 * nest.groups.iter().map(sums).max().unwrap_or(0) * (threads / WARP) * real } else { 0 };
+        let mut shared = meeting.max(WARP * 8) + turning + drawn + gathered;
         if shared > SHARED {
             let [key, value, allowed] = match turns {
                 true => ["out", "turned", "direct, where a block's strips do not fit its shared memory"],

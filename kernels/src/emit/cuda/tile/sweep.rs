@@ -84,10 +84,13 @@ impl Printer<'_> {
         }
         let fit = |part: i64| (2..=wanted).rev().find(|n| rows + n * part <= shared);
         let stages = fit(at - rows).ok_or_else(|| knob("depth", chunk, "less"))?;
-        // Where it takes no part from the stage.
+        // Where it takes no part from the stage, nor their place from blocks that are to fit a processor.
         let mut nears = self.nears(&plan, staged)?;
         let each = chunk / 16 * threads * 16;
-        if fit(at - rows + nears.len() as i64 * each) != Some(stages) {
+        let beside = self.config.knobs.get("resident").and_then(|n| n.parse().ok()).unwrap_or(1).max(1);
+        let room = |part: i64| (rows + stages * part) * beside <= shared;
+        let with = at - rows + nears.len() as i64 * each;
+        if fit(with) != Some(stages) || (room(at - rows) && !room(with)) {
             nears.clear();
         }
         for near in &mut nears {
