@@ -114,7 +114,14 @@ fn steps_become_operations() {
                 "a[i,b,j] = residual: (a - b) <- a=a.dropout[i,b,j] b=a.dropout2[i,b,j]",
             ],
         ),
-        ("a[i,b,j] = where(dropout(x, rate: 0.1) > 0, dropout(x, rate: 0.1), 7)", &["?"]),
+        (
+            "a[i,b,j] = where(dropout(x, rate: 0.1) > 0, dropout(x, rate: 0.1), 7)",
+            &[
+                "a.dropout[i,b,j] = dropout: (x * keep(a, (i*B+b)*J+j, 0.1)) <- x=x[i,b,j]",
+                "a.dropout2[i,b,j] = dropout: (x * keep(a.dropout2, (i*B+b)*J+j, 0.1)) <- x=x[i,b,j]",
+                "a[i,b,j] = mask: (Gt(a, 0) ? b : 7) <- a=a.dropout[i,b,j] b=a.dropout2[i,b,j]",
+            ],
+        ),
         (
             "a[b,j,k] = sum(dropout(s, rate: 0.1), over: k) - sum(dropout(s, rate: 0.1), over: k) + s",
             &[
