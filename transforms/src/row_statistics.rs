@@ -18,7 +18,8 @@
 //! derivative of a maximum does, unless that cannot matter (`neutral.rs`).
 //!
 //! Or the contraction's result stays in memory, and what follows it is computed again from there ([`Start::Memory`]), but for what other
-//! contractions read, which is in memory anyway: `s` is read in the place of `a`, and `a` need not be written.
+//! contractions read, which is in memory anyway: `s` is read in the place of `a`, and `a` need not be written. Or `s` is made again and
+//! only what contractions read is left in memory ([`Start::Products`]).
 //!
 //! It pays only where the clones and their readers become one kernel: [`crate::compose()`]. Callers build programs with and
 //! without this policy and compare. Afterwards [`crate::recompute`] decides on everything else.
@@ -53,6 +54,8 @@ pub enum Start {
     Contraction,
     /// That contraction's result.
     Memory,
+    /// The operands of that contraction, but for what other contractions read.
+    Products,
 }
 
 /// Applies the rule to a differentiated program. A program without a state `backward`, or without a stream, is returned
@@ -73,10 +76,11 @@ pub fn row_statistics(program: &Sdfg, start: Start) -> Result<Streamed, Recomput
     let reads = |o: &Operation, data: &str| o.inputs.iter().any(|i| i.data == data);
     let read = |data: &str| readers.iter().any(|r| reads(r, data));
     // Results and operands of contractions are in memory, whatever becomes of the rest.
-    let lies = |o: &Operation, data: &str| {
-        start == Start::Memory
-            && (o.class() == Class::Contraction
-                || forward.iter().chain(&readers).any(|r| r.class() == Class::Contraction && reads(r, data)))
+    let multiplied = |data: &str| forward.iter().chain(&readers).any(|r| r.class() == Class::Contraction && reads(r, data));
+    let lies = |o: &Operation, data: &str| match start {
+        Start::Contraction => false,
+        Start::Memory => o.class() == Class::Contraction || multiplied(data),
+        Start::Products => multiplied(data),
     };
     let again = |o: &&Operation| out(o).is_some_and(|d| streams.contains(d) && read(d) && !lies(o, d));
     let wanted: Vec<&Operation> = forward.iter().filter(again).collect();

@@ -253,9 +253,11 @@ fn rows_and_columns<'g>(nest: &LoopNest, groups: &'g [Group], single: &BTreeSet<
     }
     let made = groups.iter().find(|g| g.product)?;
     let write = &made.statements.first()?.write;
-    let local = nest.tensors.get(&write.data).is_some_and(|t| t.space == Space::Local);
-    let later = groups.iter().filter(|g| g.product && !std::ptr::eq(*g, made));
-    let outs: Vec<&Element> = later.flat_map(|g| &g.statements).map(|s| &s.write).collect();
+    let is_local = |data: &String| nest.tensors.get(data).is_some_and(|t| t.space == Space::Local);
+    let local = is_local(&write.data);
+    // Others between given factors make values of the same rows and columns.
+    let later = groups.iter().filter(|g| g.product && !std::ptr::eq(*g, made)).flat_map(|g| &g.statements);
+    let outs: Vec<&Element> = later.filter(|s| s.reads.iter().any(|(_, e)| is_local(&e.data))).map(|s| &s.write).collect();
     let subscripts: Vec<&str> = write.subscripts.iter().filter_map(|e| e.as_sym()).filter(|i| !single.contains(*i)).collect();
     let [a, b] = subscripts[..] else { return None };
     let kept = |index: &str| outs.iter().any(|e| e.subscripts.iter().any(|s| s.symbols().contains(index)));

@@ -8,7 +8,7 @@ use kernels::KernelSpec;
 use kernels::device::Forms;
 use rayon::prelude::*;
 use sdfg::{Sdfg, Storage, Unit};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use transforms::algebraic::{groups, stacked};
 use transforms::bias::narrowed;
@@ -30,6 +30,9 @@ pub const EPILOGUES: &str = "epilogues";
 
 /// The same with those compositions alone whose tiles are walked in sweeps, and generated products where memory limits them.
 pub const SWEPT: &str = "sweeps";
+/// The same, in which backward makes rows of softmaxes again, and what its name ends in.
+pub const SWEPT_AGAIN: &str = "sweeps, again";
+const AGAIN: &str = ", again";
 
 /// The same with bits for the signs that gradients of rectifiers ask for.
 pub const SIGNS: &str = "epilogues, signs";
@@ -104,10 +107,15 @@ pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>)
         fused(weights.join("+"), program, saved.clone(), verify_each)
     });
     variants.extend(with_stacks.collect::<Result<Vec<_>, PipelineError>>()?);
-    let on_gpus = epilogues.map(|forms| [Kernels::Library(forms), Kernels::Swept]);
+    let on_gpus = epilogues.map(|forms| [Kernels::Library(forms), Kernels::Swept, Kernels::SweptAgain]);
     let kinds: Vec<Kernels> = [Kernels::Generated].into_iter().chain(on_gpus.into_iter().flatten()).collect();
     let composed = kinds.into_par_iter().map(|kernels| compositions(recipe, stackings.first(), verify_each, kernels));
     variants.extend(composed.collect::<Result<Vec<_>, PipelineError>>()?.into_iter().flatten());
+    // What is made again is worth it where fewer bytes move.
+    let bytes: BTreeMap<String, u64> = variants.iter().map(|v| (v.name.clone(), moved_bytes(&v.program))).collect();
+    let fewer =
+        |v: &Variant| v.name.strip_suffix(AGAIN).is_none_or(|plain| bytes.get(plain).is_none_or(|plain| moved_bytes(&v.program) < *plain));
+    variants.retain(fewer);
     if let Some(forms) = epilogues {
         variants.extend(with_signs(recipe, verify_each, forms)?);
     }
@@ -227,8 +235,8 @@ pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each
 /// memory: then none. Backward computes rows again from their statistics. Where a contraction that it would run again does not end up
 /// inside a kernel, whether refused or not accepted, that would move more than it saves: the program saves those rows then.
 ///
-/// With the chains alone whose tiles are walked in sweeps, backward reads whatever forward made, and the sums that gradients of softmaxes
-/// need of their rows come from results: else each row would be made once more.
+/// With the chains alone whose tiles are walked in sweeps, backward reads whatever forward made, or makes rows again where a sweep needs
+/// them, and the sums that gradients of softmaxes need of their rows come from results: else each row would be made once more.
 ///
 /// With the compositions of a library alone, all of them around a single product, rows are always saved; what backward reads of a
 /// product is what follows from it in the same kernel, and biases have the type of their sums.
@@ -250,6 +258,8 @@ pub enum Kernels {
     Library(Forms),
     /// Chains of two contractions whose tiles are walked in sweeps; batches of products alone that memory limits.
     Swept,
+    /// The same, in which backward makes what softmaxes handed it again, from their factors and statistics.
+    SweptAgain,
 }
 
 impl Kernels {
@@ -258,6 +268,7 @@ impl Kernels {
             Kernels::Generated => COMPOSED,
             Kernels::Library(_) => EPILOGUES,
             Kernels::Swept => SWEPT,
+            Kernels::SweptAgain => SWEPT_AGAIN,
         }
     }
 
@@ -265,8 +276,12 @@ impl Kernels {
         match self {
             Kernels::Generated => None,
             Kernels::Library(forms) => Some(forms),
-            Kernels::Swept => Some(|spec| kernels::tiles::in_sweeps(spec) || kernels::tiles::is_product(spec)),
+            Kernels::Swept | Kernels::SweptAgain => Some(|spec| kernels::tiles::in_sweeps(spec) || kernels::tiles::is_product(spec)),
         }
+    }
+
+    fn swept(self) -> bool {
+        matches!(self, Kernels::Swept | Kernels::SweptAgain)
     }
 
     fn library(self) -> bool {
@@ -298,7 +313,7 @@ impl Composing {
         let differentiated = differentiated(recipe)?;
         let (kind, library) = (kernels.name(), kernels.library());
         // Rows that are made again would be another composition's.
-        let (generated, swept) = (matches!(kernels, Kernels::Generated), matches!(kernels, Kernels::Swept));
+        let (generated, swept) = (matches!(kernels, Kernels::Generated), kernels.swept());
         let name = if weights.is_empty() { kind.to_string() } else { format!("{}, {kind}", weights.join("+")) };
         let folder = folder(&differentiated, verify_each);
         let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
@@ -311,8 +326,12 @@ impl Composing {
             let program = rewritten(&operators, &[&Expand], folder.as_deref())?.program;
             Ok(Expanded { operators, program, saved })
         };
-        let rows = row_statistics(&differentiated, Start::Contraction)?;
-        let streams = !rows.again.is_empty() && generated;
+        let again = matches!(kernels, Kernels::SweptAgain);
+        // Sums of rows are taken from results before rows are made again.
+        let summed = if again { dots(&differentiated).map_err(RecomputeError::from)? } else { None };
+        let start = if again { Start::Products } else { Start::Contraction };
+        let rows = row_statistics(summed.as_ref().unwrap_or(&differentiated), start)?;
+        let streams = !rows.again.is_empty() && (generated || again);
         let plain = Kept {
             apart: expanded(&differentiated, vec![])?,
             streamed: if streams { Some((expanded(&rows.program, rows.saved.clone())?, rows.again.clone())) } else { None },
@@ -367,7 +386,7 @@ impl Composing {
         let options = Options { verify: folder.is_some().then_some(&verify as transforms::driver::Verify), ..Options::default() };
         let forms = self.kernels.forms();
         let form = |program: &Sdfg, patch: &Patch| forms.is_none_or(|forms| has_form(forms, program, patch));
-        let chains = matches!(self.kernels, Kernels::Swept);
+        let chains = self.kernels.swept();
         let wanted = Wanted { accept, form: forms.is_some().then_some(&form as Form), chains };
         let composed = compose(&expanded.program, wanted, &options)?;
         // With nothing composed it is the separate program, kernel for kernel.

@@ -10,7 +10,7 @@ use kernels::{Access, Buffer, KernelSpec, Space};
 use ndarray::ArrayD;
 use rayon::prelude::*;
 use recipes::load::{Overrides, load_with};
-use recipes::pipeline::programs::{GROUPED, Programs, SWEPT, Variant, programs_on};
+use recipes::pipeline::programs::{GROUPED, Programs, SWEPT, SWEPT_AGAIN, Variant, programs_on};
 use recipes::pipeline::shrunken::{shrunken, shrunken_for};
 use recipes::pipeline::tensors::drawn;
 use sdfg::config::KernelConfig;
@@ -238,6 +238,15 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
         let composed: Vec<&String> = swept.iter().flat_map(|v| &v.compositions).map(|c| &c.name).collect();
         println!("{recipe}: {composed:?}");
         assert!(composed.len() >= 2, "{recipe}: {composed:?}");
+        // What dropout is done to need not be written: backward makes it again from scores, beside the gradient's own product.
+        let again = swept.iter().find(|v| v.name == SWEPT_AGAIN);
+        assert_eq!(again.is_some(), *recipe != "llama-decoder.yaml", "{recipe}");
+        for (_, _, unit) in again.iter().flat_map(|v| v.program.units()).filter(|(_, _, unit)| unit.name() == "d_qq") {
+            let members = &again.and_then(|v| v.compositions.iter().find(|c| c.name == "d_qq")).expect("a composition").members;
+            assert!(["beta.again", "d_alpha", "d_qq"].iter().all(|m| members.iter().any(|n| n == m)), "{recipe}: {members:?}");
+            let spec = KernelSpec::new(&again.expect("a program").program, &unit).expect("a kernel");
+            assert!(spec.arguments().iter().all(|a| !a.data.starts_with("alpha.softmax.exp")), "{recipe}");
+        }
         // The largest of a row and the sum that follows it are found in one sweep, with a mask, too.
         for (_, _, unit) in swept[0].program.units().into_iter().filter(|(_, _, unit)| unit.name() == "gamma") {
             let spec = KernelSpec::new(&swept[0].program, &unit).expect("a kernel");

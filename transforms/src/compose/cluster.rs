@@ -96,14 +96,22 @@ impl<'a> Growth<'a> {
             for first in contractions.iter().filter(|first| self.units[*last].before.contains(first)) {
                 let between = |n: &usize| self.units[*n].before.contains(first) && self.units[*last].before.contains(n);
                 let merged: Members = (0..self.units.len()).filter(between).chain([*first, *last]).collect();
-                let parts: u64 = merged.iter().map(|n| self.bytes(&Members::from([*n]))).sum();
-                let saved = parts.saturating_sub(self.bytes(&merged));
-                if saved == 0 || self.contractions(&merged).count() > 2 {
+                if self.contractions(&merged).count() > 2 {
                     continue;
                 }
-                match self.admits(&merged) {
-                    Ok(()) => found.push((Reverse(saved), !self.sums_neighbours(*last, &merged), merged)),
-                    Err(reason) => drop(self.refused.insert(merged, reason)),
+                // What is made for these alone, by a product as well, may be made where they are.
+                let whole = self.with_feeders(&merged);
+                let also = (self.contractions(&whole).count() == 3).then_some(whole);
+                for merged in [Some(merged), also].into_iter().flatten() {
+                    let parts: u64 = merged.iter().map(|n| self.bytes(&Members::from([*n]))).sum();
+                    let saved = parts.saturating_sub(self.bytes(&merged));
+                    if saved == 0 {
+                        continue;
+                    }
+                    match self.admits(&merged) {
+                        Ok(()) => found.push((Reverse(saved), !self.sums_neighbours(*last, &merged), merged)),
+                        Err(reason) => drop(self.refused.insert(merged, reason)),
+                    }
                 }
             }
         }
@@ -121,6 +129,29 @@ impl<'a> Growth<'a> {
         }
         chains.sort_by_key(|c| c.last().copied());
         chains
+    }
+
+    /// Members with all that nobody else reads, back to the products that it comes from.
+    fn with_feeders(&self, members: &Members) -> Members {
+        let mut whole = members.clone();
+        loop {
+            let feeds = |n: &usize| {
+                let (unit, mut read) = (&self.units[*n], false);
+                let alone = unit.writes.iter().all(|data| {
+                    read |= whole.iter().any(|m| self.units[*m].reads.contains(data));
+                    !self.leaving.contains(data) && self.unit_outside(data, &whole).is_none_or(|reader| reader == *n)
+                });
+                alone && read && !whole.contains(n)
+            };
+            // A product's own factors come from elsewhere.
+            let product = |n: usize| self.units[n].kind == UnitKind::Contraction && !members.contains(&n);
+            let behind = |n: &usize| !whole.iter().any(|m| product(*m) && self.units[*m].before.contains(n));
+            let Some(more) = (0..self.units.len()).filter(behind).find(feeds) else { break };
+            whole.insert(more);
+        }
+        let products: Members = self.contractions(&whole).filter(|n| !members.contains(n)).collect();
+        let follows = |n: &usize| members.contains(n) || products.contains(n) || products.iter().any(|p| self.units[*n].before.contains(p));
+        whole.into_iter().filter(follows).collect()
     }
 
     /// Whether a contraction is a batch of products that do little with what they move.
