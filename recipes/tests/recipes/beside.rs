@@ -40,8 +40,8 @@ fn promising(program: Sdfg, device: &dyn Device) -> Result<Candidate, Failure> {
     Ok(Candidate { name: "promising".into(), program, configuration, predicted_ms: 0.0, streams: 1, exchanges: vec![] })
 }
 
-/// A whole step of attention in sweeps against the interpreter, projections stacked and not; of the first every kernel beside that of the
-/// cores as well.
+/// A whole step of attention in sweeps against the interpreter, projections stacked and not, rows of the softmax made again and not; of
+/// all but the plainest every kernel beside that of the cores as well.
 #[test]
 fn a_step_in_sweeps() -> Result<(), Failure> {
     let sizes = [("b", 2), ("j", 40), ("h", 2), ("p", 16), ("i", 32)].map(|(name, size)| (name.to_string(), size)).to_vec();
@@ -66,7 +66,7 @@ fn a_step_in_sweeps() -> Result<(), Failure> {
         assert!(verified.worst() <= 1.0, "{}: {verified:?}", variant.name);
         found += 1;
     }
-    assert_eq!(found, 2);
+    assert_eq!(found, 4);
     Ok(())
 }
 
