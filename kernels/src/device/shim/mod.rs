@@ -4,6 +4,7 @@
 
 mod device;
 mod recording;
+mod simulator;
 pub mod stand_in;
 
 pub use device::ShimDevice;
@@ -14,7 +15,7 @@ use crate::emit::cuda::{Source, drawn};
 use crate::error::KernelError;
 use crate::kernel::{Access, Argument, KernelSpec};
 use sdfg::interpret::Run;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -79,11 +80,6 @@ struct Launch {
 
 type Entry = unsafe extern "C" fn(which: c_int, launch: *mut Launch) -> c_int;
 
-/// Quick to compile: what runs here is small.
-const FLAGS: [&str; 7] = ["-std=c++17", "-Og", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing"];
-
-const HEADER: &str = include_str!("shim.h");
-
 /// Files that some thread of this process makes, by their paths: tests and sweeps ask for the same from several.
 static MAKING: Underway = Underway::new();
 
@@ -128,15 +124,18 @@ impl Shim {
     }
 
     fn load(&self, text: &str) -> Result<Entry, KernelError> {
-        let header = self.header()?;
-        let hash = self.hash(text);
-        let library = self.cache.join(format!("{hash}.so"));
+        let simulator = self.simulator()?;
+        let library = self.cache.join(format!("{}.so", self.hash(text)));
         let _making = MAKING.claim(&library.to_string_lossy());
         if !library.exists() {
             let aside = aside(&library);
             let file = aside.with_extension("cpp");
             std::fs::write(&file, text).map_err(cache(&file))?;
-            self.run(&[OsStr::new("-include"), header.as_os_str(), file.as_os_str()], &aside)?;
+            let mut compiler = Command::new(&self.command);
+            compiler.args(simulator::FLAGS).arg("-include").arg(simulator.join(simulator::HEADER)).arg("-o").arg(&aside).arg(&file);
+            let name = simulator.file_name().unwrap_or_default().to_string_lossy();
+            compiler.args(simulator::linked(&simulator, &library_of(&simulator), &name));
+            run(&mut compiler, "shim", &file, &self.cache)?;
             std::fs::rename(&aside, &library).map_err(cache(&library))?;
             std::fs::rename(&file, library.with_extension("cpp")).map_err(cache(&file))?;
         }
@@ -150,35 +149,33 @@ impl Shim {
     }
 
     fn hash(&self, text: &str) -> String {
-        blake3::hash(format!("{} {} {FLAGS:?} {HEADER} {text}", self.command, self.version).as_bytes()).to_hex().to_string()
+        blake3::hash(format!("{} {} {} {text}", self.command, self.version, simulator::text()).as_bytes()).to_hex().to_string()
     }
 
-    /// The shim itself, and beside it what the compiler makes of it once for all kernels: reading it takes as long as a small kernel.
-    fn header(&self) -> Result<PathBuf, KernelError> {
-        let header = self.cache.join(format!("shim-{}.h", self.hash("")));
-        let _making = MAKING.claim(&header.to_string_lossy());
-        if !header.exists() {
-            std::fs::create_dir_all(&self.cache).map_err(cache(&self.cache))?;
-            let written = aside(&header);
-            std::fs::write(&written, HEADER).map_err(cache(&written))?;
-            std::fs::rename(&written, &header).map_err(cache(&header))?;
-            let (known, compiled) = (header.with_extension("h.gch"), aside(&header));
-            let precompiled = self.run(&[OsStr::new("-x"), OsStr::new("c++-header"), header.as_os_str()], &compiled);
-            // Compilers that cannot do so read it each time.
-            if precompiled.is_ok() {
-                std::fs::rename(&compiled, &known).map_err(cache(&known))?;
-            }
+    /// The folder of what kernels are compiled against and linked with.
+    fn simulator(&self) -> Result<PathBuf, KernelError> {
+        let folder = self.cache.join(format!("simulator-{}", &self.hash("")[..16]));
+        let _making = MAKING.claim(&folder.to_string_lossy());
+        if !folder.exists() {
+            // Other processes may be making the same.
+            let aside = aside(&folder);
+            std::fs::create_dir_all(&aside).map_err(cache(&aside))?;
+            let made = simulator::make_in(&aside, &library_of(&folder), &self.command);
+            let made = made.and_then(|()| match std::fs::rename(&aside, &folder) {
+                Err(source) if !folder.exists() => Err(cache(&folder)(source)),
+                _ => Ok(()),
+            });
+            // What is left is of no use to anyone.
+            let _ = std::fs::remove_dir_all(&aside);
+            made?;
         }
-        Ok(header)
+        Ok(folder)
     }
+}
 
-    /// Has the compiler make a file.
-    fn run(&self, arguments: &[&OsStr], made: &Path) -> Result<(), KernelError> {
-        let mut compiler = Command::new(&self.command);
-        compiler.args(FLAGS).arg("-o").arg(made).args(arguments);
-        let source_file = arguments.last().map_or_else(PathBuf::new, PathBuf::from);
-        run(&mut compiler, "shim", &source_file, &self.cache)
-    }
+/// The library in a folder of the simulator. What one process loads from several folders must not have one name.
+fn library_of(folder: &Path) -> String {
+    format!("{}.so", folder.file_name().unwrap_or_default().to_string_lossy())
 }
 
 /// A name beside a file that no other thread or process has: it is written there and renamed.

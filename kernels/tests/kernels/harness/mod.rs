@@ -19,7 +19,7 @@ pub const RUN: Run = Run { seed: 11, step: 5, dropout: true };
 /// as they run, in the tests of `recipes`.
 pub fn toolchain() -> Result<Toolchain, Failure> {
     let system = Toolchain::system()?;
-    Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), flags: vec!["-O1".into()], ..system })
+    Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), flags: vec!["-O0".into()], ..system })
 }
 
 /// The same, told something more.

@@ -4,6 +4,7 @@
 //! The shim ([`super::ShimDevice`]) runs kernels and products; this runs the code that puts them on a GPU: contexts, memory, streams,
 //! captured graphs, events, code that is made meanwhile, algorithms, and errors of the driver.
 
+use super::simulator;
 use crate::error::KernelError;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +15,8 @@ const SOURCES: [(&str, &str, &str); 3] = [
     ("nvrtc.cpp", include_str!("nvrtc.cpp"), "libnvrtc.so"),
     ("cublaslt.cpp", include_str!("cublaslt.cpp"), "libcublasLt.so"),
 ];
+/// What kernels are linked with.
+const SIMULATOR: &str = "libsimulator.so";
 /// Opened beside the run-time compiler; nothing is in it.
 const BUILTINS: &str = "libnvrtc-builtins.so";
 
@@ -28,10 +31,10 @@ impl StandIn {
     /// # Errors
     /// A compiler that is missing or refuses; a folder that cannot be written.
     pub fn make(cache: &Path) -> Result<Self, KernelError> {
-        let header = include_str!("../shim.h");
+        let simulator = simulator::text();
         let set = std::env::var("CXX").ok().filter(|v| !v.is_empty());
         let command = set.unwrap_or_else(|| "c++".into());
-        let texts = SOURCES.iter().map(|(_, text, _)| *text).chain([header, include_str!("stand_in.h"), include_str!("mod.rs"), &command]);
+        let texts = SOURCES.iter().map(|(_, text, _)| *text).chain([&*simulator, include_str!("stand_in.h"), include_str!("mod.rs"), &command]);
         let folder = cache.join(format!("stand-in-{}", &blake3::hash(texts.collect::<String>().as_bytes()).to_hex()[..16]));
         if folder.exists() {
             return Ok(StandIn { folder });
@@ -54,7 +57,7 @@ impl StandIn {
         };
         let made = aside.join("made");
         std::fs::create_dir_all(&made).map_err(|source| KernelError::Cache { path: made, source })?;
-        write("shim.h", include_str!("../shim.h"))?;
+        simulator::make_in(aside, SIMULATOR, command)?;
         write("stand_in.h", include_str!("stand_in.h"))?;
         write("empty.cpp", "")?;
         for (file, text, _) in SOURCES {
@@ -64,6 +67,12 @@ impl StandIn {
             let mut compiler = Command::new(command);
             compiler.current_dir(aside).args(["-std=c++17", "-O1", "-shared", "-fPIC", "-o", library, file]);
             compiler.arg(format!("-Wl,-soname,{library}"));
+            if library == "libnvrtc.so" {
+                // What it asks the compiler for, beside the names of files.
+                let linked = simulator::linked(Path::new("."), SIMULATOR, "..");
+                let flags = simulator::FLAGS.join(" ") + " -include " + simulator::HEADER;
+                compiler.arg(format!("-DFLAGS=\"{flags}\"")).arg(format!("-DLINKED=\"'{}'\"", linked.join("' '")));
+            }
             if library == "libcublasLt.so" {
                 compiler.args(["-L.", "-lcuda", "-Wl,-rpath,$ORIGIN"]);
             }

@@ -1,9 +1,10 @@
 /* A run-time compiler for the cores of this machine, for tests: what libnvrtc.so does for Memlet, with the system's compiler and the
- * shim's header. MEMLET_STAND_IN is the folder of both, and of what is made. */
+ * header and the library of the shim. MEMLET_STAND_IN is the folder of both, and of what is made. */
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -15,7 +16,7 @@ struct Program { std::string text, log, code; };
 
 std::string folder() {
     const char *set = getenv("MEMLET_STAND_IN");
-    return set && *set ? set : ".";
+    return std::filesystem::absolute(set && *set ? set : ".");
 }
 std::string read(const std::string &path) {
     std::stringstream text;
@@ -49,7 +50,7 @@ int nvrtcCompileProgram(void *program, int count, const char *const *options) {
         return INVALID_INPUT;
     }
     const bool finishes = made.text.find("(memlet_finish,") != std::string::npos;
-    std::string text = "#define MEMLET_STAND_IN\n#include \"" + folder() + "/shim.h\"\n" + made.text + R"(
+    std::string text = made.text + R"(
 static void kernel_(const void *a) { memlet_kernel(*(const Arguments *)a); }
 )";
     if (finishes) text += "static void finish_(const void *a) { memlet_finish(*(const Arguments *)a); }\n";
@@ -73,9 +74,9 @@ static void kernel_(const void *a) { memlet_kernel(*(const Arguments *)a); }
         std::ofstream(aside + ".cpp") << text;
         const char *set = getenv("CXX");
         const std::string compiler = set && *set ? set : "c++";
-        const std::string flags = " -std=c++17 -Og -w -shared -fPIC -ffp-contract=off -fno-strict-aliasing -o ";
         const auto quoted = [&](const char *end) { return "'" + aside + end + "'"; };
-        if (system((compiler + flags + quoted("") + " " + quoted(".cpp") + " 2>" + quoted(".log")).c_str()) != 0) {
+        const std::string command = compiler + " " FLAGS " -o " + quoted("") + " " + quoted(".cpp") + " " LINKED " 2>" + quoted(".log");
+        if (system(("cd '" + folder() + "' && " + command).c_str()) != 0) {
             made.log = read(aside + ".log");
             return COMPILATION;
         }
