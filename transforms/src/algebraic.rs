@@ -51,29 +51,47 @@ fn contractions(program: &Sdfg, state: StateId) -> Vec<(NodeId, Operation)> {
         .collect()
 }
 
-/// The weight that tells a contraction apart: an operand that is a parameter, a cast of one, a parameter's gradient, or the
-/// slice of a stack that an earlier stacking moved one of these to.
-fn weight_of(program: &Sdfg, operation: &Operation) -> Option<String> {
-    let is_stack = |name: &str| program.containers.values().any(|c| c.view.as_ref().is_some_and(|v| v.of == name));
-    let parameter = |name: &str| program.containers.get(name).is_some_and(|c| c.role == Role::Parameter) && !is_stack(name);
-    let cast = |operand: &Operand| {
-        let offsets = sliced(operation, operand).map(|(_, offsets)| offsets)?;
-        program.units().into_iter().find_map(|(_, _, unit)| {
-            let Unit::Operation(cast) = unit else { return None };
-            let out = cast.outputs.first().filter(|o| o.data == operand.data)?;
-            let here = sliced(&cast, out).is_some_and(|(_, at)| at == offsets);
-            cast.cast_of(program).filter(|from| here && parameter(&from.data)).map(|from| from.data.clone())
-        })
-    };
-    let sliced = |operand: &Operand| {
-        let offsets = sliced(operation, operand).map(|(_, offsets)| offsets)?;
-        let at_slice =
-            |c: &&Container| c.role == Role::Parameter && c.view.as_ref().is_some_and(|v| v.of == operand.data && v.offsets == offsets);
-        program.containers.values().find(at_slice).map(|c| c.name.clone())
-    };
-    let operands = || operation.inputs.iter().chain(&operation.outputs);
-    let plain = operands().map(|o| o.data.strip_prefix("d_").unwrap_or(&o.data)).find(|d| parameter(d)).map(str::to_string);
-    operands().find_map(sliced).or(plain).or_else(|| operands().find_map(cast))
+/// Of a program, what tells its contractions apart.
+struct Weights<'a> {
+    program: &'a Sdfg,
+    /// What a cast of a parameter writes and where in it, and the parameter.
+    casts: Vec<(String, Vec<Expr>, String)>,
+}
+
+impl<'a> Weights<'a> {
+    fn of(program: &'a Sdfg) -> Self {
+        let mut weights = Weights { program, casts: vec![] };
+        for (_, _, unit) in program.units() {
+            let Unit::Operation(cast) = unit else { continue };
+            let Some(from) = cast.cast_of(program).filter(|from| weights.is_parameter(&from.data)) else { continue };
+            let out = cast.outputs.first().and_then(|out| Some((out.data.clone(), sliced(&cast, out)?.1)));
+            weights.casts.extend(out.map(|(data, offsets)| (data, offsets, from.data.clone())));
+        }
+        weights
+    }
+
+    fn is_parameter(&self, name: &str) -> bool {
+        let is_stack = || self.program.containers.values().any(|c| c.view.as_ref().is_some_and(|v| v.of == name));
+        self.program.containers.get(name).is_some_and(|c| c.role == Role::Parameter) && !is_stack()
+    }
+
+    /// An operand that is a parameter, a cast of one, a parameter's gradient, or the slice of a stack that an earlier stacking moved one
+    /// of these to.
+    fn weight(&self, operation: &Operation) -> Option<String> {
+        let cast = |operand: &Operand| {
+            let offsets = sliced(operation, operand).map(|(_, offsets)| offsets)?;
+            self.casts.iter().find(|(data, at, _)| *data == operand.data && *at == offsets).map(|(_, _, from)| from.clone())
+        };
+        let slice = |operand: &Operand| {
+            let offsets = sliced(operation, operand).map(|(_, offsets)| offsets)?;
+            let at_slice =
+                |c: &&Container| c.role == Role::Parameter && c.view.as_ref().is_some_and(|v| v.of == operand.data && v.offsets == offsets);
+            self.program.containers.values().find(at_slice).map(|c| c.name.clone())
+        };
+        let operands = || operation.inputs.iter().chain(&operation.outputs);
+        let plain = operands().map(|o| o.data.strip_prefix("d_").unwrap_or(&o.data)).find(|d| self.is_parameter(d)).map(str::to_string);
+        operands().find_map(slice).or(plain).or_else(|| operands().find_map(cast))
+    }
 }
 
 /// Index and offset of every subscript; `None` if one is neither an index nor a shifted one.
@@ -85,6 +103,7 @@ fn sliced(operation: &Operation, operand: &Operand) -> Option<(Vec<String>, Vec<
 /// All maximal groups, in program order; within a group in the order in which the weights are declared.
 pub fn groups(program: &Sdfg) -> Vec<Group> {
     let mut found: Vec<Group> = Vec::new();
+    let weights = Weights::of(program);
     for (state, _) in program.states() {
         let all = contractions(program, state);
         let mut pools: Vec<Vec<(NodeId, Operation)>> = Vec::new();
@@ -108,7 +127,7 @@ pub fn groups(program: &Sdfg) -> Vec<Group> {
         for pool in pools {
             let mut members: Vec<(usize, String, NodeId, String)> = Vec::new();
             for (node, operation) in &pool {
-                let Some(weight) = weight_of(program, operation) else { continue };
+                let Some(weight) = weights.weight(operation) else { continue };
                 let place = program.containers.get_index_of(&weight).unwrap_or(usize::MAX);
                 if !members.iter().any(|(_, w, _, _)| *w == weight) {
                     members.push((place, weight, *node, operation.name.clone()));

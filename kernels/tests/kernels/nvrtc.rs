@@ -25,9 +25,9 @@ fn nvrtc() -> Option<Nvrtc> {
     found.ok()
 }
 
-#[test]
-fn every_family_compiles_for_every_generation() -> Result<(), Failure> {
-    let Some(nvrtc) = nvrtc() else { return Ok(()) };
+/// The compiler and the generations of these tests that it knows, with the head of the table that they print.
+fn generations() -> Option<(Nvrtc, Vec<u32>)> {
+    let nvrtc = nvrtc()?;
     let known: Vec<u32> = CAPABILITIES.into_iter().filter(|c| nvrtc.capabilities.contains(c)).collect();
     println!("NVRTC {}.{} for {known:?} of {CAPABILITIES:?}", nvrtc.version.0, nvrtc.version.1);
     assert!(known.contains(&80) && known.contains(&HOPPER), "{:?}", nvrtc.capabilities);
@@ -35,6 +35,12 @@ fn every_family_compiles_for_every_generation() -> Result<(), Failure> {
         "{:18} {:5} {:4} {:>14} {:>9} {:>6} {:>6} {:>6}  knobs",
         "kernel", "type", "cc", "function", "registers", "spills", "stack", "shared"
     );
+    Some((nvrtc, known))
+}
+
+#[test]
+fn every_family_of_maps_compiles_for_every_generation() -> Result<(), Failure> {
+    let Some((nvrtc, known)) = generations() else { return Ok(()) };
     for (n, (name, make)) in CASES.into_iter().enumerate() {
         let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][n % 3];
         let Case { mut program, unit } = make(SIZES);
@@ -49,7 +55,13 @@ fn every_family_compiles_for_every_generation() -> Result<(), Failure> {
         let configs: Vec<KernelConfig> = [KernelConfig::default(), space.config(space.count() / 3)].into_iter().chain(more).collect();
         compiles(&nvrtc, name, dtype, &spec, &configs, &known)?;
     }
-    // What is composed around matrix products: by tensor cores where there are any, and by plain units.
+    Ok(())
+}
+
+/// What is composed around matrix products: by tensor cores where there are any, and by plain units.
+#[test]
+fn every_family_of_tiles_compiles_for_every_generation() -> Result<(), Failure> {
+    let Some((nvrtc, known)) = generations() else { return Ok(()) };
     for (name, make) in TILES {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             let Case { mut program, unit } = make(SIZES);

@@ -95,7 +95,7 @@ struct Fiber : Thread {
     int partner;
     /* What it brings to a matrix operation of its warp. */
     const uint16_t *line;
-    uint32_t fragments[6];
+    float fragments[12];
     /* Copies that it has asked for and that have not arrived, in groups. */
     std::vector<std::vector<Copy>> copies;
     /* What this thread knows of the lanes of its warp: accesses up to these epochs come before. */
@@ -479,16 +479,19 @@ void multiply(float *c, const uint32_t *a, const uint32_t *b, bool is_half) {
     Fiber &me = self();
     const Fiber *const warp = me.warp;
     const int lane = me.number % WARP;
-    for (int n = 0; n < 4; ++n) me.fragments[n] = a[n];
-    for (int n = 0; n < 2; ++n) me.fragments[4 + n] = b[n];
-    meet();
     const auto value = [&](uint32_t bits) { return is_half ? load_f16((uint16_t)bits) : of_bits(bits << 16); };
+    for (int n = 0; n < 6; ++n) {
+        const uint32_t two = n < 4 ? a[n] : b[n - 4];
+        me.fragments[2 * n] = value(two & 0xffff);
+        me.fragments[2 * n + 1] = value(two >> 16);
+    }
+    meet();
     for (int x = 0; x < 4; ++x) {
         const int row = x / 2 * 8 + lane / 4, column = lane % 4 * 2 + x % 2;
         for (int s = 0; s < 16; ++s) {
-            const uint32_t left = warp[row % 8 * 4 + s % 8 / 2].fragments[row / 8 + s / 8 * 2];
-            const uint32_t right = warp[column * 4 + s % 8 / 2].fragments[4 + s / 8];
-            c[x] += value(left >> s % 2 * 16 & 0xffff) * value(right >> s % 2 * 16 & 0xffff);
+            const float left = warp[row % 8 * 4 + s % 8 / 2].fragments[(row / 8 + s / 8 * 2) * 2 + s % 2];
+            const float right = warp[column * 4 + s % 8 / 2].fragments[(4 + s / 8) * 2 + s % 2];
+            c[x] += left * right;
         }
     }
     meet();
