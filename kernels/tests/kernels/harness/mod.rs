@@ -15,8 +15,8 @@ pub type Failure = Box<dyn std::error::Error>;
 
 pub const RUN: Run = Run { seed: 11, step: 5, dropout: true };
 
-/// What these tests compile stays in the build folder, and takes the compiler half as long as what is timed: shipped kernels are checked
-/// as they run, in the tests of `recipes`.
+/// What these tests compile stays in the build folder, and takes the compiler a fifth of what is timed: shipped kernels are checked as they
+/// run, in the tests of `recipes`.
 pub fn toolchain() -> Result<Toolchain, Failure> {
     let system = Toolchain::system()?;
     Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), flags: vec!["-O0".into()], ..system })

@@ -34,7 +34,8 @@ impl StandIn {
         let simulator = simulator::text();
         let set = std::env::var("CXX").ok().filter(|v| !v.is_empty());
         let command = set.unwrap_or_else(|| "c++".into());
-        let texts = SOURCES.iter().map(|(_, text, _)| *text).chain([&*simulator, include_str!("stand_in.h"), include_str!("mod.rs"), &command]);
+        let texts =
+            SOURCES.iter().map(|(_, text, _)| *text).chain([&*simulator, include_str!("stand_in.h"), include_str!("mod.rs"), &command]);
         let folder = cache.join(format!("stand-in-{}", &blake3::hash(texts.collect::<String>().as_bytes()).to_hex()[..16]));
         if folder.exists() {
             return Ok(StandIn { folder });
