@@ -156,21 +156,25 @@ impl Shim {
     fn simulator(&self) -> Result<PathBuf, KernelError> {
         let folder = self.cache.join(format!("simulator-{}", &self.hash("")[..16]));
         let _making = MAKING.claim(&folder.to_string_lossy());
-        if !folder.exists() {
-            // Other processes may be making the same.
-            let aside = aside(&folder);
-            std::fs::create_dir_all(&aside).map_err(cache(&aside))?;
-            let made = simulator::make_in(&aside, &library_of(&folder), &self.command);
-            let made = made.and_then(|()| match std::fs::rename(&aside, &folder) {
-                Err(source) if !folder.exists() => Err(cache(&folder)(source)),
-                _ => Ok(()),
-            });
-            // What is left is of no use to anyone.
-            let _ = std::fs::remove_dir_all(&aside);
-            made?;
-        }
+        made(&folder, |aside| simulator::make_in(aside, &library_of(&folder), &self.command))?;
         Ok(folder)
     }
+}
+
+/// Makes a folder with all that is in it, unless it is there: aside, and renamed when it is whole, as other processes may be making the same.
+fn made(folder: &Path, make: impl FnOnce(&Path) -> Result<(), KernelError>) -> Result<(), KernelError> {
+    if folder.exists() {
+        return Ok(());
+    }
+    let aside = aside(folder);
+    std::fs::create_dir_all(&aside).map_err(cache(&aside))?;
+    let made = make(&aside).and_then(|()| match std::fs::rename(&aside, folder) {
+        Err(source) if !folder.exists() => Err(cache(folder)(source)),
+        _ => Ok(()),
+    });
+    // What is left is of no use to anyone.
+    let _ = std::fs::remove_dir_all(&aside);
+    made
 }
 
 /// The library in a folder of the simulator. What one process loads from several folders must not have one name.
@@ -178,7 +182,7 @@ fn library_of(folder: &Path) -> String {
     format!("{}.so", folder.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// A name beside a file that no other thread or process has: it is written there and renamed.
+/// A name beside a file or a folder that no other thread or process has: it is written there and renamed.
 fn aside(file: &Path) -> PathBuf {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     file.with_extension(format!("{}-{}.so", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)))

@@ -4,7 +4,7 @@
 //! The shim ([`super::ShimDevice`]) runs kernels and products; this runs the code that puts them on a GPU: contexts, memory, streams,
 //! captured graphs, events, code that is made meanwhile, algorithms, and errors of the driver.
 
-use super::simulator;
+use super::{made, simulator};
 use crate::error::KernelError;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,18 +37,8 @@ impl StandIn {
         let texts =
             SOURCES.iter().map(|(_, text, _)| *text).chain([&*simulator, include_str!("stand_in.h"), include_str!("mod.rs"), &command]);
         let folder = cache.join(format!("stand-in-{}", &blake3::hash(texts.collect::<String>().as_bytes()).to_hex()[..16]));
-        if folder.exists() {
-            return Ok(StandIn { folder });
-        }
-        // Made aside and renamed: other processes may be making the same.
-        let aside = cache.join(format!("stand-in-{}-{:?}", std::process::id(), std::thread::current().id()));
-        let made = StandIn::make_in(&aside, &command).and_then(|()| match std::fs::rename(&aside, &folder) {
-            Err(source) if !folder.exists() => Err(KernelError::Cache { path: folder.clone(), source }),
-            _ => Ok(()),
-        });
-        // What is left is of no use to anyone.
-        let _ = std::fs::remove_dir_all(&aside);
-        made.map(|()| StandIn { folder })
+        made(&folder, |aside| StandIn::make_in(aside, &command))?;
+        Ok(StandIn { folder })
     }
 
     fn make_in(aside: &Path, command: &str) -> Result<(), KernelError> {
