@@ -89,7 +89,7 @@ fn checked_of(
     variants: &[&Variant],
     retyped: Option<Dtype>,
     sized: fn(&Sdfg) -> Sdfg,
-    wanted: fn(&KernelSpec) -> bool,
+    which: fn(&KernelSpec) -> bool,
 ) -> Result<usize, Failure> {
     let separate = variants.first().ok_or("no program")?;
     let (mut seen, mut sources, mut cases) = (BTreeSet::new(), Vec::new(), Vec::new());
@@ -109,7 +109,7 @@ fn checked_of(
             let spec = KernelSpec::new(&small, &unit)?;
             // Bits are for a library's products alone.
             let bits = spec.containers.values().any(|c| c.dtype == Dtype::Bit);
-            if bits || !matches!(unit, Unit::Scope(_) | Unit::Nested(_)) || !seen.insert(spec.key()) || !wanted(&spec) {
+            if bits || !matches!(unit, Unit::Scope(_) | Unit::Nested(_)) || !seen.insert(spec.key()) || !which(&spec) {
                 continue;
             }
             let case = |wanted: fn(f64) -> f64| -> Result<(Tensors, Tensors), Failure> {

@@ -156,21 +156,24 @@ impl Shim {
     fn simulator(&self) -> Result<PathBuf, KernelError> {
         let folder = self.cache.join(format!("simulator-{}", &self.hash("")[..16]));
         let _making = MAKING.claim(&folder.to_string_lossy());
-        made(&folder, |aside| simulator::make_in(aside, &library_of(&folder), &self.command))?;
+        if made(&folder, |aside| simulator::make_in(aside, &library_of(&folder), &self.command))? {
+            simulator::precompile(&folder, &self.command);
+        }
         Ok(folder)
     }
 }
 
-/// Makes a folder with all that is in it, unless it is there: aside, and renamed when it is whole, as other processes may be making the same.
-fn made(folder: &Path, make: impl FnOnce(&Path) -> Result<(), KernelError>) -> Result<(), KernelError> {
+/// Makes a folder with all that is in it, unless it is there: aside, and renamed when it is whole, as other processes may be making the
+/// same. Whether it was made here.
+fn made(folder: &Path, make: impl FnOnce(&Path) -> Result<(), KernelError>) -> Result<bool, KernelError> {
     if folder.exists() {
-        return Ok(());
+        return Ok(false);
     }
     let aside = aside(folder);
     std::fs::create_dir_all(&aside).map_err(cache(&aside))?;
     let made = make(&aside).and_then(|()| match std::fs::rename(&aside, folder) {
         Err(source) if !folder.exists() => Err(cache(folder)(source)),
-        _ => Ok(()),
+        renamed => Ok(renamed.is_ok()),
     });
     // What is left is of no use to anyone.
     let _ = std::fs::remove_dir_all(&aside);

@@ -77,7 +77,6 @@ struct Tracked : Memory {
 enum State { READY, BLOCK, WARP_SYNC, WARP_SHUFFLE, DONE };
 constexpr size_t STACK = 128 << 10;
 
-
 /* 16 bytes on their way. */
 struct Copy { End to, from; };
 

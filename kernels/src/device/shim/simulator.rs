@@ -19,8 +19,7 @@ pub fn text() -> String {
     format!("{FLAGS:?} {OPTIMISED} {TEXT} {SIMULATOR}")
 }
 
-/// Writes the header into a folder, and beside it what this compiler makes of it once for all kernels, as reading it takes as long as a
-/// small kernel; then the library, under this name.
+/// Writes the header into a folder, and makes the library there, under this name.
 ///
 /// # Errors
 /// A compiler that is missing or refuses; a folder that cannot be written.
@@ -29,16 +28,25 @@ pub fn make_in(folder: &Path, library: &str, command: &str) -> Result<(), Kernel
         let path = folder.join(name);
         std::fs::write(&path, text).map(|()| path.clone()).map_err(|source| KernelError::Cache { path, source })
     };
-    let header = write(HEADER, TEXT)?;
+    write(HEADER, TEXT)?;
     let source = write("simulator.cpp", SIMULATOR)?;
-    let compiler = || {
-        let mut compiler = Command::new(command);
-        compiler.args(FLAGS);
-        compiler
-    };
+    run(compiler(command).arg(OPTIMISED).arg("-o").arg(folder.join(library)).arg(&source), "shim", &source, folder)
+}
+
+/// Makes of the header, once for all kernels, what a compiler reads in its place: reading the header takes as long as a small kernel. To
+/// be called where the folder stays: clang asks for the header where it was.
+pub fn precompile(folder: &Path, command: &str) {
+    let (header, aside, known) = (folder.join(HEADER), folder.join("shim.h.aside"), folder.join("shim.h.gch"));
     // Compilers that cannot do so read it each time.
-    let _ = run(compiler().args(["-x", "c++-header", "-o"]).arg(folder.join("shim.h.gch")).arg(&header), "shim", &header, folder);
-    run(compiler().arg(OPTIMISED).arg("-o").arg(folder.join(library)).arg(&source), "shim", &source, folder)
+    if run(compiler(command).args(["-x", "c++-header", "-o"]).arg(&aside).arg(&header), "shim", &header, folder).is_ok() {
+        let _ = std::fs::rename(&aside, &known);
+    }
+}
+
+fn compiler(command: &str) -> Command {
+    let mut compiler = Command::new(command);
+    compiler.args(FLAGS);
+    compiler
 }
 
 /// How a compiler is told to link with the library, which lies in a folder and is found from there as this says.

@@ -37,7 +37,9 @@ impl StandIn {
         let texts =
             SOURCES.iter().map(|(_, text, _)| *text).chain([&*simulator, include_str!("stand_in.h"), include_str!("mod.rs"), &command]);
         let folder = cache.join(format!("stand-in-{}", &blake3::hash(texts.collect::<String>().as_bytes()).to_hex()[..16]));
-        made(&folder, |aside| StandIn::make_in(aside, &command))?;
+        if made(&folder, |aside| StandIn::make_in(aside, &command))? {
+            simulator::precompile(&folder, &command);
+        }
         Ok(StandIn { folder })
     }
 
