@@ -91,7 +91,11 @@ impl RecipeArgs {
     }
 
     pub fn load(&self) -> Result<Recipe, PipelineError> {
-        Ok(load_with(&self.recipe, &self.overrides())?)
+        let recipe = load_with(&self.recipe, &self.overrides())?;
+        for unread in &recipe.unread {
+            out::errln!("{unread}");
+        }
+        Ok(recipe)
     }
 }
 
@@ -106,16 +110,17 @@ fn floating(text: &str) -> Result<Dtype, String> {
     found.ok_or_else(|| format!("`{text}` is no floating type; write f64, f32, bf16 or f16"))
 }
 
-/// `90s`, `3m`, `2h`, or seconds.
+/// `90s`, `3m`, `2h`, `100ms`, or seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
     let factor = match unit {
+        "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("`{text}` is no duration; write 90s, 3m or 2h")),
+        _ => return Err(format!("`{text}` is no duration; write 90s, 3m, 2h or 500ms")),
     };
-    let seconds: f64 = number.parse().map_err(|_| format!("`{text}` is no duration; write 90s, 3m or 2h"))?;
+    let seconds: f64 = number.parse().map_err(|_| format!("`{text}` is no duration; write 90s, 3m, 2h or 500ms"))?;
     Duration::try_from_secs_f64(seconds * factor).map_err(|e| e.to_string())
 }
 

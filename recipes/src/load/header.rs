@@ -1,12 +1,13 @@
 //! All of a recipe but the meaning of its steps: names, sizes, constants, tensors, and what is asked of the whole.
 
-use super::Overrides;
 use super::names::{nearest, usable};
 use super::problem::{Place, Problem, Problems};
-use super::sizes;
+use super::resolve::{Absence, Resolver};
+use super::source::Source;
 use super::yaml::{Name, Node, Value};
+use super::{Overrides, lexer, parser, sizes, value};
 use indexmap::IndexMap;
-use sdfg::{Bindings, Dtype, Expr, Role};
+use sdfg::{Bindings, Dtype, Expr, Role, Scalar};
 
 pub const KEYS: [&str; 11] = ["model", "about", "dims", "dtype", "tf32", "constants", "inputs", "parameters", "outputs", "steps", "train"];
 pub const TENSOR_KEYS: [&str; 3] = ["dims", "dtype", "grad"];
@@ -17,10 +18,11 @@ const STEPS: usize = 4096;
 /// Dims, tensors and constants that one recipe may declare, each.
 const DECLARATIONS: usize = 4096;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Constant {
     pub place: Place,
-    pub value: f64,
+    /// Of numbers and sizes.
+    pub value: Scalar,
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +61,7 @@ pub struct Header {
 }
 
 impl Header {
-    pub fn read(root: &Node, overrides: &Overrides, problems: &mut Problems) -> Header {
+    pub fn read(root: &Node, source: &Source, overrides: &Overrides, problems: &mut Problems) -> Header {
         let mut header = Header {
             model: String::new(),
             about: String::new(),
@@ -119,7 +121,7 @@ impl Header {
             (header.dims, header.sizes) = sizes::read(node.place, entries, &overrides.sizes, problems);
         }
         if let Some(node) = find("constants") {
-            header.read_constants(node, problems);
+            header.read_constants(node, source, problems);
         }
         for (key, role) in [("inputs", Role::Input), ("parameters", Role::Parameter)] {
             if let Some(node) = find(key) {
@@ -138,14 +140,38 @@ impl Header {
         header
     }
 
-    fn read_constants(&mut self, node: &Node, problems: &mut Problems) {
-        for (name, value) in declarations(node, "`constants`", problems) {
+    fn read_constants(&mut self, node: &Node, source: &Source, problems: &mut Problems) {
+        for (name, node) in declarations(node, "`constants`", problems) {
             usable(name, problems);
-            match number(&value.value) {
-                Some(value) => {
-                    self.constants.insert(name.text.clone(), Constant { place: name.place, value });
+            let value = match (number(&node.value), &node.value) {
+                (Some(number), _) => Some(Scalar::Const(number)),
+                (None, Value::Text(text)) => self.constant(&name.text, node.place, text, source, problems),
+                _ => {
+                    wrong(
+                        problems,
+                        node.place,
+                        &format!("the constant `{}`", name.text),
+                        "a number, or an expression of numbers and sizes",
+                    );
+                    None
                 }
-                None => wrong(problems, value.place, &format!("the constant `{}`", name.text), "a number"),
+            };
+            // After an error it stands for something, so that its uses are not reported too.
+            let value = value.unwrap_or(Scalar::Const(1.0));
+            self.constants.insert(name.text.clone(), Constant { place: name.place, value });
+        }
+    }
+
+    /// The value of a constant that is written as an expression of numbers, sizes, and constants above it.
+    fn constant(&self, name: &str, place: Place, text: &str, source: &Source, problems: &mut Problems) -> Option<Scalar> {
+        let places = source.places(place, text);
+        let parsed = lexer::tokens(text, &places).and_then(|tokens| parser::expression(&tokens, place));
+        let parsed = parsed.map_err(|(place, problem)| problems.add(place, problem)).ok()?;
+        match (Resolver { header: self, problems, absent: &|_| Absence::Unknown }).value(&parsed, &[])? {
+            value::Value::Scalar(scalar) => Some(scalar.constant(&Bindings::new()).map_or(scalar, Scalar::Const)),
+            _ => {
+                wrong(problems, place, &format!("the constant `{name}`"), "a number, or an expression of numbers and sizes");
+                None
             }
         }
     }

@@ -41,6 +41,8 @@ pub struct Recipe {
     pub train: Option<Train>,
     /// What was read.
     pub text: String,
+    /// Inputs and parameters that no step reads: no error, but seldom meant.
+    pub unread: Vec<RecipeError>,
 }
 
 /// Where differentiation starts: one of the two.
@@ -143,7 +145,7 @@ pub fn load_str_with(file: &str, text: &str, overrides: &Overrides) -> Result<Re
             return Err(problems.into_errors());
         }
     };
-    let mut header = Header::read(&root, overrides, &mut problems);
+    let mut header = Header::read(&root, &source, overrides, &mut problems);
     // Indices cannot be judged without dims.
     if header.dims.is_empty() && !problems.is_empty() {
         return Err(problems.into_errors());
@@ -155,8 +157,18 @@ pub fn load_str_with(file: &str, text: &str, overrides: &Overrides) -> Result<Re
     if !problems.is_empty() {
         return Err(problems.into_errors());
     }
+    let unread = unread(&header, &steps, &problems);
     let program = build(&header, steps, &outputs, &mut problems);
-    if problems.is_empty() { Ok(Recipe { program, train, text: text.to_string() }) } else { Err(problems.into_errors()) }
+    if problems.is_empty() { Ok(Recipe { program, train, text: text.to_string(), unread }) } else { Err(problems.into_errors()) }
+}
+
+fn unread(header: &Header, steps: &Steps, problems: &Problems) -> Vec<RecipeError> {
+    let unread = header.tensors.iter().filter(|(name, tensor)| tensor.role != Role::Transient && !steps.read.contains(*name));
+    let told = |(name, tensor): (&String, &header::Tensor)| RecipeError {
+        origin: problems.origin(tensor.place),
+        problem: Problem::NeverRead { name: name.clone() },
+    };
+    unread.map(told).collect()
 }
 
 /// The outputs that the recipe names, or the results that no step reads.

@@ -29,15 +29,21 @@ pub fn usable(name: &Name, problems: &mut Problems) {
     }
 }
 
-/// The valid name nearest to `name` by edits; the first one of equals. A beginning counts as near.
+/// More valid names than a person reads in one line.
+const LISTED: usize = 40;
+
+/// The valid name nearest to `name` by edits, the first one of equals; if none is near, all of them. A beginning counts as near.
 pub fn nearest<'a>(name: &str, valid: impl IntoIterator<Item = &'a str>) -> Hint {
+    let valid: Vec<&str> = valid.into_iter().collect();
     let wanted: Vec<char> = name.chars().take(80).collect();
     let limit = (wanted.len() / 2).max(2);
     let distance = |v: &str| if !name.is_empty() && v.starts_with(name) { 1 } else { edits(&wanted, v) };
-    match valid.into_iter().map(|v| (distance(v), v)).min_by_key(|(distance, _)| *distance) {
-        Some((distance, v)) if distance <= limit => Hint::Near(v.to_string()),
-        Some((_, v)) => Hint::Far(v.to_string()),
-        None => Hint::None,
+    // Of a name as long as what would be changed in it nothing is left.
+    let near = |v: &&str| distance(v) <= limit && distance(v) < wanted.len().max(v.chars().count());
+    match valid.iter().filter(|v| near(v)).min_by_key(|v| distance(v)) {
+        Some(v) => Hint::Near(v.to_string()),
+        None if valid.is_empty() || valid.len() > LISTED => Hint::None,
+        None => Hint::Among(valid.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ")),
     }
 }
 
@@ -72,9 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn far_names_are_called_far() {
+    fn where_no_name_is_near_all_are_named() {
         assert_eq!(nearest("sofmax", ["relu", "softmax"]), Hint::Near("softmax".into()));
-        assert_eq!(nearest("sofmax", ["relu", "exp"]), Hint::Far("relu".into()));
+        assert_eq!(nearest("sofmax", ["relu", "exp"]), Hint::Among("`relu`, `exp`".into()));
+        assert_eq!(nearest("q", ["b", "j"]), Hint::Among("`b`, `j`".into()));
+        assert_eq!(nearest("sofmax", ["relu"; LISTED + 1]), Hint::None);
         assert_eq!(nearest("up", ["loss", "upstream"]), Hint::Near("upstream".into()));
         assert_eq!(nearest("up", []), Hint::None);
     }

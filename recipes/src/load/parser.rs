@@ -60,13 +60,16 @@ pub fn step(tokens: &[(Place, Token)], start: Place) -> Parsed<Step> {
     let name = parser.name("a step begins with the name of its result")?;
     let indices = if parser.eat("[") { parser.names()? } else { Vec::new() };
     parser.expect("=", "a step reads `name[index, …] = expression`")?;
-    let value = parser.comparison()?;
-    match parser.tokens.get(parser.at) {
-        None => Ok(Step { name, indices, value }),
-        Some((place, token)) => {
-            Err((*place, Problem::Syntax(format!("{} was not expected here: the step could end before it", show(token)))))
-        }
-    }
+    let value = parser.last("step")?;
+    Ok(Step { name, indices, value })
+}
+
+/// Reads what could stand on the right of a step.
+///
+/// # Errors
+/// Those of [`step`].
+pub fn expression(tokens: &[(Place, Token)], start: Place) -> Parsed<Node> {
+    Parser { tokens, at: 0, start, depth: 0 }.last("expression")
 }
 
 fn show(token: &Token) -> String {
@@ -85,6 +88,17 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
+    /// An expression with nothing after it.
+    fn last(&mut self, what: &str) -> Parsed<Node> {
+        let value = self.comparison()?;
+        match self.tokens.get(self.at) {
+            None => Ok(value),
+            Some((place, token)) => {
+                Err((*place, Problem::Syntax(format!("{} was not expected here: the {what} could end before it", show(token)))))
+            }
+        }
+    }
+
     fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.at).map(|(_, t)| t)
     }

@@ -29,11 +29,12 @@ impl fmt::Display for RecipeErrors {
     }
 }
 
-/// The valid name nearest to a wrong one.
+/// What may have been meant by a wrong name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
     Near(String),
-    Far(String),
+    /// All valid names: none is near.
+    Among(String),
     /// What is written here in its place.
     Instead(&'static str),
     /// There is no valid name at all.
@@ -44,7 +45,7 @@ impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Hint::Near(name) => write!(f, "; did you mean `{name}`?"),
-            Hint::Far(name) => write!(f, "; the nearest valid name is `{name}`"),
+            Hint::Among(names) => write!(f, "; valid: {names}"),
             Hint::Instead(what) => write!(f, "; {what}"),
             Hint::None => Ok(()),
         }
@@ -137,6 +138,8 @@ pub enum Problem {
     Rate(f64),
     #[error("`eps` is {0}; it is a finite number that is at least 0, such as 1e-5")]
     Eps(f64),
+    #[error("`{name}` is read by no step and has no gradient; remove it if that is not meant")]
+    NeverRead { name: String },
     #[error("{0} must be a number known from the recipe alone, such as 0.1 or a constant")]
     NotConstant(String),
 

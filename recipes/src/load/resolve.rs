@@ -120,14 +120,14 @@ impl Resolver<'_> {
         if name == "inf" {
             return Some(Value::Scalar(Scalar::Const(f64::INFINITY)));
         }
-        let constant = self.header.constants.get(name).map(|c| c.value);
+        let constant = self.header.constants.get(name).map(|c| c.value.clone());
         let tensor = self.header.tensors.get(name);
         if self.is_index(name) && (constant.is_some() || tensor.is_some()) {
             self.problems.add(place, Problem::Ambiguous { name: name.into() });
             return None;
         }
         if let Some(value) = constant {
-            return Some(Value::Scalar(Scalar::Const(value)));
+            return Some(Value::Scalar(value));
         }
         if let Some(tensor) = tensor {
             return Some(Value::Access { data: name.into(), indices: tensor.dims.clone() });

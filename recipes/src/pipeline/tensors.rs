@@ -122,8 +122,11 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
             let mut tensors = Tensors::new();
             for name in file.names().map_err(|e| fault(e.to_string()))? {
                 let plain = name.strip_suffix(".npy").unwrap_or(&name).to_string();
-                let array = array(&mut file, &name)
-                    .ok_or_else(|| fault(format!("`{plain}` is stored in a type that is not read; f64, f32, i64, i32, u8 and bool are")))?;
+                let array = array(&mut file, &name).ok_or_else(|| {
+                    fault(format!(
+                        "`{plain}` is stored in a type that is not read; f64, f32, i64, i32, u8 and bool are (f16 and bf16 in .safetensors)"
+                    ))
+                })?;
                 tensors.insert(plain, array);
             }
             tensors

@@ -5,7 +5,7 @@ use crate::load::parser::{Argument, Ast, Node};
 use crate::load::problem::{Place, Problem};
 use crate::load::resolve::{Resolver, binary, unary};
 use crate::load::value::Value;
-use sdfg::{Binary, Scalar, Unary};
+use sdfg::{Binary, Bindings, Scalar, Unary};
 
 pub struct Call<'a, 'r, 'h> {
     pub resolver: &'r mut Resolver<'h>,
@@ -49,7 +49,7 @@ impl Call<'_, '_, '_> {
     pub fn number(&mut self, name: &str) -> Option<(Place, f64)> {
         let node = self.option(name)?.clone();
         let value = self.resolver.value(&node, self.kept)?;
-        let number = if let Value::Scalar(s) = &value { constant(s) } else { None };
+        let number = if let Value::Scalar(s) = &value { s.constant(&Bindings::new()).ok() } else { None };
         if number.is_none() {
             self.resolver.problems.add(node.place, Problem::NotConstant(format!("`{name}`")));
         }
@@ -87,25 +87,5 @@ impl Call<'_, '_, '_> {
             }
         }
         (self.resolver.problems.failures() == before).then(|| over.into_iter().map(|(_, index)| index).collect())
-    }
-}
-
-/// The value of arithmetic on numbers.
-fn constant(scalar: &Scalar) -> Option<f64> {
-    match scalar {
-        Scalar::Const(value) => Some(*value),
-        Scalar::Unary(Unary::Neg, a) => Some(-constant(a)?),
-        Scalar::Unary(Unary::Sqrt, a) => Some(constant(a)?.sqrt()),
-        Scalar::Binary(op, a, b) => {
-            let (a, b) = (constant(a)?, constant(b)?);
-            match op {
-                Binary::Add => Some(a + b),
-                Binary::Sub => Some(a - b),
-                Binary::Mul => Some(a * b),
-                Binary::Div => Some(a / b),
-                _ => None,
-            }
-        }
-        _ => None,
     }
 }

@@ -52,7 +52,7 @@ fn steps_that_fail() {
         ),
         (&["a[i] = softmax(g, ovr: i)"], &["t.yaml:12:23: `softmax` has no option `ovr`; did you mean `over`?"]),
         (&["a[i] = softmax(g)"], &["t.yaml:12:12: `softmax` takes (x, over: k)"]),
-        (&["a[i] = softmax(g, over: u)"], &["t.yaml:12:29: nothing in `softmax` has the index `u`; did you mean `i`?"]),
+        (&["a[i] = softmax(g, over: u)"], &["t.yaml:12:29: nothing in `softmax` has the index `u`; valid: `i`"]),
         (&["a[i] = dropout(g, rate: 1)"], &["t.yaml:12:29: the rate is 1; a dropout rate is at least 0 and below 1"]),
         (&["a[i] = dropout(g, rate: -0.1)"], &["t.yaml:12:29: the rate is -0.1; a dropout rate is at least 0 and below 1"]),
         (
@@ -104,7 +104,7 @@ fn steps_that_fail() {
         (&["a[i] = max(g)"], &["t.yaml:12:12: `max` takes two operands, or (x, over: i)"]),
         (&["a[i] = gelu(g, form: elf)"], &["t.yaml:12:12: `gelu` takes (x), (x, form: erf) or (x, form: tanh)"]),
         (&["a[i] = where(g, 1)"], &["t.yaml:12:12: `where` takes three operands: condition, value if true, value if not"]),
-        (&["a[i] = g[i] * size(q)"], &["t.yaml:12:24: unknown dim `q`; did you mean `b`?"]),
+        (&["a[i] = g[i] * size(q)"], &["t.yaml:12:24: unknown dim `q`; valid: `b`, `j`, `k`, `i`, `u`, `p`"]),
         (
             &["a[i] = layernorm(g, over: i, eps: -1)"],
             &["t.yaml:12:39: `eps` is -1; it is a finite number that is at least 0, such as 1e-5"],
@@ -159,7 +159,7 @@ fn headers_that_fail() {
             "model: m\ndims: {i: j, j: 2*i}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
             &["t.yaml:2:11: the sizes of the dims `i`, `j` are defined by each other; give one of them a number"],
         ),
-        ("model: m\ndims: {i: 2*q}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n", &["t.yaml:2:11: unknown dim `q`; did you mean `i`?"]),
+        ("model: m\ndims: {i: 2*q}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n", &["t.yaml:2:11: unknown dim `q`; valid: `i`"]),
         (
             "model: m\ndims: {i: 2.5}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
             &["t.yaml:2:11: the size of `i` has no value: 2.5 is no integer of 64 bits"],
@@ -185,7 +185,7 @@ fn headers_that_fail() {
             &["t.yaml:3:1: unknown key `input`; did you mean `inputs`?", "t.yaml:4:17: unknown tensor `x`"],
         ),
         ("dims: {i: 2}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n", &["t.yaml:1:1: the recipe has no `model`; add it"]),
-        ("model: m\ndims: {i: 2}\ninputs: {x: [i, jj]}\nsteps: [\"y[i] = x[i]\"]\n", &["t.yaml:3:17: unknown dim `jj`; did you mean `i`?"]),
+        ("model: m\ndims: {i: 2}\ninputs: {x: [i, jj]}\nsteps: [\"y[i] = x[i]\"]\n", &["t.yaml:3:17: unknown dim `jj`; valid: `i`"]),
         (
             "model: m\ndims: {i: 2}\ninputs: {x: i}\nsteps: [\"y[i] = x[i]\"]\n",
             &["t.yaml:3:13: the tensor `x` must be a list of dims, such as [i, b, j]"],
@@ -208,7 +208,7 @@ fn headers_that_fail() {
         ),
         (
             "model: m\ndims: {i: 2}\ninputs: {x: [i]}\noutputs: [x]\nsteps: [\"y[i] = x[i]\"]\n",
-            &["t.yaml:4:11: `x` is no result of a step; did you mean `y`?"],
+            &["t.yaml:4:11: `x` is no result of a step; valid: `y`"],
         ),
         (
             "model: m\ndims: {i: 2}\ninputs: {x: [i]}\ntrain: {upstream: yy}\nsteps: [\"y[i] = x[i]\"]\n",
@@ -271,8 +271,8 @@ fn every_error_is_reported_at_once() {
     let expected = [
         "t.yaml:2:11: the size of `i` is 0; a size is at least 1",
         "t.yaml:3:1: unknown key `typo`; did you mean `dtype`?",
-        "t.yaml:4:14: unknown dim `q`; did you mean `i`?",
-        "t.yaml:6:12: unknown tensor `y`; did you mean `x`?",
+        "t.yaml:4:14: unknown dim `q`; valid: `i`",
+        "t.yaml:6:12: unknown tensor `y`; valid: `x`",
         "t.yaml:7:12: unknown operator `reul`; did you mean `relu`?",
     ];
     check(text, &expected);
@@ -289,6 +289,29 @@ fn a_tensor_that_is_also_an_index_is_ambiguous_without_brackets() {
     let text = "model: m\ndims: {i: 2}\ninputs: {i: [i]}\nsteps: [\"y[i] = i\"]\n";
     check(text, &["t.yaml:4:17: `i` means both a tensor or constant and an index here; write `i[…]` for the tensor, or rename it"]);
     assert!(recipes::load::load_str("t.yaml", &text.replace("= i", "= i[i]"), &[]).is_ok());
+}
+
+#[test]
+fn what_no_step_reads_is_told_and_no_error() {
+    let recipe =
+        recipes::load::load_str("t.yaml", &with_steps(&["a[u,b,j] = w[u,i] * x[i,b,j] + sum(s[b,j,k], over: k) + c[u]"]), &[]).unwrap();
+    let told: Vec<String> = recipe.unread.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["t.yaml:10:3: `g` is read by no step and has no gradient; remove it if that is not meant"]);
+}
+
+#[test]
+fn constants_that_fail() {
+    let text = "model: m\ndims: {i: 2}\nconstants:\n  a: 1 / siz(i)\n  b: 2 +\n  c: z\n  d: i\n  e: [1]\ninputs: {x: [i]}\nsteps: [\"y[i] = a * b * c * d * e * x[i]\"]\n";
+    check(
+        text,
+        &[
+            "t.yaml:4:10: unknown operator `siz`; did you mean `sin`?",
+            "t.yaml:5:8: an expression was expected, but the step ends here",
+            "t.yaml:6:6: unknown tensor `z`; valid: `a`, `b`",
+            "t.yaml:7:6: the index `i` is used as a number, but nothing here runs over it; put it on the left or in an operand",
+            "t.yaml:8:6: the constant `e` must be a number, or an expression of numbers and sizes",
+        ],
+    );
 }
 
 #[test]

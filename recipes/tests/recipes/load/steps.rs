@@ -1,6 +1,6 @@
 //! Steps and the operations that they become, as readable pairs.
 
-use super::listing::operations;
+use super::listing::{listing, operations, with_steps};
 
 #[test]
 fn steps_become_operations() {
@@ -144,6 +144,14 @@ fn steps_become_operations() {
 }
 
 /// The design's spelling, without quotes around the colon, is the same recipe.
+#[test]
+fn constants_are_numbers_or_made_of_numbers_and_sizes() {
+    let text = with_steps(&["a[i] = third * scale * next * g[i]"]);
+    let text = text.replace("constants: {half: 0.5}", "constants: {third: 1 / 3, scale: 1 / sqrt(size(p)), next: 'pow(2 * third, 2)'}");
+    let recipe = recipes::load::load_str("t.yaml", &text, &[]).unwrap();
+    assert_eq!(listing(&recipe), ["a[i] = scale: (((0.3333333333333333 * (1 / sqrt(#P))) * 0.4444444444444444) * x) <- x=g[i]"]);
+}
+
 #[test]
 fn steps_need_no_quotes() {
     let plain = operations(&["a[b,j,k] = dropout(softmax(s, over: k), rate: 0.1)"]);
