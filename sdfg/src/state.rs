@@ -5,7 +5,8 @@ use crate::scope::{Item, Scope, Unit};
 use petgraph::Direction;
 use petgraph::stable_graph::{EdgeIndex, NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 #[derive(Clone, Debug, Default)]
 pub struct State {
@@ -101,7 +102,10 @@ impl State {
 
     /// The exit of a map entry.
     pub fn exit_of(&self, entry: NodeId) -> Option<NodeId> {
-        self.nodes().find(|(_, v)| matches!(v.node, Node::MapExit { entry: e } if e == entry)).map(|(n, _)| n)
+        let closes = |n: &NodeId| matches!(self.node(*n), Some(Node::MapExit { entry: e }) if *e == entry);
+        // Mostly soon after the entry, so the search begins there.
+        let end = self.graph.node_indices().next_back().map_or(0, |last| last.index() as u32 + 1);
+        (entry.0..end).chain(0..entry.0).map(NodeId).find(closes)
     }
 
     /// The access node of a container directly in `scope` (`None`: top level).
@@ -112,51 +116,59 @@ impl State {
     /// The nodes directly in `scope` in topological order, ties by handle. A map exit directly follows what it closes:
     /// the exit of an inner map is listed, as its entry is. `None` if there is a cycle.
     pub fn topological(&self, scope: Option<NodeId>) -> Option<Vec<NodeId>> {
-        let members: BTreeSet<NodeId> = self.nodes().filter(|(_, v)| v.scope == scope).map(|(n, _)| n).collect();
-        let mut waiting: BTreeMap<NodeId, usize> = members.iter().map(|n| (*n, 0)).collect();
-        let mut after: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
-        let mut arrow = |from: NodeId, to: NodeId, after: &mut BTreeMap<NodeId, Vec<NodeId>>| {
-            after.entry(from).or_default().push(to);
-            if let Some(count) = waiting.get_mut(&to) {
-                *count += 1;
-            }
-        };
-        for (_, from, to, _) in self.edges() {
-            if members.contains(&from) && members.contains(&to) {
-                arrow(from, to, &mut after);
-            }
-        }
-        for node in &members {
+        let members: Vec<NodeId> = self.nodes().filter(|(_, v)| v.scope == scope).map(|(n, _)| n).collect();
+        self.ordered(&members)
+    }
+
+    /// As [`State::topological`], of nodes that are given in order of their handles.
+    fn ordered(&self, members: &[NodeId]) -> Option<Vec<NodeId>> {
+        let place = |node: &NodeId| members.binary_search(node).ok();
+        let mut waiting = vec![0usize; members.len()];
+        let mut after: Vec<Vec<usize>> = vec![vec![]; members.len()];
+        for (n, node) in members.iter().enumerate() {
+            let targets = self.graph.edges(ix(*node)).filter_map(|e| place(&id(e.target())));
+            after[n].extend(targets);
             if let Some(Node::MapExit { entry }) = self.node(*node)
-                && members.contains(entry)
+                && let Some(entry) = place(entry)
             {
-                arrow(*entry, *node, &mut after);
+                after[entry].push(n);
             }
         }
-        let mut ready: BTreeSet<NodeId> = waiting.iter().filter(|(_, c)| **c == 0).map(|(n, _)| *n).collect();
+        after.iter().flatten().for_each(|next| waiting[*next] += 1);
+        let mut ready: BinaryHeap<Reverse<usize>> = (0..members.len()).filter(|n| waiting[*n] == 0).map(Reverse).collect();
         let mut order = Vec::with_capacity(members.len());
-        while let Some(node) = ready.pop_first() {
-            order.push(node);
-            for next in after.get(&node).into_iter().flatten() {
-                if let Some(count) = waiting.get_mut(next) {
-                    *count -= 1;
-                    if *count == 0 {
-                        ready.insert(*next);
-                    }
+        while let Some(Reverse(n)) = ready.pop() {
+            order.push(members[n]);
+            for next in &after[n] {
+                waiting[*next] -= 1;
+                if waiting[*next] == 0 {
+                    ready.push(Reverse(*next));
                 }
             }
         }
         (order.len() == members.len()).then_some(order)
     }
 
+    /// The nodes directly in each scope, in order of their handles.
+    fn members(&self) -> BTreeMap<Option<NodeId>, Vec<NodeId>> {
+        let mut members: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
+        self.nodes().for_each(|(node, vertex)| members.entry(vertex.scope).or_default().push(node));
+        members
+    }
+
     /// The scope that a map entry opens, read as a tree. `None` if the node is no map entry or its inside has a cycle.
     pub fn scope(&self, entry: NodeId) -> Option<Scope> {
+        self.tree(entry, &|scope| self.topological(Some(scope)))
+    }
+
+    /// As [`State::scope`], by whoever knows what is inside of scopes, in topological order.
+    fn tree(&self, entry: NodeId, inside: &dyn Fn(NodeId) -> Option<Vec<NodeId>>) -> Option<Scope> {
         let Some(Node::MapEntry(map)) = self.node(entry) else { return None };
         let map: Map = map.clone();
         let mut body = Vec::new();
-        for node in self.topological(Some(entry))? {
+        for node in inside(entry)? {
             match self.node(node)? {
-                Node::MapEntry(_) => body.push(Item::Scope(self.scope(node)?)),
+                Node::MapEntry(_) => body.push(Item::Scope(self.tree(node, inside)?)),
                 Node::Tasklet(_) => body.push(Item::Tasklet(self.computation(node)?)),
                 Node::Library(_) => body.push(Item::Operation(self.operation(node)?)),
                 Node::Access(_) | Node::MapExit { .. } | Node::Nested(_) | Node::Alternatives(_) => {}
@@ -206,9 +218,12 @@ impl State {
     /// Empty if the state has a cycle (validation reports it).
     pub fn units(&self) -> Vec<(NodeId, Unit)> {
         let mut units = Vec::new();
-        for node in self.topological(None).unwrap_or_default() {
+        // Sorted once: programs have thousands of nodes in hundreds of scopes.
+        let members = self.members();
+        let inside = |scope: Option<NodeId>| self.ordered(members.get(&scope).map(Vec::as_slice).unwrap_or_default());
+        for node in inside(None).unwrap_or_default() {
             let unit = match self.node(node) {
-                Some(Node::MapEntry(_)) => self.scope(node).map(Unit::Scope),
+                Some(Node::MapEntry(_)) => self.tree(node, &|scope| inside(Some(scope))).map(Unit::Scope),
                 Some(Node::Library(_)) => self.operation(node).map(Unit::Operation),
                 Some(Node::Nested(nested)) => Some(Unit::Nested(nested.clone())),
                 Some(Node::Alternatives(alternatives)) => Some(Unit::Alternatives(alternatives.clone())),

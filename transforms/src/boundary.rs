@@ -1,8 +1,9 @@
 //! The units of a state as seen from outside: what each reads and writes, what it depends on, and who else needs a
 //! container.
 
+use fixedbitset::FixedBitSet;
 use sdfg::{Node, NodeId, Op, Role, Sdfg, State, StateId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One unit of a state: what it is and what crosses its boundary.
 pub(crate) struct Boundary {
@@ -12,7 +13,7 @@ pub(crate) struct Boundary {
     pub reads: BTreeSet<String>,
     pub writes: BTreeSet<String>,
     /// Positions of all units that it depends on, directly or not.
-    pub before: BTreeSet<usize>,
+    pub before: FixedBitSet,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,7 @@ pub(crate) enum Kind {
 /// comes as far as being fused.
 pub(crate) fn boundaries(state: &State) -> Vec<Boundary> {
     let mut units: Vec<Boundary> = Vec::new();
+    let mut writers: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for node in state.topological(None).unwrap_or_default() {
         let (name, kind) = match state.node(node) {
             Some(Node::MapEntry(map)) => (&map.label, Kind::Scope),
@@ -37,12 +39,13 @@ pub(crate) fn boundaries(state: &State) -> Vec<Boundary> {
         };
         let (reads, writes) = state.boundary(node);
         let reads: BTreeSet<String> = reads.into_iter().map(|m| m.data.clone()).collect();
-        let mut before = BTreeSet::new();
-        for (m, earlier) in units.iter().enumerate().filter(|(_, u)| u.writes.iter().any(|w| reads.contains(w))) {
-            before.insert(m);
-            before.extend(earlier.before.iter().copied());
+        let mut before = FixedBitSet::with_capacity(units.len());
+        for m in reads.iter().filter_map(|data| writers.get(data)).flatten() {
+            before.insert(*m);
+            before.union_with(&units[*m].before);
         }
-        let writes = writes.into_iter().map(|m| m.data.clone()).collect();
+        let writes: BTreeSet<String> = writes.into_iter().map(|m| m.data.clone()).collect();
+        writes.iter().for_each(|data| writers.entry(data.clone()).or_default().push(units.len()));
         units.push(Boundary { node, name: name.clone(), kind, reads, writes, before });
     }
     units

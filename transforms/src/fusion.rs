@@ -149,8 +149,8 @@ fn pair(program: &Sdfg, (id, state): (StateId, &State), units: &[Boundary], firs
             Kind::Other => return Err(Reason::Unsupported(format!("`{}` has not been expanded into a map", unit.name))),
         }
     }
-    if let Some(between) = b.before.iter().find(|m| **m != first && units[**m].before.contains(&first)) {
-        return Err(Reason::Cycle { between: units[*between].name.clone() });
+    if let Some(between) = b.before.ones().find(|m| *m != first && units[*m].before.contains(first)) {
+        return Err(Reason::Cycle { between: units[between].name.clone() });
     }
     let scope_of = |unit: &Boundary| {
         let scope = state.scope(unit.node).ok_or_else(|| Reason::Unsupported(format!("the inside of `{}` has a cycle", unit.name)))?;

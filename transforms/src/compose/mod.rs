@@ -27,7 +27,9 @@
 
 mod build;
 mod cluster;
+mod grow;
 mod kind;
+mod units;
 
 use crate::driver::{DriverError, Options, Outcome, apply};
 use crate::patch::Patch;
@@ -36,6 +38,7 @@ use cluster::Growth;
 pub use kind::Kind;
 use sdfg::{Sdfg, Unit};
 use std::collections::BTreeSet;
+use units::Members;
 
 /// Composes contractions with their neighbours. A site is a whole kernel to be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,17 +89,17 @@ pub fn clusters(program: &Sdfg, wanted: Wanted) -> (Vec<Cluster>, Vec<Refusal>) 
     for (id, state) in program.states() {
         let mut growth = Growth::new(program, (id, state), wanted);
         let clusters = if wanted.chains { growth.chains() } else { growth.clusters() };
-        let name = |m: usize| growth.units[m].name.clone();
+        let name = |m: usize| growth.units.all[m].name.clone();
         found.extend(clusters.iter().map(|members| growth.describe(members)));
-        let alone = (0..growth.units.len()).filter(|n| !clusters.iter().any(|c| c.contains(n))).map(|n| cluster::Members::from([n]));
-        let all: Vec<cluster::Members> = clusters.iter().cloned().chain(alone).collect();
+        let alone = (0..growth.units.all.len()).filter(|n| !clusters.iter().any(|c| c.contains(n))).map(|n| Members::from([n]));
+        let all: Vec<Members> = clusters.iter().cloned().chain(alone).collect();
         for first in &all {
-            for second in all.iter().filter(|second| *second != first && growth.hands(first, second)) {
+            for second in all.iter().filter(|second| *second != first && growth.units.hands(first, second)) {
                 if growth.contractions(first).chain(growth.contractions(second)).next().is_none() {
                     continue;
                 }
-                let last = |c: &cluster::Members| c.last().copied().unwrap_or_default();
-                let site = Site { state: id, units: vec![growth.units[last(first)].node, growth.units[last(second)].node] };
+                let last = |c: &Members| c.last().copied().unwrap_or_default();
+                let site = Site { state: id, units: vec![growth.units.all[last(first)].node, growth.units.all[last(second)].node] };
                 let names = vec![name(last(first)), name(last(second))];
                 refusals.push(refusal(program, site, names, growth.apart(first, second)));
             }
@@ -154,9 +157,14 @@ impl Transform for Composition {
         let state = program.state(site.state).ok_or_else(|| refuse(Reason::Unsupported("the state does not exist".into())))?;
         let growth = Growth::new(program, (site.state, state), EVERYTHING);
         let at = |node: &sdfg::NodeId| {
-            growth.units.iter().position(|u| u.node == *node).ok_or_else(|| refuse(Reason::Unsupported(format!("there is no unit {node}"))))
+            growth
+                .units
+                .all
+                .iter()
+                .position(|u| u.node == *node)
+                .ok_or_else(|| refuse(Reason::Unsupported(format!("there is no unit {node}"))))
         };
-        let members = site.units.iter().map(at).collect::<Result<cluster::Members, _>>()?;
+        let members = site.units.iter().map(at).collect::<Result<Members, _>>()?;
         growth.fits(&members).map_err(refuse)
     }
 }

@@ -1,0 +1,150 @@
+//! The units of one state by number: what each reads, writes and moves, and the bytes that cross the boundary of several.
+//!
+//! Containers have numbers, in the order of their names, so that long programs compare no names.
+
+use crate::boundary::{Boundary, boundaries};
+use sdfg::{NodeId, Role, Sdfg, State, StateId, Storage};
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Positions of units in their state's execution order.
+pub(super) type Members = BTreeSet<usize>;
+
+pub(super) struct Units<'a> {
+    program: &'a Sdfg,
+    state: &'a State,
+    /// In execution order.
+    pub all: Vec<Boundary>,
+    names: Vec<String>,
+    /// By unit: the containers that it reads, and those that it writes.
+    reads: Vec<Vec<usize>>,
+    writes: Vec<Vec<usize>>,
+    /// By container: the units that read it, and those that write it.
+    readers: Vec<Vec<usize>>,
+    writers: Vec<Vec<usize>>,
+    /// By container: whether someone outside the state needs it.
+    leaving: Vec<bool>,
+    /// By unit: bytes that it moves of a container.
+    moved: Vec<OnceCell<BTreeMap<usize, u64>>>,
+    /// Bytes that cross the boundaries of members that were looked at: every merger looks at most of them again.
+    crossing: RefCell<HashMap<Members, u64>>,
+}
+
+impl<'a> Units<'a> {
+    pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State)) -> Self {
+        let all = boundaries(state);
+        let touched: BTreeSet<&String> = all.iter().flat_map(|u| u.reads.iter().chain(&u.writes)).collect();
+        let names: Vec<String> = touched.into_iter().cloned().collect();
+        let numbers = |data: &BTreeSet<String>| data.iter().filter_map(|d| names.binary_search(d).ok()).collect();
+        let reads: Vec<Vec<usize>> = all.iter().map(|u| numbers(&u.reads)).collect();
+        let writes: Vec<Vec<usize>> = all.iter().map(|u| numbers(&u.writes)).collect();
+        let by_container = |of: &[Vec<usize>]| {
+            let mut users = vec![vec![]; names.len()];
+            of.iter().enumerate().for_each(|(unit, data)| data.iter().for_each(|d| users[*d].push(unit)));
+            users
+        };
+        let others = program.states().filter(|(other, _)| *other != id).flat_map(|(_, other)| boundaries(other));
+        let outside: BTreeSet<String> = others.flat_map(|unit| unit.reads).collect();
+        let kept = |name: &String| program.containers.get(name).is_some_and(|c| c.role != Role::Transient);
+        Units {
+            program,
+            state,
+            readers: by_container(&reads),
+            writers: by_container(&writes),
+            leaving: names.iter().map(|name| kept(name) || outside.contains(name)).collect(),
+            moved: all.iter().map(|_| OnceCell::new()).collect(),
+            crossing: RefCell::default(),
+            all,
+            names,
+            reads,
+            writes,
+        }
+    }
+
+    pub fn name(&self, data: usize) -> &str {
+        &self.names[data]
+    }
+
+    pub fn reads(&self, unit: usize) -> &[usize] {
+        &self.reads[unit]
+    }
+
+    pub fn writes(&self, unit: usize) -> &[usize] {
+        &self.writes[unit]
+    }
+
+    pub fn readers(&self, data: usize) -> &[usize] {
+        &self.readers[data]
+    }
+
+    pub fn leaves(&self, data: usize) -> bool {
+        self.leaving[data]
+    }
+
+    /// The units that read what a unit writes, and those that write what it reads.
+    pub fn beside(&self, unit: usize) -> impl Iterator<Item = usize> {
+        let after = self.writes[unit].iter().flat_map(|d| &self.readers[*d]);
+        after.chain(self.reads[unit].iter().flat_map(|d| &self.writers[*d])).copied()
+    }
+
+    /// Whether a unit of `second` reads what a unit of `first` writes.
+    pub fn hands(&self, first: &Members, second: &Members) -> bool {
+        first.iter().flat_map(|w| &self.writes[*w]).any(|data| self.readers[*data].iter().any(|r| second.contains(r)))
+    }
+
+    /// The first unit that is no member and reads a container.
+    pub fn reader_outside(&self, data: usize, members: &Members) -> Option<usize> {
+        self.readers[data].iter().copied().find(|n| !members.contains(n))
+    }
+
+    /// The first member that writes a container.
+    pub fn maker(&self, data: usize, members: &Members) -> Option<usize> {
+        self.writers[data].iter().copied().find(|n| members.contains(n))
+    }
+
+    /// Bytes that a unit moves of each heap container.
+    pub fn moved(&self, unit: usize) -> &BTreeMap<usize, u64> {
+        self.moved[unit].get_or_init(|| {
+            let mut found: BTreeMap<usize, u64> = BTreeMap::new();
+            for (data, bytes) in moved(self.program, self.state, self.all[unit].node) {
+                let known = self.names.binary_search_by(|name| name.as_str().cmp(data)).map(|number| found.entry(number).or_default());
+                known.into_iter().for_each(|known| *known = (*known).max(bytes));
+            }
+            found
+        })
+    }
+
+    /// Bytes that cross the boundary of members.
+    pub fn bytes(&self, members: &Members) -> u64 {
+        if let Some(known) = self.crossing.borrow().get(members) {
+            return *known;
+        }
+        let bytes = self.bytes_across(members);
+        self.crossing.borrow_mut().insert(members.clone(), bytes);
+        bytes
+    }
+
+    fn bytes_across(&self, members: &Members) -> u64 {
+        let mut crossing: BTreeMap<(usize, bool), u64> = BTreeMap::new();
+        for m in members {
+            let read = self.reads[*m].iter().filter(|d| self.maker(**d, members).is_none()).map(|d| (*d, false));
+            let leaves = |d: &&usize| self.leaving[**d] || self.reader_outside(**d, members).is_some();
+            for (data, written) in read.chain(self.writes[*m].iter().filter(leaves).map(|d| (*d, true))) {
+                let known = crossing.entry((data, written)).or_default();
+                *known = (*known).max(self.moved(*m).get(&data).copied().unwrap_or(0));
+            }
+        }
+        crossing.values().sum()
+    }
+}
+
+/// What each memlet at a unit's boundary moves of a heap container, in bytes.
+fn moved<'a>(program: &'a Sdfg, state: &'a State, node: NodeId) -> impl Iterator<Item = (&'a str, u64)> {
+    let (reads, writes) = state.boundary(node);
+    reads.into_iter().chain(writes).filter_map(|memlet| {
+        let container = program.containers.get(&memlet.data).filter(|c| c.storage == Storage::Heap)?;
+        let count = |r: &sdfg::Range| r.count().eval(&program.sizes).ok().map(|c| c.max(0) as u64);
+        let elements = memlet.subset.iter().try_fold(1u64, |n, r| count(r).map(|c| n.saturating_mul(c))).unwrap_or(0);
+        Some((memlet.data.as_str(), container.dtype.bytes(elements)))
+    })
+}
