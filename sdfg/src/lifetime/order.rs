@@ -7,7 +7,6 @@
 
 use super::room;
 use super::schedule::Schedule;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sets of one size that are followed.
@@ -31,6 +30,16 @@ impl Steps {
         self
     }
 
+    fn without(mut self, step: usize) -> Steps {
+        self.0[step / 64] &= !(1 << (step % 64));
+        self
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        let bits = |word: u64| std::iter::successors(Some(word), |w| Some(w & w.wrapping_sub(1))).take_while(|w| *w != 0);
+        self.0.into_iter().enumerate().flat_map(move |(n, word)| bits(word).map(move |w| n * 64 + w.trailing_zeros() as usize))
+    }
+
     fn within(&self, other: &Steps) -> bool {
         self.0.iter().zip(other.0).all(|(a, b)| a & !b == 0)
     }
@@ -50,19 +59,27 @@ struct Search<'a> {
     schedule: &'a Schedule,
     /// By step: those that must come before it.
     needs: Vec<Steps>,
+    /// By step: those that it must come before.
+    after: Vec<Vec<usize>>,
     /// By buffer: the steps that touch it.
     users: Vec<Steps>,
     /// By step: the buffers that it touches.
     touched: Vec<Vec<usize>>,
 }
 
-/// A way to do some steps.
-#[derive(Clone)]
+/// A way to do some steps: all of another way, and one more.
+#[derive(Clone, Copy)]
 struct Way {
     /// The most bytes so far, and those alive afterwards.
     peak: u64,
     alive: u64,
-    order: Vec<usize>,
+    /// The steps that could come next.
+    ready: Steps,
+    /// Place among the ways of its size by the order of its steps; at first that of the way that it goes on from.
+    rank: usize,
+    step: usize,
+    /// The way that it goes on from, among those of a step less.
+    from: usize,
 }
 
 impl Schedule {
@@ -70,8 +87,8 @@ impl Schedule {
     pub fn order(&self) -> Vec<usize> {
         let own: Vec<usize> = (0..self.steps.len()).collect();
         let Some(search) = Search::new(self) else { return own };
-        let Some(least) = search.least().filter(|way| way.peak < search.peak(&own)) else { return own };
-        search.within(least.peak).unwrap_or(least.order)
+        let Some((peak, order)) = search.least().filter(|(peak, _)| *peak < search.peak(&own)) else { return own };
+        search.within(peak).unwrap_or(order)
     }
 }
 
@@ -87,9 +104,12 @@ impl<'a> Search<'a> {
             };
             (0..later).filter(conflict).collect()
         };
-        (steps.len() <= MOST).then(|| Search {
+        let needs: Vec<Steps> = if steps.len() <= MOST { (0..steps.len()).map(before).collect() } else { return None };
+        let after = |earlier: usize| (0..needs.len()).filter(|later| needs[*later].has(earlier)).collect();
+        Some(Search {
             schedule,
-            needs: (0..steps.len()).map(before).collect(),
+            after: (0..steps.len()).map(after).collect(),
+            needs,
             users: (0..schedule.buffers.len()).map(users).collect(),
             touched: (0..steps.len()).map(touched).collect(),
         })
@@ -130,34 +150,51 @@ impl<'a> Search<'a> {
         peak
     }
 
-    /// The way of the least peak, of those that were followed.
-    fn least(&self) -> Option<Way> {
-        let mut ways = BTreeMap::from([(Steps::default(), Way { peak: 0, alive: 0, order: vec![] })]);
+    /// The way of the least peak, of those that were followed: its bytes and its order.
+    fn least(&self) -> Option<(u64, Vec<usize>)> {
+        let start = Way { peak: 0, alive: 0, ready: self.ready(&Steps::default()).collect(), rank: 0, step: 0, from: 0 };
+        let mut ways = vec![(Steps::default(), start)];
+        // By size: the step that each way took, and the way that it went on from.
+        let mut taken: Vec<Vec<(usize, usize)>> = Vec::new();
         for _ in 0..self.needs.len() {
             let mut next: BTreeMap<Steps, Way> = BTreeMap::new();
-            for (done, way) in &ways {
-                for step in self.ready(done) {
+            for (from, (done, way)) in ways.iter().enumerate() {
+                for step in way.ready.iter() {
                     let (during, alive) = self.run(done, way.alive, step);
-                    let peak = way.peak.max(during);
-                    let set = done.with(step);
-                    let order = || way.order.iter().copied().chain([step]).collect();
-                    match next.entry(set) {
-                        Entry::Vacant(new) => drop(new.insert(Way { peak, alive, order: order() })),
-                        Entry::Occupied(mut known) if peak < known.get().peak => drop(known.insert(Way { peak, alive, order: order() })),
-                        Entry::Occupied(_) => (),
+                    let (peak, set) = (way.peak.max(during), done.with(step));
+                    // Where two ways have done the same, the first of those of the least peak is followed.
+                    let known = next.get(&set).map(|known| known.peak);
+                    if known.is_none_or(|known| peak < known) {
+                        next.insert(set, Way { peak, alive, ready: Steps::default(), rank: way.rank, step, from });
                     }
                 }
             }
-            if next.len() > WIDTH {
-                let mut all: Vec<(Steps, Way)> = next.into_iter().collect();
+            let mut all: Vec<(Steps, Way)> = next.into_iter().collect();
+            if all.len() > WIDTH {
                 // The first so many; among themselves they need no order.
-                all.select_nth_unstable_by(WIDTH, |(_, a), (_, b)| (a.peak, a.alive, &a.order).cmp(&(b.peak, b.alive, &b.order)));
+                all.select_nth_unstable_by_key(WIDTH, |(_, way)| (way.peak, way.alive, way.rank, way.step));
                 all.truncate(WIDTH);
-                next = all.into_iter().collect();
+                all.sort_unstable_by_key(|(done, _)| *done);
             }
-            ways = next;
+            let mut ranks: Vec<usize> = (0..all.len()).collect();
+            ranks.sort_unstable_by_key(|n| (all[*n].1.rank, all[*n].1.step));
+            ranks.into_iter().enumerate().for_each(|(rank, n)| all[n].1.rank = rank);
+            for (done, way) in &mut all {
+                let follow = self.after[way.step].iter().copied().filter(|s| self.needs[*s].within(done));
+                way.ready = follow.fold(ways[way.from].1.ready.without(way.step), Steps::with);
+            }
+            taken.push(all.iter().map(|(_, way)| (way.step, way.from)).collect());
+            ways = all;
         }
-        ways.into_values().min_by(|a, b| a.peak.cmp(&b.peak))
+        let (mut at, (_, best)) = ways.iter().enumerate().min_by_key(|(_, (_, way))| way.peak)?;
+        let mut order: Vec<usize> = Vec::with_capacity(taken.len());
+        for ways in taken.iter().rev() {
+            let (step, from) = ways[at];
+            order.push(step);
+            at = from;
+        }
+        order.reverse();
+        Some((best.peak, order))
     }
 
     /// The first order, by the numbers of its steps, that stays within so many bytes; `None` if it is not found soon.
