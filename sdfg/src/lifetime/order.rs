@@ -7,7 +7,7 @@
 
 use super::room;
 use super::schedule::Schedule;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// Sets of one size that are followed.
 const WIDTH: usize = 1000;
@@ -17,7 +17,7 @@ const LOOKS: usize = 100_000;
 const MOST: usize = 256;
 
 /// A set of steps, one bit for each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Steps([u64; MOST / 64]);
 
 impl Steps {
@@ -87,7 +87,7 @@ impl Schedule {
     pub fn order(&self) -> Vec<usize> {
         let own: Vec<usize> = (0..self.steps.len()).collect();
         let Some(search) = Search::new(self) else { return own };
-        let Some((peak, order)) = search.least().filter(|(peak, _)| *peak < search.peak(&own)) else { return own };
+        let Some((peak, order)) = search.least(search.peak(&own)) else { return own };
         search.within(peak).unwrap_or(order)
     }
 }
@@ -150,22 +150,26 @@ impl<'a> Search<'a> {
         peak
     }
 
-    /// The way of the least peak, of those that were followed: its bytes and its order.
-    fn least(&self) -> Option<(u64, Vec<usize>)> {
+    /// The way of the least peak, of those that were followed: its bytes and its order. `None` if all need so many bytes.
+    fn least(&self, enough: u64) -> Option<(u64, Vec<usize>)> {
         let start = Way { peak: 0, alive: 0, ready: self.ready(&Steps::default()).collect(), rank: 0, step: 0, from: 0 };
         let mut ways = vec![(Steps::default(), start)];
         // By size: the step that each way took, and the way that it went on from.
         let mut taken: Vec<Vec<(usize, usize)>> = Vec::new();
         for _ in 0..self.needs.len() {
-            let mut next: BTreeMap<Steps, Way> = BTreeMap::new();
+            let mut next: HashMap<Steps, Way> = HashMap::new();
             for (from, (done, way)) in ways.iter().enumerate() {
                 for step in way.ready.iter() {
                     let (during, alive) = self.run(done, way.alive, step);
                     let (peak, set) = (way.peak.max(during), done.with(step));
+                    if peak >= enough {
+                        continue;
+                    }
+                    let found = Way { peak, alive, ready: Steps::default(), rank: way.rank, step, from };
                     // Where two ways have done the same, the first of those of the least peak is followed.
-                    let known = next.get(&set).map(|known| known.peak);
-                    if known.is_none_or(|known| peak < known) {
-                        next.insert(set, Way { peak, alive, ready: Steps::default(), rank: way.rank, step, from });
+                    let known = next.entry(set).or_insert(found);
+                    if peak < known.peak {
+                        *known = found;
                     }
                 }
             }
@@ -174,8 +178,8 @@ impl<'a> Search<'a> {
                 // The first so many; among themselves they need no order.
                 all.select_nth_unstable_by_key(WIDTH, |(_, way)| (way.peak, way.alive, way.rank, way.step));
                 all.truncate(WIDTH);
-                all.sort_unstable_by_key(|(done, _)| *done);
             }
+            all.sort_unstable_by_key(|(done, _)| *done);
             let mut ranks: Vec<usize> = (0..all.len()).collect();
             ranks.sort_unstable_by_key(|n| (all[*n].1.rank, all[*n].1.step));
             ranks.into_iter().enumerate().for_each(|(rank, n)| all[n].1.rank = rank);
