@@ -24,7 +24,7 @@ pub mod signs;
 pub mod slope;
 pub mod transform;
 
-pub use compose::{Accept, Cluster, Composed, Composition, Form, Kind, Wanted, clusters, compose};
+pub use compose::{Accept, Cluster, Composed, Composition, Form, Kind, Verdicts, Wanted, clusters, compose};
 pub use differentiate::{DifferentiateError, differentiate};
 pub use dots::dots;
 pub use driver::{DriverError, Options, Outcome, Step, Stop, apply, fixpoint, moved_bytes};

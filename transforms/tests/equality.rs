@@ -73,14 +73,14 @@ fn composition_keeps_the_meaning_and_moves_less() {
             let unwanted = Kind::ALL[seed as usize % Kind::ALL.len()];
             let part = compose(
                 &expanded,
-                Wanted { accept: &|cluster| !cluster.kinds.contains(&unwanted), form: None, chains: false },
+                Wanted { accept: &|cluster| !cluster.kinds.contains(&unwanted), form: None, chains: false, known: None },
                 &Options::default(),
             )
             .expect("composition");
             assert!(part.kernels.iter().all(|c| !c.kinds.contains(&unwanted)), "seed {seed}");
             assert_equal(seed, "composition in part", &program, &part.outcome.program);
-            let composed =
-                compose(&expanded, Wanted { accept: &|_| true, form: None, chains: false }, &Options::default()).expect("composition");
+            let composed = compose(&expanded, Wanted { accept: &|_| true, form: None, chains: false, known: None }, &Options::default())
+                .expect("composition");
             assert_eq!(sdfg::validate::validate(&composed.outcome.program), vec![], "seed {seed}");
             assert_equal(seed, "composition", &program, &composed.outcome.program);
             assert!(moved_bytes(&composed.outcome.program) <= moved_bytes(&expanded), "seed {seed}");

@@ -13,6 +13,7 @@ use crate::load::Recipe;
 use kernels::KernelSpec;
 use layouts::problem::KernelSpace;
 use layouts::{Finish, Store};
+use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use transforms::Reason;
@@ -56,15 +57,23 @@ impl<'a> Builder<'a> {
         Builder { recipe, verify_each, composing: BTreeMap::new(), built: BTreeMap::new() }
     }
 
-    fn variant(&mut self, mixture: &Mixture) -> Result<&(Variant, Made), PipelineError> {
-        if !self.built.contains_key(mixture) {
+    /// Builds what is not built yet, on all cores.
+    fn build(&mut self, mixtures: &[Mixture]) -> Result<(), PipelineError> {
+        let new: BTreeSet<&Mixture> = mixtures.iter().filter(|m| !self.built.contains_key(m)).collect();
+        for mixture in &new {
             if !self.composing.contains_key(&mixture.weights) {
                 let composing = Composing::new(self.recipe, &mixture.weights, self.verify_each)?;
                 self.composing.insert(mixture.weights.clone(), composing);
             }
-            let (variant, made) = made(&self.composing[&mixture.weights], mixture)?;
-            self.built.insert(mixture.clone(), (variant, made));
         }
+        let one = |mixture: &&Mixture| Ok(((*mixture).clone(), made(&self.composing[&mixture.weights], mixture)?));
+        let built = new.into_par_iter().map(|mixture| one(&mixture)).collect::<Result<Vec<_>, PipelineError>>()?;
+        self.built.extend(built);
+        Ok(())
+    }
+
+    fn variant(&mut self, mixture: &Mixture) -> Result<&(Variant, Made), PipelineError> {
+        self.build(std::slice::from_ref(mixture))?;
         Ok(&self.built[mixture])
     }
 
@@ -166,6 +175,7 @@ fn trials(
     left_out: &mut Vec<String>,
 ) -> Result<Vec<(Change, Made)>, PipelineError> {
     let mut found: Vec<(Change, Made)> = Vec::new();
+    builder.build(&changes.iter().map(|change| change.of(&from.mixture)).collect::<Vec<_>>())?;
     for change in changes {
         let made = builder.made(&change.of(&from.mixture))?;
         if let Some(why) = memory.too_small(&builder.variant(&made.mixture)?.0.program)? {

@@ -15,8 +15,8 @@ use transforms::bias::narrowed;
 use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
 use transforms::signs::{SUFFIX, signs};
 use transforms::{
-    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Start, Step, Transform, Wanted, compose, dots,
-    fixpoint, grouped, moved_bytes, row_statistics, slopes,
+    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Start, Step, Transform, Verdicts, Wanted,
+    compose, dots, fixpoint, grouped, moved_bytes, row_statistics, slopes,
 };
 
 /// Name under which the unfused program is swept.
@@ -176,7 +176,8 @@ fn with_signs(recipe: &Recipe, verify_each: bool, forms: Forms) -> Result<Option
         let wanted = |rectifier: &str| !refused.contains(rectifier);
         let Some(operators) = signs(&composing.plain.apart.operators, &wanted).map_err(RecomputeError::from)? else { return Ok(None) };
         let program = rewritten(&operators, &[&Expand], composing.folder.as_deref())?.program;
-        let expanded = Expanded { operators, program, saved: composing.plain.apart.saved.clone() };
+        let saved = composing.plain.apart.saved.clone();
+        let expanded = Expanded { operators, program, saved, verdicts: Verdicts::default() };
         let variant = Variant { name: SIGNS.into(), ..composing.under(&expanded, &|_| true)? };
         let mut apart = BTreeSet::new();
         for (state, node, unit) in variant.program.units() {
@@ -302,6 +303,8 @@ struct Expanded {
     operators: Sdfg,
     program: Sdfg,
     saved: Vec<Saved>,
+    /// Of the program's kernels that hold contractions.
+    verdicts: Verdicts,
 }
 
 impl Composing {
@@ -324,7 +327,7 @@ impl Composing {
             let operators = summed.unwrap_or(operators);
             let operators = if weights.is_empty() { operators } else { stacked(&operators, weights)? };
             let program = rewritten(&operators, &[&Expand], folder.as_deref())?.program;
-            Ok(Expanded { operators, program, saved })
+            Ok(Expanded { operators, program, saved, verdicts: Verdicts::default() })
         };
         let again = matches!(kernels, Kernels::SweptAgain);
         // Sums of rows are taken from results before rows are made again.
@@ -387,7 +390,7 @@ impl Composing {
         let forms = self.kernels.forms();
         let form = |program: &Sdfg, patch: &Patch| forms.is_none_or(|forms| has_form(forms, program, patch));
         let chains = self.kernels.swept();
-        let wanted = Wanted { accept, form: forms.is_some().then_some(&form as Form), chains };
+        let wanted = Wanted { accept, form: forms.is_some().then_some(&form as Form), chains, known: Some(&expanded.verdicts) };
         let composed = compose(&expanded.program, wanted, &options)?;
         // With nothing composed it is the separate program, kernel for kernel.
         let independent = if forms.is_some() || composed.kernels.is_empty() { u64::MAX } else { SHORT };

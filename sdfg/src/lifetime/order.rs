@@ -9,8 +9,10 @@ use super::room;
 use super::schedule::Schedule;
 use std::collections::{BTreeSet, HashMap};
 
-/// Sets of one size that are followed.
+/// Sets of one size that are followed, at most.
 const WIDTH: usize = 1000;
+/// Sets of all sizes that are followed: fewer of each size where there are many steps.
+const FOLLOWED: usize = 64_000;
 /// Sets that are looked at for the order nearest to the program's.
 const LOOKS: usize = 100_000;
 /// Steps that a set has room for; programs of more keep their order.
@@ -156,8 +158,9 @@ impl<'a> Search<'a> {
         let mut ways = vec![(Steps::default(), start)];
         // By size: the step that each way took, and the way that it went on from.
         let mut taken: Vec<Vec<(usize, usize)>> = Vec::new();
+        let width = WIDTH.min(FOLLOWED / self.needs.len().max(1));
+        let mut next: HashMap<Steps, Way> = HashMap::new();
         for _ in 0..self.needs.len() {
-            let mut next: HashMap<Steps, Way> = HashMap::new();
             for (from, (done, way)) in ways.iter().enumerate() {
                 for step in way.ready.iter() {
                     let (during, alive) = self.run(done, way.alive, step);
@@ -173,11 +176,11 @@ impl<'a> Search<'a> {
                     }
                 }
             }
-            let mut all: Vec<(Steps, Way)> = next.into_iter().collect();
-            if all.len() > WIDTH {
+            let mut all: Vec<(Steps, Way)> = next.drain().collect();
+            if all.len() > width {
                 // The first so many; among themselves they need no order.
-                all.select_nth_unstable_by_key(WIDTH, |(_, way)| (way.peak, way.alive, way.rank, way.step));
-                all.truncate(WIDTH);
+                all.select_nth_unstable_by_key(width, |(_, way)| (way.peak, way.alive, way.rank, way.step));
+                all.truncate(width);
             }
             all.sort_unstable_by_key(|(done, _)| *done);
             let mut ranks: Vec<usize> = (0..all.len()).collect();

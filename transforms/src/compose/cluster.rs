@@ -168,16 +168,25 @@ impl<'a> Growth<'a> {
     /// Whether these units may become one scope, and are wanted as one.
     pub(super) fn admits(&self, members: &Members) -> Result<(), Reason> {
         let cluster = self.describe(members);
-        let not_wanted = |why: &str| Err(Reason::NotWanted { kernel: cluster.name.clone(), why: why.into() });
         if !(self.wanted.accept)(&cluster) {
-            return not_wanted("");
+            return Err(Reason::NotWanted { kernel: cluster.name, why: String::new() });
         }
+        match self.wanted.known {
+            Some(known) => known.verdict((self.id, members), || self.has_form(members, &cluster.name)),
+            None => self.has_form(members, &cluster.name),
+        }
+    }
+
+    /// Whether these units may become one scope that has a form, wanted or not.
+    fn has_form(&self, members: &Members, name: &str) -> Result<(), Reason> {
         if !self.wanted.chains {
             self.on_chip(members)?;
         }
         let patch = self.fits(members)?;
         match self.wanted.form {
-            Some(form) if !form(self.program, &patch) => not_wanted(": it has no form on this device"),
+            Some(form) if !form(self.program, &patch) => {
+                Err(Reason::NotWanted { kernel: name.into(), why: ": it has no form on this device".into() })
+            }
             Some(_) if !self.wanted.chains => Ok(()),
             _ => self.whole(&patch),
         }

@@ -36,8 +36,9 @@ use crate::patch::Patch;
 use crate::transform::{Reason, Refusal, Site, Transform};
 use cluster::Growth;
 pub use kind::Kind;
-use sdfg::{Sdfg, Unit};
-use std::collections::BTreeSet;
+use sdfg::{Sdfg, StateId, Unit};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
 use units::Members;
 
 /// Composes contractions with their neighbours. A site is a whole kernel to be.
@@ -73,13 +74,34 @@ pub struct Wanted<'a> {
     /// Chains alone: two contractions with all that lies between, also where somebody outside needs what the second one multiplies. And
     /// single contractions that are batches of small products.
     pub chains: bool,
+    /// What is known from composing the same program with the same forms.
+    pub known: Option<&'a Verdicts>,
 }
 
-const EVERYTHING: Wanted = Wanted { accept: &|_| true, form: None, chains: false };
+/// Which units of a program may become one scope that has a form. That is found once for a program that is composed again and again,
+/// each time with something else wanted.
+#[derive(Debug, Default)]
+pub struct Verdicts(Mutex<HashMap<(StateId, Members), Result<(), Reason>>>);
+
+impl Verdicts {
+    fn verdict(&self, (state, members): (StateId, &Members), find: impl FnOnce() -> Result<(), Reason>) -> Result<(), Reason> {
+        let key = (state, members.clone());
+        // What a thread that panicked has left is whole: a verdict is there or is not.
+        let all = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all().get(&key) {
+            return known.clone();
+        }
+        let found = find();
+        all().insert(key, found.clone());
+        found
+    }
+}
+
+const EVERYTHING: Wanted = Wanted { accept: &|_| true, form: None, chains: false, known: None };
 
 impl<'a> From<Accept<'a>> for Wanted<'a> {
     fn from(accept: Accept<'a>) -> Self {
-        Wanted { accept, form: None, chains: false }
+        Wanted { accept, ..EVERYTHING }
     }
 }
 

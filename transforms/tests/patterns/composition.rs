@@ -190,7 +190,7 @@ fn a_sum_over_rows_needs_batches() {
 
 /// Why two kernels stay apart.
 fn refusal(built: &Builder, first: &str, second: &str) -> Reason {
-    let refusals = clusters(&built.program, Wanted { accept: &|_| true, form: None, chains: false }).1;
+    let refusals = clusters(&built.program, Wanted { accept: &|_| true, form: None, chains: false, known: None }).1;
     let found =
         refusals.iter().find(|r| r.units == [first, second]).unwrap_or_else(|| panic!("no refusal of {first}, {second}: {refusals:?}"));
     assert_eq!(found.origin.as_ref().map(|o| o.file.as_str()), Some("pattern.yaml"));
@@ -218,7 +218,7 @@ fn batches_of_small_products_become_kernels_alone() {
         let built = Builder::new(&[&a, &b], &[], &[&c])
             .sized(&[("l", 3), ("i", size), ("j", size), ("k", size)])
             .contraction("product", &over, &c, &a, &b);
-        let wanted = Wanted { accept: &|_| true, form: None, chains: true };
+        let wanted = Wanted { accept: &|_| true, form: None, chains: true, known: None };
         let found = compose(&built.program, wanted, &Options::default()).expect("composes");
         assert_eq!(found.kernels.len(), usize::from(alone), "{size} {batch}");
         if alone {
@@ -239,8 +239,9 @@ fn chains_take_what_lies_between_two_products() {
         .map("bend", &["l", "i", "k"], "d[l,i,k]", "exp(a)", &["t[l,i,k]"])
         .contraction("mix", &["l", "i", "j", "k"], "r[l,i,j]", "d[l,i,k]", "v[l,k,j]")
         .map("after", &["l", "i", "j"], "o[l,i,j]", "exp(a)", &["r[l,i,j]"]);
-    let chains =
-        |chains: bool| compose(&built.program, Wanted { accept: &|_| true, form: None, chains }, &Options::default()).expect("composes");
+    let chains = |chains: bool| {
+        compose(&built.program, Wanted { accept: &|_| true, form: None, chains, known: None }, &Options::default()).expect("composes")
+    };
     let found = chains(true);
     let members: Vec<&Vec<String>> = found.kernels.iter().map(|c| &c.members).collect();
     assert_eq!(members, [&["score", "weigh", "bend", "mix"]]);
