@@ -55,7 +55,8 @@ fn marginals(function: &Function, shares: &[Vec<Cost>], part: &Part, rows: &[u32
     let mut totals = Vec::with_capacity(rows.len());
     for row in rows {
         let patterns = function.patterns_of(*row as usize);
-        let total = patterns.iter().zip(&reach).fold(function.rows[*row as usize], |sum, (p, reach)| sum + reach[*p as usize]);
+        let total =
+            patterns.iter().zip(&reach).fold(function.rows[*row as usize], |sum, (p, reach)| sum.saturating_add(reach[*p as usize]));
         totals.push(total);
         least = least.min(total);
         for (p, best) in patterns.iter().zip(&mut by_pattern) {
@@ -138,16 +139,17 @@ impl Dual {
             least += found.least;
             for (leg, found_values) in function.legs.iter().zip(&found.values) {
                 for v in &part.domains[leg.variable] {
-                    values[leg.variable][*v as usize] += found_values[*v as usize] - found.least;
+                    let value = &mut values[leg.variable][*v as usize];
+                    *value = value.saturating_add(found_values[*v as usize] - found.least);
                 }
             }
             rows.push(found.rows.into_iter().map(|r| r - found.least).collect::<Vec<_>>());
         }
         for value in values.iter_mut().flatten() {
-            *value += least;
+            *value = value.saturating_add(least);
         }
         for row in rows.iter_mut().flatten() {
-            *row += least;
+            *row = row.saturating_add(least);
         }
         Bounds { least, values, rows }
     }

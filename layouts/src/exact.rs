@@ -145,7 +145,7 @@ pub fn descend(network: &Network, part: &Part, mut assignment: Vec<u16>, changed
             for function in network.touching[variable].iter().map(|n| &network.functions[*n]) {
                 let legs = (0..function.legs.len()).filter(|l| function.legs[*l].variable == variable);
                 for cost in legs.map(|l| function.along(l, &assignment)) {
-                    costs.iter_mut().zip(cost).for_each(|(sum, cost)| *sum += cost);
+                    costs.iter_mut().zip(cost).for_each(|(sum, cost)| *sum = sum.saturating_add(cost));
                 }
             }
             let mut best = (costs[before as usize], before);

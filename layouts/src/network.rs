@@ -56,7 +56,7 @@ impl Function {
                 break;
             }
             let legs = self.legs.iter().zip(self.patterns_of(row));
-            best = best.min(legs.fold(*ms, |sum, (leg, p)| sum + leg.of(*p)[assignment[leg.variable] as usize]));
+            best = best.min(legs.fold(*ms, |sum, (leg, p)| sum.saturating_add(leg.of(*p)[assignment[leg.variable] as usize])));
         }
         best
     }
@@ -82,7 +82,7 @@ impl Function {
                 break;
             }
             let patterns = self.patterns_of(row);
-            let total = patterns.iter().zip(&asked).fold(*ms, |sum, (p, asked)| sum + asked[*p as usize]);
+            let total = patterns.iter().zip(&asked).fold(*ms, |sum, (p, asked)| sum.saturating_add(asked[*p as usize]));
             let known = &mut others[patterns[along] as usize];
             *known = (*known).min(total);
         }
@@ -258,7 +258,7 @@ impl Part {
                 let dominated = kept.iter().take(RIVALS).any(|rival| {
                     let mut most = function.rows[*rival as usize];
                     for (n, (a, b)) in function.patterns_of(*rival as usize).iter().zip(patterns).enumerate() {
-                        most += excess[n][*a as usize * function.legs[n].patterns() + *b as usize];
+                        most = most.saturating_add(excess[n][*a as usize * function.legs[n].patterns() + *b as usize]);
                     }
                     most <= ps
                 });
@@ -287,7 +287,7 @@ impl Part {
                 for (b, more) in more.iter_mut().enumerate() {
                     for (a, more) in more.iter_mut().enumerate() {
                         let cost = |p: &u16| function.legs[l].of(*p)[domain[b] as usize] - function.legs[l].of(*p)[domain[a] as usize];
-                        *more += asked.iter().map(cost).max().unwrap_or(0);
+                        *more = more.saturating_add(asked.iter().map(cost).max().unwrap_or(0));
                     }
                 }
             }
@@ -315,4 +315,25 @@ fn excess(leg: &Leg, domain: &[u16]) -> Vec<Cost> {
         }
     }
     excess
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that hundreds of choices keep from running: what each forbids was added up until the sum was negative, and descent,
+    /// which took that for cheap, never ended.
+    #[test]
+    fn what_many_forbid_is_forbidden() {
+        let legs = (0..1300).map(|variable| Leg { variable, values: 2, cost: vec![FORBIDDEN, 0, 0, FORBIDDEN] }).collect();
+        let function = Function { legs, rows: vec![5, 7], patterns: [vec![0; 1300], vec![1; 1300]].concat() };
+        assert_eq!(function.at(&[0; 1300]), 7);
+        assert_eq!(function.at(&[1; 1300]), 5);
+        for allowed in [1, 100, 128, 256, 512, 1024, 1299] {
+            let assignment: Vec<u16> = (0..1300).map(|n| u16::from(n < allowed)).collect();
+            assert_eq!(function.at(&assignment), FORBIDDEN, "{allowed}");
+            let along = function.along(0, &assignment);
+            assert_eq!(along, if allowed == 1 { [7, FORBIDDEN] } else { [FORBIDDEN; 2] }, "{allowed}");
+        }
+    }
 }

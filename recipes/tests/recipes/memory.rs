@@ -67,7 +67,8 @@ fn random_programs_keep_their_results() -> Result<(), Failure> {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).unwrap_or(forward);
         let expanded = fixpoint(&program, &[&Expand], &Options::default())?.program;
-        let composed = compose(&expanded, Wanted { accept: &|_| seed % 2 == 1, form: None, chains: false, known: None }, &Options::default())?;
+        let composed =
+            compose(&expanded, Wanted { accept: &|_| seed % 2 == 1, form: None, chains: false, known: None }, &Options::default())?;
         let fusion = Fusion { apart: composed.kernels.into_iter().map(|c| c.name).collect(), ..Fusion::default() };
         let fused = fixpoint(&composed.outcome.program, &[&fusion], &Options::default())?.program;
         let drawn = (seed % 3 == 2).then_some(seed);
