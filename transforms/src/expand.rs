@@ -42,6 +42,18 @@ impl Transform for Expand {
             return Err(refuse(Reason::Contraction { unit: operation.name.clone() }));
         }
         let expansion = operation.expand(program).map_err(|e| refuse(Reason::Unsupported(e.to_string())))?;
+        let summary = format!("expand `{}`", operation.name);
+        let edit = |insert: Vec<Unit>| vec![Edit { state: site.state, remove: vec![*node], insert }];
+        let apart = || Patch {
+            summary: summary.clone(),
+            edits: edit(expansion.scopes.iter().cloned().map(Unit::Scope).collect()),
+            containers: expansion.containers.clone(),
+            drop: vec![],
+            dims: vec![],
+        };
+        if expansion.scopes.len() < 2 {
+            return Ok(apart());
+        }
         let mut expanded = program.clone();
         for container in &expansion.containers {
             expanded.add_container(container.clone());
@@ -53,18 +65,6 @@ impl Transform for Expand {
         for scope in &expansion.scopes {
             let made = expanded.insert_scope(site.state, scope).map_err(|e| refuse(Reason::Unsupported(e.to_string())))?;
             scopes.push((made, scope.clone()));
-        }
-        let summary = format!("expand `{}`", operation.name);
-        let edit = |insert: Vec<Unit>| vec![Edit { state: site.state, remove: vec![*node], insert }];
-        let apart = || Patch {
-            summary: summary.clone(),
-            edits: edit(expansion.scopes.iter().cloned().map(Unit::Scope).collect()),
-            containers: expansion.containers.clone(),
-            drop: vec![],
-            dims: vec![],
-        };
-        if scopes.len() < 2 {
-            return Ok(apart());
         }
         match fuse(&expanded, site.state, &scopes) {
             Ok(patch) => {

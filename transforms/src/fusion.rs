@@ -40,7 +40,7 @@ impl Default for Fusion {
 }
 
 /// How two units relate, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relation {
     /// The second reads what the first writes.
     Producer,
@@ -49,53 +49,81 @@ enum Relation {
     Independent,
 }
 
+/// The units of a state, with what pairs of them are found by.
+struct Units<'a> {
+    id: StateId,
+    state: &'a State,
+    all: Vec<Boundary>,
+    /// By unit: those before it whose results it reads, and those that read what it reads.
+    makers: Vec<BTreeSet<usize>>,
+    siblings: Vec<BTreeSet<usize>>,
+}
+
+impl<'a> Units<'a> {
+    fn of((id, state): (StateId, &'a State)) -> Self {
+        let all = boundaries(state);
+        let (mut writers, mut readers): (BTreeMap<&String, Vec<usize>>, BTreeMap<&String, Vec<usize>>) = Default::default();
+        let (mut makers, mut siblings) = (Vec::new(), Vec::new());
+        for (n, unit) in all.iter().enumerate() {
+            let before = |users: &BTreeMap<&String, Vec<usize>>| -> BTreeSet<usize> {
+                unit.reads.iter().filter_map(|data| users.get(data)).flatten().copied().collect()
+            };
+            makers.push(before(&writers));
+            siblings.push(before(&readers));
+            unit.writes.iter().for_each(|data| writers.entry(data).or_default().push(n));
+            unit.reads.iter().for_each(|data| readers.entry(data).or_default().push(n));
+        }
+        Units { id, state, makers, siblings, all }
+    }
+
+    fn node(&self, n: usize) -> NodeId {
+        self.all[n].node
+    }
+}
+
 impl Fusion {
-    /// Pairs of one state worth a look, as (relation, second, first).
-    fn pairs(&self, program: &Sdfg, units: &[Boundary]) -> Vec<(Relation, usize, usize)> {
-        let mut pairs = Vec::new();
+    /// Pairs of one state that relate so and are worth a look, as (second, first), best first.
+    fn pairs(&self, program: &Sdfg, units: &Units, relation: Relation) -> Vec<(usize, usize)> {
+        let free: Vec<bool> = units.all.iter().map(|unit| !self.apart.contains(&unit.name)).collect();
+        // Contractions are never fused here: naming each pair of them would bury the refusals that tell something.
+        let scopes: Vec<bool> = units.all.iter().zip(&free).map(|(unit, free)| *free && unit.kind == Kind::Scope).collect();
         let touches = |unit: &Boundary| -> u64 {
             let touched: BTreeSet<&String> = unit.reads.iter().chain(&unit.writes).collect();
             touched.into_iter().map(|data| program.bytes(data).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
         };
-        let short: Vec<bool> = units.iter().map(|unit| touches(unit) <= self.independent).collect();
-        let free = |(_, unit): &(usize, &Boundary)| !self.apart.contains(&unit.name);
-        for (n, second) in units.iter().enumerate().filter(free) {
-            for (m, first) in units.iter().enumerate().take(n).filter(free) {
-                let relation = if first.writes.iter().any(|w| second.reads.contains(w)) {
-                    Relation::Producer
-                } else if first.reads.iter().any(|r| second.reads.contains(r)) {
-                    Relation::Sibling
-                } else {
-                    Relation::Independent
-                };
-                let scopes = first.kind == Kind::Scope && second.kind == Kind::Scope;
-                let wanted = match relation {
-                    Relation::Producer => true,
-                    // Contractions are never fused here: naming each pair of them would bury the refusals that tell something.
-                    Relation::Sibling => scopes,
-                    Relation::Independent => (short[m] || short[n]) && scopes,
-                };
-                if wanted {
-                    pairs.push((relation, n, m));
+        let short: Vec<bool> = match relation {
+            Relation::Independent => units.all.iter().map(|unit| touches(unit) <= self.independent).collect(),
+            Relation::Producer | Relation::Sibling => vec![],
+        };
+        let mut pairs = Vec::new();
+        for n in (0..units.all.len()).filter(|n| free[*n]) {
+            let (makers, siblings) = (&units.makers[n], &units.siblings[n]);
+            let firsts: Vec<usize> = match relation {
+                Relation::Producer => makers.iter().copied().filter(|m| free[*m]).collect(),
+                Relation::Sibling if scopes[n] => siblings.difference(makers).copied().filter(|m| scopes[*m]).collect(),
+                Relation::Independent if scopes[n] => {
+                    let apart = |m: &usize| scopes[*m] && (short[*m] || short[n]) && !makers.contains(m) && !siblings.contains(m);
+                    (0..n).filter(apart).collect()
                 }
-            }
+                Relation::Sibling | Relation::Independent => vec![],
+            };
+            pairs.extend(firsts.into_iter().rev().map(|m| (n, m)));
         }
         pairs
     }
 
-    /// Pairs of all states, best first, each as (position of its state, second, first).
-    fn ranked(&self, program: &Sdfg, states: &[(StateId, &State, Vec<Boundary>)]) -> Vec<(usize, usize, usize)> {
-        let mut ranked = Vec::new();
-        for (s, (_, _, units)) in states.iter().enumerate() {
-            ranked.extend(self.pairs(program, units).into_iter().map(|(relation, n, m)| (relation, s, n, m)));
-        }
-        ranked.sort_by_key(|(relation, s, n, m)| (*relation, *s, *n, std::cmp::Reverse(*m)));
-        ranked.into_iter().map(|(_, s, n, m)| (s, n, m)).collect()
+    /// Pairs of all states, best first, each as (position of its state, second, first). What comes later is looked for later: mostly
+    /// one of the first can be fused.
+    fn ranked<'a>(&'a self, program: &'a Sdfg, states: &'a [Units]) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
+        [Relation::Producer, Relation::Sibling, Relation::Independent].into_iter().flat_map(move |relation| {
+            let of = move |(s, units): (usize, &Units)| self.pairs(program, units, relation).into_iter().map(move |(n, m)| (s, n, m));
+            states.iter().enumerate().flat_map(of)
+        })
     }
 }
 
-fn states(program: &Sdfg) -> Vec<(StateId, &State, Vec<Boundary>)> {
-    program.states().map(|(id, state)| (id, state, boundaries(state))).collect()
+fn states(program: &Sdfg) -> Vec<Units<'_>> {
+    program.states().map(Units::of).collect()
 }
 
 impl Transform for Fusion {
@@ -106,10 +134,10 @@ impl Transform for Fusion {
     fn sites(&self, program: &Sdfg) -> Vec<Site> {
         let states = states(program);
         let site = |(s, n, m): (usize, usize, usize)| {
-            let (state, _, units) = states.get(s)?;
-            Some(Site { state: *state, units: vec![units.get(m)?.node, units.get(n)?.node] })
+            let units = states.get(s)?;
+            Some(Site { state: units.id, units: vec![units.node(m), units.node(n)] })
         };
-        self.ranked(program, &states).into_iter().filter_map(site).collect()
+        self.ranked(program, &states).filter_map(site).collect()
     }
 
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
@@ -129,10 +157,10 @@ impl Transform for Fusion {
         let states = states(program);
         let mut refused = Vec::new();
         for (s, n, m) in self.ranked(program, &states) {
-            let Some((id, state, units)) = states.get(s) else { continue };
-            match pair(program, (*id, state), units, m, n) {
+            let Some(units) = states.get(s) else { continue };
+            match pair(program, (units.id, units.state), &units.all, m, n) {
                 Ok(patch) => return Ok(patch),
-                Err(reason) => refused.push((Site { state: *id, units: vec![units[m].node, units[n].node] }, reason)),
+                Err(reason) => refused.push((Site { state: units.id, units: vec![units.node(m), units.node(n)] }, reason)),
             }
         }
         Err(refused.into_iter().map(|(site, reason)| *refusal(program, &site, reason)).collect())

@@ -2,8 +2,8 @@
 
 use super::out::errln;
 use crate::pipeline::beside;
+use crate::pipeline::sweep::Told;
 use indicatif::{ProgressBar, ProgressStyle};
-use layouts::Progress;
 use std::time::Duration;
 
 /// Seconds between two lines of a log.
@@ -32,11 +32,20 @@ impl SweepProgress {
         SweepProgress { bar, shown: 0, fresh: 0, due: FIRST }
     }
 
-    pub fn told(&mut self, program: &str, progress: &Progress) {
-        self.shown += 1;
-        self.fresh += u64::from(progress.fresh);
+    pub fn told(&mut self, told: Told) {
         let seconds = self.bar.elapsed().as_secs();
         self.bar.set_position(seconds);
+        let (program, progress) = match told {
+            Told::Measured(program, progress) => (program, progress),
+            Told::Thinking(what) => {
+                if self.bar.is_hidden() {
+                    errln!("{seconds} s: {what}");
+                }
+                return self.bar.set_message(what);
+            }
+        };
+        self.shown += 1;
+        self.fresh += u64::from(progress.fresh);
         let logged = self.bar.is_hidden() && seconds >= self.due;
         if self.bar.is_hidden() && !logged {
             return;

@@ -13,7 +13,7 @@ use crate::pipeline::parts;
 use crate::pipeline::plan::Candidate;
 use crate::pipeline::programs::{Programs, programs_on};
 use crate::pipeline::spent::Spent;
-use crate::pipeline::sweep::{Sweeping, Swept};
+use crate::pipeline::sweep::{Sweeping, Swept, Told};
 use crate::pipeline::target::Target;
 use bench::Bytes;
 use bench::table::{Cell, Table};
@@ -203,9 +203,9 @@ impl MeasureArgs {
                 interrupt: &INTERRUPT,
                 cache: if self.cold { Cache::Cold } else { Cache::Warm },
                 memory: self.memory,
-                progress: &|program, progress| {
+                progress: &|told| {
                     if let Ok(mut bar) = bar.lock() {
-                        bar.told(program, progress);
+                        bar.told(told);
                     }
                 },
                 failed: &|target, error| errln!("{target} is lost: {error}"),
@@ -221,7 +221,7 @@ impl MeasureArgs {
         }
         let mut bar = SweepProgress::new(budget);
         let sweeps = {
-            let mut progress = |program: &str, p: &layouts::Progress| bar.told(program, p);
+            let mut progress = |told: Told| bar.told(told);
             let mut with = Sweeping {
                 pool: &session.pool,
                 device: &*session.device,

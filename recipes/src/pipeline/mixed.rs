@@ -7,7 +7,7 @@ use super::memory::Room;
 use super::mixing::Mixing;
 use super::mixture::{Change, Made, Mixture, best, mix};
 use super::programs::{Composing, Programs, Variant, stackings};
-use super::sweep::{Extent, Sweeping, Swept, sweep_program};
+use super::sweep::{Extent, Sweeping, Swept, Told, sweep_program};
 use super::swept_kernel::SweptKernel;
 use crate::load::Recipe;
 use kernels::KernelSpec;
@@ -20,6 +20,9 @@ use transforms::Reason;
 
 /// Rounds of undoing: in the second, what the first has left or laid open.
 const ROUNDS: usize = 2;
+
+/// Programs that take a while to be made.
+const MANY: usize = 20;
 
 /// What came of mixing.
 #[derive(Default)]
@@ -127,6 +130,9 @@ pub fn mixed(
                 changes.extend(stackings(&programs.operators).first().filter(|_| round == 0).map(|weights| Change::stacking(weights)));
                 changes.retain(|change| !seen.contains(change));
                 seen.extend(changes.iter().cloned());
+                if changes.len() > MANY {
+                    (with.progress)(Told::Thinking(format!("making {} programs that each undo one composition", changes.len())));
+                }
                 let trials = trials(&mut builder, &current, changes, with.memory, &mut found.too_large)?;
                 // Later rounds have what the first has left.
                 let time = half.map(|h| h / (1 << round));

@@ -7,14 +7,14 @@ use super::ledger::Ledger;
 use super::memory::Room;
 use super::optimize::sweep_all;
 use super::programs::Programs;
-use super::sweep::Sweeping;
+use super::sweep::{Sweeping, Told};
 use super::target::Target;
 use crate::load::Recipe;
 use bench::unit::Bytes;
 use kernels::pool::Pool;
+use layouts::Store;
 use layouts::candidates::Shard;
 use layouts::record::Cache;
-use layouts::{Progress, Store};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub struct Shared<'a> {
     /// What each device may fill, if not as much as it has.
     pub memory: Option<Bytes>,
     /// Told after every configuration of any device.
-    pub progress: &'a (dyn Fn(&str, &Progress) + Sync),
+    pub progress: &'a (dyn Fn(Told) + Sync),
     /// Told at once when a device fails, whether or not others go on.
     pub failed: &'a (dyn Fn(&Target, &PipelineError) + Sync),
 }
@@ -91,7 +91,7 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
         shard: Shard { index: shared.shard.index + shared.shard.of * n as u64, of: shared.shard.of * of },
         ledger: &mut ledger,
         hopeless_ms: None,
-        progress: &mut |program, progress| (shared.progress)(program, progress),
+        progress: &mut |told| (shared.progress)(told),
     };
     // A mixture that this part would add is its own.
     sweep_all((shared.recipe, shared.verify_each), &mut shared.programs.clone(), shared.budget, &mut with).map(|_| ())

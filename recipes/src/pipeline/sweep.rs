@@ -39,8 +39,15 @@ pub struct Sweeping<'a> {
     pub ledger: &'a mut Ledger,
     /// Milliseconds beyond which a program is given up after a first look at each of its kernels: others are that much faster.
     pub hopeless_ms: Option<f64>,
-    /// Told after every configuration: the program's name, and the sweep's progress.
-    pub progress: &'a mut dyn FnMut(&str, &Progress),
+    pub progress: &'a mut dyn FnMut(Told),
+}
+
+/// What people are told while programs are swept.
+pub enum Told<'a> {
+    /// After every configuration: the program's name, and the sweep's progress.
+    Measured(&'a str, &'a Progress<'a>),
+    /// Before what may take a while, without anything being measured.
+    Thinking(String),
 }
 
 struct Stopwatch(Instant);
@@ -172,7 +179,7 @@ pub fn sweep_posed(
     let devices = with.device.name().is_some();
     let mut searched = || -> Result<Report, PipelineError> {
         let progress = &mut with.progress;
-        let mut told = |p: &Progress| progress(name, p);
+        let mut told = |p: &Progress| progress(Told::Measured(name, p));
         let options = SweepOptions { budget, shard: with.shard, costly: devices, ..SweepOptions::default() };
         let mut sweeper = Sweeper {
             bench: &mut bench,

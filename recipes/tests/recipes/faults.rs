@@ -39,7 +39,7 @@ fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineEr
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         hopeless_ms: None,
-        progress: &mut |_, _| (),
+        progress: &mut |_| (),
     };
     let outcome = sweep_program("separate", &SOFTMAX, Some(Duration::ZERO), Extent::Whole, &mut with);
     (outcome.err(), Store::read(&path).expect("records"))

@@ -35,7 +35,7 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         hopeless_ms: None,
-        progress: &mut |_, _| (),
+        progress: &mut |_| (),
     };
     let sweeps = sweep_all((&recipe, false), &mut programs, Some(Duration::ZERO), &mut with)?;
     let (all, left_out) = choose(&sweeps, &store)?;
