@@ -18,6 +18,7 @@ use crate::boundary::{Boundary, Kind, boundaries, needed_outside};
 use crate::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
 use crate::patch::{Edit, Patch};
 use crate::transform::{Reason, Refusal, Site, Transform};
+use crate::units::Units;
 use sdfg::{NodeId, Scope, Sdfg, State, StateId, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,38 +50,6 @@ enum Relation {
     Independent,
 }
 
-/// The units of a state, with what pairs of them are found by.
-struct Units<'a> {
-    id: StateId,
-    state: &'a State,
-    all: Vec<Boundary>,
-    /// By unit: those before it whose results it reads, and those that read what it reads.
-    makers: Vec<BTreeSet<usize>>,
-    siblings: Vec<BTreeSet<usize>>,
-}
-
-impl<'a> Units<'a> {
-    fn of((id, state): (StateId, &'a State)) -> Self {
-        let all = boundaries(state);
-        let (mut writers, mut readers): (BTreeMap<&String, Vec<usize>>, BTreeMap<&String, Vec<usize>>) = Default::default();
-        let (mut makers, mut siblings) = (Vec::new(), Vec::new());
-        for (n, unit) in all.iter().enumerate() {
-            let before = |users: &BTreeMap<&String, Vec<usize>>| -> BTreeSet<usize> {
-                unit.reads.iter().filter_map(|data| users.get(data)).flatten().copied().collect()
-            };
-            makers.push(before(&writers));
-            siblings.push(before(&readers));
-            unit.writes.iter().for_each(|data| writers.entry(data).or_default().push(n));
-            unit.reads.iter().for_each(|data| readers.entry(data).or_default().push(n));
-        }
-        Units { id, state, makers, siblings, all }
-    }
-
-    fn node(&self, n: usize) -> NodeId {
-        self.all[n].node
-    }
-}
-
 impl Fusion {
     /// Pairs of one state that relate so and are worth a look, as (second, first), best first.
     fn pairs(&self, program: &Sdfg, units: &Units, relation: Relation) -> Vec<(usize, usize)> {
@@ -97,10 +66,10 @@ impl Fusion {
         };
         let mut pairs = Vec::new();
         for n in (0..units.all.len()).filter(|n| free[*n]) {
-            let (makers, siblings) = (&units.makers[n], &units.siblings[n]);
+            let (makers, siblings) = (units.makers(n), units.siblings(n));
             let firsts: Vec<usize> = match relation {
                 Relation::Producer => makers.iter().copied().filter(|m| free[*m]).collect(),
-                Relation::Sibling if scopes[n] => siblings.difference(makers).copied().filter(|m| scopes[*m]).collect(),
+                Relation::Sibling if scopes[n] => siblings.difference(&makers).copied().filter(|m| scopes[*m]).collect(),
                 Relation::Independent if scopes[n] => {
                     let apart = |m: &usize| scopes[*m] && (short[*m] || short[n]) && !makers.contains(m) && !siblings.contains(m);
                     (0..n).filter(apart).collect()
@@ -123,7 +92,7 @@ impl Fusion {
 }
 
 fn states(program: &Sdfg) -> Vec<Units<'_>> {
-    program.states().map(Units::of).collect()
+    program.states().map(|state| Units::new(program, state)).collect()
 }
 
 impl Transform for Fusion {
@@ -135,7 +104,7 @@ impl Transform for Fusion {
         let states = states(program);
         let site = |(s, n, m): (usize, usize, usize)| {
             let units = states.get(s)?;
-            Some(Site { state: units.id, units: vec![units.node(m), units.node(n)] })
+            Some(Site { state: units.id, units: vec![units.all[m].node, units.all[n].node] })
         };
         self.ranked(program, &states).filter_map(site).collect()
     }
@@ -160,7 +129,7 @@ impl Transform for Fusion {
             let Some(units) = states.get(s) else { continue };
             match pair(program, (units.id, units.state), &units.all, m, n) {
                 Ok(patch) => return Ok(patch),
-                Err(reason) => refused.push((Site { state: units.id, units: vec![units.node(m), units.node(n)] }, reason)),
+                Err(reason) => refused.push((Site { state: units.id, units: vec![units.all[m].node, units.all[n].node] }, reason)),
             }
         }
         Err(refused.into_iter().map(|(site, reason)| *refusal(program, &site, reason)).collect())

@@ -23,6 +23,7 @@ pub mod row_statistics;
 pub mod signs;
 pub mod slope;
 pub mod transform;
+mod units;
 
 pub use compose::{Accept, Cluster, Composed, Composition, Form, Kind, Verdicts, Wanted, clusters, compose};
 pub use differentiate::{DifferentiateError, differentiate};

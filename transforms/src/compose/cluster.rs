@@ -2,11 +2,11 @@
 
 use super::build::build;
 use super::kind::{Inside, Kind};
-use super::units::{Members, Units};
 use super::{Cluster, Wanted};
 use crate::boundary::Kind as UnitKind;
 use crate::patch::Patch;
 use crate::transform::{Reason, Site};
+use crate::units::{Members, Units};
 use sdfg::{NodeId, Role, Sdfg, State, StateId, Unit};
 use std::cell::OnceCell;
 use std::cmp::Reverse;

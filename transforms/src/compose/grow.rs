@@ -4,8 +4,8 @@
 //! unrolled over its steps has hundreds of clusters, and as many mergers.
 
 use super::cluster::Growth;
-use super::units::Members;
 use crate::boundary::Kind as UnitKind;
+use crate::units::Members;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

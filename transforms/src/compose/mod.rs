@@ -29,17 +29,16 @@ mod build;
 mod cluster;
 mod grow;
 mod kind;
-mod units;
 
 use crate::driver::{DriverError, Options, Outcome, apply};
 use crate::patch::Patch;
 use crate::transform::{Reason, Refusal, Site, Transform};
+use crate::units::Members;
 use cluster::Growth;
 pub use kind::Kind;
 use sdfg::{Sdfg, StateId, Unit};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
-use units::Members;
 
 /// Composes contractions with their neighbours. A site is a whole kernel to be.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,11 +8,12 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Positions of units in their state's execution order.
-pub(super) type Members = BTreeSet<usize>;
+pub(crate) type Members = BTreeSet<usize>;
 
-pub(super) struct Units<'a> {
+pub(crate) struct Units<'a> {
     program: &'a Sdfg,
-    state: &'a State,
+    pub id: StateId,
+    pub state: &'a State,
     /// In execution order.
     pub all: Vec<Boundary>,
     names: Vec<String>,
@@ -23,7 +24,7 @@ pub(super) struct Units<'a> {
     readers: Vec<Vec<usize>>,
     writers: Vec<Vec<usize>>,
     /// By container: whether someone outside the state needs it.
-    leaving: Vec<bool>,
+    leaving: OnceCell<Vec<bool>>,
     /// By unit: bytes that it moves of a container.
     moved: Vec<OnceCell<BTreeMap<usize, u64>>>,
     /// Bytes that cross the boundaries of members that were looked at: every merger looks at most of them again.
@@ -43,15 +44,13 @@ impl<'a> Units<'a> {
             of.iter().enumerate().for_each(|(unit, data)| data.iter().for_each(|d| users[*d].push(unit)));
             users
         };
-        let others = program.states().filter(|(other, _)| *other != id).flat_map(|(_, other)| boundaries(other));
-        let outside: BTreeSet<String> = others.flat_map(|unit| unit.reads).collect();
-        let kept = |name: &String| program.containers.get(name).is_some_and(|c| c.role != Role::Transient);
         Units {
             program,
+            id,
             state,
             readers: by_container(&reads),
             writers: by_container(&writes),
-            leaving: names.iter().map(|name| kept(name) || outside.contains(name)).collect(),
+            leaving: OnceCell::new(),
             moved: all.iter().map(|_| OnceCell::new()).collect(),
             crossing: RefCell::default(),
             all,
@@ -77,8 +76,23 @@ impl<'a> Units<'a> {
         &self.readers[data]
     }
 
+    /// The units before this one whose results it reads.
+    pub fn makers(&self, unit: usize) -> BTreeSet<usize> {
+        self.reads[unit].iter().flat_map(|d| &self.writers[*d]).copied().filter(|m| *m < unit).collect()
+    }
+
+    /// The units before this one that read what it reads.
+    pub fn siblings(&self, unit: usize) -> BTreeSet<usize> {
+        self.reads[unit].iter().flat_map(|d| &self.readers[*d]).copied().filter(|m| *m < unit).collect()
+    }
+
     pub fn leaves(&self, data: usize) -> bool {
-        self.leaving[data]
+        self.leaving.get_or_init(|| {
+            let others = self.program.states().filter(|(other, _)| *other != self.id).flat_map(|(_, other)| boundaries(other));
+            let outside: BTreeSet<String> = others.flat_map(|unit| unit.reads).collect();
+            let kept = |name: &String| self.program.containers.get(name).is_some_and(|c| c.role != Role::Transient);
+            self.names.iter().map(|name| kept(name) || outside.contains(name)).collect()
+        })[data]
     }
 
     /// The units that read what a unit writes, and those that write what it reads.
@@ -128,7 +142,7 @@ impl<'a> Units<'a> {
         let mut crossing: BTreeMap<(usize, bool), u64> = BTreeMap::new();
         for m in members {
             let read = self.reads[*m].iter().filter(|d| self.maker(**d, members).is_none()).map(|d| (*d, false));
-            let leaves = |d: &&usize| self.leaving[**d] || self.reader_outside(**d, members).is_some();
+            let leaves = |d: &&usize| self.leaves(**d) || self.reader_outside(**d, members).is_some();
             for (data, written) in read.chain(self.writes[*m].iter().filter(leaves).map(|d| (*d, true))) {
                 let known = crossing.entry((data, written)).or_default();
                 *known = (*known).max(self.moved(*m).get(&data).copied().unwrap_or(0));
