@@ -66,11 +66,12 @@ impl Fusion {
         };
         let mut pairs = Vec::new();
         for n in (0..units.all.len()).filter(|n| free[*n]) {
-            let (makers, siblings) = (units.makers(n), units.siblings(n));
+            let makers = units.makers(n);
             let firsts: Vec<usize> = match relation {
-                Relation::Producer => makers.iter().copied().filter(|m| free[*m]).collect(),
-                Relation::Sibling if scopes[n] => siblings.difference(&makers).copied().filter(|m| scopes[*m]).collect(),
+                Relation::Producer => makers.into_iter().filter(|m| free[*m]).collect(),
+                Relation::Sibling if scopes[n] => units.siblings(n).difference(&makers).copied().filter(|m| scopes[*m]).collect(),
                 Relation::Independent if scopes[n] => {
+                    let siblings = units.siblings(n);
                     let apart = |m: &usize| scopes[*m] && (short[*m] || short[n]) && !makers.contains(m) && !siblings.contains(m);
                     (0..n).filter(apart).collect()
                 }

@@ -34,7 +34,9 @@ pub(crate) struct Units<'a> {
 impl<'a> Units<'a> {
     pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State)) -> Self {
         let all = boundaries(state);
-        let touched: BTreeSet<&String> = all.iter().flat_map(|u| u.reads.iter().chain(&u.writes)).collect();
+        let mut touched: Vec<&String> = all.iter().flat_map(|u| u.reads.iter().chain(&u.writes)).collect();
+        touched.sort_unstable();
+        touched.dedup();
         let names: Vec<String> = touched.into_iter().cloned().collect();
         let numbers = |data: &BTreeSet<String>| data.iter().filter_map(|d| names.binary_search(d).ok()).collect();
         let reads: Vec<Vec<usize>> = all.iter().map(|u| numbers(&u.reads)).collect();
