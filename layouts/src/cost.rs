@@ -6,9 +6,9 @@
 /// Picoseconds. Negative values occur only as parts of reparametrised costs.
 pub type Cost = i64;
 
-/// What may not be. Larger than any total: two and a half hours. A thousand of them can be added up; where there may be more, as in a
-/// kernel that depends on whatever hundreds of steps of a recurrence do, sums saturate.
-pub const FORBIDDEN: Cost = 1 << 53;
+/// What may not be. Larger than any total. A hundred of them can be added up; where there may be more, as in a kernel that depends on
+/// what each of many steps of a recurrence does, sums saturate.
+pub const FORBIDDEN: Cost = 1 << 56;
 
 /// The longest time of one kernel or relayout: about 18 minutes.
 pub const LONGEST: Cost = 1 << 50;

@@ -132,18 +132,18 @@ impl Dual {
         let held_least = |v: usize| part.domains[v].iter().map(|x| self.held[v][*x as usize]).min().unwrap_or(0);
         let mut values: Vec<Vec<Cost>> =
             self.held.iter().enumerate().map(|(v, held)| held.iter().map(|h| h - held_least(v)).collect()).collect();
-        let mut least: Cost = (0..network.sizes.len()).map(held_least).sum();
+        let mut least = (0..network.sizes.len()).map(held_least).fold(0, Cost::saturating_add);
         let mut rows = Vec::with_capacity(network.functions.len());
         for (n, function) in network.functions.iter().enumerate() {
             let found = marginals(function, &self.shares[n], part, &part.rows[n]);
-            least += found.least;
+            least = least.saturating_add(found.least);
             for (leg, found_values) in function.legs.iter().zip(&found.values) {
                 for v in &part.domains[leg.variable] {
                     let value = &mut values[leg.variable][*v as usize];
                     *value = value.saturating_add(found_values[*v as usize] - found.least);
                 }
             }
-            rows.push(found.rows.into_iter().map(|r| r - found.least).collect::<Vec<_>>());
+            rows.push(found.rows.into_iter().map(|r| r.saturating_sub(found.least)).collect::<Vec<_>>());
         }
         for value in values.iter_mut().flatten() {
             *value = value.saturating_add(least);

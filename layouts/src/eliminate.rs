@@ -132,9 +132,10 @@ fn table(function: &Function, part: &Part, rows: &[u32]) -> (Vec<usize>, Vec<Cos
     }
     let entry = |row: &u32| {
         let patterns = function.patterns_of(*row as usize);
-        let settled: Cost = closed.iter().map(|n| legs[*n].of(patterns[*n])[domain(*n)[0] as usize]).sum();
+        let asked = closed.iter().map(|n| legs[*n].of(patterns[*n])[domain(*n)[0] as usize]);
+        let settled = asked.fold(function.rows[*row as usize], |sum, cost| (sum + cost).min(FORBIDDEN));
         let key = open.iter().map(|n| u128::from(patterns[*n]) * weight[*n]).sum::<u128>();
-        (key, function.rows[*row as usize] + settled)
+        (key, settled)
     };
     let mut partial: Vec<(u128, Cost)> = rows.iter().map(entry).collect();
     for n in &open {

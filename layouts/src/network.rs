@@ -256,11 +256,12 @@ impl Part {
             for row in left.iter().copied() {
                 let (ps, patterns) = (function.rows[row as usize], function.patterns_of(row as usize));
                 let dominated = kept.iter().take(RIVALS).any(|rival| {
-                    let mut most = function.rows[*rival as usize];
+                    // What saturates from one side has lost what the other side has: these are whole.
+                    let mut most = i128::from(function.rows[*rival as usize]);
                     for (n, (a, b)) in function.patterns_of(*rival as usize).iter().zip(patterns).enumerate() {
-                        most = most.saturating_add(excess[n][*a as usize * function.legs[n].patterns() + *b as usize]);
+                        most += i128::from(excess[n][*a as usize * function.legs[n].patterns() + *b as usize]);
                     }
-                    most <= ps
+                    most <= i128::from(ps)
                 });
                 if !dominated {
                     kept.push(row);
@@ -277,7 +278,7 @@ impl Part {
         for variable in (0..self.domains.len()).filter(|_| !network.partial) {
             // more[b][a]: the most that b can cost above a, over all functions.
             let domain = self.domains[variable].clone();
-            let mut more = vec![vec![0 as Cost; domain.len()]; domain.len()];
+            let mut more = vec![vec![0i128; domain.len()]; domain.len()];
             for n in &network.touching[variable] {
                 let function = &network.functions[*n];
                 let Some(l) = function.legs.iter().position(|leg| leg.variable == variable) else { continue };
@@ -287,7 +288,7 @@ impl Part {
                 for (b, more) in more.iter_mut().enumerate() {
                     for (a, more) in more.iter_mut().enumerate() {
                         let cost = |p: &u16| function.legs[l].of(*p)[domain[b] as usize] - function.legs[l].of(*p)[domain[a] as usize];
-                        *more = more.saturating_add(asked.iter().map(cost).max().unwrap_or(0));
+                        *more += i128::from(asked.iter().map(cost).max().unwrap_or(0));
                     }
                 }
             }
@@ -325,7 +326,7 @@ mod tests {
     /// which took that for cheap, never ended.
     #[test]
     fn what_many_forbid_is_forbidden() {
-        let legs = (0..1300).map(|variable| Leg { variable, values: 2, cost: vec![FORBIDDEN, 0, 0, FORBIDDEN] }).collect();
+        let legs: Vec<Leg> = (0..1300).map(|variable| Leg { variable, values: 2, cost: vec![FORBIDDEN, 0, 0, FORBIDDEN] }).collect();
         let function = Function { legs, rows: vec![5, 7], patterns: [vec![0; 1300], vec![1; 1300]].concat() };
         assert_eq!(function.at(&[0; 1300]), 7);
         assert_eq!(function.at(&[1; 1300]), 5);
@@ -334,6 +335,14 @@ mod tests {
             assert_eq!(function.at(&assignment), FORBIDDEN, "{allowed}");
             let along = function.along(0, &assignment);
             assert_eq!(along, if allowed == 1 { [7, FORBIDDEN] } else { [FORBIDDEN; 2] }, "{allowed}");
+        }
+        let (sizes, touching) = (vec![2; 1300], vec![vec![0]; 1300]);
+        let network = Network { sizes, touching, functions: vec![Arc::new(function)], ..Network::default() };
+        let fixed = |ones: u16| (1..1300).map(move |n| vec![u16::from(n <= ones)]);
+        for (ones, least) in [(0, 7), (1299, 5), (1, FORBIDDEN), (130, FORBIDDEN), (700, FORBIDDEN)] {
+            let part = Part { domains: std::iter::once(vec![0, 1]).chain(fixed(ones)).collect(), rows: vec![vec![0, 1]] };
+            assert_eq!(crate::eliminate::eliminate(&network, &part, &[0]).1, least, "{ones}");
+            assert_eq!(crate::dual::Dual::new(&network).bounds(&network, &part).least >= FORBIDDEN, least == FORBIDDEN, "{ones}");
         }
     }
 }

@@ -105,7 +105,7 @@ impl State {
         let closes = |n: &NodeId| matches!(self.node(*n), Some(Node::MapExit { entry: e }) if *e == entry);
         // Mostly soon after the entry, so the search begins there.
         let end = self.graph.node_indices().next_back().map_or(0, |last| last.index() as u32 + 1);
-        (entry.0..end).chain(0..entry.0).map(NodeId).find(closes)
+        (entry.0..end).chain(0..entry.0.min(end)).map(NodeId).find(closes)
     }
 
     /// The access node of a container directly in `scope` (`None`: top level).

@@ -140,7 +140,7 @@ impl<'a> Left<'a> {
     /// What a row costs at least.
     fn least(&self, row: u32) -> Cost {
         let patterns = self.function.patterns_of(row as usize).iter().zip(&self.reach);
-        patterns.fold(self.function.rows[row as usize], |sum, (p, reach)| sum + reach[*p as usize])
+        patterns.fold(self.function.rows[row as usize], |sum, (p, reach)| sum.saturating_add(reach[*p as usize]))
     }
 
     /// Legs take their values one after the other, from number `leg` on; rows that have become too dear, whatever the other legs'

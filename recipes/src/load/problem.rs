@@ -37,7 +37,7 @@ pub enum Hint {
     Among(String),
     /// What is written here in its place.
     Instead(&'static str),
-    /// There is no valid name at all.
+    /// There is no valid name at all, or there are too many.
     None,
 }
 
@@ -138,9 +138,9 @@ pub enum Problem {
     Rate(f64),
     #[error("`eps` is {0}; it is a finite number that is at least 0, such as 1e-5")]
     Eps(f64),
-    #[error("`{name}` is read by no step and has no gradient; remove it if that is not meant")]
+    #[error("`{name}` is read by no step; remove it if that is not meant")]
     NeverRead { name: String },
-    #[error("{0} must be a number known from the recipe alone, such as 0.1 or a constant")]
+    #[error("{0} must be a number known from the recipe alone, such as 0.1 or a constant that no size is part of")]
     NotConstant(String),
 
     // What is asked of the whole.

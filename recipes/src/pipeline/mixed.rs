@@ -21,7 +21,7 @@ use transforms::Reason;
 /// Rounds of undoing: in the second, what the first has left or laid open.
 const ROUNDS: usize = 2;
 
-/// Programs that take a while to be made.
+/// So many programs take a while to be made.
 const MANY: usize = 20;
 
 /// What came of mixing.
@@ -70,8 +70,11 @@ impl<'a> Builder<'a> {
             }
         }
         let one = |mixture: &&Mixture| Ok(((*mixture).clone(), made(&self.composing[&mixture.weights], mixture)?));
-        let built = new.into_par_iter().map(|mixture| one(&mixture)).collect::<Result<Vec<_>, PipelineError>>()?;
-        self.built.extend(built);
+        let built: Vec<Result<_, PipelineError>> = new.into_par_iter().map(|mixture| one(&mixture)).collect();
+        for one in built {
+            let (mixture, made) = one?;
+            self.built.insert(mixture, made);
+        }
         Ok(())
     }
 
@@ -114,6 +117,7 @@ pub fn mixed(
         Some(mixing) => {
             found.mixing = mixing.clone();
             let mut known = known.clone();
+            builder.build(&found.mixing.trials.iter().map(|(_, mixture)| mixture.clone()).collect::<Vec<_>>())?;
             for (name, mixture) in found.mixing.trials.clone() {
                 let variant = Variant { name, ..builder.variant(&mixture)?.0.clone() };
                 let swept = sweep_program(&variant.name, &variant.program, Some(Duration::ZERO), Extent::Trial(&known), with)?;
@@ -131,7 +135,7 @@ pub fn mixed(
                 changes.retain(|change| !seen.contains(change));
                 seen.extend(changes.iter().cloned());
                 if changes.len() > MANY {
-                    (with.progress)(Told::Thinking(format!("making {} programs that each undo one composition", changes.len())));
+                    (with.progress)(Told::Thinking(format!("making {} programs that each differ in one composition", changes.len())));
                 }
                 let trials = trials(&mut builder, &current, changes, with.memory, &mut found.too_large)?;
                 // Later rounds have what the first has left.

@@ -1,7 +1,8 @@
 //! How clusters grow: each time by the merger that saves most bytes, as long as one does and is admitted.
 //!
-//! What a cluster could grow into changes where it or a neighbour has grown, and is found again there alone: a layer that is
-//! unrolled over its steps has hundreds of clusters, and as many mergers.
+//! What a cluster could make of its neighbours changes where it or one of them has grown, and is found again there alone: a layer
+//! that is unrolled over its steps has hundreds of clusters, and as many mergers. What merely reads the same comes later, is rare, and
+//! is found again everywhere.
 
 use super::cluster::Growth;
 use crate::boundary::Kind as UnitKind;
@@ -9,7 +10,7 @@ use crate::units::Members;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a candidate was found, best first among those that save equally.
+/// How a candidate was found. Siblings are looked for when no neighbour can be had any more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Relation {
     /// One reads what the other writes.

@@ -296,7 +296,7 @@ fn what_no_step_reads_is_told_and_no_error() {
     let recipe =
         recipes::load::load_str("t.yaml", &with_steps(&["a[u,b,j] = w[u,i] * x[i,b,j] + sum(s[b,j,k], over: k) + c[u]"]), &[]).unwrap();
     let told: Vec<String> = recipe.unread.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["t.yaml:10:3: `g` is read by no step and has no gradient; remove it if that is not meant"]);
+    assert_eq!(told, ["t.yaml:10:3: `g` is read by no step; remove it if that is not meant"]);
 }
 
 #[test]
