@@ -4,9 +4,9 @@
 use super::{VerifyError, misfit};
 use crate::certificate::Certificate;
 use crate::problem::Variants;
-use crate::problem::{Access, Kernel, Program};
+use crate::problem::{Access, Kernel, Program, Tensor};
 use crate::store::Store;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Confirms that what the certificate chooses for is what was swept.
 pub fn swept(certificate: &Certificate, store: &Store) -> Result<(), VerifyError> {
@@ -17,8 +17,22 @@ pub fn swept(certificate: &Certificate, store: &Store) -> Result<(), VerifyError
     }
 }
 
-fn touches(kernel: &Kernel, data: &str, writes: bool) -> bool {
-    kernel.tensors.iter().any(|(d, access)| d == data && (*access != Access::Read) == writes)
+/// Who reads and who writes a container, by position among kernels and then callers, ascending.
+#[derive(Default)]
+struct Users {
+    readers: BTreeSet<usize>,
+    writers: BTreeSet<usize>,
+}
+
+fn users<'a>(all: &[&'a Kernel]) -> BTreeMap<&'a str, Users> {
+    let mut users: BTreeMap<&str, Users> = BTreeMap::new();
+    for (at, kernel) in all.iter().enumerate() {
+        for (data, access) in &kernel.tensors {
+            let of = users.entry(data).or_default();
+            if *access == Access::Read { &mut of.readers } else { &mut of.writers }.insert(at);
+        }
+    }
+    users
 }
 
 fn runs(kernel: &Kernel, own: &Variants) -> bool {
@@ -55,39 +69,45 @@ fn sound(program: &Program) -> Result<(), VerifyError> {
     if let Some(tensor) = program.tensors.iter().find(|t| t.meaning.is_empty()) {
         return misfit(format!("it is not known whether `{}` holds the same in all programs", tensor.data));
     }
+    let (users, nobody) = (users(&all), Users::default());
+    let of = |data: &str| users.get(data).unwrap_or(&nobody);
+    let mut named: BTreeMap<&str, Vec<&Tensor>> = BTreeMap::new();
+    program.tensors.iter().for_each(|tensor| named.entry(tensor.plain()).or_default().push(tensor));
     for name in all.iter().flat_map(|k| k.names.keys()).collect::<BTreeSet<_>>() {
-        let writes = |k: &Kernel| program.tensors.iter().any(|t| t.plain() == name && touches(k, &t.data, true));
+        let own = named.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let writes = |at: usize| own.iter().any(|t| of(&t.data).writers.contains(&at));
         let marks: BTreeSet<&String> = all.iter().filter_map(|k| k.names.get(name)).collect();
-        let knows = |k: &Kernel| site(k).is_some() && (k.names.contains_key(name) || writes(k));
-        let different = marks.len() > 1 || program.tensors.iter().any(|t| t.plain() == name);
-        if different && !together(&all.iter().copied().filter(|k| knows(k)).collect::<Vec<_>>()) {
+        let knows = |at: usize, k: &Kernel| site(k).is_some() && (k.names.contains_key(name) || writes(at));
+        let knowing = || all.iter().enumerate().filter(|(at, k)| knows(*at, k)).map(|(_, k)| *k).collect::<Vec<&Kernel>>();
+        if (marks.len() > 1 || !own.is_empty()) && !together(&knowing()) {
             return misfit(format!("`{name}` is not the same in several sites"));
         }
     }
-    let touched = |data: &str| all.iter().any(|k| k.tensors.iter().any(|(d, _)| d == data));
-    let tensors = || program.tensors.iter().filter(|t| touched(&t.data));
-    for tensor in tensors() {
-        let namesakes = || tensors().filter(|t| t.plain() == tensor.plain());
-        let mut writers: Vec<&Kernel> = all.iter().copied().filter(|k| namesakes().any(|t| touches(k, &t.data, true))).collect();
+    let calls = |at: &&usize| **at >= program.kernels.len();
+    for tensor in program.tensors.iter().filter(|t| users.contains_key(t.data.as_str())) {
+        let Users { readers: reading, writers: writing } = of(&tensor.data);
+        let namesakes = || named[tensor.plain()].iter().filter(|t| users.contains_key(t.data.as_str()));
+        let together_written: BTreeSet<usize> = namesakes().flat_map(|t| &of(&t.data).writers).copied().collect();
+        let mut writers: Vec<&Kernel> = together_written.into_iter().map(|at| all[at]).collect();
         let several = namesakes().count() > 1;
         writers.retain(|k| several || site(k).is_some());
         if !together(&writers) {
             return misfit(format!("several sites write `{}`", tensor.plain()));
         }
-        let readers = || all.iter().copied().filter(|k| touches(k, &tensor.data, false));
-        let written = |own: &Variants| all.iter().any(|k| touches(k, &tensor.data, true) && runs(k, own));
+        let readers = || reading.iter().map(|at| all[*at]);
+        let written = |own: &Variants| writing.iter().any(|at| runs(all[*at], own));
         let always = program.programs.values().all(written);
-        let given = all.iter().all(|k| !touches(k, &tensor.data, true));
+        let given = writing.is_empty();
         let read = |own: &Variants| readers().any(|k| runs(k, own));
         if given && (several || !program.programs.values().all(read)) {
             return misfit(format!("only some programs are given `{}`, and the caller is not asked for it", tensor.data));
         }
-        let gives = |own: &Variants| program.callers.iter().any(|k| touches(k, &tensor.data, true) && runs(k, own));
-        let made = program.kernels.iter().any(|k| touches(k, &tensor.data, true));
+        let gives = |own: &Variants| writing.iter().filter(calls).any(|at| runs(all[*at], own));
+        let made = !writing.iter().all(|at| calls(&at));
         if program.programs.values().any(|own| gives(own) && (made || !read(own))) {
             return misfit(format!("the caller does not give `{}`", tensor.data));
         }
-        let taken = |own: &Variants| program.callers.iter().any(|k| touches(k, &tensor.data, false) && runs(k, own));
+        let taken = |own: &Variants| reading.iter().filter(calls).any(|at| runs(all[*at], own));
         let result = |own: &Variants| program.boundary.contains_key(&tensor.data) || !read(own);
         if made && !always && program.programs.values().any(|own| written(own) && result(own) && !taken(own)) {
             return misfit(format!("only some programs result in `{}`, and the caller does not take it", tensor.data));
@@ -104,7 +124,7 @@ fn sound(program: &Program) -> Result<(), VerifyError> {
                 let needs = program.needs.iter().filter(|n| n.when.0 == *own && n.when.1.contains(variant) && n.then.0 == *maker);
                 let mut left: BTreeSet<&String> = program.alternatives.get(maker).into_iter().flatten().collect();
                 needs.for_each(|need| left.retain(|v| need.then.1.contains(*v)));
-                let writes = |v: &&String| writers.iter().any(|k| touches(k, &tensor.data, true) && k.only[maker].contains(*v));
+                let writes = |v: &&String| writing.iter().any(|at| all[*at].only.get(maker).is_some_and(|own| own.contains(*v)));
                 if !left.iter().all(writes) {
                     return misfit(format!("`{}` of `{own}` reads `{}`, and does not need it", variant, tensor.data));
                 }
@@ -114,8 +134,9 @@ fn sound(program: &Program) -> Result<(), VerifyError> {
     for (at, reader) in program.kernels.iter().enumerate() {
         let meets =
             |k: &Kernel| site(k) != site(reader) || k.only.iter().all(|(group, variants)| !variants.is_disjoint(&reader.only[group]));
-        let hands = |k: &Kernel| reader.tensors.iter().any(|(d, access)| *access == Access::Read && touches(k, d, true));
-        if let Some(writer) = program.kernels.iter().skip(at + 1).find(|k| hands(k) && meets(k)) {
+        let reads = reader.tensors.iter().filter(|(_, access)| *access == Access::Read);
+        let after: BTreeSet<usize> = reads.flat_map(|(data, _)| of(data).writers.range(at + 1..)).copied().collect();
+        if let Some(writer) = after.iter().filter_map(|writer| program.kernels.get(*writer)).find(|k| meets(k)) {
             return misfit(format!("`{}` reads what `{}` writes after it", reader.name, writer.name));
         }
     }
