@@ -235,6 +235,16 @@ mod tests {
     }
 
     #[test]
+    fn durations_are_written_with_a_unit_or_in_seconds() {
+        for (text, ms) in [("500ms", 500), ("1.5s", 1500), ("2", 2000), ("3m", 180_000), ("2h", 7_200_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for wrong in ["", "ms", "5q", "-1s"] {
+            assert!(duration(wrong).is_err_and(|why| why.contains("write 90s, 3m, 2h or 500ms")), "{wrong}");
+        }
+    }
+
+    #[test]
     fn memory_is_written_with_a_unit() {
         assert_eq!([bytes("8GB"), bytes("1.5 mb"), bytes("300")], [Ok(Bytes(8_000_000_000)), Ok(Bytes(1_500_000)), Ok(Bytes(300))]);
         for wrong in ["", "GB", "-1", "0", "8 apples", "nan", "1e99GB"] {

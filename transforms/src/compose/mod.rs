@@ -73,7 +73,7 @@ pub struct Wanted<'a> {
     /// Chains alone: two contractions with all that lies between, also where somebody outside needs what the second one multiplies. And
     /// single contractions that are batches of small products.
     pub chains: bool,
-    /// What is known from composing the same program with the same forms.
+    /// What is known from composing the same program with the same forms, and the same answer on chains.
     pub known: Option<&'a Verdicts>,
 }
 
