@@ -5,6 +5,7 @@
 mod header;
 mod lexer;
 mod lower;
+mod masks;
 mod names;
 mod operators;
 mod parser;
@@ -152,6 +153,7 @@ pub fn load_str_with(file: &str, text: &str, overrides: &Overrides) -> Result<Re
     }
     let mut steps = Steps::read(&mut header, &source, &mut problems);
     storage::settle(&mut header, &mut steps.containers, &mut steps.operations);
+    masks::settle(&header, &mut steps.operations);
     let outputs = outputs(&header, &steps, &mut problems);
     let train = train(&header, &outputs, &mut problems);
     if !problems.is_empty() {
