@@ -225,7 +225,7 @@ impl MapSpace {
 }
 
 /// Dims along which the elements of the scope's dropout masks are neighbours.
-fn masks(scope: &sdfg::Scope) -> Vec<String> {
+pub(super) fn masks(scope: &sdfg::Scope) -> Vec<String> {
     let mut found = Vec::new();
     for (around, computation) in scope.computations() {
         for (_, code) in &computation.tasklet.code {

@@ -65,6 +65,8 @@ pub struct CudaSpace {
     facts: Facts,
     /// Values of a point's rows whose sums meet before anything else is done to them.
     meeting: Option<i64>,
+    /// Dims along which elements of masks are neighbours.
+    masks: Vec<String>,
     /// Blocks for each processor.
     blocks: &'static [i64],
     processors: i64,
@@ -137,7 +139,8 @@ impl CudaSpace {
         let facts = Facts::new(&maps, &arguments, [&apart, &some], rows);
         let widest = arguments.iter().map(|(a, _)| a.dtype.bytes(1)).max().unwrap_or(4);
         let meeting = nest.groups.first().filter(|g| cuda::next::meets(g)).map(|g| g.loops[0].count);
-        Ok(CudaSpace { maps, widest, partial, facts, meeting, blocks, processors: chip.processors })
+        let masks = if let Unit::Scope(scope) = &spec.unit { super::space::masks(scope) } else { vec![] };
+        Ok(CudaSpace { maps, widest, partial, facts, meeting, masks, blocks, processors: chip.processors })
     }
 
     /// What a number stands for.

@@ -18,6 +18,10 @@ const REGISTERS: f64 = 65536.0;
 const MOST: f64 = 64.0;
 /// How many times as long a kernel takes that adds to partial results in memory at every point.
 const SCATTERED: f64 = 2.0;
+/// How many times as long a kernel takes whose lanes are no neighbours of its mask, so that each draws for itself what decides about
+/// eight; and one whose rows draw that together, or a team holds it for the next seven.
+const DRAWN_APART: f64 = 2.0;
+const DRAWN_TOGETHER: f64 = 1.1;
 /// Bytes that the memory of a GPU moves at least.
 const SECTOR: f64 = 32.0;
 
@@ -238,9 +242,27 @@ impl CudaSpace {
         let held = || order.held.iter().map(|(dim, size)| if *dim == vector.dim { values } else { *size }).product::<f64>();
         let scattered = if picked.summed && held() > MOST { SCATTERED } else { 1.0 };
         // Knobs that often make no difference: one of each kind is tried before another of the same.
-        let seldom = [picked.loops != "one", !picked.blocked && picked.unroll != 4, !picked.blocked && picked.hold != "registers"];
-        let later = seldom.into_iter().filter(|l| *l).count();
-        total * idle * again * few * scattered * self.spilled(picked, values) * (1.0 + 0.002 * later as f64)
+        let seldom = [
+            picked.loops != "one",
+            !picked.blocked && picked.unroll != 4,
+            !picked.blocked && picked.hold != "registers",
+            picked.blocked && !picked.summed && threads / rows != cuda::WARP as f64,
+        ];
+        let later = seldom.into_iter().filter(|l| *l).count() as f64;
+        // What a thread begins with for its masks takes as long as a strip does: where it stays that is done once.
+        let begins = if self.masks.is_empty() || picked.blocks.is_some() { 0.0 } else { 0.5 };
+        let drawn = self.drawn(picked, vector, order);
+        total * idle * again * few * scattered * drawn * self.spilled(picked, values) * (1.0 + 0.002 * (later + begins))
+    }
+
+    /// How many times as long masks make it take.
+    fn drawn(&self, picked: &Picked, vector: &Vector, order: &Order) -> f64 {
+        let apart = |dim: &String| match order.dims.last() == Some(dim) && (picked.summed || picked.rows % 8 == 0) {
+            _ if *dim == vector.dim => 1.0,
+            true => DRAWN_TOGETHER,
+            false => DRAWN_APART,
+        };
+        self.masks.iter().map(apart).fold(1.0, f64::max)
     }
 
     /// How many times as long a kernel takes whose threads hold more of rows, of which each has so many values, than registers do.
