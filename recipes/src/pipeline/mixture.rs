@@ -5,6 +5,7 @@
 //! and what only one of the two programs runs, by content, is what the composition is weighed by: so whatever else the
 //! change brings counts as well, as when forward must store what backward no longer computes again.
 
+use super::stackings::stacked_name;
 use layouts::Store;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +27,7 @@ impl Mixture {
 
     /// `mixed`, with the weights that are stacked.
     pub fn name(&self) -> String {
-        if self.weights.is_empty() { "mixed".into() } else { format!("{}, mixed", self.weights.join("+")) }
+        if self.weights.is_empty() { "mixed".into() } else { format!("{}, mixed", stacked_name(&self.weights)) }
     }
 }
 
@@ -47,7 +48,7 @@ pub struct Change {
 impl Change {
     pub fn stacking(weights: &[String]) -> Self {
         Change {
-            subject: weights.join("+"),
+            subject: stacked_name(weights),
             kinds: BTreeSet::new(),
             without: BTreeSet::new(),
             contractions: vec![],
@@ -69,7 +70,7 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds: Vec<String> = self.without.iter().map(Kind::to_string).collect();
         match &self.weights {
-            Some(weights) => write!(f, "{} stacked", weights.join("+")),
+            Some(weights) => write!(f, "{} stacked", stacked_name(weights)),
             None if self.without.is_superset(&self.kinds) => write!(f, "{} apart", self.subject),
             None => write!(f, "{} without {}", self.subject, kinds.join(", ")),
         }

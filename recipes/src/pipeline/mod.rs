@@ -31,6 +31,7 @@ pub mod report;
 pub mod schedule;
 pub mod shrunken;
 pub mod spent;
+pub mod stackings;
 pub mod sweep;
 pub mod swept_kernel;
 pub mod target;

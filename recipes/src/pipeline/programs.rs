@@ -2,6 +2,7 @@
 //! same with contractions that swallow their neighbours.
 
 use super::mixture::Mixture;
+use super::stackings::{stacked_name, stackings};
 use super::{PipelineError, counterexample};
 use crate::load::Recipe;
 use kernels::KernelSpec;
@@ -10,7 +11,7 @@ use rayon::prelude::*;
 use sdfg::{Sdfg, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use transforms::algebraic::{groups, stacked};
+use transforms::algebraic::stacked;
 use transforms::bias::narrowed;
 use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
 use transforms::signs::{SUFFIX, signs};
@@ -104,7 +105,7 @@ pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>)
     let stackings = stackings(&operators);
     let with_stacks = stackings.par_iter().map(|weights| {
         let program = stacked(&operators, weights)?;
-        fused(weights.join("+"), program, saved.clone(), verify_each)
+        fused(stacked_name(weights), program, saved.clone(), verify_each)
     });
     variants.extend(with_stacks.collect::<Result<Vec<_>, PipelineError>>()?);
     let on_gpus = epilogues.map(|forms| [Kernels::Library(forms), Kernels::Swept, Kernels::SweptAgain]);
@@ -158,7 +159,7 @@ fn with_statistics(
     verify_each: bool,
 ) -> Result<Option<Variant>, PipelineError> {
     let rows = row_statistics(&differentiated(recipe)?, Start::Memory)?;
-    let base = stacking.map_or_else(|| SEPARATE.to_string(), |weights| weights.join("+"));
+    let base = stacking.map_or_else(|| SEPARATE.to_string(), |weights| stacked_name(weights));
     let Some(base) = variants.iter().find(|v| v.name == base).filter(|_| !rows.again.is_empty()) else { return Ok(None) };
     let (operators, saved) = recompute_with(&rows.program, Products::InMemory, rows.saved)?;
     let operators = if let Some(weights) = stacking { stacked(&operators, weights)? } else { operators };
@@ -191,23 +192,6 @@ fn with_signs(recipe: &Recipe, verify_each: bool, forms: Forms) -> Result<Option
         }
         refused.extend(apart);
     }
-}
-
-/// The choices of weights to stack: every run of at least two neighbours in a group, the longest first.
-pub fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
-    let mut found: Vec<Vec<String>> = Vec::new();
-    for group in groups(program) {
-        let n = group.weights.len();
-        for length in (2..=n).rev() {
-            for start in 0..=n - length {
-                let weights = group.weights[start..start + length].to_vec();
-                if !found.contains(&weights) {
-                    found.push(weights);
-                }
-            }
-        }
-    }
-    found
 }
 
 /// A program of operators, expanded and fused to a fixed point. A patch that `verify_each` finds wrong is saved, made small,
@@ -317,7 +301,7 @@ impl Composing {
         let (kind, library) = (kernels.name(), kernels.library());
         // Rows that are made again would be another composition's.
         let (generated, swept) = (matches!(kernels, Kernels::Generated), kernels.swept());
-        let name = if weights.is_empty() { kind.to_string() } else { format!("{}, {kind}", weights.join("+")) };
+        let name = if weights.is_empty() { kind.to_string() } else { format!("{}, {kind}", stacked_name(weights)) };
         let folder = folder(&differentiated, verify_each);
         let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
             let products = if library { Products::OnChip } else { Products::InMemory };

@@ -4,8 +4,9 @@
 use recipes::load::{Recipe, load};
 use recipes::pipeline::mixed::made;
 use recipes::pipeline::mixture::{Change, Made, Mixture, Weighed, mix};
-use recipes::pipeline::programs::{Composing, operators, programs, stackings};
+use recipes::pipeline::programs::{Composing, operators, programs};
 use recipes::pipeline::shrunken::shrunken;
+use recipes::pipeline::stackings::stackings;
 use recipes::pipeline::tensors::{drawn, results};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Sdfg, movement::movement};

@@ -2,7 +2,7 @@
 
 use kernels::contraction::cublaslt::Fused;
 use kernels::device::Forms;
-use recipes::load::load;
+use recipes::load::{Recipe, load, load_str};
 use recipes::pipeline::programs::{Programs, programs_on};
 use recipes::pipeline::shrunken::shrunken;
 use recipes::pipeline::tensors::{drawn, results};
@@ -17,8 +17,11 @@ fn variants(recipe: &str) -> Vec<String> {
 /// The programs of a recipe, each variant checked against the operators it came from.
 fn checked(recipe: &str, epilogues: Option<Forms>) -> Programs {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
-    let recipe = load(&path, &[]).expect("a shipped recipe loads");
-    let programs = programs_on(&recipe, false, epilogues).expect("a shipped recipe has programs");
+    checked_recipe(&load(&path, &[]).expect("a shipped recipe loads"), epilogues)
+}
+
+fn checked_recipe(recipe: &Recipe, epilogues: Option<Forms>) -> Programs {
+    let programs = programs_on(recipe, false, epilogues).expect("a recipe has programs");
     let run = Run { seed: 3, step: 1, dropout: true };
     let reference = shrunken(&programs.operators);
     let tensors = drawn(&reference, 3).expect("tensors");
@@ -59,6 +62,29 @@ fn cross_attention_stacks_keys_and_values() {
 #[test]
 fn an_encoder_layer_stacks_its_projections() {
     assert_eq!(variants("bert-large-encoder.yaml"), ["separate 24", "wq+wk+wv 18", "wq+wk 21", "wk+wv 21", "composed 7"]);
+}
+
+/// Two layers of attention, one after the other: what is stacked in one is in the other, so that their number is no number of programs.
+#[test]
+fn layers_are_stacked_alike() {
+    let mut text = "model: two\ndims: {b: 2, j: 8, k: j, p: 4, i: 8}\ninputs:\n  x0: [i, b, j]\nparameters:\n".to_string();
+    for n in 0..2 {
+        text += &format!("  wq{n}: [p, i]\n  wk{n}: [p, i]\n  wv{n}: [p, i]\n  wo{n}: [p, i]\n");
+    }
+    text += "steps:\n";
+    for n in 0..2 {
+        let next = n + 1;
+        text += &format!("  - q{n}[p,b,j] = wq{n}[p,i] * x{n}[i,b,j]\n  - k{n}[p,b,k] = wk{n}[p,i] * x{n}[i,b,k]\n");
+        text += &format!("  - v{n}[p,b,k] = wv{n}[p,i] * x{n}[i,b,k]\n  - s{n}[b,j,k] = k{n}[p,b,k] * q{n}[p,b,j]\n");
+        text += &format!("  - \"a{n}[b,j,k] = softmax(s{n}, over: k)\"\n  - c{n}[p,b,j] = v{n}[p,b,k] * a{n}[b,j,k]\n");
+        text += &format!("  - x{next}[i,b,j] = wo{n}[p,i] * c{n}[p,b,j]\n");
+    }
+    text += "train: {upstream: x2}\n";
+    let recipe = load_str("two.yaml", &text, &[]).unwrap_or_else(|e| panic!("{e}"));
+    let programs = checked_recipe(&recipe, None);
+    let found: Vec<String> = programs.variants.iter().map(|v| format!("{} {}", v.name, contractions(&v.program))).collect();
+    let stacks = ["separate 36", "wq0+wk0+wv0+wq1+wk1+wv1 24", "wq0+wk0+wq1+wk1 30", "wk0+wv0+wk1+wv1 30"];
+    assert_eq!(found[..4], stacks);
 }
 
 /// Gates of the same input: backward, a gate within another's argument has a gradient that is made of the other's, so these two are never

@@ -1,0 +1,66 @@
+//! Which weights of a recipe are stacked together.
+//!
+//! A group of contractions may be stacked whole or in part, and each way is a program. Groups of weights of the same sizes, as layers
+//! have that follow one another, are stacked alike and in one program: what is faster in one layer is in the next, and a program for each
+//! way of each layer would be three of every layer.
+
+use sdfg::{Dtype, Sdfg};
+use transforms::algebraic::groups;
+
+/// Names of weights that are written out; of more the first are.
+const WRITTEN: usize = 6;
+
+/// The choices of weights to stack: every run of at least two neighbours in a group and in all groups like it, the longest first.
+pub fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
+    let all: Vec<Vec<String>> = groups(program).into_iter().map(|group| group.weights).collect();
+    // Otherwise stacking them would stack others, too.
+    let apart = |one: &[String], other: &[String]| {
+        let has = |group: &[String], some: &[String]| some.iter().any(|w| group.contains(w));
+        !all.iter().any(|group| has(group, one) && has(group, other))
+    };
+    let mut alike: Vec<(Vec<(&[String], Dtype)>, Vec<&[String]>)> = Vec::new();
+    for weights in &all {
+        if alike.iter().any(|(_, known)| known.contains(&weights.as_slice())) {
+            continue;
+        }
+        let containers = weights.iter().filter_map(|w| program.containers.get(w));
+        let kinds = containers.map(|c| (c.dims.as_slice(), c.dtype)).collect();
+        match alike.iter_mut().find(|(kind, known)| *kind == kinds && known.iter().all(|known| apart(known, weights))) {
+            Some((_, known)) => known.push(weights),
+            None => alike.push((kinds, vec![weights])),
+        }
+    }
+    let mut found: Vec<Vec<String>> = Vec::new();
+    for (kinds, groups) in &alike {
+        for length in (2..=kinds.len()).rev() {
+            for start in 0..=kinds.len() - length {
+                let weights: Vec<String> = groups.iter().flat_map(|weights| &weights[start..start + length]).cloned().collect();
+                if !found.contains(&weights) {
+                    found.push(weights);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What a program is called in which these weights are stacked.
+pub fn stacked_name(weights: &[String]) -> String {
+    match weights {
+        [first @ .., _] if weights.len() > WRITTEN => format!("{}+… {} weights", first[..WRITTEN / 2].join("+"), weights.len()),
+        all => all.join("+"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_weights_are_not_all_named() {
+        let weights = |n: usize| (0..n).map(|n| format!("w{n}")).collect::<Vec<_>>();
+        assert_eq!(stacked_name(&weights(3)), "w0+w1+w2");
+        assert_eq!(stacked_name(&weights(6)), "w0+w1+w2+w3+w4+w5");
+        assert_eq!(stacked_name(&weights(36)), "w0+w1+w2+… 36 weights");
+    }
+}
