@@ -12,6 +12,7 @@ use super::sweep::{Extent, Sweeping, Swept, Told, sweep_program};
 use super::swept_kernel::SweptKernel;
 use crate::load::Recipe;
 use kernels::KernelSpec;
+use kernels::family::Family;
 use layouts::problem::KernelSpace;
 use layouts::{Finish, Store};
 use rayon::prelude::*;
@@ -24,6 +25,9 @@ const ROUNDS: usize = 2;
 
 /// So many programs take a while to be made.
 const MANY: usize = 20;
+
+/// More compositions than one layer has, each undone in each of its ways: those of kernels that are alike are undone together.
+const LAYERS: usize = 64;
 
 /// What came of mixing.
 #[derive(Default)]
@@ -84,6 +88,18 @@ impl<'a> Builder<'a> {
         Ok(&self.built[mixture])
     }
 
+    /// Changes of kernels that differ in names alone as one.
+    fn together(&mut self, from: &Made, changes: Vec<Change>) -> Result<Vec<Change>, PipelineError> {
+        let program = &self.variant(&from.mixture)?.0.program;
+        let subjects: BTreeSet<&str> = changes.iter().map(|change| change.subject.as_str()).collect();
+        let mut families = BTreeMap::new();
+        for (_, _, unit) in program.units().iter().filter(|(_, _, unit)| subjects.contains(unit.name())) {
+            let family = Family::of(&KernelSpec::new(program, unit)?);
+            families.extend(family.map(|family| (unit.name().to_string(), family.mark(""))));
+        }
+        Ok(Change::together(changes, &|name| families.get(name).cloned()))
+    }
+
     fn made(&mut self, mixture: &Mixture) -> Result<Made, PipelineError> {
         Ok(self.variant(mixture)?.1.clone())
     }
@@ -133,6 +149,9 @@ pub fn mixed(
             for round in 0..ROUNDS {
                 let mut changes = current.undoings();
                 changes.extend(stackings(&programs.operators).first().filter(|_| round == 0).map(|weights| Change::stacking(weights)));
+                if changes.len() > LAYERS {
+                    changes = builder.together(&current, changes)?;
+                }
                 changes.retain(|change| !seen.contains(change));
                 seen.extend(changes.iter().cloned());
                 if changes.len() > MANY {

@@ -43,6 +43,8 @@ pub struct Change {
     pub contractions: Vec<String>,
     /// The weights that would be stacked, where that is the change.
     pub weights: Option<Vec<String>>,
+    /// Kernels beside the subject of which the same would be kept out.
+    pub alike: usize,
 }
 
 impl Change {
@@ -53,7 +55,25 @@ impl Change {
             without: BTreeSet::new(),
             contractions: vec![],
             weights: Some(weights.to_vec()),
+            alike: 0,
         }
+    }
+
+    /// Changes of kernels of one family as one change: what pays in one layer does in the next. `family` knows kernels by name.
+    pub fn together(changes: Vec<Change>, family: &dyn Fn(&str) -> Option<String>) -> Vec<Change> {
+        let mut found: Vec<(Option<String>, Change)> = Vec::new();
+        for change in changes {
+            let kind = family(&change.subject).filter(|_| change.weights.is_none());
+            let same = |(known, other): &&mut (Option<String>, Change)| kind.is_some() && *known == kind && other.without == change.without;
+            match found.iter_mut().find(same) {
+                Some((_, other)) => {
+                    other.contractions.extend(change.contractions);
+                    other.alike += 1;
+                }
+                None => found.push((kind, change)),
+            }
+        }
+        found.into_iter().map(|(_, change)| change).collect()
     }
 
     pub fn of(&self, mixture: &Mixture) -> Mixture {
@@ -69,10 +89,11 @@ impl Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds: Vec<String> = self.without.iter().map(Kind::to_string).collect();
+        let alike = if self.alike > 0 { format!(" and {} alike", self.alike) } else { String::new() };
         match &self.weights {
             Some(weights) => write!(f, "{} stacked", stacked_name(weights)),
-            None if self.without.is_superset(&self.kinds) => write!(f, "{} apart", self.subject),
-            None => write!(f, "{} without {}", self.subject, kinds.join(", ")),
+            None if self.without.is_superset(&self.kinds) => write!(f, "{}{alike} apart", self.subject),
+            None => write!(f, "{}{alike} without {}", self.subject, kinds.join(", ")),
         }
     }
 }
@@ -97,6 +118,7 @@ impl Made {
                 without,
                 contractions: cluster.contractions.clone(),
                 weights: None,
+                alike: 0,
             };
             found.push(change(cluster.kinds.clone()));
             if cluster.kinds.len() > 1 {
@@ -288,6 +310,29 @@ mod tests {
         let (again, weighed) = mixed(&found, &TIMES);
         assert_eq!(again, found);
         assert!(weighed.iter().all(|w| w.gain().is_some_and(|g| g <= 0.0)), "{weighed:#?}");
+    }
+
+    /// Kernels of one family are looked at together; others, and other kinds, are not.
+    #[test]
+    fn what_is_alike_changes_together() {
+        let change = |subject: &str, kind: Kind| Change {
+            subject: subject.into(),
+            kinds: kinds(&[Kind::Epilogue, Kind::Rows]),
+            without: kinds(&[kind]),
+            contractions: vec![format!("{subject}.dot")],
+            weights: None,
+            alike: 0,
+        };
+        let all = ["norm_0", "y_0", "norm_1", "y_1", "lone"].into_iter().flat_map(|s| [change(s, Kind::Epilogue), change(s, Kind::Rows)]);
+        let stacking = Change::stacking(&["wq".into(), "wk".into()]);
+        let family = |name: &str| name.split_once('_').map(|(kind, _)| kind.to_string());
+        let found = Change::together(all.chain([stacking]).collect(), &family);
+        let texts: Vec<String> = found.iter().map(Change::to_string).collect();
+        let norms = ["norm_0 and 1 alike without epilogue", "norm_0 and 1 alike without rows"];
+        let others = ["y_0 and 1 alike without epilogue", "y_0 and 1 alike without rows"];
+        let alone = ["lone without epilogue", "lone without rows", "wq+wk stacked"];
+        assert_eq!(texts, [&norms[..], &others, &alone].concat());
+        assert_eq!(found[0].contractions, ["norm_0.dot", "norm_1.dot"]);
     }
 
     #[test]
