@@ -325,6 +325,33 @@ fn a_second_name_is_the_dim_that_it_runs_along() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The most promising of some configurations, in whatever layouts.
+fn in_any_order(space: &dyn Space) -> KernelConfig {
+    let numbers: Vec<u64> = (0..SAMPLED).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % space.count()).collect();
+    let ranked = numbers.iter().zip(space.promises(&numbers));
+    space.config(ranked.min_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(n, _)| *n))
+}
+
+/// Sums of three results beside rows of 768 values, where a block may have 128 registers for each thread or 255.
+#[test]
+fn sums_beside_rows_spill_nothing() -> Result<(), Failure> {
+    let Some(nvrtc) = nvrtc() else { return Ok(()) };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpt2-decoder.yaml");
+    let recipe = load_with(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+    let program = programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?.variants[0].program.clone();
+    let units = program.units();
+    let unit = units.iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_bo").ok_or("the gradient of a normalization")?;
+    let spec = KernelSpec::new(&program, unit)?;
+    let best = in_any_order(cuda_space(&spec, Chip::HOPPER)?.as_ref());
+    let compiled = nvrtc.compile(&spec.name, &cuda_source(&spec, &best, Chip::HOPPER)?.text, 90)?;
+    assert!(
+        compiled.resources.len() == 2 && compiled.resources.iter().all(|r| r.spill_stores == 0),
+        "{:?} under {best}",
+        compiled.resources
+    );
+    Ok(())
+}
+
 /// The layer in PyTorch's order of dims at its own sizes: what is tried first of each kernel holds no more than registers do.
 #[test]
 fn what_promises_most_spills_nothing() -> Result<(), Failure> {
@@ -359,13 +386,7 @@ fn what_promises_most_draws_along_its_masks() -> Result<(), Failure> {
         for (_, _, unit) in program.units().into_iter().filter(|(_, _, unit)| matches!(unit, Unit::Scope(_))) {
             let spec = KernelSpec::new(&program, &unit)?;
             let space = cuda_space(&spec, Chip::HOPPER)?;
-            let best = if in_its_order {
-                most_promising(space.as_ref())?
-            } else {
-                let numbers: Vec<u64> = (0..SAMPLED).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % space.count()).collect();
-                let ranked = numbers.iter().zip(space.promises(&numbers));
-                space.config(ranked.min_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(n, _)| *n))
-            };
+            let best = if in_its_order { most_promising(space.as_ref())? } else { in_any_order(space.as_ref()) };
             let text = cuda_source(&spec, &best, Chip::HOPPER)?.text;
             let draws = |call: &str| text.lines().filter(|line| line.trim_start().starts_with(call)).count();
             let others = ["keep_line<false>(", "keep_row(", "keep_rows(", "keep_turn("].map(draws);

@@ -274,8 +274,14 @@ impl CudaSpace {
         let summed = if picked.summed && values <= MOST { rows.summed } else { 0.0 };
         // Where vectors run along points, a thread has whole rows of them.
         let rows = if picked.blocked { rows.inner * width * rows.local } else { values * (handed + summed) };
+        // What is read ahead of the next point, of two containers of two bytes; otherwise what is read of some strips beside sums.
+        let read = match (picked.ahead, summed > 0.0) {
+            (true, _) => values,
+            (false, true) => values / 2.0,
+            (false, false) => 0.0,
+        };
         // And some vectors, and places.
-        let needed = rows + 4.0 * width + 24.0;
+        let needed = rows + read + 4.0 * width + 24.0;
         let most = (cuda::LEAN as f64 / threads).floor();
         let each = picked.blocks.map_or(1.0, |n| (n as f64 / self.processors as f64).floor().min(most).max(1.0));
         let room = (REGISTERS / (threads * each)).min(255.0);
