@@ -39,8 +39,8 @@ fn summed_next(data: &str, axes: Vec<Option<&str>>, after: &[Operation]) -> Opti
                 Op::Softmax { over } | Op::Normalize { over, .. } => over.as_slice(),
                 _ => &[],
             };
-            let summed = read.clone().filter(|(index, _)| written(index).is_none() || over.iter().any(|o| o == index));
-            if let Some((_, axis)) = summed.last() {
+            let summed = |(index, _): &(&str, &str)| written(index).is_none() || over.iter().any(|o| o == index);
+            if let Some((_, axis)) = read.clone().rfind(summed) {
                 return Some(axis.to_string());
             }
             if matches!(operation.op, Op::Elementwise { .. }) {

@@ -18,20 +18,20 @@ pub fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
         let has = |group: &[String], some: &[String]| some.iter().any(|w| group.contains(w));
         !all.iter().any(|group| has(group, one) && has(group, other))
     };
-    let mut alike: Vec<(Vec<(&[String], Dtype)>, Vec<&[String]>)> = Vec::new();
+    let mut alike: Vec<Alike> = Vec::new();
     for weights in &all {
-        if alike.iter().any(|(_, known)| known.contains(&weights.as_slice())) {
+        if alike.iter().any(|known| known.groups.contains(&weights.as_slice())) {
             continue;
         }
         let containers = weights.iter().filter_map(|w| program.containers.get(w));
         let kinds = containers.map(|c| (c.dims.as_slice(), c.dtype)).collect();
-        match alike.iter_mut().find(|(kind, known)| *kind == kinds && known.iter().all(|known| apart(known, weights))) {
-            Some((_, known)) => known.push(weights),
-            None => alike.push((kinds, vec![weights])),
+        match alike.iter_mut().find(|known| known.kinds == kinds && known.groups.iter().all(|group| apart(group, weights))) {
+            Some(known) => known.groups.push(weights),
+            None => alike.push(Alike { kinds, groups: vec![weights] }),
         }
     }
     let mut found: Vec<Vec<String>> = Vec::new();
-    for (kinds, groups) in &alike {
+    for Alike { kinds, groups } in &alike {
         for length in (2..=kinds.len()).rev() {
             for start in 0..=kinds.len() - length {
                 let weights: Vec<String> = groups.iter().flat_map(|weights| &weights[start..start + length]).cloned().collect();
@@ -42,6 +42,13 @@ pub fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
         }
     }
     found
+}
+
+/// Groups of which each has one weight of each of these kinds, in this order.
+struct Alike<'a> {
+    /// Dims and element types.
+    kinds: Vec<(&'a [String], Dtype)>,
+    groups: Vec<&'a [String]>,
 }
 
 /// What a program is called in which these weights are stacked.
