@@ -5,7 +5,7 @@ use super::progress::CheckProgress;
 use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
-use crate::pipeline::accuracy::{self, accuracy, oracle};
+use crate::pipeline::accuracy::{self, accuracy, draws_alike, oracle};
 use crate::pipeline::beside::{Compared, beside};
 use crate::pipeline::execute::Execution;
 use crate::pipeline::plan::Plan;
@@ -95,6 +95,15 @@ impl RunArgs {
         let program = &plan.chosen.program;
         let given = self.tensors.given(program)?;
         let run = self.tensors.run(!self.no_dropout);
+        // Before anything takes time.
+        let recipe = if self.accuracy { Some(plan.recipe()?) } else { None };
+        if let Some(recipe) = &recipe
+            && run.dropout
+            && !draws_alike(recipe, program)?
+        {
+            let why = format!("`{}` draws its dropouts' masks otherwise by now than when the plan was made; optimize again", plan.recipe);
+            return Err(PipelineError::Plan { file: self.plan.display().to_string(), why });
+        }
         let checked = if self.check { self.checked(&plan, &given, &run, &pool, &*device)? } else { vec![] };
         let mut errors = None;
         if self.tensors.outputs.is_some() || self.accuracy {
@@ -105,8 +114,8 @@ impl RunArgs {
             if let Some(path) = &self.tensors.outputs {
                 tensors::write(path, &results, program)?;
             }
-            if self.accuracy {
-                errors = Some(accuracy(&results, &oracle(&plan.recipe()?, &given, &run)?));
+            if let Some(recipe) = &recipe {
+                errors = Some(accuracy(&results, &oracle(recipe, &given, &run)?));
             }
         }
         let mut candidates = vec![plan.chosen.clone()];

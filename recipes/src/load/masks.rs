@@ -7,6 +7,7 @@
 
 use super::header::Header;
 use sdfg::{Expr, Op, Operation, Scalar};
+use std::collections::HashMap;
 
 /// Numbers the elements of every dropout so that neighbours run along the dim that is summed next.
 pub fn settle(header: &Header, operations: &mut [Operation]) {
@@ -28,12 +29,12 @@ pub fn settle(header: &Header, operations: &mut [Operation]) {
 /// The last of the indices along which the first operation that sums a tensor does so, itself or what is made of it point by point.
 /// `axes` are the names of its dims.
 fn summed_next(data: &str, axes: Vec<Option<&str>>, after: &[Operation]) -> Option<String> {
-    let mut followed = vec![(data, axes)];
+    let mut followed = HashMap::from([(data, axes)]);
     for operation in after {
         let Some(out) = operation.outputs.first() else { continue };
         let written = |index: &str| out.subscripts.iter().position(|s| s.as_sym() == Some(index));
         for input in &operation.inputs {
-            let Some((_, axes)) = followed.iter().find(|(data, _)| *data == input.data) else { continue };
+            let Some(axes) = followed.get(input.data.as_str()) else { continue };
             let read = input.subscripts.iter().zip(axes).filter_map(|(subscript, axis)| Some((subscript.as_sym()?, (*axis)?)));
             let over = match &operation.op {
                 Op::Softmax { over } | Op::Normalize { over, .. } => over.as_slice(),
@@ -46,7 +47,7 @@ fn summed_next(data: &str, axes: Vec<Option<&str>>, after: &[Operation]) -> Opti
             if matches!(operation.op, Op::Elementwise { .. }) {
                 let name = |subscript: &Expr| read.clone().find(|(index, _)| subscript.as_sym() == Some(*index)).map(|(_, axis)| axis);
                 let made = out.subscripts.iter().map(name).collect();
-                followed.push((&out.data, made));
+                followed.insert(&out.data, made);
                 break;
             }
         }

@@ -34,7 +34,7 @@ const LAYERS: usize = 64;
 pub struct Mixed {
     pub mixing: Mixing,
     pub program: Option<(Variant, Swept)>,
-    /// Programs with one composition undone, swept where they are new.
+    /// Programs with a composition undone, swept where they are new.
     pub trials: Vec<(Variant, Swept)>,
     /// Programs that do not fit into memory, and why.
     pub too_large: Vec<String>,
@@ -112,7 +112,7 @@ fn keys<'a>(swept: impl IntoIterator<Item = &'a Swept>) -> BTreeSet<String> {
 
 /// Weighs every composition of a recipe whose programs were swept, and sweeps the program of those that pay.
 ///
-/// Half of the budget goes to trials, programs with one composition undone that have kernels of their own, those first
+/// Half of the budget goes to trials, programs with a composition undone that have kernels of their own, those first
 /// whose composed kernel takes longest; the other half to the mixed program. What was decided stands as long as nothing
 /// new is measured.
 pub fn mixed(
@@ -148,14 +148,16 @@ pub fn mixed(
             let mut seen: Vec<Change> = Vec::new();
             for round in 0..ROUNDS {
                 let mut changes = current.undoings();
-                changes.extend(stackings(&programs.operators).first().filter(|_| round == 0).map(|weights| Change::stacking(weights)));
+                if round == 0 {
+                    changes.extend(stackings(&programs.operators).first().map(|weights| Change::stacking(weights)));
+                }
                 if changes.len() > LAYERS {
                     changes = builder.together(&current, changes)?;
                 }
                 changes.retain(|change| !seen.contains(change));
                 seen.extend(changes.iter().cloned());
                 if changes.len() > MANY {
-                    (with.progress)(Told::Thinking(format!("making {} programs that each differ in one composition", changes.len())));
+                    (with.progress)(Told::Thinking(format!("making {} programs that each have a composition undone", changes.len())));
                 }
                 let trials = trials(&mut builder, &current, changes, with.memory, &mut found.too_large)?;
                 // Later rounds have what the first has left.
@@ -234,7 +236,11 @@ fn sweep_trials(
         let kernel = from.kernels.iter().find(|(name, _)| name == subject);
         kernel.and_then(|(_, key)| best(store, key)).unwrap_or(f64::INFINITY)
     };
-    let mut order: Vec<(f64, usize)> = trials.iter().enumerate().map(|(n, (change, _))| (cost(with.store, &change.subject), n)).collect();
+    let mut order: Vec<(f64, usize)> = trials
+        .iter()
+        .enumerate()
+        .map(|(n, (change, _))| (cost(with.store, &change.subject) * (change.alike.len() + 1) as f64, n))
+        .collect();
     order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let mut known: BTreeSet<String> = known.union(&keys(found.trials.iter().map(|(_, swept)| swept))).cloned().collect();
     let new = |made: &Made, known: &BTreeSet<String>| made.kernels.iter().any(|(_, key)| !known.contains(key));

@@ -1,4 +1,4 @@
-//! Compositions chosen one by one, from measured times: which of them pay, and what each was weighed against.
+//! Compositions chosen one by one, those of many kernels that are alike together, from measured times: which of them pay, and what each was weighed against.
 //!
 //! A composition is undone by keeping some of its [`Kind`]s out of the kernels that hold its contractions: a chain may
 //! fall back to epilogues, a row epilogue to a plain one, all of them to nothing. The program is built again without it,
@@ -43,8 +43,8 @@ pub struct Change {
     pub contractions: Vec<String>,
     /// The weights that would be stacked, where that is the change.
     pub weights: Option<Vec<String>>,
-    /// Kernels beside the subject of which the same would be kept out.
-    pub alike: usize,
+    /// Kernels like the subject, of which the same would be kept out.
+    pub alike: Vec<String>,
 }
 
 impl Change {
@@ -55,7 +55,7 @@ impl Change {
             without: BTreeSet::new(),
             contractions: vec![],
             weights: Some(weights.to_vec()),
-            alike: 0,
+            alike: vec![],
         }
     }
 
@@ -68,7 +68,7 @@ impl Change {
             match found.iter_mut().find(same) {
                 Some((_, other)) => {
                     other.contractions.extend(change.contractions);
-                    other.alike += 1;
+                    other.alike.push(change.subject);
                 }
                 None => found.push((kind, change)),
             }
@@ -89,11 +89,11 @@ impl Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds: Vec<String> = self.without.iter().map(Kind::to_string).collect();
-        let alike = if self.alike > 0 { format!(" and {} alike", self.alike) } else { String::new() };
+        let subject = together(&self.subject, &self.alike);
         match &self.weights {
             Some(weights) => write!(f, "{} stacked", stacked_name(weights)),
-            None if self.without.is_superset(&self.kinds) => write!(f, "{}{alike} apart", self.subject),
-            None => write!(f, "{}{alike} without {}", self.subject, kinds.join(", ")),
+            None if self.without.is_superset(&self.kinds) => write!(f, "{subject} apart"),
+            None => write!(f, "{subject} without {}", kinds.join(", ")),
         }
     }
 }
@@ -118,7 +118,7 @@ impl Made {
                 without,
                 contractions: cluster.contractions.clone(),
                 weights: None,
-                alike: 0,
+                alike: vec![],
             };
             found.push(change(cluster.kinds.clone()));
             if cluster.kinds.len() > 1 {
@@ -150,12 +150,25 @@ pub struct Weighed {
     pub instead: Vec<Part>,
     /// Whether the change is made in the mixed program.
     pub changed: bool,
+    /// Kernels like the subject that the change is made to as well: times are of all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alike: Vec<String>,
     /// What the change cannot bring, and why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
+/// A kernel, and how many are looked at with it.
+fn together(subject: &str, alike: &[String]) -> String {
+    if alike.is_empty() { subject.to_string() } else { format!("{subject} and {} alike", alike.len()) }
+}
+
 impl Weighed {
+    /// What was weighed, in words: `norm1_0 and 11 alike`.
+    pub fn subjects(&self) -> String {
+        together(&self.subject, &self.alike)
+    }
+
     /// Milliseconds with the composition and without; `None` where a kernel has no time.
     pub fn ms(&self) -> Option<(f64, f64)> {
         let sum = |parts: &[Part]| parts.iter().map(|p| p.ms).sum::<Option<f64>>();
@@ -202,6 +215,7 @@ pub fn weigh(change: &Change, from: &Made, to: &Made, times: Times) -> Weighed {
         with: only(from, to),
         instead: only(to, from),
         changed: false,
+        alike: change.alike.clone(),
         note: String::new(),
     }
 }
@@ -321,7 +335,7 @@ mod tests {
             without: kinds(&[kind]),
             contractions: vec![format!("{subject}.dot")],
             weights: None,
-            alike: 0,
+            alike: vec![],
         };
         let all = ["norm_0", "y_0", "norm_1", "y_1", "lone"].into_iter().flat_map(|s| [change(s, Kind::Epilogue), change(s, Kind::Rows)]);
         let stacking = Change::stacking(&["wq".into(), "wk".into()]);
@@ -333,6 +347,8 @@ mod tests {
         let alone = ["lone without epilogue", "lone without rows", "wq+wk stacked"];
         assert_eq!(texts, [&norms[..], &others, &alone].concat());
         assert_eq!(found[0].contractions, ["norm_0.dot", "norm_1.dot"]);
+        let row = weigh(&found[0], &Made::default(), &Made::default(), &|_| None);
+        assert_eq!(row.subjects(), "norm_0 and 1 alike");
     }
 
     #[test]

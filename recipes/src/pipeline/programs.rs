@@ -51,7 +51,7 @@ const SHORT: u64 = 1 << 20;
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// `separate`, or the weights that are stacked, e.g. `wq+wk+wv`; with `composed` if contractions are, `mixed` if some.
+    /// `separate`, or the weights that are stacked, e.g. `wq+wk+wv`, of many the first; with `composed` if contractions are, `mixed` if some.
     pub name: String,
     /// The operations before expansion.
     pub operators: Sdfg,

@@ -1,13 +1,13 @@
 //! Which weights of a recipe are stacked together.
 //!
-//! A group of contractions may be stacked whole or in part, and each way is a program. Groups of weights of the same sizes, as layers
+//! A group of contractions may be stacked whole or in part, and each way is a program. Groups of weights with the same dims, as layers
 //! have that follow one another, are stacked alike and in one program: what is faster in one layer is in the next, and a program for each
 //! way of each layer would be three of every layer.
 
 use sdfg::{Dtype, Sdfg};
 use transforms::algebraic::groups;
 
-/// Names of weights that are written out; of more the first are.
+/// Names of more weights are not all written: half as many are.
 const WRITTEN: usize = 6;
 
 /// The choices of weights to stack: every run of at least two neighbours in a group and in all groups like it, the longest first.

@@ -1,6 +1,8 @@
 //! Compositions chosen one by one: every program in which one is undone computes the same, and invented times decide which
 //! are.
 
+use kernels::KernelSpec;
+use kernels::family::Family;
 use recipes::load::{Recipe, load};
 use recipes::pipeline::mixed::made;
 use recipes::pipeline::mixture::{Change, Made, Mixture, Weighed, mix};
@@ -146,6 +148,32 @@ fn undoing_attention_backward_changes_attention_forward() {
     assert_eq!(forward, ["alpha"], "scores and their softmax are one kernel, which stores what backward reads");
     let row = weighed.iter().find(|w| w.changed).expect("a change");
     assert!(row.subject == slow && row.with.iter().any(|p| p.kernel == "gamma") && row.instead.iter().any(|p| p.kernel == "alpha"));
+}
+
+/// What is composed in one layer is in the next: both are undone at once, and the programs are those of undoing them one after the other.
+#[test]
+fn compositions_of_layers_are_undone_together() {
+    let recipe = crate::stacking::two_layers();
+    let composing = Composing::new(&recipe, &[], false).expect("programs");
+    let (variant, full) = made(&composing, &Mixture::default()).expect("a program");
+    let family = |name: &str| {
+        let units = variant.program.units();
+        let unit = units.iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == name)?;
+        Some(Family::of(&KernelSpec::new(&variant.program, unit).ok()?)?.mark(""))
+    };
+    let alone = full.undoings();
+    let together = Change::together(alone.clone(), &family);
+    let several: Vec<&Change> = together.iter().filter(|change| !change.alike.is_empty()).collect();
+    assert!(!several.is_empty() && together.len() < alone.len(), "{together:?}");
+    assert_eq!(together.iter().map(|change| 1 + change.alike.len()).sum::<usize>(), alone.len());
+    for change in several {
+        let (_, at_once) = made(&composing, &change.of(&full.mixture)).expect("a program");
+        let each =
+            alone.iter().filter(|a| a.without == change.without && (a.subject == change.subject || change.alike.contains(&a.subject)));
+        let mixture = each.fold(full.mixture.clone(), |mixture, a| a.of(&mixture));
+        assert_eq!(at_once.mixture, mixture, "{change}");
+        assert!(at_once.kernels != full.kernels, "{change}");
+    }
 }
 
 /// Stacking is weighed like a composition. What it makes impossible is said.

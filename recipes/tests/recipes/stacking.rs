@@ -64,9 +64,8 @@ fn an_encoder_layer_stacks_its_projections() {
     assert_eq!(variants("bert-large-encoder.yaml"), ["separate 24", "wq+wk+wv 18", "wq+wk 21", "wk+wv 21", "composed 7"]);
 }
 
-/// Two layers of attention, one after the other: what is stacked in one is in the other, so that their number is no number of programs.
-#[test]
-fn layers_are_stacked_alike() {
+/// Two layers of attention, one after the other.
+pub fn two_layers() -> Recipe {
     let mut text = "model: two\ndims: {b: 2, j: 8, k: j, p: 4, i: 8}\ninputs:\n  x0: [i, b, j]\nparameters:\n".to_string();
     for n in 0..2 {
         text += &format!("  wq{n}: [p, i]\n  wk{n}: [p, i]\n  wv{n}: [p, i]\n  wo{n}: [p, i]\n");
@@ -80,7 +79,13 @@ fn layers_are_stacked_alike() {
         text += &format!("  - x{next}[i,b,j] = wo{n}[p,i] * c{n}[p,b,j]\n");
     }
     text += "train: {upstream: x2}\n";
-    let recipe = load_str("two.yaml", &text, &[]).unwrap_or_else(|e| panic!("{e}"));
+    load_str("two.yaml", &text, &[]).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// What is stacked in one layer is in the other, so that their number is no number of programs.
+#[test]
+fn layers_are_stacked_alike() {
+    let recipe = two_layers();
     let programs = checked_recipe(&recipe, None);
     let found: Vec<String> = programs.variants.iter().map(|v| format!("{} {}", v.name, contractions(&v.program))).collect();
     let stacks = ["separate 36", "wq0+wk0+wv0+wq1+wk1+wv1 24", "wq0+wk0+wq1+wk1 30", "wk0+wv0+wk1+wv1 30"];

@@ -86,7 +86,7 @@ pub fn selection(run: &Finished) -> Vec<SelectionRow> {
 pub fn compositions(sweeps: &Sweeps) -> Vec<CompositionRow> {
     let parts = |parts: &[Part]| parts.iter().map(|p| CompositionPart { kernel: p.kernel.clone(), time: p.ms.map(measured) }).collect();
     let row = |w: &Weighed| CompositionRow {
-        subject: w.subject.clone(),
+        subject: w.subjects(),
         holds: w.kinds.iter().map(ToString::to_string).collect(),
         change: w.change.clone(),
         with: parts(&w.with),
