@@ -1,4 +1,5 @@
-//! Compositions chosen one by one, those of many kernels that are alike together, from measured times: which of them pay, and what each was weighed against.
+//! Compositions chosen one by one, from measured times, those of many kernels that are alike together: which of them pay, and what each
+//! was weighed against.
 //!
 //! A composition is undone by keeping some of its [`Kind`]s out of the kernels that hold its contractions: a chain may
 //! fall back to epilogues, a row epilogue to a plain one, all of them to nothing. The program is built again without it,
@@ -89,7 +90,7 @@ impl Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds: Vec<String> = self.without.iter().map(Kind::to_string).collect();
-        let subject = together(&self.subject, &self.alike);
+        let subject = and_alike(&self.subject, &self.alike);
         match &self.weights {
             Some(weights) => write!(f, "{} stacked", stacked_name(weights)),
             None if self.without.is_superset(&self.kinds) => write!(f, "{subject} apart"),
@@ -159,14 +160,14 @@ pub struct Weighed {
 }
 
 /// A kernel, and how many are looked at with it.
-fn together(subject: &str, alike: &[String]) -> String {
+fn and_alike(subject: &str, alike: &[String]) -> String {
     if alike.is_empty() { subject.to_string() } else { format!("{subject} and {} alike", alike.len()) }
 }
 
 impl Weighed {
     /// What was weighed, in words: `norm1_0 and 11 alike`.
     pub fn subjects(&self) -> String {
-        together(&self.subject, &self.alike)
+        and_alike(&self.subject, &self.alike)
     }
 
     /// Milliseconds with the composition and without; `None` where a kernel has no time.

@@ -14,6 +14,7 @@ mod expected;
 pub mod in_step;
 mod launch;
 pub mod ledger;
+pub mod masks;
 pub mod meaning;
 pub mod measure;
 pub mod memory;
