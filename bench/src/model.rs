@@ -438,7 +438,7 @@ impl SelectionRow {
     }
 }
 
-/// What became of the configurations; the last six add up to the first.
+/// What became of the configurations; the last six add up to the first, unless there are more than can be counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     pub enumerated: u64,

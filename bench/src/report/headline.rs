@@ -73,10 +73,26 @@ fn proof(proven: bool) -> &'static str {
 /// A share would say little: spaces are larger than any sweep.
 fn coverage(report: &Report) -> Option<Headline> {
     let c = report.coverage.filter(|c| c.enumerated > 0)?;
-    let settled = c.enumerated.saturating_sub(c.not_reached);
+    // What there is may be more than can be counted: then no difference says what became of some.
+    let settled = [c.identical, c.bounded_out, c.raced, c.full, c.unfit].into_iter().fold(0, u64::saturating_add);
     Some(Headline {
         value: settled.to_string(),
         label: "configurations settled".into(),
         basis: format!("{:.2e} enumerated, {} measured in full", c.enumerated as f64, c.full),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Coverage;
+
+    #[test]
+    fn what_became_of_some_is_said_where_not_all_can_be_counted() {
+        let coverage = |enumerated, not_reached| Coverage { enumerated, identical: 7, full: 3, not_reached, ..Coverage::default() };
+        for (enumerated, not_reached) in [(110, 100), (u64::MAX, u64::MAX)] {
+            let report = Report { coverage: Some(coverage(enumerated, not_reached)), ..Report::default() };
+            assert_eq!(headlines(&report).last().map(|h| h.value.as_str()), Some("10"));
+        }
+    }
 }
