@@ -54,6 +54,8 @@ for framework in torch jax onnx; do
 done
 [ ${#peers[@]} -gt 0 ] || { echo "nobody to compare with: set MEMLET_TORCH, MEMLET_JAX or MEMLET_ONNX to a Python"; exit 2; }
 [ -z "$variants" ] || peers+=(--variants "$variants")
+# What a peer lacks is said now, not after minutes of choosing plans.
+"$memlet" compare --peers-only "${peers[@]}" || exit
 
 processor=$({ LC_ALL=C lscpu || uname -m; } 2>/dev/null | sed -n 's/^Model name: *//p;s/^\(aarch64\|arm64\)$/\1/p' | head -1 |
     sed 's/([A-Za-z]*)//g; s/\b\(Intel\|AMD\|CPU\|Processor\|[0-9]*-Core\)\b//g; s/@.*//' | tr -cs 'A-Za-z0-9\n' '-' | tr 'A-Z' 'a-z' |

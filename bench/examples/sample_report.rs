@@ -327,6 +327,10 @@ fn sample() -> Report {
         waterfall: waterfall(),
         memory: memory(),
         graph: graph(),
+        comparison: rows
+            .iter()
+            .map(|r| Comparison { kernels: vec![r.name.clone()], operators: r.holds.clone(), unfused: r.unfused, ours: r.ours })
+            .collect(),
         operators: LINES.iter().map(|l| row(l.0, &[l], false)).collect(),
         roofline: Roofline {
             compute: vec![ceiling("GEMM peak", Quantity::Measured(330.0)), ceiling("2 × 512-bit FMA", Quantity::Predicted(410.0))],
@@ -385,6 +389,7 @@ fn sample() -> Report {
             unfit: 0,
             not_reached: 2400,
         }),
+        certainty: Some(Certainty { redraws: 50, best: 0.84, worst_regret: 0.012 }),
         policy: vec![
             policy("alpha.softmax", Policy::Saved, 1.5, "its gradient needs the value itself"),
             policy("alpha.mask", Policy::Recomputed, 1.5, "Philox makes it again from seed, step and name"),

@@ -8,6 +8,7 @@ use crate::memory::MemoryMap;
 use crate::mue::{Mue, TensorVolume};
 use crate::protocol::Timing;
 use crate::record::Provenance;
+use crate::table::Cell;
 use crate::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};
 use indexmap::IndexMap;
 use sdfg::{Class, Pass};
@@ -27,6 +28,9 @@ pub struct Report {
     pub waterfall: Vec<WaterfallStep>,
     #[serde(default)]
     pub graph: DataflowGraph,
+    /// Every kernel of the plan and of the unfused program once, beside what computes the same.
+    #[serde(default)]
+    pub comparison: Vec<Comparison>,
     /// One row for each operator of the unfused program (Table III).
     #[serde(default)]
     pub operators: Vec<OperatorRow>,
@@ -60,6 +64,9 @@ pub struct Report {
     pub selection: Vec<SelectionRow>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<Coverage>,
+    /// How sure the choice is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certainty: Option<Certainty>,
     /// Of one step of the plan.
     #[serde(default)]
     pub memory: MemoryMap,
@@ -122,6 +129,30 @@ pub struct GraphEdge {
     pub memlet: String,
 }
 
+/// Kernels of the plan beside those of the unfused program that compute the same together: the smallest pieces whose times can be
+/// compared. Either side may be empty: a change of layout, or an operator that the plan needs no kernel for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    pub kernels: Vec<String>,
+    pub operators: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfused: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ours: Option<Time>,
+}
+
+impl Comparison {
+    pub fn speedup(&self) -> Option<f64> {
+        quotient(self.unfused?.value().0, self.ours?.value().0)
+    }
+
+    /// Milliseconds of all kernels of one side; `None` where one has no time.
+    pub fn total(rows: &[Comparison], names: fn(&Comparison) -> &[String], time: fn(&Comparison) -> Option<Time>) -> Option<f64> {
+        let all = rows.iter().filter(|row| !names(row).is_empty());
+        all.map(|row| time(row).map(|t| t.value().0)).sum::<Option<f64>>().map(|ms| ms + 0.0)
+    }
+}
+
 /// An operator or a kernel (Table III).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperatorRow {
@@ -132,7 +163,7 @@ pub struct OperatorRow {
     pub input_elements: u64,
     pub output_elements: u64,
     pub bytes: Bytes,
-    /// Sum over its operators for a kernel.
+    /// For a kernel that shares no operator with another one: the sum over all that it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfused: Option<Time>,
     /// For an operator that is part of a kernel, None: only the kernel has a time.
@@ -427,7 +458,7 @@ pub struct SelectionRow {
     pub total: Time,
     /// Sum of the per-operator minima over all measured configurations and variants.
     pub lower_bound: Time,
-    /// Whether the method proves that no plan of the measured configurations is faster.
+    /// Whether the method proves that no plan of the configurations that were measured is faster; of others nothing is known.
     pub proven: bool,
 }
 
@@ -451,6 +482,35 @@ pub struct Coverage {
     #[serde(default)]
     pub unfit: u64,
     pub not_reached: u64,
+}
+
+impl Coverage {
+    /// What a choice from measurements says nothing beyond; it stands beside every word of a proof.
+    pub fn relative(&self) -> String {
+        let count = |n: u64| Cell::count(n).text;
+        let settled = [self.identical, self.bounded_out, self.raced, self.unfit].into_iter().fold(0, u64::saturating_add);
+        let others = if settled > 0 { format!(", {} were ruled out", count(settled)) } else { String::new() };
+        let left = if self.not_reached == 0 { ", none is left" } else { "" };
+        format!("relative to what was measured: {} of {} configurations were timed{others}{left}", count(self.full), count(self.enumerated))
+    }
+}
+
+/// How often the choice is the best when all times are drawn again from their samples.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Certainty {
+    pub redraws: u64,
+    /// Share of them, 0 to 1, in which no choice costs less.
+    pub best: f64,
+    /// The most that the choice costs above the best in any of them, as a share of that.
+    pub worst_regret: f64,
+}
+
+impl std::fmt::Display for Certainty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (best, regret) = (100.0 * self.best, 100.0 * self.worst_regret);
+        write!(f, "with all times drawn again from their samples the choice is the best in {best:.0}% of {} draws", self.redraws)?;
+        if self.best < 1.0 { write!(f, ", and at most {regret:.1}% above it") } else { Ok(()) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

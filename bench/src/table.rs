@@ -77,13 +77,15 @@ impl Cell {
 pub struct Table {
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Cell>>,
+    /// Below all rows, whatever they are sorted by: what they add up to.
+    pub total: Option<Vec<Cell>>,
 }
 
 impl Table {
     /// Columns as `(name, unit, alignment)`.
     pub fn new(columns: &[(&str, &'static str, Align)]) -> Table {
         let columns = columns.iter().map(|(name, unit, align)| Column { name: name.to_string(), unit, align: *align }).collect();
-        Table { columns, rows: Vec::new() }
+        Table { columns, rows: Vec::new(), total: None }
     }
 
     pub fn row(&mut self, cells: Vec<Cell>) {
@@ -97,7 +99,14 @@ impl Table {
         let widths: Vec<usize> = header
             .iter()
             .enumerate()
-            .map(|(n, title)| self.rows.iter().filter_map(|r| r.get(n)).map(|c| width(&one_line(&c.text))).fold(width(title), usize::max))
+            .map(|(n, title)| {
+                self.rows
+                    .iter()
+                    .chain(&self.total)
+                    .filter_map(|r| r.get(n))
+                    .map(|c| width(&one_line(&c.text)))
+                    .fold(width(title), usize::max)
+            })
             .collect();
         let line = |cells: &mut dyn Iterator<Item = (String, bool)>| {
             let mut out = String::new();
@@ -118,6 +127,10 @@ impl Table {
         for row in &self.rows {
             out += &line(&mut row.iter().map(|c| (one_line(&c.text), c.strong)));
         }
+        if let Some(total) = &self.total {
+            out += &line(&mut widths.iter().map(|w| ("─".repeat(*w), false)));
+            out += &line(&mut total.iter().map(|c| (one_line(&c.text), c.strong)));
+        }
         out
     }
 
@@ -129,19 +142,27 @@ impl Table {
             let _ = write!(out, "<th{}><button type=\"button\">{}{unit}</button></th>", column.align.class(), escape(&column.name));
         }
         out.push_str("</tr></thead><tbody>");
-        for row in &self.rows {
-            out.push_str("<tr>");
-            for (n, column) in self.columns.iter().enumerate() {
-                let empty = Cell::default();
-                let cell = row.get(n).unwrap_or(&empty);
-                let sort = cell.sort.map(|s| format!(" data-sort=\"{s}\"")).unwrap_or_default();
-                let text = escape(&cell.text);
-                let text = if cell.strong { format!("<strong>{text}</strong>") } else { text };
-                let _ = write!(out, "<td{}{sort}>{text}</td>", column.align.class());
-            }
-            out.push_str("</tr>");
+        self.rows.iter().for_each(|row| self.html_row(row, &mut out));
+        out.push_str("</tbody>");
+        if let Some(total) = &self.total {
+            out.push_str("<tfoot>");
+            self.html_row(total, &mut out);
+            out.push_str("</tfoot>");
         }
-        out + "</tbody></table></div>"
+        out + "</table></div>"
+    }
+
+    fn html_row(&self, row: &[Cell], out: &mut String) {
+        out.push_str("<tr>");
+        for (n, column) in self.columns.iter().enumerate() {
+            let empty = Cell::default();
+            let cell = row.get(n).unwrap_or(&empty);
+            let sort = cell.sort.map(|s| format!(" data-sort=\"{s}\"")).unwrap_or_default();
+            let text = escape(&cell.text);
+            let text = if cell.strong { format!("<strong>{text}</strong>") } else { text };
+            let _ = write!(out, "<td{}{sort}>{text}</td>", column.align.class());
+        }
+        out.push_str("</tr>");
     }
 }
 

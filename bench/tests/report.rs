@@ -63,6 +63,12 @@ fn full(name: &str) -> Report {
             nodes: vec![node("1"), node("2")],
             edges: vec![GraphEdge { from: text() + "1", to: text() + "2", tensor: text(), bytes: Bytes(40), memlet: text() }],
         },
+        comparison: vec![Comparison {
+            kernels: vec![text()],
+            operators: vec![text(), text()],
+            unfused: Some(ms(2.0)),
+            ours: Some(ms(1.0)),
+        }],
         operators: vec![row.clone()],
         kernels: vec![row],
         classes: vec![ClassShare { class: Class::Normalization, flop: Flop(1), unfused: Some(ms(1.0)), ours: None }],
@@ -115,6 +121,7 @@ fn full(name: &str) -> Report {
         movement: vec![MovementRow { definition: text(), unfused: Bytes(100), fused: Bytes(60), composed: Some(Bytes(40)) }],
         selection: vec![SelectionRow { method: text(), total: ms(1.02), lower_bound: ms(1.0), proven: true }],
         coverage: Some(Coverage { enumerated: 10, full: 10, ..Coverage::default() }),
+        certainty: Some(Certainty { redraws: 50, best: 0.5, worst_regret: 0.125 }),
         memory: MemoryMap {
             given: vec![(text(), 1 << 20)],
             kernels: vec![text(), text()],
@@ -207,6 +214,32 @@ fn captions_name_machine_and_command() {
     let (html, figures) = written(&report);
     let caption = "Machine: Example CPU.</span> <span>Again: <code>memlet optimize mha.yaml</code>";
     assert!(html.matches(caption).count() > figures.len(), "under each figure, the graph and each table");
+}
+
+/// What was compared adds up to all kernels of both sides; a kernel without a partner counts in its own sum alone.
+#[test]
+fn times_of_what_is_compared_add_up() {
+    let row = |kernels: &[&str], operators: &[&str], unfused: Option<f64>, ours: Option<f64>| Comparison {
+        kernels: kernels.iter().map(|k| k.to_string()).collect(),
+        operators: operators.iter().map(|o| o.to_string()).collect(),
+        unfused: unfused.map(ms),
+        ours: ours.map(ms),
+    };
+    let rows = [
+        row(&["qkv"], &["q", "k", "v"], Some(6.0), Some(4.0)),
+        row(&["relayout x"], &[], None, Some(1.0)),
+        row(&[], &["sum"], Some(0.5), None),
+    ];
+    let table = bench::report::tables::comparison(&rows);
+    let total: Vec<&str> = table.total.iter().flatten().map(|cell| cell.text.as_str()).collect();
+    assert_eq!(total, ["all", "6.50", "5.00", "1.30", ""]);
+    let text = table.text(false);
+    let line = text.lines().find(|line| line.starts_with("qkv")).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(line, Some(vec!["qkv", "6.00", "4.00", "1.50", "q", "+", "k", "+", "v"]), "{text}");
+    assert!(table.html().contains("</tbody><tfoot><tr><td><strong>all</strong></td>"), "{}", table.html());
+    // A time that is missing leaves no sum.
+    let table = bench::report::tables::comparison(&[row(&["a"], &["b"], None, Some(1.0))]);
+    assert_eq!(table.total.iter().flatten().nth(1).map(|cell| cell.text.as_str()), Some("–"));
 }
 
 #[test]

@@ -161,16 +161,35 @@ fn is_sum(operation: &Operation) -> bool {
 
 /// The program with the contractions of these weights stacked wherever that is possible, forward and backward.
 pub fn stacked(program: &Sdfg, weights: &[String]) -> Result<Sdfg, crate::driver::DriverError> {
-    let mut program = program.clone();
+    Ok(stacked_with_members(program, weights)?.0)
+}
+
+/// The operations that stacked ones stand for, by the name of the stack.
+pub type Members = BTreeMap<String, Vec<String>>;
+
+/// The same, with the operations that each stack is made of.
+pub fn stacked_with_members(program: &Sdfg, weights: &[String]) -> Result<(Sdfg, Members), crate::driver::DriverError> {
+    let (mut program, mut members) = (program.clone(), Members::new());
     loop {
         let chosen = |g: &Group| g.weights.iter().filter(|w| weights.contains(w)).count() >= 2;
-        let Some(group) = groups(&program).into_iter().find(chosen) else { return Ok(program) };
-        let units = group.site.units.iter().zip(&group.weights).filter(|(_, w)| weights.contains(w)).map(|(n, _)| *n).collect();
+        let Some(group) = groups(&program).into_iter().find(chosen) else { return Ok((program, members)) };
+        let wanted = |weight: &String| weights.contains(weight);
+        let units = group.site.units.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(n, _)| *n).collect();
+        let names: Vec<String> = group.members.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(m, _)| m.clone()).collect();
         match Stack.plan(&program, &Site { units, ..group.site }) {
             Ok(patch) => patch.apply(&mut program)?,
-            Err(_) => return Ok(program),
+            Err(_) => return Ok((program, members)),
+        }
+        if let Some(first) = names.first() {
+            let own = names.iter().flat_map(|name| members.get(name).cloned().unwrap_or_else(|| vec![name.clone()])).collect();
+            members.insert(stack_name(first, names.len()), own);
         }
     }
+}
+
+/// What a stack of so many operations is called.
+fn stack_name(first: &str, count: usize) -> String {
+    format!("{first}.stack{count}")
 }
 
 impl Transform for Stack {
@@ -293,7 +312,7 @@ fn plan_stack(program: &Sdfg, site: &Site, members: &[Operation], index: &str, f
     let mut moved: BTreeMap<String, (String, usize, Expr)> = BTreeMap::new();
     let mut containers: Vec<Container> = Vec::new();
     let mut drop = Vec::new();
-    let mut merged = Operation { name: format!("{}.stack{}", first.name, members.len()), ..first.clone() };
+    let mut merged = Operation { name: stack_name(&first.name, members.len()), ..first.clone() };
     merged.indices.insert(index.to_string(), stacked_dim.clone());
     let operands = |o: &Operation| o.inputs.iter().chain(&o.outputs).cloned().collect::<Vec<_>>();
     for (n, operand) in operands(first).iter().enumerate() {

@@ -28,19 +28,23 @@ fn step(report: &Report) -> Option<Headline> {
     })
 }
 
-/// Against the fastest baseline. Plans that were not taken are nearly as fast; how near says little.
+/// Against the fastest baseline that is not the plan itself. Plans that were not taken are nearly as fast; how near says little.
 fn rival(report: &Report) -> Option<Headline> {
-    let mine = ours(report)?.step.as_ref()?;
-    let others = report.contenders.iter().filter(|c| c.baseline).filter_map(|c| {
+    let own = ours(report)?;
+    let mine = own.step.as_ref()?;
+    let others = report.contenders.iter().filter(|c| c.baseline && !c.ours).filter_map(|c| {
         let step = c.step.as_ref()?;
         Some((c, step, step.median().ok()?.0.0))
     });
     let (rival, step, _) = others.min_by(|a, b| a.2.total_cmp(&b.2))?;
     let ratio = mine.speedup_over(step).ok()?;
+    let (lower, upper) = (ratio.interval.lower, ratio.interval.upper);
+    let sure = if lower <= 1.0 && upper >= 1.0 { ": no difference beyond the spread" } else { "" };
+    let itself = if own.baseline { ". The plan is the unfused program: nothing that was fused is faster here" } else { "" };
     Some(Headline {
         value: format!("{}×", significant(ratio.median)),
         label: format!("as fast as {}", rival.name),
-        basis: format!("measured; 95% interval {} to {}", significant(ratio.interval.lower), significant(ratio.interval.upper)),
+        basis: format!("measured; 95% interval {} to {}{sure}{itself}", significant(lower), significant(upper)),
     })
 }
 
@@ -62,12 +66,18 @@ fn gap(report: &Report) -> Option<Headline> {
     Some(Headline {
         value: format!("{gap:.1}%"),
         label: "above the sum of per-kernel minima".into(),
-        basis: format!("{}, {} against {}{}", row.total.origin(), row.total.value(), row.lower_bound.value(), proof(row.proven)),
+        basis: format!("{}, {} against {}{}", row.total.origin(), row.total.value(), row.lower_bound.value(), proof(report, row.proven)),
     })
 }
 
-fn proof(proven: bool) -> &'static str {
-    if proven { "; proven optimal" } else { "" }
+/// What is proven, what that is relative to, and how sure it is.
+fn proof(report: &Report, proven: bool) -> String {
+    if !proven {
+        return String::new();
+    }
+    let relative = report.coverage.map_or_else(|| "relative to what was measured".to_string(), |c| c.relative());
+    let sure = report.certainty.map(|c| format!("; {c}")).unwrap_or_default();
+    format!("; proven the least, {relative}{sure}")
 }
 
 /// A share would say little: spaces are larger than any sweep.
@@ -85,7 +95,58 @@ fn coverage(report: &Report) -> Option<Headline> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Coverage;
+    use crate::model::{Certainty, Coverage, SelectionRow};
+    use crate::protocol::{Cache, Timing};
+    use crate::unit::Quantity;
+
+    /// "Proven" never stands alone: what it is relative to and how sure it is stand beside it.
+    #[test]
+    fn a_proof_says_what_it_is_relative_to() {
+        let ms = |ms: f64| Quantity::Predicted(Milliseconds(ms));
+        let coverage = Coverage { enumerated: 2_600_000_000_000_000, full: 58, not_reached: 2_599_999_999_999_942, ..Coverage::default() };
+        let row = |proven| SelectionRow { method: "exact".into(), total: ms(1.0), lower_bound: ms(1.0), proven };
+        let basis = |proven, certainty| {
+            let report = Report { selection: vec![row(proven)], coverage: Some(coverage), certainty, ..Report::default() };
+            gap(&report).map(|h| h.basis).unwrap_or_default()
+        };
+        let certainty = Some(Certainty { redraws: 50, best: 0.84, worst_regret: 0.031 });
+        let said = basis(true, certainty);
+        for part in
+            ["proven the least", "relative to what was measured: 58 of 2.60e15 configurations were timed", "84% of 50 draws", "3.1%"]
+        {
+            assert!(said.contains(part), "no `{part}` in {said}");
+        }
+        assert!(basis(true, None).contains("relative to what was measured"));
+        assert!(!basis(false, certainty).contains("proven"));
+    }
+
+    /// A ratio within the spread is no difference, and a plan that is a baseline is compared with the other one.
+    #[test]
+    fn a_baseline_that_is_the_plan_is_not_compared_with_itself() {
+        let contender = |name: &str, ours, baseline, ms: [f64; 3]| ContenderTimes {
+            name: name.into(),
+            ours,
+            baseline,
+            forward: None,
+            backward: None,
+            step: Some(Timing { name: name.into(), cache: Cache::Warm, samples: ms.to_vec() }),
+        };
+        let report = |plan_is_baseline: bool| Report {
+            contenders: vec![
+                contender("fused", !plan_is_baseline, false, [2.0, 2.1, 2.2]),
+                contender("unfused, uniform", plan_is_baseline, true, [1.9, 2.05, 2.3]),
+                contender("unfused, PyTorch's", false, true, [4.0, 4.1, 4.2]),
+            ],
+            ..Report::default()
+        };
+        let headline = |plan_is_baseline| rival(&report(plan_is_baseline)).map(|h| (h.label, h.basis)).unwrap_or_default();
+        let (label, basis) = headline(false);
+        assert_eq!(label, "as fast as unfused, uniform");
+        assert!(basis.contains("no difference beyond the spread"), "{basis}");
+        let (label, basis) = headline(true);
+        assert_eq!(label, "as fast as unfused, PyTorch's");
+        assert!(basis.contains("The plan is the unfused program") && !basis.contains("no difference"), "{basis}");
+    }
 
     #[test]
     fn what_became_of_some_is_said_where_not_all_can_be_counted() {

@@ -123,11 +123,13 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
         part(
             "operators",
             "Kernels and operators",
-            "Before and after fusion. Strong: the larger of % of peak and MUE, which names the limit. MUE = Q/D · B/B̂ · 100; \
+            "Before and after fusion. Like beside like: every kernel of the plan beside all unfused kernels that compute the same, each \
+             once; the sum is that of the times of kernels, between which a step takes a little more. Strong: the larger of % of peak and MUE, which names the limit. MUE = Q/D · B/B̂ · 100; \
              D is counted from the generated loops, each container once, not by hardware. Beyond 100: caches gave what memory could \
              not. Unfused times are those of the baseline that is last under Training step. <i>p</i>: predicted.",
             Some(Section::Operators),
             vec![
+                ("Like beside like", tables::comparison(&report.comparison)),
                 ("Kernels of the plan", tables::operators(&report.kernels, "holds")),
                 ("What each kernel must move (Q)", tables::tensors(&report.kernels)),
                 ("Operators, unfused", tables::operators(&report.operators, "kernel")),
@@ -181,14 +183,7 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
             Some(Section::Sweeps),
             vec![("Kernels", tables::sweeps(report)), ("Coverage", tables::coverage(report))],
         ),
-        part(
-            "selection",
-            "Selection",
-            "The choice of one layout for every tensor, against the sum of what each kernel could reach alone. <i>p</i>: predicted, \
-             as a sum of measured parts.",
-            Some(Section::Selection),
-            vec![("Methods", tables::selection(report))],
-        ),
+        selection(report),
         part(
             "memory",
             "Memory",
@@ -209,6 +204,27 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
     // Only libraries on GPUs have algorithms to choose from.
     parts.retain(|part| part.id != "products" || !report.products.is_empty());
     parts
+}
+
+/// The choice, and what its proof is worth.
+fn selection(report: &Report) -> Part<'_> {
+    let said = [report.coverage.map(|c| format!("A proof is {}.", c.relative())), report.certainty.map(|c| format!("{c}."))];
+    let said: Vec<String> = said.into_iter().flatten().map(|line| format!("<p>{}</p>", escape(&capital(&line)))).collect();
+    Part {
+        id: "selection",
+        title: "Selection",
+        intro: "The choice of one layout for every tensor, against the sum of what each kernel could reach alone. <i>p</i>: predicted, \
+                as a sum of measured parts.",
+        figures: Some(Section::Selection),
+        tables: vec![("Methods", tables::selection(report))],
+        extra: said.concat(),
+    }
+}
+
+/// With its first letter large.
+fn capital(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn provenance(p: &Provenance) -> String {

@@ -1,6 +1,8 @@
 //! The report's tables, for the page and for the terminal alike.
 
-use crate::model::{Bound, CompositionPart, CompositionRow, FusionRefusal, OperatorRow, Policy, ProductRow, Report, Time, quotient};
+use crate::model::{
+    Bound, Comparison, CompositionPart, CompositionRow, FusionRefusal, OperatorRow, Policy, ProductRow, Report, Time, quotient,
+};
 use crate::protocol::Timing;
 use crate::table::{Align, Cell, Table};
 use crate::unit::{Bytes, Flop, Milliseconds, Quantity, prefixed, significant};
@@ -91,6 +93,36 @@ pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
     table
 }
 
+/// Like beside like: kernels of the plan, and those of the unfused program that compute the same together. Every kernel of both is in one
+/// row, so that the rows add up.
+pub fn comparison(rows: &[Comparison]) -> Table {
+    let mut table = Table::new(&[
+        ("kernels of the plan", "", Left),
+        ("unfused", "ms", Right),
+        ("ours", "ms", Right),
+        ("speedup", "×", Right),
+        ("compute the same as these unfused kernels", "", Left),
+    ]);
+    let names = |names: &[String], none: &str| if names.is_empty() { none.to_string() } else { names.join(" + ") };
+    for row in rows {
+        table.row(vec![
+            Cell::text(names(&row.kernels, "no kernel")),
+            time(row.unfused),
+            time(row.ours),
+            factor(row.speedup()),
+            Cell::text(names(&row.operators, "nothing")),
+        ]);
+    }
+    if !rows.is_empty() {
+        let before = Comparison::total(rows, |row| &row.operators, |row| row.unfused);
+        let after = Comparison::total(rows, |row| &row.kernels, |row| row.ours);
+        let ms = |ms: Option<f64>| ms.map_or_else(Cell::none, |ms| Cell::text(significant(ms)).sorted_by(ms).strong(true));
+        let speedup = before.zip(after).and_then(|(before, after)| quotient(before, after));
+        table.total = Some(vec![Cell::text("all").strong(true), ms(before), ms(after), factor(speedup).strong(true), Cell::default()]);
+    }
+    table
+}
+
 /// What Q of each kernel is made of.
 pub fn tensors(rows: &[OperatorRow]) -> Table {
     let mut table = Table::new(&[("kernel", "", Left), ("Q", "", Right), ("tensors", "", Left)]);
@@ -156,6 +188,16 @@ pub fn classes(report: &Report) -> Table {
             time(share.ours),
             factor(share.unfused.zip(share.ours).and_then(|(b, a)| quotient(b.value().0, a.value().0))),
         ]);
+    }
+    let all = |pick: fn(&crate::model::ClassShare) -> Option<Time>, sum: f64| {
+        let known = !report.classes.is_empty() && report.classes.iter().all(|c| pick(c).is_some());
+        if known { Cell::text(significant(sum)).sorted_by(sum) } else { Cell::none() }
+    };
+    if !report.classes.is_empty() {
+        let (before, after) = (all(|c| c.unfused, before), all(|c| c.ours, after));
+        let speedup = before.sort.zip(after.sort).and_then(|(before, after)| quotient(before, after));
+        let empty = Cell::default;
+        table.total = Some(vec![Cell::text("all").strong(true), flop(total), empty(), empty(), empty(), before, after, factor(speedup)]);
     }
     table
 }
@@ -319,7 +361,7 @@ pub fn selection(report: &Report) -> Table {
         ("total", "ms", Right),
         ("sum of minima", "ms", Right),
         ("gap", "%", Right),
-        ("optimum proven", "", Left),
+        ("least of all that was measured", "", Left),
     ]);
     for row in &report.selection {
         table.row(vec![
@@ -327,7 +369,7 @@ pub fn selection(report: &Report) -> Table {
             time(Some(row.total)),
             time(Some(row.lower_bound)),
             Cell::maybe(row.gap(), 2),
-            Cell::text(if row.proven { "yes" } else { "no" }),
+            Cell::text(if row.proven { "proven" } else { "not proven" }),
         ]);
     }
     table

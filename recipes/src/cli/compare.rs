@@ -1,8 +1,9 @@
 //! `memlet compare`: a plan beside PyTorch, JAX and ONNX Runtime.
 
 use super::INTERRUPT;
-use super::out::{errln, out};
+use super::out::{errln, out, outln};
 use crate::compare::contender::Contender;
+use crate::compare::environment::check_pythons;
 use crate::compare::model::stored;
 use crate::compare::peak::peak;
 use crate::compare::worker::write_scripts;
@@ -16,7 +17,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use kernels::pool::Pool;
 use sdfg::interpret::Tensors;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -25,7 +26,11 @@ use std::time::Instant;
 #[derive(Args)]
 pub struct CompareArgs {
     /// plan.json of `memlet optimize`
-    plan: PathBuf,
+    #[arg(required_unless_present = "peers_only")]
+    plan: Option<PathBuf>,
+    /// Only check that the Pythons that are named have what the peers need
+    #[arg(long)]
+    peers_only: bool,
     /// The Python of an environment that has PyTorch
     #[arg(long, value_name = "PYTHON")]
     torch: Option<PathBuf>,
@@ -99,7 +104,15 @@ impl Ours for Prepared {
 impl CompareArgs {
     /// Prints the report; the code is 3 if a peer disagrees and 1 if one did not run.
     pub fn run(&self) -> ExitCode {
-        match self.reports().and_then(|reports| self.show(&reports).map(|()| reports)) {
+        if let Err(error) = check_pythons(&self.variants, &self.pythons()) {
+            errln!("{error}");
+            return ExitCode::from(error.exit_code());
+        }
+        let Some(plan) = self.plan.as_deref().filter(|_| !self.peers_only) else {
+            outln!("the peers have what they need");
+            return ExitCode::SUCCESS;
+        };
+        match self.reports(plan).and_then(|reports| self.show(&reports).map(|()| reports)) {
             Ok(reports) => ExitCode::from(reports.iter().map(Report::exit_code).max().unwrap_or(0)),
             Err(error) => {
                 errln!("{error}");
@@ -108,10 +121,14 @@ impl CompareArgs {
         }
     }
 
+    fn pythons(&self) -> Pythons {
+        Pythons { torch: self.torch.clone(), jax: self.jax.clone(), onnx: self.onnx.clone() }
+    }
+
     /// One report for each number of threads.
-    fn reports(&self) -> Result<Vec<Report>, CompareError> {
-        let pythons = Pythons { torch: self.torch.clone(), jax: self.jax.clone(), onnx: self.onnx.clone() };
-        let plan = Plan::read(&self.plan)?;
+    fn reports(&self, file: &Path) -> Result<Vec<Report>, CompareError> {
+        let pythons = self.pythons();
+        let plan = Plan::read(file)?;
         let recipe = plan.recipe()?;
         let model = Model::of(&recipe)?;
         let contenders = contenders(&self.variants, stored(&recipe.program), &pythons);
@@ -122,12 +139,12 @@ impl CompareArgs {
         if threads.is_empty() {
             threads.push(plan.threads.max(1));
         }
-        threads.into_iter().map(|threads| self.report(&plan, &recipe, &model, &contenders, threads)).collect()
+        threads.into_iter().map(|threads| self.report((file, &plan), &recipe, &model, &contenders, threads)).collect()
     }
 
     fn report(
         &self,
-        plan: &Plan,
+        (file, plan): (&Path, &Plan),
         recipe: &Recipe,
         model: &Model,
         contenders: &[Contender],
@@ -136,7 +153,7 @@ impl CompareArgs {
         let tensors = drawn(&plan.chosen.program, self.seed)?;
         if !plan.target.is_cpu() {
             let why = format!("it was made for {}; plans are compared on the CPU only, bench/gpu.sh compares on a GPU", plan.target);
-            return Err(PipelineError::Plan { file: self.plan.display().to_string(), why }.into());
+            return Err(PipelineError::Plan { file: file.display().to_string(), why }.into());
         }
         let (pool, device) = (Pool::new(threads).map_err(PipelineError::from)?, plan.target.open()?);
         let first = peak(&pool);

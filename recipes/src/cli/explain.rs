@@ -5,7 +5,7 @@ use super::place::{Place, place};
 use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Exchange;
 use crate::pipeline::plan::{Candidate, Plan};
-use crate::pipeline::programs::{Composing, Variant, programs_on};
+use crate::pipeline::programs::{Composing, UNFUSED, Variant, programs_on};
 use bench::unit::significant;
 use clap::Args;
 use kernels::KernelSpec;
@@ -255,7 +255,12 @@ impl ExplainArgs {
                 return Ok(variant);
             }
         }
-        let mut lent = programs_on(&recipe, false, plan.target.epilogues())?.variants;
+        let programs = programs_on(&recipe, false, plan.target.epilogues())?;
+        let mut lent = programs.variants;
+        if programs.unfused == plan.chosen.program {
+            let nothing = Variant { name: UNFUSED.into(), program: programs.unfused, refusals: vec![], ..lent.swap_remove(0) };
+            return Ok(nothing);
+        }
         if let Some(found) = lent.iter().find(|v| v.program == plan.chosen.program) {
             return Ok(found.clone());
         }
@@ -287,6 +292,9 @@ impl ExplainArgs {
         let (first, second) = (self.holder(&variant, &self.name)?, self.holder(&variant, other)?);
         let together = (first == second).then(|| first.clone());
         let apart = if together.is_some() { vec![] } else { refusals(&variant, &[&first, &second]) };
+        if together.is_none() && apart.is_empty() && variant.name == UNFUSED {
+            return Err(self.fault("the plan is the unfused program, which was faster as a whole than all others: nothing in it is fused"));
+        }
         if together.is_none() && apart.is_empty() {
             return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: they run in different passes")));
         }

@@ -172,6 +172,12 @@ fn so_far(p: Progress) -> String {
     }
 }
 
+/// What a proof says nothing beyond.
+pub(super) fn relative(certificate: &Certificate) -> String {
+    let timed = &certificate.scope.timed;
+    format!("relative to {} timed configurations of {} kernels", timed.values().sum::<usize>(), timed.len())
+}
+
 /// The choices of all methods, and how far each stands above the optimum.
 fn print(decision: &Decision, counted_on: bool) {
     let seconds = decision.solving.as_secs_f64();
@@ -198,7 +204,15 @@ fn print(decision: &Decision, counted_on: bool) {
     ]));
     out!("{}", rows.text(bench::table::colour()));
     match exact.proven {
-        true => outln!("proven in {seconds:.1} s: no choice in the stored measurements costs less (gap 0)"),
+        true => {
+            let redrawn = decision.robustness.as_ref();
+            let sure = redrawn.map(|r| format!("; the best in {:.0}% of {} redraws of all times", 100.0 * r.optimal, r.resamples));
+            let relative = relative(&decision.certificate);
+            outln!(
+                "proven in {seconds:.1} s: no choice in the stored measurements costs less (gap 0), {relative}{}",
+                sure.unwrap_or_default()
+            );
+        }
         false => outln!(
             "not proven: at most {:.3}% above the best choice, which costs at least {} ms",
             100.0 * exact.gap,
@@ -252,7 +266,9 @@ fn print_stack(decision: &StackDecision, layers: u16, seconds: f64) {
         significant(decision.alone_ms)
     );
     match decision.proven {
-        true => outln!("proven in {seconds:.1} s: no choice in the stored measurements costs less (gap 0)"),
+        true => {
+            outln!("proven in {seconds:.1} s: no choice in the stored measurements costs less (gap 0), {}", relative(&decision.certificate))
+        }
         false => outln!(
             "not proven: at most {:.3}% above the best choice, which costs at least {} ms",
             100.0 * (1.0 - decision.bound_ms / decision.total_ms),

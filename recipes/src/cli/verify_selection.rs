@@ -1,6 +1,7 @@
 //! `memlet verify-selection`: whether a certificate holds against the stored measurements.
 
 use super::out::outln;
+use super::solve::relative;
 use crate::pipeline::PipelineError;
 use bench::unit::significant;
 use clap::Args;
@@ -51,8 +52,7 @@ impl VerifySelectionArgs {
                 confirmed.bound_ps
             );
         }
-        let timed: usize = certificate.scope.timed.values().sum();
-        outln!("relative to {timed} timed configurations of {} kernels, with {} caches", certificate.scope.timed.len(), store.cache());
+        outln!("{}, with {} caches", relative(&certificate), store.cache());
         Ok(())
     }
 }

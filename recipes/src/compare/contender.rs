@@ -43,7 +43,7 @@ pub struct Pythons {
 }
 
 impl Pythons {
-    fn of(&self, framework: Framework) -> Option<&PathBuf> {
+    pub fn of(&self, framework: Framework) -> Option<&PathBuf> {
         match framework {
             Framework::Torch => self.torch.as_ref(),
             Framework::Jax => self.jax.as_ref(),

@@ -12,6 +12,7 @@
 
 pub mod check;
 pub mod contender;
+pub mod environment;
 pub mod load;
 pub mod memory;
 pub mod model;
@@ -68,6 +69,8 @@ pub enum CompareError {
     Unsupported { model: String, why: String, known: String },
     #[error("nobody to compare with: name a Python that has PyTorch with --torch, JAX with --jax or, for f32, ONNX Runtime with --onnx")]
     NoPeer,
+    #[error("{}", lines.join("\n"))]
+    Missing { lines: Vec<String> },
     #[error("interrupted; a comparison that is not whole is none")]
     Interrupted,
     #[error("there must be at least one round; give --rounds a positive number")]
@@ -102,7 +105,7 @@ impl CompareError {
         match self {
             CompareError::Unsupported { .. } | CompareError::NoPeer | CompareError::NoRounds => 2,
             CompareError::NotFinite { .. } => 3,
-            CompareError::Start { .. } => 4,
+            CompareError::Start { .. } | CompareError::Missing { .. } => 4,
             CompareError::Interrupted => 130,
             CompareError::Pipeline(error) => error.exit_code(),
             _ => 1,

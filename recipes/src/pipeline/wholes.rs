@@ -139,11 +139,9 @@ fn near(ms: &[f64], slack: f64) -> Vec<usize> {
     (0..ms.len()).filter(|n| *n == 0 || ms[*n] <= least * (1.0 + slack.max(NEAR))).collect()
 }
 
-/// Times those candidates again that may turn out to be the best, and for the first time all that come after the `first` ones. The
-/// first so many `contenders` compete; what comes after them is timed beside them.
+/// Times those candidates again that may turn out to be the best, and for the first time all that come after the `first` ones.
 pub fn finals(
     candidates: &[Candidate],
-    contenders: usize,
     first: Vec<Timed>,
     slack: f64,
     time: impl FnOnce(&[Candidate]) -> Result<Vec<Timed>, PipelineError>,
@@ -152,8 +150,7 @@ pub fn finals(
     let places: Vec<usize> = near(&ms, slack).into_iter().chain(first.len()..candidates.len()).collect();
     let again: Vec<Candidate> = places.iter().map(|n| candidates[*n].clone()).collect();
     let latest = time(&again)?;
-    let competing = &latest[..places.iter().filter(|n| **n < contenders).count()];
-    let (Some(taken), Some(fastest)) = (winner(competing, slack, &BTreeSet::new()), winner(competing, 0.0, &BTreeSet::new())) else {
+    let (Some(taken), Some(fastest)) = (winner(&latest, slack, &BTreeSet::new()), winner(&latest, 0.0, &BTreeSet::new())) else {
         return Ok(None);
     };
     let (taken, fastest) = (places[taken], places[fastest]);
@@ -168,6 +165,30 @@ pub fn finals(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn candidate(name: &str) -> Candidate {
+        Candidate {
+            name: name.into(),
+            program: sdfg::Sdfg::new("program"),
+            configuration: Default::default(),
+            predicted_ms: 0.0,
+            streams: 1,
+            exchanges: vec![],
+        }
+    }
+
+    fn timed(name: &str, ms: f64) -> Timed {
+        Timed {
+            name: name.into(),
+            step: Timing { name: name.into(), cache: bench::Cache::Warm, samples: vec![ms] },
+            forward_ms: vec![ms],
+            backward_ms: vec![0.0],
+            launches: vec![],
+            memory: PeakMemory { given_bytes: 0, planned_bytes: 0, actual_bytes: 0, working_bytes: 0, lower_bound_bytes: 0 },
+            map: MemoryMap::default(),
+            earlier: false,
+        }
+    }
 
     #[test]
     fn memory_decides_among_the_fastest_alone() {
@@ -194,35 +215,30 @@ mod tests {
     /// What took its time while the machine was faster does not win against what was timed again.
     #[test]
     fn times_of_two_races_are_not_compared() -> Result<(), PipelineError> {
-        let program = sdfg::Sdfg::new("program");
-        let candidate = |name: &str| Candidate {
-            name: name.into(),
-            program: program.clone(),
-            configuration: Default::default(),
-            predicted_ms: 0.0,
-            streams: 1,
-            exchanges: vec![],
-        };
-        let timed = |name: &str, ms: f64| Timed {
-            name: name.into(),
-            step: Timing { name: name.into(), cache: bench::Cache::Warm, samples: vec![ms] },
-            forward_ms: vec![ms],
-            backward_ms: vec![0.0],
-            launches: vec![],
-            memory: PeakMemory { given_bytes: 0, planned_bytes: 0, actual_bytes: 0, working_bytes: 0, lower_bound_bytes: 0 },
-            map: MemoryMap::default(),
-            earlier: false,
-        };
         let candidates = ["choice", "near", "far"].map(candidate);
         let first = vec![timed("choice", 33.8), timed("near", 33.5), timed("far", 34.9)];
         let again = |asked: &[Candidate]| {
             assert_eq!(asked.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["choice", "near"]);
             Ok(vec![timed("choice", 37.5), timed("near", 36.6)])
         };
-        let race = finals(&candidates, 3, first, 0.0, again)?.expect("a winner");
+        let race = finals(&candidates, first, 0.0, again)?.expect("a winner");
         assert_eq!((race.taken, race.fastest), (1, 1));
         assert_eq!(race.timed.iter().map(|t| t.earlier).collect::<Vec<_>>(), [false, false, true]);
         assert_eq!(winner(&race.timed, 0.1, &BTreeSet::from([1])), Some(0));
+        Ok(())
+    }
+
+    /// A baseline, which is timed for the first time in the last race, is taken where it is faster than every plan.
+    #[test]
+    fn a_baseline_that_is_faster_is_taken() -> Result<(), PipelineError> {
+        let candidates = ["choice", "unfused, PyTorch's", "unfused, uniform"].map(candidate);
+        let race = |uniform: f64| {
+            let times =
+                move |_: &[Candidate]| Ok(vec![timed("choice", 2.1), timed("unfused, PyTorch's", 2.4), timed("unfused, uniform", uniform)]);
+            finals(&candidates, vec![timed("choice", 2.0)], 0.0, times)
+        };
+        assert_eq!(race(2.05)?.map(|race| race.taken), Some(2));
+        assert_eq!(race(2.2)?.map(|race| race.taken), Some(0));
         Ok(())
     }
 

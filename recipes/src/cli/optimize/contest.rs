@@ -87,7 +87,7 @@ pub struct Contest<'a> {
 
 /// How it ended.
 pub struct Contested {
-    /// Those that compete, and then what was timed beside them.
+    /// The plans that are made for this, and then the baselines, one of which may be taken too.
     pub candidates: Vec<Candidate>,
     pub contenders: usize,
     pub timed: Vec<Timed>,
@@ -102,6 +102,7 @@ pub struct Contested {
 const LEAN: f64 = 0.1;
 
 impl Contested {
+    /// All but the baselines.
     pub fn competing(&self) -> (&[Candidate], &[Timed]) {
         (&self.candidates[..self.contenders], &self.timed[..self.contenders])
     }
@@ -112,7 +113,7 @@ impl Contested {
         winner(self.competing().1, LEAN, &self.wrong).filter(|n| peak(*n) < (1.0 - LEAN) * peak(self.taken))
     }
 
-    /// How many times as long as the plan that is taken each of those takes that do not compete.
+    /// How many times as long as the plan that is taken each of the baselines takes.
     pub fn beside(&self) -> Vec<String> {
         let own = &self.timed[self.taken];
         let line = |other: &Timed| {
@@ -120,7 +121,10 @@ impl Contested {
             let (lower, upper) = (ratio.interval.lower, ratio.interval.upper);
             Some(format!("{} ÷ {}: {:.3} (95% interval {lower:.3} to {upper:.3})", other.name, own.name, ratio.median))
         };
-        self.timed[self.contenders..].iter().filter_map(line).collect()
+        let itself = (self.taken >= self.contenders)
+            .then(|| format!("nothing that is fused is faster than {} here: the plan is the unfused program", own.name));
+        let others = (self.contenders..self.timed.len()).filter(|n| *n != self.taken).map(|n| &self.timed[n]);
+        itself.into_iter().chain(others.filter_map(line)).collect()
     }
 }
 
@@ -238,7 +242,8 @@ impl<'a> Contest<'a> {
             session.together(&mut candidates, say)?;
         }
         let slack = self.args.memory_slack;
-        let race = finals(&candidates, contenders, first, slack, |again| self.time(again, self.args.timing))?;
+        // Baselines compete: who is slower than the unfused program is no plan.
+        let race = finals(&candidates, first, slack, |again| self.time(again, self.args.timing))?;
         let Some(Race { timed, mut taken, mut fastest }) = race else { return Ok(None) };
         // The first was compared at full size, and so is what takes its place: kernels that do not wait for what they need have the time
         // to come too early there.
@@ -248,7 +253,7 @@ impl<'a> Contest<'a> {
             && !self.verdicts.is_right(&candidates[taken].name, found)?
         {
             wrong.insert(taken);
-            let next = |slack| winner(&timed[..contenders], slack, &wrong).unwrap_or(0);
+            let next = |slack| winner(&timed, slack, &wrong).unwrap_or(0);
             (taken, fastest) = (next(slack), next(0.0));
         }
         Ok(Some(Contested { candidates, contenders, timed, taken, fastest, wrong }))

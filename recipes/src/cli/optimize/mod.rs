@@ -15,6 +15,7 @@ use crate::pipeline::execute::Execution;
 use crate::pipeline::optimize::{Choices, Sweeps, choose};
 use crate::pipeline::plan::Plan;
 use crate::pipeline::report::{self, Finished};
+use bench::model::Certainty;
 use bench::unit::significant;
 use clap::Args;
 use contest::{Contest, Contested, contenders};
@@ -25,7 +26,7 @@ use outcome::Outcome;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct OptimizeArgs {
@@ -67,7 +68,7 @@ impl OptimizeArgs {
             outcome.plan = Some(path);
             return self.done(&outcome);
         }
-        let choices = self.choices(&sweeps, &session, &mut outcome)?;
+        let (choices, certainty) = self.choices(&sweeps, &session, &mut outcome)?;
         let say = |text: &str| self.say(text);
         let mut contest = Contest::new(self, &session, &sweeps, &say)?;
         let candidates = contest.right(contenders(&sweeps, &choices, &session)?)?;
@@ -99,6 +100,7 @@ impl OptimizeArgs {
             contenders: contested.contenders,
             timed: &contested.timed,
             winner: contested.taken,
+            certainty,
             pool: &session.pool,
             device: &*session.device,
         };
@@ -113,7 +115,12 @@ impl OptimizeArgs {
     }
 
     /// What is chosen from what was measured, and what was measured for it; the best first.
-    fn choices<'a>(&self, sweeps: &'a Sweeps, session: &Session, outcome: &mut Outcome<'a>) -> Result<Vec<Choices>, PipelineError> {
+    fn choices<'a>(
+        &self,
+        sweeps: &'a Sweeps,
+        session: &Session,
+        outcome: &mut Outcome<'a>,
+    ) -> Result<(Vec<Choices>, Option<Certainty>), PipelineError> {
         let compositions = report::compositions(sweeps);
         if !compositions.is_empty() {
             self.say("\ncompositions: measured");
@@ -133,8 +140,10 @@ impl OptimizeArgs {
         outcome.choices(&choices, sweeps);
         self.say("");
         self.measure.table(&outcome.table_of_choices());
-        self.say(&certify(sweeps, session)?);
-        Ok(choices)
+        let (certified, certainty) = certify(sweeps, session)?;
+        self.say(&certified);
+        outcome.certainty = certainty;
+        Ok((choices, certainty))
     }
 
     /// Every whole with its times, and what memory decided.
@@ -162,14 +171,22 @@ impl OptimizeArgs {
     }
 }
 
-/// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records.
-fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> {
+/// How often times are drawn again to see whether the choice stands, and how long that may take.
+const REDRAWS: usize = 50;
+const REDRAWING: Duration = Duration::from_secs(2);
+
+/// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records; what is said of
+/// it, and how sure it is.
+fn certify(sweeps: &Sweeps, session: &Session) -> Result<(String, Option<Certainty>), PipelineError> {
     // What `memlet solve` would choose from.
     let keys = |p: &layouts::Program| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
     let swept: BTreeSet<String> = sweeps.variants.iter().flat_map(|s| keys(&s.problem)).collect();
     let all = layouts::Program::of_records(&session.store);
-    let Some((_, program)) = all.into_iter().find(|(_, p)| keys(p).is_superset(&swept)) else { return Ok(String::new()) };
-    let decision = decide(&session.programs.operators.name, &program, &session.store, &Asked::default(), Limits::default(), &mut |_| true)?;
+    let Some((_, program)) = all.into_iter().find(|(_, p)| keys(p).is_superset(&swept)) else { return Ok((String::new(), None)) };
+    let began = Instant::now();
+    let in_time = |_| began.elapsed() < REDRAWING;
+    let asked = Asked { resamples: REDRAWS, resampled: Some(&in_time), ..Asked::default() };
+    let decision = decide(&session.programs.operators.name, &program, &session.store, &asked, Limits::default(), &mut |_| true)?;
     let path = session.out.join("certificate.json");
     let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
     let records = match session.records.strip_prefix(&session.out) {
@@ -178,18 +195,22 @@ fn certify(sweeps: &Sweeps, session: &Session) -> Result<String, PipelineError> 
     };
     let text = decision.certificate.about(vec![records.display().to_string()]).text().map_err(|e| fault(e.to_string()))?;
     bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
-    let Some(exact) = decision.selections.first() else { return Ok(String::new()) };
+    let certainty =
+        decision.robustness.as_ref().map(|r| Certainty { redraws: r.resamples as u64, best: r.optimal, worst_regret: r.worst_regret });
+    let Some(exact) = decision.selections.first() else { return Ok((String::new(), certainty)) };
     let program =
         if program.programs.is_empty() { String::new() } else { format!(", program {}", program.called(&exact.configuration.variants)) };
-    Ok(format!(
-        "chosen of all programs: {} ms{program}; {}",
+    let proof = match exact.proven {
+        true => "proven: nothing measured is cheaper".into(),
+        false => format!("at most {:.2}% above the best that was measured", 100.0 * exact.gap),
+    };
+    let sure = certainty.map(|c| format!("; {c}")).unwrap_or_default();
+    let said = format!(
+        "chosen of all programs: {} ms{program}; {proof}, {}{sure}",
         significant(exact.total_ms),
-        if exact.proven {
-            "proven: nothing measured is cheaper".into()
-        } else {
-            format!("at most {:.2}% above the best", 100.0 * exact.gap)
-        }
-    ))
+        report::coverage(sweeps).relative()
+    );
+    Ok((said, certainty))
 }
 
 /// The generated code of a plan, one file for each kernel. Files of the plan that stood here before go, where this one has none; others

@@ -5,6 +5,7 @@ use crate::cli::{cells, table};
 use crate::pipeline::optimize::{Choices, Sweeps};
 use crate::pipeline::plan::Candidate;
 use crate::pipeline::wholes::Timed;
+use bench::model::Certainty;
 use bench::table::Table;
 use bench::unit::significant;
 use layouts::{Finish, Method, Selection};
@@ -22,6 +23,9 @@ pub struct Outcome<'a> {
     pub pace: Pace,
     /// Empty if the plan of an earlier run stands.
     pub choices: Vec<Choice<'a>>,
+    /// How sure the choice is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certainty: Option<Certainty>,
     pub verified: Vec<Verified>,
     pub timed: Vec<Whole>,
     /// Name of the fastest candidate.
@@ -103,6 +107,7 @@ impl<'a> Outcome<'a> {
             stored,
             pace,
             choices: vec![],
+            certainty: None,
             verified: vec![],
             timed: vec![],
             winner: None,
@@ -121,14 +126,14 @@ impl<'a> Outcome<'a> {
     }
 
     pub fn table_of_choices(&self) -> Table {
-        let mut rows = table(&["program", "method", "predicted ms", "above minima", "proven"]);
+        let mut rows = table(&["program", "method", "predicted ms", "above minima", "least of what was measured"]);
         for c in &self.choices {
             rows.row(cells(vec![
                 c.program.to_string(),
                 c.method.to_string(),
                 significant(c.predicted_ms),
                 format!("{:.1}%", 100.0 * c.above_minima),
-                if c.proven { "yes".into() } else { format!("gap {:.1}%", 100.0 * c.gap) },
+                if c.proven { "proven".into() } else { format!("gap {:.1}%", 100.0 * c.gap) },
             ]));
         }
         rows

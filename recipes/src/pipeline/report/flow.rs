@@ -1,6 +1,6 @@
 //! The plan's kernels and the tensors between them, with what each moves (Figs. 1b and 2).
 
-use super::{Plan, launches};
+use super::Plan;
 use bench::model::{DataflowGraph, GraphEdge, GraphNode};
 use bench::unit::{Bytes, Flop, significant};
 use indexmap::IndexMap;
@@ -56,8 +56,8 @@ fn node(plan: &Plan, kernel: &Movement) -> GraphNode {
     let mut details = IndexMap::new();
     details.insert("operators".to_string(), kernel.operators.join(", "));
     details.insert("must move".to_string(), Bytes(kernel.bytes()).to_string());
-    if let Some(ms) = launches(plan.timed).get(kernel.name.as_str()) {
-        details.insert("time".to_string(), format!("{} ms, measured", significant(*ms)));
+    if let Some(ms) = plan.ours.iter().find(|l| l.kernel.name == kernel.name).and_then(|l| l.ms) {
+        details.insert("time".to_string(), format!("{} ms, measured", significant(ms)));
     }
     if let Some(config) = plan.candidate.configuration.kernels.get(&kernel.name) {
         details.extend(config.layouts.iter().map(|(data, layout)| (format!("layout of {data}"), layout.to_string())));

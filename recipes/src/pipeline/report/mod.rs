@@ -3,17 +3,18 @@
 //! Nothing is filled in that was not counted or measured in this run. A part without data stays empty, and the page says
 //! that it was not run.
 
+mod alike;
 mod ceiling;
 mod flow;
 mod rows;
 mod space;
 
-pub use space::{compositions, products};
+pub use space::{compositions, coverage, products};
 
 use super::PipelineError;
 use super::optimize::{Choices, Sweeps};
 use super::plan::Candidate;
-use super::programs::{Programs, SEPARATE, Variant};
+use super::programs::{Programs, SEPARATE, UNFUSED, Variant};
 use super::sweep::Swept;
 use super::wholes::Timed;
 use crate::analyze::Analysis;
@@ -27,9 +28,8 @@ use layouts::record::median;
 use layouts::{Method, Store};
 use sdfg::Sdfg;
 use sdfg::movement::{Movement, MovementError, movement};
-use std::collections::BTreeMap;
 use std::path::Path;
-use transforms::recompute::Policy;
+use transforms::recompute::{Policy, Saved};
 
 /// A run at its end.
 pub struct Finished<'a> {
@@ -48,6 +48,8 @@ pub struct Finished<'a> {
     pub timed: &'a [Timed],
     /// Position of the plan among the candidates.
     pub winner: usize,
+    /// How sure the choice is, if that was asked.
+    pub certainty: Option<model::Certainty>,
     pub pool: &'a Pool,
     pub device: &'a dyn Device,
 }
@@ -61,6 +63,11 @@ struct Plan<'a> {
     /// What each kernel of the plan and of the unfused program must move.
     kernels: Vec<Movement>,
     unfused: Vec<Movement>,
+    /// As they ran: what the plan launches, and what the baseline launches, or would.
+    ours: Vec<rows::Launch>,
+    before: Vec<rows::Launch>,
+    /// Which of both compute the same.
+    matches: Vec<alike::Match>,
     copy: Option<CopyBandwidth>,
     /// The fastest contraction that was measured, in Gflop/s.
     peak: Option<f64>,
@@ -82,24 +89,34 @@ fn predicted(ms: f64) -> model::Time {
     Quantity::Predicted(Milliseconds(ms))
 }
 
-/// Median of each kernel's launches in milliseconds, by name. Relayouts are launches of their own.
-fn launches(timed: &Timed) -> BTreeMap<&str, f64> {
-    timed.launches.iter().filter_map(|(name, _, samples)| Some((name.as_str(), median(samples)?))).collect()
-}
-
 /// Gathers the report. Measures the copy bandwidth, which takes about a second.
 pub fn build(run: &Finished) -> Result<Report, PipelineError> {
     let (candidate, timed) =
         run.candidates.get(run.winner).zip(run.timed.get(run.winner)).ok_or_else(|| missing("a plan that was timed"))?;
-    let swept = run.sweeps.variants.iter().find(|s| s.program == candidate.program).ok_or_else(|| missing("the sweep of its plan"))?;
-    let variant = run.programs.variants.iter().find(|v| v.name == swept.name).ok_or_else(|| missing("the program of its plan"))?;
+    let of_plan = |swept: &&Swept| swept.program == candidate.program;
+    let swept = run.sweeps.variants.iter().chain(&run.sweeps.unfused).find(of_plan).ok_or_else(|| missing("the sweep of its plan"))?;
+    // The unfused program is none of the variants: nothing in it was refused.
+    let variant = run.programs.variants.iter().find(|v| v.name == swept.name);
+    let (kernels, unfused) = (movement(&candidate.program).map_err(counted)?, movement(&run.programs.unfused).map_err(counted)?);
+    let baseline = run.timed.get(run.contenders..).unwrap_or_default().last();
+    let ours = rows::launches(&candidate.program, &kernels, timed);
+    let before = match baseline {
+        Some(baseline) => rows::launches(&run.programs.unfused, &unfused, baseline),
+        None => unfused.iter().map(|kernel| rows::Launch { kernel: kernel.clone(), ms: None }).collect(),
+    };
+    let operators = &run.programs.operators;
+    let stacks = alike::stacks(operators, &candidate.program, &alike::ways(operators, &run.sweeps.mixing, &swept.name))?;
+    let moved = |launches: &[rows::Launch]| launches.iter().map(|l| l.kernel.clone()).collect::<Vec<Movement>>();
     let plan = Plan {
         candidate,
         timed,
         swept,
-        baseline: run.timed.get(run.contenders..).unwrap_or_default().last(),
-        kernels: movement(&candidate.program).map_err(counted)?,
-        unfused: movement(&run.programs.unfused).map_err(counted)?,
+        baseline,
+        matches: alike::matches(&moved(&ours), &moved(&before), &stacks),
+        kernels,
+        unfused,
+        ours,
+        before,
         copy: ceiling::copy(run.pool, run.device)?,
         peak: rows::peak(run)?,
     };
@@ -113,8 +130,9 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         waterfall: waterfall(run, &plan)?,
         memory: timed.map.clone(),
         graph: flow::graph(&plan),
-        classes: rows::classes(&plan, &kernels),
+        classes: rows::classes(&plan),
         roofline: rows::roofline(&plan, &kernels),
+        comparison: rows::comparison(&plan),
         operators,
         kernels,
         algebraic: space::algebraic(run, &plan),
@@ -125,9 +143,10 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         contenders: contenders(run),
         movement: movements(run),
         selection: space::selection(run),
-        coverage: Some(space::coverage(run)),
-        policy: policy(variant),
-        refusals: refusals(variant),
+        coverage: Some(coverage(run.sweeps)),
+        certainty: run.certainty,
+        policy: policy(variant.map_or(&run.programs.saved, |variant| &variant.saved)),
+        refusals: variant.map(refusals).unwrap_or_default(),
     })
 }
 
@@ -211,16 +230,21 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
         None | Some(Err(PipelineError::Select(layouts::SelectError::Unmeasured { .. }))) => {}
         Some(step) => steps.push(step?),
     }
-    if plan.swept.name != SEPARATE {
-        let note = format!("contractions stacked or composed: {}; still one uniform layout", plan.swept.name);
-        steps.push(chosen("algebraic", plan.swept, Method::Uniform, note)?);
+    // Where the unfused program is taken in the end, the stages are those of the best choice all the same.
+    let best = run.choices.first().and_then(|c| run.sweeps.variants.get(c.swept)).filter(|_| plan.swept.name == UNFUSED);
+    let staged = best.unwrap_or(plan.swept);
+    if staged.name != SEPARATE {
+        let note = format!("contractions stacked or composed: {}; still one uniform layout", staged.name);
+        steps.push(chosen("algebraic", staged, Method::Uniform, note)?);
     }
-    steps.push(chosen("layouts", plan.swept, Method::Sssp, "layouts along the shortest path, the others inferred".into())?);
-    steps.push(chosen("selection", plan.swept, Method::Exact, "every layout chosen at once, exactly".into())?);
+    steps.push(chosen("layouts", staged, Method::Sssp, "layouts along the shortest path, the others inferred".into())?);
+    steps.push(chosen("selection", staged, Method::Exact, "every layout chosen at once, exactly".into())?);
     if let Some(baseline) = plan.baseline {
         steps.push(whole("unfused, run", &run.programs.unfused, baseline, "the first, timed as a whole step")?);
     }
-    steps.push(whole("plan, run", &plan.candidate.program, plan.timed, "the plan, timed as a whole step")?);
+    let note =
+        if best.is_some() { "the plan: the unfused program, which was faster than all others" } else { "the plan, timed as a whole step" };
+    steps.push(whole("plan, run", &plan.candidate.program, plan.timed, note)?);
     Ok(steps)
 }
 
@@ -251,8 +275,8 @@ fn movements(run: &Finished) -> Vec<model::MovementRow> {
     run.analysis.movement.iter().map(row).collect()
 }
 
-fn policy(variant: &Variant) -> Vec<model::PolicyRow> {
-    let row = |saved: &transforms::recompute::Saved| model::PolicyRow {
+fn policy(saved: &[Saved]) -> Vec<model::PolicyRow> {
+    let row = |saved: &Saved| model::PolicyRow {
         tensor: saved.container.clone(),
         policy: match saved.policy {
             Policy::Saved => model::Policy::Saved,
@@ -261,7 +285,7 @@ fn policy(variant: &Variant) -> Vec<model::PolicyRow> {
         bytes: Bytes(saved.bytes),
         reason: saved.why.clone(),
     };
-    variant.saved.iter().map(row).collect()
+    saved.iter().map(row).collect()
 }
 
 /// Pairs of the plan's program that share data: that the others stay apart surprises nobody.

@@ -1,14 +1,16 @@
 //! Operators and kernels: what each computes, moves and takes (Tables I and III, the roofline).
 
-use super::{Finished, Plan, counted, launches, measured};
+use super::alike::Match;
+use super::{Finished, Plan, counted, measured};
 use crate::analyze::{covers, occurrences};
 use crate::pipeline::PipelineError;
-use bench::model::{Ceiling, ClassShare, MueFactors, OperatorRow, Roofline, RooflinePoint};
+use crate::pipeline::wholes::Timed;
+use bench::model::{Ceiling, ClassShare, Comparison, MueFactors, OperatorRow, Roofline, RooflinePoint};
 use bench::mue::{Mue, TensorVolume};
 use bench::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};
 use sdfg::movement::{Movement, movement};
-use sdfg::{Class, Pass};
-use std::collections::{BTreeMap, BTreeSet};
+use sdfg::{Class, Pass, Sdfg};
+use std::collections::BTreeMap;
 
 /// The fastest contraction that was measured, in Gflop/s: what this machine reaches, not what its data sheet says.
 pub fn peak(run: &Finished) -> Result<Option<f64>, PipelineError> {
@@ -30,70 +32,90 @@ fn gigaflop_per_second(flop: u64, ms: f64) -> f64 {
     if ms > 0.0 { flop as f64 / ms / 1e6 } else { 0.0 }
 }
 
-/// Median of each launch of the baseline, if there is one.
-fn before<'a>(plan: &Plan<'a>) -> BTreeMap<&'a str, f64> {
-    plan.baseline.map(launches).unwrap_or_default()
+/// A kernel or a change of layout as it ran in a step.
+pub struct Launch {
+    pub kernel: Movement,
+    /// Median in milliseconds; `None` if it has no time.
+    pub ms: Option<f64>,
+}
+
+/// The launches of a program as it was timed, in their order, changes of layout among them.
+pub fn launches(program: &Sdfg, kernels: &[Movement], timed: &Timed) -> Vec<Launch> {
+    let by_name: BTreeMap<&str, &Movement> = kernels.iter().map(|k| (k.name.as_str(), k)).collect();
+    let launch = |(name, pass, samples): &(String, Pass, Vec<f64>)| {
+        let kernel = by_name.get(name.as_str()).map_or_else(|| relayout(program, name, *pass), |kernel| (*kernel).clone());
+        Launch { kernel, ms: layouts::record::median(samples) }
+    };
+    timed.launches.iter().map(launch).collect()
+}
+
+/// The sum of the times of some launches; `None` unless there are some and all have one.
+fn together<'a>(launches: impl IntoIterator<Item = &'a Launch>) -> Option<f64> {
+    let mut all = launches.into_iter().map(|launch| launch.ms).peekable();
+    all.peek()?;
+    all.sum()
+}
+
+fn picked<'a>(launches: &'a [Launch], places: &'a [usize]) -> impl Iterator<Item = &'a Launch> {
+    places.iter().filter_map(|n| launches.get(*n))
+}
+
+/// What the plan launches beside what the baseline launches for the same: all launches of both, each once.
+pub fn comparison(plan: &Plan) -> Vec<Comparison> {
+    let row = |m: &Match| {
+        let names = |launches: &[Launch], places: &[usize]| picked(launches, places).map(|l| l.kernel.name.clone()).collect();
+        let time = |launches: &[Launch], places: &[usize]| together(picked(launches, places)).map(measured);
+        Comparison {
+            kernels: names(&plan.ours, &m.ours),
+            operators: names(&plan.before, &m.unfused),
+            unfused: time(&plan.before, &m.unfused),
+            ours: time(&plan.ours, &m.ours),
+        }
+    };
+    plan.matches.iter().map(row).collect()
 }
 
 /// The unfused operators as they ran in the baseline, with the kernel of the plan that holds each.
 pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, PipelineError> {
-    let (before, now) = (before(plan), launches(plan.timed));
     let mut rows = Vec::new();
     for row in sdfg::movement::operators(&run.programs.operators).map_err(counted)? {
         let m = &row.movement;
-        let unfused = time_of(&plan.unfused, &m.operators, &before);
-        let held_by: Vec<&Movement> = plan.kernels.iter().filter(|k| k.operators.iter().any(|o| m.operators.contains(o))).collect();
-        let alone = match held_by.as_slice() {
-            [kernel] if kernel.operators.iter().all(|o| m.operators.contains(o)) => now.get(kernel.name.as_str()).copied(),
-            _ => None,
-        };
+        let is_of = |launch: &Launch| launch.kernel.operators.iter().any(|o| m.operators.contains(o));
+        let own: Vec<usize> = (0..plan.before.len()).filter(|n| is_of(&plan.before[*n])).collect();
+        let unfused = together(picked(&plan.before, &own));
+        let held: Vec<&Match> = plan.matches.iter().filter(|found| found.unfused.iter().any(|n| own.contains(n))).collect();
+        let held_by: Vec<&str> = held.iter().flat_map(|found| picked(&plan.ours, &found.ours)).map(|l| l.kernel.name.as_str()).collect();
+        // Where nothing else is in them, their time is that of this operator.
+        let alone = held.iter().all(|found| found.unfused.iter().all(|n| own.contains(n)));
+        let ours = if alone { together(held.iter().flat_map(|found| picked(&plan.ours, &found.ours))) } else { None };
         let mut shown = shown(plan, m, unfused);
         // The class says already that a contraction is one.
         if m.class != Class::Contraction && row.label != m.name {
             shown.name = format!("{} ({})", row.label, m.name);
         }
         shown.unfused = unfused.map(measured);
-        shown.ours = alone.map(measured);
-        shown.kernel = (!held_by.is_empty()).then(|| held_by.iter().map(|k| k.name.as_str()).collect::<Vec<_>>().join(", "));
+        shown.ours = ours.map(measured);
+        shown.kernel = (!held_by.is_empty()).then(|| held_by.join(", "));
         rows.push(shown);
     }
     Ok(rows)
 }
 
-/// The kernels of the plan as they ran in it, relayouts among them.
+/// The kernels of the plan as they ran in it, relayouts among them. What the unfused program takes for the same stands beside those that
+/// share no operator with another kernel.
 pub fn kernels(run: &Finished, plan: &Plan) -> Vec<OperatorRow> {
-    let before = before(plan);
-    let by_name: BTreeMap<&str, &Movement> = plan.kernels.iter().map(|k| (k.name.as_str(), k)).collect();
     let places = run.programs.variants.iter().find(|v| v.name == plan.swept.name).map(|v| occurrences(&v.operators)).unwrap_or_default();
-    let mut rows = Vec::new();
-    for (name, pass, samples) in &plan.timed.launches {
-        let ours = layouts::record::median(samples);
-        let Some(kernel) = by_name.get(name.as_str()) else {
-            rows.push(relayout(plan, name, *pass, ours));
-            continue;
-        };
-        let mut row = shown(plan, kernel, ours);
-        row.ours = ours.map(measured);
-        row.unfused = time_of(&plan.unfused, &kernel.operators, &before).map(measured);
-        let paper: Vec<String> = covers(&kernel.operators, &places).iter().map(ToString::to_string).collect();
+    let row = |(n, launch): (usize, &Launch)| {
+        let mut row = shown(plan, &launch.kernel, launch.ms);
+        row.ours = launch.ms.map(measured);
+        let same = plan.matches.iter().find(|found| found.ours == [n]);
+        row.unfused = same.and_then(|found| together(picked(&plan.before, &found.unfused))).map(measured);
+        let paper: Vec<String> = covers(&launch.kernel.operators, &places).iter().map(ToString::to_string).collect();
         row.kernel = (!paper.is_empty()).then(|| paper.join(", "));
-        row.holds = kernel.operators.clone();
-        rows.push(row);
-    }
-    rows
-}
-
-/// Time of the unfused kernels that are made of these operations; `None` unless every one of them ran there. A part of an
-/// operator (`a.softmax.max`) ran in it, and what a composed kernel computes again (`a.again`) the unfused program computes
-/// once, elsewhere.
-fn time_of(unfused: &[Movement], operations: &[String], times: &BTreeMap<&str, f64>) -> Option<f64> {
-    let ran = |operation: &str| unfused.iter().find(|k| k.operators.iter().any(|o| o == operation));
-    let whole = |operation: &str| ran(operation).or_else(|| ran(operation.rsplit_once('.')?.0));
-    let mut kernels = BTreeSet::new();
-    for operation in operations.iter().filter(|o| !o.ends_with(".again")) {
-        kernels.insert(whole(operation)?.name.as_str());
-    }
-    if kernels.is_empty() { None } else { kernels.into_iter().map(|k| times.get(k).copied()).sum() }
+        row.holds = launch.kernel.operators.clone();
+        row
+    };
+    plan.ours.iter().enumerate().map(row).collect()
 }
 
 /// A row with everything that follows from what is moved and from the time that it took.
@@ -129,15 +151,14 @@ pub fn relayouted(launch: &str) -> Option<&str> {
 }
 
 /// A relayout computes nothing: it reads a container and writes it.
-fn relayout(plan: &Plan, name: &str, pass: Pass, ms: Option<f64>) -> OperatorRow {
+fn relayout(program: &Sdfg, name: &str, pass: Pass) -> Movement {
     let data = relayouted(name).unwrap_or_default();
-    let traffic = |program: &sdfg::Sdfg| sdfg::movement::Traffic {
+    let traffic = sdfg::movement::Traffic {
         data: data.to_string(),
         elements: program.elements(data).unwrap_or(0),
         bytes: program.bytes(data).unwrap_or(0),
     };
-    let traffic = traffic(&plan.candidate.program);
-    let moved = Movement {
+    Movement {
         name: name.to_string(),
         operators: vec![],
         pass,
@@ -146,22 +167,19 @@ fn relayout(plan: &Plan, name: &str, pass: Pass, ms: Option<f64>) -> OperatorRow
         reads: vec![traffic.clone()],
         writes: vec![traffic],
         masks: vec![],
-    };
-    let mut row = shown(plan, &moved, ms);
-    row.ours = ms.map(measured);
-    row
+    }
 }
 
-/// Flop and time of each class, before and after.
-pub fn classes(plan: &Plan, kernels: &[OperatorRow]) -> Vec<ClassShare> {
-    let before = before(plan);
+/// Flop and time of each class, before and after. A kernel that holds operators of several classes counts in its own.
+pub fn classes(plan: &Plan) -> Vec<ClassShare> {
     let of = |class: Class| {
-        let unfused = plan.unfused.iter().filter(|k| k.class == class).map(|k| before.get(k.name.as_str()).copied()).sum::<Option<f64>>();
-        let ours = kernels.iter().filter(|k| k.class == class).map(|k| k.ours.map(|t| t.value().0)).sum::<Option<f64>>();
+        let time = |launches: &[Launch]| {
+            let all: Option<f64> = launches.iter().filter(|l| l.kernel.class == class).map(|l| l.ms).sum();
+            // The sum of nothing is -0.
+            all.map(|ms| measured(ms + 0.0))
+        };
         let flop = plan.unfused.iter().filter(|k| k.class == class).map(|k| Flop(k.flop)).sum();
-        // The sum of nothing is -0.
-        let time = |ms: Option<f64>| ms.map(|ms| measured(ms + 0.0));
-        ClassShare { class, flop, unfused: time(unfused), ours: time(ours) }
+        ClassShare { class, flop, unfused: time(&plan.before).filter(|_| plan.baseline.is_some()), ours: time(&plan.ours) }
     };
     [Class::Contraction, Class::Normalization, Class::Elementwise].map(of).into()
 }
@@ -180,31 +198,5 @@ pub fn roofline(plan: &Plan, kernels: &[OperatorRow]) -> Roofline {
         compute: plan.peak.map(|p| ceiling("GEMM".into(), p)).into_iter().collect(),
         bandwidth: plan.copy.map(|c| ceiling(stores(c.non_temporal).into(), c.gigabytes_per_second.0)).into_iter().collect(),
         points: kernels.iter().filter_map(point).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_of_an_operator_ran_where_the_operator_did() {
-        let kernel = |name: &str, operators: &[&str]| Movement {
-            name: name.into(),
-            operators: operators.iter().map(|o| o.to_string()).collect(),
-            pass: Pass::Forward,
-            class: Class::Contraction,
-            flop: 0,
-            reads: vec![],
-            writes: vec![],
-            masks: vec![],
-        };
-        let unfused = [kernel("beta", &["beta"]), kernel("a", &["a.softmax"]), kernel("c", &["c"])];
-        let times = BTreeMap::from([("beta", 1.0), ("a", 2.0), ("c", 4.0)]);
-        let time = |operations: &[&str]| time_of(&unfused, &operations.iter().map(|o| o.to_string()).collect::<Vec<_>>(), &times);
-        assert_eq!(time(&["beta", "a.softmax.max", "a.softmax.sum", "a.softmax"]), Some(3.0));
-        assert_eq!(time(&["beta.again", "a.softmax.again", "c"]), Some(4.0), "recomputation is ours alone");
-        assert_eq!(time(&["beta", "unknown"]), None);
-        assert_eq!(time(&["beta.again"]), None);
     }
 }

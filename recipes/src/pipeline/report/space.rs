@@ -44,10 +44,10 @@ pub fn sweeps(run: &Finished, plan: &Plan) -> Vec<KernelSweep> {
 }
 
 /// What became of every configuration. Kernels that several programs share count once.
-pub fn coverage(run: &Finished) -> Coverage {
+pub fn coverage(sweeps: &Sweeps) -> Coverage {
     let mut seen = BTreeSet::new();
     let mut total = Tally::default();
-    for swept in run.sweeps.variants.iter().chain(&run.sweeps.trials).chain(&run.sweeps.unfused) {
+    for swept in sweeps.variants.iter().chain(&sweeps.trials).chain(&sweeps.unfused) {
         for kernel in &swept.problem.kernels {
             // Not every program sweeps all of its kernels.
             if let Some(tally) = swept.report.tallies.get(&kernel.name).filter(|_| seen.insert(&kernel.key)) {
