@@ -116,8 +116,8 @@ macro_rules! stored {
 stored! {
     f64: |v| v, |v| v;
     f32: |v| v as f32, f64::from;
-    half::bf16: half::bf16::from_f64, half::bf16::to_f64;
-    half::f16: half::f16::from_f64, half::f16::to_f64;
+    half::bf16: sdfg::rounding::to_bf16, half::bf16::to_f64;
+    half::f16: sdfg::rounding::to_f16, half::f16::to_f64;
     i64: |v| v as i64, |v| v as f64;
     i32: |v| v as i32, f64::from;
     i16: |v| v as i16, f64::from;

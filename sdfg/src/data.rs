@@ -1,5 +1,6 @@
 //! Containers: what a program stores, with named dimensions and without a layout.
 
+use crate::rounding;
 use crate::symbol::Expr;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -63,13 +64,32 @@ impl Dtype {
         self.roundoff() > 0.0
     }
 
+    /// The least and the greatest whole number that an integer type stores, 0 and 1 of bits; `None` for floating types.
+    pub fn whole_numbers(self) -> Option<(i64, i64)> {
+        match self {
+            Dtype::I64 => Some((i64::MIN, i64::MAX)),
+            Dtype::I32 => Some((i32::MIN.into(), i32::MAX.into())),
+            Dtype::I16 => Some((i16::MIN.into(), i16::MAX.into())),
+            Dtype::U8 => Some((u8::MIN.into(), u8::MAX.into())),
+            Dtype::Bit => Some((0, 1)),
+            Dtype::F64 | Dtype::F32 | Dtype::Bf16 | Dtype::F16 => None,
+        }
+    }
+
+    /// Whether a value can be stored: any by a floating type, and by the others whole numbers of theirs.
+    pub fn stores(self, value: f64) -> bool {
+        // 2^63 is the double next to the greatest i64, and beyond it.
+        let within = |(least, most): (i64, i64)| value >= least as f64 && value <= most as f64 && value < 2f64.powi(63);
+        self.whole_numbers().is_none_or(|numbers| value.fract() == 0.0 && within(numbers))
+    }
+
     /// The value nearest to `value` that a floating type stores, ties to even; of bits, whether it is positive. Integers store what they
     /// are given.
     pub fn rounded(self, value: f64) -> f64 {
         match self {
             Dtype::F32 => f64::from(value as f32),
-            Dtype::Bf16 => half::bf16::from_f64(value).to_f64(),
-            Dtype::F16 => half::f16::from_f64(value).to_f64(),
+            Dtype::Bf16 => rounding::to_bf16(value).to_f64(),
+            Dtype::F16 => rounding::to_f16(value).to_f64(),
             Dtype::Bit => f64::from(u8::from(value > 0.0)),
             _ => value,
         }

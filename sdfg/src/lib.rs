@@ -29,6 +29,7 @@ pub mod node;
 pub mod philox;
 pub mod propagate;
 pub mod random;
+pub mod rounding;
 pub mod scalar;
 pub mod scope;
 pub mod state;

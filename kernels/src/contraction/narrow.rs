@@ -27,7 +27,7 @@ struct GemmkitNarrow;
 
 impl Multiply<bf16> for GemmkitNarrow {
     unsafe fn run(&self, p: &Product<bf16>) {
-        let alpha = bf16::from_f64(p.alpha);
+        let alpha = sdfg::rounding::to_bf16(p.alpha);
         // SAFETY (both): promised by the caller.
         if alpha.to_f64() == p.alpha {
             unsafe { Gemmkit::product(p, alpha, if p.accumulate { bf16::ONE } else { bf16::ZERO }) };

@@ -9,9 +9,23 @@
 ALWAYS uint32_t bits_of(float x) { uint32_t u; __builtin_memcpy(&u, &x, 4); return u; }
 ALWAYS float of_bits(uint32_t u) { float x; __builtin_memcpy(&x, &u, 4); return x; }
 
+/* A double as a float whose last bit is 1 where that is not exact: rounded once more, to half of its bits or fewer, it is what the
+   double would be rounded to at once. Nearest values, rounded twice, go wrong just above and below halfway points. */
+ALWAYS float to_odd(double x) {
+    float near = (float)x;
+    double back = near;
+    uint32_t u = bits_of(near), beyond = x > 0 ? back > x : back < x;
+    return of_bits(back == x || x != x ? u : (u - beyond) | 1);
+}
+
 /* Half-precision storage. */
 ALWAYS float load_bf16(uint16_t u) { return of_bits((uint32_t)u << 16); }
-ALWAYS uint16_t store_bf16(float x) {
+ALWAYS uint16_t store_bf16(real value) {
+#ifdef REAL_IS_DOUBLE
+    float x = to_odd(value);
+#else
+    float x = value;
+#endif
     uint32_t u = bits_of(x);
     return x != x ? 0x7fc0 : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }

@@ -1,8 +1,9 @@
 //! Kernels over bf16: how values are rounded, and what is held in f32.
 
 use crate::common::{at, c, heap, over, program, softmax_dropout, tasklet, v, wcr};
-use crate::harness::{Failure, Reference, toolchain};
+use crate::harness::{Failure, Reference, shim, toolchain};
 use half::bf16;
+use kernels::emit::cuda::Chip;
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;
 use kernels::{KernelSpec, Space};
@@ -52,6 +53,39 @@ fn stores_round_to_nearest_even() -> Result<(), Failure> {
         let want = bf16::from_f32(*given as f32).to_f64();
         assert!(*narrow == want || narrow.is_nan() && want.is_nan(), "{given:e} became {narrow:e}, not {want:e}");
         assert!(wide == given || wide.is_nan() && given.is_nan());
+    }
+    Ok(())
+}
+
+/// Doubles that are rounded to 16 bits are rounded once: just above and below halfway points a float on the way would decide otherwise.
+#[test]
+fn doubles_are_rounded_to_16_bits_at_once() -> Result<(), Failure> {
+    let halfway = (0..0x7f80u32).step_by(7).map(|bits| f64::from(f32::from_bits(bits << 16 | 0x8000)));
+    let halves =
+        (1..0x7c00u16).step_by(5).map(|bits| (half::f16::from_bits(bits - 1).to_f64() + half::f16::from_bits(bits).to_f64()) / 2.0);
+    let near = |v: f64| [v.next_down(), v, v.next_up()];
+    let given: Vec<f64> = halfway.chain(halves).chain([1e300, 5e-324, 0.0, f64::INFINITY]).flat_map(near).flat_map(|v| [v, -v]).collect();
+    let mut p = program(&[("n", given.len() as i64)]);
+    heap(&mut p, "x", &["n"], Role::Input);
+    heap(&mut p, "y", &["n"], Role::Output);
+    heap(&mut p, "z", &["n"], Role::Output);
+    for (name, dtype) in [("x", Dtype::F64), ("y", Dtype::Bf16), ("z", Dtype::F16)] {
+        p.containers[name].dtype = dtype;
+    }
+    let copied = |to: &str| tasklet(at(to, &["n"]), v("x"), vec![at("x", &["n"])]);
+    let unit = Unit::Scope(Scope::new("cast", over(&["n"], IndexKind::Independent), vec![copied("y"), copied("z")]));
+    let array = ArrayD::from_shape_vec(vec![given.len()], given.clone())?;
+    let reference = Reference::of(&p, &unit, Tensors::from([("x".to_string(), array)]))?;
+    let config = KernelConfig::default();
+    let compiled = reference.run(&maps::compile(&reference.spec, &config, &toolchain()?)?, &config, &Pool::new(1)?)?;
+    let on_gpu = maps::CudaSpace::new(&reference.spec, Chip::HOPPER)?.config(0);
+    let kernel = shim().compile(vec![maps::cuda_source(&reference.spec, &on_gpu, Chip::HOPPER)?])?.remove(0);
+    let simulated = reference.emulate(&kernel, &on_gpu, 0)?;
+    for (device, got) in [("C", compiled), ("CUDA", simulated)] {
+        for (n, given) in given.iter().enumerate() {
+            let want = [Dtype::Bf16.rounded(*given), Dtype::F16.rounded(*given)];
+            assert_eq!([got["y"][n], got["z"][n]], want, "{given:e} on {device}");
+        }
     }
     Ok(())
 }

@@ -17,6 +17,8 @@ pub const TRAIN_KEYS: [&str; 2] = ["upstream", "loss"];
 const STEPS: usize = 4096;
 /// Dims, tensors and constants that one recipe may declare, each.
 const DECLARATIONS: usize = 4096;
+/// Numbers, sizes and operations that a constant may be made of once those above it are written out.
+const PARTS: usize = 500;
 
 #[derive(Clone, Debug)]
 pub struct Constant {
@@ -168,7 +170,16 @@ impl Header {
         let parsed = lexer::tokens(text, &places).and_then(|tokens| parser::expression(&tokens, place));
         let parsed = parsed.map_err(|(place, problem)| problems.add(place, problem)).ok()?;
         match (Resolver { header: self, problems, absent: &|_| Absence::Unknown }).value(&parsed, &[])? {
-            value::Value::Scalar(scalar) => Some(scalar.constant(&Bindings::new()).map_or(scalar, Scalar::Const)),
+            value::Value::Scalar(scalar) => {
+                let known = scalar.constant(&Bindings::new()).map_or(scalar, Scalar::Const);
+                let mut parts = 0;
+                known.walk(&mut |_| parts += 1);
+                if parts > PARTS {
+                    problems.add(place, Problem::LongConstant { name: name.into(), parts, limit: PARTS });
+                    return None;
+                }
+                Some(known)
+            }
             _ => {
                 wrong(problems, place, &format!("the constant `{name}`"), "a number, or an expression of numbers and sizes");
                 None

@@ -175,8 +175,7 @@ impl<'a> Lowering<'a> {
 
     /// An operator of the paper where the value has the form of one, else one general operation.
     fn point_by_point(&mut self, value: &Value, target: Target) -> Reading {
-        let count = |v: &Value| self.indices(v).len();
-        if let Some(Pattern { label, main }) = pattern(value, &count) {
+        if let Some(Pattern { label, main }) = pattern(value, &|name| self.header.dims.contains_key(name)) {
             // Its main operands are containers of their own; the rest is its code.
             let mut inputs = Inputs::default();
             for operand in main {

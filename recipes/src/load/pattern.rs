@@ -9,7 +9,7 @@ pub struct Pattern<'a> {
     pub main: Vec<&'a Value>,
 }
 
-/// The operator that a value is at its root. `rank` counts a value's indices.
+/// The operator that a value is at its root. `is_index` tells indices from size symbols.
 ///
 /// | form | label |
 /// | --- | --- |
@@ -19,34 +19,77 @@ pub struct Pattern<'a> {
 /// | `where(c, v, s)`, `where(c, s, v)`: `s` a number | `mask` |
 ///
 /// `v` and `w` are tensors or operators themselves. Anything else stays one general expression.
-pub fn pattern<'a>(value: &'a Value, rank: &dyn Fn(&Value) -> usize) -> Option<Pattern<'a>> {
-    let all = rank(value);
-    let full = |v: &Value| rank(v) == all && is_operator(v, rank);
-    let small = |v: &Value| matches!(v, Value::Access { .. }) && rank(v) < all;
-    match value {
-        Value::Binary(Binary::Add | Binary::Sub, v, c) if full(v) && small(c) => Some(Pattern { label: "bias", main: vec![v] }),
-        Value::Binary(Binary::Add, c, v) if full(v) && small(c) => Some(Pattern { label: "bias", main: vec![v] }),
-        Value::Binary(Binary::Add | Binary::Sub, v, w) if full(v) && full(w) => Some(Pattern { label: "residual", main: vec![v, w] }),
-        Value::Product { factors, reduced, .. } if reduced.is_empty() => match factors.as_slice() {
-            [only] if !only.below && full(&only.value) => Some(Pattern { label: "scale", main: vec![&only.value] }),
-            _ => None,
-        },
-        Value::Select(_, v, s) if full(v) && matches!(**s, Value::Scalar(_)) => Some(Pattern { label: "mask", main: vec![v] }),
-        Value::Select(_, s, v) if full(v) && matches!(**s, Value::Scalar(_)) => Some(Pattern { label: "mask", main: vec![v] }),
-        _ => None,
-    }
+pub fn pattern<'a>(value: &'a Value, is_index: &dyn Fn(&str) -> bool) -> Option<Pattern<'a>> {
+    form(value, is_index).pattern
 }
 
-/// Whether a value is a tensor or the result of an operator with a name.
-fn is_operator(value: &Value, rank: &dyn Fn(&Value) -> usize) -> bool {
+/// What the forms above ask of a value. Each part of it is looked at once: a form that asked its operands again in every arm
+/// would take twice as long with every term of a sum.
+struct Form<'a> {
+    indices: Vec<String>,
+    /// It is a tensor, or the result of an operator with a name.
+    is_operator: bool,
+    pattern: Option<Pattern<'a>>,
+}
+
+fn form<'a>(value: &'a Value, is_index: &dyn Fn(&str) -> bool) -> Form<'a> {
     match value {
+        Value::Binary(op @ (Binary::Add | Binary::Sub), a, b) => {
+            let (left, right) = (form(a, is_index), form(b, is_index));
+            let indices = union([&left.indices, &right.indices]);
+            let full = |form: &Form| form.indices.len() == indices.len() && form.is_operator;
+            let small = |value: &Value, form: &Form| matches!(value, Value::Access { .. }) && form.indices.len() < indices.len();
+            let pattern = if full(&left) && small(b, &right) {
+                Some(Pattern { label: "bias", main: vec![&**a] })
+            } else if *op == Binary::Add && full(&right) && small(a, &left) {
+                Some(Pattern { label: "bias", main: vec![&**b] })
+            } else if full(&left) && full(&right) {
+                Some(Pattern { label: "residual", main: vec![&**a, &**b] })
+            } else {
+                None
+            };
+            Form { is_operator: pattern.is_some(), indices, pattern }
+        }
+        Value::Product { factors, reduced, .. } if reduced.is_empty() => match factors.as_slice() {
+            [only] if !only.below => {
+                let factor = form(&only.value, is_index);
+                let pattern = factor.is_operator.then(|| Pattern { label: "scale", main: vec![&only.value] });
+                Form { is_operator: pattern.is_some(), indices: factor.indices, pattern }
+            }
+            _ => Form { indices: value.indices(is_index), is_operator: false, pattern: None },
+        },
+        Value::Select(condition, a, b) => {
+            let (left, right) = (form(a, is_index), form(b, is_index));
+            let indices = union([&condition.indices(is_index), &left.indices, &right.indices]);
+            let full = |form: &Form| form.indices.len() == indices.len() && form.is_operator;
+            let is_number = |value: &Value| matches!(value, Value::Scalar(_));
+            let kept = match (full(&left) && is_number(b), full(&right) && is_number(a)) {
+                (true, _) => Some(&**a),
+                (_, true) => Some(&**b),
+                _ => None,
+            };
+            let pattern = kept.map(|kept| Pattern { label: "mask", main: vec![kept] });
+            Form { is_operator: pattern.is_some(), indices, pattern }
+        }
         Value::Access { .. }
         | Value::Named { .. }
         | Value::Dropout { .. }
         | Value::Reduce { .. }
         | Value::Softmax { .. }
-        | Value::Normalize { .. } => true,
-        Value::Product { reduced, .. } if !reduced.is_empty() => true,
-        _ => pattern(value, rank).is_some(),
+        | Value::Normalize { .. }
+        | Value::Product { .. } => Form { indices: value.indices(is_index), is_operator: true, pattern: None },
+        Value::Scalar(_) | Value::Unary(..) | Value::Binary(..) => {
+            Form { indices: value.indices(is_index), is_operator: false, pattern: None }
+        }
     }
+}
+
+fn union<const N: usize>(parts: [&Vec<String>; N]) -> Vec<String> {
+    let mut all: Vec<String> = vec![];
+    for index in parts.into_iter().flatten() {
+        if !all.contains(index) {
+            all.push(index.clone());
+        }
+    }
+    all
 }

@@ -95,6 +95,11 @@ pub enum Problem {
     UnknownOverride { name: String, hint: Hint },
     #[error("--set {name}: `{name}` is defined as `{definition}`; set what it is made of instead")]
     DerivedOverride { name: String, definition: String },
+    #[error(
+        "the constant `{name}` is too long when it is written out in sizes: it is made of {parts} parts, and at most {limit} are accepted; \
+         give it a number"
+    )]
+    LongConstant { name: String, parts: usize, limit: usize },
     #[error("`{name}` is already declared at line {line}; give one of the two another name")]
     DeclaredTwice { name: String, line: u32 },
 

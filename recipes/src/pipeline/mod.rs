@@ -9,6 +9,7 @@ pub mod combined;
 pub mod counterexample;
 pub mod decide;
 pub mod difference;
+pub mod elements;
 pub mod execute;
 mod expected;
 pub mod in_step;

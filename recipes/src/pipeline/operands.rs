@@ -82,8 +82,8 @@ fn filled(room: Room, number: usize, device: &dyn Device, seed: u64) -> Result<M
     let values = sdfg::random::tensor(seed, &number.to_string(), PATTERN).into_iter();
     let pattern: Vec<u8> = match room.dtype {
         Dtype::F64 => values.flat_map(f64::to_le_bytes).collect(),
-        Dtype::Bf16 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
-        Dtype::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
+        Dtype::Bf16 => values.flat_map(|v| sdfg::rounding::to_bf16(v).to_le_bytes()).collect(),
+        Dtype::F16 => values.flat_map(|v| sdfg::rounding::to_f16(v).to_le_bytes()).collect(),
         // From 0 to 3.
         Dtype::I64 => values.flat_map(|v| ((v + 2.0) as i64).to_le_bytes()).collect(),
         Dtype::I32 => values.flat_map(|v| ((v + 2.0) as i32).to_le_bytes()).collect(),

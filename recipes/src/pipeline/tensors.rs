@@ -1,12 +1,14 @@
 //! Named tensors: drawn from a seed, read from and written to safetensors and npz files.
 
 use super::PipelineError;
+use super::elements::{self, Number};
 use super::shrunken::shrunken;
-use ndarray::{ArrayD, IxDyn, OwnedRepr};
-use ndarray_npy::{NpzReader, NpzWriter, ReadableElement};
+use ndarray::{ArrayD, Dimension, IxDyn, OwnedRepr};
+use ndarray_npy::{NpzReader, NpzWriter, ReadNpyError, ReadNpzError};
 use safetensors::tensor::{Dtype as SafeDtype, SafeTensors, TensorView};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Dtype, Role, Sdfg};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -101,69 +103,78 @@ fn makes_numbers(program: &Sdfg, given: &Tensors) -> bool {
     made.is_ok_and(|made| results(program).into_iter().all(|c| is_number(&made, c)))
 }
 
-/// Reads named tensors from `.safetensors` or `.npz`, rounded to what the program stores them in. The names and shapes must
+/// Reads named tensors from `.safetensors` or `.npz`, stored as the program stores them ([`Number::stored`]). The names and shapes must
 /// be those the program is given.
+///
+/// # Errors
+/// A file that cannot be read, types that are not, names and shapes that differ, and the first element of each tensor that the program
+/// cannot store, with its place.
 pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
     let fault = |why: String| PipelineError::Tensors { file: path.display().to_string(), why };
     let found = match extension(path)? {
-        Format::Safetensors => {
-            let bytes = std::fs::read(path).map_err(|e| fault(e.to_string()))?;
-            let file = SafeTensors::deserialize(&bytes).map_err(|e| fault(e.to_string()))?;
-            let mut tensors = Tensors::new();
-            for (name, view) in file.tensors() {
-                let values = decode(&view)
-                    .ok_or_else(|| fault(format!("`{name}` stores {:?}; f64, f32, bf16, f16, i64 and i32 are read", view.dtype())))?;
-                tensors.insert(name, ArrayD::from_shape_vec(IxDyn(view.shape()), values).map_err(|e| fault(e.to_string()))?);
-            }
-            tensors
-        }
-        Format::Npz => {
-            let mut file = NpzReader::new(File::open(path).map_err(|e| fault(e.to_string()))?).map_err(|e| fault(e.to_string()))?;
-            let mut tensors = Tensors::new();
-            for name in file.names().map_err(|e| fault(e.to_string()))? {
-                let plain = name.strip_suffix(".npy").unwrap_or(&name).to_string();
-                let array = array(&mut file, &name).ok_or_else(|| {
-                    fault(format!(
-                        "`{plain}` is stored in a type that is not read; f64, f32, i64, i32, u8 and bool are (f16 and bf16 in .safetensors)"
-                    ))
-                })?;
-                tensors.insert(plain, array);
-            }
-            tensors
-        }
+        Format::Safetensors => safetensors(path),
+        Format::Npz => npz(path),
     };
+    let found = found.map_err(fault)?;
     check(&found, program).map_err(fault)?;
-    let stored = |name: &str, tensor: ArrayD<f64>| match program.containers.get(name) {
-        Some(container) => tensor.mapv_into(|v| container.dtype.rounded(v)),
-        None => tensor,
-    };
-    Ok(found.into_iter().map(|(name, tensor)| (name.clone(), stored(&name, tensor))).collect())
-}
-
-/// An array of an npz file, of whatever type it is.
-fn array(file: &mut NpzReader<File>, name: &str) -> Option<ArrayD<f64>> {
-    fn of<T: ReadableElement>(file: &mut NpzReader<File>, name: &str, wide: fn(T) -> f64) -> Option<ArrayD<f64>> {
-        file.by_name::<OwnedRepr<T>, IxDyn>(name)
-            .ok()
-            .map(|array| ArrayD::from_shape_vec(array.raw_dim(), array.into_iter().map(wide).collect()))?
-            .ok()
+    let (mut tensors, mut faults) = (Tensors::new(), vec![]);
+    for (name, numbers) in &found {
+        let Some(container) = program.containers.get(name) else { continue };
+        let mut stored = Vec::with_capacity(numbers.len());
+        for (place, number) in numbers.indexed_iter() {
+            match number.stored(container.dtype) {
+                Ok(value) => stored.push(value),
+                Err(why) => {
+                    faults.push(format!("`{name}` at {:?} is {why}", place.slice()));
+                    break;
+                }
+            }
+        }
+        if let Ok(tensor) = ArrayD::from_shape_vec(numbers.raw_dim(), stored) {
+            tensors.insert(name.clone(), tensor);
+        }
     }
-    of::<f32>(file, name, f64::from)
-        .or_else(|| of::<f64>(file, name, |v| v))
-        .or_else(|| of::<i64>(file, name, |v| v as f64))
-        .or_else(|| of::<i32>(file, name, f64::from))
-        .or_else(|| of::<u8>(file, name, f64::from))
-        .or_else(|| of::<bool>(file, name, f64::from))
+    if faults.is_empty() { Ok(tensors) } else { Err(fault(faults.join("; "))) }
 }
 
-/// Writes named tensors in the floating type that the program stores them in, else as f32. An npz file holds f32 for bf16
-/// and f16, which NumPy lacks or few read.
+/// Named tensors as they stand in a file.
+type Found = BTreeMap<String, ArrayD<Number>>;
+
+fn safetensors(path: &Path) -> Result<Found, String> {
+    let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| e.to_string())?;
+    let array = |(name, view): (String, TensorView)| {
+        let numbers = elements::of_safetensors(view.dtype(), view.data()).map_err(|why| format!("`{name}` {why}"))?;
+        let array = ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).map_err(|e| format!("`{name}`: {e}"))?;
+        Ok((name, array))
+    };
+    file.tensors().into_iter().map(array).collect()
+}
+
+fn npz(path: &Path) -> Result<Found, String> {
+    let mut file = NpzReader::new(File::open(path).map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+    let mut found = Found::new();
+    for entry in file.names().map_err(|e| e.to_string())? {
+        let name = entry.strip_suffix(".npy").unwrap_or(&entry).to_string();
+        let array = file.by_name::<OwnedRepr<Number>, IxDyn>(&entry).map_err(|error| match error {
+            ReadNpzError::Npy(ReadNpyError::WrongDescriptor(descriptor)) => {
+                format!("`{name}` is stored as {descriptor}, which is not read; {} are (bf16 in .safetensors)", elements::names())
+            }
+            ReadNpzError::Npy(ReadNpyError::ParseData(why)) => format!("`{name}` {why}"),
+            error => format!("`{name}`: {error}"),
+        })?;
+        found.insert(name, array);
+    }
+    Ok(found)
+}
+
+/// Writes named tensors in the type that the program stores them in, those that it lacks as f32. An npz file holds f32 for bf16 and f16,
+/// which NumPy lacks or few read; bits are u8.
 pub fn write(path: &Path, tensors: &Tensors, program: &Sdfg) -> Result<(), PipelineError> {
-    let stored = |name: &str| program.containers.get(name).map(|c| c.dtype).filter(|d| d.is_floating());
-    write_as(path, tensors, &|name| stored(name).unwrap_or(Dtype::F32))
+    write_as(path, tensors, &|name| program.containers.get(name).map_or(Dtype::F32, |c| c.dtype))
 }
 
-/// Writes named tensors, each in the floating type that `stored` says.
+/// Writes named tensors, each in the type that `stored` says. What an integer type cannot hold, and NaN, is what a cast makes of it.
 pub fn write_as(path: &Path, tensors: &Tensors, stored: &dyn Fn(&str) -> Dtype) -> Result<(), PipelineError> {
     let fault = |why: String| PipelineError::Tensors { file: path.display().to_string(), why };
     match extension(path)? {
@@ -171,12 +182,16 @@ pub fn write_as(path: &Path, tensors: &Tensors, stored: &dyn Fn(&str) -> Dtype) 
             let mut encoded = Vec::new();
             for (name, array) in tensors {
                 let standard = array.as_standard_layout();
-                let values = standard.iter();
+                let values = standard.iter().copied();
                 let (dtype, bytes): (SafeDtype, Vec<u8>) = match stored(name) {
-                    Dtype::F64 => (SafeDtype::F64, values.flat_map(|v| v.to_le_bytes()).collect()),
-                    Dtype::Bf16 => (SafeDtype::BF16, values.flat_map(|v| half::bf16::from_f64(*v).to_le_bytes()).collect()),
-                    Dtype::F16 => (SafeDtype::F16, values.flat_map(|v| half::f16::from_f64(*v).to_le_bytes()).collect()),
-                    _ => (SafeDtype::F32, values.flat_map(|v| (*v as f32).to_le_bytes()).collect()),
+                    Dtype::F64 => (SafeDtype::F64, values.flat_map(f64::to_le_bytes).collect()),
+                    Dtype::F32 => (SafeDtype::F32, values.flat_map(|v| (v as f32).to_le_bytes()).collect()),
+                    Dtype::Bf16 => (SafeDtype::BF16, values.flat_map(|v| sdfg::rounding::to_bf16(v).to_le_bytes()).collect()),
+                    Dtype::F16 => (SafeDtype::F16, values.flat_map(|v| sdfg::rounding::to_f16(v).to_le_bytes()).collect()),
+                    Dtype::I64 => (SafeDtype::I64, values.flat_map(|v| (v as i64).to_le_bytes()).collect()),
+                    Dtype::I32 => (SafeDtype::I32, values.flat_map(|v| (v as i32).to_le_bytes()).collect()),
+                    Dtype::I16 => (SafeDtype::I16, values.flat_map(|v| (v as i16).to_le_bytes()).collect()),
+                    Dtype::U8 | Dtype::Bit => (SafeDtype::U8, values.map(|v| v as u8).collect()),
                 };
                 encoded.push((name.clone(), dtype, array.shape().to_vec(), bytes));
             }
@@ -190,8 +205,14 @@ pub fn write_as(path: &Path, tensors: &Tensors, stored: &dyn Fn(&str) -> Dtype) 
             let mut buffer = std::io::Cursor::new(Vec::new());
             let mut file = NpzWriter::new(&mut buffer);
             for (name, array) in tensors {
-                let wide = stored(name) == Dtype::F64;
-                let written = if wide { file.add_array(name, array) } else { file.add_array(name, &array.mapv(|v| v as f32)) };
+                let written = match stored(name) {
+                    Dtype::F64 => file.add_array(name, array),
+                    Dtype::F32 | Dtype::Bf16 | Dtype::F16 => file.add_array(name, &array.mapv(|v| v as f32)),
+                    Dtype::I64 => file.add_array(name, &array.mapv(|v| v as i64)),
+                    Dtype::I32 => file.add_array(name, &array.mapv(|v| v as i32)),
+                    Dtype::I16 => file.add_array(name, &array.mapv(|v| v as i16)),
+                    Dtype::U8 | Dtype::Bit => file.add_array(name, &array.mapv(|v| v as u8)),
+                };
                 written.map_err(|e| fault(e.to_string()))?;
             }
             file.finish().map_err(|e| fault(e.to_string()))?;
@@ -213,21 +234,8 @@ fn extension(path: &Path) -> Result<Format, PipelineError> {
     }
 }
 
-fn decode(view: &TensorView) -> Option<Vec<f64>> {
-    let data = view.data();
-    Some(match view.dtype() {
-        SafeDtype::F64 => data.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
-        SafeDtype::F32 => data.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
-        SafeDtype::BF16 => data.as_chunks::<2>().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f64()).collect(),
-        SafeDtype::F16 => data.as_chunks::<2>().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f64()).collect(),
-        SafeDtype::I64 => data.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
-        SafeDtype::I32 => data.as_chunks::<4>().0.iter().map(|b| f64::from(i32::from_le_bytes(*b))).collect(),
-        _ => return None,
-    })
-}
-
 /// All that is missing, superfluous or of a wrong shape, in one message.
-fn check(found: &Tensors, program: &Sdfg) -> Result<(), String> {
+fn check(found: &Found, program: &Sdfg) -> Result<(), String> {
     let mut faults = Vec::new();
     for container in given(program) {
         let want = program.shape_of(&container.name).map_err(|e| e.to_string())?;

@@ -20,4 +20,5 @@ mod records;
 mod stacking;
 #[cfg(target_os = "linux")]
 mod stand_in;
+mod tensor_files;
 mod wrong_kernels;

@@ -1,10 +1,10 @@
 //! Where containers live while a program is interpreted: row-major f64 buffers, with views as strided parts of them.
 
 use super::InterpretError;
-use crate::data::{Container, Dtype};
+use crate::data::Container;
 use crate::graph::Sdfg;
 use crate::symbol::Bindings;
-use ndarray::{ArrayD, IxDyn};
+use ndarray::{ArrayD, Dimension, IxDyn};
 use std::collections::BTreeMap;
 
 /// A container's place: element (i, j, …) is `buffer[base + i·strides[0] + j·strides[1] + …]`.
@@ -103,9 +103,9 @@ impl Memory {
         if slot.shape != tensor.shape() {
             return Err(InterpretError::Shape { data: data.clone(), expected: slot.shape.clone(), given: tensor.shape().to_vec() });
         }
-        let whole = matches!(container.dtype, Dtype::I64 | Dtype::I32 | Dtype::I16 | Dtype::U8 | Dtype::Bit);
-        if whole && let Some(value) = tensor.iter().find(|v| v.fract() != 0.0) {
-            return Err(InterpretError::NotWhole { data: data.clone(), dtype: container.dtype, value: *value });
+        if let Some((place, value)) = tensor.indexed_iter().find(|(_, v)| !container.dtype.stores(**v)) {
+            let place = place.slice().to_vec();
+            return Err(InterpretError::NotStored { data: data.clone(), dtype: container.dtype, place, value: *value });
         }
         let buffer = &mut self.buffers[slot.buffer];
         for (position, value) in slot.positions().into_iter().zip(tensor.iter()) {

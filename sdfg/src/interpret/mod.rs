@@ -53,8 +53,8 @@ pub enum InterpretError {
     UnknownTensor { program: String, data: String },
     #[error("the tensor `{data}` has the shape {given:?}; the program declares {expected:?}")]
     Shape { data: String, expected: Vec<usize>, given: Vec<usize> },
-    #[error("the tensor `{data}` is declared {dtype}, which holds whole numbers; it contains {value}")]
-    NotWhole { data: String, dtype: Dtype, value: f64 },
+    #[error("the tensor `{data}` is declared {dtype}, which holds {}; at {place:?} it contains {value}", whole_numbers(*dtype))]
+    NotStored { data: String, dtype: Dtype, place: Vec<usize>, value: f64 },
     #[error("the size {size} of `{data}` is {value}; sizes cannot be negative")]
     NegativeSize { data: String, size: String, value: i64 },
     #[error("`{data}` of shape {shape:?} does not fit in memory as f64; use smaller sizes")]
@@ -85,6 +85,11 @@ pub enum InterpretError {
     StepLimit { program: String, limit: u64 },
     #[error("the alternatives `{name}` have no variant")]
     NoVariant { name: String },
+}
+
+/// What an integer type holds, in words.
+fn whole_numbers(dtype: Dtype) -> String {
+    dtype.whole_numbers().map_or("numbers".into(), |(least, most)| format!("whole numbers from {least} to {most}"))
 }
 
 /// Runs a program from its first state to its end and returns every heap container, also transients and views.

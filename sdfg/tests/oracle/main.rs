@@ -4,4 +4,5 @@ mod build;
 mod interpret;
 mod lifetime;
 mod movement;
+mod rounding;
 mod tolerance;

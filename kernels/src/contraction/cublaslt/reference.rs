@@ -223,8 +223,8 @@ unsafe fn store(base: *mut u8, dtype: Dtype, at: usize, value: f64) {
     unsafe {
         match dtype {
             Dtype::F64 => *base.cast::<f64>().add(at) = value,
-            Dtype::Bf16 => *base.cast::<bf16>().add(at) = bf16::from_f64(value),
-            Dtype::F16 => *base.cast::<f16>().add(at) = f16::from_f64(value),
+            Dtype::Bf16 => *base.cast::<bf16>().add(at) = sdfg::rounding::to_bf16(value),
+            Dtype::F16 => *base.cast::<f16>().add(at) = sdfg::rounding::to_f16(value),
             Dtype::Bit => {
                 let (byte, bit) = (base.add(at / 8), 1u8 << (at % 8));
                 *byte = if value != 0.0 { *byte | bit } else { *byte & !bit };

@@ -143,8 +143,8 @@ impl CudaDevice {
             let mut each = self.memory(elements * width)?;
             let values = sdfg::random::tensor(1, &which.to_string(), 1 << 16).into_iter();
             let pattern: Vec<u8> = match width {
-                2 if types.factor == Dtype::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
-                2 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
+                2 if types.factor == Dtype::F16 => values.flat_map(|v| sdfg::rounding::to_f16(v).to_le_bytes()).collect(),
+                2 => values.flat_map(|v| sdfg::rounding::to_bf16(v).to_le_bytes()).collect(),
                 8 => values.flat_map(f64::to_le_bytes).collect(),
                 _ => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
             };

@@ -70,10 +70,18 @@ DEVICE real to_real(int32_t x) { return (real)x; }
 DEVICE real to_real(int16_t x) { return (real)x; }
 DEVICE real to_real(uint8_t x) { return (real)x; }
 template <class T> struct From { static DEVICE_MEMBER T real_(real x) { return (T)x; } };
+/* A double as a float whose last bit is 1 where that is not exact, so that rounding it once more rounds as if at once. */
+DEVICE float to_odd(double x) {
+    const float near = (float)x;
+    const double back = near;
+    const uint32_t u = bits_of(near), beyond = x > 0 ? back > x : back < x;
+    return of_bits(back == x || x != x ? u : (u - beyond) | 1);
+}
+DEVICE float to_odd(float x) { return x; }
 template <> struct From<bf16_t> {
-    static DEVICE_MEMBER bf16_t real_(real x) { bf16_t y = {store_bf16((float)x)}; return y; }
+    static DEVICE_MEMBER bf16_t real_(real x) { bf16_t y = {store_bf16(to_odd(x))}; return y; }
 };
-template <> struct From<f16_t> { static DEVICE_MEMBER f16_t real_(real x) { f16_t y = {store_f16((float)x)}; return y; } };
+template <> struct From<f16_t> { static DEVICE_MEMBER f16_t real_(real x) { f16_t y = {store_f16(to_odd(x))}; return y; } };
 
 /* Values of a pack. */
 template <class T, int P> DEVICE void widen_pack(real *x, const Pack<T, P> &pack) {
@@ -110,7 +118,7 @@ template <class T, int P> DEVICE void round_pack(Pack<T, P> &pack, const real *x
 template <int P> DEVICE void round_pack(Pack<bf16_t, P> &pack, const real *x) {
 #pragma unroll
     for (int k = 0; k + 1 < P; k += 2) {
-        const uint32_t two = store_two_bf16((float)x[k], (float)x[k + 1]);
+        const uint32_t two = store_two_bf16(to_odd(x[k]), to_odd(x[k + 1]));
         memcpy(&pack.v[k], &two, sizeof two);
     }
     if (P % 2) pack.v[P - 1] = From<bf16_t>::real_(x[P - 1]);

@@ -2,5 +2,6 @@
 
 mod errors;
 mod listing;
+mod long;
 pub mod shipped;
 mod steps;
