@@ -19,6 +19,7 @@ mod verify_selection;
 
 use crate::load::{Overrides, Recipe, load_with};
 use crate::pipeline::PipelineError;
+use crate::pipeline::folder::folder_name;
 use crate::pipeline::target::Target;
 use bench::table::{Align, Cell, Table};
 use bench::unit::Bytes;
@@ -161,7 +162,7 @@ fn default_out(recipe: &Recipe, args: &RecipeArgs, target: &Target) -> PathBuf {
     let dropout = if args.no_dropout { "-no-dropout" } else { "" };
     let narrow = if args.narrow { "-narrow" } else { "" };
     let device = if target.is_cpu() { String::new() } else { format!("-{}", target.kind()) };
-    Path::new("target").join("memlet").join(format!("{}{stored}{narrow}{dropout}{device}", recipe.program.name))
+    Path::new("target").join("memlet").join(format!("{}{stored}{narrow}{dropout}{device}", folder_name(&recipe.program.name)))
 }
 
 /// A table whose first column is words and whose others are numbers.

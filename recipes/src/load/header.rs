@@ -1,11 +1,11 @@
 //! All of a recipe but the meaning of its steps: names, sizes, constants, tensors, and what is asked of the whole.
 
-use super::names::{nearest, usable};
+use super::names::{nearest, titled, usable};
 use super::problem::{Place, Problem, Problems};
 use super::resolve::{Absence, Resolver};
 use super::source::Source;
 use super::yaml::{Name, Node, Value};
-use super::{Overrides, lexer, parser, sizes, value};
+use super::{Overrides, lexer, number, parser, sizes, value};
 use indexmap::IndexMap;
 use sdfg::{Bindings, Dtype, Expr, Role, Scalar};
 
@@ -99,7 +99,7 @@ impl Header {
         if let Some(node) = find("model")
             && let Some(name) = text(node, "`model`", problems)
         {
-            usable(&name, problems);
+            titled(&name, problems);
             header.model = name.text;
         }
         if let Some(node) = find("about")
@@ -145,8 +145,12 @@ impl Header {
     fn read_constants(&mut self, node: &Node, source: &Source, problems: &mut Problems) {
         for (name, node) in declarations(node, "`constants`", problems) {
             usable(name, problems);
-            let value = match (number(&node.value), &node.value) {
-                (Some(number), _) => Some(Scalar::Const(number)),
+            let value = match (plain_number(&node.value), &node.value) {
+                (Some(Ok(number)), _) => Some(Scalar::Const(number)),
+                (Some(Err(why)), _) => {
+                    problems.add(node.place, Problem::Syntax(why));
+                    None
+                }
                 (None, Value::Text(text)) => self.constant(&name.text, node.place, text, source, problems),
                 _ => {
                     wrong(
@@ -302,12 +306,22 @@ fn text(node: &Node, what: &str, problems: &mut Problems) -> Option<Name> {
     }
 }
 
-pub fn number(value: &Value) -> Option<f64> {
+/// The number that a value is; `None` where it is none.
+///
+/// # Errors
+/// A number that would become another one.
+fn plain_number(value: &Value) -> Option<Result<f64, String>> {
+    let signed = |text: &str| {
+        let (sign, digits) = text.strip_prefix('-').map_or((1.0, text.strip_prefix('+').unwrap_or(text)), |digits| (-1.0, digits));
+        digits.starts_with(|c: char| c.is_ascii_digit() || c == '.').then(|| number::read(digits).map(|value| sign * value))
+    };
     match value {
-        Value::Int(n) => Some(*n as f64),
-        Value::Float(x) => Some(*x),
+        Value::Int(n) => signed(&n.to_string()),
+        Value::Float(x, written) if written.trim_start_matches(['-', '+']).eq_ignore_ascii_case(".inf") => Some(Ok(*x)),
+        Value::Float(x, written) if x.is_nan() => Some(Err(format!("`{written}` is not a number"))),
+        Value::Float(_, written) => signed(written),
         // YAML 1.2 wants a point in `1e-5`; people do not.
-        Value::Text(text) => text.parse().ok(),
+        Value::Text(text) if text.parse::<f64>().is_ok() => signed(text),
         _ => None,
     }
 }

@@ -1,5 +1,6 @@
 //! Words of a step.
 
+use super::number;
 use super::problem::{Place, Problem};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -52,11 +53,7 @@ fn word(rest: &[char]) -> Result<(Token, usize), String> {
     if first.is_ascii_digit() || first == '.' {
         let length = number_length(rest);
         let text: String = rest.iter().take(length).collect();
-        return match text.parse::<f64>() {
-            Ok(value) if value.is_finite() => Ok((Token::Number(value), length)),
-            Ok(_) => Err(format!("the number `{text}` is too large; write inf if infinity is meant")),
-            Err(_) => Err(format!("`{text}` is not a number")),
-        };
+        return Ok((Token::Number(number::read(&text)?), length));
     }
     let text: String = rest.iter().take(2).collect();
     match SIGNS.iter().find(|s| text.starts_with(**s)) {

@@ -7,6 +7,7 @@ mod lexer;
 mod lower;
 mod masks;
 mod names;
+mod number;
 mod operators;
 mod parser;
 mod pattern;
@@ -16,6 +17,7 @@ mod sizes;
 mod source;
 mod steps;
 mod storage;
+mod subscript;
 mod value;
 mod yaml;
 
@@ -27,6 +29,7 @@ use names::nearest;
 use problem::{Place, Problems};
 use sdfg::{Container, Dtype, Role, Sdfg};
 use source::Source;
+use std::io::Read;
 use std::path::Path;
 use steps::Steps;
 use yaml::Name;
@@ -99,6 +102,9 @@ pub fn load_with(path: &Path, overrides: &Overrides) -> Result<Recipe, RecipeErr
         problems.add(Place::START, problem);
         Err(problems.into_errors())
     };
+    if let Some(problem) = written_by_memlet(path) {
+        return failed(problem);
+    }
     match std::fs::metadata(path) {
         Ok(known) if known.len() > SIZE_LIMIT => return failed(Problem::TooLarge { bytes: known.len(), limit: SIZE_LIMIT }),
         Ok(known) if known.is_dir() => return failed(Problem::Unreadable("it is a folder".into())),
@@ -110,6 +116,19 @@ pub fn load_with(path: &Path, overrides: &Overrides) -> Result<Recipe, RecipeErr
         Ok(Err(_)) => failed(Problem::Unreadable("it is not UTF-8 text".into())),
         Err(error) => failed(Problem::Unreadable(error.to_string())),
     }
+}
+
+/// What is wrong with a file that Memlet itself wrote, by how it begins: plans are larger than any recipe.
+fn written_by_memlet(path: &Path) -> Option<Problem> {
+    let mut start = Vec::new();
+    std::fs::File::open(path).ok()?.take(4096).read_to_end(&mut start).ok()?;
+    let (start, file) = (String::from_utf8_lossy(&start), path.display().to_string());
+    if start.starts_with("{\"line\":") {
+        return Some(Problem::Records { file });
+    }
+    let (_, rest) = start.split_once("\"recipe\":").filter(|(before, _)| before.starts_with('{') && before.contains("\"format\":"))?;
+    let recipe = serde_json::Deserializer::from_str(rest).into_iter::<String>().next()?.ok()?;
+    Some(Problem::Plan { file, recipe })
 }
 
 /// Reads a recipe from text; `file` is what errors and origins call it.

@@ -13,6 +13,8 @@ pub fn refusal(name: &str) -> Option<&'static str> {
         Some("a name is a letter or `_`, then letters, digits and `_`")
     } else if name.len() > 64 {
         Some("a name has at most 64 characters")
+    } else if name == "inf" {
+        Some("in steps `inf` is infinity")
     } else if name.starts_with("d_") {
         Some("`d_` is reserved for gradients")
     } else {
@@ -23,10 +25,30 @@ pub fn refusal(name: &str) -> Option<&'static str> {
 /// Reports a name that cannot be used.
 pub fn usable(name: &Name, problems: &mut Problems) {
     if let Some(why) = refusal(&name.text) {
-        let shown =
-            if name.text.chars().count() > 80 { name.text.chars().take(80).chain("…".chars()).collect() } else { name.text.clone() };
-        problems.add(name.place, Problem::BadName { name: shown, why: why.into() });
+        problems.add(name.place, Problem::BadName { name: shown(&name.text), why: why.into() });
     }
+}
+
+/// Reports the name of a model that cannot be one: it is for people, so it is any line of text. Files are named after it elsewhere.
+pub fn titled(name: &Name, problems: &mut Problems) {
+    let why = if name.text.trim().is_empty() {
+        "a model's name has at least one character"
+    } else if name.text.chars().any(char::is_control) {
+        "a model's name is one line, without control characters"
+    } else if name.text.chars().count() > TITLE {
+        "a model's name has at most 200 characters"
+    } else {
+        return;
+    };
+    problems.add(name.place, Problem::BadName { name: shown(&name.text).escape_debug().to_string(), why: why.into() });
+}
+
+/// Characters of a model's name.
+const TITLE: usize = 200;
+
+/// A name as far as a person reads it.
+fn shown(name: &str) -> String {
+    if name.chars().count() > 80 { name.chars().take(80).chain("…".chars()).collect() } else { name.into() }
 }
 
 /// More valid names than a person reads in one line.

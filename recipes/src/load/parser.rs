@@ -11,6 +11,7 @@
 
 use super::lexer::Token;
 use super::problem::{Place, Problem};
+use super::subscript::{Brackets, elsewhere};
 use super::yaml::Name;
 use sdfg::Binary;
 
@@ -49,6 +50,9 @@ pub struct Argument {
 /// Brackets within brackets: deeper ones are refused, so that no recursion runs out of stack.
 const DEPTH: usize = 50;
 
+/// Words of a subscript that a message shows at most.
+const AHEAD: usize = 12;
+
 type Parsed<T> = Result<T, (Place, Problem)>;
 
 /// Reads one step.
@@ -58,7 +62,7 @@ type Parsed<T> = Result<T, (Place, Problem)>;
 pub fn step(tokens: &[(Place, Token)], start: Place) -> Parsed<Step> {
     let mut parser = Parser { tokens, at: 0, start, depth: 0 };
     let name = parser.name("a step begins with the name of its result")?;
-    let indices = if parser.eat("[") { parser.names()? } else { Vec::new() };
+    let indices = if parser.eat("[") { parser.names(Brackets::Assigned)? } else { Vec::new() };
     parser.expect("=", "a step reads `name[index, …] = expression`")?;
     let value = parser.last("step")?;
     Ok(Step { name, indices, value })
@@ -140,12 +144,16 @@ impl Parser<'_> {
     }
 
     /// Names up to `]`, of which the opening bracket has been read.
-    fn names(&mut self) -> Parsed<Vec<Name>> {
+    fn names(&mut self, brackets: Brackets) -> Parsed<Vec<Name>> {
         let mut names = Vec::new();
         if self.eat("]") {
             return Ok(names);
         }
         loop {
+            let ahead: Vec<&Token> = self.tokens.iter().skip(self.at).take(AHEAD).map(|(_, token)| token).collect();
+            if let Some(why) = elsewhere(brackets, &ahead) {
+                return Err((self.place(), Problem::Syntax(why)));
+            }
             names.push(self.name("an index is the name of a dim")?);
             if self.eat("]") {
                 return Ok(names);
@@ -219,7 +227,8 @@ impl Parser<'_> {
             Token::Name(name) => {
                 self.at += 1;
                 let ast = if self.eat("[") {
-                    Ast::Access(name, self.names()?)
+                    let indices = self.names(Brackets::Read(&name))?;
+                    Ast::Access(name, indices)
                 } else if self.eat("(") {
                     Ast::Call(name, self.deeper(Self::arguments)?)
                 } else {
@@ -246,7 +255,7 @@ impl Parser<'_> {
                 _ => None,
             };
             let place = self.place();
-            let value = if self.eat("[") { Node { place, ast: Ast::List(self.names()?) } } else { self.comparison()? };
+            let value = if self.eat("[") { Node { place, ast: Ast::List(self.names(Brackets::List)?) } } else { self.comparison()? };
             arguments.push(Argument { option, value });
             if self.eat(")") {
                 return Ok(arguments);

@@ -57,6 +57,13 @@ pub enum Problem {
     // The file.
     #[error("the recipe cannot be read: {0}")]
     Unreadable(String),
+    #[error(
+        "this is a plan that `memlet optimize` wrote, not a recipe; run it with `memlet run {file}`, or ask `memlet explain {file}` what it is; \
+         its recipe is `{recipe}`"
+    )]
+    Plan { file: String, recipe: String },
+    #[error("these are records of measurements, not a recipe; `memlet solve {file}` chooses from them")]
+    Records { file: String },
     #[error("the recipe has {bytes} bytes; at most {limit} are read")]
     TooLarge { bytes: u64, limit: u64 },
     #[error("this is not valid YAML: {0}")]
@@ -124,6 +131,20 @@ pub enum Problem {
     #[error("the index `{index}` stands twice in `{tensor}`; use two dims of equal size, such as `k: {index}`")]
     RepeatedIndex { tensor: String, index: String },
     #[error(
+        "the index `{index}` stands twice in `{tensor}`; its diagonal is `sum(where({index} == {other}, {tensor}[{read}], 0), over: {other})`\
+         {}",
+        if *declared { String::new() } else { format!(", with `{other}: {index}` in dims") }
+    )]
+    Diagonal { tensor: String, index: String, other: String, read: String, declared: bool },
+    #[error(
+        "the index `{index}` stands twice in `{tensor}`; a step assigns a whole tensor, so write `{tensor}[{assigned}] = \
+         where({index} == {other}, …, 0)`{}",
+        if *declared { String::new() } else { format!(", with `{other}: {index}` in dims") }
+    )]
+    AssignedDiagonal { tensor: String, index: String, other: String, assigned: String, declared: bool },
+    #[error("the axes of `{tensor}` are [{axes}], and [{given}] is another order of them; did you mean `{tensor}[{meant}]`?")]
+    Swapped { tensor: String, axes: String, given: String, meant: String },
+    #[error(
         "the index `{0}` stands on the left, but nothing on the right has it, or it is reduced there; remove it, or use it on the right"
     )]
     NeverBound(String),
@@ -145,6 +166,12 @@ pub enum Problem {
     Eps(f64),
     #[error("`{name}` is read by no step; remove it if that is not meant")]
     NeverRead { name: String },
+    #[error(
+        "the number {number:e} in `{step}` is {} in f32, which all here is computed in; write one from 1e-45 to 3.4e38, inf or 0, or give the \
+         recipe `dtype: f64`",
+        if number.abs() > 1.0 { "infinite" } else { "0" }
+    )]
+    BeyondF32 { step: String, number: f64 },
     #[error("{0} must be a number known from the recipe alone, such as 0.1 or a constant that no size is part of")]
     NotConstant(String),
 

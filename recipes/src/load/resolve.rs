@@ -197,7 +197,10 @@ impl Resolver<'_> {
     /// A tensor with indices: rank, sizes, repetition.
     fn access(&mut self, place: Place, name: &str, indices: &[Name]) -> Option<Value> {
         let before = self.problems.failures();
-        self.distinct(name, indices);
+        self.distinct(name, indices, false);
+        if self.problems.failures() > before {
+            return None;
+        }
         let Some(tensor) = self.header.tensors.get(name) else {
             self.unknown_tensor(place, name);
             return None;
@@ -211,6 +214,12 @@ impl Resolver<'_> {
             self.problems.add(place, Problem::Rank { tensor: name.into(), axes, rank, given: indices.len() });
             return None;
         }
+        if let Some(meant) = self.reordered(indices, &tensor.dims) {
+            let given: Vec<&str> = indices.iter().map(|i| i.text.as_str()).collect();
+            let (axes, given, meant) = (tensor.dims.join(", "), given.join(", "), meant.join(","));
+            self.problems.add(place, Problem::Swapped { tensor: name.into(), axes, given, meant });
+            return None;
+        }
         for (n, (index, dim)) in indices.iter().zip(&tensor.dims).enumerate() {
             let (wanted, given) = (self.header.dims.get(dim), self.header.dims.get(&index.text));
             if given.is_some() && wanted != given {
@@ -222,15 +231,48 @@ impl Resolver<'_> {
         (self.problems.failures() == before).then(|| Value::Access { data: name.into(), indices })
     }
 
-    /// Reports indices that are no dims, and those that stand twice.
-    pub fn distinct(&mut self, tensor: &str, indices: &[Name]) {
+    /// The same indices in an order that fits the dims, where the given one does not.
+    fn reordered(&self, indices: &[Name], dims: &[String]) -> Option<Vec<String>> {
+        let size = |name: &str| self.header.dims.get(name);
+        let fits = |index: &str, dim: &str| size(index).is_some() && size(index) == size(dim);
+        let mut left: Vec<&str> = indices.iter().map(|i| i.text.as_str()).collect();
+        if left.iter().zip(dims).all(|(index, dim)| fits(index, dim)) {
+            return None;
+        }
+        let mut meant = vec![];
+        for dim in dims {
+            let at = left.iter().position(|index| index == dim).or_else(|| left.iter().position(|index| fits(index, dim)))?;
+            meant.push(left.remove(at).to_string());
+        }
+        Some(meant)
+    }
+
+    /// Reports indices of a tensor that are no dims, and those that stand twice.
+    pub fn distinct(&mut self, tensor: &str, indices: &[Name], assigned: bool) {
         for (n, index) in indices.iter().enumerate() {
             if !self.is_index(&index.text) {
                 let problem = self.header.unknown_dim(&index.text);
                 self.problems.add(index.place, problem);
             } else if indices.iter().take(n).any(|other| other.text == index.text) {
-                self.problems.add(index.place, Problem::RepeatedIndex { tensor: tensor.into(), index: index.text.clone() });
+                let problem = self.diagonal(tensor, indices, n, assigned);
+                self.problems.add(index.place, problem);
             }
+        }
+    }
+
+    /// What to write in the place of a tensor whose index `n` stands there before: another dim of that size, and a mask.
+    fn diagonal(&self, tensor: &str, indices: &[Name], n: usize, assigned: bool) -> Problem {
+        let (index, size) = (&indices[n].text, self.header.dims.get(&indices[n].text));
+        let is_free = |name: &&String| indices.iter().all(|i| i.text != **name);
+        let known = self.header.dims.iter().find(|(name, of)| Some(*of) == size && is_free(name)).map(|(name, _)| name.clone());
+        let declared = known.is_some();
+        let fresh = || (2..).map(|n| format!("{index}{n}")).find(|name| !self.is_index(name)).unwrap_or_default();
+        let other = known.unwrap_or_else(fresh);
+        let read = indices.iter().enumerate().map(|(m, i)| if m == n { other.as_str() } else { i.text.as_str() });
+        let (tensor, index, read) = (tensor.to_string(), index.clone(), read.collect::<Vec<_>>().join(","));
+        match assigned {
+            true => Problem::AssignedDiagonal { tensor, index, other, assigned: read, declared },
+            false => Problem::Diagonal { tensor, index, other, read, declared },
         }
     }
 

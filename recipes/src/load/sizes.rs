@@ -4,6 +4,7 @@
 //! (`k: j`, `u: 4*i`) has their sizes in its own, so that equal sizes are equal expressions.
 
 use super::names::{nearest, usable};
+use super::number;
 use super::problem::{Place, Problem, Problems};
 use super::yaml::{Name, Node, Value};
 use indexmap::IndexMap;
@@ -45,11 +46,17 @@ pub fn read(
                     bound.insert(&name.text, (node.place, 1));
                 }
             },
-            Value::Float(value) => {
-                let why = match value.fract() == 0.0 && value.abs() < LIMIT as f64 {
-                    true => format!("write it without point or exponent, as {value}"),
-                    false => format!("{value} is no integer of 64 bits"),
+            Value::Float(value, written) => {
+                let why = match (number::without_leading_zeros(written), value.fract() == 0.0 && (1.0..LIMIT as f64).contains(value)) {
+                    (Some(plain), _) => format!("`{written}` begins with a zero, which some read as octal; write {plain}"),
+                    (None, true) => format!("write it without point or exponent, as {value}"),
+                    (None, false) => format!("it is a whole number from 1 to 2^62, but here stands {written}"),
                 };
+                problems.add(node.place, Problem::NoSize { dim: name.text.clone(), why });
+                bound.insert(&name.text, (node.place, 1));
+            }
+            Value::Null => {
+                let why = "nothing, or null, stands here; write a whole number, another dim, or an expression such as 4*i".into();
                 problems.add(node.place, Problem::NoSize { dim: name.text.clone(), why });
                 bound.insert(&name.text, (node.place, 1));
             }

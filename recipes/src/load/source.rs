@@ -52,6 +52,14 @@ impl Source {
         places
     }
 
+    /// The number that begins at a place, as it is written.
+    pub fn number(&self, place: Place) -> Option<String> {
+        let line = self.lines.get(place.line.checked_sub(1)? as usize)?;
+        let rest = line.get(place.column.checked_sub(1)? as usize..)?;
+        let text: String = rest.iter().take_while(|c| !c.is_whitespace() && !matches!(c, ',' | ']' | '}')).collect();
+        text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')).then_some(text)
+    }
+
     /// The next occurrence of a character, at most a few lines further down.
     fn find(&self, wanted: char, line: usize, column: usize) -> Option<(usize, usize)> {
         for (down, text) in self.lines.iter().skip(line).take(8).enumerate() {

@@ -9,7 +9,7 @@ use super::problem::{Place, Problem, Problems};
 use super::resolve::{Absence, Resolver};
 use super::source::Source;
 use indexmap::{IndexMap, IndexSet};
-use sdfg::{Container, Operation, Role};
+use sdfg::{Container, Dtype, Op, Operation, Role, Scalar};
 
 /// What the steps say.
 #[derive(Default)]
@@ -84,7 +84,7 @@ impl Steps {
         }
         names(&step.value, &mut self.read);
         let mut resolver = Resolver { header, problems, absent };
-        resolver.distinct(&name.text, &step.indices);
+        resolver.distinct(&name.text, &step.indices, true);
         let value = resolver.value(&step.value, &left);
         if let Some(value) = &value {
             let bound = value.indices(&|index| header.dims.contains_key(index));
@@ -96,6 +96,9 @@ impl Steps {
             && problems.failures() == before
         {
             let lowered = Lowering::of(header, &name.text, &left, problems.origin(name.place), &value);
+            if let Some(number) = beyond(header, &lowered.operations) {
+                problems.add(name.place, Problem::BeyondF32 { step: name.text.clone(), number });
+            }
             self.containers.extend(lowered.containers);
             self.operations.extend(lowered.operations);
         }
@@ -105,6 +108,34 @@ impl Steps {
         header.tensors.entry(name.text.clone()).or_insert(tensor);
         self.results.entry(name.text.clone()).or_insert(name.place);
     }
+}
+
+/// A number of a step's operations that f32 does not hold: it would be infinite or 0, where all is computed in f32.
+fn beyond(header: &Header, operations: &[Operation]) -> Option<f64> {
+    if header.dtype.accumulator() != Dtype::F32 || header.tensors.values().any(|t| t.dtype == Dtype::F64) {
+        return None;
+    }
+    let lost = |v: f64| v.is_finite() && v != 0.0 && ((v as f32).is_infinite() || v as f32 == 0.0);
+    let mut found = None;
+    let mut look = |code: &Scalar| {
+        code.walk(&mut |part| match part {
+            Scalar::Const(value) if lost(*value) => found = found.or(Some(*value)),
+            _ => {}
+        })
+    };
+    for operation in operations {
+        match &operation.op {
+            Op::Contraction { scale } => look(scale),
+            Op::Elementwise { code, .. } => look(code),
+            Op::Reduce { code, scale, .. } => {
+                look(code);
+                look(scale);
+            }
+            Op::Normalize { eps, .. } => look(&Scalar::Const(*eps)),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Every name that may be a tensor in an expression.

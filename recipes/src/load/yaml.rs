@@ -20,7 +20,8 @@ pub enum Value {
     Null,
     Bool(bool),
     Int(i64),
-    Float(f64),
+    /// A number that is no integer of 64 bits, with what stands in the file.
+    Float(f64, String),
     Text(String),
     List(Vec<Node>),
     Map(Vec<(Name, Node)>),
@@ -40,13 +41,20 @@ pub struct Name {
 pub fn read(source: &Source) -> Result<Node, (Place, Problem)> {
     let mut options = serde_yaml::Options::default();
     options.strict_booleans = true;
+    // Whoever reads a value says what may not be infinite.
+    options.non_finite_float_policy = serde_yaml::NonFiniteFloatPolicy::PassThrough;
     options.with_snippet = false;
     if let Some(budget) = &mut options.budget {
         budget.max_depth = DEPTH;
         budget.flow_nesting_limit = DEPTH;
     }
     let tree: Result<Spanned<Value>, _> = serde_yaml::from_str_with_options(&source.text, options);
-    tree.map(node).map_err(|error| {
+    let tree = tree.map(|tree| {
+        let mut tree = node(tree);
+        as_written(&mut tree, source);
+        tree
+    });
+    tree.map_err(|error| {
         let place = error.location().map_or(Place::START, place);
         let message = error.without_snippet().to_string();
         if message.contains("recursion limit") || message.contains("Depth") {
@@ -58,9 +66,6 @@ pub fn read(source: &Source) -> Result<Node, (Place, Problem)> {
 
 /// What the parser says, in words of the file where it speaks of itself.
 fn sentence(message: &str) -> String {
-    if let Some((number, _)) = message.strip_prefix("non-finite float `").and_then(|rest| rest.split_once('`')) {
-        return format!("`{number}` is no finite number");
-    }
     if message.contains("multiple YAML documents") {
         return "a second document begins here; a recipe is one, without `---` in it".into();
     }
@@ -79,6 +84,20 @@ fn place(location: Location) -> Place {
 
 fn node(spanned: Spanned<Value>) -> Node {
     Node { place: place(spanned.referenced), value: spanned.value }
+}
+
+/// Gives the numbers of a tree the text that stands in the file: their values may have lost digits.
+fn as_written(tree: &mut Node, source: &Source) {
+    match &mut tree.value {
+        Value::Float(_, text) => {
+            if let Some(written) = source.number(tree.place) {
+                *text = written;
+            }
+        }
+        Value::List(items) => items.iter_mut().for_each(|item| as_written(item, source)),
+        Value::Map(entries) => entries.iter_mut().for_each(|(_, value)| as_written(value, source)),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Text(_) => {}
+    }
 }
 
 impl<'de> Deserialize<'de> for Value {
@@ -113,19 +132,19 @@ impl<'de> Visitor<'de> for Tree {
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Int))
+        Ok(i64::try_from(value).map_or(Value::Float(value as f64, value.to_string()), Value::Int))
     }
 
     fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
-        Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Int))
+        Ok(i64::try_from(value).map_or(Value::Float(value as f64, value.to_string()), Value::Int))
     }
 
     fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
-        Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Int))
+        Ok(i64::try_from(value).map_or(Value::Float(value as f64, value.to_string()), Value::Int))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Float(value))
+        Ok(Value::Float(value, value.to_string()))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {

@@ -12,6 +12,7 @@ pub mod difference;
 pub mod elements;
 pub mod execute;
 mod expected;
+pub mod folder;
 pub mod in_step;
 mod launch;
 pub mod ledger;

@@ -1,6 +1,7 @@
 //! From a recipe to programs: differentiated, unfused, fused, one program for each way of stacking contractions, and the
 //! same with contractions that swallow their neighbours.
 
+use super::folder::folder_name;
 use super::mixture::Mixture;
 use super::stackings::{stacked_name, stackings};
 use super::{PipelineError, counterexample};
@@ -206,7 +207,7 @@ pub fn fused(name: String, operators: Sdfg, saved: Vec<Saved>, verify_each: bool
 
 /// Where wrong patches are saved, if they are looked for.
 fn folder(program: &Sdfg, verify_each: bool) -> Option<PathBuf> {
-    verify_each.then(|| Path::new("target").join("memlet").join(&program.name))
+    verify_each.then(|| Path::new("target").join("memlet").join(folder_name(&program.name)))
 }
 
 /// A recipe's program with these weights stacked, in which contractions swallow their neighbours where that is accepted.

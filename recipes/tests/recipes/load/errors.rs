@@ -67,14 +67,34 @@ fn steps_that_fail() {
                 "t.yaml:12:29: the index `u` occurs only once in this product and not on the left; write `sum(…, over: u)` if a sum is meant",
             ],
         ),
-        (&["a[i,i] = g[i]"], &["t.yaml:12:9: the index `i` stands twice in `a`; use two dims of equal size, such as `k: i`"]),
-        (&["a[b,j] = s[b,j,j]"], &["t.yaml:12:20: the index `j` stands twice in `s`; use two dims of equal size, such as `k: j`"]),
-        (&["a[b,j,u] = s[b,j]"], &["t.yaml:12:16: `s` has 3 axes [b, j, k], but 2 are given"]),
         (
-            &["a[u,i] = w[i,u]"],
+            &["a[i,i] = g[i]"],
             &[
-                "t.yaml:12:16: axis 1 of `w` has the size of `u`, but the index `i` runs over another size; write `i: u` in dims if they are always equal",
-                "t.yaml:12:18: axis 2 of `w` has the size of `i`, but the index `u` runs over another size; write `u: i` in dims if they are always equal",
+                "t.yaml:12:9: the index `i` stands twice in `a`; a step assigns a whole tensor, so write `a[i,i2] = where(i == i2, …, 0)`, with \
+               `i2: i` in dims",
+            ],
+        ),
+        (
+            &["a[b,j] = s[b,j,j]"],
+            &["t.yaml:12:20: the index `j` stands twice in `s`; its diagonal is `sum(where(j == k, s[b,j,k], 0), over: k)`"],
+        ),
+        (
+            &["a[u] = w[u,u]"],
+            &[
+                "t.yaml:12:16: the index `u` stands twice in `w`; its diagonal is `sum(where(u == u2, w[u,u2], 0), over: u2)`, with `u2: u` in dims",
+            ],
+        ),
+        (&["a[b,j,u] = s[b,j]"], &["t.yaml:12:16: `s` has 3 axes [b, j, k], but 2 are given"]),
+        (&["a[u,i] = w[i,u]"], &["t.yaml:12:14: the axes of `w` are [u, i], and [i, u] is another order of them; did you mean `w[u,i]`?"]),
+        (
+            &["a[i,k,b] = x[b,i,k]"],
+            &["t.yaml:12:16: the axes of `x` are [i, b, j], and [b, i, k] is another order of them; did you mean `x[i,b,k]`?"],
+        ),
+        (
+            &["a[i] = w[i,i] * c[i]"],
+            &[
+                "t.yaml:12:16: the index `i` stands twice in `w`; its diagonal is `sum(where(i == i2, w[i,i2], 0), over: i2)`, with `i2: i` in dims",
+                "t.yaml:12:23: axis 1 of `c` has the size of `u`, but the index `i` runs over another size; write `i: u` in dims if they are always equal",
             ],
         ),
         (
@@ -145,7 +165,7 @@ fn headers_that_fail() {
         ),
         (
             "model: m\ndims: {i: 99999999999999999999}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
-            &["t.yaml:2:11: the size of `i` has no value: 100000000000000000000 is no integer of 64 bits"],
+            &["t.yaml:2:11: the size of `i` has no value: it is a whole number from 1 to 2^62, but here stands 99999999999999999999"],
         ),
         (
             "model: m\ndims: {i: 4611686018427387904, j: 2}\ninputs: {x: [i], z: [i,j]}\nsteps: [\"y[i] = x[i]\"]\n",
@@ -162,7 +182,7 @@ fn headers_that_fail() {
         ("model: m\ndims: {i: 2*q}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n", &["t.yaml:2:11: unknown dim `q`; valid: `i`"]),
         (
             "model: m\ndims: {i: 2.5}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
-            &["t.yaml:2:11: the size of `i` has no value: 2.5 is no integer of 64 bits"],
+            &["t.yaml:2:11: the size of `i` has no value: it is a whole number from 1 to 2^62, but here stands 2.5"],
         ),
         (
             "model: m\ndims: {i: 1e3}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
@@ -170,7 +190,7 @@ fn headers_that_fail() {
         ),
         (
             "model: m\ndims: {i: .nan}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n",
-            &["t.yaml:2:11: this is not valid YAML: `.nan` is no finite number"],
+            &["t.yaml:2:11: the size of `i` has no value: it is a whole number from 1 to 2^62, but here stands .nan"],
         ),
         (
             "model: m\ndims: {i: 2}\nsteps: [\"y[i] = x[i]\"]\n---\nmodel: n\n",
@@ -263,6 +283,132 @@ fn headers_that_fail() {
     for (text, expected) in cases {
         check(text, expected);
     }
+}
+
+#[test]
+fn subscripts_of_other_languages_have_a_way_around() {
+    let says = |step: &str| errors(&with_steps(&[step])).join("\n");
+    let windows = "each is the name of one dim, so there are no windows and no shifts; let `x` be given with the window as a dim of its own, as in \
+                   `x: [b, c, p, r]`, and write a recurrence out, with a step for each time: `h1[b,u] = … h0[b,v] …`";
+    for (subscript, column) in [("j+i", 18), ("j-1", 18), ("2*j", 18), ("(j)", 18), ("-j", 18), ("floor(j/2)", 18)] {
+        assert_eq!(says(&format!("a[i] = x[i,b,{subscript}]")), format!("t.yaml:12:{column}: `{subscript}` is no subscript: {windows}"));
+    }
+    assert_eq!(
+        says("a[b,j,i] = w[c[u], i]"),
+        "t.yaml:12:18: `c[u]` is no subscript: each is the name of one dim, and no tensor is read at places that another one holds; compare the \
+         places instead, `sum(where(c[u] == v, w[…, v, …], 0), over: v)`, with `v` the dim that `w` has there"
+    );
+    assert_eq!(
+        says("a[u] = w[u,0]"),
+        "t.yaml:12:16: `0` is no subscript: each is the name of one dim; one place along it is picked by a comparison, `sum(where(t == 0, w[…, \
+         t, …], 0), over: t)`, with `t` the dim that `w` has there"
+    );
+    assert!(says("\"a[u] = w[u,1:3]\"").contains("`1:3` is no subscript: each is the name of one dim, all of which is read"));
+    assert!(says("\"a[u] = w[u,:]\"").contains("`:` is no subscript"));
+    assert!(says("a[u+1] = c[u]").contains("`u+1` is no subscript on the left: a step assigns a whole tensor"));
+}
+
+/// What the messages offer is a recipe.
+#[test]
+fn the_ways_around_are_recipes() {
+    for step in [
+        "a[b,j] = sum(where(j == k, s[b,j,k], 0), over: k)",
+        "a[j,k] = where(j == k, sum(x[i,b,j], over: [i, b]), 0)",
+        "a[b,i] = sum(where(c[u] == i, w[u,i], 0) * sum(s[b,j,k], over: [j, k]), over: u)",
+        "a[u] = sum(where(i == 0, w[u,i], 0), over: i)",
+    ] {
+        assert!(recipes::load::load_str("t.yaml", &with_steps(&[step]), &[]).is_ok(), "{step}");
+    }
+}
+
+#[test]
+fn what_memlet_wrote_is_no_recipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let says = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        recipes::load::load(&path, &[]).unwrap_err().to_string().replace(&path.display().to_string(), "FILE")
+    };
+    let plan = format!("{{\n  \"format\": 1,\n  \"recipe\": \"a/b.yaml\",\n  \"text\": \"{}\"\n}}", "x".repeat(2 << 20));
+    assert_eq!(
+        says("plan.json", &plan),
+        "FILE:1:1: this is a plan that `memlet optimize` wrote, not a recipe; run it with `memlet run FILE`, or ask `memlet explain FILE` what it \
+         is; its recipe is `a/b.yaml`"
+    );
+    assert!(says("records.jsonl", "{\"line\":\"session\"}\n").contains("these are records of measurements, not a recipe"));
+}
+
+#[test]
+fn numbers_that_would_become_others() {
+    let size = |written: &str| errors(&format!("model: m\ndims: {{i: {written}}}\ninputs: {{x: [i]}}\nsteps: [\"y[i] = x[i]\"]\n"));
+    let whole = |written: &str| format!("it is a whole number from 1 to 2^62, but here stands {written}");
+    let nothing = "nothing, or null, stands here; write a whole number, another dim, or an expression such as 4*i";
+    for (written, why) in [
+        ("010", "`010` begins with a zero, which some read as octal; write 10".to_string()),
+        ("08", "`08` begins with a zero, which some read as octal; write 8".into()),
+        ("null", nothing.into()),
+        ("~", nothing.into()),
+        (".inf", whole(".inf")),
+        ("-.inf", whole("-.inf")),
+        ("1e400", whole("1e400")),
+        ("1e-400", whole("1e-400")),
+        ("9223372036854775808", whole("9223372036854775808")),
+        ("-9223372036854775809", whole("-9223372036854775809")),
+    ] {
+        assert_eq!(size(written), [format!("t.yaml:2:11: the size of `i` has no value: {why}")], "{written}");
+    }
+    let constant = |written: &str| {
+        format!("model: m\ndims: {{i: 2}}\nconstants: {{c: {written}}}\ninputs: {{x: [i]}}\nsteps: [\"y[i] = where(x > 0, c, 0)\"]\n")
+    };
+    let step = |written: &str| with_steps(&[&format!("a[i] = g[i] * {written}")]);
+    for (written, why) in [
+        ("1e400", "the number `1e400` is too large; write inf if infinity is meant"),
+        ("1e-400", "the number `1e-400` is too small and would be 0; write 0 if that is meant"),
+        ("010", "`010` begins with a zero, which some read as octal; write 10"),
+        ("9223372036854775809", "the number `9223372036854775809` has more digits than f64 holds; the nearest is 9223372036854775808"),
+    ] {
+        assert_eq!(errors(&constant(written)), [format!("t.yaml:3:16: {why}")], "{written}");
+        assert_eq!(errors(&step(written)), [format!("t.yaml:12:19: {why}")], "{written}");
+    }
+    assert_eq!(errors(&constant("-1e400")), ["t.yaml:3:16: the number `1e400` is too large; write inf if infinity is meant"]);
+    assert_eq!(errors(&constant(".nan")), ["t.yaml:3:16: `.nan` is not a number"]);
+    assert!(errors(&constant("nan"))[0].contains("unknown tensor `nan`"));
+    for infinite in ["inf", ".inf", "-.inf", "-inf"] {
+        assert!(recipes::load::load_str("t.yaml", &constant(infinite), &[]).is_ok(), "{infinite}");
+    }
+    // f64 holds them, f32 does not.
+    for (written, becomes) in [("1e39", "infinite"), ("1e-46", "0")] {
+        let says = &errors(&step(written))[0];
+        assert!(says.contains(&format!("the number {written} in `a` is {becomes} in f32")), "{says}");
+        let wide = step(written).replace("model: test\n", "model: test\ndtype: f64\n");
+        assert!(recipes::load::load_str("t.yaml", &wide, &[]).is_ok(), "{written}");
+    }
+}
+
+#[test]
+fn infinity_is_no_name() {
+    let text = "model: m\ndims: {i: 2, inf: 3}\ninputs: {x: [i]}\nsteps: [\"y[i] = x[i]\"]\n";
+    check(text, &["t.yaml:2:14: `inf` cannot be a name: in steps `inf` is infinity"]);
+    check(
+        &text.replace("inf: 3", "j: 3").replace("{x:", "{inf: [i], x:"),
+        &["t.yaml:3:10: `inf` cannot be a name: in steps `inf` is infinity"],
+    );
+}
+
+#[test]
+fn a_model_is_called_whatever_people_call_it() {
+    let named = |name: &str| with_steps(&["a[i] = g[i]"]).replace("model: test", &format!("model: {name}"));
+    for (written, name) in
+        [("gpt-2", "gpt-2"), ("\"a */ b/../c: \\\"d\\\"\"", "a */ b/../c: \"d\""), ("Modèle 模型", "Modèle 模型"), ("inf", "inf")]
+    {
+        let recipe = recipes::load::load_str("t.yaml", &named(written), &[]).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(recipe.program.name, name);
+        let text = sdfg::text::print(&recipe.program);
+        assert_eq!(sdfg::text::parse(&text).unwrap_or_else(|e| panic!("{e}")).name, name);
+    }
+    check(&named("\"\""), &["t.yaml:1:8: `` cannot be a name: a model's name has at least one character"]);
+    check(&named("\"a\\nb\""), &["t.yaml:1:8: `a\\nb` cannot be a name: a model's name is one line, without control characters"]);
+    check(&named("5"), &["t.yaml:1:8: `model` must be a text"]);
 }
 
 #[test]

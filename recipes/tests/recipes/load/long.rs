@@ -27,7 +27,7 @@ fn what_is_nested_is_read_level_by_level() {
         nested("2 * (", ")", 45),
         nested("1 + (g + ", ")", 45),
         nested("max(g, ", ")", 45),
-        nested("-(-", ")", 22),
+        nested("-(-", ")", 16),
     ] {
         assert!(!operations(&[step.as_str()]).is_empty(), "{step}");
     }
