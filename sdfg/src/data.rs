@@ -1,5 +1,6 @@
 //! Containers: what a program stores, with named dimensions and without a layout.
 
+use crate::bounds::Bounds;
 use crate::rounding;
 use crate::symbol::Expr;
 use serde::{Deserialize, Serialize};
@@ -196,6 +197,9 @@ pub struct Container {
     pub grad: bool,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub view: Option<View>,
+    /// What values it may be given (inputs and parameters); `None` where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub range: Option<Bounds>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub origin: Option<Origin>,
 }
@@ -216,6 +220,7 @@ impl Container {
             lifetime,
             grad: matches!(role, Role::Input | Role::Parameter),
             view: None,
+            range: None,
             origin: None,
         }
     }
@@ -232,6 +237,7 @@ impl Container {
             lifetime: Lifetime::Scope,
             grad: false,
             view: None,
+            range: None,
             origin: None,
         }
     }

@@ -124,7 +124,9 @@ impl Sdfg {
         self.states().flat_map(|(id, state)| state.units().into_iter().map(move |(node, unit)| (id, node, unit))).collect()
     }
 
-    pub fn add_container(&mut self, container: Container) {
+    pub fn add_container(&mut self, mut container: Container) {
+        // What is made like something that is given is not given itself.
+        container.range = container.range.filter(|_| matches!(container.role, Role::Input | Role::Parameter));
         self.containers.insert(container.name.clone(), container);
     }
 

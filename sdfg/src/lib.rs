@@ -14,6 +14,7 @@
 //! This crate does no I/O and knows no device and no clock.
 
 mod assemble;
+pub mod bounds;
 pub mod config;
 pub mod data;
 pub mod dot;
@@ -38,6 +39,7 @@ pub mod text;
 pub mod tolerance;
 pub mod validate;
 
+pub use bounds::{Bounds, Interval};
 pub use data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 pub use graph::{BuildError, Condition, Relation, Sdfg, Transition};
 pub use layout::Layout;

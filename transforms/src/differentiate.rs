@@ -162,7 +162,7 @@ fn relevant(
 ) -> Result<BTreeSet<String>, DifferentiateError> {
     let mut active: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
     for operation in operations {
-        if operation.inputs.iter().any(|i| active.contains(i.data.as_str())) {
+        if !operation.is_shift() && operation.inputs.iter().any(|i| active.contains(i.data.as_str())) {
             active.extend(operation.outputs.iter().map(|o| o.data.as_str()));
         }
     }

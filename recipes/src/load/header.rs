@@ -7,10 +7,10 @@ use super::source::Source;
 use super::yaml::{Name, Node, Value};
 use super::{Overrides, lexer, number, parser, sizes, value};
 use indexmap::IndexMap;
-use sdfg::{Bindings, Dtype, Expr, Role, Scalar};
+use sdfg::{Bindings, Bounds, Dtype, Expr, Role, Scalar};
 
 pub const KEYS: [&str; 11] = ["model", "about", "dims", "dtype", "tf32", "constants", "inputs", "parameters", "outputs", "steps", "train"];
-pub const TENSOR_KEYS: [&str; 3] = ["dims", "dtype", "grad"];
+pub const TENSOR_KEYS: [&str; 4] = ["dims", "dtype", "grad", "range"];
 pub const TRAIN_KEYS: [&str; 2] = ["upstream", "loss"];
 
 /// Steps that one recipe may have.
@@ -34,6 +34,8 @@ pub struct Tensor {
     pub dtype: Dtype,
     pub role: Role,
     pub grad: bool,
+    /// What values it may be given.
+    pub range: Option<Bounds>,
     /// Its declaration has no error, so its axes can be relied on.
     pub sound: bool,
 }
@@ -127,7 +129,7 @@ impl Header {
         }
         for (key, role) in [("inputs", Role::Input), ("parameters", Role::Parameter)] {
             if let Some(node) = find(key) {
-                header.read_tensors(declarations(node, &format!("`{key}`"), problems), role, problems);
+                header.read_tensors(declarations(node, &format!("`{key}`"), problems), role, source, problems);
             }
         }
         if let Some(node) = find("outputs") {
@@ -191,7 +193,7 @@ impl Header {
         }
     }
 
-    fn read_tensors(&mut self, entries: &[(Name, Node)], role: Role, problems: &mut Problems) {
+    fn read_tensors(&mut self, entries: &[(Name, Node)], role: Role, source: &Source, problems: &mut Problems) {
         for (name, value) in entries {
             usable(name, problems);
             if let Some(line) = self.declared(&name.text) {
@@ -200,8 +202,9 @@ impl Header {
             }
             let before = problems.failures();
             let own = unnamed(self.dtype, role);
-            let mut tensor = Tensor { place: name.place, dims: Vec::new(), dtype: own, role, grad: true, sound: true };
+            let mut tensor = Tensor { place: name.place, dims: Vec::new(), dtype: own, role, grad: true, range: None, sound: true };
             let what = format!("the tensor `{}`", name.text);
+            let mut range = None;
             match &value.value {
                 Value::List(_) => tensor.dims = self.axes(&name.text, value, &what, problems),
                 Value::Map(options) => {
@@ -210,6 +213,7 @@ impl Header {
                             ("dims", _) => tensor.dims = self.axes(&name.text, value, &what, problems),
                             ("dtype", _) => tensor.dtype = dtype(value, problems).unwrap_or(own),
                             ("grad", Value::Bool(grad)) => tensor.grad = *grad,
+                            ("range", _) => range = Some(value),
                             ("grad", _) => wrong(problems, value.place, "`grad`", "true or false"),
                             (unknown, _) => {
                                 problems.add(key.place, Problem::UnknownKey { key: unknown.into(), hint: nearest(unknown, TENSOR_KEYS) })
@@ -222,8 +226,65 @@ impl Header {
                 }
                 _ => wrong(problems, value.place, &what, "a list of dims, such as [i, b, j]"),
             }
+            if let Some(node) = range {
+                tensor.range = self.range(&name.text, node, tensor.dtype, source, problems);
+            }
             tensor.sound = problems.failures() == before;
             self.tensors.insert(name.text.clone(), tensor);
+        }
+    }
+
+    /// The range of a tensor's values: `[low, high]`, or a text that may leave bounds out, such as `[0, size(c))`.
+    fn range(&self, tensor: &str, node: &Node, dtype: Dtype, source: &Source, problems: &mut Problems) -> Option<Bounds> {
+        let bad = |problems: &mut Problems| {
+            wrong(
+                problems,
+                node.place,
+                &format!("the range of `{tensor}`"),
+                "[low, high], or a text such as \"[0, size(c))\" or \"(0, inf)\"",
+            );
+            None
+        };
+        let (bounds, open) = match &node.value {
+            Value::List(items) => match items.as_slice() {
+                [low, high] => ([self.bound(tensor, low, source, problems)?, self.bound(tensor, high, source, problems)?], [false, false]),
+                _ => return bad(problems),
+            },
+            Value::Text(text) => {
+                let text = text.trim();
+                let open = [text.starts_with('('), text.ends_with(')')];
+                let inner = text.strip_prefix(['[', '(']).and_then(|rest| rest.strip_suffix([']', ')']));
+                let Some((low, high)) = inner.and_then(split) else { return bad(problems) };
+                let mut bound = |text: &str| self.constant(tensor, node.place, text, source, problems);
+                ([bound(low)?, bound(high)?], open)
+            }
+            _ => return bad(problems),
+        };
+        let [low, high] = bounds;
+        let range = Bounds { low, high, open };
+        match range.under(&self.sizes) {
+            Ok(interval) if interval.is_empty(!dtype.is_floating()) => {
+                problems.add(node.place, Problem::EmptyRange { tensor: tensor.into(), range: interval.to_string(), dtype });
+                None
+            }
+            Ok(_) => Some(range),
+            Err(_) => bad(problems),
+        }
+    }
+
+    /// A bound that stands as an item of a list.
+    fn bound(&self, tensor: &str, node: &Node, source: &Source, problems: &mut Problems) -> Option<Scalar> {
+        match (plain_number(&node.value), &node.value) {
+            (Some(Ok(number)), _) => Some(Scalar::Const(number)),
+            (Some(Err(why)), _) => {
+                problems.add(node.place, Problem::Syntax(why));
+                None
+            }
+            (None, Value::Text(text)) => self.constant(tensor, node.place, text, source, problems),
+            _ => {
+                wrong(problems, node.place, &format!("a bound of `{tensor}`"), "a number, or an expression of numbers and sizes");
+                None
+            }
         }
     }
 
@@ -285,6 +346,20 @@ impl Header {
             _ => {}
         }
     }
+}
+
+/// The two sides of the comma that stands in no bracket.
+fn split(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 0;
+    let at = text.char_indices().find(|(_, c)| {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            _ => {}
+        }
+        *c == ',' && depth == 0
+    });
+    at.map(|(at, _)| (&text[..at], &text[at + 1..]))
 }
 
 fn wrong(problems: &mut Problems, place: Place, what: &str, expected: &str) {

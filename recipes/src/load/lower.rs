@@ -6,9 +6,10 @@
 
 use super::header::Header;
 use super::pattern::{Pattern, pattern};
-use super::value::{Factor, Value, scalar_indices};
+use super::value::{Factor, Logarithmic, Value, scalar_indices};
 use indexmap::IndexMap;
-use sdfg::{Combine, Container, Dtype, Expr, Op, Operand, Operation, Origin, Pass, Role, Scalar};
+use sdfg::library::SHIFT;
+use sdfg::{Binary, Combine, Container, Dtype, Expr, Op, Operand, Operation, Origin, Pass, Role, Scalar, Unary};
 use std::collections::BTreeMap;
 
 /// A container under indices.
@@ -146,6 +147,17 @@ impl<'a> Lowering<'a> {
                 let out = self.output(target, "softmax", x.indices.clone());
                 self.operation(Op::Softmax { over: over.clone() }, vec![("x".into(), x)], vec![("out", &out)]);
                 out
+            }
+            Value::Logarithmic { kind, over, of } => {
+                let x = self.store(of, Target::Transient);
+                let kind = match kind {
+                    Logarithmic::CrossEntropy(label) => {
+                        let label = self.store(label, Target::Transient);
+                        Logarithmic::CrossEntropy(Box::new(Value::Access { data: label.data, indices: label.indices }))
+                    }
+                    other => other.clone(),
+                };
+                self.point_by_point(&logarithmic(&kind, over, Value::Access { data: x.data, indices: x.indices }), target)
             }
             Value::Normalize { over, eps, of, scale, shift } => {
                 let mut inputs = vec![("x".to_string(), self.store(of, Target::Transient))];
@@ -398,6 +410,43 @@ impl<'a> Lowering<'a> {
             self.reduce("sum", Combine::Sum, code, Scalar::Const(1.0), inputs, kept, Target::Transient)
         };
         tensors.into_iter().enumerate().map(sum).collect()
+    }
+}
+
+/// What a logarithm of a sum of exponentials is made of, `x` being a tensor: with `m = max x` over the row (0 where that is infinite, and
+/// a difference with it no number) and `z = Σ exp(x − m)`,
+///
+/// ```text
+/// logsumexp      m + log z
+/// log_softmax    (x − m) − log z
+/// cross_entropy  log z − (x − m)[label]
+/// ```
+///
+/// Nothing as large as `m` is subtracted from anything but `x`. All are the same whatever `m` is, so no gradient goes through it.
+fn logarithmic(kind: &Logarithmic, over: &[String], x: Value) -> Value {
+    let reduce = |label: &'static str, combine: Combine, of: Value| Value::Reduce {
+        label,
+        combine,
+        scale: Scalar::Const(1.0),
+        over: over.to_vec(),
+        of: Box::new(of),
+    };
+    let number = |value: f64| Box::new(Value::Scalar(Scalar::Const(value)));
+    let pair = |op: Binary, a: Value, b: Value| Value::Binary(op, Box::new(a), Box::new(b));
+    let most = reduce(SHIFT, Combine::Max, x.clone());
+    let finite = Value::Binary(Binary::Lt, Box::new(Value::Unary(Unary::Abs, Box::new(most.clone()))), number(f64::INFINITY));
+    let most = Value::Select(Box::new(finite), Box::new(most), number(0.0));
+    let shifted = pair(Binary::Sub, x, most.clone());
+    let total = reduce("sum", Combine::Sum, Value::Unary(Unary::Exp, Box::new(shifted.clone())));
+    let log = Value::Unary(Unary::Log, Box::new(total));
+    match (kind, over) {
+        (Logarithmic::CrossEntropy(label), [class]) => {
+            let is_label = pair(Binary::Eq, (**label).clone(), Value::Scalar(Scalar::Index(Expr::sym(class))));
+            let picked = Value::Select(Box::new(is_label), Box::new(shifted), number(0.0));
+            pair(Binary::Sub, log, reduce("sum", Combine::Sum, picked))
+        }
+        (Logarithmic::Softmax, _) => pair(Binary::Sub, shifted, log),
+        _ => pair(Binary::Add, most, log),
     }
 }
 

@@ -235,6 +235,7 @@ fn build(header: &Header, steps: Steps, outputs: &[String], problems: &mut Probl
         let dims: Vec<&str> = tensor.dims.iter().map(String::as_str).collect();
         let mut container = Container::new(name, &dims, tensor.dtype, tensor.role);
         container.grad = tensor.grad;
+        container.range = tensor.range.clone();
         container.origin = Some(problems.origin(tensor.place));
         program.add_container(container);
     }

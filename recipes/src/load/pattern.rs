@@ -76,6 +76,7 @@ fn form<'a>(value: &'a Value, is_index: &dyn Fn(&str) -> bool) -> Form<'a> {
         | Value::Dropout { .. }
         | Value::Reduce { .. }
         | Value::Softmax { .. }
+        | Value::Logarithmic { .. }
         | Value::Normalize { .. }
         | Value::Product { .. } => Form { indices: value.indices(is_index), is_operator: true, pattern: None },
         Value::Scalar(_) | Value::Unary(..) | Value::Binary(..) => {

@@ -1,6 +1,6 @@
 //! What can be wrong with a recipe: one sentence each, that says what to do.
 
-use sdfg::Origin;
+use sdfg::{Dtype, Origin};
 use std::fmt;
 
 /// Everything wrong with a recipe, in order of place. Never empty.
@@ -110,6 +110,9 @@ pub enum Problem {
     #[error("`{name}` is already declared at line {line}; give one of the two another name")]
     DeclaredTwice { name: String, line: u32 },
 
+    #[error("the range of `{tensor}` is {range} under these sizes, and no value of {dtype} lies in it")]
+    EmptyRange { tensor: String, range: String, dtype: Dtype },
+
     // Steps.
     #[error("{0}")]
     Syntax(String),
@@ -158,6 +161,8 @@ pub enum Problem {
     NotInOperand { operator: String, index: String, hint: Hint },
     #[error("`{operator}` takes {expected}")]
     Arguments { operator: String, expected: String },
+    #[error("the label of a `cross_entropy` over `{0}` has the index `{0}` itself; it is one number for each row of classes")]
+    LabelOverClasses(String),
     #[error("`{operator}` has no option `{option}`{hint}")]
     UnknownOption { operator: String, option: String, hint: Hint },
     #[error("the rate is {0}; a dropout rate is at least 0 and below 1")]

@@ -8,8 +8,9 @@ use super::parser::{self, Ast, Node, Step};
 use super::problem::{Place, Problem, Problems};
 use super::resolve::{Absence, Resolver};
 use super::source::Source;
+use super::value::Value;
 use indexmap::{IndexMap, IndexSet};
-use sdfg::{Container, Dtype, Op, Operation, Role, Scalar};
+use sdfg::{Bounds, Container, Dtype, Op, Operation, Role, Scalar};
 
 /// What the steps say.
 #[derive(Default)]
@@ -92,19 +93,27 @@ impl Steps {
                 problems.add(index.place, Problem::NeverBound(index.text.clone()));
             }
         }
-        if let Some(value) = value
+        if let Some(value) = &value
             && problems.failures() == before
         {
-            let lowered = Lowering::of(header, &name.text, &left, problems.origin(name.place), &value);
+            let lowered = Lowering::of(header, &name.text, &left, problems.origin(name.place), value);
             if let Some(number) = beyond(header, &lowered.operations) {
                 problems.add(name.place, Problem::BeyondF32 { step: name.text.clone(), number });
             }
             self.containers.extend(lowered.containers);
             self.operations.extend(lowered.operations);
         }
+        for (label, class) in value.iter().flat_map(Value::labels) {
+            let size = header.dims.get(class).cloned();
+            let unsaid = |t: &&mut Tensor| t.role != Role::Transient && !t.dtype.is_floating() && t.range.is_none();
+            if let (Some(size), Some(tensor)) = (size, header.tensors.get_mut(label).filter(unsaid)) {
+                let (low, high) = (Scalar::Const(0.0), Scalar::Index(size));
+                tensor.range = Some(Bounds { low, high, open: [false, true] });
+            }
+        }
         let sound = step.indices.len() == left.len();
         // Also after an error, so that its readers are not reported too.
-        let tensor = Tensor { place: name.place, dims: left, dtype: header.dtype, role: Role::Transient, grad: false, sound };
+        let tensor = Tensor { place: name.place, dims: left, dtype: header.dtype, role: Role::Transient, grad: false, range: None, sound };
         header.tensors.entry(name.text.clone()).or_insert(tensor);
         self.results.entry(name.text.clone()).or_insert(name.place);
     }

@@ -13,6 +13,7 @@
 
 use super::header::{Header, Tensor};
 use indexmap::IndexMap;
+use sdfg::library::SHIFT;
 use sdfg::{Binary, Container, Expr, Op, Operand, Operation, Pass, Role, Scalar};
 
 /// Gives what the steps write its type, and contractions operands of the recipe's.
@@ -21,6 +22,7 @@ pub fn settle(header: &mut Header, containers: &mut Vec<Container>, operations: 
         narrow(header, operations);
     }
     let wide = |operation: &Operation| match operation.op {
+        Op::Reduce { ref label, .. } if label == SHIFT && !header.narrow => [&operation.inputs[..], &operation.outputs].concat(),
         Op::Reduce { .. } => operation.outputs.clone(),
         Op::Normalize { .. } if header.narrow => operation.outputs.iter().filter(|o| o.connector != "out").cloned().collect(),
         _ if header.narrow => vec![],

@@ -41,6 +41,12 @@ pub enum Value {
         over: Vec<String>,
         of: Box<Value>,
     },
+    /// Logarithms of sums of exponentials of `of` over `over`.
+    Logarithmic {
+        kind: Logarithmic,
+        over: Vec<String>,
+        of: Box<Value>,
+    },
     Normalize {
         over: Vec<String>,
         eps: f64,
@@ -48,6 +54,17 @@ pub enum Value {
         scale: Option<Box<Value>>,
         shift: Option<Box<Value>>,
     },
+}
+
+/// What is made of a row's logarithm of its sum of exponentials.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Logarithmic {
+    /// `log Σ exp x`.
+    Sum,
+    /// `x − log Σ exp x`.
+    Softmax,
+    /// `log Σ exp x − x[label]`.
+    CrossEntropy(Box<Value>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -67,15 +84,37 @@ impl Value {
 
     /// Whether any part of it is random: written again it is another value.
     pub fn drops(&self) -> bool {
+        matches!(self, Value::Dropout { .. }) || self.parts().into_iter().any(Value::drops)
+    }
+
+    /// Tensors whose elements say which class along a dim is the right one.
+    pub fn labels(&self) -> Vec<(&str, &str)> {
+        let own = match self {
+            Value::Logarithmic { kind: Logarithmic::CrossEntropy(label), over, .. } => match (label.as_ref(), over.as_slice()) {
+                (Value::Access { data, .. }, [class]) => Some((data.as_str(), class.as_str())),
+                _ => None,
+            },
+            _ => None,
+        };
+        own.into_iter().chain(self.parts().into_iter().flat_map(Value::labels)).collect()
+    }
+
+    /// What it is made of.
+    fn parts(&self) -> Vec<&Value> {
         match self {
-            Value::Dropout { .. } => true,
-            Value::Scalar(_) | Value::Access { .. } => false,
-            Value::Product { factors, .. } => factors.iter().any(|f| f.value.drops()),
-            Value::Unary(_, a) | Value::Named { of: a, .. } | Value::Softmax { of: a, .. } | Value::Reduce { of: a, .. } => a.drops(),
-            Value::Binary(_, a, b) => a.drops() || b.drops(),
-            Value::Select(c, a, b) => c.drops() || a.drops() || b.drops(),
+            Value::Scalar(_) | Value::Access { .. } => vec![],
+            Value::Product { factors, .. } => factors.iter().map(|f| &f.value).collect(),
+            Value::Unary(_, a)
+            | Value::Named { of: a, .. }
+            | Value::Dropout { of: a, .. }
+            | Value::Softmax { of: a, .. }
+            | Value::Reduce { of: a, .. } => vec![a],
+            Value::Binary(_, a, b) => vec![a, b],
+            Value::Select(c, a, b) => vec![c, a, b],
+            Value::Logarithmic { kind: Logarithmic::CrossEntropy(label), of, .. } => vec![of, label],
+            Value::Logarithmic { of, .. } => vec![of],
             Value::Normalize { of, scale, shift, .. } => {
-                [Some(of), scale.as_ref(), shift.as_ref()].into_iter().flatten().any(|v| v.drops())
+                [Some(of), scale.as_ref(), shift.as_ref()].into_iter().flatten().map(|v| &**v).collect()
             }
         }
     }
@@ -117,6 +156,11 @@ impl Value {
             Value::Binary(_, a, b) => of_many(&[a, b], &[], found),
             Value::Select(c, a, b) => of_many(&[c, a, b], &[], found),
             Value::Reduce { over, of, .. } => of_many(&[of], over, found),
+            Value::Logarithmic { kind, over, of } => match kind {
+                Logarithmic::Sum => of_many(&[of], over, found),
+                Logarithmic::Softmax => of_many(&[of], &[], found),
+                Logarithmic::CrossEntropy(label) => of_many(&[of, label], over, found),
+            },
             Value::Normalize { of, scale, shift, .. } => {
                 let mut values: Vec<&Value> = vec![of];
                 values.extend(scale.as_deref());

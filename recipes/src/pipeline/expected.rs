@@ -104,7 +104,7 @@ impl Case {
                 continue;
             }
             let mut values = tensors::values(small, &spec.containers[&argument.data], shape.iter().product(), SEED, wanted)?;
-            values.iter_mut().for_each(|v| *v = argument.dtype.rounded(*v));
+            tensors::store(small, &spec.containers[&argument.data], &mut values)?;
             let array = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| PipelineError::Internal(e.to_string()))?;
             inputs.insert(argument.data.clone(), array);
         }

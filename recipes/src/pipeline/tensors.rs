@@ -7,7 +7,7 @@ use ndarray::{ArrayD, Dimension, IxDyn, OwnedRepr};
 use ndarray_npy::{NpzReader, NpzWriter, ReadNpyError, ReadNpzError};
 use safetensors::tensor::{Dtype as SafeDtype, SafeTensors, TensorView};
 use sdfg::interpret::{Run, Tensors, interpret};
-use sdfg::{Container, Dtype, Role, Sdfg};
+use sdfg::{Container, Dtype, Interval, Role, Sdfg};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -54,11 +54,11 @@ fn within(program: &Sdfg, seed: u64, wanted: fn(f64) -> f64) -> Result<Tensors, 
     for container in given(program) {
         let shape = program.shape_of(&container.name)?;
         let mut values = values(program, container, shape.iter().product(), seed, wanted)?;
-        if container.role == Role::Parameter && shape.len() >= 2 {
+        if container.role == Role::Parameter && shape.len() >= 2 && container.range.is_none() {
             let scale = 1.0 / (shape.iter().copied().max().unwrap_or(1) as f64).sqrt();
             values.iter_mut().for_each(|v| *v *= scale);
         }
-        values.iter_mut().for_each(|v| *v = container.dtype.rounded(*v));
+        store(program, container, &mut values)?;
         let array = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| PipelineError::Internal(e.to_string()))?;
         tensors.insert(container.name.clone(), array);
     }
@@ -80,10 +80,43 @@ pub fn values(
     wanted: fn(f64) -> f64,
 ) -> Result<Vec<f64>, PipelineError> {
     let mut values = sdfg::random::tensor(seed, &container.name, elements);
+    if let Some(interval) = interval(program, container)? {
+        values.iter_mut().for_each(|v| *v = interval.drawn(*v, !container.dtype.is_floating()));
+        return Ok(values);
+    }
     let whole = !container.dtype.is_floating() && container.dtype != Dtype::Bit;
     let places = if whole { places(program, container)? } else { 1 } as f64;
     values.iter_mut().for_each(|v| *v = if whole { ((*v + 2.0) / 4.0 * places).floor() } else { wanted(*v) });
     Ok(values)
+}
+
+/// Rounds drawn values to what their container stores. What a range leaves out is not reached by rounding.
+///
+/// # Errors
+/// Sizes that are not known.
+pub fn store(program: &Sdfg, container: &Container, values: &mut [f64]) -> Result<(), PipelineError> {
+    let stored = |v: f64| container.dtype.rounded(v);
+    values.iter_mut().for_each(|v| *v = stored(*v));
+    if let Some(interval) = interval(program, container)? {
+        let interval = rounded(interval, container.dtype);
+        values.iter_mut().filter(|v| !interval.contains(**v)).for_each(|v| *v = stored(interval.inner()));
+    }
+    Ok(())
+}
+
+/// What the recipe says about the values of a container that is given, under the program's sizes.
+fn interval(program: &Sdfg, container: &Container) -> Result<Option<Interval>, PipelineError> {
+    let given = matches!(container.role, Role::Input | Role::Parameter);
+    let range = container.range.as_ref().filter(|_| given);
+    range.map(|range| range.under(&program.sizes)).transpose().map_err(|e| PipelineError::Internal(e.to_string()))
+}
+
+/// The interval that stored values lie in: a bound that belongs to it is rounded as they are.
+fn rounded(interval: Interval, dtype: Dtype) -> Interval {
+    let Interval { low, high, open } = interval;
+    let [least, most] = [low, high].map(|bound| dtype.rounded(bound));
+    let (least, most) = (if open[0] { low } else { low.min(least) }, if open[1] { high } else { high.max(most) });
+    Interval { low: least, high: most, open }
 }
 
 /// The smallest size of a dim that a container lacks and others that are given have; dims of size one say nothing.
@@ -121,14 +154,23 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
     for (name, numbers) in &found {
         let Some(container) = program.containers.get(name) else { continue };
         let mut stored = Vec::with_capacity(numbers.len());
+        let interval = interval(program, container)?;
+        let within = interval.map(|interval| rounded(interval, container.dtype));
         for (place, number) in numbers.indexed_iter() {
-            match number.stored(container.dtype) {
-                Ok(value) => stored.push(value),
-                Err(why) => {
-                    faults.push(format!("`{name}` at {:?} is {why}", place.slice()));
-                    break;
+            let outside = |v: &f64| within.is_some_and(|within| !within.contains(*v));
+            let why = match number.stored(container.dtype) {
+                Ok(value) if outside(&value) => {
+                    let all = interval.map(|interval| interval.to_string()).unwrap_or_default();
+                    format!("{value}, but the recipe says that its values are in {all}")
                 }
-            }
+                Ok(value) => {
+                    stored.push(value);
+                    continue;
+                }
+                Err(why) => why,
+            };
+            faults.push(format!("`{name}` at {:?} is {why}", place.slice()));
+            break;
         }
         if let Ok(tensor) = ArrayD::from_shape_vec(numbers.raw_dim(), stored) {
             tensors.insert(name.clone(), tensor);

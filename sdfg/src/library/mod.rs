@@ -43,6 +43,10 @@ impl fmt::Display for Class {
     }
 }
 
+/// The label of a maximum that a result does not depend on: it is subtracted, and added again or divided out, so that exponentials stay in
+/// range. No gradient goes through it.
+pub const SHIFT: &str = "shift";
+
 /// What an operation computes. Connectors and subscripts are those of its [`Operation`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -161,6 +165,11 @@ impl Operation {
     /// Reverse-mode derivative: operations that add nothing up; each writes one contribution.
     pub fn differentiate(&self, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
         derivative::differentiate(self, program, wanted)
+    }
+
+    /// Whether nothing that is made of its result depends on its value, see [`SHIFT`].
+    pub fn is_shift(&self) -> bool {
+        matches!(&self.op, Op::Reduce { label, combine: Combine::Max, .. } if label == SHIFT)
     }
 
     /// The operand that this operation stores again in another element type, if that is all it does.

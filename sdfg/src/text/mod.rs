@@ -6,6 +6,7 @@
 //!   sizes h=2, k=5
 //!   dims h, k, j=k                                  # `h` is short for `h=h`
 //!   input x[h, k] f32 from "softmax.yaml":6:3
+//!   input label[h] i32 nograd within [0.0, [K])   # what values it may be given
 //!   transient top[h] f32 register lifetime scope    # storage heap and the role's usual lifetime are not said
 //!   output y[h, k] f32 view of z[0, 1]
 //!   state s0 forward {

@@ -5,6 +5,7 @@ use super::expression::{expr, scalar};
 use super::lex::{Cursor, Token};
 use super::print::{lifetime_name, relation_sign, role_name, storage_name, usual_grad, usual_lifetime};
 use crate::assemble::{self, AssembleError};
+use crate::bounds::Bounds;
 use crate::data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 use crate::graph::{Condition, Relation, Sdfg, Transition};
 use crate::library::Op;
@@ -143,7 +144,23 @@ fn container(cursor: &mut Cursor, role: Role) -> Result<Container, TextError> {
         cursor.want("[")?;
         view = Some(View { of, offsets: cursor.list("]", expr)? });
     }
-    Ok(Container { name, dims, dtype, role, storage, lifetime, grad, view, origin: origin(cursor)? })
+    let range = if cursor.eat_word("within") { Some(bounds(cursor)?) } else { None };
+    Ok(Container { name, dims, dtype, role, storage, lifetime, grad, view, range, origin: origin(cursor)? })
+}
+
+fn bounds(cursor: &mut Cursor) -> Result<Bounds, TextError> {
+    let without_low = cursor.eat("(");
+    if !without_low {
+        cursor.want("[")?;
+    }
+    let low = scalar(cursor)?;
+    cursor.want(",")?;
+    let high = scalar(cursor)?;
+    let without_high = cursor.eat(")");
+    if !without_high {
+        cursor.want("]")?;
+    }
+    Ok(Bounds { low, high, open: [without_low, without_high] })
 }
 
 fn origin(cursor: &mut Cursor) -> Result<Option<Origin>, TextError> {

@@ -2,6 +2,7 @@
 
 use super::expression::print_scalar;
 use super::lex::{name, number, quoted};
+use crate::bounds::Bounds;
 use crate::data::{Container, Lifetime, Origin, Role, Storage};
 use crate::graph::{Relation, Sdfg, Transition};
 use crate::library::Op;
@@ -93,7 +94,7 @@ pub(super) fn usual_grad(role: Role) -> bool {
 }
 
 fn show_container(container: &Container) -> String {
-    let Container { name: data, dims, dtype, role, storage, lifetime, grad, view, origin } = container;
+    let Container { name: data, dims, dtype, role, storage, lifetime, grad, view, range, origin } = container;
     let mut text = format!("{} {}[{}] {dtype}", role_name(*role), name(data), list(dims, |d| name(d)));
     if *storage != Storage::Heap {
         _ = write!(text, " {}", storage_name(*storage));
@@ -106,6 +107,10 @@ fn show_container(container: &Container) -> String {
     }
     if let Some(view) = view {
         _ = write!(text, " view of {}[{}]", name(&view.of), list(&view.offsets, Expr::to_string));
+    }
+    if let Some(Bounds { low, high, open }) = range {
+        let (opens, closes) = (if open[0] { '(' } else { '[' }, if open[1] { ')' } else { ']' });
+        _ = write!(text, " within {opens}{}, {}{closes}", print_scalar(low), print_scalar(high));
     }
     text + &show_origin(origin)
 }

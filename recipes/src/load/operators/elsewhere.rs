@@ -13,8 +13,7 @@ pub fn instead(name: &str) -> Option<&'static str> {
         "rmsnorm" => "write `x[b,i] * rsqrt(mean(pow(x, 2), over: i) + 1e-6) * g[i]`",
         "var" | "variance" => "write `mean(pow(x - mean(x, over: i), 2), over: i)`",
         "std" => "write `sqrt(mean(pow(x - mean(x, over: i), 2), over: i))`",
-        "logsumexp" => "write `max(x, over: i) + log(sum(exp(x - max(x, over: i)), over: i))`",
-        "logsoftmax" | "log_softmax" => "write `s[b,i] = x - max(x, over: i)` in a step before, and `s - log(sum(exp(s), over: i))`",
+        "logsoftmax" => "it is called `log_softmax`",
         "softplus" => "write `max(x, 0) + log(1 + exp(-abs(x)))`, which is 0 where x is less than the logarithm of what the type rounds",
         "clamp" | "clip" => "write `min(max(x, 0), 1)`",
         "square" => "write `pow(x, 2)`",
@@ -28,7 +27,7 @@ pub fn instead(name: &str) -> Option<&'static str> {
         "tril" | "triu" | "mask" => "compare indices: `where(k > j, 0, s[j,k])`",
         "arange" | "iota" => "write the index itself: `1.0 * j` counts along `j`",
         "detach" | "stop_gradient" => "there is none; a tensor that is given with `grad: false` has no gradient",
-        "cross_entropy" | "nll_loss" => "see recipes/classifier.yaml, which has one",
+        "nll_loss" | "crossentropy" => "write `cross_entropy(score, label, over: c)` of the scores themselves",
         "onehot" | "one_hot" => "compare with the index: `label[n] == c` is 1 at the label",
         "embedding" | "gather" | "take" | "argmax" | "topk" | "cumsum" => {
             "there is no reading by the values of another tensor, and no order of elements"

@@ -8,6 +8,7 @@ mod call;
 mod dropout;
 mod elsewhere;
 mod function;
+mod logarithmic;
 mod normalization;
 mod reduction;
 mod select;
@@ -35,8 +36,17 @@ struct Operator {
     value: fn(&mut Call) -> Option<Value>,
 }
 
-const FAMILIES: [&[Operator]; 8] =
-    [function::ALL, activation::ALL, select::ALL, size::ALL, dropout::ALL, softmax::ALL, reduction::ALL, normalization::ALL];
+const FAMILIES: [&[Operator]; 9] = [
+    function::ALL,
+    activation::ALL,
+    select::ALL,
+    size::ALL,
+    dropout::ALL,
+    softmax::ALL,
+    logarithmic::ALL,
+    reduction::ALL,
+    normalization::ALL,
+];
 
 fn all() -> impl Iterator<Item = &'static Operator> {
     FAMILIES.iter().copied().flatten()

@@ -51,6 +51,17 @@ fn steps_that_fail() {
                  where it is"],
         ),
         (&["a[i] = softmax(g, ovr: i)"], &["t.yaml:12:23: `softmax` has no option `ovr`; did you mean `over`?"]),
+        (
+            &["a[i] = cross_entropy(w, w, over: u)"],
+            &["t.yaml:12:38: the label of a `cross_entropy` over `u` has the index `u` itself; it is one number for each row of classes"],
+        ),
+        (
+            &["a = cross_entropy(w, g, over: [u, i])"],
+            &[
+                "t.yaml:12:9: `cross_entropy` takes (score, label, over: c): the scores of all classes along c, and the number of the right one",
+            ],
+        ),
+        (&["a[i] = logsoftmax(g, over: i)"], &["t.yaml:12:12: unknown operator `logsoftmax`; it is called `log_softmax`"]),
         (&["a[i] = softmax(g)"], &["t.yaml:12:12: `softmax` takes (x, over: k)"]),
         (&["a[i] = softmax(g, over: u)"], &["t.yaml:12:29: nothing in `softmax` has the index `u`; valid: `i`"]),
         (&["a[i] = dropout(g, rate: 1)"], &["t.yaml:12:29: the rate is 1; a dropout rate is at least 0 and below 1"]),

@@ -132,6 +132,28 @@ fn steps_become_operations() {
                 "a[b,j,k] = map: ((a - b) + c) <- a=a.sum[b,j] b=a.sum2[b,j] c=s[b,j,k]",
             ],
         ),
+        (
+            "a[b,j] = logsumexp(s, over: k)",
+            &[
+                "a.shift[b,j] = shift: 1 max x <- x=s[b,j,k]",
+                "a.sum[b,j] = sum: 1 sum exp((a - (Lt(abs(b), inf) ? b : 0))) <- a=s[b,j,k] b=a.shift[b,j]",
+                "a[b,j] = map: ((Lt(abs(a), inf) ? a : 0) + log(b)) <- a=a.shift[b,j] b=a.sum[b,j]",
+            ],
+        ),
+        (
+            "a[i] = cross_entropy(dropout(w, rate: 0.1), g, over: u) - log_softmax(g, over: i)",
+            &[
+                "a.dropout[i,u] = dropout: (x * keep(a, i*U+u, 0.1)) <- x=w[u,i]",
+                "a.shift[i] = shift: 1 max x <- x=a.dropout[i,u]",
+                "a.sum[i] = sum: 1 sum exp((a - (Lt(abs(b), inf) ? b : 0))) <- a=a.dropout[i,u] b=a.shift[i]",
+                "a.sum2[i] = sum: 1 sum (Eq(a, #u) ? (b - (Lt(abs(c), inf) ? c : 0)) : 0) <- a=g[i] b=a.dropout[i,u] c=a.shift[i]",
+                "a.map[i] = map: (log(a) - b) <- a=a.sum[i] b=a.sum2[i]",
+                "a.shift2[] = shift: 1 max x <- x=g[i]",
+                "a.sum3[] = sum: 1 sum exp((a - (Lt(abs(b), inf) ? b : 0))) <- a=g[i] b=a.shift2[]",
+                "a.map2[i] = map: ((a - (Lt(abs(b), inf) ? b : 0)) - log(c)) <- a=g[i] b=a.shift2[] c=a.sum3[]",
+                "a[i] = residual: (a - b) <- a=a.map[i] b=a.map2[i]",
+            ],
+        ),
         ("a[j,b,i] = x[i,b,j]", &["a[j,b,i] = map: x <- x=x[i,b,j]"]),
         ("a[b,j] = x[i,b,j] / g[i]", &["a[b,j] = sum: 1 sum (a / b) <- a=x[i,b,j] b=g[i]"]),
         ("a[j] = where(j <= size(p), j, -j)", &["a[j] = map: ((#j <= #P) ? #j : (-1 * #j)) <- "]),

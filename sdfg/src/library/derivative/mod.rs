@@ -18,6 +18,7 @@ use crate::symbol::Expr;
 /// See [`Operation::differentiate`].
 pub(super) fn differentiate(forward: &Operation, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
     match &forward.op {
+        _ if forward.is_shift() => Ok(Derivative::default()),
         Op::Contraction { scale } => contraction::differentiate(forward, program, scale, wanted),
         Op::Elementwise { label, code } => elementwise::differentiate(forward, program, label, code, wanted),
         Op::Reduce { label, combine, code, scale } => reduce::differentiate(forward, program, (label, *combine), code, scale, wanted),

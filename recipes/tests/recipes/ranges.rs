@@ -1,0 +1,135 @@
+//! Ranges that a recipe declares: what is drawn lies within, and what is given is checked.
+
+use ndarray::{ArrayD, IxDyn};
+use recipes::load::load_str;
+use recipes::pipeline::programs::programs;
+use recipes::pipeline::tensors::{drawn, read, write};
+use sdfg::Sdfg;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// A recipe with these inputs, a parameter, and sizes n = 300, c = 10.
+fn recipe(inputs: &str) -> String {
+    format!(
+        "model: m\ndims: {{n: 300, c: 10}}\ninputs:\n{inputs}parameters:\n  w: {{dims: [c, n], range: [0.25, 0.5]}}\nsteps:\n  - \
+         \"y[n] = sum(where(a[n] == c, log(x[n,c]) + w[c,n], 0), over: c)\"\n"
+    )
+}
+
+const LABELS: &str = "  a: {dims: [n], dtype: i32, range: \"[0, size(c))\"}\n";
+
+fn program(inputs: &str) -> Sdfg {
+    load_str("m.yaml", &recipe(inputs), &[]).unwrap_or_else(|e| panic!("{e}")).program
+}
+
+#[test]
+fn what_is_drawn_lies_in_its_range() -> Result<(), Failure> {
+    for (range, dtype, low, high, open) in [
+        ("[0, 1]", "f32", 0.0, 1.0, [false, false]),
+        ("\"(0, 1)\"", "bf16", 0.0, 1.0, [true, true]),
+        ("[-1 / size(c), 1 / size(c)]", "f32", -0.1, 0.1, [false, false]),
+        ("\"(0, inf)\"", "f32", 0.0, f64::INFINITY, [true, true]),
+        ("[-.inf, -3]", "f16", f64::NEG_INFINITY, -3.0, [false, false]),
+        ("\"[1e-3, 2e-3)\"", "f16", 1e-3, 2e-3, [false, true]),
+    ] {
+        let program = program(&format!("  x: {{dims: [n, c], dtype: {dtype}, range: {range}}}\n{LABELS}"));
+        let tensors = drawn(&program, 1)?;
+        let x = &tensors["x"];
+        let nearest = |v: f64| program.containers["x"].dtype.rounded(v);
+        let within =
+            |v: &f64| (*v > low || (!open[0] && *v >= nearest(low).min(low))) && (*v < high || (!open[1] && *v <= nearest(high).max(high)));
+        assert!(x.iter().all(within), "{range} of {dtype}: {:?}", x.iter().find(|v| !within(v)));
+        let distinct = x.iter().map(|v| v.to_bits()).collect::<std::collections::BTreeSet<_>>().len();
+        assert!(distinct > 50, "{range} of {dtype}: {distinct} values");
+        assert!(tensors["w"].iter().all(|v| (0.25..=0.5).contains(v)), "a weight with a range is not scaled");
+        let count = |label: f64| tensors["a"].iter().filter(|v| **v == label).count();
+        assert!((0..10).all(|label| count(f64::from(label)) > 10), "{:?}", tensors["a"]);
+    }
+    // Programs that are made of it, and smaller sizes, have the range of their own sizes.
+    let of = programs(&load_str("m.yaml", &recipe(&format!("  x: [n, c]\n{LABELS}")), &[("c".into(), 3)])?, false)?;
+    for program in of.variants.iter().map(|v| &v.program).chain([&of.unfused, &of.operators]) {
+        assert!(drawn(program, 1)?["a"].iter().all(|v| [0.0, 1.0, 2.0].contains(v)));
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_given_is_checked() -> Result<(), Failure> {
+    let (folder, program) = (tempfile::tempdir()?, program(&format!("  x: {{dims: [n, c], range: [0, 1]}}\n{LABELS}")));
+    let good = drawn(&program, 3)?;
+    let says = |data: &str, place: &[usize], value: f64| -> Result<String, Failure> {
+        let (path, mut given) = (folder.path().join("in.safetensors"), good.clone());
+        given.get_mut(data).ok_or("a tensor")?[IxDyn(place)] = value;
+        write(&path, &given, &program)?;
+        Ok(read(&path, &program).map(|_| String::new()).unwrap_or_else(|e| e.to_string()))
+    };
+    let refused = says("a", &[3], 77.0)?;
+    assert!(refused.ends_with("`a` at [3] is 77, but the recipe says that its values are in [0, 10)"), "{refused}");
+    assert!(says("a", &[0], -1.0)?.contains("`a` at [0] is -1"));
+    assert!(says("a", &[299], 10.0)?.contains("`a` at [299] is 10"));
+    assert!(says("x", &[2, 5], 1.5)?.ends_with("`x` at [2, 5] is 1.5, but the recipe says that its values are in [0, 1]"));
+    assert!(says("x", &[2, 5], f64::NAN)?.contains("`x` at [2, 5] is NaN"));
+    for (data, place, value) in [("a", &[3][..], 9.0), ("x", &[0, 0], 0.0), ("x", &[0, 1], 1.0)] {
+        assert_eq!(says(data, place, value)?, "");
+    }
+    Ok(())
+}
+
+/// The nearest bf16 to 0.1 is larger, and is what a file of bf16 holds for it.
+#[test]
+fn a_bound_is_rounded_as_values_are() -> Result<(), Failure> {
+    let text = "model: m\ndims: {n: 2}\ndtype: bf16\ninputs: {x: {dims: [n], range: [-0.1, 0.1]}}\nsteps: [\"y[n] = x[n]\"]\n";
+    let (folder, program) = (tempfile::tempdir()?, load_str("m.yaml", text, &[])?.program);
+    let path = folder.path().join("in.npz");
+    let given = [("x".to_string(), ArrayD::from_shape_vec(IxDyn(&[2]), vec![0.1, -0.10009765625])?)].into();
+    write(&path, &given, &program)?;
+    assert_eq!(read(&path, &program)?["x"].as_slice(), Some(&[0.10009765625, -0.10009765625][..]));
+    Ok(())
+}
+
+/// The label of a cross entropy is one of its classes, whether the recipe says so or not.
+#[test]
+fn the_label_of_a_cross_entropy_is_a_class() -> Result<(), Failure> {
+    let text = "model: m\ndims: {n: 4, c: 10}\ninputs: {x: [n, c], label: {dims: [n], dtype: i64}}\nsteps:\n  - \
+                \"y[n] = cross_entropy(x, label, over: c)\"\n";
+    let (folder, program) = (tempfile::tempdir()?, load_str("m.yaml", text, &[])?.program);
+    let (path, mut given) = (folder.path().join("in.npz"), drawn(&program, 1)?);
+    given.insert("label".into(), ArrayD::from_shape_vec(IxDyn(&[4]), vec![0.0, 9.0, 77.0, 1.0])?);
+    write(&path, &given, &program)?;
+    let refused = read(&path, &program).expect_err("no class").to_string();
+    assert!(refused.ends_with("`label` at [2] is 77, but the recipe says that its values are in [0, 10)"), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn ranges_that_fail() {
+    let says = |range: &str, dtype: &str| {
+        let text = recipe(&format!("  x: {{dims: [n, c], dtype: {dtype}, range: {range}}}\n{LABELS}"));
+        load_str("t.yaml", &text, &[]).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
+    };
+    let form = "the range of `x` must be [low, high], or a text such as \"[0, size(c))\" or \"(0, inf)\"";
+    for range in ["[0]", "[0, 1, 2]", "5", "\"0, 1\"", "\"[0 1]\"", "\"\"", "{low: 0}", "null"] {
+        assert!(says(range, "f32").contains(form), "{range}: {}", says(range, "f32"));
+    }
+    for (range, dtype, says_so) in [
+        ("[1, 0]", "f32", "the range of `x` is [1, 0] under these sizes, and no value of f32 lies in it"),
+        ("\"(1, 1]\"", "f32", "the range of `x` is (1, 1] under these sizes, and no value of f32 lies in it"),
+        ("[0.25, 0.75]", "i32", "the range of `x` is [0.25, 0.75] under these sizes, and no value of i32 lies in it"),
+        ("[0, siz(c)]", "f32", "unknown operator `siz`"),
+        ("[0, 1e400]", "f32", "the number `1e400` is too large"),
+        ("[a, 1]", "f32", "unknown tensor `a`"),
+    ] {
+        assert!(says(range, dtype).contains(says_so), "{range}: {}", says(range, dtype));
+    }
+}
+
+/// Plans hold programs as JSON, tests as text.
+#[test]
+fn ranges_are_written_and_read_again() -> Result<(), Failure> {
+    let program = program(&format!("  x: {{dims: [n, c], range: \"(-1 / sqrt(size(c)), inf)\"}}\n{LABELS}"));
+    let text = sdfg::text::print(&program);
+    assert!(text.contains("a[n] i32 within [0.0, [C])"), "{text}");
+    assert_eq!(sdfg::text::parse(&text)?, program);
+    assert_eq!(serde_json::from_str::<Sdfg>(&serde_json::to_string(&program)?)?, program);
+    Ok(())
+}
