@@ -398,6 +398,7 @@ fn sample() -> Report {
             first: "scaled softmax".into(),
             second: "gamma".into(),
             reason: "contractions are left alone: gamma sums over k, which the softmax iterates independently".into(),
+            kind: String::new(),
         }],
     }
 }

@@ -535,6 +535,9 @@ pub struct FusionRefusal {
     pub first: String,
     pub second: String,
     pub reason: String,
+    /// What reasons of this kind have in common; empty if there is nothing but the reason.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
 }
 
 /// None where the quotient has no meaning.

@@ -88,6 +88,12 @@ impl Table {
         Table { columns, rows: Vec::new(), total: None }
     }
 
+    /// The same with columns of words, which stand left.
+    pub fn words(mut self, names: &[&str]) -> Table {
+        self.columns.iter_mut().filter(|c| names.contains(&c.name.as_str())).for_each(|c| c.align = Align::Left);
+        self
+    }
+
     pub fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(cells);
     }

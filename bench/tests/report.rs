@@ -131,7 +131,7 @@ fn full(name: &str) -> Report {
             ],
         },
         policy: vec![PolicyRow { tensor: text(), policy: Policy::Recomputed, bytes: Bytes(1), reason: text() }],
-        refusals: vec![FusionRefusal { first: text(), second: text(), reason: text() }],
+        refusals: vec![FusionRefusal { first: text(), second: text(), reason: text(), kind: text() }],
     }
 }
 
@@ -240,6 +240,25 @@ fn times_of_what_is_compared_add_up() {
     // A time that is missing leaves no sum.
     let table = bench::report::tables::comparison(&[row(&["a"], &["b"], None, Some(1.0))]);
     assert_eq!(table.total.iter().flatten().nth(1).map(|cell| cell.text.as_str()), Some("–"));
+}
+
+/// The same reason is said once, with a count and what it is said of.
+#[test]
+fn refusals_of_a_kind_are_one_row() {
+    let refusal = |first: &str, second: &str, reason: &str, kind: &str| FusionRefusal {
+        first: first.into(),
+        second: second.into(),
+        reason: reason.into(),
+        kind: kind.into(),
+    };
+    let rows = [
+        refusal("n", "y", "`a` runs between them", "another kernel runs between them"),
+        refusal("a", "h", "`a` is a contraction", "one of them is a contraction"),
+        refusal("c", "h", "`c` is a contraction", "one of them is a contraction"),
+    ];
+    let table = bench::report::tables::refusals(&rows);
+    let cells: Vec<Vec<&str>> = table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect()).collect();
+    assert_eq!(cells, [["2", "one of them is a contraction", "a – h, c – h"], ["1", "`a` runs between them", "n – y"]]);
 }
 
 #[test]

@@ -56,10 +56,35 @@ pub enum Reason {
     #[error("one kernel would move as many bytes as two")]
     SavesNothing,
     /// With a reason that the caller may add, from `: ` on.
-    #[error("the composed kernel `{kernel}` is not wanted{why}")]
+    #[error("this program leaves the composed kernel `{kernel}` out{why}")]
     NotWanted { kernel: String, why: String },
     #[error("{0}")]
     Unsupported(String),
+}
+
+impl Reason {
+    /// What refusals of this kind have in common, without the names and numbers of one.
+    pub fn kind(&self) -> String {
+        match self {
+            Reason::Contraction { .. } => "one of them is a contraction; only scaling is fused into contractions here",
+            Reason::Cycle { .. } => "another kernel runs between them; fusing would make a cycle",
+            Reason::NoSharedIndex { .. } => "they share no index that every one of their computations has",
+            Reason::SpacesDiffer { .. } => "they share no data, and their iteration spaces differ",
+            Reason::TooLarge { .. } => "the intermediate results would not stay in a core's cache",
+            Reason::MovesMore { .. } => "the program would move more bytes",
+            Reason::Stored { .. } => "a contraction would find an operand on chip that others need in memory all the same",
+            Reason::Outweighed { .. } => {
+                "what is between two contractions is no larger than their operands; each is better off with tiles of its own"
+            }
+            Reason::SummedOutside { .. } => "a result would be summed over outer indices, in too much memory of each core's own",
+            Reason::SeveralWriters { .. } => "several computations write parts of one container",
+            Reason::WritesPart { .. } => "only a part of a container would be written",
+            Reason::SavesNothing => "one kernel would move as many bytes as two",
+            Reason::NotWanted { .. } => "this program leaves a composed kernel out",
+            Reason::Unsupported(why) => why,
+        }
+        .to_string()
+    }
 }
 
 /// A located "no", in full sentences.

@@ -436,7 +436,33 @@ pub fn policy(report: &Report) -> Table {
     table
 }
 
+/// Pairs that are named where many stay apart for one reason.
+const NAMED: usize = 8;
+
+/// Pairs that were not fused, those of one kind in one row, with a count; what most have in common first.
 pub fn refusals(refusals: &[FusionRefusal]) -> Table {
+    let mut groups: Vec<(&str, Vec<&FusionRefusal>)> = Vec::new();
+    for refusal in refusals {
+        let kind = if refusal.kind.is_empty() { &refusal.reason } else { &refusal.kind };
+        match groups.iter_mut().find(|(known, _)| known == kind) {
+            Some((_, group)) => group.push(refusal),
+            None => groups.push((kind, vec![refusal])),
+        }
+    }
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.len()));
+    let mut table = Table::new(&[("pairs", "", Right), ("why they stay apart", "", Left), ("which", "", Left)]);
+    for (kind, group) in groups {
+        let same = group.iter().all(|r| r.reason == group[0].reason);
+        let why = if same { &group[0].reason } else { kind };
+        let mut pairs: Vec<String> = group.iter().take(NAMED).map(|r| format!("{} – {}", r.first, r.second)).collect();
+        pairs.extend((group.len() > NAMED).then(|| format!("{} more", group.len() - NAMED)));
+        table.row(vec![Cell::number(group.len() as f64, 0), Cell::text(why), Cell::text(pairs.join(", "))]);
+    }
+    table
+}
+
+/// Every pair by itself, with all that is said of it.
+pub fn each_refusal(refusals: &[FusionRefusal]) -> Table {
     let mut table = Table::new(&[("first", "", Left), ("second", "", Left), ("why they stay apart", "", Left)]);
     for row in refusals {
         table.row(vec![Cell::text(&row.first), Cell::text(&row.second), Cell::text(&row.reason)]);

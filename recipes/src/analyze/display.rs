@@ -1,10 +1,11 @@
 //! An analysis as tables for a terminal.
 
-use super::{Analysis, Kernel, Operator, PaperKernel, Refused};
+use super::{Analysis, Kernel, MovementRow, Operator, PaperKernel, Refused};
 use bench::model::FusionRefusal;
 use bench::report::tables;
 use bench::table::{Align, Cell, Table};
-use bench::unit::Bytes;
+use bench::unit::{Bytes, Flop};
+use sdfg::Pass;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use transforms::recompute::{Policy, Saved};
@@ -67,12 +68,24 @@ impl Scale {
     }
 }
 
-/// Operators, totals, movement and kernels; with `refusals`, also the pairs of kernels that share no data, and where each
-/// comes from.
-pub fn text(analysis: &Analysis, refusals: bool, colour: bool) -> String {
+/// What more is shown than what a person wants to see first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown {
+    /// Every pair of kernels that stayed apart by itself, also those that share no data, and where each comes from.
+    pub refusals: bool,
+    /// Bytes under every definition of the unfused program.
+    pub definitions: bool,
+}
+
+/// The unfused program that is compared with: what `memlet optimize` times as unfused.
+const BASELINE: &str = "one operator per kernel, scaling within its contraction, masks stored in neither";
+
+/// A summary, then operators, totals, kernels, movement, and what stayed apart.
+pub fn text(analysis: &Analysis, shown: Shown, colour: bool) -> String {
     let mut out = String::new();
     let about = if analysis.about.is_empty() { String::new() } else { format!(": {}", analysis.about) };
     let _ = writeln!(out, "{}{about}\n", analysis.program);
+    out += &summary(analysis, colour);
     let scale = Scale::of(analysis);
     let mut section = |title: &str, table: Table| {
         if !table.rows.is_empty() {
@@ -87,16 +100,60 @@ pub fn text(analysis: &Analysis, refusals: bool, colour: bool) -> String {
         kernels(&analysis.compositions, scale),
     );
     section("Fused kernels of \"Data Movement Is All You Need\"", found(analysis));
-    section("Bytes moved in a step, under each definition of the unfused program", movement(analysis));
-    section("What backward of the fused program reads, and what it computes again", saved(&analysis.fused_saved));
-    if !analysis.compositions.is_empty() {
-        section("What backward of the composed program reads, and what it computes again", saved(&analysis.composed_saved));
+    let title = "Bytes moved in a step";
+    match shown.definitions {
+        true => section(
+            &format!("{title}, under each definition of the unfused program"),
+            movement(&analysis.movement.iter().collect::<Vec<_>>()),
+        ),
+        false => {
+            let own: Vec<&MovementRow> = analysis.movement.iter().filter(|row| row.definition.starts_with(BASELINE)).collect();
+            section(&format!("{title}; --definitions: under each definition of the unfused program"), movement(&own));
+        }
     }
-    section("Neighbours of contractions that were not composed", refused(&analysis.composition_refusals, true, refusals));
+    let backward = |program: &str| format!("What backward of the {program} program reads, and what it computes again");
+    if analysis.compositions.is_empty() || analysis.fused_saved != analysis.composed_saved {
+        section(&backward("fused"), saved(&analysis.fused_saved));
+        if !analysis.compositions.is_empty() {
+            section(&backward("composed"), saved(&analysis.composed_saved));
+        }
+    } else {
+        section("What backward of either program, fused or composed, reads, and what it computes again", saved(&analysis.fused_saved));
+    }
+    let more = if shown.refusals { "" } else { "; --refusals: each by itself" };
     section(
-        if refusals { "Pairs that were not fused" } else { "Neighbours that were not fused" },
-        refused(&analysis.refusals, refusals, refusals),
+        &format!("Neighbours of contractions that were not composed{more}"),
+        refused(&analysis.composition_refusals, true, shown.refusals),
     );
+    let title = if shown.refusals { "Pairs that were not fused" } else { "Neighbours that were neither fused nor composed" };
+    section(&format!("{title}{more}"), refused(&analysis.refusals, shown.refusals, shown.refusals));
+    out
+}
+
+/// What a person wants to know first: how many kernels and bytes each program has, against one baseline.
+fn summary(analysis: &Analysis, colour: bool) -> String {
+    let flop: u64 = analysis.operators.iter().map(|o| o.flop).sum();
+    let step =
+        if analysis.operators.iter().any(|o| o.pass == Pass::Backward) { "a step, forward and backward" } else { "the forward pass" };
+    let mut out = format!("{} operators; {step}, computes {}.\n\n", analysis.operators.len(), Flop(flop));
+    let Some(row) = analysis.movement.iter().find(|row| row.definition.starts_with(BASELINE) && row.composed_bytes.is_some()) else {
+        return out;
+    };
+    let right = Align::Right;
+    let mut table =
+        Table::new(&[("program", "", Align::Left), ("kernels", "", right), ("bytes moved", "", right), ("of the unfused", "%", right)]);
+    let mut add = |program: &str, kernels: usize, bytes: u64| {
+        let share = (row.unfused_bytes > 0).then(|| 100.0 * bytes as f64 / row.unfused_bytes as f64);
+        let cells = [Cell::number(kernels as f64, 0), Cell::text(Bytes(bytes).to_string()), Cell::maybe(share, 1)];
+        table.row([Cell::text(program)].into_iter().chain(cells).collect());
+    };
+    add("unfused", analysis.unfused_kernels, row.unfused_bytes);
+    add("fused", analysis.kernels.len(), row.fused_bytes);
+    if let Some(bytes) = row.composed_bytes.filter(|_| !analysis.compositions.is_empty()) {
+        add("composed: contractions with their neighbours", analysis.composed_kernels, bytes);
+    }
+    let _ = writeln!(out, "{}", table.text(colour));
+    let _ = writeln!(out, "Unfused is {BASELINE}. Nothing was run: `memlet optimize` times these programs and others.\n");
     out
 }
 
@@ -137,15 +194,18 @@ fn totals(analysis: &Analysis, scale: Scale) -> Table {
     table
 }
 
+/// Kernels with what they hold; which kernels of the paper they cover only where one covers any.
 fn kernels(rows: &[Kernel], scale: Scale) -> Table {
     let first = [("kernel", "", Align::Left), ("class", "", Align::Left)];
     let last = [("covers", "", Align::Left), ("operators", "", Align::Left)];
-    let mut table = Table::new(&[&first[..], &scale.columns()[..], &last[..]].concat());
+    let last = if rows.iter().any(|row| !row.covers.is_empty()) { &last[..] } else { &last[1..] };
+    let mut table = Table::new(&[&first[..], &scale.columns()[..], last].concat());
     for row in rows {
         let mut cells = vec![Cell::text(&row.name), Cell::text(row.class.to_string())];
         cells.extend(scale.volumes(row.flop, row.input_elements, row.output_elements, row.bytes, row.flop_per_byte));
         let covers: Vec<&str> = row.covers.iter().map(|c| c.name()).collect();
-        cells.extend([Cell::text(covers.join(" ")), Cell::text(row.operators.join(", "))]);
+        let own = [Cell::text(covers.join(" ")), Cell::text(row.operators.join(", "))];
+        cells.extend(own.into_iter().skip(2 - last.len()));
         table.row(cells);
     }
     table
@@ -167,13 +227,14 @@ fn found(analysis: &Analysis) -> Table {
         table.row(vec![Cell::text(occurrence.kernel.name()), Cell::text(ours), Cell::text(operators.join(", "))]);
     }
     let present: BTreeSet<PaperKernel> = analysis.occurrences.iter().map(|o| o.kernel).collect();
-    for kernel in PaperKernel::ALL.into_iter().filter(|k| !present.is_empty() && !present.contains(k)) {
-        table.row(vec![Cell::text(kernel.name()), Cell::text("no such place in this program")]);
+    let absent: Vec<&str> = PaperKernel::ALL.into_iter().filter(|k| !present.contains(k)).map(PaperKernel::name).collect();
+    if !present.is_empty() && !absent.is_empty() {
+        table.row(vec![Cell::text(absent.join(", ")), Cell::text("no such place in this program")]);
     }
     table
 }
 
-fn movement(analysis: &Analysis) -> Table {
+fn movement(rows: &[&MovementRow]) -> Table {
     let right = Align::Right;
     let mut table = Table::new(&[
         ("definition", "", Align::Left),
@@ -183,7 +244,7 @@ fn movement(analysis: &Analysis) -> Table {
         ("composed", "bytes", right),
         ("reduction", "%", right),
     ]);
-    for row in &analysis.movement {
+    for row in rows {
         table.row(vec![
             Cell::text(&row.definition),
             Cell::number(row.unfused_bytes as f64, 0),
@@ -207,13 +268,13 @@ fn saved(rows: &[Saved]) -> Table {
     table
 }
 
-fn refused(rows: &[Refused], all: bool, places: bool) -> Table {
-    let shown = rows.iter().filter(|r| all || r.neighbours);
+/// Those that share data, or all of them; each by itself with its place, or those of a kind together.
+fn refused(rows: &[Refused], all: bool, each: bool) -> Table {
     let reason = |r: &Refused| match &r.origin {
-        Some(origin) if places => format!("{} ({origin})", r.reason),
+        Some(origin) if each => format!("{} ({origin})", r.reason),
         _ => r.reason.clone(),
     };
-    let rows: Vec<FusionRefusal> =
-        shown.map(|r| FusionRefusal { first: r.first.clone(), second: r.second.clone(), reason: reason(r) }).collect();
-    tables::refusals(&rows)
+    let row = |r: &Refused| FusionRefusal { first: r.first.clone(), second: r.second.clone(), reason: reason(r), kind: r.kind.clone() };
+    let rows: Vec<FusionRefusal> = rows.iter().filter(|r| all || r.neighbours).map(row).collect();
+    if each { tables::each_refusal(&rows) } else { tables::refusals(&rows) }
 }

@@ -5,12 +5,14 @@
 //! contractions, masks computed again. In the composed view contractions swallow their neighbours, and rows that a softmax
 //! normalizes are computed again from their statistics. `recipes/table-iii.md` compares the baseline with the printed table line by line.
 
+mod apart;
 mod covers;
 mod display;
 pub mod memory;
 
+pub use apart::{COMPOSITION, Holders, Refused, refusals};
 pub use covers::{Occurrence, PaperKernel, covers, occurrences};
-pub use display::text;
+pub use display::{Shown, text};
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
@@ -18,7 +20,6 @@ use crate::pipeline::programs;
 use sdfg::movement::{Definition, Movement, MovementError, OperatorRow, definitions, movement, operators};
 use sdfg::{Class, Pass, Sdfg};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use transforms::recompute::Saved;
 
 /// An operator of the unfused program. Masks count as stored.
@@ -87,29 +88,13 @@ pub struct Kernel {
     pub bytes: u64,
 }
 
-/// Two kernels that were not fused.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Refused {
-    pub first: String,
-    pub second: String,
-    pub reason: String,
-    /// The place in the recipe that the second comes from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub origin: Option<String>,
-    /// Whether one reads what the other writes, or both read one container.
-    #[serde(skip)]
-    pub neighbours: bool,
-    #[serde(skip)]
-    pub transform: &'static str,
-}
-
 #[derive(Clone, Debug, Serialize)]
 pub struct Analysis {
     pub operators: Vec<Operator>,
     pub totals: Totals,
     pub movement: Vec<MovementRow>,
     pub kernels: Vec<Kernel>,
-    /// Pairs of kernels that stayed apart, each with the reason.
+    /// Pairs of kernels that stayed apart, each with the reason, but for those that compositions hold or have an answer on.
     pub refusals: Vec<Refused>,
     /// Kernels of the composed program in which a contraction has swallowed its neighbours.
     pub compositions: Vec<Kernel>,
@@ -131,6 +116,11 @@ pub struct Analysis {
     /// The fused program.
     #[serde(skip)]
     pub fused: Sdfg,
+    /// Kernels of the unfused program, one for each operator, and of the composed one.
+    #[serde(skip)]
+    pub unfused_kernels: usize,
+    #[serde(skip)]
+    pub composed_kernels: usize,
 }
 
 /// Analyses a recipe. With `verify_each`, every patch of the fusion is checked by interpreting the program at small sizes.
@@ -142,16 +132,26 @@ pub fn analyze(recipe: &Recipe, verify_each: bool) -> Result<Analysis, PipelineE
     let occurrences = occurrences(&variant.operators);
     let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &occurrences)).collect();
     let composed = programs::composed(recipe, &[], &|_| true, verify_each)?;
-    let compositions =
-        movement(&composed.program).map_err(fault)?.into_iter().filter(|m| composed.compositions.iter().any(|c| c.name == m.name));
+    let composed_kernels = movement(&composed.program).map_err(fault)?;
+    let kernel_count = composed_kernels.len();
+    let holders = Holders::of(&composed.program);
+    let compositions = composed_kernels.into_iter().filter(|m| composed.compositions.iter().any(|c| c.name == m.name));
+    let composition_refusals: Vec<Refused> = refusals(&composed).into_iter().filter(|r| r.transform == COMPOSITION).collect();
+    // What is composed in the end, or was refused that with a reason of its own, is not told once more as no fusion.
+    let answered = |r: &Refused| {
+        let (Some(first), Some(second)) = (holders.of_name(&r.first), holders.of_name(&r.second)) else { return false };
+        let is_pair = |c: &Refused| [c.first.as_str(), &c.second] == [first, second] || [c.first.as_str(), &c.second] == [second, first];
+        first == second || composition_refusals.iter().any(is_pair)
+    };
+    let refusals: Vec<Refused> = refusals(&variant).into_iter().filter(|r| !answered(r)).collect();
     let by_fusion = definitions(&unfused, &variant.program).map_err(fault)?;
     let by_composition = definitions(&unfused, &composed.program).map_err(fault)?;
     Ok(Analysis {
         totals: totals(&operators),
         movement: by_fusion.into_iter().zip(by_composition).flat_map(|(fused, composed)| movement_rows(fused, &composed)).collect(),
-        refusals: refusals(&variant),
+        refusals,
         compositions: compositions.map(|m| kernel(m, &occurrences)).collect(),
-        composition_refusals: refusals(&composed).into_iter().filter(|r| r.transform == "composition").collect(),
+        composition_refusals,
         fused_saved: variant.saved,
         composed_saved: composed.saved,
         operators,
@@ -160,6 +160,8 @@ pub fn analyze(recipe: &Recipe, verify_each: bool) -> Result<Analysis, PipelineE
         about: recipe.program.about.clone(),
         occurrences,
         fused: variant.program,
+        unfused_kernels: movement(&unfused).map_err(fault)?.len(),
+        composed_kernels: kernel_count,
     })
 }
 
@@ -237,29 +239,4 @@ fn movement_rows(found: Definition, composed: &Definition) -> [MovementRow; 2] {
             composed_reduction: None,
         },
     ]
-}
-
-/// Pairs of kernels of a program that stayed apart.
-pub fn refusals(variant: &programs::Variant) -> Vec<Refused> {
-    let mut touched: BTreeMap<String, (Vec<String>, Vec<String>)> = BTreeMap::new();
-    for (_, state) in variant.program.states() {
-        for (node, unit) in state.units() {
-            let (reads, writes) = state.boundary(node);
-            let names = |memlets: Vec<&sdfg::Memlet>| memlets.into_iter().map(|m| m.data.clone()).collect();
-            touched.insert(unit.name().to_string(), (names(reads), names(writes)));
-        }
-    }
-    let meet = |first: &str, second: &str| {
-        let (Some((reads, writes)), Some((others, _))) = (touched.get(first), touched.get(second)) else { return false };
-        others.iter().any(|data| reads.contains(data) || writes.contains(data))
-    };
-    let mut found = Vec::new();
-    for refusal in &variant.refusals {
-        if let [first, second] = refusal.units.as_slice() {
-            let (reason, origin) = (refusal.reason.to_string(), refusal.origin.as_ref().map(ToString::to_string));
-            let (neighbours, transform) = (meet(first, second), refusal.transform);
-            found.push(Refused { neighbours, transform, first: first.clone(), second: second.clone(), reason, origin });
-        }
-    }
-    found
 }

@@ -1,10 +1,10 @@
 //! `memlet analyze`: operators, kernels and movement of a recipe, without running it.
 
 use super::RecipeArgs;
-use crate::analyze::{analyze, memory, text};
+use crate::analyze::{Shown, analyze, memory, text};
 use crate::pipeline::PipelineError;
 use clap::{Args, ValueEnum};
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, Write};
 
 #[derive(Clone, Args)]
 pub struct Analyze {
@@ -23,9 +23,12 @@ pub struct Analyze {
     /// Print only the memory of a step: what is alive at its peak, in the separate and in the composed program.
     #[arg(long, conflicts_with = "graph")]
     pub memory: bool,
-    /// Also name the pairs of kernels that share no data and were not fused.
+    /// Name each pair of kernels that was not fused by itself, with its place in the recipe, also those that share no data.
     #[arg(long)]
     pub refusals: bool,
+    /// Count the bytes that fusion saves under every definition of the unfused program.
+    #[arg(long)]
+    pub definitions: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,7 +55,7 @@ impl Analyze {
 
     fn memory(&self) -> Result<String, PipelineError> {
         let found = memory::memory(&self.recipe.load()?)?;
-        if self.json { json(&found) } else { Ok(memory::text(&found, std::io::stdout().is_terminal())) }
+        if self.json { json(&found) } else { Ok(memory::text(&found, bench::table::colour())) }
     }
 
     fn analysis(&self) -> Result<String, PipelineError> {
@@ -61,7 +64,7 @@ impl Analyze {
             Some(Graph::Dot) => sdfg::dot::dot(&analysis.fused),
             Some(Graph::Text) => sdfg::text::print(&analysis.fused),
             None if self.json => json(&analysis)?,
-            None => text(&analysis, self.refusals, std::io::stdout().is_terminal()),
+            None => text(&analysis, Shown { refusals: self.refusals, definitions: self.definitions }, bench::table::colour()),
         })
     }
 }

@@ -2,11 +2,15 @@
 
 use super::out::{out, outln};
 use super::place::{Place, place};
+use crate::analyze::{Holders, Refused, refusals};
 use crate::pipeline::PipelineError;
 use crate::pipeline::plan::Exchange;
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::{Composing, UNFUSED, Variant, programs_on};
-use bench::unit::significant;
+use bench::model::FusionRefusal;
+use bench::report::tables::refusals as refusals_table;
+use bench::table::{Align, Cell, Table};
+use bench::unit::{Bytes, significant};
 use clap::Args;
 use kernels::KernelSpec;
 use layouts::alternatives::GROUP;
@@ -18,17 +22,18 @@ use layouts::verify::{VerifyError, swept};
 use layouts::{Method, Store, select};
 use sdfg::Unit;
 use sdfg::config::KernelConfig;
+use sdfg::movement::movement;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use transforms::Refusal;
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ExplainArgs {
-    /// plan.json of `memlet optimize`, records of `memlet sweep`, or a certificate of `memlet solve`
+    /// The folder of `memlet optimize` or `memlet sweep`, a plan or records in it, or a certificate of `memlet solve`
     file: PathBuf,
-    /// A kernel, a tensor, a site where programs differ, or `program` for the choice among programs
-    name: String,
+    /// A kernel, a tensor, a site where programs differ, or `program` for the choice among programs [default: what there is]
+    name: Option<String>,
     /// A second kernel: why the two are not one
     other: Option<String>,
     /// Records of measurements [default: records.jsonl beside the plan, or those that the certificate names]
@@ -58,7 +63,7 @@ struct Answer {
     instead: Option<Instead>,
     /// The kernel that holds both, where two were asked for and are one.
     together: Option<String>,
-    apart: Vec<Apart>,
+    apart: Vec<Refused>,
 }
 
 #[derive(Serialize)]
@@ -68,26 +73,37 @@ struct Instead {
     exchange: Exchange,
 }
 
-/// Two kernels that were not fused.
-#[derive(Serialize)]
-struct Apart {
-    first: String,
-    second: String,
-    reason: String,
-    origin: Option<String>,
-}
-
 impl ExplainArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
-        if self.code {
-            out!("{}", self.text()?);
-            return Ok(());
+        let args = ExplainArgs { file: self.inside()?, ..self.clone() };
+        match &args.name {
+            Some(name) if args.code => out!("{}", args.text(name)?),
+            Some(name) => {
+                let answer = args.answer(name)?;
+                args.tell(name, &answer)?;
+            }
+            None if args.code => return Err(args.fault("name the kernel whose code is to be printed")),
+            None => args.tell_names()?,
         }
+        Ok(())
+    }
+
+    /// What a folder holds: a plan, else records.
+    fn inside(&self) -> Result<PathBuf, PipelineError> {
+        if !self.file.is_dir() {
+            return Ok(self.file.clone());
+        }
+        let known = ["plan.json", "records.jsonl"].map(|name| self.file.join(name));
+        let found = known.into_iter().find(|file| file.is_file());
+        found.ok_or_else(|| self.fault("there is no plan.json and no records.jsonl in this folder; `memlet optimize RECIPE` writes both"))
+    }
+
+    fn answer(&self, name: &str) -> Result<Answer, PipelineError> {
         let records = self.file.extension().is_some_and(|e| e == "jsonl");
         match Certificate::read(&self.file) {
             Ok(certificate) if self.other.is_none() => {
-                let choice = Some(self.certified(&certificate)?);
-                return self.tell(&Answer { place: None, choice, instead: None, together: None, apart: vec![] });
+                let choice = Some(self.certified(&certificate, name)?);
+                return Ok(Answer { place: None, choice, instead: None, together: None, apart: vec![] });
             }
             // Anything else that is JSON is said to be no plan.
             Ok(_) | Err(CertificateError::Format { .. }) => {}
@@ -95,33 +111,65 @@ impl ExplainArgs {
             Err(_) => {}
         }
         let plan = if records { None } else { Some(Plan::read(&self.file)?) };
-        let answer = match (&self.other, &plan) {
-            (Some(other), Some(plan)) => self.pair(plan, other)?,
-            (Some(_), None) => {
-                return Err(self.fault("records do not know the recipe; give the plan.json to ask why two kernels are not one"));
-            }
+        match (&self.other, &plan) {
+            (Some(other), Some(plan)) => self.pair(plan, name, other),
+            (Some(_), None) => Err(self.fault("records do not know the recipe; give the plan.json to ask why two kernels are not one")),
             (None, plan) => {
-                let place = plan.as_ref().and_then(|plan| place(&plan.chosen.program, &self.name));
-                let name = place.as_ref().map_or(&self.name, |place| place.holder());
+                let place = plan.as_ref().and_then(|plan| place(&plan.chosen.program, name));
+                let name = place.as_ref().map_or(name, |place| place.holder());
                 let choice = self.choice(plan.as_ref(), name)?;
                 let kernel = plan.as_ref().filter(|p| p.chosen.configuration.kernels.contains_key(name));
                 // The recipe may have gone since; the choice is explained all the same.
-                let apart = kernel.and_then(|plan| Some(refusals(&self.variant(plan).ok()?, &[name]))).unwrap_or_default();
+                let apart = kernel.and_then(|plan| Some(beside(&self.variant(plan).ok()?, name))).unwrap_or_default();
                 let instead = kernel.and_then(|plan| instead(&plan.chosen, name));
-                Answer { place, choice: Some(choice), instead, together: None, apart }
+                Ok(Answer { place, choice: Some(choice), instead, together: None, apart })
             }
-        };
-        self.tell(&answer)
+        }
     }
 
-    fn tell(&self, answer: &Answer) -> Result<(), PipelineError> {
+    /// What can be asked about.
+    fn tell_names(&self) -> Result<(), PipelineError> {
+        let program = |program: &layouts::Program| names(program).map(str::to_string).collect::<BTreeSet<String>>();
+        let (kernels, others) = match Certificate::read(&self.file) {
+            Ok(certificate) => (vec![], program(&certificate.program)),
+            Err(_) if self.file.extension().is_some_and(|e| e == "jsonl") => {
+                let programs = layouts::Program::of_records(&Store::read(&self.file)?);
+                (vec![], programs.iter().flat_map(|(_, p)| program(p)).collect())
+            }
+            Err(_) => {
+                let plan = Plan::read(&self.file)?;
+                let kernels = movement(&plan.chosen.program).map_err(|e| PipelineError::Internal(e.to_string()))?;
+                let tensors = plan.chosen.configuration.layouts.keys().cloned().collect();
+                (kernels, tensors)
+            }
+        };
+        if self.json {
+            let kernels: Vec<&str> = kernels.iter().map(|k| k.name.as_str()).collect();
+            outln!("{}", serde_json::json!({"kernels": kernels, "others": others}));
+            return Ok(());
+        }
+        if !kernels.is_empty() {
+            let mut rows = Table::new(&[("kernel", "", Align::Left), ("bytes", "", Align::Right), ("holds", "", Align::Left)]);
+            for kernel in &kernels {
+                let holds = Cell::text(kernel.operators.join(", "));
+                rows.row(vec![Cell::text(&kernel.name), Cell::text(Bytes(kernel.bytes()).to_string()), holds]);
+            }
+            outln!("{}", rows.text(bench::table::colour()));
+        }
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        outln!("{}: {}", if kernels.is_empty() { "kernels, tensors and sites" } else { "tensors" }, others.join(", "));
+        outln!("ask about one of them: memlet explain {} NAME", self.file.display());
+        Ok(())
+    }
+
+    fn tell(&self, name: &str, answer: &Answer) -> Result<(), PipelineError> {
         if self.json {
             outln!("{}", serde_json::to_string(answer).map_err(|e| PipelineError::Internal(e.to_string()))?);
             return Ok(());
         }
         match &answer.place {
-            Some(Place::PartOf(whole)) => outln!("{} is a part of {whole}", self.name),
-            Some(Place::Inside(kernel)) => outln!("{} is inside the kernel {kernel}", self.name),
+            Some(Place::PartOf(whole)) => outln!("{name} is a part of {whole}"),
+            Some(Place::Inside(kernel)) => outln!("{name} is inside the kernel {kernel}"),
             None => {}
         }
         if let Some(choice) = &answer.choice {
@@ -132,23 +180,33 @@ impl ExplainArgs {
             outln!("  the plan runs {taken}: {ms} ms within the step instead of {chosen} ms");
         }
         if let (Some(kernel), Some(other)) = (&answer.together, &self.other) {
-            outln!("{} and {other} are one kernel: {kernel}", self.name);
+            outln!("{name} and {other} are one kernel: {kernel}");
         }
-        for Apart { first, second, reason, origin } in &answer.apart {
+        // Of a pair there is one reason; of a kernel beside all others those of a kind are said together.
+        if let [Refused { first, second, reason, origin, .. }] = answer.apart.as_slice() {
             outln!("{first} and {second} are not one kernel: {reason}");
             if let Some(origin) = origin {
                 outln!("  from: {origin}");
             }
+        } else if !answer.apart.is_empty() {
+            let row = |r: &Refused| FusionRefusal {
+                first: r.first.clone(),
+                second: r.second.clone(),
+                reason: r.reason.clone(),
+                kind: r.kind.clone(),
+            };
+            let rows: Vec<FusionRefusal> = answer.apart.iter().map(row).collect();
+            outln!("\nneighbours that are not one kernel with it\n\n{}", refusals_table(&rows).text(bench::table::colour()));
         }
         Ok(())
     }
 
     /// The generated code of a kernel in the plan's configuration; what a kernel writes in place is a matter of the whole plan.
-    fn text(&self) -> Result<String, PipelineError> {
+    fn text(&self, name: &str) -> Result<String, PipelineError> {
         let plan = Plan::read(&self.file)?;
         let Candidate { program, configuration, .. } = &plan.chosen;
-        let place = place(program, &self.name);
-        let name = place.as_ref().map_or(self.name.as_str(), |place| place.holder());
+        let place = place(program, name);
+        let name = place.as_ref().map_or(name, |place| place.holder());
         let units = program.units();
         let Some((_, _, unit)) = units.iter().find(|(_, _, unit)| unit.name() == name) else {
             let names: Vec<&str> = units.iter().map(|(_, _, unit)| unit.name()).collect();
@@ -164,7 +222,7 @@ impl ExplainArgs {
     }
 
     /// The choice that a certificate is of.
-    fn certified(&self, certificate: &Certificate) -> Result<Explanation, PipelineError> {
+    fn certified(&self, certificate: &Certificate, name: &str) -> Result<Explanation, PipelineError> {
         let folder = self.file.parent().unwrap_or(Path::new("."));
         let named = || certificate.records.iter().map(|r| folder.join(r)).collect::<Vec<_>>();
         let store = Store::merge(&self.records.as_ref().map_or_else(named, |one| vec![one.clone()]))?;
@@ -172,9 +230,9 @@ impl ExplainArgs {
             return Err(self.fault(VerifyError::OtherMeasurements.to_string()));
         }
         swept(certificate, &store).map_err(|e| self.fault(e.to_string()))?;
-        self.known(&self.name, [&certificate.program])?;
+        self.known(name, [&certificate.program])?;
         let layers = Layers { count: certificate.layers.len(), joins: certificate.joins.clone() };
-        Ok(explain(&certificate.program, &store, &self.name, &layers, Limits::default())?)
+        Ok(explain(&certificate.program, &store, name, &layers, Limits::default())?)
     }
 
     /// Whether some program has what is asked about.
@@ -287,29 +345,33 @@ impl ExplainArgs {
     }
 
     /// Two kernels, or operators that kernels hold.
-    fn pair(&self, plan: &Plan, other: &str) -> Result<Answer, PipelineError> {
+    fn pair(&self, plan: &Plan, name: &str, other: &str) -> Result<Answer, PipelineError> {
         let variant = self.variant(plan)?;
-        let (first, second) = (self.holder(&variant, &self.name)?, self.holder(&variant, other)?);
+        let holders = Holders::of(&variant.program);
+        let (first, second) = (self.holder(&variant, &holders, name)?, self.holder(&variant, &holders, other)?);
         let together = (first == second).then(|| first.clone());
-        let apart = if together.is_some() { vec![] } else { refusals(&variant, &[&first, &second]) };
+        let is_pair = |r: &Refused| [&r.first, &r.second] == [&first, &second] || [&r.first, &r.second] == [&second, &first];
+        let apart: Vec<Refused> = refusals(&variant).into_iter().filter(is_pair).collect();
         if together.is_none() && apart.is_empty() && variant.name == UNFUSED {
             return Err(self.fault("the plan is the unfused program, which was faster as a whole than all others: nothing in it is fused"));
         }
         if together.is_none() && apart.is_empty() {
-            return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: they run in different passes")));
+            let kernels = movement(&plan.chosen.program).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            let pass = |name: &String| kernels.iter().find(|k| k.name == *name).map(|k| k.pass);
+            let why = match pass(&first) != pass(&second) {
+                true => "one runs in the forward, the other in the backward pass",
+                false => "neither reads what the other writes, nor do both read one tensor",
+            };
+            return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: {why}")));
         }
         Ok(Answer { place: None, choice: None, instead: None, together, apart })
     }
 
     /// The kernel of this name, or the one that holds this operator.
-    fn holder(&self, variant: &Variant, name: &str) -> Result<String, PipelineError> {
-        let units = variant.program.units();
-        let holds = |unit: &Unit| matches!(unit, Unit::Scope(scope) if scope.operators().iter().any(|o| o == name));
-        let found = units.iter().find(|(_, _, u)| u.name() == name).or_else(|| units.iter().find(|(_, _, u)| holds(u)));
-        let names = || units.iter().map(|(_, _, u)| u.name()).collect::<Vec<_>>().join(", ");
-        found
-            .map(|(_, _, unit)| unit.name().to_string())
-            .ok_or_else(|| self.fault(format!("there is no kernel `{name}` in the plan; there are: {}", names())))
+    fn holder(&self, variant: &Variant, holders: &Holders, name: &str) -> Result<String, PipelineError> {
+        let names = || variant.program.units().iter().map(|(_, _, u)| u.name().to_string()).collect::<Vec<_>>().join(", ");
+        let found = holders.of_name(name).map(str::to_string);
+        found.ok_or_else(|| self.fault(format!("there is no kernel `{name}` in the plan; there are: {}", names())))
     }
 }
 
@@ -326,13 +388,7 @@ fn instead(candidate: &Candidate, kernel: &str) -> Option<Instead> {
     Some(Instead { taken: candidate.configuration.kernels.get(kernel)?.clone(), exchange })
 }
 
-/// The refused fusions that involve all of these kernels.
-fn refusals(variant: &Variant, names: &[&String]) -> Vec<Apart> {
-    let between = |r: &&Refusal| names.iter().all(|n| r.units.contains(n));
-    let apart = |r: &Refusal| {
-        let [first, second] = r.units.as_slice() else { return None };
-        let origin = r.origin.as_ref().map(ToString::to_string);
-        Some(Apart { first: first.clone(), second: second.clone(), reason: r.reason.to_string(), origin })
-    };
-    variant.refusals.iter().filter(between).filter_map(apart).collect()
+/// The neighbours of a kernel that are not one with it, each once.
+fn beside(variant: &Variant, name: &str) -> Vec<Refused> {
+    refusals(variant).into_iter().filter(|r| r.neighbours && (r.first == name || r.second == name)).collect()
 }

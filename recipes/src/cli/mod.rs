@@ -23,7 +23,8 @@ use crate::pipeline::folder::folder_name;
 use crate::pipeline::target::Target;
 use bench::table::{Align, Cell, Table};
 use bench::unit::Bytes;
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use sdfg::Dtype;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -200,7 +201,16 @@ pub fn main() -> ExitCode {
         }
         out::errln!("\nending as soon as what is at work is done; Ctrl-C again ends it at once");
     });
-    let done = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version are no mistakes.
+        Err(told) if !told.use_stderr() || told.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => told.exit(),
+        Err(mistake) => {
+            out::errln!("{}", mistake_in_a_sentence(&mistake));
+            return ExitCode::from(2);
+        }
+    };
+    let done = match cli.command {
         Command::Analyze(args) => args.run(&mut std::io::stdout().lock()),
         Command::Optimize(args) => args.run(),
         Command::Sweep(args) => args.run(),
@@ -223,9 +233,43 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What is wrong with a command line, in one sentence that says what would be right.
+fn mistake_in_a_sentence(mistake: &clap::Error) -> String {
+    let told = mistake.render().to_string();
+    let mut parts: Vec<String> = Vec::new();
+    let mut usage = None;
+    for line in told.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(command) = line.strip_prefix("Usage: ") {
+            usage = command.find(['<', '[']).map(|end| command[..end].trim().to_string());
+        } else if let Some(line) = line.strip_prefix("error: ") {
+            parts.push(line.trim_end_matches(':').to_string());
+        } else if !line.starts_with("For more information") {
+            parts.push(line.strip_prefix("tip: ").unwrap_or(line).to_string());
+        }
+    }
+    // Where no usage is told the command is that of the command line, if it has come that far.
+    let command = || std::env::args().nth(1).filter(|word| Cli::command().find_subcommand(word).is_some());
+    let usage = usage.unwrap_or_else(|| ["memlet".to_string()].into_iter().chain(command()).collect::<Vec<_>>().join(" "));
+    format!("{}; `{} --help` lists what can be given", parts.join("; "), usage.split(" --").next().unwrap_or("memlet"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mistake_in_a_command_line_is_one_sentence() {
+        let said = |words: &[&str]| {
+            let mistake = Cli::try_parse_from(["memlet"].iter().chain(words)).err().map(|e| mistake_in_a_sentence(&e)).unwrap_or_default();
+            assert!(!mistake.contains('\n') && mistake.contains("memlet") && mistake.contains("--help"), "{mistake}");
+            mistake
+        };
+        assert!(said(&["run", "plan.json", "--threads", "many"]).contains("`many` is no number of threads from 0 to 1024"));
+        assert!(said(&["run", "plan.json", "--thread", "2"]).contains("a similar argument exists: '--threads'"));
+        assert!(said(&["run"]).contains("<PLAN>"));
+        assert!(said(&["optimise", "mlp.yaml"]).contains("optimize"));
+        assert!(said(&["analyze", "mlp.yaml", "--dtype", "f31"]).contains("write f64, f32, bf16 or f16"));
+    }
 
     #[test]
     fn threads_are_as_many_as_machines_have() {

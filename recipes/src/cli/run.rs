@@ -6,7 +6,7 @@ use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::accuracy::{self, accuracy, oracle};
-use crate::pipeline::beside::{Compared, beside};
+use crate::pipeline::beside::{self, Compared, beside, beside_interpreter};
 use crate::pipeline::execute::Execution;
 use crate::pipeline::masks::draws_alike;
 use crate::pipeline::plan::Plan;
@@ -54,8 +54,8 @@ pub struct RunArgs {
     /// spills and shared memory
     #[arg(long)]
     kernels: bool,
-    /// First run every kernel beside one of this machine's cores on the same tensors at full size, and compare what they write;
-    /// needs a C compiler
+    /// First run every kernel on its own at full size, on the same tensors as a reference, and compare what they write: in the f64
+    /// interpreter, which takes its time, or of a GPU's plan a plain kernel of this machine's cores, which needs a C compiler
     #[arg(long)]
     check: bool,
     /// Also print what is alive at the peak of the step, from when to when
@@ -190,7 +190,7 @@ impl RunArgs {
         }
         out!("{}", rows.text(bench::table::colour()));
         if !kernels.is_empty() {
-            let mut rows = table(&["kernel", "pass", "in the step ms", "alone ms"]);
+            let mut rows = table(&["kernel", "pass", "in the step ms", "alone ms"]).words(&["pass"]);
             let row = |name: &str, pass: String, times: [f64; 2]| {
                 cells([name.to_string(), pass].into_iter().chain(times.map(significant)).collect())
             };
@@ -214,16 +214,30 @@ impl RunArgs {
         Ok(())
     }
 
-    /// Every result of every kernel beside that of a core.
+    /// Every result of every kernel beside that of a reference.
     ///
     /// # Errors
     /// Results that differ.
     fn checked(&self, plan: &Plan, given: &Tensors, run: &Run, pool: &Pool, device: &dyn Device) -> Result<Vec<Compared>, PipelineError> {
-        let (cores, progress) = (Cores { toolchain: Toolchain::system()? }, CheckProgress::new());
-        let compared = beside(&plan.chosen, given, run, pool, (device, &cores), &mut |p| progress.told(p));
+        let progress = CheckProgress::new();
+        let mut told = |p: &beside::Progress| progress.told(p);
+        let (compared, reference) = match plan.target.is_cpu() {
+            // The cores beside themselves would run the same code.
+            true => (beside_interpreter(&plan.chosen, given, run, pool, device, &mut told), "the f64 interpreter"),
+            false => {
+                let cores = Cores { toolchain: Toolchain::system()? };
+                (beside(&plan.chosen, given, run, pool, (device, &cores), &mut told), "a plain kernel of the cores")
+            }
+        };
         progress.finish();
         let compared = compared?;
-        let mut rows = table(&["kernel", "result", "elements", "largest difference", "÷ tolerance"]);
+        let said = format!("every kernel at full size beside {reference}, on the same tensors");
+        if self.json {
+            errln!("{said}\n")
+        } else {
+            outln!("{said}\n")
+        }
+        let mut rows = table(&["kernel", "result", "elements", "largest difference", "÷ tolerance"]).words(&["result"]);
         for c in &compared {
             let row = [c.kernel.clone(), c.data.clone(), c.elements.to_string(), format!("{:.1e}", c.max_error), format!("{:.3}", c.ratio)];
             rows.row(cells(row.into()));
@@ -236,7 +250,7 @@ impl RunArgs {
         }
         for c in compared.iter().filter(|c| c.no_numbers > 0) {
             errln!(
-                "`{}` of `{}`: {} of {} elements are no number (NaN), here and on the cores",
+                "`{}` of `{}`: {} of {} elements are no number (NaN), here and in the reference",
                 c.data,
                 c.kernel,
                 c.no_numbers,
@@ -249,7 +263,7 @@ impl RunArgs {
             Some(Compared { kernel, data, ratio, .. }) => {
                 let count = compared.iter().filter(wrong).count();
                 let first = format!("`{data}` of `{kernel}` by {ratio:.3} times the tolerance, of {} results {count}", compared.len());
-                Err(PipelineError::Mismatch(format!("beside kernels of the cores, at full size: {first}")))
+                Err(PipelineError::Mismatch(format!("beside {reference}, at full size: {first}")))
             }
         }
     }

@@ -183,7 +183,7 @@ fn print(decision: &Decision, counted_on: bool) {
     let seconds = decision.solving.as_secs_f64();
     let Some(exact) = decision.selections.iter().find(|s| s.method == Method::Exact) else { return };
     outln!("{}", decision.name);
-    let mut rows = table(&["method", "program", "predicted ms", "above exact", "above minima"]);
+    let mut rows = table(&["method", "program", "predicted ms", "above exact", "above minima"]).words(&["program"]);
     let above = |ms: f64, least: f64| if least > 0.0 { format!("{:.2}%", 100.0 * (ms / least - 1.0)) } else { String::new() };
     for s in &decision.selections {
         rows.row(cells(vec![
@@ -244,7 +244,7 @@ fn print(decision: &Decision, counted_on: bool) {
 fn print_stack(decision: &StackDecision, layers: u16, seconds: f64) {
     let joins: Vec<String> = decision.joins.iter().map(|(near, far)| format!("{near} is {far} of the next")).collect();
     outln!("{}: {layers} layers; {}", decision.name, joins.join(", "));
-    let mut rows = table(&["layers", "program", "ms each", "changes of layout", "handed on in"]);
+    let mut rows = table(&["layers", "program", "ms each", "changes of layout", "handed on in"]).words(&["program", "handed on in"]);
     for choice in &decision.choices {
         let s = &choice.selection;
         let handed: Vec<String> =

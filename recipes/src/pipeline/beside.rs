@@ -1,6 +1,7 @@
-//! Every kernel of a plan at full size beside one of this machine's cores, on the same tensors.
+//! Every kernel of a plan at full size beside a reference, on the same tensors: a plain kernel of this machine's cores for a plan of another
+//! device, and for one of the cores, which would be compared with itself, the f64 interpreter.
 //!
-//! The cores run the program kernel by kernel. What each of them reads there, the plan's kernel is given too, in the plan's layouts,
+//! The reference runs the program kernel by kernel. What each kernel reads there, the plan's is given too, in the plan's layouts,
 //! and what both write is compared. So an error shows in the kernel that makes it, and not in all that follow.
 
 use super::PipelineError;
@@ -16,13 +17,13 @@ use kernels::{Access, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
-use sdfg::interpret::Run;
+use sdfg::interpret::{Run, Tensors, interpret_unit};
 use sdfg::tolerance::{compare, unit_tolerance};
 use sdfg::{Dtype, Layout, Sdfg, Unit};
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 /// Tensors by the container that has their storage, in the order of its dims.
-type Values = BTreeMap<String, ArrayD<f64>>;
+type Values = Tensors;
 
 /// One result of one kernel.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -46,57 +47,70 @@ pub struct Progress<'a> {
     pub compared: &'a [Compared],
 }
 
+/// What kernels of a plan are compared with.
+enum Reference<'a> {
+    Cores(Cores<'a>),
+    Interpreter,
+}
+
 /// Runs every kernel of a candidate on its device and on the cores, and compares all that they write; `said` is told after each.
 ///
 /// # Errors
 /// Kernels that cannot be compiled or run on either side, tensors that are missing.
 pub fn beside(
     candidate: &Candidate,
-    given: &sdfg::interpret::Tensors,
+    given: &Tensors,
     run: &Run,
     pool: &Pool,
     (device, cores): (&dyn Device, &dyn Device),
     said: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Compared>, PipelineError> {
+    let reference = Reference::Cores(Cores::of(&candidate.program, cores)?);
+    compared(candidate, given, run, pool, (device, reference), said)
+}
+
+/// Runs every kernel of a candidate on its device and in the f64 interpreter, which takes its time, and compares as [`beside`] does.
+///
+/// # Errors
+/// Kernels that cannot be compiled, run or interpreted, tensors that are missing.
+pub fn beside_interpreter(
+    candidate: &Candidate,
+    given: &Tensors,
+    run: &Run,
+    pool: &Pool,
+    device: &dyn Device,
+    said: &mut dyn FnMut(&Progress),
+) -> Result<Vec<Compared>, PipelineError> {
+    compared(candidate, given, run, pool, (device, Reference::Interpreter), said)
+}
+
+fn compared(
+    candidate: &Candidate,
+    given: &Tensors,
+    run: &Run,
+    pool: &Pool,
+    (device, mut reference): (&dyn Device, Reference),
+    said: &mut dyn FnMut(&Progress),
+) -> Result<Vec<Compared>, PipelineError> {
     let program = &candidate.program;
-    // Kernels of the cores do not address bits, and do not multiply f16.
-    let mut on_cores = program.clone();
-    for container in on_cores.containers.values_mut() {
-        container.dtype = match container.dtype {
-            Dtype::Bit => Dtype::U8,
-            Dtype::F16 => Dtype::F32,
-            other => other,
-        };
-    }
     let mut values = wholes(program, given)?;
     let units = program.units();
     let specs = units.iter().map(|(_, _, unit)| KernelSpec::new(program, unit)).collect::<Result<Vec<_>, _>>()?;
-    // What is launched together is run one by one on cores.
-    let inside = |unit: &Unit| match unit {
-        Unit::Nested(nested) => nested.program.units().into_iter().map(|(_, _, unit)| unit).collect(),
-        unit => vec![unit.clone()],
-    };
-    let mut plain = Vec::new();
-    for unit in units.iter().flat_map(|(_, _, unit)| inside(unit)) {
-        let spec = KernelSpec::new(&on_cores, &unit)?;
-        plain.push((spec.clone(), natural(cores, &spec)?));
-    }
     let mut configs = Vec::new();
     for spec in &specs {
         let config = candidate.configuration.kernels.get(&spec.name);
         configs.push(config.ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?);
     }
     // One after the other they take the compilers longer than everything else here.
-    cores.prepare(&plain.iter().map(|(spec, config)| Coming::once(spec, config)).collect::<Vec<_>>(), Until::default());
     device.prepare(&specs.iter().zip(&configs).map(|(spec, config)| Coming::once(spec, config)).collect::<Vec<_>>(), Until::default());
-    let mut plain = plain.into_iter();
     let mut compared = Vec::new();
     for (n, (((_, _, unit), spec), config)) in units.iter().zip(&specs).zip(configs).enumerate() {
         let first = compared.len();
-        let mut ours = Values::new();
-        for (unit, (spec, config)) in inside(unit).iter().zip(plain.by_ref()) {
-            ours.extend(outcome((&on_cores, unit, &spec), &config, &values, run, pool, cores)?);
-        }
+        // Each side may be off by the tolerance; the interpreter is not.
+        let (ours, sides) = match &mut reference {
+            Reference::Cores(cores) => (cores.outcome(unit, &values, run, pool)?, 2.0),
+            Reference::Interpreter => (interpreted(program, unit, spec, &values, run)?, 1.0),
+        };
         let theirs = outcome((program, unit, spec), config, &values, run, pool, device)?;
         let tolerances = unit_tolerance(program, unit).map_err(|e| PipelineError::Measure(e.to_string()))?;
         for (data, want) in ours {
@@ -106,8 +120,7 @@ pub fn beside(
             let no_numbers = agreed.as_ref().map_or(0, |(_, places)| *places);
             let [got, wanted] = agreed.as_ref().map_or([got, &want], |([got, want], _)| [got, want]);
             let found = compare(got, wanted, 1.0, tolerance);
-            // Each side may be off by the tolerance.
-            let ratio = excused(unit, tolerance, got, wanted, found.ratio / 2.0);
+            let ratio = excused(unit, tolerance, got, wanted, found.ratio / sides);
             let ratio = if ratio.is_nan() { f64::INFINITY } else { ratio };
             let (kernel, elements) = (spec.name.clone(), want.len());
             compared.push(Compared { kernel, data: data.clone(), ratio, max_error: found.max_error, elements, no_numbers });
@@ -121,6 +134,70 @@ pub fn beside(
         values.retain(|data, _| read(data));
     }
     Ok(compared)
+}
+
+/// Plain kernels of the cores, in the order in which the program runs them.
+struct Cores<'a> {
+    device: &'a dyn Device,
+    program: Sdfg,
+    plain: VecDeque<(KernelSpec, KernelConfig)>,
+}
+
+/// What is launched together is run one by one on cores.
+fn inside(unit: &Unit) -> Vec<Unit> {
+    match unit {
+        Unit::Nested(nested) => nested.program.units().into_iter().map(|(_, _, unit)| unit).collect(),
+        unit => vec![unit.clone()],
+    }
+}
+
+impl<'a> Cores<'a> {
+    fn of(program: &Sdfg, device: &'a dyn Device) -> Result<Self, PipelineError> {
+        // Kernels of the cores do not address bits, and do not multiply f16.
+        let mut program = program.clone();
+        for container in program.containers.values_mut() {
+            container.dtype = match container.dtype {
+                Dtype::Bit => Dtype::U8,
+                Dtype::F16 => Dtype::F32,
+                other => other,
+            };
+        }
+        let mut plain = VecDeque::new();
+        for unit in program.units().iter().flat_map(|(_, _, unit)| inside(unit)) {
+            let spec = KernelSpec::new(&program, &unit)?;
+            let config = natural(device, &spec)?;
+            plain.push_back((spec, config));
+        }
+        device.prepare(&plain.iter().map(|(spec, config)| Coming::once(spec, config)).collect::<Vec<_>>(), Until::default());
+        Ok(Cores { device, program, plain })
+    }
+
+    /// What the next kernels write, which make up a unit of the plan.
+    fn outcome(&mut self, unit: &Unit, values: &Values, run: &Run, pool: &Pool) -> Result<Values, PipelineError> {
+        let mut written = Values::new();
+        for unit in inside(unit) {
+            let Some((spec, config)) = self.plain.pop_front() else { break };
+            written.extend(outcome((&self.program, &unit, &spec), &config, values, run, pool, self.device)?);
+        }
+        Ok(written)
+    }
+}
+
+/// What the f64 interpreter makes of a unit.
+fn interpreted(program: &Sdfg, unit: &Unit, spec: &KernelSpec, values: &Values, run: &Run) -> Result<Values, PipelineError> {
+    let mut tensors = Tensors::new();
+    for argument in spec.arguments() {
+        let part = unit.writes_part(program, &argument.data);
+        match values.get(&argument.data) {
+            Some(value) if argument.access == Access::Read || part => drop(tensors.insert(argument.data.clone(), value.clone())),
+            // What others have not written yet is the same on both sides.
+            None if part => drop(tensors.insert(argument.data.clone(), ArrayD::zeros(IxDyn(&spec.shape(&argument.data)?)))),
+            _ => {}
+        }
+    }
+    interpret_unit(program, unit, &mut tensors, run)?;
+    let written = spec.arguments().into_iter().filter(|argument| argument.access == Access::Write);
+    Ok(written.filter_map(|argument| Some((argument.data.clone(), tensors.remove(&argument.data)?))).collect())
 }
 
 /// What a container of this type stores of values.

@@ -109,7 +109,11 @@ impl Plan {
     pub fn read(path: &Path) -> Result<Self, PipelineError> {
         let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
         if path.is_dir() {
-            return Err(fault("this is a folder; the plan of a run is plan.json in it".into()));
+            let plan = path.join("plan.json");
+            return match plan.is_file() {
+                true => Plan::read(&plan),
+                false => Err(fault("there is no plan.json in this folder; `memlet optimize RECIPE` writes one".into())),
+            };
         }
         let text = std::fs::read_to_string(path).map_err(|e| fault(e.to_string()))?;
         let plan: Plan =

@@ -15,7 +15,7 @@ fn command(recipe: &str) -> Analyze {
         no_dropout: false,
         narrow: false,
     };
-    Analyze { recipe, json: false, verify_each: false, graph: None, memory: false, refusals: false }
+    Analyze { recipe, json: false, verify_each: false, graph: None, memory: false, refusals: false, definitions: false }
 }
 
 fn output(command: &Analyze) -> String {
@@ -146,8 +146,47 @@ fn sizes_can_be_set() {
 #[test]
 fn refusals_name_both_kernels_and_the_reason() {
     let text = output(&Analyze { refusals: true, ..command("mha.yaml") });
-    let line = text.lines().find(|l| l.starts_with("beta ") && l.contains("is a contraction")).expect("a refusal");
-    assert!(line.contains("alpha") && line.contains("mha.yaml:"), "{line}");
+    let line = text.lines().find(|l| l.starts_with("qq ") && l.contains("`beta` would find its operand `qq` on chip")).expect("a refusal");
+    assert!(line.contains("gamma") && line.contains("mha.yaml:"), "{line}");
+}
+
+/// What a composition holds is not refused in the same breath, no pair is told twice, and reasons of a kind are one row with a count.
+#[test]
+fn refusals_do_not_contradict_compositions() {
+    for recipe in SHIPPED {
+        let text = output(&Analyze { json: true, ..command(&format!("{recipe}.yaml")) });
+        let all: Value = serde_json::from_str(&text).expect("JSON");
+        let list = |key: &str| all[key].as_array().cloned().unwrap_or_default();
+        let mut seen = BTreeSet::new();
+        for refusal in list("refusals").iter().chain(&list("composition_refusals")) {
+            let mut pair = [&refusal["first"], &refusal["second"]].map(|name| name.as_str().expect("a name").to_string());
+            let holds = |kernel: &Value, name: &String| {
+                kernel["name"] == **name || kernel["operators"].as_array().is_some_and(|all| all.iter().any(|o| o == name))
+            };
+            let together = list("compositions").iter().any(|kernel| pair.iter().all(|name| holds(kernel, name)));
+            assert!(!together, "{recipe}: {refusal} is composed");
+            pair.sort();
+            assert!(seen.insert(pair), "{recipe}: {refusal} is told twice");
+        }
+    }
+    // Beta, scaled and normalized, is in the kernel of gamma.
+    let text = output(&command("mha.yaml"));
+    let (_, stayed) = text.split_once("Neighbours of contractions that were not composed").expect("a table");
+    assert!(!stayed.contains("beta –") && !stayed.contains("– beta"), "{stayed}");
+    let rows: Vec<&str> = stayed.lines().filter(|line| line.contains("on chip that others need in memory")).collect();
+    assert!(rows.len() == 1 && rows[0].trim_start().starts_with(|c: char| c.is_ascii_digit()), "{stayed}");
+}
+
+/// The summary comes first and names the one baseline that it compares with; other definitions are there for who asks.
+#[test]
+fn a_summary_comes_first() {
+    let text = output(&command("mha.yaml"));
+    let places = ["program ", "unfused ", "fused ", "composed: ", "Unfused is one operator per kernel", "Operators, one kernel each"];
+    let found: Vec<Option<usize>> = places.iter().map(|part| text.find(part)).collect();
+    assert!(found.is_sorted() && found.iter().all(Option::is_some), "{found:?}: {text}");
+    assert!(!text.contains("Table III's operators, masks stored in both"));
+    let more = output(&Analyze { definitions: true, ..command("mha.yaml") });
+    assert!(more.contains("Table III's operators, masks stored in both"));
 }
 
 #[test]

@@ -276,7 +276,7 @@ impl<'a> Growth<'a> {
             Some(n) => Some(format!("`{}`", self.units.all[n].name)),
             None => self.units.leaves(data).then(|| {
                 let handed_back = self.program.containers.get(self.units.name(data)).is_some_and(|c| c.role != Role::Transient);
-                if handed_back { "the caller".into() } else { "another state".into() }
+                if handed_back { "the caller".into() } else { "the other pass".into() }
             }),
         }
     }

@@ -119,7 +119,8 @@ impl Contested {
         let line = |other: &Timed| {
             let ratio = own.step.speedup_over(&other.step).ok()?;
             let (lower, upper) = (ratio.interval.lower, ratio.interval.upper);
-            Some(format!("{} ÷ {}: {:.3} (95% interval {lower:.3} to {upper:.3})", other.name, own.name, ratio.median))
+            let sure = if lower <= 1.0 && upper >= 1.0 { ": no difference beyond the spread" } else { "" };
+            Some(format!("{:.3} times as fast as {} (95% interval {lower:.3} to {upper:.3}){sure}", ratio.median, other.name))
         };
         let itself = (self.taken >= self.contenders)
             .then(|| format!("nothing that is fused is faster than {} here: the plan is the unfused program", own.name));

@@ -85,11 +85,9 @@ impl OptimizeArgs {
         outcome.wholes(&contested.timed, &contested.candidates);
         self.tell(&outcome, &contested);
         self.measure.say(&tell::agreement(&contested, &choices[0].selections[0], session.store.cache()));
-        contested.beside().iter().for_each(|line| self.say(line));
         let plan = contest.plan_of(&contested.candidates[contested.taken]);
         plan.write(&path)?;
         write_kernels(&session.out.join("kernels"), &plan, earlier.as_ref(), &session.device)?;
-        self.say(&format!("plan: {}", path.display()));
         let finished = Finished {
             analysis: &analyze(&session.recipe, false)?,
             programs: &session.programs,
@@ -106,7 +104,10 @@ impl OptimizeArgs {
         };
         report::write(&session.out, &report::build(&finished)?, &session.store)?;
         let page = session.out.join("report.html");
+        self.say(&tell::summary(&contested, &report::coverage(&sweeps)));
         self.say(&format!("report: {}", page.display()));
+        self.say(&format!("plan:   {}; run it: memlet run {}", path.display(), path.display()));
+        self.say(&format!("why:    memlet explain {}", session.out.display()));
         outcome.winner = Some(contested.candidates[contested.taken].name.clone());
         (outcome.plan, outcome.report) = (Some(path), Some(page));
         let ended = contest.end(self.done(&outcome));
@@ -204,13 +205,9 @@ fn certify(sweeps: &Sweeps, session: &Session) -> Result<(String, Option<Certain
         true => "proven: nothing measured is cheaper".into(),
         false => format!("at most {:.2}% above the best that was measured", 100.0 * exact.gap),
     };
-    let sure = certainty.map(|c| format!("; {c}")).unwrap_or_default();
-    let said = format!(
-        "chosen of all programs: {} ms{program}; {proof}, {}{sure}",
-        significant(exact.total_ms),
-        report::coverage(sweeps).relative()
-    );
-    Ok((said, certainty))
+    let sure = certainty.map(|c| format!("\n  {c}")).unwrap_or_default();
+    let (ms, relative) = (significant(exact.total_ms), report::coverage(sweeps).relative());
+    Ok((format!("chosen of all programs: {ms} ms{program}\n  {proof}; {relative}{sure}"), certainty))
 }
 
 /// The generated code of a plan, one file for each kernel. Files of the plan that stood here before go, where this one has none; others

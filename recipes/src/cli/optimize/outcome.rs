@@ -125,16 +125,27 @@ impl<'a> Outcome<'a> {
         self.timed = timed.iter().zip(candidates).map(|(t, c)| Whole::of(t, c)).collect();
     }
 
+    /// What each method chooses for each program; methods that choose what costs the same in one row.
     pub fn table_of_choices(&self) -> Table {
-        let mut rows = table(&["program", "method", "predicted ms", "above minima", "least of what was measured"]);
-        for c in &self.choices {
-            rows.row(cells(vec![
-                c.program.to_string(),
-                c.method.to_string(),
-                significant(c.predicted_ms),
-                format!("{:.1}%", 100.0 * c.above_minima),
-                if c.proven { "proven".into() } else { format!("gap {:.1}%", 100.0 * c.gap) },
-            ]));
+        let columns = ["program", "method", "predicted ms", "above minima", "least of what was measured"];
+        let mut rows = table(&columns).words(&["method", "least of what was measured"]);
+        let cost =
+            |c: &Choice| (significant(c.predicted_ms), if c.proven { "proven".into() } else { format!("gap {:.1}%", 100.0 * c.gap) });
+        let mut groups: Vec<Vec<&Choice>> = Vec::new();
+        for choice in &self.choices {
+            match groups.last_mut().filter(|group| group[0].program == choice.program && cost(group[0]) == cost(choice)) {
+                Some(group) => group.push(choice),
+                None => groups.push(vec![choice]),
+            }
+        }
+        for group in &groups {
+            let (program, (ms, proven)) = (group[0].program, cost(group[0]));
+            let own = self.choices.iter().filter(|c| c.program == program).count();
+            let method = match group.as_slice() {
+                [first, _, ..] if group.len() == own => format!("{}, and all others", first.method),
+                all => all.iter().map(|c| c.method.to_string()).collect::<Vec<_>>().join(", "),
+            };
+            rows.row(cells(vec![program.to_string(), method, ms, format!("{:.1}%", 100.0 * group[0].above_minima), proven]));
         }
         rows
     }

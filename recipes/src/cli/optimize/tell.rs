@@ -3,7 +3,7 @@
 use super::contest::Contested;
 use super::outcome::Whole;
 use crate::cli::{cells, table};
-use bench::model::CompositionRow;
+use bench::model::{CompositionRow, Coverage};
 use bench::table::Table;
 use bench::unit::significant;
 use layouts::Selection;
@@ -11,7 +11,8 @@ use layouts::record::Cache;
 
 /// Each composition with the best that could be in its place, or that was put there.
 pub fn weighed(rows: &[CompositionRow]) -> Table {
-    let mut found = table(&["composition", "holds", "composed ms", "against", "instead ms", "faster"]);
+    let columns = ["composition", "holds", "composed ms", "against", "instead ms", "taken"];
+    let mut found = table(&columns).words(&["holds", "against", "taken"]);
     let ms = |ms: Option<f64>| ms.map_or_else(|| "not measured".to_string(), significant);
     let mut seen: Vec<&str> = Vec::new();
     for row in rows {
@@ -24,6 +25,8 @@ pub fn weighed(rows: &[CompositionRow]) -> Table {
         seen.push(&row.subject);
         let chosen = if best.changed { best.change.clone() } else { "composed".to_string() };
         let chosen = if best.holds.is_empty() && !best.changed { "apart".to_string() } else { chosen };
+        let compared = best.with_ms().and(best.instead_ms()).is_some();
+        let chosen = if compared { chosen } else { format!("{chosen}, not compared") };
         found.row(cells(vec![
             row.subject.clone(),
             row.holds.join(", "),
@@ -92,6 +95,16 @@ pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache) -> Str
             &format!("timed as wholes the order changes: {} is {gain:.1}% faster than {}\n", candidates[best].name, candidates[first].name);
     }
     text
+}
+
+/// What came of it in the end, in a few lines.
+pub fn summary(contested: &Contested, coverage: &Coverage) -> String {
+    let own = &contested.timed[contested.taken];
+    let ms = layouts::record::median(&own.step.samples).map_or_else(String::new, significant);
+    let mut lines = vec![format!("\nresult: {} takes {ms} ms a step", own.name)];
+    lines.extend(contested.beside());
+    lines.push(coverage.relative());
+    lines.join("\n        ")
 }
 
 /// Why the plan that was taken is not the fastest.

@@ -291,5 +291,5 @@ fn policy(saved: &[Saved]) -> Vec<model::PolicyRow> {
 /// Pairs of the plan's program that share data: that the others stay apart surprises nobody.
 fn refusals(variant: &Variant) -> Vec<model::FusionRefusal> {
     let refused = crate::analyze::refusals(variant).into_iter().filter(|r| r.neighbours);
-    refused.map(|r| model::FusionRefusal { first: r.first, second: r.second, reason: r.reason }).collect()
+    refused.map(|r| model::FusionRefusal { first: r.first, second: r.second, reason: r.reason, kind: r.kind }).collect()
 }

@@ -1,0 +1,107 @@
+//! Pairs of kernels that stayed apart, each once.
+//!
+//! Transforms ask again and again whether two kernels can be one, as kernels around them change, and first fusion and then composition
+//! does. What counts in the end is whether the program runs them as one, and if not, what the last of these said.
+
+use crate::pipeline::programs::Variant;
+use sdfg::{Sdfg, Unit};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use transforms::{Reason, Refusal};
+
+/// Two kernels that were not fused.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Refused {
+    pub first: String,
+    pub second: String,
+    pub reason: String,
+    /// The place in the recipe that the second comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// What reasons of this kind have in common.
+    #[serde(skip)]
+    pub kind: String,
+    /// Whether one reads what the other writes, or both read one container.
+    #[serde(skip)]
+    pub neighbours: bool,
+    #[serde(skip)]
+    pub transform: &'static str,
+}
+
+/// What composes contractions with their neighbours; it is asked after fusion.
+pub const COMPOSITION: &str = "composition";
+
+/// The kernels of a program by their names and by those of the operators that they hold.
+pub struct Holders(BTreeMap<String, String>);
+
+impl Holders {
+    pub fn of(program: &Sdfg) -> Self {
+        let units = program.units();
+        let mut found = BTreeMap::new();
+        for (_, _, unit) in &units {
+            if let Unit::Scope(scope) = unit {
+                found.extend(scope.operators().into_iter().map(|operator| (operator, unit.name().to_string())));
+            }
+        }
+        // A kernel's own name says more than that of an operator in another.
+        found.extend(units.iter().map(|(_, _, unit)| (unit.name().to_string(), unit.name().to_string())));
+        Holders(found)
+    }
+
+    /// The kernel of this name, or the one that holds the operator of this name.
+    pub fn of_name(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+/// Pairs of kernels of a program that stayed apart: each once, under the names that the kernels have in the end, with the last reason.
+pub fn refusals(variant: &Variant) -> Vec<Refused> {
+    let mut touched: BTreeMap<String, (Vec<String>, Vec<String>)> = BTreeMap::new();
+    for (_, state) in variant.program.states() {
+        for (node, unit) in state.units() {
+            let (reads, writes) = state.boundary(node);
+            let names = |memlets: Vec<&sdfg::Memlet>| memlets.into_iter().map(|m| m.data.clone()).collect();
+            touched.insert(unit.name().to_string(), (names(reads), names(writes)));
+        }
+    }
+    let meet = |first: &str, second: &str| {
+        let (Some((reads, writes)), Some((others, written))) = (touched.get(first), touched.get(second)) else { return false };
+        others.iter().any(|data| reads.contains(data) || writes.contains(data)) || reads.iter().any(|data| written.contains(data))
+    };
+    let holders = Holders::of(&variant.program);
+    let mut found: Vec<(Refused, u8)> = Vec::new();
+    for refusal in &variant.refusals {
+        let [first, second] = refusal.units.as_slice() else { continue };
+        let (Some(one), Some(other)) = (holders.of_name(first), holders.of_name(second)) else { continue };
+        if one == other {
+            continue;
+        }
+        let refused = Refused {
+            first: one.to_string(),
+            second: other.to_string(),
+            reason: refusal.reason.to_string(),
+            origin: refusal.origin.as_ref().map(ToString::to_string),
+            kind: refusal.reason.kind(),
+            neighbours: meet(one, other),
+            transform: refusal.transform,
+        };
+        let is_pair = |r: &Refused| (r.first == one && r.second == other) || (r.first == other && r.second == one);
+        let says = says(refusal);
+        match found.iter_mut().find(|(r, _)| is_pair(r)) {
+            Some(known) if says >= known.1 => *known = (refused, says),
+            Some(_) => {}
+            None => found.push((refused, says)),
+        }
+    }
+    found.into_iter().map(|(refused, _)| refused).collect()
+}
+
+/// How much a refusal says of why the program runs two kernels: fusion is asked first and composes nothing, and that a composition was
+/// left out to see what that brings says less than why it cannot be.
+fn says(refusal: &Refusal) -> u8 {
+    match &refusal.reason {
+        _ if refusal.transform != COMPOSITION => 0,
+        Reason::NotWanted { why, .. } if why.is_empty() => 1,
+        _ => 2,
+    }
+}
