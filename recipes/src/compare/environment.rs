@@ -56,6 +56,14 @@ pub fn check_pythons(variants: &[Variant], pythons: &Pythons) -> Result<(), Comp
     if lines.is_empty() { Ok(()) } else { Err(CompareError::Missing { lines }) }
 }
 
+/// `torch, numpy and safetensors`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        all => all.join(", "),
+    }
+}
+
 /// What a Python lacks, in a line; `None` if it has everything.
 fn missing(framework: Framework, python: &Path) -> Option<String> {
     let (option, shown) = (framework.option(), python.display());
@@ -77,7 +85,7 @@ fn missing(framework: Framework, python: &Path) -> Option<String> {
     let absent: Vec<&str> = told.iter().filter(|(_, why)| why.is_empty()).map(|(name, _)| *name).collect();
     let broken: Vec<String> =
         told.iter().filter(|(_, why)| !why.is_empty()).map(|(name, why)| format!("cannot import {name} ({why})")).collect();
-    let lacks = (!absent.is_empty()).then(|| format!("lacks {}", absent.join(" and ")));
+    let lacks = (!absent.is_empty()).then(|| format!("lacks {}", listed(&absent)));
     let faults: Vec<String> = lacks.into_iter().chain(broken).collect();
     let wanted: Vec<&str> = told.iter().map(|(name, _)| *name).collect();
     (!faults.is_empty())

@@ -39,9 +39,10 @@ fn a_run_can_be_reported_explained_and_repeated() {
     // Self-contained: nothing is loaded, and the name spaces of SVG are the only addresses.
     assert!(!page.contains("src=") && !page.contains("<link") && page.matches("://").count() == page.matches("http://www.w3.org/").count());
     let values = json(&memlet(&["report", &out, "--json"]));
-    for part in ["waterfall", "operators", "kernels", "classes", "sweeps", "contenders", "movement", "selection", "policy", "refusals"] {
+    for part in ["waterfall", "operators", "kernels", "classes", "sweeps", "contenders", "movement", "selection", "policy", "comparison"] {
         assert!(values[part].as_array().is_some_and(|rows| !rows.is_empty()), "{part} is empty");
     }
+    times_add_up(&values);
     // What became of the configurations adds up, and every one that is drawn was measured.
     let count = |key: &str| values["coverage"][key].as_u64().expect("a count");
     let parts: u64 = ["identical", "bounded_out", "raced", "full", "unfit", "not_reached"].map(count).iter().sum();
@@ -77,14 +78,26 @@ fn a_run_can_be_reported_explained_and_repeated() {
     assert!(answer["choice"]["runner_up"]["more_ms"].as_f64().is_none_or(|ms| ms >= 0.0));
     // A plan knows its recipe, wherever that is now.
     std::fs::remove_file(&recipe).expect("a recipe");
-    let refused = &values["refusals"][0];
-    let (first, second) = (refused["first"].as_str().expect("a kernel"), refused["second"].as_str().expect("a kernel"));
     // Why this program and no other is known to the records beside the plan.
     let program = json(&memlet(&["explain", &plan, "program", "--json"]));
     assert!(program["choice"]["total_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{program}");
-    let answer = json(&memlet(&["explain", &plan, first, second, "--json"]));
-    // What fusion keeps apart, a plan whose kernels are composed may hold together.
-    assert!(answer["together"].is_string() || answer["apart"][0]["reason"] == refused["reason"]);
+    // Why two kernels are not one is answered once, with the reason that the report gives.
+    for refused in values["refusals"].as_array().expect("refusals") {
+        let (first, second) = (refused["first"].as_str().expect("a kernel"), refused["second"].as_str().expect("a kernel"));
+        let answer = json(&memlet(&["explain", &plan, first, second, "--json"]));
+        assert_eq!((answer["apart"].as_array().map(Vec::len), &answer["apart"][0]["reason"]), (Some(1), &refused["reason"]), "{answer}");
+        let told = text(&memlet(&["explain", &plan, first, second]));
+        assert_eq!(told.matches("are not one kernel").count(), 1, "{told}");
+    }
+    // A folder is explained by its plan, and without a name by what can be asked about.
+    let told = text(&memlet(&["explain", &out]));
+    assert!(told.contains(kernel) && told.contains(&format!("memlet explain {plan} NAME")), "{told}");
+    assert_eq!(json(&memlet(&["explain", &out, kernel, "--json"]))["choice"]["name"], kernel);
+    // Kernels of the cores are checked beside the interpreter: in f32 they differ by rounding, and by no more than they may.
+    let checked = json(&memlet(&["run", &out, "--check", "--timing", "100ms", "--json"]));
+    let checked = checked["checked"].as_array().expect("results").clone();
+    assert!(checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|ratio| ratio <= 1.0)), "{checked:?}");
+    assert!(checked.iter().any(|c| c["max_error"].as_f64().is_some_and(|error| error > 0.0)), "{checked:?}");
     selection_can_be_checked(folder.path());
     // What a kernel holds is explained by it.
     let held = values["kernels"].as_array().expect("kernels").iter().find(|k| k["holds"].as_array().is_some_and(|h| h.len() > 1));
@@ -101,6 +114,25 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let unknown = memlet(&["explain", &plan, "no-such-kernel"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains(kernel), "known names are listed");
+}
+
+/// Like is compared with like: every kernel of the plan and of the unfused program once, so that sums are those of both.
+fn times_add_up(report: &Value) {
+    let rows = |part: &str| report[part].as_array().expect("rows").clone();
+    let ms = |time: &Value| time["measured"].as_f64().unwrap_or(0.0);
+    let sum = |part: &str, side: &str| rows(part).iter().map(|row| ms(&row[side])).sum::<f64>();
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.max(b);
+    assert!(near(sum("comparison", "ours"), sum("kernels", "ours")), "{} {}", sum("comparison", "ours"), sum("kernels", "ours"));
+    assert!(near(sum("comparison", "ours"), sum("classes", "ours")) && near(sum("comparison", "unfused"), sum("classes", "unfused")));
+    let names = |side: &str| -> Vec<String> {
+        let all = rows("comparison").iter().flat_map(|row| row[side].as_array().cloned().unwrap_or_default()).collect::<Vec<_>>();
+        all.iter().map(|name| name.as_str().expect("a name").to_string()).collect()
+    };
+    let (kernels, operators) = (names("kernels"), names("operators"));
+    assert_eq!(kernels.len(), rows("kernels").len());
+    assert!([&kernels, &operators].iter().all(|names| names.iter().collect::<std::collections::BTreeSet<_>>().len() == names.len()));
+    // Every row of operators is in the baseline: their times are its times.
+    assert!(near(sum("comparison", "unfused"), sum("operators", "unfused")) || operators.iter().any(|name| name.starts_with("relayout")));
 }
 
 /// From the records alone: the choice, its certificate, and everything that makes them worthless.

@@ -2,6 +2,10 @@
 //!
 //! With `MEMLET_TORCH`, `MEMLET_JAX` and `MEMLET_ONNX` set to Pythons, the real workers are checked too, at tiny sizes.
 
+#[cfg(unix)]
+use crate::command::memlet;
+#[cfg(unix)]
+use recipes::compare::environment::check_pythons;
 use recipes::compare::worker::write_scripts;
 use recipes::compare::{
     CompareError, Contender, OurBytes, Ours, Outcome, Precision, Pythons, Report, Setup, StepTime, TensorBytes, Variant, compare,
@@ -246,6 +250,59 @@ fn a_wrong_request_names_what_is_missing() {
     let missing = compared(&recipe, &nowhere, folder.path(), 3).unwrap_err();
     assert_eq!(missing.exit_code(), 4, "{missing}");
     assert_eq!(compared(&recipe, &nowhere, folder.path(), 0).unwrap_err().exit_code(), 2);
+}
+
+/// What a Python lacks is said in a line, with the command that installs it, and for all peers at once.
+#[cfg(unix)]
+#[test]
+fn peers_are_checked_before_anything_else() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    // A Python that sees no packages but those that stand in for the framework and lack the rest.
+    let bare = folder.path().join("bare");
+    fs::write(&bare, format!("#!/bin/sh\nexec {} -I -S \"$@\"\n", python.display())).unwrap();
+    let mut rights = fs::metadata(&bare).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o755);
+    fs::set_permissions(&bare, rights).unwrap();
+    let pythons = Pythons { torch: Some(bare.clone()), jax: Some("/no/such/python".into()), onnx: Some("/bin/true".into()) };
+    let lacking = check_pythons(&Variant::ALL, &pythons).unwrap_err();
+    assert_eq!(lacking.exit_code(), 4);
+    let lines: Vec<String> = lacking.to_string().lines().map(str::to_string).collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let install = format!("install with: {} -m pip install torch numpy safetensors", bare.display());
+    assert!(
+        lines[0].starts_with("--torch ") && lines[0].contains("lacks torch, numpy and safetensors") && lines[0].ends_with(&install),
+        "{lines:?}"
+    );
+    assert!(lines[1].starts_with("--jax /no/such/python cannot be run") && lines[2].contains("--onnx /bin/true is no Python"), "{lines:?}");
+    // Who takes no part needs nothing.
+    assert!(check_pythons(&[Variant::Jax], &Pythons { torch: Some(bare), ..Pythons::default() }).is_err_and(|e| e.exit_code() == 2));
+    // The command says so before it looks at the plan, and without a traceback.
+    let output = memlet(&["compare", "no-such-plan.json", "--jax", "/no/such/python"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(4) && error.lines().count() == 1 && error.contains("--jax"), "{error}");
+}
+
+/// The script for all shapes asks its peers first, too: nothing is swept.
+#[cfg(unix)]
+#[test]
+fn the_script_checks_its_peers_first() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/compare.sh");
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new("bash")
+        .arg(script)
+        .args(["--quick", "--out"])
+        .arg(folder.path().join("out"))
+        .env("MEMLET", env!("CARGO_BIN_EXE_memlet"))
+        .env("MEMLET_JAX", "/no/such/python")
+        .env_remove("MEMLET_TORCH")
+        .env_remove("MEMLET_ONNX")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("--jax /no/such/python cannot be run") && !said.contains("choosing a plan"), "{said}");
+    assert!(!folder.path().join("out").exists());
 }
 
 #[test]
