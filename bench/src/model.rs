@@ -208,6 +208,8 @@ impl MueFactors {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     Memory,
+    /// More bytes a second than memory gives: they came from caches.
+    Caches,
     Compute,
 }
 
@@ -218,7 +220,12 @@ impl OperatorRow {
 
     /// What limits it: the larger of % of peak and MUE says which resource is nearer to its end.
     pub fn bound(&self) -> Option<Bound> {
-        Some(if self.mue?.percent() > self.percent_of_peak? { Bound::Memory } else { Bound::Compute })
+        let (mue, peak) = (self.mue?.percent(), self.percent_of_peak?);
+        Some(match mue > peak {
+            true if mue > 100.0 => Bound::Caches,
+            true => Bound::Memory,
+            false => Bound::Compute,
+        })
     }
 
     pub fn flop_per_byte(&self) -> Option<f64> {
@@ -485,11 +492,16 @@ pub struct Coverage {
 }
 
 impl Coverage {
+    /// Settled without a full set of samples.
+    pub fn ruled_out(&self) -> u64 {
+        // What there is may be more than can be counted: then no difference says what became of some.
+        [self.identical, self.bounded_out, self.raced, self.unfit].into_iter().fold(0, u64::saturating_add)
+    }
+
     /// What a choice from measurements says nothing beyond; it stands beside every word of a proof.
     pub fn relative(&self) -> String {
         let count = |n: u64| Cell::count(n).text;
-        let settled = [self.identical, self.bounded_out, self.raced, self.unfit].into_iter().fold(0, u64::saturating_add);
-        let others = if settled > 0 { format!(", {} were ruled out", count(settled)) } else { String::new() };
+        let others = if self.ruled_out() > 0 { format!(", {} were ruled out", count(self.ruled_out())) } else { String::new() };
         let left = if self.not_reached == 0 { ", none is left" } else { "" };
         format!("relative to what was measured: {} of {} configurations were timed{others}{left}", count(self.full), count(self.enumerated))
     }

@@ -42,7 +42,8 @@ pub fn totals(program: &str, contenders: &[ContenderTimes]) -> Result<String, Pl
     figure(1000, bottom + 52, &format!("Training step: {program}"), |canvas| {
         canvas.legend(24, 48, &[("forward", BEFORE, true), ("backward or whole step", BEFORE, false)])?;
         canvas.line(&[(300, 48), (324, 48)], INK, 1)?;
-        canvas.text(332, 48, 12, MUTED, Anchor::Left, "95% interval of the step's median; ours in blue; all measured, interleaved")?;
+        let said = "95% interval of the step's median; palest: between kernels; ours in blue; all measured, interleaved";
+        canvas.text(332, 48, 12, MUTED, Anchor::Left, said)?;
         axis.horizontal(canvas, TOP, bottom, "measured median time [ms]")?;
         for (n, (contender, [forward, backward, step])) in rows.iter().enumerate() {
             let y = TOP + ROW * n as i32 + ROW / 2;
@@ -53,6 +54,11 @@ pub fn totals(program: &str, contenders: &[ContenderTimes]) -> Result<String, Pl
             let (middle, end) = (axis.at(median(forward)), axis.at(whole));
             canvas.rect((left, y - 13), (middle - left, 26), colour)?;
             canvas.rect((middle, y - 13), ((end - middle).max(1), 26), colour.mix(0.55))?;
+            // A step takes a little more than its launches.
+            let rest = axis.at(median(step)) - end;
+            if rest > 0 {
+                canvas.rect((end, y - 13), (rest, 26), colour.mix(0.2))?;
+            }
             let mut label = format!("{} ms", significant(step.map_or(whole, |s| s.median)));
             if let Some(interval) = step.map(|s| s.interval) {
                 let (lower, upper) = (axis.at(interval.lower), axis.at(interval.upper));

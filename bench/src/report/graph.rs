@@ -66,7 +66,7 @@ pub fn html(report: &Report) -> String {
         "</g></svg><div class=\"controls\"><button type=\"button\" data-zoom=\"1.3\" title=\"zoom in\">+</button>\
          <button type=\"button\" data-zoom=\"0.77\" title=\"zoom out\">−</button>\
          <button type=\"button\" data-zoom=\"fit\" title=\"show all\">fit</button></div>\
-         <aside id=\"facts\"><p>Click a node: operator, flop, bytes, kernel and memlets. Drag to move; after a click, \
+         <aside id=\"facts\"><p>All of it is shown: zoom in to read. Click a node: operator, flop, bytes, kernel and memlets. Drag to move; after a click, \
          scroll to zoom. The width of a line is the square root of its bytes.</p></aside></div>\
          <p class=\"key\"><span class=\"contraction\"></span>tensor contraction <span class=\"normalization\"></span>statistical \
          normalization <span class=\"elementwise\"></span>element-wise <span class=\"tensor\"></span>boundary tensor</p>",

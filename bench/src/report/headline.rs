@@ -1,6 +1,7 @@
 //! The few numbers that come first: what was reached, and how far it is from what could be.
 
 use crate::model::{ContenderTimes, Report, quotient};
+use crate::table::Cell;
 use crate::unit::{Milliseconds, significant};
 
 pub struct Headline {
@@ -66,29 +67,24 @@ fn gap(report: &Report) -> Option<Headline> {
     Some(Headline {
         value: format!("{gap:.1}%"),
         label: "above the sum of per-kernel minima".into(),
-        basis: format!("{}, {} against {}{}", row.total.origin(), row.total.value(), row.lower_bound.value(), proof(report, row.proven)),
+        basis: format!("{}, {} against {}", row.total.origin(), row.total.value(), row.lower_bound.value()),
     })
 }
 
-/// What is proven, what that is relative to, and how sure it is.
-fn proof(report: &Report, proven: bool) -> String {
-    if !proven {
-        return String::new();
-    }
-    let relative = report.coverage.map_or_else(|| "relative to what was measured".to_string(), |c| c.relative());
-    let sure = report.certainty.map(|c| format!("; {c}")).unwrap_or_default();
-    format!("; proven the least, {relative}{sure}")
-}
-
-/// A share would say little: spaces are larger than any sweep.
+/// What a proof is relative to, whether there is one, and how sure the choice is: none of them is told without the others.
 fn coverage(report: &Report) -> Option<Headline> {
     let c = report.coverage.filter(|c| c.enumerated > 0)?;
-    // What there is may be more than can be counted: then no difference says what became of some.
-    let settled = [c.identical, c.bounded_out, c.raced, c.full, c.unfit].into_iter().fold(0, u64::saturating_add);
+    let best = report.selection.iter().min_by(|a, b| a.total.value().0.total_cmp(&b.total.value().0));
+    let proven = match best.map(|row| row.proven) {
+        Some(true) => "; the choice is proven the least, relative to what was measured",
+        Some(false) => "; the choice is not proven the least, not even relative to what was measured",
+        None => "",
+    };
+    let sure = report.certainty.map(|c| format!("; {c}")).unwrap_or_default();
     Some(Headline {
-        value: settled.to_string(),
-        label: "configurations settled".into(),
-        basis: format!("{:.2e} enumerated, {} measured in full", c.enumerated as f64, c.full),
+        value: format!("{} of {}", Cell::count(c.full).text, Cell::count(c.enumerated).text),
+        label: "configurations timed".into(),
+        basis: format!("{} were ruled out without being timed in full{proven}{sure}", Cell::count(c.ruled_out()).text),
     })
 }
 
@@ -107,17 +103,15 @@ mod tests {
         let row = |proven| SelectionRow { method: "exact".into(), total: ms(1.0), lower_bound: ms(1.0), proven };
         let basis = |proven, certainty| {
             let report = Report { selection: vec![row(proven)], coverage: Some(coverage), certainty, ..Report::default() };
-            gap(&report).map(|h| h.basis).unwrap_or_default()
+            assert!(gap(&report).is_some_and(|h| !h.basis.contains("proven")), "it stands where it is relative to something");
+            headlines(&report).last().map(|h| format!("{} {}: {}", h.value, h.label, h.basis)).unwrap_or_default()
         };
         let certainty = Some(Certainty { redraws: 50, best: 0.84, worst_regret: 0.031 });
         let said = basis(true, certainty);
-        for part in
-            ["proven the least", "relative to what was measured: 58 of 2.60e15 configurations were timed", "84% of 50 draws", "3.1%"]
-        {
+        for part in ["58 of 2.60e15 configurations timed", "proven the least, relative to what was measured", "84% of 50 draws", "3.1%"] {
             assert!(said.contains(part), "no `{part}` in {said}");
         }
-        assert!(basis(true, None).contains("relative to what was measured"));
-        assert!(!basis(false, certainty).contains("proven"));
+        assert!(basis(false, certainty).contains("is not proven the least"));
     }
 
     /// A ratio within the spread is no difference, and a plan that is a baseline is compared with the other one.
@@ -153,7 +147,8 @@ mod tests {
         let coverage = |enumerated, not_reached| Coverage { enumerated, identical: 7, full: 3, not_reached, ..Coverage::default() };
         for (enumerated, not_reached) in [(110, 100), (u64::MAX, u64::MAX)] {
             let report = Report { coverage: Some(coverage(enumerated, not_reached)), ..Report::default() };
-            assert_eq!(headlines(&report).last().map(|h| h.value.as_str()), Some("10"));
+            let last = headlines(&report).pop().map(|h| (h.value, h.basis)).unwrap_or_default();
+            assert!(last.0.starts_with("3 of ") && last.1.starts_with("7 were ruled out"), "{last:?}");
         }
     }
 }

@@ -123,13 +123,12 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
         part(
             "operators",
             "Kernels and operators",
-            "Before and after fusion. Like beside like: every kernel of the plan beside all unfused kernels that compute the same, each \
+            "Before and after fusion. Like with like: every kernel of the plan beside all unfused kernels that compute the same, each \
              once; the sum is that of the times of kernels, between which a step takes a little more. Strong: the larger of % of peak and MUE, which names the limit. MUE = Q/D · B/B̂ · 100; \
-             D is counted from the generated loops, each container once, not by hardware. Beyond 100: caches gave what memory could \
-             not. Unfused times are those of the baseline that is last under Training step. <i>p</i>: predicted.",
+             D is counted from the generated loops, each container once, not by hardware. Beyond 100 caches gave what memory could not. Unfused times are those of the baseline that is last under Training step. <i>p</i>: predicted.",
             Some(Section::Operators),
             vec![
-                ("Like beside like", tables::comparison(&report.comparison)),
+                ("Like with like", tables::comparison(&report.comparison)),
                 ("Kernels of the plan", tables::operators(&report.kernels, "holds")),
                 ("What each kernel must move (Q)", tables::tensors(&report.kernels)),
                 ("Operators, unfused", tables::operators(&report.operators, "kernel")),
@@ -138,14 +137,16 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
         part(
             "classes",
             "Operator classes",
-            "Which class of operators the flop are in, and which one takes the time. <i>p</i>: predicted.",
+            "Which class of operators the flop are in, and which one takes the time. A kernel of the plan that holds a contraction counts there \
+             with all that it holds, so that only the sums of both sides can be compared. <i>p</i>: predicted.",
             Some(Section::Classes),
             vec![("Classes", tables::classes(report))],
         ),
         part(
             "movement",
             "Data movement",
-            "Bytes as each definition of the unfused baseline counts them: a reduction means nothing without its baseline. Fused: \
+            "Bytes of a step. The first row is of the baseline that is timed as unfused; other definitions of it count otherwise, and a \
+             reduction means nothing without its baseline. Fused: \
              contractions left alone; composed: with their neighbours in them. Predicted: counted from memlets.",
             None,
             vec![("Definitions", tables::movement(report))],

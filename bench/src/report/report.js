@@ -31,13 +31,14 @@ if (svg) {
     svg.setAttribute("viewBox", `${view.x} ${view.y} ${view.w} ${view.h}`);
   };
   const size = { w: whole.width, h: whole.height };
-  const fit = () => show({ x: 0, y: 0, ...size });
-  // Readable at first sight: all of it, or the full width, where that is readable; from the top.
+  const margin = 16;
+  const fit = () => show({ x: -margin, y: -margin, w: size.w + 2 * margin, h: size.h + 2 * margin });
+  // All of it is seen on opening. A tall graph gets a taller place, so that less of the width is lost.
   const begin = () => {
-    const box = svg.getBoundingClientRect();
-    const w = Math.min(Math.max(size.w, size.h * box.width / box.height, 400), box.width * 1.35);
-    const h = w * box.height / box.width;
-    show({ x: (size.w - w) / 2, y: 0, w, h });
+    const frame = svg.parentElement, box = svg.getBoundingClientRect();
+    const wanted = box.width * (size.h + 2 * margin) / (size.w + 2 * margin);
+    frame.style.height = `${Math.round(Math.min(Math.max(wanted, 420), Math.max(680, window.innerHeight * 0.85)))}px`;
+    fit();
   };
   const point = (event) => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
   const zoom = (factor, at) => {

@@ -1,7 +1,7 @@
 //! The report's tables, for the page and for the terminal alike.
 
 use crate::model::{
-    Bound, Comparison, CompositionPart, CompositionRow, FusionRefusal, OperatorRow, Policy, ProductRow, Report, Time, quotient,
+    Bound, Comparison, CompositionPart, CompositionRow, FusionRefusal, MovementRow, OperatorRow, Policy, ProductRow, Report, Time, quotient,
 };
 use crate::protocol::Timing;
 use crate::table::{Align, Cell, Table};
@@ -79,11 +79,12 @@ pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
             time(row.ours),
             factor(row.speedup()),
             Cell::maybe(row.percent_of_peak, 1).strong(bound == Some(Bound::Compute)),
-            Cell::maybe(row.mue.map(|m| m.percent()), 1).strong(bound == Some(Bound::Memory)),
+            Cell::maybe(row.mue.map(|m| m.percent()), 1).strong(matches!(bound, Some(Bound::Memory | Bound::Caches))),
             factor(row.mue.map(|m| m.io)),
             factor(row.mue.map(|m| m.bandwidth)),
             match bound {
                 Some(Bound::Memory) => Cell::text("memory"),
+                Some(Bound::Caches) => Cell::text("caches"),
                 Some(Bound::Compute) => Cell::text("compute"),
                 None => Cell::none(),
             },
@@ -186,7 +187,8 @@ pub fn classes(report: &Report) -> Table {
             part(share.ours, after),
             time(share.unfused),
             time(share.ours),
-            factor(share.unfused.zip(share.ours).and_then(|(b, a)| quotient(b.value().0, a.value().0))),
+            // A kernel of the plan may hold operators of other classes: only all of them together are alike.
+            Cell::default(),
         ]);
     }
     let all = |pick: fn(&crate::model::ClassShare) -> Option<Time>, sum: f64| {
@@ -204,21 +206,25 @@ pub fn classes(report: &Report) -> Table {
 
 /// Table II.
 pub fn algebraic(report: &Report) -> Table {
-    let mut table = Table::new(&[
-        ("site", "", Left),
+    let columns = [
+        ("can be stacked", "", Left),
         ("variant", "", Left),
         ("forward", "ms", Right),
         ("backward", "ms", Right),
         ("in the plan", "", Left),
-    ]);
+    ];
+    // Programs may have nothing to stack.
+    let from = usize::from(report.algebraic.iter().all(|row| row.site.is_empty()));
+    let mut table = Table::new(&columns[from..]);
     for row in &report.algebraic {
-        table.row(vec![
+        let cells = [
             Cell::text(&row.site),
             Cell::text(&row.variant).strong(row.chosen),
             time(row.forward),
             time(row.backward),
             Cell::text(if row.chosen { "yes" } else { "" }),
-        ]);
+        ];
+        table.row(cells.into_iter().skip(from).collect());
     }
     table
 }
@@ -346,9 +352,20 @@ pub fn movement(report: &Report) -> Table {
         ("composed", "", Right),
         ("reduction", "%", Right),
     ]);
-    for row in &report.movement {
+    // What several definitions count alike is one row.
+    let figures = |row: &MovementRow| (row.unfused, row.fused, row.composed);
+    for (n, row) in report.movement.iter().enumerate() {
+        if report.movement[..n].iter().any(|known| figures(known) == figures(row)) {
+            continue;
+        }
+        let others = report.movement[n + 1..].iter().filter(|other| figures(other) == figures(row)).count();
+        let alike = match others {
+            0 => String::new(),
+            1 => " (and by one more definition)".to_string(),
+            others => format!(" (and by {others} more definitions)"),
+        };
         let to = |to: Option<Bytes>| [to.map_or_else(Cell::none, bytes), Cell::maybe(to.and_then(|to| row.reduction(to)), 2)];
-        let mut cells = vec![Cell::text(&row.definition), bytes(row.unfused)];
+        let mut cells = vec![Cell::text(format!("{}{alike}", row.definition)).strong(n == 0), bytes(row.unfused)];
         cells.extend([Some(row.fused), row.composed].into_iter().flat_map(to));
         table.row(cells);
     }

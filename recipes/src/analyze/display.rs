@@ -78,7 +78,7 @@ pub struct Shown {
 }
 
 /// The unfused program that is compared with: what `memlet optimize` times as unfused.
-const BASELINE: &str = "one operator per kernel, scaling within its contraction, masks stored in neither";
+pub const BASELINE: &str = "one operator per kernel, scaling within its contraction, masks stored in neither";
 
 /// A summary, then operators, totals, kernels, movement, and what stayed apart.
 pub fn text(analysis: &Analysis, shown: Shown, colour: bool) -> String {

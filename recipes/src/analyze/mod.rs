@@ -12,7 +12,7 @@ pub mod memory;
 
 pub use apart::{COMPOSITION, Holders, Refused, refusals};
 pub use covers::{Occurrence, PaperKernel, covers, occurrences};
-pub use display::{Shown, text};
+pub use display::{BASELINE, Shown, text};
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
