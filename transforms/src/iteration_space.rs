@@ -409,12 +409,12 @@ fn group(statements: &[Statement], is_shared: &dyn Fn(&str) -> bool) -> Vec<(Vec
         inner.sort();
         let mut earliest = 0;
         for (w, writer) in statements.iter().enumerate().take(n) {
-            let needed = writer.computation.writes.iter().find_map(|(_, write)| {
-                statement.computation.reads.iter().find(|(_, read)| read.data == write.data).map(|(_, read)| (write, read))
-            });
-            if let Some((write, read)) = needed {
-                let pointwise = writer.combine().is_none() && write.subset == read.subset && groups[group_of[w]].0 == inner;
-                earliest = earliest.max(group_of[w] + usize::from(!pointwise));
+            // A statement may read a container several times, each time at other subscripts: it waits for the furthest element.
+            for (_, write) in &writer.computation.writes {
+                for (_, read) in statement.computation.reads.iter().filter(|(_, read)| read.data == write.data) {
+                    let pointwise = writer.combine().is_none() && write.subset == read.subset && groups[group_of[w]].0 == inner;
+                    earliest = earliest.max(group_of[w] + usize::from(!pointwise));
+                }
             }
         }
         let at = match (earliest..groups.len()).find(|g| groups[*g].0 == inner) {

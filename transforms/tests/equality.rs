@@ -56,6 +56,29 @@ fn expansion_and_fusion_keep_the_meaning() {
     assert!(differentiated > 40, "most random programs are differentiable: {differentiated}");
 }
 
+/// Consumers that read one tensor transposed, along a diagonal, and straight. `MEMLET_CASES` asks for more programs than the suite tries.
+#[test]
+fn tensors_read_at_several_index_orders_keep_their_meaning() {
+    let cases = std::env::var("MEMLET_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    let (mut differentiated, mut fewer) = (0, 0);
+    for seed in 0..cases {
+        let forward = sdfg::random::permuted_program(seed, seed % 2 == 0);
+        let program = with_gradients(&forward).inspect(|_| differentiated += 1).unwrap_or(forward);
+        let expanded = fixpoint(&program, &[&Expand], &Options::default()).expect("expansion").program;
+        assert_equal(seed, "expansion", &program, &expanded);
+        let fused = fixpoint(&expanded, &[&Fusion::default()], &Options::default()).expect("fusion").program;
+        assert_equal(seed, "fusion", &program, &fused);
+        fewer += usize::from(fused.units().len() < expanded.units().len());
+        let wanted = Wanted { accept: &|_| true, form: None, chains: false, known: None };
+        let composed = compose(&expanded, wanted, &Options::default()).expect("composition").outcome.program;
+        assert_equal(seed, "composition", &program, &composed);
+        let fused = fixpoint(&composed, &[&Fusion::default()], &Options::default()).expect("fusion").program;
+        assert_equal(seed, "fusion after composition", &program, &fused);
+    }
+    assert!(differentiated as u64 > cases / 2, "programs without diagonals are differentiable: {differentiated}");
+    assert!(fewer as u64 > cases / 2, "most programs have something to fuse: {fewer}");
+}
+
 /// Contractions with their neighbours, backward both saving rows and computing them again.
 #[test]
 fn composition_keeps_the_meaning_and_moves_less() {

@@ -5,6 +5,8 @@
 //! `forward`. Values stay small: a product of large values is replaced by a bounded function, and normalizations have
 //! a large `eps`, so that a comparison needs no allowance for ill-conditioned programs.
 
+mod permuted;
+
 use crate::data::{Container, Dtype, Role};
 use crate::graph::{BuildError, Sdfg};
 use crate::library::Op;
@@ -15,6 +17,8 @@ use crate::scalar::{Binary, Scalar, Unary};
 use crate::symbol::Expr;
 use indexmap::IndexMap;
 use std::collections::BTreeMap;
+
+pub use permuted::permuted_program;
 
 /// Largest magnitude that a value may be able to reach.
 const LARGEST: f64 = 64.0;
