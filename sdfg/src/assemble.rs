@@ -5,7 +5,6 @@
 use crate::graph::{Sdfg, Transition};
 use crate::node::{Edge, EdgeId, Node, NodeId, StateId, Vertex};
 use crate::state::State;
-use petgraph::stable_graph::{EdgeIndex, NodeIndex};
 
 /// Largest handle that a program read from outside may use: holes below it cost memory while building.
 const LARGEST_HANDLE: u32 = 100_000;
@@ -47,8 +46,8 @@ pub(crate) fn state(
     let mut holes = Vec::new();
     for number in 0..end {
         match given.next_if(|(n, _)| n.0 == number) {
-            Some((_, vertex)) => _ = state.graph.add_node(vertex),
-            None => holes.push(state.graph.add_node(Vertex { node: Node::Access(String::new()), scope: None })),
+            Some((_, Vertex { node, scope })) => _ = state.add_node(node, scope),
+            None => holes.push(state.add_node(Node::Access(String::new()), None)),
         }
     }
     let mut numbers: Vec<u32> = edges.iter().map(|(e, ..)| e.0).collect();
@@ -60,23 +59,23 @@ pub(crate) fn state(
     }
     edges.sort_by_key(|(e, ..)| *e);
     // Every hole lies below some edge, and that edge ends at a node, which can carry the filling.
-    let anchor = edges.first().map(|(_, from, ..)| NodeIndex::new(from.0 as usize)).unwrap_or_default();
+    let anchor = edges.first().map_or(NodeId(0), |(_, from, ..)| *from);
     let mut given = edges.into_iter().peekable();
-    let mut empty: Vec<EdgeIndex<u32>> = Vec::new();
+    let mut empty: Vec<EdgeId> = Vec::new();
     for number in 0..end {
         match given.next_if(|(e, ..)| e.0 == number) {
             Some((_, from, to, edge)) => _ = state.add_edge(from, to, edge),
             None => {
                 let memlet = crate::memlet::Memlet::new("", vec![]);
-                empty.push(state.graph.add_edge(anchor, anchor, Edge { from: String::new(), to: String::new(), memlet }));
+                empty.push(state.add_edge(anchor, anchor, Edge { from: String::new(), to: String::new(), memlet }));
             }
         }
     }
     for edge in empty {
-        state.graph.remove_edge(edge);
+        state.remove_edge(edge);
     }
     for hole in holes {
-        state.graph.remove_node(hole);
+        state.remove_node(hole);
     }
     Ok(state)
 }

@@ -10,6 +10,7 @@ use crate::symbol::{Bindings, Expr, SymbolError};
 use indexmap::IndexMap;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A comparison of symbolic integers: when a transition is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -301,8 +302,8 @@ impl Sdfg {
         let exit = state.add_node(Node::MapExit { entry }, around);
         let inside = Some(entry);
         // A container gets an access node inside if an item reads what an item before it wrote.
-        let mut written: Vec<String> = Vec::new();
-        let mut handed_on: Vec<String> = Vec::new();
+        let mut written: BTreeSet<String> = BTreeSet::new();
+        let mut handed_on: BTreeSet<String> = BTreeSet::new();
         for item in &scope.body {
             let (reads, writes) = item_memlets(item);
             handed_on.extend(reads.into_iter().filter(|d| written.contains(d)));
@@ -312,6 +313,8 @@ impl Sdfg {
         // A local container belongs to the innermost scope that holds all its uses.
         let mine = accesses(scope);
         let declared_here = |data: &str| is_local(data) && mine.get(data) == uses.get(data);
+        // The scope is new: its access nodes are those that are added here.
+        let mut accessed: BTreeMap<String, NodeId> = BTreeMap::new();
         let mut incoming: IndexMap<String, Memlet> = IndexMap::new();
         let mut outgoing: IndexMap<String, Memlet> = IndexMap::new();
         for item in &scope.body {
@@ -332,9 +335,9 @@ impl Sdfg {
                 }
             };
             for (connector, memlet) in reads {
-                match state.access(&memlet.data, inside) {
+                match accessed.get(&memlet.data) {
                     Some(access) => {
-                        state.add_edge(access, first, Edge { from: String::new(), to: connector, memlet });
+                        state.add_edge(*access, first, Edge { from: String::new(), to: connector, memlet });
                     }
                     None => {
                         merge(&mut incoming, self.propagated(&memlet, scope));
@@ -349,8 +352,9 @@ impl Sdfg {
                     merge(&mut outgoing, self.propagated(&memlet, scope));
                 }
                 if declared_here(&memlet.data) || handed_on.contains(&memlet.data) {
-                    let fresh = state.access(&memlet.data, inside).is_none();
-                    let access = access_or_new(state, &memlet.data, inside);
+                    let fresh = !accessed.contains_key(&memlet.data);
+                    let access =
+                        *accessed.entry(memlet.data.clone()).or_insert_with(|| state.add_node(Node::Access(memlet.data.clone()), inside));
                     if !declared_here(&memlet.data) && fresh {
                         state.add_edge(access, exit, Edge { from: String::new(), to, memlet: memlet.clone() });
                     }

@@ -6,12 +6,16 @@ use petgraph::Direction;
 use petgraph::stable_graph::{EdgeIndex, NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub name: String,
-    pub(crate) graph: StableDiGraph<Vertex, Edge, u32>,
+    graph: StableDiGraph<Vertex, Edge, u32>,
+    /// The nodes directly in each scope. Passes ask for them after every rewrite, and a state may have thousands of nodes.
+    members: BTreeMap<Option<NodeId>, BTreeSet<NodeId>>,
+    /// Map entry → its exit.
+    exits: BTreeMap<NodeId, NodeId>,
 }
 
 fn ix(node: NodeId) -> NodeIndex<u32> {
@@ -22,6 +26,7 @@ fn id(index: NodeIndex<u32>) -> NodeId {
     NodeId(index.index() as u32)
 }
 
+/// Equal programs have equal nodes and edges; what is known of them besides follows.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && self.nodes().eq(other.nodes()) && self.edges().eq(other.edges())
@@ -30,11 +35,17 @@ impl PartialEq for State {
 
 impl State {
     pub fn new(name: impl Into<String>) -> Self {
-        State { name: name.into(), graph: StableDiGraph::default() }
+        State { name: name.into(), ..State::default() }
     }
 
     pub fn add_node(&mut self, node: Node, scope: Option<NodeId>) -> NodeId {
-        id(self.graph.add_node(Vertex { node, scope }))
+        let entry = if let Node::MapExit { entry } = node { Some(entry) } else { None };
+        let added = id(self.graph.add_node(Vertex { node, scope }));
+        self.members.entry(scope).or_default().insert(added);
+        if let Some(entry) = entry {
+            self.exits.insert(entry, added);
+        }
+        added
     }
 
     pub fn add_edge(&mut self, from: NodeId, to: NodeId, edge: Edge) -> EdgeId {
@@ -42,7 +53,17 @@ impl State {
     }
 
     pub fn remove_node(&mut self, node: NodeId) -> Option<Vertex> {
-        self.graph.remove_node(ix(node))
+        let removed = self.graph.remove_node(ix(node))?;
+        if let Some(members) = self.members.get_mut(&removed.scope) {
+            members.remove(&node);
+            if members.is_empty() {
+                self.members.remove(&removed.scope);
+            }
+        }
+        if let Node::MapExit { entry } = &removed.node {
+            self.exits.remove(entry);
+        }
+        Some(removed)
     }
 
     pub fn remove_edge(&mut self, edge: EdgeId) -> Option<Edge> {
@@ -51,10 +72,6 @@ impl State {
 
     pub fn vertex(&self, node: NodeId) -> Option<&Vertex> {
         self.graph.node_weight(ix(node))
-    }
-
-    pub fn vertex_mut(&mut self, node: NodeId) -> Option<&mut Vertex> {
-        self.graph.node_weight_mut(ix(node))
     }
 
     pub fn node(&self, node: NodeId) -> Option<&Node> {
@@ -102,21 +119,23 @@ impl State {
 
     /// The exit of a map entry.
     pub fn exit_of(&self, entry: NodeId) -> Option<NodeId> {
-        let closes = |n: &NodeId| matches!(self.node(*n), Some(Node::MapExit { entry: e }) if *e == entry);
-        // Mostly soon after the entry, so the search begins there.
-        let end = self.graph.node_indices().next_back().map_or(0, |last| last.index() as u32 + 1);
-        (entry.0..end).chain(0..entry.0.min(end)).map(NodeId).find(closes)
+        self.exits.get(&entry).copied()
+    }
+
+    /// The nodes directly in `scope` (`None`: top level), in order of their handles.
+    pub fn members(&self, scope: Option<NodeId>) -> impl Iterator<Item = NodeId> {
+        self.members.get(&scope).into_iter().flatten().copied()
     }
 
     /// The access node of a container directly in `scope` (`None`: top level).
     pub fn access(&self, data: &str, scope: Option<NodeId>) -> Option<NodeId> {
-        self.nodes().find(|(_, v)| v.scope == scope && matches!(&v.node, Node::Access(d) if d == data)).map(|(n, _)| n)
+        self.members(scope).find(|n| matches!(self.node(*n), Some(Node::Access(d)) if d == data))
     }
 
     /// The nodes directly in `scope` in topological order, ties by handle. A map exit directly follows what it closes:
     /// the exit of an inner map is listed, as its entry is. `None` if there is a cycle.
     pub fn topological(&self, scope: Option<NodeId>) -> Option<Vec<NodeId>> {
-        let members: Vec<NodeId> = self.nodes().filter(|(_, v)| v.scope == scope).map(|(n, _)| n).collect();
+        let members: Vec<NodeId> = self.members(scope).collect();
         self.ordered(&members)
     }
 
@@ -149,26 +168,14 @@ impl State {
         (order.len() == members.len()).then_some(order)
     }
 
-    /// The nodes directly in each scope, in order of their handles.
-    fn members(&self) -> BTreeMap<Option<NodeId>, Vec<NodeId>> {
-        let mut members: BTreeMap<Option<NodeId>, Vec<NodeId>> = BTreeMap::new();
-        self.nodes().for_each(|(node, vertex)| members.entry(vertex.scope).or_default().push(node));
-        members
-    }
-
     /// The scope that a map entry opens, read as a tree. `None` if the node is no map entry or its inside has a cycle.
     pub fn scope(&self, entry: NodeId) -> Option<Scope> {
-        self.tree(entry, &|scope| self.topological(Some(scope)))
-    }
-
-    /// As [`State::scope`], by whoever knows what is inside of scopes, in topological order.
-    fn tree(&self, entry: NodeId, inside: &dyn Fn(NodeId) -> Option<Vec<NodeId>>) -> Option<Scope> {
         let Some(Node::MapEntry(map)) = self.node(entry) else { return None };
         let map: Map = map.clone();
         let mut body = Vec::new();
-        for node in inside(entry)? {
+        for node in self.topological(Some(entry))? {
             match self.node(node)? {
-                Node::MapEntry(_) => body.push(Item::Scope(self.tree(node, inside)?)),
+                Node::MapEntry(_) => body.push(Item::Scope(self.scope(node)?)),
                 Node::Tasklet(_) => body.push(Item::Tasklet(self.computation(node)?)),
                 Node::Library(_) => body.push(Item::Operation(self.operation(node)?)),
                 Node::Access(_) | Node::MapExit { .. } | Node::Nested(_) | Node::Alternatives(_) => {}
@@ -218,12 +225,9 @@ impl State {
     /// Empty if the state has a cycle (validation reports it).
     pub fn units(&self) -> Vec<(NodeId, Unit)> {
         let mut units = Vec::new();
-        // Sorted once: programs have thousands of nodes in hundreds of scopes.
-        let members = self.members();
-        let inside = |scope: Option<NodeId>| self.ordered(members.get(&scope).map(Vec::as_slice).unwrap_or_default());
-        for node in inside(None).unwrap_or_default() {
+        for node in self.topological(None).unwrap_or_default() {
             let unit = match self.node(node) {
-                Some(Node::MapEntry(_)) => self.tree(node, &|scope| inside(Some(scope))).map(Unit::Scope),
+                Some(Node::MapEntry(_)) => self.scope(node).map(Unit::Scope),
                 Some(Node::Library(_)) => self.operation(node).map(Unit::Operation),
                 Some(Node::Nested(nested)) => Some(Unit::Nested(nested.clone())),
                 Some(Node::Alternatives(alternatives)) => Some(Unit::Alternatives(alternatives.clone())),
@@ -242,20 +246,18 @@ impl State {
             let entry = doomed[next];
             next += 1;
             if matches!(self.node(entry), Some(Node::MapEntry(_))) {
-                doomed.extend(self.nodes().filter(|(_, v)| v.scope == Some(entry)).map(|(n, _)| n));
+                doomed.extend(self.members(Some(entry)));
                 doomed.extend(self.exit_of(entry));
             }
         }
+        let neighbours: BTreeSet<NodeId> = doomed.iter().flat_map(|n| self.graph.neighbors_undirected(ix(*n)).map(id)).collect();
         for node in doomed {
             self.remove_node(node);
         }
-        let lonely: Vec<NodeId> = self
-            .nodes()
-            .filter(|(n, v)| matches!(v.node, Node::Access(_)) && self.edges_in(*n).is_empty() && self.edges_out(*n).is_empty())
-            .map(|(n, _)| n)
-            .collect();
-        for node in lonely {
-            self.remove_node(node);
+        for node in neighbours {
+            if matches!(self.node(node), Some(Node::Access(_))) && self.graph.neighbors_undirected(ix(node)).next().is_none() {
+                self.remove_node(node);
+            }
         }
     }
 

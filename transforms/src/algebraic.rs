@@ -177,7 +177,7 @@ pub fn stacked_with_members(program: &Sdfg, weights: &[String]) -> Result<(Sdfg,
         let units = group.site.units.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(n, _)| *n).collect();
         let names: Vec<String> = group.members.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(m, _)| m.clone()).collect();
         match Stack.plan(&program, &Site { units, ..group.site }) {
-            Ok(patch) => patch.apply(&mut program)?,
+            Ok(patch) => _ = patch.apply(&mut program)?,
             Err(_) => return Ok((program, members)),
         }
         if let Some(first) = names.first() {

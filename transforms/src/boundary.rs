@@ -29,26 +29,36 @@ pub(crate) fn boundaries(state: &State) -> Vec<Boundary> {
     let mut units: Vec<Boundary> = Vec::new();
     let mut writers: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for node in state.topological(None).unwrap_or_default() {
-        let (name, kind) = match state.node(node) {
-            Some(Node::MapEntry(map)) => (&map.label, Kind::Scope),
-            Some(Node::Library(library)) if matches!(library.op, Op::Contraction { .. }) => (&library.name, Kind::Contraction),
-            Some(Node::Library(library)) => (&library.name, Kind::Other),
-            Some(Node::Nested(nested)) => (&nested.name, Kind::Other),
-            Some(Node::Alternatives(alternatives)) => (&alternatives.name, Kind::Other),
-            _ => continue,
-        };
-        let (reads, writes) = state.boundary(node);
-        let reads: BTreeSet<String> = reads.into_iter().map(|m| m.data.clone()).collect();
+        let Some((name, kind)) = kind_of(state, node) else { continue };
+        let (reads, writes) = crossing(state, node);
         let mut before = FixedBitSet::with_capacity(units.len());
         for m in reads.iter().filter_map(|data| writers.get(data)).flatten() {
             before.insert(*m);
             before.union_with(&units[*m].before);
         }
-        let writes: BTreeSet<String> = writes.into_iter().map(|m| m.data.clone()).collect();
         writes.iter().for_each(|data| writers.entry(data.clone()).or_default().push(units.len()));
-        units.push(Boundary { node, name: name.clone(), kind, reads, writes, before });
+        units.push(Boundary { node, name: name.to_string(), kind, reads, writes, before });
     }
     units
+}
+
+/// Name and kind of the unit at a node; `None` if the node is none.
+pub(crate) fn kind_of(state: &State, node: NodeId) -> Option<(&str, Kind)> {
+    match state.node(node)? {
+        Node::MapEntry(map) => Some((&map.label, Kind::Scope)),
+        Node::Library(library) if matches!(library.op, Op::Contraction { .. }) => Some((&library.name, Kind::Contraction)),
+        Node::Library(library) => Some((&library.name, Kind::Other)),
+        Node::Nested(nested) => Some((&nested.name, Kind::Other)),
+        Node::Alternatives(alternatives) => Some((&alternatives.name, Kind::Other)),
+        Node::Access(_) | Node::Tasklet(_) | Node::MapExit { .. } => None,
+    }
+}
+
+/// Names of the containers that a unit reads, and of those that it writes.
+pub(crate) fn crossing(state: &State, node: NodeId) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (reads, writes) = state.boundary(node);
+    let names = |memlets: Vec<&sdfg::Memlet>| memlets.into_iter().map(|m| m.data.clone()).collect();
+    (names(reads), names(writes))
 }
 
 /// Whether anyone but the given units (and the user) needs a container.
@@ -58,10 +68,7 @@ pub(crate) fn needed_outside(program: &Sdfg, state: StateId, fused: &[NodeId], d
         return true;
     }
     program.states().any(|(id, s)| {
-        s.edges().any(|(_, from, to, edge)| {
-            edge.memlet.data == data
-                && s.vertex(from).is_some_and(|v| v.scope.is_none() && matches!(v.node, Node::Access(_)))
-                && (id != state || !fused.contains(&to))
-        })
+        let readers = s.access(data, None).map(|access| s.edges_out(access)).unwrap_or_default();
+        readers.iter().any(|(_, to, _)| id != state || !fused.contains(to))
     })
 }

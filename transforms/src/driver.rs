@@ -1,8 +1,10 @@
 //! Applies transforms until none applies, and says why it stopped.
 
-use crate::patch::{Patch, PatchError};
+use crate::boundary::kind_of;
+use crate::known::Known;
+use crate::patch::{Change, Patch, PatchError};
 use crate::transform::{Refusal, Site, Transform};
-use sdfg::{Memlet, Node, Sdfg, Vertex};
+use sdfg::{Memlet, NodeId, Sdfg, StateId};
 use serde::Serialize;
 
 /// Why the driver stopped.
@@ -59,30 +61,43 @@ pub enum DriverError {
 
 /// Bytes that cross the boundary of top-level units: distinct elements per unit and container.
 pub fn moved_bytes(program: &Sdfg) -> u64 {
-    Cost::of(program).bytes
+    Cost::of(program).total()
 }
 
 /// What a step is judged by.
 #[derive(Clone, Copy)]
 struct Cost {
-    bytes: u64,
+    /// Wide enough for the sum of all units, so that what a patch changes can be taken away and added.
+    bytes: u128,
     launches: usize,
 }
 
 impl Cost {
     fn of(program: &Sdfg) -> Cost {
-        let mut cost = Cost { bytes: 0, launches: 0 };
-        for (_, state) in program.states() {
-            let is_unit = |v: &Vertex| v.scope.is_none() && !matches!(v.node, Node::Access(_) | Node::MapExit { .. } | Node::Tasklet(_));
-            for (node, _) in state.nodes().filter(|(_, v)| is_unit(v)) {
-                cost.launches += 1;
-                let (reads, writes) = state.boundary(node);
-                for memlet in reads.into_iter().chain(writes) {
-                    cost.bytes = cost.bytes.saturating_add(bytes(program, memlet));
-                }
-            }
-        }
-        cost
+        let all = program.states().flat_map(|(id, state)| state.members(None).map(move |node| (id, node)));
+        all.fold(Cost { bytes: 0, launches: 0 }, |cost, unit| cost.with(program, unit))
+    }
+
+    fn unit(program: &Sdfg, (state, node): (StateId, NodeId)) -> Cost {
+        let Some(state) = program.state(state).filter(|state| kind_of(state, node).is_some()) else {
+            return Cost { bytes: 0, launches: 0 };
+        };
+        let (reads, writes) = state.boundary(node);
+        Cost { bytes: reads.into_iter().chain(writes).map(|memlet| u128::from(bytes(program, memlet))).sum(), launches: 1 }
+    }
+
+    fn with(self, program: &Sdfg, unit: (StateId, NodeId)) -> Cost {
+        let unit = Cost::unit(program, unit);
+        Cost { bytes: self.bytes + unit.bytes, launches: self.launches + unit.launches }
+    }
+
+    fn without(self, program: &Sdfg, unit: (StateId, NodeId)) -> Cost {
+        let unit = Cost::unit(program, unit);
+        Cost { bytes: self.bytes.saturating_sub(unit.bytes), launches: self.launches.saturating_sub(unit.launches) }
+    }
+
+    fn total(self) -> u64 {
+        u64::try_from(self.bytes).unwrap_or(u64::MAX)
     }
 }
 
@@ -100,7 +115,7 @@ pub fn apply(program: &Sdfg, transform: &dyn Transform, sites: &[Site], options:
     for site in sites {
         match transform.plan(&log.program, site) {
             Ok(_) if log.steps.len() >= options.step_limit => return Ok(log.stopped(refusals, Stop::StepLimit(options.step_limit))),
-            Ok(patch) => log.apply(transform.name(), patch, options)?,
+            Ok(patch) => _ = log.apply(transform.name(), patch, options)?,
             Err(refusal) => refusals.push(*refusal),
         }
     }
@@ -119,24 +134,27 @@ impl Log {
         Log { program: program.clone(), cost: Cost::of(program), steps: vec![] }
     }
 
-    fn apply(&mut self, transform: &'static str, patch: Patch, options: &Options) -> Result<(), DriverError> {
+    fn apply(&mut self, transform: &'static str, patch: Patch, options: &Options) -> Result<Vec<Change>, DriverError> {
         let previous = options.verify.map(|verify| (verify, self.program.clone()));
-        patch.apply(&mut self.program)?;
+        let removed = patch.edits.iter().flat_map(|e| e.remove.iter().map(|node| (e.state, *node)));
+        let rest = removed.fold(self.cost, |cost, unit| cost.without(&self.program, unit));
+        let changes = patch.apply(&mut self.program)?;
         if let Some((verify, previous)) = previous {
             verify(&previous, &self.program)
                 .map_err(|difference| DriverError::Verification { summary: patch.summary.clone(), difference })?;
         }
-        let (before, after) = (self.cost, Cost::of(&self.program));
+        let inserted = changes.iter().flat_map(|c| c.inserted.iter().map(|node| (c.state, *node)));
+        let (before, after) = (self.cost, inserted.fold(rest, |cost, unit| cost.with(&self.program, unit)));
         self.steps.push(Step {
             transform,
             summary: patch.summary,
-            bytes_before: before.bytes,
-            bytes_after: after.bytes,
+            bytes_before: before.total(),
+            bytes_after: after.total(),
             launches_before: before.launches,
             launches_after: after.launches,
         });
         self.cost = after;
-        Ok(())
+        Ok(changes)
     }
 
     fn stopped(self, refusals: Vec<Refusal>, stop: Stop) -> Outcome {
@@ -147,13 +165,16 @@ impl Log {
 /// Applies the transforms, in their order, to a fixed point: after each patch it starts again with the first transform.
 pub fn fixpoint(program: &Sdfg, transforms: &[&dyn Transform], options: &Options) -> Result<Outcome, DriverError> {
     let mut log = Log::new(program);
+    let mut known: Vec<Known> = transforms.iter().map(|_| Known::default()).collect();
     'again: loop {
         let mut refusals = Vec::new();
-        for transform in transforms {
-            match transform.first(&log.program) {
+        for (n, transform) in transforms.iter().enumerate() {
+            match transform.first(&log.program, &mut known[n]) {
                 Ok(_) if log.steps.len() >= options.step_limit => return Ok(log.stopped(refusals, Stop::StepLimit(options.step_limit))),
                 Ok(patch) => {
-                    log.apply(transform.name(), patch, options)?;
+                    for change in log.apply(transform.name(), patch, options)? {
+                        known.iter_mut().for_each(|known| known.forget(&change));
+                    }
                     continue 'again;
                 }
                 Err(refused) => refusals.extend(refused),

@@ -14,13 +14,14 @@
 //! *Source*: "Data Movement Is All You Need", §IV and Fig. 3: (1) producer and consumer over equal spaces, (2) a consumer
 //! or producer that also reduces, (3) siblings that read the same data, (4) independent operators over equal spaces.
 
-use crate::boundary::{Boundary, Kind, boundaries, needed_outside};
+use crate::boundary::{Kind, needed_outside};
 use crate::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
+use crate::known::{Known, UnitOfState, UnitsOfState};
 use crate::patch::{Edit, Patch};
 use crate::transform::{Reason, Refusal, Site, Transform};
-use crate::units::Units;
-use sdfg::{NodeId, Scope, Sdfg, State, StateId, Storage, Unit};
+use sdfg::{NodeId, Scope, Sdfg, StateId, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// Local buffers of one outer iteration must stay well within a core's private cache.
 const LOCAL_LIMIT: u64 = 128 << 10;
@@ -52,26 +53,20 @@ enum Relation {
 
 impl Fusion {
     /// Pairs of one state that relate so and are worth a look, as (second, first), best first.
-    fn pairs(&self, program: &Sdfg, units: &Units, relation: Relation) -> Vec<(usize, usize)> {
-        let free: Vec<bool> = units.all.iter().map(|unit| !self.apart.contains(&unit.name)).collect();
+    fn pairs(&self, state: &UnitsOfState, relation: Relation) -> Vec<(usize, usize)> {
+        let units = &state.units;
+        let free: Vec<bool> = units.iter().map(|unit| !self.apart.contains(&unit.name)).collect();
         // Contractions are never fused here: naming each pair of them would bury the refusals that tell something.
-        let scopes: Vec<bool> = units.all.iter().zip(&free).map(|(unit, free)| *free && unit.kind == Kind::Scope).collect();
-        let touches = |unit: &Boundary| -> u64 {
-            let touched: BTreeSet<&String> = unit.reads.iter().chain(&unit.writes).collect();
-            touched.into_iter().map(|data| program.bytes(data).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
-        };
-        let short: Vec<bool> = match relation {
-            Relation::Independent => units.all.iter().map(|unit| touches(unit) <= self.independent).collect(),
-            Relation::Producer | Relation::Sibling => vec![],
-        };
+        let scopes: Vec<bool> = units.iter().zip(&free).map(|(unit, free)| *free && unit.kind == Kind::Scope).collect();
+        let short: Vec<bool> = units.iter().map(|unit| unit.bytes <= self.independent).collect();
         let mut pairs = Vec::new();
-        for n in (0..units.all.len()).filter(|n| free[*n]) {
-            let makers = units.makers(n);
+        for n in (0..units.len()).filter(|n| free[*n]) {
+            let makers = state.makers(n);
             let firsts: Vec<usize> = match relation {
                 Relation::Producer => makers.into_iter().filter(|m| free[*m]).collect(),
-                Relation::Sibling if scopes[n] => units.siblings(n).difference(&makers).copied().filter(|m| scopes[*m]).collect(),
+                Relation::Sibling if scopes[n] => state.siblings(n).difference(&makers).copied().filter(|m| scopes[*m]).collect(),
                 Relation::Independent if scopes[n] => {
-                    let siblings = units.siblings(n);
+                    let siblings = state.siblings(n);
                     let apart = |m: &usize| scopes[*m] && (short[*m] || short[n]) && !makers.contains(m) && !siblings.contains(m);
                     (0..n).filter(apart).collect()
                 }
@@ -84,16 +79,17 @@ impl Fusion {
 
     /// Pairs of all states, best first, each as (position of its state, second, first). What comes later is looked for later: mostly
     /// one of the first can be fused.
-    fn ranked<'a>(&'a self, program: &'a Sdfg, states: &'a [Units]) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
+    fn ranked<'a>(&'a self, states: &'a [Rc<UnitsOfState>]) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
         [Relation::Producer, Relation::Sibling, Relation::Independent].into_iter().flat_map(move |relation| {
-            let of = move |(s, units): (usize, &Units)| self.pairs(program, units, relation).into_iter().map(move |(n, m)| (s, n, m));
+            let of = move |(s, units): (usize, &Rc<UnitsOfState>)| self.pairs(units, relation).into_iter().map(move |(n, m)| (s, n, m));
             states.iter().enumerate().flat_map(of)
         })
     }
 }
 
-fn states(program: &Sdfg) -> Vec<Units<'_>> {
-    program.states().map(|state| Units::new(program, state)).collect()
+/// The site of the units at two positions of a state.
+fn site(state: &UnitsOfState, first: usize, second: usize) -> Site {
+    Site { state: state.id, units: vec![state.units[first].node, state.units[second].node] }
 }
 
 impl Transform for Fusion {
@@ -102,59 +98,69 @@ impl Transform for Fusion {
     }
 
     fn sites(&self, program: &Sdfg) -> Vec<Site> {
-        let states = states(program);
-        let site = |(s, n, m): (usize, usize, usize)| {
-            let units = states.get(s)?;
-            Some(Site { state: units.id, units: vec![units.all[m].node, units.all[n].node] })
-        };
-        self.ranked(program, &states).filter_map(site).collect()
+        let states = Known::default().states(program);
+        self.ranked(&states).map(|(s, n, m)| site(&states[s], m, n)).collect()
     }
 
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
         let refuse = |reason: Reason| refusal(program, site, reason);
-        let state = program.state(site.state).ok_or_else(|| refuse(Reason::Unsupported("the state does not exist".into())))?;
         let &[first, second] = site.units.as_slice() else {
             return Err(refuse(Reason::Unsupported("fusion looks at two units".into())));
         };
-        let units = boundaries(state);
-        let at = |node: NodeId| {
-            units.iter().position(|u| u.node == node).ok_or_else(|| refuse(Reason::Unsupported(format!("there is no unit {node}"))))
+        let states = Known::default().states(program);
+        let Some(units) = states.iter().find(|units| units.id == site.state) else {
+            return Err(refuse(Reason::Unsupported("the state does not exist".into())));
         };
-        pair(program, (site.state, state), &units, at(first)?, at(second)?).map_err(refuse)
+        let at = |node: NodeId| {
+            let position = units.units.iter().position(|u| u.node == node);
+            position.ok_or_else(|| refuse(Reason::Unsupported(format!("there is no unit {node}"))))
+        };
+        let (first, second) = (at(first)?, at(second)?);
+        between(units, first, second).and_then(|()| pair(program, units, first, second)).map_err(refuse)
     }
 
-    fn first(&self, program: &Sdfg) -> Result<Patch, Vec<Refusal>> {
-        let states = states(program);
+    fn first(&self, program: &Sdfg, known: &mut Known) -> Result<Patch, Vec<Refusal>> {
+        let states = known.states(program);
         let mut refused = Vec::new();
-        for (s, n, m) in self.ranked(program, &states) {
-            let Some(units) = states.get(s) else { continue };
-            match pair(program, (units.id, units.state), &units.all, m, n) {
+        for (s, n, m) in self.ranked(&states) {
+            let site = site(&states[s], m, n);
+            let judged = between(&states[s], m, n).and_then(|()| match known.refused(&site) {
+                Some(reason) => Err(reason),
+                None => pair(program, &states[s], m, n).inspect_err(|reason| known.refuse(&site, reason)),
+            });
+            match judged {
                 Ok(patch) => return Ok(patch),
-                Err(reason) => refused.push((Site { state: units.id, units: vec![units.all[m].node, units.all[n].node] }, reason)),
+                Err(reason) => refused.push((site, reason)),
             }
         }
         Err(refused.into_iter().map(|(site, reason)| *refusal(program, &site, reason)).collect())
     }
 }
 
-/// Fuses the units at two positions of a state.
-fn pair(program: &Sdfg, (id, state): (StateId, &State), units: &[Boundary], first: usize, second: usize) -> Result<Patch, Reason> {
-    let (a, b) = (&units[first], &units[second]);
-    for unit in [a, b] {
+/// Whether two units are scopes that nothing between them keeps apart.
+fn between(state: &UnitsOfState, first: usize, second: usize) -> Result<(), Reason> {
+    let units = &state.units;
+    for unit in [&units[first], &units[second]] {
         match unit.kind {
             Kind::Scope => {}
             Kind::Contraction => return Err(Reason::Contraction { unit: unit.name.clone() }),
             Kind::Other => return Err(Reason::Unsupported(format!("`{}` has not been expanded into a map", unit.name))),
         }
     }
-    if let Some(between) = b.before.ones().find(|m| *m != first && units[*m].before.contains(first)) {
-        return Err(Reason::Cycle { between: units[between].name.clone() });
+    match state.before[second].ones().find(|m| *m != first && state.before[*m].contains(first)) {
+        Some(between) => Err(Reason::Cycle { between: units[between].name.clone() }),
+        None => Ok(()),
     }
-    let scope_of = |unit: &Boundary| {
+}
+
+/// Fuses the scopes at two positions of a state.
+fn pair(program: &Sdfg, units: &UnitsOfState, first: usize, second: usize) -> Result<Patch, Reason> {
+    let state = program.state(units.id).ok_or_else(|| Reason::Unsupported("the state does not exist".into()))?;
+    let scope_of = |unit: &UnitOfState| {
         let scope = state.scope(unit.node).ok_or_else(|| Reason::Unsupported(format!("the inside of `{}` has a cycle", unit.name)))?;
         Ok((unit.node, scope))
     };
-    fuse(program, id, &[scope_of(a)?, scope_of(b)?])
+    fuse(program, units.id, &[scope_of(&units.units[first])?, scope_of(&units.units[second])?])
 }
 
 fn refusal(program: &Sdfg, site: &Site, reason: Reason) -> Box<Refusal> {

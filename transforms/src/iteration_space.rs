@@ -30,6 +30,14 @@ impl Statement {
         self.computation.combine()
     }
 
+    fn reads_of<'a>(&'a self, data: &'a str) -> impl Iterator<Item = &'a Memlet> {
+        self.computation.reads.iter().map(|(_, m)| m).filter(move |m| m.data == data)
+    }
+
+    fn writes_of<'a>(&'a self, data: &'a str) -> impl Iterator<Item = &'a Memlet> {
+        self.computation.writes.iter().map(|(_, m)| m).filter(move |m| m.data == data)
+    }
+
     /// Whether it multiplies matrices, one of which is in `data`: a sum of products of two containers, each with an index of
     /// the result that the other lacks.
     fn multiplies(&self, data: &str) -> bool {
@@ -211,26 +219,53 @@ pub fn correspondence(first: &[Statement], second: &[Statement], program: &Sdfg)
 /// *Legal when* every statement has the index; nobody reads inside what is combined over it; and whatever is handed from
 /// one statement to another is written and read under the same value of it.
 pub fn shared_indices(statements: &[Statement]) -> Vec<Index> {
-    let mut shared = Vec::new();
-    'index: for (name, index) in all_indices(statements) {
-        if !statements.iter().all(|s| s.has(&name)) {
-            continue;
-        }
-        for writer in statements {
-            let combined = writer.reduced().contains(&name);
-            for (_, write) in &writer.computation.writes {
-                for reader in statements {
-                    for (_, read) in reader.computation.reads.iter().filter(|(_, m)| m.data == write.data) {
-                        if combined || !same_value(write, read, &name) {
-                            continue 'index;
-                        }
-                    }
+    let uses = Uses::of(statements);
+    let reduced: Vec<IndexSet<String>> = statements.iter().map(Statement::reduced).collect();
+    let legal = |name: &str| {
+        let handed = statements.iter().zip(&reduced).flat_map(|(s, reduced)| s.computation.writes.iter().map(move |(_, m)| (m, reduced)));
+        statements.iter().all(|s| s.has(name))
+            && handed.into_iter().all(|(write, reduced)| {
+                let mut reads = uses.readers(&write.data).iter().flat_map(|r| statements[*r].reads_of(&write.data));
+                reads.all(|read| !reduced.contains(name) && same_value(write, read, name))
+            })
+    };
+    all_indices(statements).into_iter().filter(|(name, _)| legal(name)).map(|(_, index)| index).collect()
+}
+
+/// Which statements read and write a container, by position. Kernels of long programs have hundreds of statements.
+struct Uses<'a> {
+    by_data: BTreeMap<&'a str, (Vec<usize>, Vec<usize>)>,
+}
+
+impl<'a> Uses<'a> {
+    fn of(statements: &'a [Statement]) -> Self {
+        let mut by_data: BTreeMap<&str, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+        for (n, statement) in statements.iter().enumerate() {
+            let Computation { reads, writes, .. } = &statement.computation;
+            for (_, read) in reads {
+                let (readers, _) = by_data.entry(&read.data).or_default();
+                // A statement that reads a container twice is one reader.
+                if readers.last() != Some(&n) {
+                    readers.push(n);
+                }
+            }
+            for (_, write) in writes {
+                let (_, writers) = by_data.entry(&write.data).or_default();
+                if writers.last() != Some(&n) {
+                    writers.push(n);
                 }
             }
         }
-        shared.push(index);
+        Uses { by_data }
     }
-    shared
+
+    fn readers(&self, data: &str) -> &[usize] {
+        self.by_data.get(data).map_or(&[], |(readers, _)| readers)
+    }
+
+    fn writers(&self, data: &str) -> &[usize] {
+        self.by_data.get(data).map_or(&[], |(_, writers)| writers)
+    }
 }
 
 /// Whether writer and reader touch a common element only under equal values of the index: some dimension is subscripted
@@ -260,7 +295,8 @@ pub struct Rebuilt {
 /// Inner loops over equal indices are merged where no reduction stands between them.
 pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: &dyn Fn(&str) -> bool, program: &Sdfg) -> Option<Rebuilt> {
     let is_shared = |name: &str| shared.iter().any(|i| i.name == name);
-    let groups = group(&statements, &is_shared);
+    let uses = Uses::of(&statements);
+    let groups = group(&statements, &uses, &is_shared);
     let mut group_of = vec![0; statements.len()];
     for (g, (_, members)) in groups.iter().enumerate() {
         for member in members {
@@ -271,10 +307,9 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
     let mut handed: IndexMap<String, (usize, Vec<usize>)> = IndexMap::new();
     for (w, writer) in statements.iter().enumerate() {
         for (_, write) in &writer.computation.writes {
-            let readers: Vec<usize> =
-                (0..statements.len()).filter(|r| statements[*r].computation.reads.iter().any(|(_, m)| m.data == write.data)).collect();
+            let readers = uses.readers(&write.data);
             if !readers.is_empty() {
-                handed.insert(write.data.clone(), (w, readers));
+                handed.insert(write.data.clone(), (w, readers.to_vec()));
             }
         }
     }
@@ -283,7 +318,7 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
     let mut copies: BTreeMap<usize, Vec<Statement>> = BTreeMap::new();
     let mut local_bytes = 0u64;
     for (data, (writer, readers)) in &handed {
-        if !in_one_part(&statements, data, program) {
+        if !in_one_part(&statements, &uses, data, program) {
             return None;
         }
         let declared = program.containers.get(data)?;
@@ -383,7 +418,7 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
 
 /// Whether all that touches a container begins at the same place of it: of a stack, what is written to one part is not what is read
 /// from another.
-fn in_one_part(statements: &[Statement], data: &str, program: &Sdfg) -> bool {
+fn in_one_part(statements: &[Statement], uses: &Uses, data: &str, program: &Sdfg) -> bool {
     let begin = |statement: &Statement, memlet: &Memlet| -> Option<Vec<i64>> {
         let zeros = statement.indices.iter().map(|i| (i.name.clone(), Expr::Int(0))).collect();
         let first = |range: &sdfg::Range| match range {
@@ -391,30 +426,28 @@ fn in_one_part(statements: &[Statement], data: &str, program: &Sdfg) -> bool {
         };
         memlet.subset.iter().map(first).collect()
     };
-    let mut begins = statements.iter().flat_map(|s| {
-        let Computation { reads, writes, .. } = &s.computation;
-        reads.iter().chain(writes).filter(|(_, m)| m.data == data).map(move |(_, m)| begin(s, m))
-    });
+    let reads = uses.readers(data).iter().flat_map(|n| statements[*n].reads_of(data).map(|m| begin(&statements[*n], m)));
+    let writes = uses.writers(data).iter().flat_map(|n| statements[*n].writes_of(data).map(|m| begin(&statements[*n], m)));
+    let mut begins = reads.chain(writes);
     let first = begins.next();
     begins.all(|begin| Some(begin) == first)
 }
 
 /// Statements sharing an inner loop: (sorted names of inner indices, members in order). A statement goes into the earliest
 /// loop over its indices that comes after everything it needs; a reduction is complete only after its loop.
-fn group(statements: &[Statement], is_shared: &dyn Fn(&str) -> bool) -> Vec<(Vec<String>, Vec<usize>)> {
+fn group(statements: &[Statement], uses: &Uses, is_shared: &dyn Fn(&str) -> bool) -> Vec<(Vec<String>, Vec<usize>)> {
     let mut groups: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
     let mut group_of: Vec<usize> = Vec::new();
     for (n, statement) in statements.iter().enumerate() {
         let mut inner: Vec<String> = statement.indices.iter().map(|i| i.name.clone()).filter(|i| !is_shared(i)).collect();
         inner.sort();
         let mut earliest = 0;
-        for (w, writer) in statements.iter().enumerate().take(n) {
-            // A statement may read a container several times, each time at other subscripts: it waits for the furthest element.
-            for (_, write) in &writer.computation.writes {
-                for (_, read) in statement.computation.reads.iter().filter(|(_, read)| read.data == write.data) {
-                    let pointwise = writer.combine().is_none() && write.subset == read.subset && groups[group_of[w]].0 == inner;
-                    earliest = earliest.max(group_of[w] + usize::from(!pointwise));
-                }
+        // A statement may read a container several times, each time at other subscripts: it waits for the furthest element.
+        for (_, read) in &statement.computation.reads {
+            for w in uses.writers(&read.data).iter().copied().filter(|w| *w < n) {
+                let apart = statements[w].combine().is_some() || groups[group_of[w]].0 != inner;
+                let pointwise = !apart && statements[w].writes_of(&read.data).all(|write| write.subset == read.subset);
+                earliest = earliest.max(group_of[w] + usize::from(!pointwise));
             }
         }
         let at = match (earliest..groups.len()).find(|g| groups[*g].0 == inner) {

@@ -15,6 +15,7 @@ pub mod expand;
 pub mod fusion;
 pub mod group;
 pub mod iteration_space;
+pub mod known;
 mod neutral;
 pub mod patch;
 pub mod recompute;
@@ -32,7 +33,7 @@ pub use driver::{DriverError, Options, Outcome, Step, Stop, apply, fixpoint, mov
 pub use expand::Expand;
 pub use fusion::Fusion;
 pub use group::grouped;
-pub use patch::{Edit, Patch, PatchError};
+pub use patch::{Change, Edit, Patch, PatchError};
 pub use row_statistics::{Start, row_statistics};
 pub use slope::{Sloped, slopes};
 pub use transform::{Reason, Refusal, Site, Transform};

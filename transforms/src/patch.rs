@@ -1,7 +1,7 @@
 //! A rewrite as a value: units out, units in, containers changed.
 
-use sdfg::{BuildError, Container, Expr, Map, Nested, Node, NodeId, Operation, Scope, Sdfg, State, StateId, Unit};
-use std::collections::BTreeSet;
+use crate::boundary::kind_of;
+use sdfg::{BuildError, Container, Expr, Map, Nested, NodeId, Operation, Scope, Sdfg, State, StateId, Unit};
 
 /// The part of a rewrite that falls into one state.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,9 +35,17 @@ pub enum PatchError {
     Unit { summary: String, unit: String },
 }
 
+/// What a patch has done to one state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub state: StateId,
+    pub removed: Vec<NodeId>,
+    pub inserted: Vec<NodeId>,
+}
+
 impl Patch {
-    /// Applies the rewrite; outer memlets are propagated again from inside.
-    pub fn apply(&self, program: &mut Sdfg) -> Result<(), PatchError> {
+    /// Applies the rewrite; outer memlets are propagated again from inside. Says what it has changed, in the order of its edits.
+    pub fn apply(&self, program: &mut Sdfg) -> Result<Vec<Change>, PatchError> {
         for edit in &self.edits {
             let missing = || PatchError::NoState { summary: self.summary.clone(), state: edit.state };
             let state = program.state_mut(edit.state).ok_or_else(missing)?;
@@ -55,40 +63,36 @@ impl Patch {
             program.add_container(container.clone());
         }
         let build = |source| PatchError::Build { summary: self.summary.clone(), source };
-        let mut taken: BTreeSet<String> = program.states().flat_map(|(_, state)| names(state)).map(str::to_string).collect();
-        for (edit, unit) in self.edits.iter().flat_map(|e| e.insert.iter().map(move |u| (e, u))) {
-            let name = fresh(&taken, unit.name());
-            match unit {
-                Unit::Operation(operation) => program.insert_operation(edit.state, &Operation { name: name.clone(), ..operation.clone() }),
-                Unit::Scope(scope) => {
-                    let map = Map { label: name.clone(), ..scope.map.clone() };
-                    program.insert_scope(edit.state, &Scope { map, ..scope.clone() })
-                }
-                Unit::Nested(nested) => program.insert_nested(edit.state, &Nested { name: name.clone(), ..nested.clone() }),
-                other => return Err(PatchError::Unit { summary: self.summary.clone(), unit: other.name().to_string() }),
+        let mut changes = Vec::new();
+        for edit in &self.edits {
+            let mut inserted = Vec::new();
+            for unit in &edit.insert {
+                let name = fresh(program, unit.name());
+                let node = match unit {
+                    Unit::Operation(operation) => program.insert_operation(edit.state, &Operation { name, ..operation.clone() }),
+                    Unit::Scope(scope) => {
+                        program.insert_scope(edit.state, &Scope { map: Map { label: name, ..scope.map.clone() }, ..scope.clone() })
+                    }
+                    Unit::Nested(nested) => program.insert_nested(edit.state, &Nested { name, ..nested.clone() }),
+                    other => return Err(PatchError::Unit { summary: self.summary.clone(), unit: other.name().to_string() }),
+                };
+                inserted.push(node.map_err(build)?);
             }
-            .map_err(build)?;
-            taken.insert(name);
+            changes.push(Change { state: edit.state, removed: edit.remove.clone(), inserted });
         }
-        Ok(())
+        Ok(changes)
     }
 }
 
 /// Names of the units of a state.
 fn names(state: &State) -> impl Iterator<Item = &str> {
-    let outermost = state.nodes().filter(|(_, vertex)| vertex.scope.is_none());
-    outermost.filter_map(|(_, vertex)| match &vertex.node {
-        Node::MapEntry(map) => Some(map.label.as_str()),
-        Node::Library(library) => Some(library.name.as_str()),
-        Node::Nested(nested) => Some(nested.name.as_str()),
-        Node::Alternatives(alternatives) => Some(alternatives.name.as_str()),
-        Node::Access(_) | Node::Tasklet(_) | Node::MapExit { .. } => None,
-    })
+    state.members(None).filter_map(|node| kind_of(state, node)).map(|(name, _)| name)
 }
 
 /// A name that no unit has, starting from `wish`: kernels are known by their names. The sum of a softmax `y` and the `sum` that a
 /// recipe takes within `y` would have the same.
-fn fresh(taken: &BTreeSet<String>, wish: &str) -> String {
+fn fresh(program: &Sdfg, wish: &str) -> String {
+    let taken = |wish: &String| program.states().any(|(_, state)| names(state).any(|name| name == wish));
     let numbered = (2..).map(|n| format!("{wish}.{n}"));
-    std::iter::once(wish.to_string()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or_default()
+    std::iter::once(wish.to_string()).chain(numbered).find(|name| !taken(name)).unwrap_or_default()
 }

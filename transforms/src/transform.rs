@@ -1,5 +1,6 @@
 //! What a transform is: sites, and for each site a patch or the reason why not.
 
+use crate::known::Known;
 use crate::patch::Patch;
 use sdfg::{NodeId, Origin, Sdfg, StateId};
 use serde::Serialize;
@@ -118,8 +119,9 @@ pub trait Transform {
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>>;
 
     /// The first patch that applies, best site first, or why every site was refused. Transforms override it to look at
-    /// the program once for all sites.
-    fn first(&self, program: &Sdfg) -> Result<Patch, Vec<Refusal>> {
+    /// the program once for all sites, and at what a patch has left as it was not at all: `known` is what this transform has found out
+    /// about the program since the search began.
+    fn first(&self, program: &Sdfg, _known: &mut Known) -> Result<Patch, Vec<Refusal>> {
         let mut refusals = Vec::new();
         for site in self.sites(program) {
             match self.plan(program, &site) {

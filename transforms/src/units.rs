@@ -78,16 +78,6 @@ impl<'a> Units<'a> {
         &self.readers[data]
     }
 
-    /// The units before this one whose results it reads.
-    pub fn makers(&self, unit: usize) -> BTreeSet<usize> {
-        self.reads[unit].iter().flat_map(|d| &self.writers[*d]).copied().filter(|m| *m < unit).collect()
-    }
-
-    /// The units before this one that read what it reads.
-    pub fn siblings(&self, unit: usize) -> BTreeSet<usize> {
-        self.reads[unit].iter().flat_map(|d| &self.readers[*d]).copied().filter(|m| *m < unit).collect()
-    }
-
     pub fn leaves(&self, data: usize) -> bool {
         self.leaving.get_or_init(|| {
             let others = self.program.states().filter(|(other, _)| *other != self.id).flat_map(|(_, other)| boundaries(other));

@@ -172,8 +172,13 @@ impl Builder {
                 self.insert(Op::Reduce { label: label.into(), combine, code, scale }, &indices, inputs, &kept)
             }
             7 => {
+                // Every element of what it reads is in one row: the indices are those of the container, in any order of equal sizes.
+                let own = self.dims_of(&first);
+                let diagonals = std::mem::take(&mut self.diagonals);
+                let inputs = vec![self.reading("x", &first, &own)];
+                self.diagonals = diagonals;
+                let indices = self.draws.shuffled(own);
                 let over = self.draws.pick(&indices).cloned().into_iter().collect();
-                let inputs = vec![self.reading("x", &first, &indices)];
                 self.insert(Op::Softmax { over }, &indices, inputs, &indices)
             }
             _ => {
