@@ -13,6 +13,8 @@
 //!    results of contractions, operands of contractions, and what this rule has saved already.
 //! 3. Bytes fall: `Σᵢ (bytes of sources that Cᵢ does not read − bytes(T)) − w < 0`, where `w` is bytes(T) if nothing
 //!    else puts T into memory (so that it is never written), else 0.
+//! 4. Arithmetic stays small beside them: at most [`FLOP_PER_BYTE`] for each byte that falls away. Long chains of element-wise steps
+//!    are saved every few steps; else each reader would compute the chain from its beginning, and n steps would take n² operations.
 //!
 //! Before that, readers that ask only for a sign which a result in memory tells are made to read that result: see
 //! `rectifier`.
@@ -26,6 +28,10 @@ use sdfg::{BuildError, Container, Op, Operation, Origin, Pass, Role, Scalar, Sdf
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+
+/// Operations that may be computed again for each byte that is not moved. Cores and GPUs execute some ten in the time that a byte takes
+/// from memory; what a kernel computes besides has its share.
+const FLOP_PER_BYTE: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -178,10 +184,19 @@ impl<'a> Choice<'a> {
         }
         let from: Vec<_> = sources.iter().map(|s| format!("`{s}`")).collect();
         let from = if from.is_empty() { "nothing".to_string() } else { from.join(", ") };
-        Ok(if after < before {
+        if after >= before {
+            return Ok(Err(format!("recomputing it from {from} would move {after} bytes instead of {before}")));
+        }
+        let size = |source| RecomputeError::Size { container: data.to_string(), source };
+        let flop = chain
+            .iter()
+            .map(|o| o.flop(self.program).eval(&self.program.sizes))
+            .try_fold(0u64, |all, flop| flop.map(|flop| all.saturating_add(u64::try_from(flop).unwrap_or(0))));
+        let flop = flop.map_err(size)?.saturating_mul(readers.len() as u64);
+        Ok(if flop <= (before - after).saturating_mul(FLOP_PER_BYTE) {
             Ok((chain, format!("from {from} with {after} bytes moved instead of {before}")))
         } else {
-            Err(format!("recomputing it from {from} would move {after} bytes instead of {before}"))
+            Err(format!("recomputing it from {from} would take {flop} operations to save {} bytes", before - after))
         })
     }
 

@@ -9,6 +9,7 @@ mod cuda;
 mod device_support;
 mod epilogues;
 mod faults;
+mod index_orders;
 mod kernels;
 mod load;
 mod logarithms;

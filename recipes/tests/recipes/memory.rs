@@ -19,15 +19,15 @@ use std::path::Path;
 use std::sync::Arc;
 use transforms::{Expand, Fusion, Options, Wanted, compose, differentiate, fixpoint};
 
-type Failure = Box<dyn std::error::Error>;
+pub type Failure = Box<dyn std::error::Error>;
 
-fn device() -> Result<Arc<dyn Device>, Failure> {
+pub fn device() -> Result<Arc<dyn Device>, Failure> {
     let system = Toolchain::system()?;
     Ok(Arc::new(Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system } }))
 }
 
 /// A program with a configuration for each kernel: in the layouts that come first, or drawn from its space.
-fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Result<Candidate, Failure> {
+pub fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Result<Candidate, Failure> {
     let mut configuration = Configuration::default();
     for (n, (_, _, unit)) in program.units().iter().enumerate() {
         let spec = KernelSpec::new(program, unit)?;
@@ -39,7 +39,7 @@ fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Result<
 }
 
 /// Runs a candidate at small sizes against the interpreter. How many buffers took the place of others.
-fn checked(candidate: &Candidate, reference: &Sdfg, device: &Arc<dyn Device>, pool: &Pool) -> Result<usize, Failure> {
+pub fn checked(candidate: &Candidate, reference: &Sdfg, device: &Arc<dyn Device>, pool: &Pool) -> Result<usize, Failure> {
     let found = verify_small(candidate, reference, pool, device)?;
     assert!(found.worst() <= 1.0, "{found:?}");
     let execution = Execution::new(&shrunken(&candidate.program), &candidate.configuration, device);
@@ -53,7 +53,7 @@ fn checked(candidate: &Candidate, reference: &Sdfg, device: &Arc<dyn Device>, po
     Ok(map.lives.iter().filter(|l| l.over.is_some()).count())
 }
 
-fn with_gradients(program: &Sdfg) -> Option<Sdfg> {
+pub fn with_gradients(program: &Sdfg) -> Option<Sdfg> {
     let output = program.containers.values().find(|c| c.role == Role::Output && c.dtype.roundoff() > 0.0)?;
     let options = transforms::differentiate::Options { upstream: vec![output.name.clone()], ..Default::default() };
     differentiate(program, &options).ok()
