@@ -234,7 +234,7 @@ impl Transform for Stack {
         let patch = plan_stack(program, site, &aligned, &index, form).map_err(|why| refuse(&why))?;
         // A gate's gradient is made of that of what it gates: of one stack, a kernel would need what it writes.
         let mut stacked = program.clone();
-        let applied = patch.apply(&mut stacked).is_ok();
+        let applied = patch.clone().apply(&mut stacked).is_ok();
         if !applied || stacked.states().any(|(_, state)| state.topological(None).is_none()) {
             return Err(refuse("what is stacked would be needed to make another part of the same stack"));
         }

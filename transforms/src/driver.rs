@@ -138,16 +138,16 @@ impl Log {
         let previous = options.verify.map(|verify| (verify, self.program.clone()));
         let removed = patch.edits.iter().flat_map(|e| e.remove.iter().map(|node| (e.state, *node)));
         let rest = removed.fold(self.cost, |cost, unit| cost.without(&self.program, unit));
+        let summary = patch.summary.clone();
         let changes = patch.apply(&mut self.program)?;
         if let Some((verify, previous)) = previous {
-            verify(&previous, &self.program)
-                .map_err(|difference| DriverError::Verification { summary: patch.summary.clone(), difference })?;
+            verify(&previous, &self.program).map_err(|difference| DriverError::Verification { summary: summary.clone(), difference })?;
         }
         let inserted = changes.iter().flat_map(|c| c.inserted.iter().map(|node| (c.state, *node)));
         let (before, after) = (self.cost, inserted.fold(rest, |cost, unit| cost.with(&self.program, unit)));
         self.steps.push(Step {
             transform,
-            summary: patch.summary,
+            summary,
             bytes_before: before.total(),
             bytes_after: after.total(),
             launches_before: before.launches,

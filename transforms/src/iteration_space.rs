@@ -56,6 +56,9 @@ impl Statement {
 
     /// Indices renamed, everywhere.
     pub fn rename(&mut self, names: &BTreeMap<String, String>) {
+        if names.iter().all(|(from, to)| from == to) {
+            return;
+        }
         let with: BTreeMap<String, Expr> = names.iter().map(|(from, to)| (from.clone(), Expr::sym(to.as_str()))).collect();
         for index in &mut self.indices {
             if let Some(name) = names.get(&index.name) {

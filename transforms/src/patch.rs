@@ -45,7 +45,7 @@ pub struct Change {
 
 impl Patch {
     /// Applies the rewrite; outer memlets are propagated again from inside. Says what it has changed, in the order of its edits.
-    pub fn apply(&self, program: &mut Sdfg) -> Result<Vec<Change>, PatchError> {
+    pub fn apply(self, program: &mut Sdfg) -> Result<Vec<Change>, PatchError> {
         for edit in &self.edits {
             let missing = || PatchError::NoState { summary: self.summary.clone(), state: edit.state };
             let state = program.state_mut(edit.state).ok_or_else(missing)?;
@@ -59,26 +59,25 @@ impl Patch {
         for (dim, size) in &self.dims {
             program.dims.insert(dim.clone(), size.clone());
         }
-        for container in &self.containers {
-            program.add_container(container.clone());
+        for container in self.containers {
+            program.add_container(container);
         }
-        let build = |source| PatchError::Build { summary: self.summary.clone(), source };
+        let summary = self.summary;
+        let build = |source| PatchError::Build { summary: summary.clone(), source };
         let mut changes = Vec::new();
-        for edit in &self.edits {
+        for edit in self.edits {
             let mut inserted = Vec::new();
-            for unit in &edit.insert {
+            for unit in edit.insert {
                 let name = fresh(program, unit.name());
                 let node = match unit {
-                    Unit::Operation(operation) => program.insert_operation(edit.state, &Operation { name, ..operation.clone() }),
-                    Unit::Scope(scope) => {
-                        program.insert_scope(edit.state, &Scope { map: Map { label: name, ..scope.map.clone() }, ..scope.clone() })
-                    }
-                    Unit::Nested(nested) => program.insert_nested(edit.state, &Nested { name, ..nested.clone() }),
-                    other => return Err(PatchError::Unit { summary: self.summary.clone(), unit: other.name().to_string() }),
+                    Unit::Operation(operation) => program.insert_operation(edit.state, &Operation { name, ..operation }),
+                    Unit::Scope(Scope { map, body }) => program.insert_scope(edit.state, &Scope { map: Map { label: name, ..map }, body }),
+                    Unit::Nested(nested) => program.insert_nested(edit.state, &Nested { name, ..nested }),
+                    other => return Err(PatchError::Unit { summary, unit: other.name().to_string() }),
                 };
                 inserted.push(node.map_err(build)?);
             }
-            changes.push(Change { state: edit.state, removed: edit.remove.clone(), inserted });
+            changes.push(Change { state: edit.state, removed: edit.remove, inserted });
         }
         Ok(changes)
     }

@@ -127,11 +127,14 @@ pub struct Analysis {
 pub fn analyze(recipe: &Recipe, verify_each: bool) -> Result<Analysis, PipelineError> {
     let unfused = programs::differentiated(recipe)?;
     let (recomputed, saved) = transforms::recompute::recompute(&unfused)?;
-    let variant = programs::fused(programs::SEPARATE.into(), recomputed, saved, verify_each)?;
+    let (variant, composed) = rayon::join(
+        || programs::fused(programs::SEPARATE.into(), recomputed, saved, verify_each),
+        || programs::composed(recipe, &[], &|_| true, verify_each),
+    );
+    let (variant, composed) = (variant?, composed?);
     let operators: Vec<Operator> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);
     let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &occurrences)).collect();
-    let composed = programs::composed(recipe, &[], &|_| true, verify_each)?;
     let composed_kernels = movement(&composed.program).map_err(fault)?;
     let kernel_count = composed_kernels.len();
     let holders = Holders::of(&composed.program);
