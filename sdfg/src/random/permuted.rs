@@ -144,11 +144,21 @@ impl Builder {
     }
 
     fn operation(&mut self) -> Result<(), BuildError> {
+        let kind = self.draws.below(10);
+        // Rows of a softmax and factors of a contraction are read without diagonals.
+        let diagonals = self.diagonals;
+        self.diagonals = diagonals && kind < 7;
+        let inserted = self.operation_of(kind);
+        self.diagonals = diagonals;
+        inserted
+    }
+
+    fn operation_of(&mut self, kind: usize) -> Result<(), BuildError> {
         let indices = self.space(2);
         let first = self.source(&indices);
         // The same tensor at other subscripts, or another one.
         let second = if self.draws.chance(60) { first.clone() } else { self.source(&indices) };
-        match self.draws.below(10) {
+        match kind {
             0..=4 => {
                 let third = if self.draws.chance(50) { first.clone() } else { self.source(&indices) };
                 let inputs = [("x", &first), ("y", &second), ("z", &third)];
@@ -174,16 +184,21 @@ impl Builder {
             7 => {
                 // Every element of what it reads is in one row: the indices are those of the container, in any order of equal sizes.
                 let own = self.dims_of(&first);
-                let diagonals = std::mem::take(&mut self.diagonals);
                 let inputs = vec![self.reading("x", &first, &own)];
-                self.diagonals = diagonals;
                 let indices = self.draws.shuffled(own);
                 let over = self.draws.pick(&indices).cloned().into_iter().collect();
                 self.insert(Op::Softmax { over }, &indices, inputs, &indices)
             }
             _ => {
-                let (kept, scale) = self.kept(&indices);
+                // Every index is in both factors, or in one and in the result; without one that both have there is nothing to sum.
                 let inputs = vec![self.reading("a", &first, &indices), self.reading("b", &second, &indices)];
+                let has = |n: usize, index: &String| inputs[n].index_names().is_some_and(|names| names.contains(&index.as_str()));
+                let both: Vec<String> = indices.iter().filter(|i| has(0, i) && has(1, i)).cloned().collect();
+                let indices: Vec<String> = indices.iter().filter(|i| has(0, i) || has(1, i)).cloned().collect();
+                let over = self.draws.subset(&both);
+                let kept: Vec<String> = indices.iter().filter(|i| !over.contains(i)).cloned().collect();
+                let scale = self.reciprocal(&over);
+                let kept = self.draws.shuffled(kept);
                 self.insert(Op::Contraction { scale }, &indices, inputs, &kept)
             }
         }
@@ -193,7 +208,11 @@ impl Builder {
     fn kept(&mut self, indices: &[String]) -> (Vec<String>, Scalar) {
         let over = self.draws.subset(indices);
         let kept: Vec<String> = indices.iter().filter(|i| !over.contains(i)).cloned().collect();
-        let count = Expr::product(over.iter().map(|d| self.program.size_of(d)));
-        (self.draws.shuffled(kept), Scalar::Const(1.0) / Scalar::Index(count))
+        (self.draws.shuffled(kept), self.reciprocal(&over))
+    }
+
+    /// One over the product of the sizes of `dims`.
+    fn reciprocal(&self, dims: &[String]) -> Scalar {
+        Scalar::Const(1.0) / Scalar::Index(Expr::product(dims.iter().map(|d| self.program.size_of(d))))
     }
 }
