@@ -180,6 +180,10 @@ impl KernelSpec {
                     .as_bytes(),
             );
             hasher.update(&[u8::from(self.hands_back(&container.name))]);
+            // Whether results are right was found on values of this range.
+            if let Some(range) = &container.range {
+                hasher.update(format!("{range:?}").as_bytes());
+            }
         }
         // Only dims that the kernel walks: another program may have more of them around the same kernel.
         let walked = |dim: &String| match &self.unit {

@@ -20,6 +20,7 @@ mod verify_selection;
 use crate::load::{Overrides, Recipe, load_with};
 use crate::pipeline::PipelineError;
 use crate::pipeline::folder::folder_name;
+use crate::pipeline::overflow::explained;
 use crate::pipeline::target::Target;
 use bench::table::{Align, Cell, Table};
 use bench::unit::Bytes;
@@ -98,6 +99,11 @@ impl RecipeArgs {
             out::errln!("{unread}");
         }
         Ok(recipe)
+    }
+
+    /// The recipe again, without a word.
+    fn reload(&self) -> Result<Recipe, PipelineError> {
+        Ok(load_with(&self.recipe, &self.overrides())?)
     }
 }
 
@@ -212,7 +218,7 @@ pub fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Analyze(args) => args.run(&mut std::io::stdout().lock()),
-        Command::Optimize(args) => args.run(),
+        Command::Optimize(args) => args.run().map_err(|error| explained(error, || args.measure.recipe.reload())),
         Command::Sweep(args) => args.run(),
         Command::Solve(args) => args.run(),
         Command::VerifySelection(args) => args.run(),

@@ -27,6 +27,7 @@ mod natural;
 mod operands;
 pub mod optimize;
 pub mod order;
+pub mod overflow;
 pub mod parts;
 pub mod plan;
 pub mod programs;
@@ -85,6 +86,8 @@ pub enum PipelineError {
     Memory(String),
     #[error("the result is wrong: {0}")]
     Mismatch(String),
+    #[error("{0}")]
+    Overflow(String),
     #[error("Memlet itself is at fault: {0}; please report it with the recipe")]
     Internal(String),
 }
@@ -111,7 +114,7 @@ impl PipelineError {
             // No kernel takes these types: the recipe asks for what there is not.
             PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. } | ContractionError::Cores { .. })) => 2,
             PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
-            PipelineError::Mismatch(_) => 3,
+            PipelineError::Mismatch(_) | PipelineError::Overflow(_) => 3,
             PipelineError::Kernel(error) if error.missing() => 4,
             _ => 1,
         }

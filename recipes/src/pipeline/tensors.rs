@@ -2,11 +2,12 @@
 
 use super::PipelineError;
 use super::elements::{self, Number};
+use super::overflow::limit;
 use super::shrunken::shrunken;
 use ndarray::{ArrayD, Dimension, IxDyn, OwnedRepr};
 use ndarray_npy::{NpzReader, NpzWriter, ReadNpyError, ReadNpzError};
 use safetensors::tensor::{Dtype as SafeDtype, SafeTensors, TensorView};
-use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::interpret::{Run, Tensors, interpret_within};
 use sdfg::{Container, Dtype, Interval, Role, Sdfg};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,8 +31,8 @@ pub fn results(program: &Sdfg) -> Vec<&Container> {
 pub const RANGES: [fn(f64) -> f64; 4] = [|v| v, f64::abs, |v| v.abs() / 2.0, |v| v.abs() + 2.0];
 
 /// Inputs and parameters drawn from a seed, each from its own stream, exactly representable in the type they are stored in: from
-/// −2 to 2, or in another of the [`RANGES`] where the program makes something of those that is no number, and of these it does not.
-/// Whole numbers are places along a dim ([`values`]).
+/// −2 to 2, or in another of the [`RANGES`] where the program makes something of those that is no number, or more than kernels can hold,
+/// and of these it does not; what has a range of its own is drawn from that. Whole numbers are places along a dim ([`values`]).
 ///
 /// Weights (parameters of two or more dims) are divided by the square root of their largest size, so that activations
 /// keep their magnitude through a layer.
@@ -40,13 +41,16 @@ pub const RANGES: [fn(f64) -> f64; 4] = [|v| v, f64::abs, |v| v.abs() / 2.0, |v|
 /// Sizes that are not known.
 pub fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, PipelineError> {
     let small = shrunken(program);
-    let numbers = |wanted| Ok::<_, PipelineError>(makes_numbers(&small, &within(&small, seed, wanted)?));
+    let mut numbers = None;
     for range in RANGES {
-        if numbers(range)? {
-            return within(program, seed, range);
+        match makes(&small, &within(&small, seed, range)?) {
+            Made::Numbers => return within(program, seed, range),
+            // Where nothing does without them.
+            Made::LargeNumbers => numbers = numbers.or(Some(range)),
+            Made::None => {}
         }
     }
-    within(program, seed, RANGES[0])
+    within(program, seed, numbers.unwrap_or(RANGES[0]))
 }
 
 fn within(program: &Sdfg, seed: u64, wanted: fn(f64) -> f64) -> Result<Tensors, PipelineError> {
@@ -129,11 +133,26 @@ fn places(program: &Sdfg, container: &Container) -> Result<usize, PipelineError>
     Ok(sizes.into_iter().filter(|size| *size > 1).min().unwrap_or(2))
 }
 
-/// Whether all results of a program are numbers: of what is in between, equal programs hold different parts. One that cannot be run is said to be so by whoever runs it.
-fn makes_numbers(program: &Sdfg, given: &Tensors) -> bool {
-    let made = interpret(program, given, &Run { seed: 1, step: 0, dropout: true });
-    let is_number = |made: &Tensors, c: &Container| made.get(&c.name).is_none_or(|values| values.iter().all(|v| !v.is_nan()));
-    made.is_ok_and(|made| results(program).into_iter().all(|c| is_number(&made, c)))
+/// What a program makes of what it is given.
+enum Made {
+    Numbers,
+    /// Numbers, of which some on the way are larger than kernels can hold.
+    LargeNumbers,
+    /// Not only numbers, or nothing.
+    None,
+}
+
+/// Whether all results of a program are numbers: of what is in between, equal programs hold different parts. One that cannot be run is
+/// said to be so by whoever runs it.
+fn makes(program: &Sdfg, given: &Tensors) -> Made {
+    let run = Run { seed: 1, step: 0, dropout: true };
+    let Ok((made, overflow)) = interpret_within(program, given, &run, limit(program.containers.values())) else { return Made::None };
+    let is_number = |c: &Container| made.get(&c.name).is_none_or(|values| values.iter().all(|v| !v.is_nan()));
+    match (results(program).into_iter().all(is_number), overflow) {
+        (false, _) => Made::None,
+        (true, None) => Made::Numbers,
+        (true, Some(_)) => Made::LargeNumbers,
+    }
 }
 
 /// Reads named tensors from `.safetensors` or `.npz`, stored as the program stores them ([`Number::stored`]). The names and shapes must

@@ -2,6 +2,7 @@
 
 use super::execute::Execution;
 use super::natural::natural;
+use super::overflow::told_of;
 use super::plan::Candidate;
 use super::shrunken::shrunken_for;
 use super::{PipelineError, accuracy, tensors};
@@ -51,7 +52,14 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device
     execution.step(pool, 1, 0, true)?;
     let got = execution.results()?;
     let want = interpret(&reference, &tensors, &Run { seed: 1, step: 0, dropout: true })?;
-    verdict("the oracle, at small sizes", ratios(&[&program], &got, &want)?)
+    let found = verdict("the oracle, at small sizes", ratios(&[&program], &got, &want)?);
+    match found {
+        Err(PipelineError::Mismatch(what)) => {
+            let beyond = told_of(&reference, &tensors).map(|why| format!("{why} (so it is off {what})"));
+            Err(PipelineError::Mismatch(beyond.unwrap_or(what)))
+        }
+        found => found,
+    }
 }
 
 /// Compares two candidates at full size. Where they differ by more than bounds allow, and results are stored in less than they are

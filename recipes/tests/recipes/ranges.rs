@@ -2,6 +2,7 @@
 
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
+use recipes::pipeline::overflow::told;
 use recipes::pipeline::programs::programs;
 use recipes::pipeline::tensors::{drawn, read, write};
 use sdfg::Sdfg;
@@ -131,5 +132,53 @@ fn ranges_are_written_and_read_again() -> Result<(), Failure> {
     assert!(text.contains("a[n] i32 within [0.0, [C])"), "{text}");
     assert_eq!(sdfg::text::parse(&text)?, program);
     assert_eq!(serde_json::from_str::<Sdfg>(&serde_json::to_string(&program)?)?, program);
+    Ok(())
+}
+
+/// A recipe whose masked branch is larger than f32 holds: 0 · ∞ is no number there, and in f64 it is 0.
+const MASKED: &str = "model: m\ndims: {n: 40, i: 30}\ninputs:\n  x: [n, i]\nsteps:\n  - \"s[n,i] = exp(x[n,i] * 300)\"\n  - \"y[n,i] = \
+                      where(x[n,i] < 0.1, s[n,i], 0)\"\ntrain: {upstream: y}\n";
+
+#[test]
+fn what_overflows_is_named_and_a_range_helps() -> Result<(), Failure> {
+    let of = |text: &str| -> Result<Option<String>, Failure> { Ok(told(&programs(&load_str("m.yaml", text, &[])?, false)?.operators)) };
+    let says = of(MASKED)?.ok_or("an overflow")?;
+    assert!(says.starts_with("overflows in f32 in step `s` (m.yaml:6:6): a value there is "), "{says}");
+    assert!(says.contains("f32 ends at 3.403e38; give its inputs a `range` that holds what they are"), "{says}");
+    assert_eq!(of(&MASKED.replace("x: [n, i]", "x: {dims: [n, i], range: [-1, 0.1]}"))?, None);
+    let wide = of(&MASKED.replace("x: [n, i]", "x: {dims: [n, i], range: [-1, 9]}"))?.ok_or("an overflow")?;
+    assert!(wide.contains("narrow the `range` of its inputs"), "{wide}");
+    assert_eq!(of(&MASKED.replace("model: m", "model: m\ndtype: f64"))?, None);
+    // Half of the usual values overflow, and none of those that are tried next.
+    assert_eq!(of(&MASKED.replace("* 300", "* 50"))?, None);
+    // What is stored in less, and what is on the way to a result.
+    let half = of("model: m\ndims: {n: 9}\ndtype: f16\ninputs: {x: [n]}\nsteps: [\"y[n] = 1e5 * (x[n] + 3)\"]\n")?.ok_or("an overflow")?;
+    assert!(half.starts_with("overflows in f16 in step `y` (m.yaml:5:10): ") && half.contains("f16 ends at 6.550e4"), "{half}");
+    let inside = of("model: m\ndims: {n: 9}\ninputs: {x: [n]}\nsteps: [\"y[n] = log(exp(60 * (x[n] + 3)))\"]\n")?.ok_or("an overflow")?;
+    assert!(inside.starts_with("overflows in f32 in step `y`"), "{inside}");
+    let product =
+        "model: m\ndims: {n: 9, k: 8, m: 7}\ninputs: {x: [n, k], w: [k, m]}\nsteps: [\"y[n,m] = 1e38 * ((x[n,k] + 9) * (w[k,m] + 9))\"]\n";
+    assert!(of(product)?.ok_or("an overflow")?.starts_with("overflows in f32 in step `y"), "{:?}", of(product)?);
+    Ok(())
+}
+
+/// The same recipe with a range has a plan.
+#[test]
+fn a_range_makes_a_plan_of_what_had_none() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let optimized = |text: &str| -> Result<std::process::Output, Failure> {
+        let recipe = folder.path().join("m.yaml");
+        std::fs::write(&recipe, text)?;
+        let out = folder.path().join("out");
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_memlet"));
+        command.arg("optimize").arg(&recipe).arg("--out").arg(&out).args(["--budget", "1s", "--timing", "200ms"]);
+        Ok(command.output()?)
+    };
+    let refused = optimized(MASKED)?;
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{text}");
+    assert!(text.contains("overflows in f32 in step `s` ("), "{text}");
+    let made = optimized(&MASKED.replace("x: [n, i]", "x: {dims: [n, i], range: [-1, 0.1]}"))?;
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::memory::{Memory, Slot};
 use super::subscript::Names;
-use super::tape::Tape;
+use super::tape::{Tape, Watched};
 use super::{InterpretError, Run};
 use crate::graph::Sdfg;
 use crate::node::{Operand, Operation};
@@ -23,7 +23,8 @@ pub fn run(
     let Some(plan) = Plan::new(program, operation, symbols, memory) else { return Ok(false) };
     let names = Names { symbols, indices: vec![] };
     let Ok(scale) = Tape::compile(&operation.name, scale, &[], &names, run) else { return Ok(false) };
-    let Some(scale) = scale.eval(&[], &[], run.step, &mut Vec::new()) else { return Ok(false) };
+    let mut watched = Watched::NOTHING;
+    let Some(scale) = scale.eval(&[], &[], run.step, &mut Vec::new(), &mut watched) else { return Ok(false) };
     let (rows, columns, inner) = (plan.m.len(), plan.n.len(), plan.k.len());
     for batch in &plan.batch {
         let gather = |buffer: usize, base: usize, first: &[[usize; 3]], second: &[[usize; 3]], operand: usize| {

@@ -2,6 +2,7 @@
 
 use super::memory::Memory;
 use super::nest::{self, Scratch, Surroundings};
+use super::watch::Watch;
 use super::{InterpretError, Run, Tensors, contraction};
 use crate::data::{Container, Role, Storage};
 use crate::graph::{Condition, Relation, Sdfg};
@@ -21,10 +22,18 @@ struct Machine<'a> {
     memory: Memory,
     /// Heap containers whose reductions have begun in this run.
     begun: BTreeSet<String>,
+    watch: Watch,
 }
 
-pub(super) fn interpret(program: &Sdfg, symbols: &Bindings, inputs: &Tensors, run: &Run) -> Result<Tensors, InterpretError> {
-    let mut machine = Machine { program, run, symbols: symbols.clone(), memory: Memory::default(), begun: BTreeSet::new() };
+pub(super) fn interpret(
+    program: &Sdfg,
+    symbols: &Bindings,
+    inputs: &Tensors,
+    run: &Run,
+    watch: &mut Watch,
+) -> Result<Tensors, InterpretError> {
+    let own = std::mem::take(watch);
+    let mut machine = Machine { program, run, symbols: symbols.clone(), memory: Memory::default(), begun: BTreeSet::new(), watch: own };
     for container in heap(program) {
         machine.memory.declare(program, container, &machine.symbols)?;
     }
@@ -35,12 +44,21 @@ pub(super) fn interpret(program: &Sdfg, symbols: &Bindings, inputs: &Tensors, ru
     }
     machine.require_inputs(inputs)?;
     machine.load(inputs)?;
-    machine.states()?;
+    let ended = machine.states();
+    *watch = std::mem::take(&mut machine.watch);
+    ended?;
     Ok(heap(program).filter_map(|c| Some((c.name.clone(), machine.memory.read(&c.name)?))).collect())
 }
 
-pub(super) fn interpret_unit(program: &Sdfg, unit: &Unit, tensors: &mut Tensors, run: &Run) -> Result<(), InterpretError> {
-    let mut machine = Machine { program, run, symbols: program.sizes.clone(), memory: Memory::default(), begun: BTreeSet::new() };
+pub(super) fn interpret_unit(
+    program: &Sdfg,
+    unit: &Unit,
+    tensors: &mut Tensors,
+    run: &Run,
+    watch: &mut Watch,
+) -> Result<(), InterpretError> {
+    let (own, symbols) = (std::mem::take(watch), program.sizes.clone());
+    let mut machine = Machine { program, run, symbols, memory: Memory::default(), begun: BTreeSet::new(), watch: own };
     let (reads, writes) = touched(program, unit);
     for data in reads.iter().chain(&writes) {
         let container = program
@@ -62,7 +80,9 @@ pub(super) fn interpret_unit(program: &Sdfg, unit: &Unit, tensors: &mut Tensors,
         }
     }
     machine.load(&given)?;
-    machine.unit(None, unit)?;
+    let ended = machine.unit(None, unit);
+    *watch = std::mem::take(&mut machine.watch);
+    ended?;
     for container in near {
         if (writes.contains(&container.name) || given.contains_key(&container.name))
             && let Some(tensor) = machine.memory.read(&container.name)
@@ -241,7 +261,7 @@ impl Machine<'_> {
         };
         let inputs = reads.iter().chain(&writes).filter(|n| inside.containers.contains_key(*n));
         let inputs = inputs.filter_map(|n| Some((n.clone(), self.memory.read(n)?))).collect();
-        let results = interpret(inside, &symbols, &inputs, self.run)?;
+        let results = interpret(inside, &symbols, &inputs, self.run, &mut self.watch)?;
         for data in &writes {
             if let (Some(container), Some(tensor)) = (self.program.containers.get(data), results.get(data)) {
                 self.memory.load(container, tensor)?;
@@ -259,6 +279,12 @@ impl Machine<'_> {
         if let Op::Contraction { scale } = &operation.op
             && contraction::run(self.program, operation, scale, &self.symbols, self.run, &mut self.memory)?
         {
+            if self.watch.limit.is_finite()
+                && let Some(out) = operation.output("out").and_then(|out| self.memory.read(&out.data))
+            {
+                let beyond = out.iter().find(|v| self.watch.sees(**v));
+                beyond.into_iter().for_each(|v| self.watch.keep(*v, &operation.name, &operation.origin));
+            }
             return Ok(());
         }
         let expansion = operation.expand(self.program)?;
@@ -328,7 +354,9 @@ impl Machine<'_> {
         }
         let mark = self.memory.buffers.len();
         let nest = nest::compile(&scope, &around, &mut self.memory)?;
-        let result = nest.run(&mut self.memory.buffers, &mut Scratch::new(self.run));
+        let mut scratch = Scratch::new(self.run, std::mem::take(&mut self.watch));
+        let result = nest.run(&mut self.memory.buffers, &mut scratch);
+        self.watch = scratch.watch;
         self.release(mark);
         result
     }

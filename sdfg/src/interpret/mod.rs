@@ -17,6 +17,7 @@ mod nest;
 mod subscript;
 mod tape;
 mod value;
+mod watch;
 
 use crate::data::Dtype;
 use crate::graph::Sdfg;
@@ -29,6 +30,8 @@ use std::collections::BTreeMap;
 
 pub use machine::STEP_LIMIT;
 pub use value::NotConstant;
+pub use watch::Overflow;
+use watch::Watch;
 
 /// What a run depends on besides its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +103,7 @@ fn whole_numbers(dtype: Dtype) -> String {
 /// # Errors
 /// A tensor that is missing, unknown or of another shape, and everything about the program that has no meaning.
 pub fn interpret(program: &Sdfg, inputs: &Tensors, run: &Run) -> Result<Tensors, InterpretError> {
-    machine::interpret(program, &program.sizes, inputs, run)
+    machine::interpret(program, &program.sizes, inputs, run, &mut Watch::default())
 }
 
 /// Runs one top-level unit on `tensors`: reads what it needs there and puts what it writes there. Tensors that it does
@@ -109,5 +112,31 @@ pub fn interpret(program: &Sdfg, inputs: &Tensors, run: &Run) -> Result<Tensors,
 /// # Errors
 /// As [`interpret`].
 pub fn interpret_unit(program: &Sdfg, unit: &Unit, tensors: &mut Tensors, run: &Run) -> Result<(), InterpretError> {
-    machine::interpret_unit(program, unit, tensors, run)
+    machine::interpret_unit(program, unit, tensors, run, &mut Watch::default())
+}
+
+/// As [`interpret`], with the first value found on the way that is finite and larger in magnitude than `limit`.
+///
+/// # Errors
+/// As [`interpret`].
+pub fn interpret_within(program: &Sdfg, inputs: &Tensors, run: &Run, limit: f64) -> Result<(Tensors, Option<Overflow>), InterpretError> {
+    let mut watch = Watch::beyond(limit);
+    let tensors = machine::interpret(program, &program.sizes, inputs, run, &mut watch)?;
+    Ok((tensors, watch.found))
+}
+
+/// As [`interpret_unit`], with the first value found on the way that is finite and larger in magnitude than `limit`.
+///
+/// # Errors
+/// As [`interpret`].
+pub fn interpret_unit_within(
+    program: &Sdfg,
+    unit: &Unit,
+    tensors: &mut Tensors,
+    run: &Run,
+    limit: f64,
+) -> Result<Option<Overflow>, InterpretError> {
+    let mut watch = Watch::beyond(limit);
+    machine::interpret_unit(program, unit, tensors, run, &mut watch)?;
+    Ok(watch.found)
 }

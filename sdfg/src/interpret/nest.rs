@@ -2,9 +2,10 @@
 
 use super::memory::Memory;
 use super::subscript::{Access, Element, Integer, Names};
-use super::tape::Tape;
+use super::tape::{Tape, Watched};
+use super::watch::Watch;
 use super::{InterpretError, Run};
-use crate::data::{Container, Storage};
+use crate::data::{Container, Origin, Storage};
 use crate::graph::Sdfg;
 use crate::memlet::Combine;
 use crate::node::{Computation, Index, IndexKind};
@@ -40,6 +41,9 @@ enum Step {
 
 struct Compute {
     user: String,
+    /// The operation that it is of, and where that stands in the recipe.
+    operator: String,
+    origin: Option<Origin>,
     /// Names of the indices around, for errors.
     around: Vec<String>,
     reads: Vec<Access>,
@@ -228,7 +232,8 @@ fn compile_tasklet(computation: &Computation, around: &Surroundings, memory: &Me
             return Err(InterpretError::TupleCombine { user: user.clone(), combine, writes: write.parts.len() });
         }
     }
-    Ok(Compute { user: user.clone(), around: names.indices.iter().map(|(n, _)| n.clone()).collect(), reads, writes })
+    let (operator, origin) = (computation.tasklet.operator.clone(), computation.tasklet.origin.clone());
+    Ok(Compute { user: user.clone(), operator, origin, around: names.indices.iter().map(|(n, _)| n.clone()).collect(), reads, writes })
 }
 
 /// What running needs besides the buffers, made once.
@@ -238,11 +243,14 @@ pub struct Scratch {
     stack: Vec<f64>,
     values: Vec<f64>,
     step: u64,
+    watched: Watched,
+    pub watch: Watch,
 }
 
 impl Scratch {
-    pub fn new(run: &Run) -> Self {
-        Scratch { at: Vec::new(), reads: Vec::new(), stack: Vec::new(), values: Vec::new(), step: run.step }
+    pub fn new(run: &Run, watch: Watch) -> Self {
+        let watched = Watched { limit: watch.limit, beyond: None };
+        Scratch { at: Vec::new(), reads: Vec::new(), stack: Vec::new(), values: Vec::new(), step: run.step, watched, watch }
     }
 }
 
@@ -284,7 +292,7 @@ impl Nest {
 
 impl Compute {
     fn run(&self, buffers: &mut [Vec<f64>], scratch: &mut Scratch) -> Result<(), InterpretError> {
-        let Scratch { at, reads, stack, values, step } = scratch;
+        let Scratch { at, reads, stack, values, step, watched, watch } = scratch;
         reads.clear();
         for access in &self.reads {
             reads.push(match access.locate(at) {
@@ -295,7 +303,7 @@ impl Compute {
         }
         values.clear();
         for (tape, access) in self.writes.iter().flat_map(|w| &w.parts) {
-            values.push(tape.eval(reads, at, *step, stack).ok_or_else(|| self.outside(access, at))?);
+            values.push(tape.eval(reads, at, *step, stack, watched).ok_or_else(|| self.outside(access, at))?);
         }
         let mut done = 0;
         for write in &self.writes {
@@ -318,12 +326,20 @@ impl Compute {
                         let position = self.target(access, at)?;
                         let held = &mut buffers[access.buffer][position];
                         match combine {
-                            Some(combine) => combine.apply(std::slice::from_mut(held), std::slice::from_ref(value)),
+                            Some(combine) => {
+                                combine.apply(std::slice::from_mut(held), std::slice::from_ref(value));
+                                if watch.sees(*held) {
+                                    watched.beyond = Some(*held);
+                                }
+                            }
                             None => *held = *value,
                         }
                     }
                 }
             }
+        }
+        if let Some(value) = watched.beyond.take() {
+            watch.keep(value, &self.operator, &self.origin);
         }
         Ok(())
     }

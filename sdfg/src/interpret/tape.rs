@@ -22,6 +22,18 @@ enum Instruction {
     },
 }
 
+/// The largest magnitude that values may have, and one that is larger.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched {
+    pub limit: f64,
+    pub beyond: Option<f64>,
+}
+
+impl Watched {
+    /// Every value may pass.
+    pub const NOTHING: Watched = Watched { limit: f64::INFINITY, beyond: None };
+}
+
 /// Code of one output connector.
 #[derive(Clone, Debug, Default)]
 pub struct Tape {
@@ -66,8 +78,9 @@ impl Tape {
         }
     }
 
-    /// The value at a point; `None` where an index expression divides by zero. `stack` is scratch.
-    pub fn eval(&self, reads: &[f64], at: &[i64], step: u64, stack: &mut Vec<f64>) -> Option<f64> {
+    /// The value at a point; `None` where an index expression divides by zero. `stack` is scratch. The last value on the way that is finite
+    /// and larger than `watched` allows is left there.
+    pub fn eval(&self, reads: &[f64], at: &[i64], step: u64, stack: &mut Vec<f64>, watched: &mut Watched) -> Option<f64> {
         stack.clear();
         for instruction in &self.instructions {
             let value = match instruction {
@@ -85,6 +98,9 @@ impl Tape {
                 }
                 Instruction::Keep { key, element, rate } => philox::keep(*key, step, element.eval(at)? as u64, *rate),
             };
+            if value.abs() > watched.limit && value.is_finite() {
+                watched.beyond = Some(value);
+            }
             stack.push(value);
         }
         stack.pop()
