@@ -98,6 +98,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let checked = checked["checked"].as_array().expect("results").clone();
     assert!(checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|ratio| ratio <= 1.0)), "{checked:?}");
     assert!(checked.iter().any(|c| c["max_error"].as_f64().is_some_and(|error| error > 0.0)), "{checked:?}");
+    the_unfused_program_can_be_the_plan(&plan);
     selection_can_be_checked(folder.path());
     // What a kernel holds is explained by it.
     let held = values["kernels"].as_array().expect("kernels").iter().find(|k| k["holds"].as_array().is_some_and(|h| h.len() > 1));
@@ -114,6 +115,18 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let unknown = memlet(&["explain", &plan, "no-such-kernel"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains(kernel), "known names are listed");
+}
+
+/// Where nothing that is fused is faster, the unfused program is the plan: it is explained like any other.
+fn the_unfused_program_can_be_the_plan(plan: &str) {
+    let mut whole: Value = serde_json::from_slice(&std::fs::read(plan).expect("a plan")).expect("JSON");
+    whole["chosen"] = whole["baselines"][1].clone();
+    let unfused = plan.replace("plan.json", "unfused.json");
+    std::fs::write(&unfused, whole.to_string()).expect("written");
+    let kernels: Vec<String> = whole["chosen"]["configuration"]["kernels"].as_object().expect("kernels").keys().cloned().collect();
+    assert_eq!(json(&memlet(&["explain", &unfused, &kernels[0], "--json"]))["choice"]["name"], *kernels[0]);
+    let output = memlet(&["explain", &unfused, &kernels[0], &kernels[1]]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nothing in it is fused"), "{output:?}");
 }
 
 /// Like is compared with like: every kernel of the plan and of the unfused program once, so that sums are those of both.

@@ -20,6 +20,7 @@ mod pytorch_support;
 mod ranges;
 mod recorded;
 mod records;
+mod reported;
 mod stacking;
 #[cfg(target_os = "linux")]
 mod stand_in;

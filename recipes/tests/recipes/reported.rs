@@ -1,0 +1,117 @@
+//! The report of every plan that can win: stacked, composed, and the unfused program itself. Like is compared with like, and sums are those
+//! of what ran.
+
+use bench::model::{Comparison, Report};
+use kernels::Toolchain;
+use kernels::device::Device;
+use kernels::device::cpu::Cores;
+use kernels::pool::Pool;
+use layouts::candidates::Shard;
+use layouts::record::{Cache, median};
+use layouts::{Method, Store};
+use recipes::load::{Overrides, load_with};
+use recipes::pipeline::ledger::Ledger;
+use recipes::pipeline::optimize::{baselines, choose, sweep_all};
+use recipes::pipeline::programs::programs;
+use recipes::pipeline::report::{Finished, build};
+use recipes::pipeline::sweep::Sweeping;
+use recipes::pipeline::tensors::drawn;
+use recipes::pipeline::wholes::{Timed, time_whole};
+use sdfg::interpret::Run;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Milliseconds of all kernels, as they ran.
+fn launched(timed: &Timed) -> f64 {
+    timed.launches.iter().filter_map(|(_, _, samples)| median(samples)).sum()
+}
+
+fn near(a: Option<f64>, b: f64) -> bool {
+    a.is_some_and(|a| (a - b).abs() <= 1e-9 * b)
+}
+
+#[test]
+fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let sizes = [("b", 2), ("j", 6), ("h", 2), ("p", 4), ("i", 8)].map(|(dim, size)| (dim.to_string(), size)).to_vec();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml");
+    let recipe = load_with(&path, &Overrides { sizes, ..Overrides::default() })?;
+    let mut programs = programs(&recipe, false)?;
+    let (mut store, pool) = (Store::open(&folder.path().join("records.jsonl"))?, Pool::new(1)?);
+    let mut ledger = Ledger::open(folder.path());
+    let toolchain = Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? };
+    let device: Arc<dyn Device> = Arc::new(Cores { toolchain });
+    let mut with = Sweeping {
+        pool: &pool,
+        device: &*device,
+        store: &mut store,
+        interrupt: &AtomicBool::new(false),
+        cache: Cache::Warm,
+        memory: recipes::pipeline::memory::Room::UNKNOWN,
+        shard: Shard::WHOLE,
+        ledger: &mut ledger,
+        hopeless_ms: None,
+        progress: &mut |_| (),
+    };
+    let sweeps = sweep_all((&recipe, false), &mut programs, Some(Duration::ZERO), &mut with)?;
+    let (choices, _) = choose(&sweeps, &store)?;
+    let exact = |swept: &recipes::pipeline::sweep::Swept| Ok::<_, Failure>(swept.candidate(&swept.select(&store, Method::Exact)?));
+    let mut candidates = sweeps.variants.iter().map(exact).collect::<Result<Vec<_>, _>>()?;
+    let contenders = candidates.len();
+    candidates.extend(baselines(&sweeps, &store)?.0);
+    assert_eq!(candidates.len(), contenders + 2);
+    let (given, run) = (drawn(&programs.operators, 1)?, Run { seed: 1, step: 0, dropout: true });
+    let timed = time_whole(&candidates, &given, &run, &pool, &device, Duration::ZERO)?;
+    let analysis = recipes::analyze::analyze(&recipe, false)?;
+    let report = |winner: usize| -> Result<Report, Failure> {
+        let (analysis, programs, sweeps, store) = (&analysis, &programs, &sweeps, &store);
+        let (choices, candidates, timed, pool, device) = (&choices, &candidates, &timed, &pool, &*device);
+        Ok(build(&Finished {
+            analysis,
+            programs,
+            sweeps,
+            store,
+            choices,
+            candidates,
+            contenders,
+            timed,
+            winner,
+            certainty: None,
+            pool,
+            device,
+        })?)
+    };
+    let baseline = launched(&timed[timed.len() - 1]);
+    let mut stacked = 0;
+    for (n, candidate) in candidates.iter().enumerate() {
+        let found = report(n)?;
+        bench::check::check(&found)?;
+        let rows = &found.comparison;
+        assert!(near(Comparison::total(rows, |r| &r.kernels, |r| r.ours), launched(&timed[n])), "{}: {rows:?}", candidate.name);
+        assert!(near(Comparison::total(rows, |r| &r.operators, |r| r.unfused), baseline), "{}: {rows:?}", candidate.name);
+        // A stack of so many contractions is compared with so many at least.
+        for row in rows {
+            let count = |name: &String| name.rsplit_once(".stack").and_then(|(_, count)| count.parse::<usize>().ok());
+            let members: usize = row.kernels.iter().filter_map(count).sum();
+            stacked += members;
+            assert!(row.operators.len() >= members, "{}: {row:?}", candidate.name);
+        }
+        // Nothing stands beside two kernels.
+        let of_kernels: f64 = found.kernels.iter().filter_map(|k| k.unfused).map(|t| t.value().0).sum();
+        assert!(of_kernels <= baseline * (1.0 + 1e-9), "{}: {of_kernels} of {baseline} ms", candidate.name);
+    }
+    assert!(stacked >= 12, "stacks of two and of three, forward and backward: {stacked}");
+    // The unfused program in its best uniform layout, should it be the fastest: compared with itself it gains nothing.
+    let own = report(candidates.len() - 1)?;
+    assert!(own.contenders.iter().any(|c| c.ours && c.baseline) && own.refusals.is_empty() && !own.policy.is_empty());
+    assert!(
+        own.comparison.iter().all(|row| row.speedup().is_none_or(|s| s == 1.0) && row.kernels == row.operators),
+        "{:?}",
+        own.comparison
+    );
+    Ok(())
+}
