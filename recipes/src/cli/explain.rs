@@ -357,10 +357,15 @@ impl ExplainArgs {
         }
         if together.is_none() && apart.is_empty() {
             let kernels = movement(&plan.chosen.program).map_err(|e| PipelineError::Internal(e.to_string()))?;
-            let pass = |name: &String| kernels.iter().find(|k| k.name == *name).map(|k| k.pass);
-            let why = match pass(&first) != pass(&second) {
-                true => "one runs in the forward, the other in the backward pass",
-                false => "neither reads what the other writes, nor do both read one tensor",
+            let kernel = |name: &String| kernels.iter().find(|k| k.name == *name);
+            let pass = |name: &String| kernel(name).map(|k| k.pass);
+            let reads = |name: &String| kernel(name).iter().flat_map(|k| &k.reads).map(|t| t.data.clone()).collect::<BTreeSet<_>>();
+            let why = match (pass(&first) != pass(&second), reads(&first).is_disjoint(&reads(&second))) {
+                (true, _) => "one runs in the forward, the other in the backward pass",
+                (false, true) => "neither reads what the other writes, nor do both read one tensor",
+                (false, false) => {
+                    "neither reads what the other writes; contractions that read one tensor are stacked, where that is faster"
+                }
             };
             return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: {why}")));
         }

@@ -4,7 +4,7 @@ use super::out::outln;
 use crate::pipeline::PipelineError;
 use crate::pipeline::report::{draw, read};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct ReportArgs {
@@ -17,13 +17,15 @@ pub struct ReportArgs {
 
 impl ReportArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
-        let report = read(&self.folder)?;
+        // Whoever names a file in the folder means the folder.
+        let folder = if self.folder.is_file() { self.folder.parent().unwrap_or(Path::new("")) } else { &self.folder };
+        let report = read(folder)?;
         if self.json {
             outln!("{}", serde_json::to_string(&report).map_err(|e| PipelineError::Internal(e.to_string()))?);
             return Ok(());
         }
-        draw(&self.folder, &report)?;
-        outln!("report: {}", self.folder.join("report.html").display());
+        draw(folder, &report)?;
+        outln!("report: {}", folder.join("report.html").display());
         Ok(())
     }
 }

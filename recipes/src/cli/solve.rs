@@ -160,7 +160,10 @@ fn nearly_as_good(count: &Count, counted_on: bool) -> String {
             format!("; of {combinations} combinations of variants {uncounted} {why}")
         }
     };
-    format!("{choices} choices cost at most 1% more{among}")
+    match choices.as_str() {
+        "1" => format!("no other choice costs at most 1% more{among}"),
+        _ => format!("{choices} choices cost at most 1% more{among}"),
+    }
 }
 
 /// What a search has found so far, and how far from the best that can be at most.

@@ -116,6 +116,9 @@ impl Plan {
             };
         }
         let text = std::fs::read_to_string(path).map_err(|e| fault(e.to_string()))?;
+        if path.extension().is_some_and(|e| e == "yaml" || e == "yml") {
+            return Err(fault(format!("this is a recipe and no plan; `memlet optimize {}` makes one", path.display())));
+        }
         let plan: Plan =
             serde_json::from_str(&text).map_err(|e| fault(format!("this is no plan: {e}; make one with `memlet optimize RECIPE`")))?;
         if plan.format != FORMAT {

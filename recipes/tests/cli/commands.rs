@@ -89,6 +89,8 @@ fn a_run_can_be_reported_explained_and_repeated() {
         let told = text(&memlet(&["explain", &plan, first, second]));
         assert_eq!(told.matches("are not one kernel").count(), 1, "{told}");
     }
+    let told = memlet(&["explain", RECIPE, kernel]);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("this is a recipe and no plan; `memlet optimize"), "{told:?}");
     // A folder is explained by its plan, and without a name by what can be asked about.
     let told = text(&memlet(&["explain", &out]));
     assert!(told.contains(kernel) && told.contains(&format!("memlet explain {plan} NAME")), "{told}");

@@ -166,7 +166,7 @@ pub fn draw(out: &Path, report: &Report) -> Result<(), PipelineError> {
     bench::report::write(out, report).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })
 }
 
-/// Reads `report.json`.
+/// Reads `report.json` of a folder.
 pub fn read(folder: &Path) -> Result<Report, PipelineError> {
     let path = folder.join("report.json");
     let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
