@@ -7,6 +7,7 @@
 pub mod atomic;
 pub mod check;
 pub mod layered;
+pub mod load;
 pub mod machine;
 pub mod memory;
 pub mod model;
@@ -19,6 +20,7 @@ pub mod stats;
 pub mod table;
 pub mod unit;
 
+pub use load::{Load, Watch};
 pub use machine::Machine;
 pub use model::Report;
 pub use protocol::{Cache, Contender, Protocol, Timing};

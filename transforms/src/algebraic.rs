@@ -102,6 +102,11 @@ fn sliced(operation: &Operation, operand: &Operand) -> Option<(Vec<String>, Vec<
 
 /// All maximal groups, in program order; within a group in the order in which the weights are declared.
 pub fn groups(program: &Sdfg) -> Vec<Group> {
+    candidates(program).into_iter().filter(|group| Stack.plan(program, &group.site).is_ok()).collect()
+}
+
+/// Groups that may be stacked, as far as that is seen without trying.
+fn candidates(program: &Sdfg) -> Vec<Group> {
     let mut found: Vec<Group> = Vec::new();
     let weights = Weights::of(program);
     for (state, _) in program.states() {
@@ -135,7 +140,7 @@ pub fn groups(program: &Sdfg) -> Vec<Group> {
             }
             members.sort();
             let site = Site { state, units: members.iter().map(|m| m.2).collect() };
-            if members.len() >= 2 && Stack.plan(program, &site).is_ok() && !found.iter().any(|g| g.site == site) {
+            if members.len() >= 2 && !found.iter().any(|g| g.site == site) {
                 found.push(Group {
                     site,
                     members: members.iter().map(|m| m.3.clone()).collect(),
@@ -172,7 +177,9 @@ pub fn stacked_with_members(program: &Sdfg, weights: &[String]) -> Result<(Sdfg,
     let (mut program, mut members) = (program.clone(), Members::new());
     loop {
         let chosen = |g: &Group| g.weights.iter().filter(|w| weights.contains(w)).count() >= 2;
-        let Some(group) = groups(&program).into_iter().find(chosen) else { return Ok((program, members)) };
+        // Whether a group can be stacked is found by stacking it: those that nobody asks for need no such trial.
+        let mut groups = candidates(&program).into_iter().filter(chosen);
+        let Some(group) = groups.find(|group| Stack.plan(&program, &group.site).is_ok()) else { return Ok((program, members)) };
         let wanted = |weight: &String| weights.contains(weight);
         let units = group.site.units.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(n, _)| *n).collect();
         let names: Vec<String> = group.members.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(m, _)| m.clone()).collect();

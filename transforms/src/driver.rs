@@ -3,9 +3,10 @@
 use crate::boundary::kind_of;
 use crate::known::Known;
 use crate::patch::{Change, Patch, PatchError};
-use crate::transform::{Refusal, Site, Transform};
+use crate::transform::{Barred, Refusal, Site, Transform};
 use sdfg::{Memlet, NodeId, Sdfg, StateId};
 use serde::Serialize;
+use std::sync::LazyLock;
 
 /// Why the driver stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -43,11 +44,15 @@ pub struct Options<'a> {
     pub step_limit: usize,
     /// Called after every patch; an error stops the driver and names the patch.
     pub verify: Option<Verify<'a>>,
+    /// Patches that are not applied.
+    pub barred: &'a Barred,
 }
+
+static NONE: LazyLock<Barred> = LazyLock::new(Barred::default);
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Options { step_limit: 10_000, verify: None }
+        Options { step_limit: 10_000, verify: None, barred: &NONE }
     }
 }
 
@@ -56,7 +61,7 @@ pub enum DriverError {
     #[error(transparent)]
     Patch(#[from] PatchError),
     #[error("after the patch `{summary}` the program computes something else: {difference}")]
-    Verification { summary: String, difference: String },
+    Verification { transform: &'static str, summary: String, difference: String },
 }
 
 /// Bytes that cross the boundary of top-level units: distinct elements per unit and container.
@@ -115,6 +120,7 @@ pub fn apply(program: &Sdfg, transform: &dyn Transform, sites: &[Site], options:
     for site in sites {
         match transform.plan(&log.program, site) {
             Ok(_) if log.steps.len() >= options.step_limit => return Ok(log.stopped(refusals, Stop::StepLimit(options.step_limit))),
+            Ok(patch) if options.barred.has(&patch) => refusals.push(options.barred.refusal(transform.name(), &log.program, site)),
             Ok(patch) => _ = log.apply(transform.name(), patch, options)?,
             Err(refusal) => refusals.push(*refusal),
         }
@@ -141,7 +147,11 @@ impl Log {
         let summary = patch.summary.clone();
         let changes = patch.apply(&mut self.program)?;
         if let Some((verify, previous)) = previous {
-            verify(&previous, &self.program).map_err(|difference| DriverError::Verification { summary: summary.clone(), difference })?;
+            verify(&previous, &self.program).map_err(|difference| DriverError::Verification {
+                transform,
+                summary: summary.clone(),
+                difference,
+            })?;
         }
         let inserted = changes.iter().flat_map(|c| c.inserted.iter().map(|node| (c.state, *node)));
         let (before, after) = (self.cost, inserted.fold(rest, |cost, unit| cost.with(&self.program, unit)));
@@ -169,7 +179,7 @@ pub fn fixpoint(program: &Sdfg, transforms: &[&dyn Transform], options: &Options
     'again: loop {
         let mut refusals = Vec::new();
         for (n, transform) in transforms.iter().enumerate() {
-            match transform.first(&log.program, &mut known[n]) {
+            match transform.first(&log.program, &mut known[n], options.barred) {
                 Ok(_) if log.steps.len() >= options.step_limit => return Ok(log.stopped(refusals, Stop::StepLimit(options.step_limit))),
                 Ok(patch) => {
                     for change in log.apply(transform.name(), patch, options)? {

@@ -18,7 +18,7 @@ use crate::boundary::{Kind, needed_outside};
 use crate::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
 use crate::known::{Known, UnitOfState, UnitsOfState};
 use crate::patch::{Edit, Patch};
-use crate::transform::{Reason, Refusal, Site, Transform};
+use crate::transform::{Barred, Reason, Refusal, Site, Transform};
 use sdfg::{NodeId, Scope, Sdfg, StateId, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -119,7 +119,7 @@ impl Transform for Fusion {
         between(units, first, second).and_then(|()| pair(program, units, first, second)).map_err(refuse)
     }
 
-    fn first(&self, program: &Sdfg, known: &mut Known) -> Result<Patch, Vec<Refusal>> {
+    fn first(&self, program: &Sdfg, known: &mut Known, barred: &Barred) -> Result<Patch, Vec<Refusal>> {
         let states = known.states(program);
         let mut refused = Vec::new();
         for (s, n, m) in self.ranked(&states) {
@@ -129,6 +129,7 @@ impl Transform for Fusion {
                 None => pair(program, &states[s], m, n).inspect_err(|reason| known.refuse(&site, reason)),
             });
             match judged {
+                Ok(patch) if barred.has(&patch) => refused.push((site, Reason::FoundWrong)),
                 Ok(patch) => return Ok(patch),
                 Err(reason) => refused.push((site, reason)),
             }

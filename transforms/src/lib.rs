@@ -36,4 +36,4 @@ pub use group::grouped;
 pub use patch::{Change, Edit, Patch, PatchError};
 pub use row_statistics::{Start, row_statistics};
 pub use slope::{Sloped, slopes};
-pub use transform::{Reason, Refusal, Site, Transform};
+pub use transform::{Barred, Reason, Refusal, Site, Transform};

@@ -4,6 +4,7 @@ use crate::known::Known;
 use crate::patch::Patch;
 use sdfg::{NodeId, Origin, Sdfg, StateId};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Top-level units of one state that a transform looks at, in execution order.
@@ -59,6 +60,9 @@ pub enum Reason {
     /// With a reason that the caller may add, from `: ` on.
     #[error("this program leaves the composed kernel `{kernel}` out{why}")]
     NotWanted { kernel: String, why: String },
+    /// Found by interpreting the program before and after it.
+    #[error("with it the program computes something else, which is a fault of Memlet's: please report it")]
+    FoundWrong,
     #[error("{0}")]
     Unsupported(String),
 }
@@ -82,6 +86,7 @@ impl Reason {
             Reason::WritesPart { .. } => "only a part of a container would be written",
             Reason::SavesNothing => "one kernel would move as many bytes as two",
             Reason::NotWanted { .. } => "this program leaves a composed kernel out",
+            Reason::FoundWrong => "with it the program computes something else",
             Reason::Unsupported(why) => why,
         }
         .to_string()
@@ -109,6 +114,37 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// Patches that are not applied, by their summaries: those that were found to change what a program computes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Barred(BTreeSet<String>);
+
+impl Barred {
+    /// Bars a patch; false if it was barred already.
+    pub fn bar(&mut self, summary: &str) -> bool {
+        self.0.insert(summary.to_string())
+    }
+
+    pub fn has(&self, patch: &Patch) -> bool {
+        self.0.contains(&patch.summary)
+    }
+
+    /// Summaries of all of them.
+    pub fn summaries(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    pub(crate) fn refusal(&self, transform: &'static str, program: &Sdfg, site: &Site) -> Refusal {
+        let state = program.state(site.state);
+        let name = |node: &NodeId| {
+            let state = state?;
+            let operation = state.operation(*node).map(|o| o.name);
+            operation.or_else(|| state.scope(*node).map(|s| s.map.label))
+        };
+        let units = site.units.iter().filter_map(name).collect();
+        Refusal { transform, site: site.clone(), units, reason: Reason::FoundWrong, origin: None }
+    }
+}
+
 pub trait Transform {
     fn name(&self) -> &'static str;
 
@@ -118,13 +154,14 @@ pub trait Transform {
     /// "Can apply" is exactly `plan(..).is_ok()`.
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>>;
 
-    /// The first patch that applies, best site first, or why every site was refused. Transforms override it to look at
+    /// The first patch that applies and is not barred, best site first, or why every site was refused. Transforms override it to look at
     /// the program once for all sites, and at what a patch has left as it was not at all: `known` is what this transform has found out
     /// about the program since the search began.
-    fn first(&self, program: &Sdfg, _known: &mut Known) -> Result<Patch, Vec<Refusal>> {
+    fn first(&self, program: &Sdfg, _known: &mut Known, barred: &Barred) -> Result<Patch, Vec<Refusal>> {
         let mut refusals = Vec::new();
         for site in self.sites(program) {
             match self.plan(program, &site) {
+                Ok(patch) if barred.has(&patch) => refusals.push(barred.refusal(self.name(), program, &site)),
                 Ok(patch) => return Ok(patch),
                 Err(refusal) => refusals.push(*refusal),
             }

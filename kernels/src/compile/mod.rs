@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 use underway::{Claim, Underway};
 
 /// Fast code without `-ffast-math`: at link time that would make the whole process flush subnormals, and −∞ masks and NaN
@@ -48,6 +50,14 @@ const MACROS: [&str; 4] = ["LANES", "pack_chunks", "pack_lines", "product"];
 
 /// Libraries that some thread of this process compiles, by their paths.
 static MAKING: Underway = Underway::new();
+
+/// Microseconds that this process has spent on libraries of products.
+static PRODUCTS: AtomicU64 = AtomicU64::new(0);
+
+/// What this process has spent so far on libraries of products, which kernels of one type share: no single kernel costs that.
+pub fn spent_on_products() -> Duration {
+    Duration::from_micros(PRODUCTS.load(Ordering::Relaxed))
+}
 
 /// What one run of the compiler makes.
 enum Part {
@@ -211,7 +221,9 @@ impl Toolchain {
         if !library.exists() {
             let _making = self.claim(&hash);
             if !library.exists() {
+                let began = Instant::now();
                 self.compile("products", text, &library)?;
+                PRODUCTS.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
             }
         }
         Ok(library)

@@ -1,87 +1,217 @@
-//! Workers that wait for the next kernel without going to sleep: from one kernel to the next it takes them a microsecond, where
-//! waking and being woken takes ten to forty.
+//! Workers that stay awake from one kernel to the next: that takes them a microsecond, where going to sleep and being woken takes ten
+//! to forty.
+//!
+//! A machine may have something else to do. Who waits looks for a bounded time only, and sleeps as soon as somebody else wants its
+//! core. Nobody waits for a helper that has not begun: the leader does its part when it has done its own. A helper that the system keeps
+//! from running for some milliseconds costs what it would have done, and not those milliseconds.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Looks at a number that others change before the core is offered to who else may need it.
 const LOOKS: u32 = 1 << 12;
+/// Offers of the core that come back at once mean that nobody else needs it: so long they are made before this thread sleeps.
+const AWAKE: Duration = Duration::from_millis(2);
+/// An offer that takes as long was taken.
+const TAKEN: Duration = Duration::from_micros(50);
+/// How long nobody offers a core after an offer was taken: whoever takes it keeps it for milliseconds, and who sleeps is woken sooner.
+const CROWDED: Duration = Duration::from_millis(100);
+/// Looks at a number then, before going to sleep.
+const FEW_LOOKS: u32 = LOOKS / 8;
 
 /// What one round asks of every worker, by its number; `None` sends the helpers home.
 type Work = Option<*const (dyn Fn(usize) + Sync)>;
 
-/// What a leader and its helpers share.
+/// The last round in which somebody has begun with the part of one worker. On a line of its own: its worker looks at it all the time.
 #[derive(Default)]
+#[repr(align(128))]
+struct Begun(AtomicU32);
+
+impl Begun {
+    /// The right to do that part in this round; one thread gets it.
+    fn claim(&self, round: u32) -> bool {
+        self.0.compare_exchange(round.wrapping_sub(1), round, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// Until when the cores count as wanted by others, in microseconds since `began`.
+struct Crowd {
+    began: Instant,
+    until: AtomicU64,
+}
+
+impl Crowd {
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
+    }
+
+    fn is_there(&self) -> bool {
+        let until = self.until.load(Ordering::Relaxed);
+        until > 0 && self.now() < until
+    }
+
+    /// Looks until that is so, or until it is time to sleep: false.
+    fn looked(&self, until: impl Fn() -> bool) -> bool {
+        let crowded = self.is_there();
+        for _ in 0..if crowded { FEW_LOOKS } else { LOOKS } {
+            if until() {
+                return true;
+            }
+            spin_loop();
+        }
+        let began = Instant::now();
+        let mut before = began;
+        while !crowded && before - began < AWAKE {
+            std::thread::yield_now();
+            let now = Instant::now();
+            let taken = now - before > TAKEN;
+            if taken {
+                self.until.store(self.now() + CROWDED.as_micros() as u64, Ordering::Relaxed);
+            }
+            if until() {
+                return true;
+            }
+            if taken {
+                return false;
+            }
+            before = now;
+        }
+        false
+    }
+}
+
+/// Threads that sleep until something is so.
+#[derive(Default)]
+struct Sleepers {
+    count: AtomicU32,
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Sleepers {
+    /// Looks whether that is so for a while, then sleeps until it is.
+    fn wait(&self, crowd: &Crowd, until: impl Fn() -> bool) {
+        if crowd.looked(&until) {
+            return;
+        }
+        self.count.fetch_add(1, Ordering::SeqCst);
+        // Either this thread sees what has changed, or whoever changed it sees that somebody sleeps.
+        fence(Ordering::SeqCst);
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while !until() {
+            held = self.woken.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(held);
+        self.count.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Tells all that it may be so now. Where nobody sleeps, that takes no lock.
+    fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.count.load(Ordering::SeqCst) > 0 {
+            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.woken.notify_all();
+        }
+    }
+}
+
+/// What a leader and its helpers share.
 pub struct Crew {
-    /// Written by the leader while no helper is in a round, read by helpers while `left` is not 0.
+    /// Written by the leader while no part of a round is open, read by whoever has claimed one.
     work: UnsafeCell<Work>,
-    round: AtomicUsize,
-    /// Helpers that have not finished this round.
-    left: AtomicUsize,
+    round: AtomicU32,
+    /// Of each helper.
+    begun: Vec<Begun>,
+    /// Helpers' parts of this round that are not done.
+    left: AtomicU32,
+    /// Helpers sleep until a round begins, the leader until it is done.
+    helpers: Sleepers,
+    leader: Sleepers,
+    crowd: Crowd,
     /// Whether a round is under way.
     leading: AtomicBool,
     /// What a helper's work panicked with.
     panicked: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: `work` changes hands with `round` and `left`, as said there; what it points to may be called by several threads.
+// SAFETY: `work` changes hands with `begun` and `left`, as said there; what it points to may be called by several threads.
 unsafe impl Send for Crew {}
 // SAFETY: as above.
 unsafe impl Sync for Crew {}
 
-fn wait(until: impl Fn() -> bool) {
-    let mut looks = 0;
-    while !until() {
-        if looks < LOOKS {
-            looks += 1;
-            spin_loop();
-        } else {
-            std::thread::yield_now();
+impl Crew {
+    /// A leader and so many helpers.
+    pub fn new(helpers: usize) -> Self {
+        Crew {
+            work: UnsafeCell::new(None),
+            round: AtomicU32::new(0),
+            begun: (0..helpers).map(|_| Begun::default()).collect(),
+            left: AtomicU32::new(0),
+            helpers: Sleepers::default(),
+            leader: Sleepers::default(),
+            crowd: Crowd { began: Instant::now(), until: AtomicU64::new(0) },
+            leading: AtomicBool::new(false),
+            panicked: Mutex::new(None),
         }
     }
-}
 
-impl Crew {
     /// The round after which helpers who are called now begin.
-    pub fn round(&self) -> usize {
+    pub fn round(&self) -> u32 {
         self.round.load(Ordering::Relaxed)
     }
 
-    /// A helper's side: works in all rounds after `seen` until it is sent home.
-    pub fn serve(&self, worker: usize, mut seen: usize) {
+    /// A helper's side, as worker 1 or one of the next: works in all rounds after `seen` until it is sent home.
+    pub fn serve(&self, worker: usize, mut seen: u32) {
         loop {
-            wait(|| self.round.load(Ordering::Acquire) != seen);
-            seen = seen.wrapping_add(1);
-            // SAFETY: the leader wrote it before it began the round, and leaves it until this helper has finished.
-            let work = unsafe { *self.work.get() };
-            if let Some(work) = work {
-                // SAFETY: the leader keeps what it points to until this helper has finished.
-                let done = catch_unwind(AssertUnwindSafe(|| unsafe { (*work)(worker) }));
-                if let Err(why) = done {
-                    *self.panicked.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
-                }
-            }
-            self.left.fetch_sub(1, Ordering::Release);
-            if work.is_none() {
+            self.helpers.wait(&self.crowd, || self.round.load(Ordering::Acquire) != seen);
+            // Whoever comes late finds the newest round: its parts of those before are done.
+            seen = self.round.load(Ordering::Acquire);
+            if self.begun[worker - 1].claim(seen) && !self.part(worker) {
                 return;
             }
         }
     }
 
-    /// The leader's side: one round with so many helpers, itself as worker 0.
-    fn lead(&self, helpers: usize, work: Work) {
+    /// Does the part of a helper, which this thread has claimed; false if helpers are sent home.
+    fn part(&self, worker: usize) -> bool {
+        // SAFETY: the leader wrote it before it began the round, and leaves it until this part is done.
+        let work = unsafe { *self.work.get() };
+        if let Some(work) = work {
+            // SAFETY: the leader keeps what it points to until this part is done.
+            let done = catch_unwind(AssertUnwindSafe(|| unsafe { (*work)(worker) }));
+            if let Err(why) = done {
+                *self.panicked.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
+            }
+        }
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.leader.wake();
+        }
+        work.is_some()
+    }
+
+    /// The leader's side: one round, itself as worker 0.
+    fn lead(&self, work: Work) {
         assert!(!self.leading.swap(true, Ordering::Relaxed), "what workers are given cannot ask for all workers");
-        // SAFETY: helpers are between two rounds, in which they do not look at it.
+        // SAFETY: all parts of the last round are done, and nobody looks at it who has not claimed one of this round.
         unsafe { *self.work.get() = work };
-        self.left.store(helpers, Ordering::Relaxed);
-        self.round.fetch_add(1, Ordering::Release);
+        self.left.store(self.begun.len() as u32, Ordering::Relaxed);
+        let round = self.round.fetch_add(1, Ordering::Release).wrapping_add(1);
+        self.helpers.wake();
         // SAFETY: given by `run`, which holds what it points to.
         let mine = work.map(|work| catch_unwind(AssertUnwindSafe(|| unsafe { (*work)(0) })));
-        wait(|| self.left.load(Ordering::Acquire) == 0);
+        if work.is_some() {
+            for (n, begun) in self.begun.iter().enumerate() {
+                if begun.claim(round) {
+                    self.part(n + 1);
+                }
+            }
+        }
+        self.leader.wait(&self.crowd, || self.left.load(Ordering::Acquire) == 0);
         self.leading.store(false, Ordering::Relaxed);
         let theirs = self.panicked.lock().unwrap_or_else(|e| e.into_inner()).take();
         if let Some(why) = theirs.or(mine.and_then(Result::err)) {
@@ -89,15 +219,62 @@ impl Crew {
         }
     }
 
-    /// Has every worker do this, the caller as worker 0, and waits for all. There is one leader at a time, and so many helpers serve.
-    pub fn run(&self, helpers: usize, work: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: only the lifetime changes, and `lead` returns when no helper uses it any more.
+    /// Has the part of every worker done, the caller as worker 0 and mostly each by its own thread, and waits for all. There is one leader
+    /// at a time. Parts may wait for one another: nobody does a second one before its own has ended.
+    pub fn run(&self, work: &(dyn Fn(usize) + Sync)) {
+        // SAFETY: only the lifetime changes, and `lead` returns when nobody uses it any more.
         let work = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync), *const (dyn Fn(usize) + Sync)>(work) };
-        self.lead(helpers, Some(work));
+        self.lead(Some(work));
     }
 
     /// Sends the helpers home.
-    pub fn dismiss(&self, helpers: usize) {
-        self.lead(helpers, None);
+    pub fn dismiss(&self) {
+        self.lead(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    /// Nobody waits for helpers that never come.
+    #[test]
+    fn the_leader_does_what_nobody_has_begun() {
+        let crew = Crew::new(3);
+        let done = AtomicUsize::new(0);
+        for _ in 0..3 {
+            crew.run(&|worker| {
+                done.fetch_add(1 << (8 * worker), Ordering::Relaxed);
+            });
+        }
+        assert_eq!(done.into_inner(), 0x0303_0303);
+    }
+
+    /// Helpers that slept are woken, those that come late leave done parts alone, and all go home.
+    #[test]
+    fn helpers_sleep_between_rounds() {
+        let crew = Crew::new(2);
+        let parts = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for worker in 1..=2 {
+                let (crew, seen) = (&crew, crew.round());
+                scope.spawn(move || crew.serve(worker, seen));
+            }
+            for round in 0..200 {
+                if round % 50 == 0 {
+                    let waited = Instant::now();
+                    while crew.helpers.count.load(Ordering::Relaxed) < 2 && waited.elapsed() < Duration::from_secs(10) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    assert_eq!(crew.helpers.count.load(Ordering::Relaxed), 2, "who waits for long sleeps");
+                }
+                crew.run(&|_| {
+                    parts.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            crew.dismiss();
+        });
+        assert_eq!(parts.into_inner(), 600);
     }
 }

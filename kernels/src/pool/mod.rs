@@ -2,6 +2,7 @@
 
 mod crew;
 mod nearness;
+mod queue;
 mod scratch;
 mod shares;
 
@@ -9,12 +10,14 @@ use crate::error::KernelError;
 use core_affinity::CoreId;
 use crew::Crew;
 use nearness::Nearness;
+use queue::Queue;
 use scratch::Memory;
 pub use scratch::{Scratch, Working};
 pub use shares::Shares;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 /// Persistent worker threads.
 pub struct Pool {
@@ -25,6 +28,7 @@ pub struct Pool {
     held: Mutex<Holding>,
     scratch: Mutex<Memory>,
     nearness: Nearness,
+    queue: Arc<Queue>,
 }
 
 /// Who holds the workers, and whether they wait for it.
@@ -53,9 +57,12 @@ impl Pool {
         let all = cores.len() > 1 && (workers == 0 || workers == cores.len());
         let first = cores.first().copied().filter(|_| all);
         crate::contraction::count_cores();
+        let queue = Arc::new(Queue::default());
+        let seen = queue.clone();
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(workers)
             .start_handler(move |n| {
+                seen.enter();
                 if let Some(core) = cores.get(n).filter(|_| all) {
                     core_affinity::set_for_current(*core);
                 }
@@ -63,11 +70,18 @@ impl Pool {
             .thread_name(|n| format!("memlet-{n}"))
             .build()
             .map_err(|e| KernelError::Workers(e.to_string()))?;
-        Ok(Pool { threads, first, crew: Arc::default(), held: Mutex::default(), scratch: Mutex::default(), nearness: Nearness::default() })
+        let crew = Arc::new(Crew::new(threads.current_num_threads() - 1));
+        Ok(Pool { threads, first, crew, held: Mutex::default(), scratch: Mutex::default(), nearness: Nearness::default(), queue })
     }
 
     pub fn workers(&self) -> usize {
         self.threads.current_num_threads()
+    }
+
+    /// How long the workers and this thread were ready to run so far and waited for a core, because others ran there; `None` where the
+    /// system does not tell.
+    pub fn queued(&self) -> Option<Duration> {
+        self.queue.waited()
     }
 
     /// Keeps the workers awake for what this thread runs until the guard is dropped, the thread as the first of them and on its core:
@@ -88,12 +102,13 @@ impl Pool {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn helpers(&self) -> usize {
-        self.workers() - 1
-    }
-
-    /// Runs `work(worker)` once on every worker and waits. The work itself must not ask for all workers.
+    /// Runs `work(worker)` once for every worker and waits; where a held worker does not come, another does its part. The work itself
+    /// must not ask for all workers.
     pub fn broadcast<R: Send + Sync>(&self, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+        // Handing it to another thread takes longer than many a kernel.
+        if self.workers() == 1 {
+            return vec![work(0)];
+        }
         let mut held = self.holding();
         if held.by != Some(std::thread::current().id()) {
             drop(held);
@@ -111,7 +126,7 @@ impl Pool {
         }
         drop(held);
         let found: Vec<OnceLock<R>> = (0..self.workers()).map(|_| OnceLock::new()).collect();
-        self.crew.run(self.helpers(), &|worker| {
+        self.crew.run(&|worker| {
             let _ = found[worker].set(work(worker));
         });
         found.into_iter().filter_map(OnceLock::into_inner).collect()
@@ -122,7 +137,7 @@ impl Pool {
         let mut held = self.holding();
         if held.by == Some(std::thread::current().id()) && std::mem::take(&mut held.serving) {
             drop(held);
-            self.crew.dismiss(self.helpers());
+            self.crew.dismiss();
         }
     }
 
@@ -224,6 +239,12 @@ mod tests {
         }
         drop(held);
         assert_eq!(numbers(&pool), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_single_worker_is_whoever_asks() {
+        let pool = Pool::new(1).expect("threads");
+        assert_eq!(pool.broadcast(|worker| (worker, std::thread::current().id())), [(0, std::thread::current().id())]);
     }
 
     #[test]

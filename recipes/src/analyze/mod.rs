@@ -16,6 +16,7 @@ pub use display::{BASELINE, Shown, text};
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
+use crate::pipeline::making::Making;
 use crate::pipeline::programs;
 use sdfg::movement::{Definition, Movement, MovementError, OperatorRow, definitions, movement, operators};
 use sdfg::{Class, Pass, Sdfg};
@@ -123,13 +124,14 @@ pub struct Analysis {
     pub composed_kernels: usize,
 }
 
-/// Analyses a recipe. With `verify_each`, every patch of the fusion is checked by interpreting the program at small sizes.
-pub fn analyze(recipe: &Recipe, verify_each: bool) -> Result<Analysis, PipelineError> {
+/// Analyses a recipe, its programs made so.
+pub fn analyze(recipe: &Recipe, making: impl Into<Making>) -> Result<Analysis, PipelineError> {
+    let making = &making.into();
     let unfused = programs::differentiated(recipe)?;
     let (recomputed, saved) = transforms::recompute::recompute(&unfused)?;
     let (variant, composed) = rayon::join(
-        || programs::fused(programs::SEPARATE.into(), recomputed, saved, verify_each),
-        || programs::composed(recipe, &[], &|_| true, verify_each),
+        || programs::fused(programs::SEPARATE.into(), recomputed, saved, making),
+        || programs::composed(recipe, &[], &|_| true, making),
     );
     let (variant, composed) = (variant?, composed?);
     let operators: Vec<Operator> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();

@@ -26,6 +26,7 @@ use bench::table::{Align, Cell, Table};
 use bench::unit::Bytes;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use kernels::pool::Pool;
 use sdfg::Dtype;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -139,6 +140,20 @@ const MOST_THREADS: usize = 1024;
 fn threads(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|n| *n <= MOST_THREADS);
     number.ok_or_else(|| format!("`{text}` is no number of threads from 0 to {MOST_THREADS}"))
+}
+
+/// So many workers, 0 for one a core; people are told where there are fewer cores than that.
+fn workers(threads: usize) -> Result<Pool, PipelineError> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    if threads > cores {
+        out::errln!("{}", too_many(threads, cores));
+    }
+    Ok(Pool::new(threads)?)
+}
+
+fn too_many(threads: usize, cores: usize) -> String {
+    let there = if cores == 1 { "1 core".to_string() } else { format!("{cores} cores") };
+    format!("--threads {threads} on {there}: threads wait for one another in every kernel, which takes many times as long; leave it out")
 }
 
 /// A share as people write it: `2%` or `0.02`.
@@ -283,6 +298,11 @@ mod tests {
         for wrong in ["-1", "1025", "many"] {
             assert!(threads(wrong).is_err_and(|why| why.contains("from 0 to 1024")), "{wrong}");
         }
+    }
+
+    #[test]
+    fn more_threads_than_cores_are_warned_of() {
+        assert!(too_many(64, 2).starts_with("--threads 64 on 2 cores: threads wait") && too_many(2, 1).contains("on 1 core:"));
     }
 
     #[test]

@@ -4,14 +4,69 @@ use super::out::errln;
 use crate::pipeline::beside;
 use crate::pipeline::sweep::Told;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Seconds between two lines of a log.
 const PAUSE: u64 = 15;
 /// Seconds until the first.
 const FIRST: u64 = 4;
 
+/// Part of a bar that is never passed while work goes on: what takes longer than expected is not done.
+const ALMOST: f64 = 0.99;
+
+/// How long a command is at work, and how long it is expected to be: with checks and timing, if it does both.
+#[derive(Clone, Copy)]
+pub struct Whole {
+    pub began: Instant,
+    pub expected: Option<Duration>,
+}
+
+impl Whole {
+    /// Tenths of seconds that a bar shows, of those that it has.
+    fn position(&self) -> u64 {
+        let most = self.expected.map_or(f64::INFINITY, |all| ALMOST * tenths(all));
+        tenths(self.began.elapsed()).min(most) as u64
+    }
+
+    fn bar(&self) -> ProgressBar {
+        // indicatif draws nothing when standard error is no terminal.
+        let bar = match self.expected {
+            Some(all) => ProgressBar::new(tenths(all) as u64),
+            None => ProgressBar::no_length(),
+        };
+        if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {msg}") {
+            bar.set_style(style);
+        }
+        let bar = bar.with_elapsed(self.began.elapsed());
+        bar.set_position(self.position());
+        bar
+    }
+}
+
+fn tenths(time: Duration) -> f64 {
+    (10.0 * time.as_secs_f64()).max(10.0)
+}
+
+/// What a command does after it has measured; the bar is gone with this.
+pub struct Stage(ProgressBar);
+
+impl Stage {
+    pub fn new(whole: &Whole, doing: &str) -> Self {
+        let bar = whole.bar();
+        bar.set_message(doing.to_string());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Stage(bar)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 pub struct SweepProgress {
+    whole: Whole,
     bar: ProgressBar,
     shown: u64,
     fresh: u64,
@@ -20,21 +75,13 @@ pub struct SweepProgress {
 }
 
 impl SweepProgress {
-    pub fn new(budget: Option<Duration>) -> Self {
-        // indicatif draws nothing when standard error is no terminal.
-        let bar = match budget {
-            Some(budget) => ProgressBar::new(budget.as_secs().max(1)),
-            None => ProgressBar::no_length(),
-        };
-        if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {msg}") {
-            bar.set_style(style);
-        }
-        SweepProgress { bar, shown: 0, fresh: 0, due: FIRST }
+    pub fn new(whole: Whole) -> Self {
+        SweepProgress { whole, bar: whole.bar(), shown: 0, fresh: 0, due: FIRST }
     }
 
     pub fn told(&mut self, told: Told) {
         let seconds = self.bar.elapsed().as_secs();
-        self.bar.set_position(seconds);
+        self.bar.set_position(self.whole.position());
         let (program, progress) = match told {
             Told::Measured(program, progress) => (program, progress),
             Told::Thinking(what) => {
@@ -93,5 +140,18 @@ impl CheckProgress {
 
     pub fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_full_only_in_the_end() {
+        let began = Instant::now();
+        let late = Whole { began: began.checked_sub(Duration::from_secs(3600)).unwrap_or(began), expected: Some(Duration::from_secs(30)) };
+        assert_eq!(late.position(), 297, "tenths of seconds of 300");
+        assert!(Whole { began, expected: Some(Duration::from_secs(30)) }.position() < 100);
     }
 }

@@ -8,6 +8,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::accuracy::{self, accuracy, oracle};
 use crate::pipeline::beside::{self, Compared, beside, beside_interpreter};
 use crate::pipeline::execute::Execution;
+use crate::pipeline::fewer::fewer;
 use crate::pipeline::masks::draws_alike;
 use crate::pipeline::plan::Plan;
 use crate::pipeline::target::Target;
@@ -15,6 +16,7 @@ use crate::pipeline::tensors;
 use crate::pipeline::wholes::time_whole;
 use bench::table::Table;
 use bench::unit::significant;
+use bench::{Load, Watch};
 use clap::Args;
 use kernels::Toolchain;
 use kernels::device::Device;
@@ -35,6 +37,9 @@ pub struct RunArgs {
     /// --no-dropout` makes a plan of its own
     #[arg(long)]
     no_dropout: bool,
+    /// Run it although `optimize` refused it: its results are wrong, or it does not run
+    #[arg(long)]
+    force: bool,
     /// What to run on [default: what the plan was made for]
     #[arg(long, value_name = "DEVICE")]
     device: Option<Target>,
@@ -84,12 +89,18 @@ const ALONE: usize = 7;
 impl RunArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let plan = Plan::read(&self.plan)?;
+        if !self.force {
+            plan.usable(&self.plan)?;
+        } else if let Some(refusal) = &plan.refused {
+            errln!("this plan was refused, {refusal}; it runs because of --force");
+        }
         let target = self.device.as_ref().unwrap_or(&plan.target);
         if target.kind() != plan.target.kind() {
             let why = format!("its kernels are made for {}, not for {}; optimize the recipe with --device {target}", plan.target, target);
             return Err(PipelineError::Plan { file: self.plan.display().to_string(), why });
         }
-        let (pool, device) = (Pool::new(self.threads)?, target.open()?);
+        let watch = Watch::start();
+        let (mut pool, device) = (super::workers(self.threads)?, target.open()?);
         if let Some(why) = plan.moved(&*device) {
             errln!("{why}");
         }
@@ -122,6 +133,18 @@ impl RunArgs {
         let mut candidates = vec![plan.chosen.clone()];
         if self.baselines {
             candidates.extend(plan.baselines.iter().cloned());
+        }
+        let asked = pool.workers();
+        if asked > 1
+            && target.is_cpu()
+            && let Some(load) = watch.settled().filter(Load::busy)
+            && let Some(found) = fewer(&plan.chosen, (&given, &run), &pool, &device, self.timing / 4)?
+        {
+            let times = [found.ms, found.all_ms].map(significant);
+            let threads = |n: usize| if n == 1 { "1 thread".to_string() } else { format!("{n} threads") };
+            let (fewer, all) = (threads(found.pool.workers()), threads(asked));
+            errln!("this machine is busy, {load}: {all} take {} ms a step, {fewer} {} ms; {fewer} used", times[1], times[0]);
+            pool = found.pool;
         }
         let timed = time_whole(&candidates, &given, &run, &pool, &device, self.timing)?;
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
@@ -171,6 +194,10 @@ impl RunArgs {
                 object["memory"] = serde_json::to_value(&timed.map).map_err(|e| PipelineError::Internal(e.to_string()))?;
             }
             object["threads"] = pool.workers().into();
+            object["threads_asked"] = asked.into();
+            if let Some(load) = timed.first().and_then(|t| t.load) {
+                object["load"] = serde_json::to_value(load).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            }
             object["baselines"] = rows[1..].to_vec().into();
             outln!("{object}");
             return Ok(());
@@ -189,6 +216,9 @@ impl RunArgs {
             ]));
         }
         out!("{}", rows.text(bench::table::colour()));
+        if let Some(load) = timed.first().and_then(|t| t.load).filter(Load::busy) {
+            outln!("{load} while this was timed");
+        }
         if !kernels.is_empty() {
             let mut rows = table(&["kernel", "pass", "in the step ms", "alone ms"]).words(&["pass"]);
             let row = |name: &str, pass: String, times: [f64; 2]| {

@@ -1,22 +1,25 @@
 //! `memlet sweep`: measure only. What it takes to measure is also how `memlet optimize` begins.
 
 use super::out::{err, errln, out, outln};
-use super::progress::SweepProgress;
+use super::progress::{SweepProgress, Whole};
 use super::{INTERRUPT, RecipeArgs, default_out, duration};
 use super::{cells, table};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
+use crate::pipeline::allotted::Allotted;
 use crate::pipeline::ledger::Ledger;
+use crate::pipeline::making::Making;
 use crate::pipeline::memory::{Room, expected};
 use crate::pipeline::optimize::{Sweeps, sweep_all};
 use crate::pipeline::parts;
 use crate::pipeline::plan::Candidate;
-use crate::pipeline::programs::{Programs, programs_on};
+use crate::pipeline::programs::Programs;
+use crate::pipeline::sound::sound;
 use crate::pipeline::spent::Spent;
 use crate::pipeline::sweep::{Sweeping, Swept, Told};
 use crate::pipeline::target::Target;
-use bench::Bytes;
 use bench::table::{Cell, Table};
+use bench::{Bytes, Load, Watch};
 use clap::Args;
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -33,7 +36,9 @@ use std::time::{Duration, Instant};
 pub struct MeasureArgs {
     #[command(flatten)]
     pub recipe: RecipeArgs,
-    /// Time for measuring, of all runs into one folder together; the most promising configurations come first
+    /// Time for everything but checks and the final timing, which take as much again at most: making programs, compiling and measuring,
+    /// of all runs into one folder together. The most promising configurations come first, and programs that it does not reach for are
+    /// left out; 0s measures every kernel of every program once
     #[arg(long, value_parser = duration, default_value = "3m")]
     pub budget: Duration,
     /// Measure the whole space, however long that takes; resumable
@@ -84,6 +89,9 @@ fn shard(text: &str) -> Result<Shard, String> {
     Ok(Shard { index: part - 1, of: parts })
 }
 
+/// Part of a budget that may go by before the last program is begun to be made.
+const MAKING: f64 = 0.15;
+
 /// Part of a budget in which several devices measure at once; in the rest one confirms what was found.
 const TOGETHER: f64 = 0.8;
 fn file_name(path: &Path) -> String {
@@ -103,6 +111,10 @@ pub struct Session {
     pub ledger: Ledger,
     pub out: PathBuf,
     pub pace: Pace,
+    /// When the command began: the budget bounds all from there on.
+    pub began: Instant,
+    /// What others do on the machine meanwhile.
+    pub watch: Watch,
 }
 
 impl Session {
@@ -139,6 +151,9 @@ pub struct Pace {
     /// Seconds that it was to take.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<f64>,
+    /// What others did on the machine meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
 }
 
 impl std::fmt::Display for Pace {
@@ -147,10 +162,16 @@ impl std::fmt::Display for Pace {
         let Spent { making, checking, timing, .. } = self.spent;
         write!(f, "; {}", self.spent)?;
         write!(f, ", {:.1} s finding what to measure", (self.seconds - making - checking - timing).max(0.0))?;
+        if let Some(load) = self.load {
+            write!(f, "; {load}")?;
+        }
         match self.budget {
             // A last configuration that takes a little longer is not worth a word.
-            Some(budget) if self.seconds > budget + 1.0 + budget / 10.0 => {
-                write!(f, ". The budget of {budget:.0} s is exceeded: it does not bound measuring every kernel once, and finding them")
+            Some(budget) if budget > 0.0 && self.seconds > budget + 1.0 + budget / 10.0 => {
+                write!(
+                    f,
+                    ". The budget of {budget:.0} s is exceeded: the first program and the unfused one are measured once whatever that takes"
+                )
             }
             _ => Ok(()),
         }
@@ -158,42 +179,55 @@ impl std::fmt::Display for Pace {
 }
 
 impl MeasureArgs {
-    fn budget(&self) -> Option<Duration> {
+    /// `None` to the end of the space.
+    pub fn budget(&self) -> Option<Duration> {
         (!self.exhaustive).then_some(self.budget)
     }
 
+    /// The same as a bound; an empty one measures every kernel once, whatever that takes.
+    pub fn bound(&self) -> Option<Duration> {
+        self.budget().filter(|budget| !budget.is_zero())
+    }
+
     pub fn open(&self) -> Result<Session, PipelineError> {
+        let (began, watch) = (Instant::now(), Watch::start());
         let recipe = self.recipe.load()?;
         // What is missing is said before anything takes time.
         let device = self.device.open()?;
         for other in self.device.each().iter().skip(1) {
             other.open()?;
         }
-        let programs = programs_on(&recipe, self.verify_each, device.epilogues())?;
+        let until = self.bound().and_then(|bound| began.checked_add(bound.mul_f64(MAKING)));
+        let making = Making { verify_each: self.verify_each, until, ..Making::default() };
+        let programs = sound(&recipe, making, device.epilogues(), &mut |text| errln!("{text}"))?;
         let memory = Room::on(&*device, self.memory)?;
         let file = self.recipe.recipe.display().to_string();
         fits(&programs.operators, memory, self.memory.is_some()).map_err(|why| PipelineError::Tensors { file, why })?;
-        let pool = Pool::new(self.threads)?;
+        let pool = super::workers(self.threads)?;
         let own = |out: PathBuf| if self.cold { out.with_file_name(format!("{}-cold", file_name(&out))) } else { out };
         let out = self.out.clone().unwrap_or_else(|| own(default_out(&recipe, &self.recipe, &self.device)));
         std::fs::create_dir_all(&out).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })?;
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
         let ledger = Ledger::open(&out);
-        Ok(Session { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default(), memory })
+        Ok(Session { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default(), memory, began, watch })
     }
 
-    pub fn sweep(&self, session: &mut Session) -> Result<Sweeps, PipelineError> {
-        let (known, began) = (session.store.all().count(), Instant::now());
+    /// Measures, as long as there is time; what the command does then is expected to take `later` times as long.
+    pub fn sweep(&self, session: &mut Session, later: f64) -> Result<Sweeps, PipelineError> {
+        let (known, began) = (session.store.all().count(), session.began);
+        if let Some(load) = session.watch.settled().filter(Load::busy) {
+            errln!("this machine is busy, {load}: times vary, and those that are disturbed are taken again");
+        }
+        let whole = Whole { began, expected: self.bound().map(|bound| bound.mul_f64(1.0 + later)) };
         let mut budget = self.budget();
         let targets = self.device.each();
         if targets.len() > 1 {
             // Nobody else may have the records open while parts are put together.
             session.store = Store::in_memory();
-            let bar = Mutex::new(SweepProgress::new(budget.map(|b| b.mul_f64(TOGETHER))));
+            let bar = Mutex::new(SweepProgress::new(whole));
             let shared = parts::Shared {
                 recipe: &session.recipe,
-                verify_each: self.verify_each,
                 programs: &session.programs,
                 targets,
                 out: &session.out,
@@ -219,7 +253,8 @@ impl MeasureArgs {
             // The first device goes on from what all have found.
             budget = budget.map(|b| b.mul_f64(1.0 - TOGETHER));
         }
-        let mut bar = SweepProgress::new(budget);
+        let mut bar = SweepProgress::new(whole);
+        let left = self.bound().map(|bound| bound.saturating_sub(session.ledger.commands()));
         let sweeps = {
             let mut progress = |told: Told| bar.told(told);
             let mut with = Sweeping {
@@ -232,16 +267,24 @@ impl MeasureArgs {
                 memory: session.memory,
                 ledger: &mut session.ledger,
                 hopeless_ms: None,
+                allotted: Allotted::until(left.and_then(|left| began.checked_add(left))),
                 progress: &mut progress,
             };
-            sweep_all((&session.recipe, self.verify_each), &mut session.programs, budget, &mut with)?
+            sweep_all(&session.recipe, &mut session.programs, budget, &mut with)?
         };
         bar.finish();
+        session.ledger.command(began.elapsed())?;
         let (new, seconds) = (session.store.all().count().saturating_sub(known), began.elapsed().as_secs_f64());
         let mut spent = Spent::default();
         sweeps.variants.iter().chain(&sweeps.trials).chain(&sweeps.unfused).for_each(|swept| spent += swept.spent);
-        session.pace =
-            Pace { new, seconds, new_per_second: new as f64 / seconds.max(1e-3), spent, budget: self.budget().map(|b| b.as_secs_f64()) };
+        session.pace = Pace {
+            new,
+            seconds,
+            new_per_second: new as f64 / seconds.max(1e-3),
+            spent,
+            budget: self.budget().map(|b| b.as_secs_f64()),
+            load: session.watch.load(),
+        };
         Ok(sweeps)
     }
 
@@ -331,7 +374,7 @@ pub fn coverage(sweeps: &Sweeps) -> Table {
 impl SweepArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let mut session = self.measure.open()?;
-        let sweeps = self.measure.sweep(&mut session)?;
+        let sweeps = self.measure.sweep(&mut session, 0.0)?;
         self.measure.table(&coverage(&sweeps));
         sweeps.left_out.iter().for_each(|why| self.measure.say(&format!("{why}\n")));
         self.measure.say(&format!(

@@ -20,6 +20,9 @@ pub struct Ledger {
     /// What each took, which may be less than what it has spent, or more.
     #[serde(default)]
     taken: BTreeMap<String, f64>,
+    /// Seconds of all commands, from their beginnings to the ends of their sweeps.
+    #[serde(default)]
+    commands: f64,
     /// Which compositions were chosen, and what they were weighed against.
     #[serde(default)]
     mixing: Option<Mixing>,
@@ -64,6 +67,17 @@ impl Ledger {
     pub fn taken<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Duration {
         let seconds = programs.into_iter().map(|p| self.taken.get(&entry(p)).copied().unwrap_or(0.0)).sum::<f64>();
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
+    }
+
+    /// What all commands have taken so far, from their beginnings to the ends of their sweeps.
+    pub fn commands(&self) -> Duration {
+        Duration::try_from_secs_f64(self.commands).unwrap_or_default()
+    }
+
+    /// Counts what a command has taken.
+    pub fn command(&mut self, time: Duration) -> Result<(), PipelineError> {
+        self.commands += time.as_secs_f64();
+        self.write()
     }
 
     /// Whether the plan of this folder rests on all that is stored: then it was chosen, verified and timed already.

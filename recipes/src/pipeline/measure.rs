@@ -32,6 +32,13 @@ const LONG_MS: [f64; 2] = [50.0, 500.0];
 /// Configurations of a kernel whose code is made together at first.
 const LEAST_MADE: usize = 4;
 
+/// Part of the time that is left which may go by while the code of configurations is made together.
+const TOGETHER: f64 = 0.2;
+
+/// Part of the time of a kernel's runs that its threads may have waited for cores; beyond that the runs are timed again, so many times.
+const DISTURBED: f64 = 0.05;
+const AGAIN: usize = 2;
+
 /// Untimed runs of what was recorded, at most.
 const WARM_UPS: usize = 16;
 
@@ -74,6 +81,12 @@ pub struct DeviceBench<'a> {
     pub sample_ms: f64,
     /// What every timed run finds in the caches.
     pub cache: Cache,
+    /// When its time is up: what would take longer is not made ahead.
+    pub until: Option<Instant>,
+    /// How long workers had waited for cores when the last runs began.
+    queued: Option<Duration>,
+    /// Seconds that a configuration took lately whose code was made together with that of others.
+    pace: Option<f64>,
     /// Once set, no code is made ahead any more.
     pub interrupt: Option<&'a AtomicBool>,
     pub spent: Spent,
@@ -102,6 +115,9 @@ impl<'a> DeviceBench<'a> {
             samples: 3,
             sample_ms: 2.0,
             cache: Cache::Warm,
+            until: None,
+            pace: None,
+            queued: None,
             interrupt: None,
             spent: Spent::default(),
             unwanted: Arc::default(),
@@ -109,10 +125,16 @@ impl<'a> DeviceBench<'a> {
     }
 
     /// Makes the code of what a sweep tries first of every kernel, on devices where that takes long: of its first configuration
-    /// whatever the time, and until then of its seeds, or of both meanwhile. What is `known` needs none.
-    pub fn prepare(&mut self, kernels: &[&SweptKernel], known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool, time: Option<Instant>) {
+    /// whatever the time, and until then of its seeds, or of both meanwhile. What is `known` needs none. Returns what the first ones took,
+    /// but for what kernels share.
+    pub fn prepare(
+        &mut self,
+        kernels: &[&SweptKernel],
+        known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool,
+        time: Option<Instant>,
+    ) -> Duration {
         let until = Until { time, interrupt: self.interrupt };
-        let began = Instant::now();
+        let (began, products) = (Instant::now(), kernels::compile::spent_on_products());
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.prepares(&k.spec) > 0).collect();
         // What each begins with takes as long to find as its code to write.
         kernels.par_iter().for_each(|kernel| drop(kernel.seeds()));
@@ -129,6 +151,9 @@ impl<'a> DeviceBench<'a> {
         if !meanwhile {
             self.device.prepare(&self.coming(&first), Until { time: None, ..until });
         }
+        // While one core makes a library of products, the others make kernels.
+        let shared = kernels::compile::spent_on_products().saturating_sub(products) / rayon::current_num_threads().max(1) as u32;
+        let took = began.elapsed().saturating_sub(shared);
         let seeds = wanted(&|kernel| kernel.seeds());
         if !self.device.prepare_meanwhile(self.coming(&seeds), &self.unwanted) {
             self.device.prepare(&self.coming(&seeds), until);
@@ -138,6 +163,18 @@ impl<'a> DeviceBench<'a> {
             self.made.entry(kernel.spec.name.clone()).or_default().insert(config);
         }
         Spent::since(&mut self.spent.making, began);
+        took
+    }
+
+    /// How many configurations may be made together, for not more than a part of what is left to be spent on code alone.
+    fn affordable(&self, many: usize) -> usize {
+        match (self.until, self.pace) {
+            (Some(until), Some(pace)) => {
+                let left = until.saturating_duration_since(Instant::now()).as_secs_f64();
+                many.min((TOGETHER * left / pace.max(f64::MIN_POSITIVE)) as usize).max(1)
+            }
+            _ => many,
+        }
     }
 
     /// Kernels under some configurations, with the sizes at which they are checked.
@@ -266,9 +303,12 @@ impl Bench for DeviceBench<'_> {
         } else {
             // Twice as many as the last time: a small budget ends soon.
             let many = (2 * made.map_or(0, BTreeSet::len)).clamp(LEAST_MADE.min(most), most);
-            let wanted: Vec<(&SweptKernel, KernelConfig)> = soon().take(many).collect();
+            let wanted: Vec<(&SweptKernel, KernelConfig)> = soon().take(self.affordable(many)).collect();
             self.made.insert(name.to_string(), wanted.iter().map(|(_, config)| config.clone()).collect());
-            self.device.prepare(&self.coming(&wanted), Until { time: None, interrupt: self.interrupt });
+            self.device.prepare(&self.coming(&wanted), Until { time: self.until, interrupt: self.interrupt });
+            let each = began.elapsed().as_secs_f64() / wanted.len().max(1) as f64;
+            // Half of it is what the last ones took: kernels differ, and so does what else the machine does.
+            self.pace = Some(self.pace.map_or(each, |pace| (pace + each) / 2.0));
         }
         Spent::since(&mut self.spent.making, began);
     }
@@ -284,7 +324,7 @@ impl Bench for DeviceBench<'_> {
 
     fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
         let (began, waited) = (Instant::now(), self.device.waited());
-        let timed = self.timed(name, config, give_up);
+        let timed = self.undisturbed(name, config, give_up);
         let making = self.device.waited().saturating_sub(waited);
         self.spent.making += making.as_secs_f64();
         Spent::without(&mut self.spent.timing, began, making);
@@ -357,6 +397,31 @@ impl DeviceBench<'_> {
         Ok(Check { ratio })
     }
 
+    /// Times a configuration, again where threads waited for cores on which others ran; of several times the one that was disturbed
+    /// least.
+    fn undisturbed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+        if self.device.name().is_some() {
+            return self.timed(name, config, give_up);
+        }
+        let mut least: Option<(f64, Timing)> = None;
+        for _ in 0..=AGAIN {
+            let running = self.spent.running;
+            let timing = self.timed(name, config, give_up)?;
+            let took = (self.spent.running - running).max(f64::MIN_POSITIVE);
+            let waited =
+                self.pool.queued().zip(self.queued).map_or(0.0, |(after, before)| after.saturating_sub(before).as_secs_f64() / took);
+            if waited <= DISTURBED {
+                return Ok(timing);
+            }
+            self.spent.disturbed += u64::from(least.is_none());
+            if least.as_ref().is_none_or(|(best, _)| waited < *best) {
+                least = Some((waited, timing));
+            }
+        }
+        self.spent.unsettled += 1;
+        least.map(|(_, timing)| timing).ok_or_else(|| Fault::Configuration("nothing was timed".into()))
+    }
+
     fn timed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
         let (began, waited) = (Instant::now(), self.device.waited());
         let (executable, rooms) = self.compiled(name, config)?;
@@ -365,6 +430,7 @@ impl DeviceBench<'_> {
         let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();
         // A device of its own needs no workers, and this thread any core that is free.
         let (mut samples, _held) = (Vec::new(), self.device.name().is_none().then(|| self.pool.hold()));
+        self.queued = self.pool.queued();
         // The first run warms caches and pages: it is no sample unless it is long, but two runs beyond the limit in a row end the
         // race, or a long one.
         let limit = give_up.as_secs_f64() * 1e3;

@@ -3,10 +3,12 @@
 //! decided for all kernels at once ([`super::combined`]).
 
 use super::PipelineError;
+use super::making::Making;
 use super::memory::Room;
 use super::mixing::Mixing;
 use super::mixture::{Change, Made, Mixture, best, mix};
 use super::programs::{Composing, Programs, Variant};
+use super::sound::{bar, wrong};
 use super::stackings::stackings;
 use super::sweep::{Extent, Sweeping, Swept, Told, sweep_program};
 use super::swept_kernel::SweptKernel;
@@ -16,6 +18,7 @@ use kernels::family::Family;
 use layouts::problem::KernelSpace;
 use layouts::{Finish, Store};
 use rayon::prelude::*;
+use sdfg::Sdfg;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use transforms::Reason;
@@ -36,8 +39,10 @@ pub struct Mixed {
     pub program: Option<(Variant, Swept)>,
     /// Programs with a composition undone, swept where they are new.
     pub trials: Vec<(Variant, Swept)>,
-    /// Programs that do not fit into memory, and why.
-    pub too_large: Vec<String>,
+    /// Programs that were left out, and why.
+    pub left_out: Vec<String>,
+    /// How programs are made from here on, if patches were found that change what they compute.
+    pub making: Option<Making>,
 }
 
 /// The program of a mixture, and what it is weighed by.
@@ -54,33 +59,61 @@ pub fn made(composing: &Composing, mixture: &Mixture) -> Result<(Variant, Made),
 /// The programs of a recipe by mixture.
 struct Builder<'a> {
     recipe: &'a Recipe,
-    verify_each: bool,
+    operators: &'a Sdfg,
+    making: Making,
+    /// What was left out of programs, or which of them, since they compute something else than the recipe.
+    wrong: Vec<String>,
     /// By the weights that are stacked.
     composing: BTreeMap<Vec<String>, Composing>,
     built: BTreeMap<Mixture, (Variant, Made)>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(recipe: &'a Recipe, verify_each: bool) -> Self {
-        Builder { recipe, verify_each, composing: BTreeMap::new(), built: BTreeMap::new() }
+    fn new(recipe: &'a Recipe, programs: &'a Programs) -> Self {
+        let (operators, making) = (&programs.operators, programs.making.clone());
+        Builder { recipe, operators, making, wrong: vec![], composing: BTreeMap::new(), built: BTreeMap::new() }
     }
 
     /// Builds what is not built yet, on all cores.
+    ///
+    /// # Errors
+    /// [`PipelineError::Mismatch`] of a program that computes something else, whatever patch is left out.
     fn build(&mut self, mixtures: &[Mixture]) -> Result<(), PipelineError> {
         let new: BTreeSet<&Mixture> = mixtures.iter().filter(|m| !self.built.contains_key(m)).collect();
         for mixture in &new {
             if !self.composing.contains_key(&mixture.weights) {
-                let composing = Composing::new(self.recipe, &mixture.weights, self.verify_each)?;
+                let composing = Composing::new(self.recipe, &mixture.weights, &self.making)?;
                 self.composing.insert(mixture.weights.clone(), composing);
             }
         }
         let one = |mixture: &&Mixture| Ok(((*mixture).clone(), made(&self.composing[&mixture.weights], mixture)?));
         let built: Vec<Result<_, PipelineError>> = new.into_par_iter().map(|mixture| one(&mixture)).collect();
-        for one in built {
-            let (mixture, made) = one?;
+        let built = built.into_iter().collect::<Result<Vec<(Mixture, (Variant, Made))>, _>>()?;
+        let variants: Vec<Variant> = built.iter().map(|(_, (variant, _))| variant.clone()).collect();
+        for ((mixture, made), wrong) in built.into_iter().zip(wrong(self.operators, &variants)) {
+            let made = if wrong.is_some() { self.again(&mixture)? } else { made };
             self.built.insert(mixture, made);
         }
         Ok(())
+    }
+
+    /// A program that was found wrong, made again without the patch that is guilty of it. Later ones do without it, too.
+    fn again(&mut self, mixture: &Mixture) -> Result<(Variant, Made), PipelineError> {
+        self.making.verify_each = true;
+        self.composing.clear();
+        loop {
+            match Composing::new(self.recipe, &mixture.weights, &self.making).and_then(|composing| made(&composing, mixture)) {
+                Err(error) => bar(&mut self.making, error, &mut |told| self.wrong.push(told.to_string()))?,
+                Ok((variant, made)) => {
+                    return match wrong(self.operators, std::slice::from_ref(&variant)).into_iter().flatten().next() {
+                        Some(why) => {
+                            Err(PipelineError::Mismatch(format!("{} computes something else than the recipe: {why}", variant.name)))
+                        }
+                        None => Ok((variant, made)),
+                    };
+                }
+            }
+        }
     }
 
     fn variant(&mut self, mixture: &Mixture) -> Result<&(Variant, Made), PipelineError> {
@@ -116,20 +149,40 @@ fn keys<'a>(swept: impl IntoIterator<Item = &'a Swept>) -> BTreeSet<String> {
 /// whose composed kernel takes longest; the other half to the mixed program. What was decided stands as long as nothing
 /// new is measured.
 pub fn mixed(
-    (recipe, verify_each): (&Recipe, bool),
+    recipe: &Recipe,
     programs: &Programs,
     swept: &[Swept],
     budget: Option<Duration>,
     with: &mut Sweeping,
 ) -> Result<Mixed, PipelineError> {
-    let mut builder = Builder::new(recipe, verify_each);
     if programs.variants.iter().all(|v| v.compositions.is_empty()) {
         return Ok(Mixed::default());
     }
+    let (mut builder, mut found) = (Builder::new(recipe, programs), Mixed::default());
+    let mixed = weigh(&mut builder, programs, swept, budget, with, &mut found);
+    if !builder.wrong.is_empty() {
+        found.left_out.append(&mut builder.wrong);
+        found.making = Some(Making { verify_each: programs.making.verify_each, ..builder.making.clone() });
+    }
+    match mixed {
+        // What was swept before stands without it.
+        Err(PipelineError::Mismatch(why)) => found.left_out.push(format!("{why}; no single patch shows it, so the program is left out")),
+        mixed => mixed?,
+    }
+    Ok(found)
+}
+
+fn weigh(
+    builder: &mut Builder,
+    programs: &Programs,
+    swept: &[Swept],
+    budget: Option<Duration>,
+    with: &mut Sweeping,
+    found: &mut Mixed,
+) -> Result<(), PipelineError> {
     let known = keys(swept);
     let half = budget.map(|b| b / 2);
     let settled = with.ledger.settled(with.store.learned());
-    let mut found = Mixed::default();
     match with.ledger.mixing().filter(|_| settled) {
         Some(mixing) => {
             found.mixing = mixing.clone();
@@ -144,7 +197,9 @@ pub fn mixed(
         }
         None => {
             let earlier = with.ledger.mixing().and_then(|m| m.mixture.clone());
+            let began = Instant::now();
             let mut current = builder.made(&Mixture::default())?;
+            let making = began.elapsed();
             let mut seen: Vec<Change> = Vec::new();
             for round in 0..ROUNDS {
                 let mut changes = current.undoings();
@@ -156,19 +211,32 @@ pub fn mixed(
                 }
                 changes.retain(|change| !seen.contains(change));
                 seen.extend(changes.iter().cloned());
+                // Half of what is left for the rest may go by while programs are made.
+                if let Some(left) = with.allotted.left() {
+                    let each = making.as_secs_f64().max(1e-3) / rayon::current_num_threads() as f64;
+                    let many = (left.as_secs_f64() / 2.0 / each) as usize;
+                    if many < changes.len() {
+                        let all = changes.len();
+                        changes.sort_by(|a, b| cost(&current, with.store, b).total_cmp(&cost(&current, with.store, a)));
+                        changes.truncate(many);
+                        found.left_out.push(format!(
+                            "--budget reaches for {many} of {all} programs that each have a composition undone; a longer one measures them"
+                        ));
+                    }
+                }
                 if changes.len() > MANY {
                     (with.progress)(Told::Thinking(format!("making {} programs that each have a composition undone", changes.len())));
                 }
-                let trials = trials(&mut builder, &current, changes, with.memory, &mut found.too_large)?;
+                let trials = trials(builder, &current, changes, with.memory, &mut found.left_out)?;
                 // Later rounds have what the first has left.
                 let time = half.map(|h| h / (1 << round));
-                sweep_trials(&mut builder, &current, &trials, &known, time, with, &mut found)?;
+                sweep_trials(builder, &current, &trials, &known, time, with, found)?;
                 if found.trials.last().is_some_and(|(_, t)| t.report.finish == Finish::Interrupted) {
-                    return Ok(found);
+                    return Ok(());
                 }
                 let (next, mut weighed) = mix(&current, &trials, &mut |m| builder.made(m), &|key| best(with.store, key))?;
                 for (row, (change, made)) in weighed.iter_mut().zip(&trials) {
-                    row.note = impossible(&builder, change, made);
+                    row.note = impossible(builder, change, made);
                 }
                 found.mixing.weighed.extend(weighed);
                 if next.mixture == current.mixture {
@@ -184,17 +252,23 @@ pub fn mixed(
         }
     }
     if let Some(mixture) = &found.mixing.mixture {
+        let new = with.allotted.new_kernels(&builder.variant(mixture)?.0.program, with.store)?;
+        if let Some(why) = with.allotted.too_dear(new.len()) {
+            found.left_out.push(format!("{} is left out: {why}", mixture.name()));
+            found.mixing.mixture = None;
+            return Ok(());
+        }
         let (mut variant, _) = builder.variant(mixture)?.clone();
         if let Some(why) = with.memory.too_small(&variant.program)? {
-            found.too_large.push(format!("{} is left out: {why}", variant.name));
+            found.left_out.push(format!("{} is left out: {why}", variant.name));
             found.mixing.mixture = None;
-            return Ok(found);
+            return Ok(());
         }
         found.mixing.tell(&mut variant);
         let swept = sweep_program(&variant.name, &variant.program, half, Extent::Beside(&known), with)?;
         found.program = Some((variant, swept));
     }
-    Ok(found)
+    Ok(())
 }
 
 /// The programs of some changes; those that change nothing, or the same as another one, are left out, and those that do not fit into
@@ -221,6 +295,13 @@ fn trials(
     Ok(found)
 }
 
+/// Milliseconds that the kernels take which a change undoes, all that are alike together.
+fn cost(from: &Made, store: &Store, change: &Change) -> f64 {
+    let kernel = from.kernels.iter().find(|(name, _)| *name == change.subject);
+    let ms = kernel.and_then(|(_, key)| best(store, key)).unwrap_or(f64::INFINITY);
+    ms * (change.alike.len() + 1) as f64
+}
+
 /// Sweeps what is new in trials as long as there is time.
 fn sweep_trials(
     builder: &mut Builder,
@@ -232,15 +313,7 @@ fn sweep_trials(
     found: &mut Mixed,
 ) -> Result<(), PipelineError> {
     let began = Instant::now();
-    let cost = |store: &Store, subject: &str| {
-        let kernel = from.kernels.iter().find(|(name, _)| name == subject);
-        kernel.and_then(|(_, key)| best(store, key)).unwrap_or(f64::INFINITY)
-    };
-    let mut order: Vec<(f64, usize)> = trials
-        .iter()
-        .enumerate()
-        .map(|(n, (change, _))| (cost(with.store, &change.subject) * (change.alike.len() + 1) as f64, n))
-        .collect();
+    let mut order: Vec<(f64, usize)> = trials.iter().enumerate().map(|(n, (change, _))| (cost(from, with.store, change), n)).collect();
     order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let mut known: BTreeSet<String> = known.union(&keys(found.trials.iter().map(|(_, swept)| swept))).cloned().collect();
     let new = |made: &Made, known: &BTreeSet<String>| made.kernels.iter().any(|(_, key)| !known.contains(key));
@@ -258,6 +331,10 @@ fn sweep_trials(
         // In a later round the same words may mean another program.
         let name = (1..).map(|n| if n == 1 { change.to_string() } else { format!("{change} ({n})") }).find(|name| !taken(name));
         let variant = Variant { name: name.unwrap_or_default(), ..builder.variant(&made.mixture)?.0.clone() };
+        let dear = with.allotted.new_kernels(&variant.program, with.store)?;
+        if with.allotted.too_dear(dear.len()).is_some() {
+            continue;
+        }
         let trial = sweep_program(&variant.name, &variant.program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
         known.extend(keys([&trial]));
         let finish = trial.report.finish;

@@ -2,6 +2,7 @@
 
 pub mod accuracy;
 mod again;
+pub mod allotted;
 mod assemble;
 pub mod beside;
 pub mod chosen_again;
@@ -12,10 +13,12 @@ pub mod difference;
 pub mod elements;
 pub mod execute;
 mod expected;
+pub mod fewer;
 pub mod folder;
 pub mod in_step;
 mod launch;
 pub mod ledger;
+pub mod making;
 pub mod masks;
 pub mod meaning;
 pub mod measure;
@@ -34,6 +37,7 @@ pub mod programs;
 pub mod report;
 pub mod schedule;
 pub mod shrunken;
+pub mod sound;
 pub mod spent;
 pub mod stackings;
 pub mod sweep;

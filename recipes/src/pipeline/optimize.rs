@@ -3,13 +3,14 @@
 use super::PipelineError;
 use super::combined::{COMBINED, Lender, combined};
 use super::difference::difference;
+use super::memory::Room;
 use super::mixed::{Mixed, mixed};
 use super::mixing::Mixing;
 use super::order::pytorch_order;
 use super::plan::{Candidate, FORMAT, Plan, place};
 use super::programs::{COMPOSED, Programs, STATISTICS, SWEPT, UNFUSED, Variant};
 use super::shrunken::shrunken;
-use super::sweep::{Extent, LOOK, QUICK, Sweeping, Swept, posed, sweep_posed, sweep_program};
+use super::sweep::{Extent, LOOK, QUICK, Sweeping, Swept, sweep_posed, sweep_program};
 use super::target::Target;
 use crate::load::{Overrides, Recipe};
 use bench::unit::significant;
@@ -72,12 +73,7 @@ fn shares(variants: &[Variant], goes_on: bool) -> Vec<f64> {
 
 /// Sweeps all programs, the mixed one among them, which is added to the programs. Later ones find the kernels that they
 /// share with earlier ones in the store.
-pub fn sweep_all(
-    (recipe, verify_each): (&Recipe, bool),
-    programs: &mut Programs,
-    budget: Option<Duration>,
-    with: &mut Sweeping,
-) -> Result<Sweeps, PipelineError> {
+pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Duration>, with: &mut Sweeping) -> Result<Sweeps, PipelineError> {
     let mut left_out = Vec::new();
     let mut held = |name: &str, program: &Sdfg| -> Result<bool, PipelineError> {
         let why = with.memory.too_small(program)?;
@@ -98,31 +94,65 @@ pub fn sweep_all(
     let whole_budget = budget;
     let goes_on = budget.is_some() && with.device.name().is_some() && with.shard.of == 1;
     let shares = shares(&programs.variants, goes_on);
-    let posed = programs.variants.iter().map(|v| posed(&v.program, with.device)).collect::<Result<Vec<_>, _>>()?;
+    // Where code takes longest to make, it is known first of which programs enough was seen.
+    let mut posed = Vec::new();
+    for variant in programs.variants.iter().filter(|_| goes_on) {
+        posed.push(Some(super::sweep::posed(&variant.program, with.device)?));
+    }
+    posed.resize_with(programs.variants.len(), || None);
     // What earlier sweeps have found, and of which programs they have seen enough.
-    let known: Vec<Option<f64>> = posed.iter().map(|p| if goes_on { quick(&p.problem, with.store) } else { None }).collect();
+    let known: Vec<Option<f64>> = posed.iter().map(|p| p.as_ref().and_then(|p| quick(&p.problem, with.store))).collect();
     let fastest = known.iter().flatten().copied().reduce(f64::min);
-    let mut variants = Vec::new();
+    let mut found: Vec<Option<Swept>> = Vec::new();
+    found.resize_with(programs.variants.len(), || None);
+    let mut unaffordable: Vec<(usize, String)> = Vec::new();
     let mut finish = Finish::Exhausted;
     let budget = budget.map(|b| if goes_on { b.mul_f64(FIRST) } else { b });
-    for (((variant, share), posed), known) in programs.variants.iter().zip(&shares).zip(posed).zip(known) {
-        let share = budget.map(|b| b.mul_f64(*share));
-        let behind = known.zip(fastest).is_some_and(|(known, fastest)| known > BEHIND * fastest);
+    for n in order(&programs.variants, goes_on) {
+        let variant = &programs.variants[n];
+        if unfused_fits {
+            let beside = with.allotted.new_kernels(&programs.unfused, with.store)?;
+            with.allotted.reserve(beside.len());
+        }
+        let new = with.allotted.new_kernels(&variant.program, with.store)?;
+        // The first stands whatever it takes: there must be a plan.
+        if let Some(why) = with.allotted.too_dear(new.len()).filter(|_| found.iter().any(Option::is_some)) {
+            unaffordable.push((n, why));
+            continue;
+        }
+        let share = budget.map(|b| b.mul_f64(shares[n]));
+        let posed = match posed[n].take() {
+            Some(posed) => posed,
+            None => super::sweep::posed(&variant.program, with.device)?,
+        };
+        let behind = known[n].zip(fastest).is_some_and(|(known, fastest)| known > BEHIND * fastest);
         let share = if behind && looked_at(&posed.problem, share, with) { Some(Duration::ZERO) } else { share };
         let swept = sweep_posed(&variant.name, &variant.program, posed, share, Extent::Whole, with)?;
         finish = worse(finish, swept.report.finish);
         if goes_on && let Some(ms) = quick(&swept.problem, with.store) {
             with.hopeless_ms = Some(with.hopeless_ms.unwrap_or(f64::INFINITY).min(HOPELESS * ms));
         }
-        variants.push(swept);
+        found[n] = Some(swept);
     }
+    left_out.extend(unreached(&programs.variants, &unaffordable));
+    if !programs.unmade.is_empty() {
+        left_out.push(format!("--budget does not reach for making these programs: {}", programs.unmade.join(", ")));
+        finish = worse(finish, Finish::Budget);
+    }
+    if !unaffordable.is_empty() {
+        finish = worse(finish, Finish::Budget);
+    }
+    let mut kept = found.iter().map(Option::is_some);
+    programs.variants.retain(|_| kept.next().unwrap_or(true));
+    let mut variants: Vec<Swept> = found.into_iter().flatten().collect();
     // A part of the space says nothing on which compositions pay.
     let whole = with.shard.of == 1 && finish != Finish::Interrupted;
     let share = budget.map(|b| b.mul_f64(MIXING));
     let composed = variants.iter().find(|swept| swept.name == COMPOSED).and_then(|swept| quick(&swept.problem, with.store));
     // Undone one by one, compositions do not become that much faster.
     let far = composed.zip(with.hopeless_ms).filter(|(ms, most)| ms > most);
-    let mut mixed = if whole && far.is_none() { mixed((recipe, verify_each), programs, &variants, share, with)? } else { Mixed::default() };
+    let paid = unaffordable.is_empty() || variants.iter().any(|swept| swept.name == COMPOSED);
+    let mut mixed = if whole && far.is_none() && paid { mixed(recipe, programs, &variants, share, with)? } else { Mixed::default() };
     if let Some((ms, most)) = far.filter(|_| whole) {
         let fastest = significant(most / HOPELESS);
         left_out.push(format!("no composition is undone alone: all of them take {} ms, the fastest program {fastest}", significant(ms)));
@@ -134,9 +164,14 @@ pub fn sweep_all(
         programs.variants.push(variant);
         variants.push(swept);
     }
-    left_out.append(&mut mixed.too_large);
+    left_out.append(&mut mixed.left_out);
+    if let Some(making) = mixed.making.take() {
+        programs.making = making;
+    }
     // What all are compared with is no competitor.
     with.hopeless_ms = None;
+    with.allotted.reserve(0);
+    // Whatever it takes: without it nobody knows what a plan is worth, and it is what remains where all others are wrong.
     let unfused = if unfused_fits {
         let share = budget.map(|b| b.mul_f64(if goes_on { BESIDE } else { 0.2 }));
         let unfused = super::sweep::posed(&programs.unfused, with.device)?;
@@ -147,6 +182,7 @@ pub fn sweep_all(
     };
     finish = unfused.iter().fold(finish, |finish, unfused| worse(finish, unfused.report.finish));
     // What is left goes to the program that is fastest so far: most of its kernels are those of others too.
+    let goes_on = goes_on || !unaffordable.is_empty();
     let best = variants.iter().enumerate().filter_map(|(n, swept)| Some((n, quick(&swept.problem, with.store)?)));
     if goes_on
         && finish == Finish::Budget
@@ -154,6 +190,7 @@ pub fn sweep_all(
     {
         let swept = variants.iter().chain(mixed.trials.iter().map(|(_, trial)| trial)).chain(&unfused);
         let left = all.mul_f64(1.0 - COMBINING).saturating_sub(with.ledger.taken(swept.map(|s| &s.problem)));
+        let left = with.allotted.left().unwrap_or(left);
         let (variant, budget) = (&programs.variants[n], with.ledger.budget(&variants[n].problem, left));
         if left > LEAST {
             let again = sweep_program(&variant.name, &variant.program, Some(budget), Extent::Whole, with)?;
@@ -182,6 +219,25 @@ pub fn sweep_all(
     Ok(Sweeps { variants, unfused, left_out, mixing: mixed.mixing, trials, apart, finish })
 }
 
+/// In which order programs are swept, by their places: where the budget may not reach for all, composed ones come right after the
+/// separate one, and the longest stackings before the others. On a GPU the order of the programs says which win most often.
+fn order(variants: &[Variant], goes_on: bool) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..variants.len()).collect();
+    if !goes_on {
+        order.sort_by_key(|n| (*n > 0, variants[*n].compositions.is_empty(), *n));
+    }
+    order
+}
+
+/// What is said of programs that the budget did not reach for.
+fn unreached(variants: &[Variant], unaffordable: &[(usize, String)]) -> Option<String> {
+    let names: Vec<&str> = unaffordable.iter().map(|(n, _)| variants[*n].name.as_str()).collect();
+    let (_, why) = unaffordable.first()?;
+    let (first, rest) = names.split_first()?;
+    let rest = if rest.is_empty() { String::new() } else { format!("; so are {} more: {}", rest.len(), rest.join(", ")) };
+    Some(format!("{first} is left out: {why}{rest}. A longer --budget measures them"))
+}
+
 /// Milliseconds of what would be chosen of a program, or of a good choice where the best takes long to find.
 fn quick(problem: &layouts::Program, store: &Store) -> Option<f64> {
     layouts::select(problem, store, Method::Exact, QUICK).ok().map(|s| s.total_ms)
@@ -201,6 +257,10 @@ fn combine(
     budget: Option<Duration>,
     with: &mut Sweeping,
 ) -> Result<Option<(Variant, Swept)>, PipelineError> {
+    // Of one program, what is chosen is that program.
+    if lent.len() < 2 {
+        return Ok(None);
+    }
     let problems: Vec<(String, layouts::Program)> = lent.iter().map(|(v, swept)| (v.name.clone(), swept.problem.clone())).collect();
     let among = layouts::Program::among(&problems);
     let lenders: Vec<Lender> = lent.iter().map(|(variant, _)| Lender { name: &variant.name, variant }).collect();
@@ -292,17 +352,19 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Candidate>, Opti
 /// What results are compared with at full size: the unfused program under the plainest configuration of every kernel, products by a
 /// library. It shares hardly any code with what is chosen. A kernel for which a library has no words there has a configuration of the
 /// baselines. `None` if it does not fit into memory.
-pub fn plainest(sweeps: &Sweeps, baselines: &[Candidate], device: &dyn Device) -> Result<Option<Candidate>, PipelineError> {
-    let Some(unfused) = &sweeps.unfused else { return Ok(None) };
+pub fn plainest(unfused: &Sdfg, baselines: &[Candidate], device: &dyn Device, memory: Room) -> Result<Option<Candidate>, PipelineError> {
+    if memory.too_small(unfused)?.is_some() {
+        return Ok(None);
+    }
     let mut configuration = Configuration::default();
-    for (_, _, unit) in unfused.program.units() {
-        let spec = KernelSpec::new(&unfused.program, &unit)?;
+    for (_, _, unit) in unfused.units() {
+        let spec = KernelSpec::new(unfused, &unit)?;
         let space = device.space(&spec)?;
         let measured = || baselines.iter().find_map(|baseline| baseline.configuration.kernels.get(&spec.name)).cloned();
         let config = Some(space.config(0)).filter(|_| space.promise(0).is_finite()).or_else(measured);
         configuration.kernels.insert(spec.name.clone(), config.unwrap_or_else(|| space.config(0)));
     }
-    let (name, program) = ("the plainest unfused plan".to_string(), unfused.program.clone());
+    let (name, program) = ("the plainest unfused plan".to_string(), unfused.clone());
     Ok(Some(Candidate { name, program, configuration, predicted_ms: f64::NAN, streams: 1, exchanges: vec![] }))
 }
 
@@ -312,7 +374,7 @@ pub fn plan(
     overrides: &Overrides,
     chosen: Candidate,
     baselines: Vec<Candidate>,
-    mixing: Option<Mixing>,
+    (mixing, barred): (Option<Mixing>, Vec<String>),
     (target, device, threads): (Target, &dyn Device, usize),
     command: String,
 ) -> Plan {
@@ -333,6 +395,8 @@ pub fn plan(
         threads,
         command,
         mixing,
+        barred,
+        refused: None,
         chosen,
         baselines,
     }

@@ -3,6 +3,7 @@
 //! killed.
 
 use super::PipelineError;
+use super::allotted::Allotted;
 use super::ledger::Ledger;
 use super::memory::Room;
 use super::optimize::sweep_all;
@@ -24,7 +25,6 @@ use std::time::Duration;
 /// What all parts have in common.
 pub struct Shared<'a> {
     pub recipe: &'a Recipe,
-    pub verify_each: bool,
     pub programs: &'a Programs,
     /// One for each device.
     pub targets: Vec<Target>,
@@ -91,10 +91,11 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
         shard: Shard { index: shared.shard.index + shared.shard.of * n as u64, of: shared.shard.of * of },
         ledger: &mut ledger,
         hopeless_ms: None,
+        allotted: Allotted::default(),
         progress: &mut |told| (shared.progress)(told),
     };
     // A mixture that this part would add is its own.
-    sweep_all((shared.recipe, shared.verify_each), &mut shared.programs.clone(), shared.budget, &mut with).map(|_| ())
+    sweep_all(shared.recipe, &mut shared.programs.clone(), shared.budget, &mut with).map(|_| ())
 }
 
 /// Appends what parts have found to the common records, and removes them.

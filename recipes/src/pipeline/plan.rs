@@ -62,6 +62,25 @@ pub struct Exchange {
     pub taken_ms: f64,
 }
 
+/// What a check found of a plan that must not be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Refusal {
+    /// Its results are not those of the recipe: which, and by how much.
+    Wrong(String),
+    /// It does not run: why.
+    Fails(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Wrong(what) => write!(f, "its result is wrong: {what}"),
+            Refusal::Fails(why) => write!(f, "it does not run: {why}"),
+        }
+    }
+}
+
 /// What `memlet optimize` hands over and `memlet run` runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -95,6 +114,12 @@ pub struct Plan {
     /// Which compositions its program holds and why, where they were chosen one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mixing: Option<Mixing>,
+    /// Patches that its programs were made without, because they change what is computed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub barred: Vec<String>,
+    /// What a check found, if it is not to be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusal>,
     pub chosen: Candidate,
     /// The unfused program in its layouts: what the plan is compared with.
     pub baselines: Vec<Candidate>,
@@ -129,6 +154,20 @@ impl Plan {
             return Err(fault(format!("its program is invalid: {first}")));
         }
         Ok(plan)
+    }
+
+    /// Refuses to run what a check has refused.
+    ///
+    /// # Errors
+    /// The refusal, with [`PipelineError::Mismatch`] where results are wrong.
+    pub fn usable(&self, path: &Path) -> Result<(), PipelineError> {
+        let Some(refusal) = &self.refused else { return Ok(()) };
+        let file = path.display();
+        let why = format!("`memlet optimize` refused this plan, {refusal}; take plan.json of that run, or --force to run it anyway");
+        Err(match refusal {
+            Refusal::Wrong(_) => PipelineError::Mismatch(format!("{file}: {why}")),
+            Refusal::Fails(_) => PipelineError::Plan { file: file.to_string(), why },
+        })
     }
 
     /// The recipe that it was made from, wherever its file is now. Plans that lack its text need the file.

@@ -1,7 +1,7 @@
 //! From a recipe to programs: differentiated, unfused, fused, one program for each way of stacking contractions, and the
 //! same with contractions that swallow their neighbours.
 
-use super::folder::folder_name;
+use super::making::Making;
 use super::mixture::Mixture;
 use super::stackings::{stacked_name, stackings};
 use super::{PipelineError, counterexample};
@@ -11,14 +11,14 @@ use kernels::device::Forms;
 use rayon::prelude::*;
 use sdfg::{Sdfg, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use transforms::algebraic::stacked;
 use transforms::bias::narrowed;
 use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
 use transforms::signs::{SUFFIX, signs};
 use transforms::{
-    Accept, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Start, Step, Transform, Verdicts, Wanted,
-    compose, dots, fixpoint, grouped, moved_bytes, row_statistics, slopes,
+    Accept, Barred, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Start, Step, Transform, Verdicts,
+    Wanted, compose, dots, fixpoint, grouped, moved_bytes, row_statistics, slopes,
 };
 
 /// Name under which the unfused program is swept.
@@ -76,6 +76,10 @@ pub struct Programs {
     pub variants: Vec<Variant>,
     /// What backward reads from memory and what it computes again, unless the variant composes.
     pub saved: Vec<Saved>,
+    /// Names of those for which there was no time.
+    pub unmade: Vec<String>,
+    /// How they were made.
+    pub making: Making,
 }
 
 /// The forward program of a recipe, differentiated if it trains; backward reads whatever forward made.
@@ -90,57 +94,60 @@ pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
     Ok(transforms::recompute::recompute(&differentiated(recipe)?)?)
 }
 
-/// All programs of a recipe, for processors whose compositions are all generated. With `verify_each`, a shrunken program is
-/// interpreted before and after every patch.
-pub fn programs(recipe: &Recipe, verify_each: bool) -> Result<Programs, PipelineError> {
-    programs_on(recipe, verify_each, None)
+/// All programs of a recipe, for processors whose compositions are all generated.
+pub fn programs(recipe: &Recipe, making: impl Into<Making>) -> Result<Programs, PipelineError> {
+    programs_on(recipe, making, None)
 }
 
 /// All programs of a recipe, for a device whose library has forms of some compositions: those that are made of these alone as well, and,
 /// since such a device is large and its memory slow beside its units, the one whose weight gradients are launched together and the one
 /// that normalizes rows again.
-pub fn programs_on(recipe: &Recipe, verify_each: bool, epilogues: Option<Forms>) -> Result<Programs, PipelineError> {
+pub fn programs_on(recipe: &Recipe, making: impl Into<Making>, epilogues: Option<Forms>) -> Result<Programs, PipelineError> {
+    let making = &making.into();
     let (operators, saved) = operators(recipe)?;
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
-    let mut variants = vec![fused(SEPARATE.into(), operators.clone(), saved.clone(), verify_each)?];
+    let mut variants = vec![fused(SEPARATE.into(), operators.clone(), saved.clone(), making)?];
     let stackings = stackings(&operators);
-    let with_stacks = stackings.par_iter().map(|weights| {
-        let program = stacked(&operators, weights)?;
-        fused(stacked_name(weights), program, saved.clone(), verify_each)
-    });
-    variants.extend(with_stacks.collect::<Result<Vec<_>, PipelineError>>()?);
     let on_gpus = epilogues.map(|forms| [Kernels::Library(forms), Kernels::Swept, Kernels::SweptAgain]);
     let kinds: Vec<Kernels> = [Kernels::Generated].into_iter().chain(on_gpus.into_iter().flatten()).collect();
-    let composed = kinds.into_par_iter().map(|kernels| compositions(recipe, stackings.first(), verify_each, kernels));
-    variants.extend(composed.collect::<Result<Vec<_>, PipelineError>>()?.into_iter().flatten());
+    let composed = kinds.into_par_iter().map(|kernels| compositions(recipe, stackings.first(), making, kernels));
+    let composed = composed.collect::<Result<Vec<_>, PipelineError>>()?.into_iter().flatten();
+    let composed: Vec<Variant> = composed.collect();
+    // There are many, and fewer of them win: where time is short, they are what is not made.
+    let with_stacks = stackings.par_iter().map(|weights| {
+        if !making.goes_on() {
+            return Ok(None);
+        }
+        let program = stacked(&operators, weights)?;
+        fused(stacked_name(weights), program, saved.clone(), making).map(Some)
+    });
+    let with_stacks = with_stacks.collect::<Result<Vec<_>, PipelineError>>()?;
+    let unmade = stackings.iter().zip(&with_stacks).filter(|(_, made)| made.is_none()).map(|(weights, _)| stacked_name(weights)).collect();
+    variants.extend(with_stacks.into_iter().flatten());
+    variants.extend(composed);
     // What is made again is worth it where fewer bytes move.
     let bytes: BTreeMap<String, u64> = variants.iter().map(|v| (v.name.clone(), moved_bytes(&v.program))).collect();
     let fewer =
         |v: &Variant| v.name.strip_suffix(AGAIN).is_none_or(|plain| bytes.get(plain).is_none_or(|plain| moved_bytes(&v.program) < *plain));
     variants.retain(fewer);
     if let Some(forms) = epilogues {
-        variants.extend(with_signs(recipe, verify_each, forms)?);
+        variants.extend(with_signs(recipe, making, forms)?);
     }
     if epilogues.is_some() {
-        variants.extend(with_statistics(recipe, stackings.first(), &variants, verify_each)?);
+        variants.extend(with_statistics(recipe, stackings.first(), &variants, making)?);
     }
     if epilogues.is_some()
         && let Some(program) = grouped(&variants[0].program).map_err(transforms::DriverError::from)?
     {
         variants.push(Variant { name: GROUPED.into(), program, ..variants[0].clone() });
     }
-    Ok(Programs { operators, unfused, variants, saved })
+    Ok(Programs { operators, unfused, variants, saved, unmade, making: making.clone() })
 }
 
 /// The composed program, and the one with the longest stacking if that moves fewer bytes: most of what stacking saves,
 /// composition saves too.
-fn compositions(
-    recipe: &Recipe,
-    stacking: Option<&Vec<String>>,
-    verify_each: bool,
-    kernels: Kernels,
-) -> Result<Vec<Variant>, PipelineError> {
-    let composed = |weights: &[String]| Composing::on(recipe, weights, verify_each, kernels)?.composed(&|_| true);
+fn compositions(recipe: &Recipe, stacking: Option<&Vec<String>>, making: &Making, kernels: Kernels) -> Result<Vec<Variant>, PipelineError> {
+    let composed = |weights: &[String]| Composing::on(recipe, weights, making, kernels)?.composed(&|_| true);
     let (plain, stacked) = rayon::join(|| composed(&[]), || stacking.map(|weights| composed(weights)).transpose());
     let (plain, stacked) = (plain?, stacked?);
     if plain.compositions.is_empty() {
@@ -157,7 +164,7 @@ fn with_statistics(
     recipe: &Recipe,
     stacking: Option<&Vec<String>>,
     variants: &[Variant],
-    verify_each: bool,
+    making: &Making,
 ) -> Result<Option<Variant>, PipelineError> {
     let rows = row_statistics(&differentiated(recipe)?, Start::Memory)?;
     let base = stacking.map_or_else(|| SEPARATE.to_string(), |weights| stacked_name(weights));
@@ -165,19 +172,19 @@ fn with_statistics(
     let (operators, saved) = recompute_with(&rows.program, Products::InMemory, rows.saved)?;
     let operators = if let Some(weights) = stacking { stacked(&operators, weights)? } else { operators };
     let name = if stacking.is_some() { format!("{}, {STATISTICS}", base.name) } else { STATISTICS.to_string() };
-    let made = fused(name, operators, saved, verify_each)?;
+    let made = fused(name, operators, saved, making)?;
     Ok((moved_bytes(&made.program) < moved_bytes(&base.program)).then_some(made))
 }
 
 /// The program with a library's compositions in which gradients of rectifiers read bits. Libraries alone write and read bits: a
 /// rectifier stays as it was where it or its gradient is in a kernel of its own.
-fn with_signs(recipe: &Recipe, verify_each: bool, forms: Forms) -> Result<Option<Variant>, PipelineError> {
-    let composing = Composing::on(recipe, &[], verify_each, Kernels::Library(forms))?;
+fn with_signs(recipe: &Recipe, making: &Making, forms: Forms) -> Result<Option<Variant>, PipelineError> {
+    let composing = Composing::on(recipe, &[], making, Kernels::Library(forms))?;
     let mut refused: BTreeSet<String> = BTreeSet::new();
     loop {
         let wanted = |rectifier: &str| !refused.contains(rectifier);
         let Some(operators) = signs(&composing.plain.apart.operators, &wanted).map_err(RecomputeError::from)? else { return Ok(None) };
-        let program = rewritten(&operators, &[&Expand], composing.folder.as_deref())?.program;
+        let program = made(&operators, &[&Expand], &composing.making)?.program;
         let saved = composing.plain.apart.saved.clone();
         let expanded = Expanded { operators, program, saved, verdicts: Verdicts::default() };
         let variant = Variant { name: SIGNS.into(), ..composing.under(&expanded, &|_| true)? };
@@ -195,24 +202,30 @@ fn with_signs(recipe: &Recipe, verify_each: bool, forms: Forms) -> Result<Option
     }
 }
 
-/// A program of operators, expanded and fused to a fixed point. A patch that `verify_each` finds wrong is saved, made small,
+/// A program of operators, expanded and fused to a fixed point. A patch that is checked and found wrong is saved, made small,
 /// under `target/memlet`.
-pub fn fused(name: String, operators: Sdfg, saved: Vec<Saved>, verify_each: bool) -> Result<Variant, PipelineError> {
-    let folder = folder(&operators, verify_each);
-    let expanded = rewritten(&operators, &[&Expand], folder.as_deref())?;
-    let outcome = rewritten(&expanded.program, &[&Fusion::default()], folder.as_deref())?;
+pub fn fused(name: String, operators: Sdfg, saved: Vec<Saved>, making: impl Into<Making>) -> Result<Variant, PipelineError> {
+    let making = making.into();
+    let expanded = made(&operators, &[&Expand], &making)?;
+    let outcome = made(&expanded.program, &planted(&Fusion::default(), &making), &making)?;
     let Outcome { program, steps, refusals, .. } = outcome;
     Ok(Variant { name, operators, program, steps, refusals, compositions: vec![], saved })
 }
 
-/// Where wrong patches are saved, if they are looked for.
-fn folder(program: &Sdfg, verify_each: bool) -> Option<PathBuf> {
-    verify_each.then(|| Path::new("target").join("memlet").join(folder_name(&program.name)))
+/// Fusion, and what a test has planted beside it.
+fn planted<'a>(fusion: &'a Fusion, making: &Making) -> Vec<&'a dyn Transform> {
+    [fusion as &dyn Transform].into_iter().chain(making.planted.map(|planted| planted as &dyn Transform)).collect()
+}
+
+/// Transforms applied to a fixed point, as programs are to be made.
+fn made(program: &Sdfg, transforms: &[&dyn Transform], making: &Making) -> Result<Outcome, PipelineError> {
+    let folder = making.folder(&program.name);
+    applied(transforms, program, folder.as_deref(), &making.barred)
 }
 
 /// A recipe's program with these weights stacked, in which contractions swallow their neighbours where that is accepted.
-pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, verify_each: bool) -> Result<Variant, PipelineError> {
-    Composing::new(recipe, weights, verify_each)?.composed(accept)
+pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, making: impl Into<Making>) -> Result<Variant, PipelineError> {
+    Composing::new(recipe, weights, making)?.composed(accept)
 }
 
 /// A recipe's program with some weights stacked, before anything is composed: for composing it again and again.
@@ -232,7 +245,7 @@ pub struct Composing {
     /// With slopes, and the products that they follow from; `None` if there are none.
     sloped: Option<(Kept, Vec<String>)>,
     plain: Kept,
-    folder: Option<PathBuf>,
+    making: Making,
 }
 
 /// Which kernels there are of those that hold contractions with their neighbours.
@@ -293,17 +306,17 @@ struct Expanded {
 }
 
 impl Composing {
-    pub fn new(recipe: &Recipe, weights: &[String], verify_each: bool) -> Result<Self, PipelineError> {
-        Composing::on(recipe, weights, verify_each, Kernels::Generated)
+    pub fn new(recipe: &Recipe, weights: &[String], making: impl Into<Making>) -> Result<Self, PipelineError> {
+        Composing::on(recipe, weights, making, Kernels::Generated)
     }
 
-    pub fn on(recipe: &Recipe, weights: &[String], verify_each: bool, kernels: Kernels) -> Result<Self, PipelineError> {
+    pub fn on(recipe: &Recipe, weights: &[String], making: impl Into<Making>, kernels: Kernels) -> Result<Self, PipelineError> {
+        let making = making.into();
         let differentiated = differentiated(recipe)?;
         let (kind, library) = (kernels.name(), kernels.library());
         // Rows that are made again would be another composition's.
         let (generated, swept) = (matches!(kernels, Kernels::Generated), kernels.swept());
         let name = if weights.is_empty() { kind.to_string() } else { format!("{}, {kind}", stacked_name(weights)) };
-        let folder = folder(&differentiated, verify_each);
         let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
             let products = if library { Products::OnChip } else { Products::InMemory };
             let (operators, saved) = recompute_with(program, products, saved)?;
@@ -311,7 +324,7 @@ impl Composing {
             let summed = if swept { dots(&operators).map_err(RecomputeError::from)? } else { None };
             let operators = summed.unwrap_or(operators);
             let operators = if weights.is_empty() { operators } else { stacked(&operators, weights)? };
-            let program = rewritten(&operators, &[&Expand], folder.as_deref())?.program;
+            let program = made(&operators, &[&Expand], &making)?.program;
             Ok(Expanded { operators, program, saved, verdicts: Verdicts::default() })
         };
         let again = matches!(kernels, Kernels::SweptAgain);
@@ -337,7 +350,7 @@ impl Composing {
             };
             Some((Kept { apart, streamed }, products))
         };
-        Ok(Composing { name, kernels, sloped, plain, folder })
+        Ok(Composing { name, kernels, sloped, plain, making })
     }
 
     /// The program with what is accepted composed, and all else fused.
@@ -369,9 +382,10 @@ impl Composing {
     }
 
     fn under(&self, expanded: &Expanded, accept: Accept) -> Result<Variant, PipelineError> {
-        let folder = self.folder.as_deref();
-        let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder);
-        let options = Options { verify: folder.is_some().then_some(&verify as transforms::driver::Verify), ..Options::default() };
+        let folder = self.making.folder(&expanded.program.name);
+        let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder.as_deref());
+        let verify = folder.is_some().then_some(&verify as transforms::driver::Verify);
+        let options = Options { verify, barred: &self.making.barred, ..Options::default() };
         let forms = self.kernels.forms();
         let form = |program: &Sdfg, patch: &Patch| forms.is_none_or(|forms| has_form(forms, program, patch));
         let chains = self.kernels.swept();
@@ -380,7 +394,7 @@ impl Composing {
         // With nothing composed it is the separate program, kernel for kernel.
         let independent = if forms.is_some() || composed.kernels.is_empty() { u64::MAX } else { SHORT };
         let fusion = Fusion { apart: composed.kernels.iter().map(|c| c.name.clone()).collect(), independent };
-        let fused = rewritten(&composed.outcome.program, &[&fusion], folder)?;
+        let fused = made(&composed.outcome.program, &planted(&fusion, &self.making), &self.making)?;
         // Why a contraction stays apart is said by composition.
         let others = fused.refusals.into_iter().filter(|r| !matches!(r.reason, Reason::Contraction { .. }));
         Ok(Variant {
@@ -411,9 +425,13 @@ fn has_form(forms: Forms, program: &Sdfg, patch: &Patch) -> bool {
 /// # Errors
 /// The patch that went wrong, how results differ, and where the smallest program is that shows it.
 pub fn rewritten(program: &Sdfg, transforms: &[&dyn Transform], folder: Option<&Path>) -> Result<Outcome, PipelineError> {
+    applied(transforms, program, folder, &Barred::default())
+}
+
+fn applied(transforms: &[&dyn Transform], program: &Sdfg, folder: Option<&Path>, barred: &Barred) -> Result<Outcome, PipelineError> {
     let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder);
-    let options = Options { verify: folder.is_some().then_some(&verify as transforms::driver::Verify), ..Options::default() };
-    Ok(fixpoint(program, transforms, &options)?)
+    let verify = folder.is_some().then_some(&verify as transforms::driver::Verify);
+    Ok(fixpoint(program, transforms, &Options { verify, barred, ..Options::default() })?)
 }
 
 /// Whether a patch left the results as they were. One that did not is saved, made small.

@@ -18,6 +18,9 @@ pub struct Spent {
     pub loading: f64,
     pub recording: f64,
     pub running: f64,
+    /// Times that others disturbed, which were taken again, and those of them that were disturbed to the last.
+    pub disturbed: u64,
+    pub unsettled: u64,
 }
 
 impl Spent {
@@ -41,13 +44,22 @@ impl AddAssign for Spent {
         self.loading += other.loading;
         self.recording += other.recording;
         self.running += other.running;
+        self.disturbed += other.disturbed;
+        self.unsettled += other.unsettled;
     }
 }
 
 impl fmt::Display for Spent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Spent { making, checking, expecting, timing, loading, recording, running } = self;
+        let Spent { making, checking, expecting, timing, loading, recording, running, disturbed, unsettled } = self;
         write!(f, "{making:.1} s making code, {checking:.1} s checking (interpreter {expecting:.1}), ")?;
-        write!(f, "{timing:.1} s timing (loading {loading:.1}, recording {recording:.1}, running {running:.1})")
+        write!(f, "{timing:.1} s timing (loading {loading:.1}, recording {recording:.1}, running {running:.1})")?;
+        if *disturbed > 0 {
+            write!(f, ", {disturbed} times disturbed by others and taken again")?;
+        }
+        if *unsettled > 0 {
+            write!(f, ", {unsettled} of them disturbed to the last")?;
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! The sweep over every program of a recipe, and the choice among all of them.
 
 use super::PipelineError;
+use super::allotted::Allotted;
 use super::ledger::Ledger;
 use super::meaning;
 use super::measure::DeviceBench;
@@ -37,6 +38,8 @@ pub struct Sweeping<'a> {
     pub memory: Room,
     /// What earlier sweeps have spent of the budget.
     pub ledger: &'a mut Ledger,
+    /// What is left for measuring.
+    pub allotted: Allotted,
     /// Milliseconds beyond which a program is given up after a first look at each of its kernels: others are that much faster.
     pub hopeless_ms: Option<f64>,
     pub progress: &'a mut dyn FnMut(Told),
@@ -171,15 +174,26 @@ pub fn sweep_posed(
     bench.cache = with.cache;
     bench.interrupt = Some(with.interrupt);
     let clock = Stopwatch(Instant::now());
-    let (share, budget) = (budget, with.ledger.left(&problem, budget));
+    let (share, budget) = (budget, with.allotted.share(with.ledger.left(&problem, budget)));
+    let new = with.allotted.new_kernels(program, with.store)?;
     let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();
-    bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING))));
+    bench.until = budget.and_then(|b| Instant::now().checked_add(b));
+    let (made, mut firsts) = (bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING)))), None);
+    let prepared = clock.elapsed();
     let mut given_up = false;
     // Where code takes far longer to make than to time, confirming leaves most of its part: that is searched, too.
     let devices = with.device.name().is_some();
     let mut searched = || -> Result<Report, PipelineError> {
         let progress = &mut with.progress;
-        let mut told = |p: &Progress| progress(Told::Measured(name, p));
+        let mut count = 0;
+        let mut told = |p: &Progress| {
+            count += 1;
+            // Every kernel has its first time before any has a second one.
+            if count == held.len() && firsts.is_none() {
+                firsts = Some(p.elapsed.saturating_sub(prepared));
+            }
+            progress(Told::Measured(name, p));
+        };
         let options = SweepOptions { budget, shard: with.shard, costly: devices, ..SweepOptions::default() };
         let mut sweeper = Sweeper {
             bench: &mut bench,
@@ -215,7 +229,8 @@ pub fn sweep_posed(
                 return Ok(report);
             }
             sweeper.options.budget = until(CONFIRMING);
-            if report.finish == Finish::Budget {
+            // Where a first look has taken all, there is nothing to refine with.
+            if report.finish == Finish::Budget && sweeper.options.budget.is_none_or(|b| clock.elapsed() < b) {
                 sweeper.refine(&all, &problem, QUICK)?;
             }
             sweeper.options.budget = budget;
@@ -237,6 +252,10 @@ pub fn sweep_posed(
         }
     };
     let report = searched();
+    if let Some(firsts) = firsts.filter(|_| !new.is_empty()) {
+        with.allotted.learn(new.len(), made + firsts);
+    }
+    with.allotted.know(new);
     // Whatever ended the sweep in time, the same budget has nothing more to say; only one that was interrupted, or that broke the
     // device, goes on with what is left.
     let ended = report.as_ref().is_ok_and(|r| r.finish != Finish::Interrupted) && !given_up;

@@ -6,6 +6,7 @@ use super::memory::PeakMemory;
 use super::plan::Candidate;
 use bench::memory::MemoryMap;
 use bench::protocol::{Contender, Protocol, Timing};
+use bench::{Load, Watch};
 use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::record::median;
@@ -24,6 +25,8 @@ pub struct Timed {
     pub launches: Vec<(String, sdfg::Pass, Vec<f64>)>,
     pub memory: PeakMemory,
     pub map: MemoryMap,
+    /// What others did on the machine meanwhile, where that is told.
+    pub load: Option<Load>,
     /// Whether these are times of the first of two races, beside which those of the last cannot be put: the machine may have been
     /// slower or faster then.
     pub earlier: bool,
@@ -53,6 +56,7 @@ pub fn time_whole(
     }
     // A step of a large program takes a second: few rounds of all candidates fill the limit already.
     let protocol = Protocol { warmup: 1, least: 3, budget: limit, ..Protocol::default() };
+    let watch = Watch::start();
     let timings = {
         let mut contenders: Vec<Contender<PipelineError>> = candidates
             .iter()
@@ -68,6 +72,7 @@ pub fn time_whole(
             .collect();
         protocol.race(&mut contenders).map_err(|e| PipelineError::Measure(e.to_string()))?
     };
+    let load = watch.load();
     let mut found = Vec::new();
     for ((candidate, lane), step) in candidates.iter().zip(lanes).zip(timings) {
         let times = lane.times.into_inner();
@@ -92,6 +97,7 @@ pub fn time_whole(
             memory: PeakMemory { working_bytes: execution.working_bytes(pool.workers()), ..execution.memory },
             map: execution.map.clone(),
             step,
+            load,
             earlier: false,
         });
     }
@@ -186,6 +192,7 @@ mod tests {
             launches: vec![],
             memory: PeakMemory { given_bytes: 0, planned_bytes: 0, actual_bytes: 0, working_bytes: 0, lower_bound_bytes: 0 },
             map: MemoryMap::default(),
+            load: None,
             earlier: false,
         }
     }

@@ -122,7 +122,7 @@ fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
     let recipe = path("mlp.yaml");
     std::fs::write(&recipe, MLP).expect("a recipe");
     let sizes = ["--set", "b=24", "--set", "i=40", "--set", "u=56"];
-    let mut optimize = vec!["optimize", &recipe, "--dtype", "bf16", "--budget", "2s", "--timing", "1s"];
+    let mut optimize = vec!["optimize", &recipe, "--dtype", "bf16", "--budget", "0s", "--timing", "1s"];
     let out = path("out");
     optimize.extend(["--out", &out]);
     optimize.extend(sizes);

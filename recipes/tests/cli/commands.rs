@@ -15,7 +15,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let recipe = path(folder.path(), "recipe.yaml");
     std::fs::copy(RECIPE, &recipe).expect("a recipe");
     let sizes = ["--set", "b=16", "--set", "i=32", "--set", "u=64"];
-    let mut optimize = vec!["optimize", &recipe, "--budget", "2s", "--timing", "1s", "--out", &out];
+    let mut optimize = vec!["optimize", &recipe, "--budget", "0s", "--timing", "1s", "--out", &out];
     optimize.extend(sizes);
     optimize.push("--json");
     let first = json(&memlet(&optimize));
@@ -29,7 +29,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let again = json(&memlet(&optimize));
     assert_eq!((&again["winner"], &again["plan"], &again["stored"]), (&first["winner"], &first["plan"], &first["stored"]));
     assert_eq!((again["timed"].as_array().map(Vec::len), again["verified"].as_array().map(Vec::len)), (Some(0), Some(0)));
-    let mut sweep = vec!["sweep", &recipe, "--budget", "2s", "--out", &out, "--json"];
+    let mut sweep = vec!["sweep", &recipe, "--budget", "0s", "--out", &out, "--json"];
     sweep.extend(sizes);
     let swept = json(&memlet(&sweep));
     assert_eq!((&swept["stored"], &swept["coverage"]), (&first["stored"], &again["coverage"]));
@@ -102,6 +102,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
     assert!(checked.iter().any(|c| c["max_error"].as_f64().is_some_and(|error| error > 0.0)), "{checked:?}");
     the_unfused_program_can_be_the_plan(&plan);
     selection_can_be_checked(folder.path());
+    refused_plans_do_not_run(&plan);
     // What a kernel holds is explained by it.
     let held = values["kernels"].as_array().expect("kernels").iter().find(|k| k["holds"].as_array().is_some_and(|h| h.len() > 1));
     let held = held.expect("a fused kernel");
@@ -129,6 +130,22 @@ fn the_unfused_program_can_be_the_plan(plan: &str) {
     assert_eq!(json(&memlet(&["explain", &unfused, &kernels[0], "--json"]))["choice"]["name"], *kernels[0]);
     let output = memlet(&["explain", &unfused, &kernels[0], &kernels[1]]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("nothing in it is fused"), "{output:?}");
+}
+
+/// A plan that a check has refused says so, and runs when it is forced to.
+fn refused_plans_do_not_run(plan: &str) {
+    let mut value: Value = serde_json::from_str(&std::fs::read_to_string(plan).expect("a plan")).expect("JSON");
+    let file = plan.replace("plan.json", "refused.json");
+    for (kind, code, said) in [("wrong", 3, "its result is wrong: `y` is off"), ("fails", 2, "it does not run: `y` is off")] {
+        value["refused"] = serde_json::json!({ kind: "`y` is off" });
+        std::fs::write(&file, value.to_string()).expect("written");
+        let output = memlet(&["run", &file, "--timing", "10ms"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        assert!(error.contains(said) && error.contains("--force to run it anyway"), "{error}");
+        let forced = memlet(&["run", &file, "--timing", "10ms", "--force"]);
+        assert!(forced.status.success() && String::from_utf8_lossy(&forced.stderr).contains("runs because of --force"), "{forced:?}");
+    }
 }
 
 /// Like is compared with like: every kernel of the plan and of the unfused program once, so that sums are those of both.
@@ -209,7 +226,7 @@ fn selection_can_be_checked(folder: &Path) {
 fn a_composition_that_does_not_pay_is_undone() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().display().to_string();
-    let common = [RECIPE, "--budget", "1s", "--out", &out, "--json", "--set", "b=16", "--set", "i=32", "--set", "u=64"];
+    let common = [RECIPE, "--budget", "0s", "--out", &out, "--json", "--set", "b=16", "--set", "i=32", "--set", "u=64"];
     text(&memlet(&[&["sweep"], &common[..]].concat()));
     let records = path(folder.path(), "records.jsonl");
     let lines = std::fs::read_to_string(&records).expect("records");

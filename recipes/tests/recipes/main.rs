@@ -4,6 +4,7 @@ mod analyze;
 mod analyze_covers;
 mod analyze_table_iii;
 mod beside;
+mod budget;
 mod composed;
 mod cuda;
 mod device_support;
@@ -21,6 +22,7 @@ mod ranges;
 mod recorded;
 mod records;
 mod reported;
+mod sound;
 mod stacking;
 #[cfg(target_os = "linux")]
 mod stand_in;

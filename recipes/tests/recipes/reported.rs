@@ -10,6 +10,7 @@ use layouts::candidates::Shard;
 use layouts::record::{Cache, median};
 use layouts::{Method, Store};
 use recipes::load::{Overrides, load_with};
+use recipes::pipeline::allotted::Allotted;
 use recipes::pipeline::ledger::Ledger;
 use recipes::pipeline::optimize::{baselines, choose, sweep_all};
 use recipes::pipeline::programs::programs;
@@ -55,9 +56,10 @@ fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         hopeless_ms: None,
+        allotted: Allotted::default(),
         progress: &mut |_| (),
     };
-    let sweeps = sweep_all((&recipe, false), &mut programs, Some(Duration::ZERO), &mut with)?;
+    let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;
     let (choices, _) = choose(&sweeps, &store)?;
     let exact = |swept: &recipes::pipeline::sweep::Swept| Ok::<_, Failure>(swept.candidate(&swept.select(&store, Method::Exact)?));
     let mut candidates = sweeps.variants.iter().map(exact).collect::<Result<Vec<_>, _>>()?;
@@ -83,6 +85,7 @@ fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
             certainty: None,
             pool,
             device,
+            load: [("kernels", None), ("plans", None)],
         })?)
     };
     let baseline = launched(&timed[timed.len() - 1]);

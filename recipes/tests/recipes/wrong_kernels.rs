@@ -7,6 +7,7 @@ use layouts::candidates::Shard;
 use layouts::record::Cache;
 use layouts::{SelectError, Store};
 use recipes::pipeline::PipelineError;
+use recipes::pipeline::allotted::Allotted;
 use recipes::pipeline::ledger::Ledger;
 use recipes::pipeline::optimize::{baselines, choose, sweep_all};
 use recipes::pipeline::programs::programs;
@@ -35,9 +36,10 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         hopeless_ms: None,
+        allotted: Allotted::default(),
         progress: &mut |_| (),
     };
-    let sweeps = sweep_all((&recipe, false), &mut programs, Some(Duration::ZERO), &mut with)?;
+    let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;
     let (all, left_out) = choose(&sweeps, &store)?;
     assert!(left_out.is_empty() && all.len() == sweeps.variants.len(), "{left_out:?}");
 

@@ -1,8 +1,9 @@
 //! Plans of a recipe as wholes: kept, verified, timed in turns, and one of them taken.
 
 use super::OptimizeArgs;
-use super::outcome::Verified;
+use super::outcome::{Refused, Verified};
 use super::verdicts::Verdicts;
+use crate::cli::progress::{Stage, Whole};
 use crate::cli::sweep::Session;
 use crate::cli::{cells, command_line, table};
 use crate::pipeline::PipelineError;
@@ -12,17 +13,19 @@ use crate::pipeline::execute::Execution;
 use crate::pipeline::in_step::in_step;
 use crate::pipeline::mixture::Mixture;
 use crate::pipeline::optimize::{Choices, Sweeps, baselines, plainest, plan};
-use crate::pipeline::plan::{Candidate, Exchange, Plan};
+use crate::pipeline::plan::{Candidate, Exchange, Plan, Refusal};
 use crate::pipeline::programs::{COMPOSED, EPILOGUES, SIGNS, STATISTICS, SWEPT};
 use crate::pipeline::tensors::drawn;
 use crate::pipeline::verify::{Verification, verify_full, verify_small};
 use crate::pipeline::wholes::{Race, Timed, finals, time_whole, winner};
+use bench::Load;
 use bench::unit::significant;
+use layouts::Method;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The step in which all plans are timed.
 const RUN: Run = Run { seed: 1, step: 0, dropout: true };
@@ -71,6 +74,14 @@ pub fn contenders(sweeps: &Sweeps, choices: &[Choices], session: &Session) -> Re
     Ok(candidates)
 }
 
+/// What is taken where nothing of the contenders is right: the best choices of the other programs, then of the unfused one.
+pub fn reserve(sweeps: &Sweeps, choices: &[Choices], session: &Session, contenders: &[Candidate]) -> Vec<Candidate> {
+    let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
+    let others = choices.iter().map(exact).filter(|other| !contenders.iter().any(|c| c.name == other.name));
+    let unfused = sweeps.unfused.as_ref().and_then(|swept| Some(swept.candidate(&swept.select(&session.store, Method::Exact).ok()?)));
+    others.chain(unfused).collect()
+}
+
 /// The candidates of a recipe against each other, and beside the baselines.
 pub struct Contest<'a> {
     args: &'a OptimizeArgs,
@@ -83,7 +94,14 @@ pub struct Contest<'a> {
     /// Of the plans of all candidates.
     folder: PathBuf,
     verdicts: Verdicts<'a>,
+    whole: Whole,
+    /// When it began, and what it may take.
+    clock: (Instant, Option<Duration>),
 }
+
+/// Parts of a budget that checks of plans may take until no other is begun, and after which no choice is made again.
+const CHECKS: f64 = 0.35;
+const AGAIN: f64 = 0.6;
 
 /// How it ended.
 pub struct Contested {
@@ -105,6 +123,11 @@ impl Contested {
     /// All but the baselines.
     pub fn competing(&self) -> (&[Candidate], &[Timed]) {
         (&self.candidates[..self.contenders], &self.timed[..self.contenders])
+    }
+
+    /// What others did while the plan that is taken was timed.
+    pub fn load(&self) -> Option<Load> {
+        self.timed[self.taken].load
     }
 
     /// A plan that needs clearly less memory than the one that is taken, for little time.
@@ -139,12 +162,19 @@ impl<'a> Contest<'a> {
             args,
             session,
             sweeps,
-            plainest: plainest(sweeps, &baselines, &*session.device)?,
+            plainest: plainest(&session.programs.unfused, &baselines, &*session.device, session.memory)?,
             baselines,
             tensors: drawn(&session.programs.operators, 1)?,
             folder,
-            verdicts: Verdicts { say, right: vec![], wrong: None },
+            verdicts: Verdicts::new(say),
+            whole: Whole { began: session.began, expected: args.measure.bound().map(|bound| 2 * bound) },
+            clock: (Instant::now(), args.measure.bound()),
         })
+    }
+
+    /// Whether more than this part of the budget has gone by since the contest began.
+    fn over(&self, part: f64) -> bool {
+        self.clock.1.is_some_and(|budget| self.clock.0.elapsed() > budget.mul_f64(part))
     }
 
     pub fn plan_of(&self, candidate: &Candidate) -> Plan {
@@ -158,14 +188,23 @@ impl<'a> Contest<'a> {
             &args.recipe.overrides(),
             candidate.clone(),
             self.baselines.clone(),
-            made.then(|| mixing.clone()),
+            (made.then(|| mixing.clone()), session.programs.making.barred.summaries().map(String::from).collect()),
             (args.device.clone(), &*session.device, session.pool.workers()),
             command_line(),
         )
     }
 
-    fn keep(&self, candidate: &Candidate) -> Result<(), PipelineError> {
-        self.plan_of(candidate).write(&self.folder.join(format!("{}.json", file_name(&candidate.name))))
+    fn keep(&self, candidate: &Candidate, refused: Option<Refusal>) -> Result<(), PipelineError> {
+        let plan = Plan { refused, ..self.plan_of(candidate) };
+        plan.write(&self.folder.join(format!("{}.json", file_name(&candidate.name))))
+    }
+
+    /// Whether a candidate passes a check. If not, its plan is kept as refused.
+    fn passes(&mut self, candidate: &Candidate, found: Result<Verification, PipelineError>) -> Result<bool, PipelineError> {
+        match self.verdicts.refusal(&candidate.name, found)? {
+            None => Ok(true),
+            refusal => self.keep(candidate, refusal).map(|()| false),
+        }
     }
 
     fn small(&self, candidate: &Candidate) -> Result<Verification, PipelineError> {
@@ -188,36 +227,53 @@ impl<'a> Contest<'a> {
         time_whole(candidates, &self.tensors, &RUN, &self.session.pool, &self.session.device, limit)
     }
 
-    /// The candidates that are right, the first also at full size. All are kept before anything is verified: what is wrong can then be
-    /// looked at.
-    pub fn right(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>, PipelineError> {
-        candidates.iter().try_for_each(|candidate| self.keep(candidate))?;
+    /// The candidates that are right, the first also at full size; where none is, the first of the `reserve` that is. Each is kept
+    /// before it is verified: what is wrong can then be looked at.
+    ///
+    /// # Errors
+    /// Nothing is right.
+    pub fn right(&mut self, candidates: Vec<Candidate>, reserve: Vec<Candidate>) -> Result<Vec<Candidate>, PipelineError> {
+        let (whole, all) = (self.whole, candidates.len());
+        let _stage = Stage::new(&whole, "checking plans");
         let mut right = Vec::new();
-        for candidate in candidates {
+        for (n, candidate) in candidates.into_iter().enumerate() {
+            if !right.is_empty() && self.over(CHECKS) {
+                (self.verdicts.say)(&format!("--budget leaves no time to check {} more plans: they do not compete", all - n));
+                break;
+            }
+            self.keep(&candidate, None)?;
             let found = self.small(&candidate);
-            if self.verdicts.is_right(&candidate.name, found)? {
+            if self.passes(&candidate, found)? {
                 right.push(candidate);
             }
         }
         for baseline in std::mem::take(&mut self.baselines) {
             let found = self.small(&baseline);
-            if self.verdicts.is_right(&baseline.name, found)? {
+            if self.verdicts.refusal(&baseline.name, found)?.is_none() {
                 self.baselines.push(baseline);
             }
         }
         while let Some(first) = right.first()
-            && let Some(found) = self.full(first, &right)
-            && !self.verdicts.is_right(&first.name, found)?
+            && !self.passes_full(first, &right)?
         {
             right.remove(0);
         }
-        match (right.is_empty(), self.verdicts.wrong.take()) {
-            (true, Some(wrong)) => Err(wrong),
-            (_, wrong) => {
-                self.verdicts.wrong = wrong;
-                Ok(right)
+        for candidate in reserve {
+            if !right.is_empty() {
+                break;
+            }
+            self.keep(&candidate, None)?;
+            let found = self.small(&candidate);
+            if self.passes(&candidate, found)? && self.passes_full(&candidate, &[])? {
+                right.push(candidate);
             }
         }
+        if right.is_empty() { Err(self.verdicts.nothing_is_right()) } else { Ok(right) }
+    }
+
+    /// Whether a candidate is right at full size, as far as that can be compared.
+    fn passes_full(&mut self, candidate: &Candidate, others: &[Candidate]) -> Result<bool, PipelineError> {
+        self.full(candidate, others).map_or(Ok(true), |found| self.passes(candidate, found))
     }
 
     /// Times the candidates in turns. `None` where there is none.
@@ -225,15 +281,18 @@ impl<'a> Contest<'a> {
         let (session, say) = (self.session, self.verdicts.say);
         // All of them first, to see which are worth more of the time.
         let together = session.together(&mut candidates, say)?;
-        let first = self.time(&candidates, self.args.timing / 2)?;
-        let again = self.again(&candidates, &first)?;
+        let stage = Stage::new(&self.whole, "timing plans as wholes");
+        let first = self.time(&candidates, self.args.timing() / 2)?;
+        drop(stage);
+        let again = if self.over(AGAIN) { vec![] } else { self.again(&candidates, &first)? };
         let fastest = winner(&first, 0.0, &BTreeSet::new());
         let of = again.first().or_else(|| candidates.get(fastest?)).cloned();
+        let of = of.filter(|_| !self.over(AGAIN));
         let within = of.map(|candidate| self.within(&candidate)).transpose()?.flatten();
         for found in again.into_iter().chain(within) {
-            self.keep(&found)?;
+            self.keep(&found, None)?;
             let verified = self.small(&found);
-            if self.verdicts.is_right(&found.name, verified)? {
+            if self.passes(&found, verified)? {
                 candidates.push(found);
             }
         }
@@ -243,16 +302,14 @@ impl<'a> Contest<'a> {
             session.together(&mut candidates, say)?;
         }
         let slack = self.args.memory_slack;
+        let _stage = Stage::new(&self.whole, "timing the best plans and the baselines");
         // Baselines compete: who is slower than the unfused program is no plan.
-        let race = finals(&candidates, first, slack, |again| self.time(again, self.args.timing))?;
+        let race = finals(&candidates, first, slack, |again| self.time(again, self.args.timing()))?;
         let Some(Race { timed, mut taken, mut fastest }) = race else { return Ok(None) };
         // The first was compared at full size, and so is what takes its place: kernels that do not wait for what they need have the time
         // to come too early there.
         let mut wrong = BTreeSet::new();
-        while taken > 0
-            && let Some(found) = self.full(&candidates[taken], &candidates[..contenders])
-            && !self.verdicts.is_right(&candidates[taken].name, found)?
-        {
+        while taken > 0 && !self.passes_full(&candidates[taken], &candidates[..contenders])? {
             wrong.insert(taken);
             let next = |slack| winner(&timed, slack, &wrong).unwrap_or(0);
             (taken, fastest) = (next(slack), next(0.0));
@@ -269,7 +326,7 @@ impl<'a> Contest<'a> {
             let is_it = |at: usize| candidates.get(at).is_some_and(|c| c.program == swept.program);
             let first = self.sweeps.variants.iter().position(|s| s.program == swept.program) == Some(n);
             if first && (is_it(0) || is_it(fastest)) {
-                let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing / 4);
+                let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing() / 4);
                 found.extend(chosen_again(swept, &known, &session.store, of, &session.pool, &session.device, limit)?);
             }
         }
@@ -283,7 +340,7 @@ impl<'a> Contest<'a> {
 
     /// A candidate with every kernel in the configuration that is fastest in the step.
     fn within(&self, candidate: &Candidate) -> Result<Option<Candidate>, PipelineError> {
-        let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing / 2);
+        let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing() / 2);
         let found = in_step(candidate, &session.store, of, &session.pool, &session.device, limit)?;
         if let Some(found) = &found {
             let said = format!("\nkernels of {} that are faster otherwise within the step\n", candidate.name);
@@ -312,9 +369,14 @@ impl<'a> Contest<'a> {
         std::mem::take(&mut self.verdicts.right)
     }
 
-    /// What the command ends with.
-    pub fn end(self, done: Result<(), PipelineError>) -> Result<(), PipelineError> {
-        self.verdicts.end(done)
+    /// What was refused so far.
+    pub fn refused(&self) -> Vec<Refused> {
+        self.verdicts.refused.clone()
+    }
+
+    /// What is said in the end where plans were refused.
+    pub fn warning(&self, taken: &str) -> Option<String> {
+        self.verdicts.warning(taken)
     }
 }
 
@@ -336,3 +398,6 @@ fn file_name(plan: &str) -> String {
     let words: Vec<&str> = plan.split(|c: char| !c.is_ascii_alphanumeric() && c != '+').filter(|w| !w.is_empty()).collect();
     words.join("-")
 }
+
+#[cfg(test)]
+mod tests;

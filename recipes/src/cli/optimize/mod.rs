@@ -18,7 +18,7 @@ use crate::pipeline::report::{self, Finished};
 use bench::model::Certainty;
 use bench::unit::significant;
 use clap::Args;
-use contest::{Contest, Contested, contenders};
+use contest::{Contest, Contested, contenders, reserve};
 use kernels::device::Device;
 use layouts::Finish;
 use layouts::exact::Limits;
@@ -32,18 +32,29 @@ use std::time::{Duration, Instant};
 pub struct OptimizeArgs {
     #[command(flatten)]
     pub measure: MeasureArgs,
-    /// Time for timing the best plans and the baselines as wholes
-    #[arg(long, value_parser = duration, default_value = "20s")]
-    pub timing: Duration,
+    /// Time for timing the best plans and the baselines as wholes [default: 20s, with a budget below 80s a quarter of it]
+    #[arg(long, value_parser = duration)]
+    timing: Option<Duration>,
     /// Of plans that take at most this much longer than the fastest, the one that needs the least memory is taken
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
     pub memory_slack: f64,
 }
 
+/// Time for timing wholes, where nobody says.
+const TIMING: Duration = Duration::from_secs(20);
+/// The same as a part of the budget: whatever is timed as wholes takes two and a half times as long together.
+const TIMED: f64 = 0.25;
+
 impl OptimizeArgs {
+    /// Time for timing wholes.
+    pub fn timing(&self) -> Duration {
+        let own = || self.measure.bound().map_or(TIMING, |budget| TIMING.min(budget.mul_f64(TIMED)));
+        self.timing.unwrap_or_else(own)
+    }
+
     pub fn run(&self) -> Result<(), PipelineError> {
         let mut session = self.measure.open()?;
-        let sweeps = self.measure.sweep(&mut session)?;
+        let sweeps = self.measure.sweep(&mut session, 1.0)?;
         self.measure.table(&coverage(&sweeps));
         let stored = session.store.all().count();
         self.say(&format!("{stored} configurations are stored; {}", session.pace));
@@ -71,25 +82,24 @@ impl OptimizeArgs {
         let (choices, certainty) = self.choices(&sweeps, &session, &mut outcome)?;
         let say = |text: &str| self.say(text);
         let mut contest = Contest::new(self, &session, &sweeps, &say)?;
-        let candidates = contest.right(contenders(&sweeps, &choices, &session)?)?;
+        let contending = contenders(&sweeps, &choices, &session)?;
+        let reserve = reserve(&sweeps, &choices, &session, &contending);
+        let candidates = contest.right(contending, reserve)?;
         // Whatever ends the races early, there is a plan that is right.
         if let Some(first) = candidates.first() {
             contest.plan_of(first).write(&path)?;
         }
         let contested = contest.race(candidates)?;
-        outcome.verified = contest.verified();
-        let Some(contested) = contested else {
-            let done = self.done(&outcome);
-            return contest.end(done);
-        };
+        (outcome.verified, outcome.refused) = (contest.verified(), contest.refused());
+        let Some(contested) = contested else { return self.done(&outcome) };
         outcome.wholes(&contested.timed, &contested.candidates);
         self.tell(&outcome, &contested);
-        self.measure.say(&tell::agreement(&contested, &choices[0].selections[0], session.store.cache()));
+        self.measure.say(&tell::agreement(&contested, &choices[0].selections[0], session.store.cache(), session.pace.load));
         let plan = contest.plan_of(&contested.candidates[contested.taken]);
         plan.write(&path)?;
         write_kernels(&session.out.join("kernels"), &plan, earlier.as_ref(), &session.device)?;
         let finished = Finished {
-            analysis: &analyze(&session.recipe, false)?,
+            analysis: &analyze(&session.recipe, &session.programs.making)?,
             programs: &session.programs,
             sweeps: &sweeps,
             store: &session.store,
@@ -101,6 +111,7 @@ impl OptimizeArgs {
             certainty,
             pool: &session.pool,
             device: &*session.device,
+            load: [("kernels", session.pace.load), ("plans", contested.load())],
         };
         report::write(&session.out, &report::build(&finished)?, &session.store)?;
         let page = session.out.join("report.html");
@@ -108,11 +119,15 @@ impl OptimizeArgs {
         self.say(&format!("report: {}", page.display()));
         self.say(&format!("plan:   {}; run it: memlet run {}", path.display(), path.display()));
         self.say(&format!("why:    memlet explain {}", session.out.display()));
-        outcome.winner = Some(contested.candidates[contested.taken].name.clone());
+        let taken = &contested.candidates[contested.taken].name;
+        if let Some(warning) = contest.warning(taken) {
+            self.say(&format!("\n{warning}"));
+        }
+        outcome.winner = Some(taken.clone());
         (outcome.plan, outcome.report) = (Some(path), Some(page));
-        let ended = contest.end(self.done(&outcome));
+        drop(contest);
         session.ledger.settle(learned)?;
-        ended
+        self.done(&outcome)
     }
 
     /// What is chosen from what was measured, and what was measured for it; the best first.

@@ -3,7 +3,7 @@
 use crate::cli::sweep::{Coverage, Pace, coverages};
 use crate::cli::{cells, table};
 use crate::pipeline::optimize::{Choices, Sweeps};
-use crate::pipeline::plan::Candidate;
+use crate::pipeline::plan::{Candidate, Refusal};
 use crate::pipeline::wholes::Timed;
 use bench::model::Certainty;
 use bench::table::Table;
@@ -27,6 +27,8 @@ pub struct Outcome<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certainty: Option<Certainty>,
     pub verified: Vec<Verified>,
+    /// Plans that a check refused.
+    pub refused: Vec<Refused>,
     pub timed: Vec<Whole>,
     /// Name of the fastest candidate.
     pub winner: Option<String>,
@@ -51,6 +53,13 @@ pub struct Verified {
     pub against: String,
     /// Largest error ÷ derived tolerance.
     pub worst: f64,
+}
+
+#[derive(Clone, Serialize)]
+pub struct Refused {
+    pub plan: String,
+    #[serde(flatten)]
+    pub why: Refusal,
 }
 
 #[derive(Serialize)]
@@ -109,6 +118,7 @@ impl<'a> Outcome<'a> {
             choices: vec![],
             certainty: None,
             verified: vec![],
+            refused: vec![],
             timed: vec![],
             winner: None,
             plan: None,

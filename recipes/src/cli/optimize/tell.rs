@@ -3,6 +3,7 @@
 use super::contest::Contested;
 use super::outcome::Whole;
 use crate::cli::{cells, table};
+use bench::Load;
 use bench::model::{CompositionRow, Coverage};
 use bench::table::Table;
 use bench::unit::significant;
@@ -47,7 +48,10 @@ const BLAMED: usize = 3;
 
 /// Whether the order that sums of kernel times predict is the order that whole plans have, and by how much totals differ;
 /// and where. Kernels are timed alone, each over and over; in a plan each finds what its neighbours left.
-pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache) -> String {
+///
+/// On a machine on which others were at work, differences are theirs, and nothing is concluded from them.
+pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache, sweep: Option<Load>) -> String {
+    let busy = disturbed(sweep, contested.load());
     let (candidates, timed) = contested.competing();
     let measured: Vec<f64> = timed.iter().map(|t| layouts::record::median(&t.step.samples).unwrap_or(f64::NAN)).collect();
     let order = |times: &dyn Fn(usize) -> f64| {
@@ -63,7 +67,9 @@ pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache) -> Str
     let extreme = |pick: fn(f64, f64) -> f64| samples.iter().copied().reduce(pick).unwrap_or(f64::NAN);
     let predicted = candidates[first].predicted_ms;
     if !(extreme(f64::min)..=extreme(f64::max)).contains(&predicted) {
-        let why = if off > 0.0 {
+        let why = if let Some(busy) = &busy {
+            format!("{busy}; nothing is to be concluded from that")
+        } else if off > 0.0 {
             let empties = cfg!(target_arch = "x86_64");
             let hint = if empties && cache == Cache::Warm && off > FAR {
                 "; --cold times them as a step finds them that does not fit the caches"
@@ -85,7 +91,7 @@ pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache) -> Str
             })
             .collect();
         apart.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()).then(a.1.cmp(b.1)));
-        for (_, name, alone, within) in apart.into_iter().take(if first == 0 { BLAMED } else { 0 }) {
+        for (_, name, alone, within) in apart.into_iter().take(if first == 0 && busy.is_none() { BLAMED } else { 0 }) {
             text += &format!("  {name}: {} ms alone, {} ms in the plan\n", significant(alone), significant(within));
         }
     }
@@ -105,6 +111,14 @@ pub fn summary(contested: &Contested, coverage: &Coverage) -> String {
     lines.extend(contested.beside());
     lines.push(coverage.relative());
     lines.join("\n        ")
+}
+
+/// What is said of times that were taken while others were at work; `None` on a quiet machine.
+fn disturbed(sweep: Option<Load>, race: Option<Load>) -> Option<String> {
+    let part = |what: &str, load: Option<Load>| load.map(|load| format!("{load} while {what} were timed"));
+    let busy = [sweep, race].into_iter().flatten().any(|load| load.busy());
+    let parts: Vec<String> = [part("kernels", sweep), part("plans", race)].into_iter().flatten().collect();
+    busy.then(|| format!("the machine was busy: {}", parts.join(", ")))
 }
 
 /// Why the plan that was taken is not the fastest.
@@ -129,4 +143,21 @@ pub fn lean(lean: &Whole, taken: &Whole, fastest: &Whole) -> String {
         significant(taken.peak_bytes as f64 / 1e6),
         slack.ceil(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_is_said_to_be_noise() {
+        let load = |others| Some(Load { others, cores: 2, seconds: 1.0 });
+        assert_eq!(disturbed(load(0.01), load(0.0)), None);
+        assert_eq!(disturbed(None, None), None);
+        let said = disturbed(load(1.3), load(0.02)).unwrap_or_default();
+        assert!(
+            said.contains("others used 1.3 of 2 cores while kernels were timed") && said.contains("0.0 of 2 cores while plans"),
+            "{said}"
+        );
+    }
 }

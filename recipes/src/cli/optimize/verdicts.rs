@@ -1,44 +1,68 @@
 //! What verification found of plans.
 
-use super::outcome::Verified;
+use super::outcome::{Refused, Verified};
 use crate::pipeline::PipelineError;
+use crate::pipeline::plan::Refusal;
 use crate::pipeline::verify::Verification;
 use kernels::error::Blame;
 
-/// What was found of plans. One that is wrong is left out, and the command fails in the end; what is right about the others is not
-/// lost with it.
+/// What was found of plans. One that is wrong is refused and left out, and another that was verified is taken.
 pub struct Verdicts<'a> {
     pub say: &'a dyn Fn(&str),
     pub right: Vec<Verified>,
-    pub wrong: Option<PipelineError>,
+    pub refused: Vec<Refused>,
 }
 
-impl Verdicts<'_> {
-    pub fn is_right(&mut self, name: &str, found: Result<Verification, PipelineError>) -> Result<bool, PipelineError> {
-        match found {
-            Err(PipelineError::Mismatch(what)) => {
-                (self.say)(&format!("{name} is left out, its result is wrong: {what}"));
-                self.wrong.get_or_insert(PipelineError::Mismatch(format!("{name}: {what}")));
-                Ok(false)
-            }
+impl<'a> Verdicts<'a> {
+    pub fn new(say: &'a dyn Fn(&str)) -> Self {
+        Verdicts { say, right: vec![], refused: vec![] }
+    }
+
+    /// What a check says against a plan, which is told and kept; `None` of one that is right.
+    ///
+    /// # Errors
+    /// What is no verdict on the plan: a device that is lost.
+    pub fn refusal(&mut self, name: &str, found: Result<Verification, PipelineError>) -> Result<Option<Refusal>, PipelineError> {
+        let refusal = match found {
+            Err(PipelineError::Mismatch(what)) => Refusal::Wrong(what),
             // The device is fine, and so may be other plans.
-            Err(PipelineError::Kernel(error)) if error.blame() == Blame::Configuration => {
-                (self.say)(&format!("{name} is left out, it does not run: {error}"));
-                self.wrong.get_or_insert(PipelineError::Kernel(error));
-                Ok(false)
-            }
-            Err(error) => Err(error),
+            Err(PipelineError::Kernel(error)) if error.blame() == Blame::Configuration => Refusal::Fails(error.to_string()),
+            Err(error) => return Err(error),
             Ok(found) => {
                 (self.say)(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
                 self.right.push(Verified { plan: name.to_string(), worst: found.worst(), against: found.against });
-                Ok(true)
+                return Ok(None);
             }
+        };
+        (self.say)(&format!("REFUSED: {name} is left out, {refusal}"));
+        self.refused.push(Refused { plan: name.to_string(), why: refusal.clone() });
+        Ok(Some(refusal))
+    }
+
+    /// The error of a command for which nothing is left: what was found of the first plan.
+    pub fn nothing_is_right(&self) -> PipelineError {
+        match self.refused.first() {
+            Some(Refused { plan, why: Refusal::Wrong(what) }) => {
+                PipelineError::Mismatch(format!("no plan could be verified, nor the unfused one; {plan}: {what}"))
+            }
+            Some(Refused { plan, why }) => PipelineError::Measure(format!("no plan could be verified, nor the unfused one; {plan}: {why}")),
+            None => PipelineError::Internal("there is no plan to verify".into()),
         }
     }
 
-    /// What the command ends with.
-    pub fn end(self, done: Result<(), PipelineError>) -> Result<(), PipelineError> {
-        done.and(self.wrong.map_or(Ok(()), Err))
+    /// What is said in the end where plans were refused, of the plan that is handed out.
+    pub fn warning(&self, taken: &str) -> Option<String> {
+        let mut names: Vec<&str> = self.refused.iter().map(|r| r.plan.as_str()).collect();
+        names.dedup();
+        let refused = match names.as_slice() {
+            [] => return None,
+            [one] => format!("the plan `{one}` was found wrong and is refused"),
+            several => format!("{} plans were found wrong and are refused (`{}`)", several.len(), several.join("`, `")),
+        };
+        Some(format!(
+            "WARNING: {refused}, which is a fault of Memlet's: please report it. The plan that is handed out is `{taken}`, which was \
+             verified; refused ones lie in plans/ with what was found of them"
+        ))
     }
 }
 
@@ -50,18 +74,21 @@ mod tests {
     fn a_wrong_plan_is_left_out_and_said_in_the_end() {
         let said = std::cell::RefCell::new(String::new());
         let say = |text: &str| said.borrow_mut().push_str(text);
-        let mut verdicts = Verdicts { say: &say, right: vec![], wrong: None };
+        let mut verdicts = Verdicts::new(&say);
         let wrong = |what: &str| Err(PipelineError::Mismatch(what.into()));
-        assert!(!verdicts.is_right("mixed", wrong("d_w1 is off")).unwrap_or(true));
-        assert!(!verdicts.is_right("composed", wrong("y is off")).unwrap_or(true));
+        assert!(verdicts.warning("separate").is_none());
+        assert!(matches!(verdicts.refusal("mixed", wrong("d_w1 is off")), Ok(Some(Refusal::Wrong(_)))));
+        assert!(matches!(verdicts.refusal("composed", wrong("y is off")), Ok(Some(Refusal::Wrong(_)))));
         // What a device cannot do is no verdict.
-        assert!(verdicts.is_right("fused", Err(PipelineError::Internal("lost".into()))).is_err());
+        assert!(verdicts.refusal("fused", Err(PipelineError::Internal("lost".into()))).is_err());
         let lost = kernels::KernelError::GpuLost { what: "it is gone".into() };
-        assert!(verdicts.is_right("fused", Err(PipelineError::Kernel(lost))).is_err());
+        assert!(verdicts.refusal("fused", Err(PipelineError::Kernel(lost))).is_err());
         let refused = kernels::KernelError::Cuda { what: "no such algorithm".into() };
-        assert!(!verdicts.is_right("stacked", Err(PipelineError::Kernel(refused))).unwrap_or(true));
+        assert!(matches!(verdicts.refusal("stacked", Err(PipelineError::Kernel(refused))), Ok(Some(Refusal::Fails(_)))));
         assert!(said.borrow().contains("mixed is left out, its result is wrong: d_w1 is off"));
-        let ended = verdicts.end(Ok(()));
-        assert!(ended.as_ref().is_err_and(|e| e.exit_code() == 3 && e.to_string().contains("mixed: d_w1 is off")), "{ended:?}");
+        let warning = verdicts.warning("unfused").unwrap_or_default();
+        assert!(warning.contains("3 plans were found wrong") && warning.contains("handed out is `unfused`"), "{warning}");
+        let nothing = verdicts.nothing_is_right();
+        assert!(nothing.exit_code() == 3 && nothing.to_string().contains("mixed: d_w1 is off"), "{nothing}");
     }
 }

@@ -20,7 +20,7 @@ use super::wholes::Timed;
 use crate::analyze::Analysis;
 use bench::mue::CopyBandwidth;
 use bench::unit::{Bytes, Milliseconds, Quantity};
-use bench::{Provenance, Report, model};
+use bench::{Load, Provenance, Report, model};
 use indexmap::IndexMap;
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -52,6 +52,8 @@ pub struct Finished<'a> {
     pub certainty: Option<model::Certainty>,
     pub pool: &'a Pool,
     pub device: &'a dyn Device,
+    /// What others did while kernels were timed, and while plans were.
+    pub load: [(&'static str, Option<Load>); 2],
 }
 
 /// The winner with its program, and the baseline that it is broken down against.
@@ -181,9 +183,12 @@ fn sizes(program: &Sdfg) -> IndexMap<String, u64> {
 
 fn versions(run: &Finished) -> IndexMap<String, String> {
     let device = run.device.name().map(|name| ("device", name));
+    let loads: Vec<String> = run.load.iter().filter_map(|(what, load)| Some(format!("{} while {what} were timed", (*load)?))).collect();
+    let others = (!loads.is_empty()).then(|| ("beside", loads.join("; ")));
     [("memlet", env!("CARGO_PKG_VERSION").to_string()), ("worker threads", run.pool.workers().to_string())]
         .into_iter()
         .chain(device)
+        .chain(others)
         .map(|(name, version)| (name.to_string(), version))
         .collect()
 }

@@ -1,0 +1,64 @@
+//! How long threads wait for a core on which others run: what disturbs a time that is measured.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Workers, by where the system tells of them.
+#[derive(Default)]
+pub struct Queue(Mutex<Vec<PathBuf>>);
+
+impl Queue {
+    /// Counts this thread among the workers.
+    pub fn enter(&self) {
+        if let Ok(thread) = fs::read_link("/proc/thread-self") {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(PathBuf::from("/proc").join(thread).join("schedstat"));
+        }
+    }
+
+    /// What all workers and this thread have waited so far.
+    pub fn waited(&self) -> Option<Duration> {
+        let workers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = PathBuf::from("/proc/thread-self/schedstat");
+        let each = workers.iter().chain([&own]).map(|file| waited(&fs::read_to_string(file).ok()?));
+        each.sum::<Option<u64>>().map(Duration::from_nanos)
+    }
+}
+
+/// Nanoseconds in the queue, the second number of `schedstat`.
+fn waited(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_number_is_the_wait() {
+        assert_eq!((waited("1200 34 5\n"), waited(""), waited("1")), (Some(34), None, None));
+    }
+
+    /// More threads than cores wait for one another.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_that_share_a_core_wait() {
+        let Some(before) = Queue::default().waited() else { return };
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let queue = Queue::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 * cores {
+                scope.spawn(|| {
+                    queue.enter();
+                    let began = std::time::Instant::now();
+                    while began.elapsed() < Duration::from_millis(100) {
+                        std::hint::spin_loop();
+                    }
+                    // What ended threads have waited is no longer told.
+                    assert!(queue.waited().is_none_or(|waited| waited >= before));
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,59 @@
+//! How the programs of a recipe are made: whether every patch is checked, and which patches are left out.
+
+use super::folder::folder_name;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use transforms::{Barred, Transform};
+
+/// How programs are made.
+#[derive(Clone, Default)]
+pub struct Making {
+    /// Whether a shrunken program is interpreted before and after every patch; one that goes wrong is saved under `target/memlet`.
+    pub verify_each: bool,
+    /// Patches that are left out, because a program with them computes something else.
+    pub barred: Barred,
+    /// When no further way of stacking is made any more; what is begun is ended.
+    pub until: Option<Instant>,
+    /// A transform that is applied after fusion: for tests that plant faults.
+    pub planted: Option<&'static (dyn Transform + Sync)>,
+}
+
+impl std::fmt::Debug for Making {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let planted = self.planted.map(Transform::name);
+        f.debug_struct("Making").field("verify_each", &self.verify_each).field("barred", &self.barred).field("planted", &planted).finish()
+    }
+}
+
+impl From<bool> for Making {
+    fn from(verify_each: bool) -> Self {
+        Making { verify_each, ..Making::default() }
+    }
+}
+
+impl From<&Making> for Making {
+    fn from(making: &Making) -> Self {
+        making.clone()
+    }
+}
+
+impl Making {
+    /// Without the patches of these summaries.
+    pub fn without<'a>(summaries: impl IntoIterator<Item = &'a String>) -> Self {
+        let mut making = Making::default();
+        for summary in summaries {
+            making.barred.bar(summary);
+        }
+        making
+    }
+
+    /// Whether there is time for another program.
+    pub(super) fn goes_on(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() < until)
+    }
+
+    /// Where wrong patches of a program are saved, if they are looked for.
+    pub(super) fn folder(&self, program: &str) -> Option<PathBuf> {
+        self.verify_each.then(|| Path::new("target").join("memlet").join(folder_name(program)))
+    }
+}

@@ -1,0 +1,64 @@
+//! What is measured where the time does not reach for all programs.
+
+use kernels::Toolchain;
+use kernels::device::cpu::Cores;
+use kernels::pool::Pool;
+use layouts::candidates::Shard;
+use layouts::record::Cache;
+use layouts::{Finish, Store};
+use recipes::pipeline::allotted::Allotted;
+use recipes::pipeline::ledger::Ledger;
+use recipes::pipeline::optimize::{Sweeps, choose, sweep_all};
+use recipes::pipeline::programs::programs;
+use recipes::pipeline::sweep::Sweeping;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// A sweep of a small perceptron, in which every kernel is timed once at least; the rest as far as is allotted.
+fn swept(allotted: Allotted) -> Result<(Sweeps, Store), Failure> {
+    let folder = tempfile::tempdir()?;
+    let sizes = [("b", 20), ("i", 30), ("u", 40)].map(|(dim, size)| (dim.to_string(), size));
+    let recipe = recipes::load::load_str("mlp.yaml", include_str!("../../mlp.yaml"), &sizes)?;
+    let mut programs = programs(&recipe, false)?;
+    let (mut store, pool) = (Store::open(&folder.path().join("records.jsonl"))?, Pool::new(1)?);
+    let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
+    let mut ledger = Ledger::open(folder.path());
+    let mut with = Sweeping {
+        pool: &pool,
+        device: &device,
+        store: &mut store,
+        interrupt: &AtomicBool::new(false),
+        cache: Cache::Warm,
+        memory: recipes::pipeline::memory::Room::UNKNOWN,
+        shard: Shard::WHOLE,
+        ledger: &mut ledger,
+        hopeless_ms: None,
+        allotted,
+        progress: &mut |_| (),
+    };
+    let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;
+    assert_eq!(programs.variants.len(), sweeps.variants.len());
+    Ok((sweeps, store))
+}
+
+#[test]
+fn programs_that_the_time_does_not_reach_for_are_neither_made_nor_measured() -> Result<(), Failure> {
+    let (all, everything) = swept(Allotted::default())?;
+    assert!(all.variants.len() > 1 && all.left_out.is_empty(), "{:?}", all.left_out);
+    // The time is up before anything begins: a plan and what it is compared with there are all the same.
+    let (first, least) = swept(Allotted::until(Some(Instant::now())))?;
+    let names: Vec<&str> = first.variants.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!((names, first.finish), (vec!["separate"], Finish::Budget));
+    let said = first.left_out.join("\n");
+    assert!(said.contains("composed is left out: --budget is used up") && said.contains("A longer --budget measures them"), "{said}");
+    assert!(least.all().count() < everything.all().count());
+    let (choices, left_out) = choose(&first, &least)?;
+    assert!(choices.len() == 1 && left_out.is_empty() && first.unfused.is_some());
+    // Each of its kernels was timed, and not one of any other program.
+    let keys: std::collections::BTreeSet<&str> =
+        first.variants.iter().chain(&first.unfused).flat_map(|s| &s.problem.kernels).map(|k| k.key.as_str()).collect();
+    assert!(least.all().all(|m| keys.contains(m.key.as_str()) || m.kernel.starts_with("relayout:")));
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! A transform with a fault: its patch is found before anything is measured, left out, and said by name.
+
+use recipes::load::load_str;
+use recipes::pipeline::making::Making;
+use recipes::pipeline::programs::{Programs, programs_on};
+use recipes::pipeline::sound::sound;
+use sdfg::interpret::{Run, interpret};
+use sdfg::{Item, Scalar, Sdfg, Unit};
+use transforms::{Edit, Patch, Refusal, Site, Transform};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Doubles what the first kernel that writes `y` computes, once.
+struct Doubled;
+
+const ONCE: &str = "y twice";
+
+impl Transform for Doubled {
+    fn name(&self) -> &'static str {
+        "doubled"
+    }
+
+    fn sites(&self, program: &Sdfg) -> Vec<Site> {
+        let writes = |unit: &Unit| matches!(unit, Unit::Scope(scope) if scope.writes().contains_key("y") && scope.map.label != ONCE);
+        let units = program.units().into_iter().filter(|(_, _, unit)| writes(unit));
+        units.map(|(state, node, _)| Site { state, units: vec![node] }).collect()
+    }
+
+    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
+        let found = program.units().into_iter().find(|(_, node, _)| *node == site.units[0]);
+        let Some((_, node, Unit::Scope(mut scope))) = found else { panic!("a site of this program") };
+        fn double(items: &mut [Item]) {
+            for item in items {
+                match item {
+                    Item::Tasklet(c) => c.tasklet.code.iter_mut().for_each(|(_, code)| *code = code.clone() * Scalar::Const(2.0)),
+                    Item::Scope(inner) => double(&mut inner.body),
+                    Item::Operation(_) => {}
+                }
+            }
+        }
+        double(&mut scope.body);
+        scope.map.label = ONCE.into();
+        let edit = Edit { state: site.state, remove: vec![node], insert: vec![Unit::Scope(scope)] };
+        Ok(Patch { summary: "double `y`".into(), edits: vec![edit], containers: vec![], drop: vec![], dims: vec![] })
+    }
+}
+
+const RECIPE: &str = "{model: planted, dims: {b: 3, i: 7}, inputs: {x: [b, i]}, \
+                      steps: ['a[b,i] = exp(x[b,i])', 'y[b,i] = a[b,i] + 1'], outputs: [y]}";
+
+/// The results of every program on the same x; what is right is worked out here.
+fn results(programs: &Programs) -> Result<Vec<Vec<f64>>, Failure> {
+    let x = ndarray::ArrayD::from_shape_fn(ndarray::IxDyn(&[3, 7]), |at| 0.1 * (at[0] as f64) - 0.2 * (at[1] as f64));
+    let given = [("x".to_string(), x)].into_iter().collect();
+    let run = Run { seed: 1, step: 0, dropout: true };
+    let each = programs.variants.iter().map(|v| Ok(interpret(&v.program, &given, &run)?["y"].iter().copied().collect()));
+    each.collect()
+}
+
+#[test]
+fn a_wrong_patch_is_left_out_by_name_and_the_rest_is_right() -> Result<(), Failure> {
+    let recipe = load_str("planted.yaml", RECIPE, &[])?;
+    let making = Making { planted: Some(&Doubled), ..Making::default() };
+    let want: Vec<f64> = (0..21).map(|n| (0.1 * f64::from(n / 7) - 0.2 * f64::from(n % 7)).exp() + 1.0).collect();
+    let far = |got: &Vec<f64>| got.iter().zip(&want).any(|(g, w)| (g - w).abs() > 1e-12);
+    assert!(results(&programs_on(&recipe, &making, None)?)?.iter().all(far), "the fault is there");
+
+    let mut told = String::new();
+    let programs = sound(&recipe, &making, None, &mut |text| told += text)?;
+    assert!(told.contains("after `double `y`` the program computes something else"), "{told}");
+    assert_eq!(programs.making.barred.summaries().collect::<Vec<_>>(), ["double `y`"]);
+    let all = results(&programs)?;
+    assert!(!all.is_empty() && !all.iter().any(far));
+    // Why it is not done is said where refusals are.
+    let refusals = programs.variants.iter().flat_map(|v| &v.refusals);
+    assert!(refusals.into_iter().any(|r| r.transform == "doubled" && r.reason.to_string().contains("computes something else")));
+
+    // Whoever makes the programs of such a plan again leaves it out, too.
+    let barred: Vec<String> = programs.making.barred.summaries().map(String::from).collect();
+    let again = Making { planted: Some(&Doubled), ..Making::without(&barred) };
+    assert!(!results(&programs_on(&recipe, again, None)?)?.iter().any(far));
+
+    // What is right is not asked twice, and nothing is said.
+    told.clear();
+    sound(&recipe, false, None, &mut |text| told += text)?;
+    assert_eq!(told, "");
+    Ok(())
+}
