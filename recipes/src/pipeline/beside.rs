@@ -47,12 +47,6 @@ pub struct Progress<'a> {
     pub compared: &'a [Compared],
 }
 
-/// What kernels of a plan are compared with.
-enum Reference<'a> {
-    Cores(Cores<'a>),
-    Interpreter,
-}
-
 /// Runs every kernel of a candidate on its device and on the cores, and compares all that they write; `said` is told after each.
 ///
 /// # Errors
@@ -65,8 +59,8 @@ pub fn beside(
     (device, cores): (&dyn Device, &dyn Device),
     said: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Compared>, PipelineError> {
-    let reference = Reference::Cores(Cores::of(&candidate.program, cores)?);
-    compared(candidate, given, run, pool, (device, reference), said)
+    let cores = Cores::of(&candidate.program, cores)?;
+    compared(candidate, given, run, pool, (device, Some(cores)), said)
 }
 
 /// Runs every kernel of a candidate on its device and in the f64 interpreter, which takes its time, and compares as [`beside`] does.
@@ -81,15 +75,16 @@ pub fn beside_interpreter(
     device: &dyn Device,
     said: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Compared>, PipelineError> {
-    compared(candidate, given, run, pool, (device, Reference::Interpreter), said)
+    compared(candidate, given, run, pool, (device, None), said)
 }
 
+/// Compares with kernels of the cores, or with the interpreter.
 fn compared(
     candidate: &Candidate,
     given: &Tensors,
     run: &Run,
     pool: &Pool,
-    (device, mut reference): (&dyn Device, Reference),
+    (device, mut cores): (&dyn Device, Option<Cores>),
     said: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Compared>, PipelineError> {
     let program = &candidate.program;
@@ -107,9 +102,9 @@ fn compared(
     for (n, (((_, _, unit), spec), config)) in units.iter().zip(&specs).zip(configs).enumerate() {
         let first = compared.len();
         // Each side may be off by the tolerance; the interpreter is not.
-        let (ours, sides) = match &mut reference {
-            Reference::Cores(cores) => (cores.outcome(unit, &values, run, pool)?, 2.0),
-            Reference::Interpreter => (interpreted(program, unit, spec, &values, run)?, 1.0),
+        let (ours, sides) = match &mut cores {
+            Some(cores) => (cores.outcome(unit, &values, run, pool)?, 2.0),
+            None => (interpreted(program, unit, spec, &values, run)?, 1.0),
         };
         let theirs = outcome((program, unit, spec), config, &values, run, pool, device)?;
         let tolerances = unit_tolerance(program, unit).map_err(|e| PipelineError::Measure(e.to_string()))?;

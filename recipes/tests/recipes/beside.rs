@@ -8,7 +8,7 @@ use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
 use kernels::{KernelSpec, Toolchain};
 use recipes::load::{Overrides, load_str_as, load_str_with, load_with};
-use recipes::pipeline::beside::{Progress, beside};
+use recipes::pipeline::beside::{Progress, beside, beside_interpreter};
 use recipes::pipeline::plan::Candidate;
 use recipes::pipeline::programs::{SIGNS, SWEPT, programs_on};
 use recipes::pipeline::tensors::drawn;
@@ -110,7 +110,22 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
         let wrong: Vec<_> =
             beside(&candidate, &given, &run, &pool, (&fake, &cores), &mut |_| ())?.into_iter().filter(|c| c.ratio > 1.0).collect();
         assert!(wrong.len() == 1 && wrong[0].kernel == *name, "{name}: {wrong:?}");
+        // The interpreter finds the same, and differs from a right kernel by rounding alone.
+        let found = beside_interpreter(&candidate, &given, &run, &pool, &fake, &mut |_| ())?;
+        let wrong: Vec<_> = found.iter().filter(|c| c.ratio > 1.0).collect();
+        assert!(wrong.len() == 1 && wrong[0].kernel == *name, "{name}: {wrong:?}");
     }
+    Ok(())
+}
+
+/// A kernel of the cores beside itself is always equal; beside the interpreter it shows how far it rounds.
+#[test]
+fn kernels_of_the_cores_are_held_against_the_interpreter() -> Result<(), Failure> {
+    let device = cores()?;
+    let (operators, candidate) = attention(&device, 1)?;
+    let (given, pool, run) = (drawn(&operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
+    let found = beside_interpreter(&candidate, &given, &run, &pool, &device, &mut |_| ())?;
+    assert!(found.iter().all(|c| c.ratio <= 1.0) && found.iter().any(|c| c.max_error > 0.0), "{found:?}");
     Ok(())
 }
 
