@@ -1,5 +1,6 @@
 //! Memlets: which elements of which container an edge moves, and how many.
 
+use crate::scalar::{maximum, minimum};
 use crate::symbol::Expr;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -93,10 +94,10 @@ impl Combine {
         match self {
             Combine::Sum => left[0] += right[0],
             Combine::Product => left[0] *= right[0],
-            Combine::Max => left[0] = left[0].max(right[0]),
-            Combine::Min => left[0] = left[0].min(right[0]),
+            Combine::Max => left[0] = maximum(left[0], right[0]),
+            Combine::Min => left[0] = minimum(left[0], right[0]),
             Combine::OnlineSoftmax => {
-                let top = left[0].max(right[0]);
+                let top = maximum(left[0], right[0]);
                 // A side that holds the identity has weight 0, also where both maxima are −∞.
                 let weight = |m: f64| if m == f64::NEG_INFINITY { 0.0 } else { (m - top).exp() };
                 let (a, b) = (weight(left[0]), weight(right[0]));

@@ -29,6 +29,7 @@ pub enum Binary {
     Sub,
     Mul,
     Div,
+    /// The greater and the lesser of two values; NaN if one of them is NaN ([`maximum`], [`minimum`]).
     Max,
     Min,
     Pow,
@@ -42,6 +43,16 @@ pub enum Binary {
     /// Of truth values: nonzero is true.
     And,
     Or,
+}
+
+/// The greater of two values; NaN if one of them is NaN. `f64::max` would give the other one, and hide it.
+pub fn maximum(a: f64, b: f64) -> f64 {
+    if b > a || b.is_nan() { b } else { a }
+}
+
+/// The lesser of two values; NaN if one of them is NaN.
+pub fn minimum(a: f64, b: f64) -> f64 {
+    if b < a || b.is_nan() { b } else { a }
 }
 
 /// A scalar expression over connectors, indices and constants.

@@ -238,6 +238,10 @@ pub(crate) fn linear(code: &Scalar, connector: &str) -> bool {
         Scalar::Binary(Binary::Mul, a, b) => linear(a, connector) && free(b) || free(a) && linear(b, connector),
         Scalar::Binary(Binary::Div, a, b) => linear(a, connector) && free(b),
         Scalar::Binary(Binary::Add | Binary::Sub, a, b) => linear(a, connector) && linear(b, connector),
+        Scalar::Select(condition, a, b) => {
+            let part = |code: &Scalar| linear(code, connector) || *code == Scalar::Const(0.0);
+            free(condition) && part(a) && part(b)
+        }
         _ => false,
     }
 }

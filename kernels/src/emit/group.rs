@@ -1,7 +1,7 @@
 //! The C of one group of loops: what it reads, computes, reduces and writes.
 
 use super::printer::Printer;
-use super::scalar::{combined, constant, reduction, value};
+use super::scalar::{Reciprocal, combined, constant, reduction, value};
 use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Space, Statement, Tag};
 use indexmap::IndexSet;
@@ -43,15 +43,19 @@ impl Printer<'_> {
             if !divides || around.iter().any(|l| uses(&element, &l.index)) {
                 continue;
             }
-            let room = self.fresh("over");
+            let (fit, over) = (self.fresh("fit"), self.fresh("over"));
             let bytes = if self.double { 8 } else { 4 };
-            self.scratch.insert(room.clone(), ("real", last.count as usize * bytes));
+            for room in [&fit, &over] {
+                self.scratch.insert(room.clone(), ("real", last.count as usize * bytes));
+            }
             let nest = Group { loops: vec![last.clone()], statements: vec![], product: false, last: false };
             self.open_loop(&nest, 0, &[], false, depth);
             let (text, at) = (self.load(&element)?, self.index(&last.index));
-            self.line(depth + 1, format!("{room}[{at}] = 1 / {text};"));
+            self.line(depth + 1, format!("const real by = {text};"));
+            self.line(depth + 1, format!("{fit}[{at}] = fit_of(by);"));
+            self.line(depth + 1, format!("{over}[{at}] = 1 / (by * {fit}[{at}]);"));
             self.line(depth, "}");
-            self.divisors.insert(element, format!("{room}[{at}]"));
+            self.divisors.insert(element, Reciprocal { fit: format!("{fit}[{at}]"), over: format!("{over}[{at}]") });
         }
         Ok(())
     }
@@ -134,8 +138,7 @@ impl Printer<'_> {
     fn open_loop(&mut self, group: &Group, n: usize, reductions: &[&Reduction], pieces: bool, depth: usize) {
         let each = &group.loops[n];
         if n + 1 == group.loops.len() {
-            let clauses: String =
-                reductions.iter().filter_map(|r| Some(format!(" reduction({}:{})", reduction(r.combine), r.variable.as_ref()?))).collect();
+            let clauses: String = reductions.iter().filter_map(|r| Some(r.clause(r.variable.as_ref()?))).collect();
             self.line(depth, format!("#pragma omp simd{clauses}"));
         }
         let index = self.index(&each.index);
@@ -162,6 +165,9 @@ impl Printer<'_> {
             if let Some(variable) = &r.variable {
                 let identity = constant(r.combine.identity().first().copied().unwrap_or(0.0), self.double);
                 self.line(depth, format!("real {variable} = {identity};"));
+                if r.is_extremum() {
+                    self.line(depth, format!("int32_t {} = 0;", nan_seen(variable)));
+                }
             }
         }
         if level == group.loops.len() {
@@ -184,6 +190,10 @@ impl Printer<'_> {
         }
         for r in reductions.iter().filter(|r| r.level == level) {
             if let Some(variable) = &r.variable {
+                if r.is_extremum() {
+                    let nan = constant(f64::NAN, self.double);
+                    self.line(depth, format!("{variable} = {} ? {nan} : {variable};", nan_seen(variable)));
+                }
                 let text = if r.again {
                     let place = self.place(&r.statement.write)?;
                     let whole = combined(r.combine, &place, variable);
@@ -208,9 +218,10 @@ impl Printer<'_> {
             self.line(depth, format!("const real {name} = {text};"));
             // A division takes as long as a dozen products: one outside the innermost loop serves all of it.
             if level < group.loops.len() && group.statements.iter().any(|s| divides_by(s, &element)) {
-                let reciprocal = format!("over_{name}");
-                self.line(depth, format!("const real {reciprocal} = 1 / {name};"));
-                self.reciprocals.insert(name.clone(), reciprocal);
+                let (fit, over) = (format!("fit_{name}"), format!("over_{name}"));
+                self.line(depth, format!("const real {fit} = fit_of({name});"));
+                self.line(depth, format!("const real {over} = 1 / ({name} * {fit});"));
+                self.reciprocals.insert(name.clone(), Reciprocal { fit, over });
             } else if let Some(reciprocal) = self.divisors.get(&element) {
                 self.reciprocals.insert(name.clone(), reciprocal.clone());
             }
@@ -250,6 +261,11 @@ impl Printer<'_> {
         let name = self.fresh("v");
         self.line(depth, format!("const real {name} = {text};"));
         let line = match &r.variable {
+            Some(variable) if self.schedule.is_none() && r.is_extremum() => {
+                let sign = if r.combine == Combine::Max { '>' } else { '<' };
+                let seen = nan_seen(variable);
+                format!("{variable} = {name} {sign} {variable} ? {name} : {variable}; {seen} |= {name} != {name};")
+            }
             Some(variable) => format!("{variable} = {};", self.combined(r.combine, variable, &name)),
             None if !r.again => self.store(&statement.write, &name)?,
             None => {
@@ -282,6 +298,12 @@ impl Group {
     }
 }
 
+/// Whether a loop has met NaN among the values of which it holds the greatest or the least: a flag beside it takes no time, while asking
+/// for NaN in every comparison of a chain takes three times as long.
+fn nan_seen(variable: &str) -> String {
+    format!("nan_in_{variable}")
+}
+
 /// A statement that reduces.
 pub struct Reduction<'a> {
     pub statement: &'a Statement,
@@ -292,4 +314,16 @@ pub struct Reduction<'a> {
     pub again: bool,
     /// Scalar that holds the reduction over the loops inside the target's.
     pub variable: Option<String>,
+}
+
+impl Reduction<'_> {
+    fn is_extremum(&self) -> bool {
+        matches!(self.combine, Combine::Max | Combine::Min)
+    }
+
+    /// How OpenMP is told of the reduction into a scalar.
+    fn clause(&self, variable: &str) -> String {
+        let nan = if self.is_extremum() { format!(" reduction(|:{})", nan_seen(variable)) } else { String::new() };
+        format!(" reduction({}:{variable}){nan}", reduction(self.combine))
+    }
 }

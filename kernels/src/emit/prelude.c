@@ -48,7 +48,9 @@ ALWAYS real r_floor(real x) { return __builtin_floor(x); }
 ALWAYS real r_pow(real x, real y) { return __builtin_pow(x, y); }
 ALWAYS real r_abs(real x) { return __builtin_fabs(x); }
 ALWAYS real r_sigmoid(real x) { return 1 / (1 + __builtin_exp(-x)); }
+#define TWO_TO_HALF_RANGE 0x1p512
 #else
+#define TWO_TO_HALF_RANGE 0x1p64f
 #ifdef __FMA__
 #define FMA(a, b, c) __builtin_fmaf(a, b, c)
 #else
@@ -159,6 +161,12 @@ ALWAYS float r_floor(float x) { return __builtin_floorf(x); }
 ALWAYS float r_pow(float x, float y) { return __builtin_powf(x, y); }
 ALWAYS float r_abs(float x) { return __builtin_fabsf(x); }
 #endif
+
+/* A power of two: times this, a divisor has a reciprocal that is a normal number. What is divided is multiplied with it, too. */
+ALWAYS real fit_of(real x) {
+    const real a = r_abs(x);
+    return a < 1 / TWO_TO_HALF_RANGE ? TWO_TO_HALF_RANGE : a > TWO_TO_HALF_RANGE ? 1 / TWO_TO_HALF_RANGE : 1;
+}
 
 /* Dropout: what decides about one mask; an element is dropped if its lane, 16 random bits, is below the threshold. */
 typedef struct {

@@ -2,7 +2,7 @@
 
 use super::cuda::next::Next;
 use super::cuda::schedule::Schedule;
-use super::scalar::{Names, combined, extreme, integer};
+use super::scalar::{Names, Reciprocal, combined, extreme, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, LoopNest, Tensor, Tile};
@@ -71,9 +71,9 @@ pub struct Printer<'a> {
     pub known: IndexMap<Element, String>,
     pub connectors: BTreeMap<String, String>,
     /// Places of reciprocals made before the loops of the current group, by the element that is divided by.
-    pub divisors: IndexMap<Element, String>,
+    pub divisors: IndexMap<Element, Reciprocal>,
     /// Reciprocals at hand, by the C name of the value.
-    pub reciprocals: BTreeMap<String, String>,
+    pub reciprocals: BTreeMap<String, Reciprocal>,
     fresh: usize,
     /// Of the current group.
     pub rows: Vec<MaskRow>,
@@ -241,7 +241,7 @@ impl Names for Printer<'_> {
         self.connectors.get(connector).cloned().unwrap_or_else(|| "0".into())
     }
 
-    fn reciprocal(&mut self, connector: &str) -> Option<String> {
+    fn reciprocal(&mut self, connector: &str) -> Option<Reciprocal> {
         self.reciprocals.get(self.connectors.get(connector)?).cloned()
     }
 
@@ -264,9 +264,9 @@ impl Names for Printer<'_> {
         self.double
     }
 
-    fn extreme(&self, sign: char, a: &str, b: &str) -> String {
+    fn extreme(&self, sign: char, a: &str, b: &str, number: bool) -> String {
         match (&self.schedule, sign) {
-            (None, _) => extreme(sign, a, b),
+            (None, _) => extreme(sign, a, b, number),
             (Some(_), '>') => format!("r_max({a}, {b})"),
             (Some(_), _) => format!("r_min({a}, {b})"),
         }

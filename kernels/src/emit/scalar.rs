@@ -2,21 +2,29 @@
 
 use sdfg::{Binary, Combine, Expr, Scalar, Unary};
 
+/// A division that is a product: `x / d` is `x * fit * over`, with `over` = 1/(d * fit). `fit` is 1 but for divisors so small or so large that
+/// their reciprocals are no normal numbers: a power of two there, which changes no bits.
+#[derive(Clone, Debug)]
+pub struct Reciprocal {
+    pub fit: String,
+    pub over: String,
+}
+
 /// What names stand for where an expression is printed.
 pub trait Names {
     /// C text of an index or a size symbol.
     fn symbol(&mut self, name: &str) -> String;
     /// C text of the value read by a connector.
     fn input(&mut self, connector: &str) -> String;
-    /// C text of one divided by the value read by a connector, if that is at hand.
-    fn reciprocal(&mut self, connector: &str) -> Option<String>;
+    /// What division by the value read by a connector becomes, if that is at hand.
+    fn reciprocal(&mut self, connector: &str) -> Option<Reciprocal>;
     /// C text of dropout's factor.
     fn keep(&mut self, stream: &str, element: &Expr, rate: f64) -> String;
     /// C text of dropout's factor for what is kept.
     fn kept(&mut self, stream: &str, rate: f64) -> String;
     fn is_double(&self) -> bool;
-    /// Text of the greater (`>`) or lesser of two values.
-    fn extreme(&self, sign: char, a: &str, b: &str) -> String;
+    /// Text of the greater (`>`) or lesser of two values, NaN if one is. `number` says that the second is a number for certain.
+    fn extreme(&self, sign: char, a: &str, b: &str, number: bool) -> String;
 }
 
 pub fn integer(e: &Expr, names: &mut dyn Names) -> String {
@@ -81,13 +89,16 @@ pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
                     _ => None,
                 };
                 match at_hand {
-                    Some(reciprocal) => format!("({} * {reciprocal})", value(a, names)),
+                    Some(Reciprocal { fit, over }) => format!("({} * {fit} * {over})", value(a, names)),
                     None => format!("({} {sign} {})", value(a, names), value(b, names)),
                 }
             }
             Binary::Max | Binary::Min => {
+                let number = |s: &Scalar| matches!(s, Scalar::Const(c) if !c.is_nan()) || matches!(s, Scalar::Index(_));
+                let (a, b) = if number(a) { (b, a) } else { (a, b) };
+                let known = number(b);
                 let (a, b) = (value(a, names), value(b, names));
-                names.extreme(if *op == Binary::Max { '>' } else { '<' }, &a, &b)
+                names.extreme(if *op == Binary::Max { '>' } else { '<' }, &a, &b, known)
             }
             Binary::Pow => format!("r_pow({}, {})", value(a, names), value(b, names)),
             _ => format!("({} ? (real)1 : (real)0)", truth(code, names)),
@@ -112,9 +123,11 @@ fn narrow(e: &Expr, names: &mut dyn Names) -> String {
     if small(e) { format!("(int32_t)({text})") } else { text }
 }
 
-/// The greater (or lesser) of two values in C; of a number and NaN the number, like the interpreter's.
-pub fn extreme(sign: char, a: &str, b: &str) -> String {
-    format!("({{ const real a_ = {a}, b_ = {b}; a_ {sign} b_ || b_ != b_ ? a_ : b_; }})")
+/// The greater (or lesser) of two values in C; NaN if one is, like the interpreter's. A comparison with NaN is false and leaves the first
+/// value, so only the second need be asked, and a number need not: then it is one instruction.
+pub fn extreme(sign: char, a: &str, b: &str, number: bool) -> String {
+    let or_nan = if number { "" } else { " || b_ != b_" };
+    format!("({{ const real a_ = {a}, b_ = {b}; b_ {sign} a_{or_nan} ? b_ : a_; }})")
 }
 
 fn truth(code: &Scalar, names: &mut dyn Names) -> String {
@@ -139,12 +152,12 @@ fn truth(code: &Scalar, names: &mut dyn Names) -> String {
     format!("({} != 0)", value(code, names))
 }
 
-/// `left ⊕ right` of a combine over single values.
+/// `left ⊕ right` of a combine over single values. Extrema name both several times, and are NaN if one of them is.
 pub fn combined(combine: Combine, left: &str, right: &str) -> String {
     match combine {
         Combine::Product => format!("{left} * {right}"),
-        Combine::Max => format!("{right} > {left} ? {right} : {left}"),
-        Combine::Min => format!("{right} < {left} ? {right} : {left}"),
+        Combine::Max => format!("{right} > {left} || {right} != {right} ? {right} : {left}"),
+        Combine::Min => format!("{right} < {left} || {right} != {right} ? {right} : {left}"),
         Combine::Sum | Combine::OnlineSoftmax | Combine::Moments => format!("{left} + {right}"),
     }
 }

@@ -105,7 +105,7 @@ impl Resolver<'_> {
                     scale = match (&scale, &s, below) {
                         (Scalar::Const(a), Scalar::Const(b), true) => Scalar::Const(a / b),
                         (_, _, true) => scale / s,
-                        (_, _, false) => scale * s,
+                        (_, _, false) => times(scale, s),
                     };
                 }
                 Some(value) => factors.push(Factor { value, below }),
@@ -354,13 +354,20 @@ pub fn product(scale: Scalar, mut factors: Vec<Factor>, reduced: Vec<String>) ->
     }
     if reduced.is_empty() && factors.iter().all(|f| matches!(f.value, Value::Scalar(_))) {
         let whole = factors.into_iter().fold(scale, |whole, factor| match (factor.value, factor.below) {
-            (Value::Scalar(s), false) => whole * s,
+            (Value::Scalar(s), false) => times(whole, s),
             (Value::Scalar(s), true) => whole / s,
             _ => whole,
         });
         return Value::Scalar(whole);
     }
     Value::Product { scale, factors, reduced }
+}
+
+/// A product of numbers. 0 times something that is not known yet is left to it: it may be NaN or infinite.
+fn times(a: Scalar, b: Scalar) -> Scalar {
+    let zero = Scalar::Const(0.0);
+    let plain = matches!((&a, &b), (Scalar::Const(_), Scalar::Const(_)));
+    if !plain && (a == zero || b == zero) { Scalar::binary(Binary::Mul, a, b) } else { a * b }
 }
 
 pub fn binary(op: Binary, a: Value, b: Value) -> Value {

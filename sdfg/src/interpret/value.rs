@@ -1,7 +1,7 @@
 //! What scalar operators compute, in f64: for the interpreter and for constants.
 
 use super::erf::erf;
-use crate::scalar::{Binary, Scalar, Unary};
+use crate::scalar::{Binary, Scalar, Unary, maximum, minimum};
 use crate::symbol::{Bindings, SymbolError};
 
 /// Why a scalar has no value before the program runs.
@@ -42,8 +42,8 @@ impl Binary {
             Binary::Sub => a - b,
             Binary::Mul => a * b,
             Binary::Div => a / b,
-            Binary::Max => a.max(b),
-            Binary::Min => a.min(b),
+            Binary::Max => maximum(a, b),
+            Binary::Min => minimum(a, b),
             Binary::Pow => a.powf(b),
             Binary::Lt => truth(a < b),
             Binary::Le => truth(a <= b),

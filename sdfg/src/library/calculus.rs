@@ -7,7 +7,16 @@
 //! Where the derivative does not exist:
 //! - `max(a, c)` and `min(a, c)` with a constant `c` (a rectifier) have derivative 0 at the kink;
 //! - `max(a, b)` and `min(a, b)` of two values that both vary give each one half where they are equal;
-//! - `|a|` has 0 at 0; `floor` and comparisons have 0 everywhere; a condition is not differentiated.
+//! - `|a|` has 0 at 0; `floor` and comparisons have 0 everywhere; a condition is not differentiated;
+//! - `aᵇ` has 0 by `a` where `b` is 0, and 0 by `b` where `a` is 0 and `b` is not negative.
+//!
+//! Where it is infinite, or a part of it is, 0 wins over infinity:
+//! - a derivative that is 0 stays 0 behind a function whose own derivative has no bound ([`unbounded`]): what a `where` did not select
+//!   hands nothing on. The operators select on the gradient that they read; a function that saturates (`tanh`, `sigmoid`, `erf`, `exp`)
+//!   selects on its own derivative;
+//! - a square hands 0 on where its base is 0, also if what arrives is infinite: a norm has derivative 0 at 0.
+//!
+//! Products do not select: `0 · ∞` of a factor that is itself infinite is NaN.
 
 use crate::scalar::{Binary, Scalar, Unary};
 
@@ -34,17 +43,24 @@ fn unary(op: Unary, a: &Scalar, by: &str, seed: Scalar) -> Scalar {
     let value = || a.clone();
     let same = || Scalar::unary(op, a.clone());
     let one = || Scalar::Const(1.0);
+    let saturates = |slope: Scalar, scale: f64, seed: Scalar| {
+        let inner = pullback(a, by, seed * Scalar::Const(scale) * slope.clone());
+        if unbounded(a, by) { select(compare(Binary::Eq, &slope, &Scalar::Const(0.0)), Scalar::Const(0.0), inner) } else { inner }
+    };
     let inner = match op {
+        Unary::Exp => return saturates(same(), 1.0, seed),
+        Unary::Tanh => return saturates(one() - same() * same(), 1.0, seed),
+        Unary::Sigmoid => return saturates(same() * (one() - same()), 1.0, seed),
+        Unary::Erf => {
+            return saturates(Scalar::unary(Unary::Exp, negative(value() * value())), std::f64::consts::FRAC_2_SQRT_PI, seed);
+        }
         Unary::Neg => negative(seed),
-        Unary::Exp => seed * same(),
         Unary::Log => seed / value(),
         Unary::Sqrt => seed * Scalar::Const(0.5) / same(),
         Unary::Rsqrt => seed * Scalar::Const(-0.5) * same() / value(),
-        Unary::Tanh => seed * (one() - same() * same()),
-        Unary::Erf => seed * Scalar::Const(std::f64::consts::FRAC_2_SQRT_PI) * Scalar::unary(Unary::Exp, negative(value() * value())),
-        Unary::Sigmoid => seed * (same() * (one() - same())),
         Unary::Abs => {
-            let falling = select(compare(Binary::Lt, a, &Scalar::Const(0.0)), negative(seed.clone()), Scalar::Const(0.0));
+            // What is neither above nor below 0 is 0, or NaN: either is its own derivative.
+            let falling = select(compare(Binary::Lt, a, &Scalar::Const(0.0)), negative(seed.clone()), value());
             select(compare(Binary::Gt, a, &Scalar::Const(0.0)), seed, falling)
         }
         Unary::Sin => seed * Scalar::unary(Unary::Cos, value()),
@@ -62,9 +78,11 @@ fn binary(op: Binary, a: &Scalar, b: &Scalar, by: &str, seed: Scalar) -> Scalar 
     match op {
         Binary::Add => side(left, a, &|| seed.clone()) + side(right, b, &|| seed.clone()),
         Binary::Sub => side(left, a, &|| seed.clone()) + side(right, b, &|| negative(seed.clone())),
+        Binary::Mul if a == b => square(a, by, seed),
         Binary::Mul => side(left, a, &|| seed.clone() * b.clone()) + side(right, b, &|| seed.clone() * a.clone()),
         Binary::Div => {
-            side(left, a, &|| seed.clone() / b.clone()) + side(right, b, &|| negative(seed.clone() * a.clone() / (b.clone() * b.clone())))
+            // Not a/(b·b), which leaves the range where the quotient is an ordinary number.
+            side(left, a, &|| seed.clone() / b.clone()) + side(right, b, &|| negative(seed.clone() * (a.clone() / b.clone()) / b.clone()))
         }
         Binary::Max | Binary::Min => {
             let (wins, loses) = if op == Binary::Max { (Binary::Gt, Binary::Lt) } else { (Binary::Lt, Binary::Gt) };
@@ -78,11 +96,75 @@ fn binary(op: Binary, a: &Scalar, b: &Scalar, by: &str, seed: Scalar) -> Scalar 
                 select(compare(wins, a, b), by_a, select(compare(loses, a, b), by_b, tie))
             }
         }
+        Binary::Pow if *b == Scalar::Const(2.0) => square(a, by, seed),
         Binary::Pow => {
-            side(left, a, &|| seed.clone() * (b.clone() * power(a.clone(), b.clone() - Scalar::Const(1.0))))
-                + side(right, b, &|| seed.clone() * (power(a.clone(), b.clone()) * Scalar::unary(Unary::Log, a.clone())))
+            let zero = || Scalar::Const(0.0);
+            let by_base = || seed.clone() * (b.clone() * power(a.clone(), b.clone() - Scalar::Const(1.0)));
+            let by_exponent = || seed.clone() * (power(a.clone(), b.clone()) * Scalar::unary(Unary::Log, a.clone()));
+            let constant = Scalar::binary(Binary::Eq, b.clone(), zero());
+            let at_zero = Scalar::binary(Binary::And, compare(Binary::Eq, a, &zero()), compare(Binary::Ge, b, &zero()));
+            let by_base = || if matches!(b, Scalar::Const(_)) { by_base() } else { select(constant.clone(), zero(), by_base()) };
+            side(left, a, &by_base) + side(right, b, &|| select(at_zero.clone(), zero(), by_exponent()))
         }
         Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge | Binary::Eq | Binary::Ne | Binary::And | Binary::Or => Scalar::Const(0.0),
+    }
+}
+
+/// `a²`: 0 where `a` is 0, whatever number or infinity arrives; NaN that arrives is handed on where it can be asked for.
+fn square(a: &Scalar, by: &str, seed: Scalar) -> Scalar {
+    let (zero, infinity) = (Scalar::Const(0.0), Scalar::Const(f64::INFINITY));
+    let at_zero = compare(Binary::Eq, a, &zero);
+    let hidden = match &seed {
+        Scalar::Input(_) => {
+            let infinite = Scalar::binary(Binary::Eq, Scalar::unary(Unary::Abs, seed.clone()), infinity);
+            Scalar::binary(Binary::And, at_zero, infinite)
+        }
+        _ => at_zero,
+    };
+    pullback(a, by, select(hidden, zero, seed * (Scalar::Const(2.0) * a.clone())))
+}
+
+/// Whether ∂code/∂by can be infinite or NaN where everything read is finite, so that a gradient of 0 must not be multiplied with it.
+pub fn unbounded(code: &Scalar, by: &str) -> bool {
+    let reads = |code: &Scalar| code.inputs().contains(by);
+    let within = |code: &Scalar| reads(code) && unbounded(code, by);
+    match code {
+        Scalar::Unary(Unary::Exp | Unary::Log | Unary::Sqrt | Unary::Rsqrt, a) => reads(a),
+        // A polynomial is large only where they have saturated, and then they select.
+        Scalar::Unary(Unary::Tanh | Unary::Sigmoid | Unary::Erf, a) => within(a) && !polynomial(a),
+        Scalar::Unary(_, a) => within(a),
+        Scalar::Binary(Binary::Div, a, b) => reads(b) || within(a) || reads(a) && !b.inputs().is_empty(),
+        Scalar::Binary(Binary::Pow, a, b) => match **b {
+            Scalar::Const(1.0 | 2.0) => within(a),
+            _ => reads(a) || reads(b),
+        },
+        Scalar::Binary(Binary::Mul, a, b) => within(a) || within(b) || reads(a) && grows(b) || reads(b) && grows(a),
+        Scalar::Binary(_, a, b) => within(a) || within(b),
+        Scalar::Select(_, a, b) => within(a) || within(b),
+        _ => false,
+    }
+}
+
+fn polynomial(code: &Scalar) -> bool {
+    let own = match code {
+        Scalar::Unary(op, _) => *op == Unary::Neg,
+        Scalar::Binary(op, _, _) => matches!(op, Binary::Add | Binary::Sub | Binary::Mul),
+        Scalar::Select(..) => false,
+        _ => true,
+    };
+    own && code.operands().into_iter().all(polynomial)
+}
+
+/// Whether a value may be infinite or NaN where everything that it reads is an ordinary number.
+fn grows(code: &Scalar) -> bool {
+    match code {
+        Scalar::Unary(Unary::Exp | Unary::Log | Unary::Sqrt | Unary::Rsqrt, a) => !a.inputs().is_empty(),
+        Scalar::Unary(Unary::Tanh | Unary::Sigmoid | Unary::Erf | Unary::Sin | Unary::Cos, _) => false,
+        Scalar::Binary(Binary::Div, _, b) if !b.inputs().is_empty() => true,
+        Scalar::Binary(Binary::Pow, ..) => !code.inputs().is_empty(),
+        Scalar::Binary(Binary::Mul, a, b) if !a.inputs().is_empty() && !b.inputs().is_empty() => true,
+        Scalar::Select(_, a, b) => grows(a) || grows(b),
+        other => other.operands().into_iter().any(grows),
     }
 }
 

@@ -4,7 +4,7 @@ use super::register::cuda_type;
 use super::schedule::Place;
 use crate::emit::group::{Reduction, divides_by};
 use crate::emit::printer::{MaskRow, Printer, StreamRow};
-use crate::emit::scalar::{combined, constant, integer};
+use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Space};
 use indexmap::{IndexMap, IndexSet};
@@ -202,7 +202,7 @@ impl Printer<'_> {
                 let mut text = format!("{all}[{n}]");
                 if r.again {
                     let held = self.held_value(&r.statement.write)?;
-                    text = format!("({})", combined(r.combine, &held, &text));
+                    text = format!("({})", self.combined(r.combine, &held, &text));
                 }
                 let store = self.store(&r.statement.write, &text)?;
                 self.line(depth, store);

@@ -6,7 +6,7 @@ use super::group::functor;
 use super::register::cuda_type;
 use super::schedule::{Place, writer};
 use crate::emit::printer::Printer;
-use crate::emit::scalar::{combined, constant};
+use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement};
 use sdfg::{Combine, Expr};
@@ -170,7 +170,7 @@ impl Printer<'_> {
             let held = self.register(&element)?.unwrap_or_default();
             let part = format!("{name}_part[{position}]");
             let once = if last.is_none() { "if (member == 0) " } else { "" };
-            let whole = combined(combine, &format!("to_real({part})"), &held);
+            let whole = self.combined(combine, &format!("to_real({part})"), &held);
             self.line(at, format!("{once}{part} = {whole};"));
             while at > depth + 1 {
                 at -= 1;
@@ -218,7 +218,7 @@ impl Printer<'_> {
             self.line(3, format!("for (int64_t team = slice; team < teams; team += {SLICES}) {{"));
             let at = self.given(format!("at_{name}"), 0);
             self.line(4, format!("const real one = to_real(scratch[team * stride + {at} + e]);"));
-            self.line(4, format!("whole = {};", combined(combine, "whole", "one")));
+            self.line(4, format!("whole = {};", self.combined(combine, "whole", "one")));
             self.line(3, "}");
             self.line(2, "}");
             self.line(2, "parts[threadIdx.x] = whole;");
@@ -226,7 +226,7 @@ impl Printer<'_> {
             self.line(2, format!("if (slice == 0 && e < {elements}) {{"));
             self.line(3, format!("for (int s = 1; s < {SLICES}; ++s) {{"));
             self.line(4, "const real one = to_real(parts[s * 32 + lane]);");
-            self.line(4, format!("whole = {};", combined(combine, "whole", "one")));
+            self.line(4, format!("whole = {};", self.combined(combine, "whole", "one")));
             self.line(3, "}");
             let mut place = vec![self.given(format!("first_{name}_out"), first)];
             for (n, extent) in tensor.shape.iter().enumerate() {

@@ -4,9 +4,9 @@
 //! which is recomputed. Where it is `d_out` itself nothing is computed: `d_out` stands for the contribution.
 
 use super::*;
-use crate::library::calculus::pullback;
+use crate::library::calculus::{pullback, unbounded};
 use crate::memlet::Combine;
-use crate::scalar::Scalar;
+use crate::scalar::{Binary, Scalar};
 
 pub(super) fn differentiate(
     forward: &Operation,
@@ -17,7 +17,7 @@ pub(super) fn differentiate(
 ) -> Result<Derivative, OperatorError> {
     let upstream = upstream(forward, wanted, code)?;
     let seed = Scalar::input(upstream.connector.as_str());
-    pointwise(forward, program, label, code, &seed, &[upstream], wanted)
+    pointwise(forward, program, label, (code, &seed, &|code| code), &[upstream], wanted)
 }
 
 /// The gradient of `out` as an operand, under a connector that `code` does not use.
@@ -35,23 +35,31 @@ pub(super) fn free_connector(code: &Scalar, wish: &str) -> String {
     name
 }
 
-/// Contributions `Σ seed · ∂code/∂input`, where `seed` reads the operands in `seeds` besides the forward inputs.
+/// Contributions `Σ whole(seed · ∂code/∂input)`, where `seed` and `whole` read the operands in `seeds` besides the forward inputs, the
+/// gradient first.
+///
+/// Where that gradient is 0, so is the contribution, also if the derivative has no value there: nothing was selected.
 pub(super) fn pointwise(
     forward: &Operation,
     program: &Sdfg,
     label: &str,
-    code: &Scalar,
-    seed: &Scalar,
+    (code, seed, whole): (&Scalar, &Scalar, &dyn Fn(Scalar) -> Scalar),
     seeds: &[Operand],
     wanted: &Wanted,
 ) -> Result<Derivative, OperatorError> {
     let mut derivative = Derivative::default();
     for (connector, target) in &wanted.gradients {
         let input = forward.need_input(connector)?;
-        let code = pullback(code, connector, seed.clone());
+        let guarded = unbounded(code, connector);
+        let mut code = pullback(code, connector, seed.clone());
         if code == Scalar::Const(0.0) {
             continue;
         }
+        if let (true, Some(gradient)) = (guarded, seeds.first()) {
+            let none = Scalar::binary(Binary::Eq, Scalar::input(gradient.connector.as_str()), Scalar::Const(0.0));
+            code = Scalar::select(none, Scalar::Const(0.0), code);
+        }
+        let code = whole(code);
         let kept = plain(forward, input)?;
         if let Some(same) = identity(forward, program, input, &code, seeds)? {
             derivative.same.insert(connector.clone(), same);

@@ -1,7 +1,8 @@
 //! `out = scale · ⊕ code(inputs)`.
 //!
 //! A sum spreads `scale · d_out` over its terms. A maximum or minimum hands it to the terms that equal it; terms that
-//! tie share it equally, so that the contributions of a group always add up to `scale · d_out`. Which terms those are is
+//! tie share it equally, so that the contributions of a group always add up to `scale · d_out`; all of a group whose extremum is NaN get
+//! NaN. Which terms those are is
 //! found by comparing with the very values that were compared forward: code other than a plain input is computed into a
 //! container first (`<name>.term`), and a scaled result is not used, the extremum is taken again (`<name>.extremum`).
 //!
@@ -25,7 +26,7 @@ pub(super) fn differentiate(
     let upstream = upstream(forward, wanted, code)?;
     let seed = Scalar::input(upstream.connector.as_str()) * scale.clone();
     match combine {
-        Combine::Sum => pointwise(forward, program, label, code, &seed, &[upstream], wanted),
+        Combine::Sum => pointwise(forward, program, label, (code, &seed, &|code| code), &[upstream], wanted),
         Combine::Max | Combine::Min => extremum(forward, program, (label, combine), code, scale, (seed, upstream), wanted),
         Combine::Product | Combine::OnlineSoftmax | Combine::Moments => {
             let why = format!("the derivative of a reduction by `{combine}` is not defined; write it with sums, exp and log");
@@ -102,8 +103,10 @@ fn extremum(
     ));
     let ties = operand(&ties, &count.name, &out.subscripts);
     before.containers.push(count);
-    let seed = Scalar::select(hit, seed / Scalar::input(ties.connector.as_str()), Scalar::Const(0.0));
-    let after = pointwise(forward, program, label, code, &seed, &[upstream, term, top, ties], wanted)?;
+    // Divided at the end: a group whose extremum is NaN has no ties, and 0/0 is NaN for all of it.
+    let share = Scalar::input(ties.connector.as_str());
+    let whole = |code: Scalar| Scalar::select(hit.clone(), code, Scalar::Const(0.0)) / share.clone();
+    let after = pointwise(forward, program, label, (code, &seed, &whole), &[upstream, term, top, ties], wanted)?;
     before.containers.extend(after.containers);
     before.operations.extend(after.operations);
     Ok(before)

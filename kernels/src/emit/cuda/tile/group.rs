@@ -1,7 +1,7 @@
 //! The CUDA of one group of loops of a tile: its rows are shared by the warps of the block, or its columns by all threads.
 
 use crate::emit::printer::Printer;
-use crate::emit::scalar::{combined, constant};
+use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::{Group, Loop, Space, Statement};
 use indexmap::IndexSet;
@@ -140,7 +140,7 @@ impl Printer<'_> {
             let private = matches!(self.tensor(&r.statement.write.data)?.space, Space::Private { .. });
             let text = if private {
                 let held = self.held_value(&r.statement.write)?;
-                format!("({})", combined(r.combine, &held, &variable))
+                format!("({})", self.combined(r.combine, &held, &variable))
             } else {
                 variable
             };
