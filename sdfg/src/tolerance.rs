@@ -11,7 +11,9 @@
 //! bound = (γ(n + d) of the accumulator + Σ u of what is stored) · magnitude
 //! ```
 //!
-//! - `n` is the longest reduction below the element: its terms plus those of reductions it reads in the same kernel;
+//! - `n` is the longest reduction below the element: its terms plus those of reductions it reads in the same kernel. Sums count as
+//!   the scheme that kernels use makes them: in blocks of [`BLOCK`] terms, whose sums are added up in double precision ([`blocked`]).
+//!   Sums of products count in full, since those may be matrix products of libraries;
 //! - `d` counts the arithmetic operations on the way to it; an exponential, logarithm, root, quotient or the like counts
 //!   [`FUNCTION`] because libraries and vectorised approximations are not correctly rounded;
 //! - stored is each container on the way that the kernel writes, the result included, with the `u` of its own type: a sum
@@ -27,6 +29,7 @@
 use crate::data::{Dtype, Storage};
 use crate::graph::Sdfg;
 use crate::library::OperatorError;
+use crate::memlet::Combine;
 use crate::movement::MovementError;
 use crate::node::{Computation, Index, Operation};
 use crate::scalar::{Binary, Scalar, Unary};
@@ -40,6 +43,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// unit roundoffs.
 pub const FUNCTION: u64 = 8;
 
+/// Terms that kernels sum one after the other: of longer sums blocks of so many are added up in double precision.
+pub const BLOCK: u64 = 512;
+
 /// What a factor may lose as TF32, which has 10 bits of fraction: tensor cores leave the other bits of an f32 out.
 pub const TF32: f64 = 1.0 / 1024.0;
 
@@ -49,6 +55,12 @@ fn accumulator(dtype: Dtype) -> f64 {
         Dtype::F64 => Dtype::F64.roundoff(),
         _ => Dtype::F32.roundoff(),
     }
+}
+
+/// Roundings of a sum of so many terms in blocks of [`BLOCK`]: those of one block, that of the block's sum and that of the result. Blocks
+/// are added up in double precision, which 2²⁸ of them take to be worth one more.
+pub fn blocked(terms: u64) -> u64 {
+    if terms <= BLOCK { terms } else { BLOCK + 2 + (terms / BLOCK >> 28) }
 }
 
 /// `γₙ = n·u / (1 − n·u)`; infinite where `n·u ≥ 1`, as nothing can be said then.
@@ -289,8 +301,10 @@ impl Chains<'_> {
         for (connector, memlet) in &computation.writes {
             let Some((_, code)) = computation.tasklet.code.iter().find(|(c, _)| c == connector) else { continue };
             let mut chain = chain_of(code, &behind);
-            if memlet.wcr.is_some() {
-                chain.length = chain.length.saturating_add(self.terms(memlet, around)?);
+            if let Some(combine) = memlet.wcr {
+                let terms = self.terms(memlet, around)?;
+                let in_blocks = combine == Combine::Sum && !multiplies(code);
+                chain.length = chain.length.saturating_add(if in_blocks { blocked(terms) } else { terms });
             }
             if self.program.tf32 && memlet.wcr.is_some() && multiplies(code) {
                 chain.stored += 2.0 * TF32;

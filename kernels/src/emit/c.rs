@@ -1,5 +1,6 @@
 //! A loop nest as one C file: prelude, one point of the outer range, the range, and the combination of partial results.
 
+use super::long_sum::{has_total, total_of};
 use super::printer::{Printer, c_type};
 use super::scalar::Names;
 use super::scalar::combined;
@@ -20,6 +21,8 @@ const LINE: usize = 64;
 pub struct Partial {
     /// First byte within a worker's scratch memory.
     pub at: usize,
+    /// The same of the totals of long sums, if there are any.
+    pub total: Option<usize>,
     pub elements: usize,
     pub combine: Combine,
     /// Iterations of the outermost loop of the combination.
@@ -198,7 +201,9 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
             let name = &printer.identifiers[data.as_str()];
             let at = places.iter().find(|(n, _, _)| n == name).map_or(0, |(_, _, at)| *at);
             let elements: i64 = tensor.shape.iter().product();
-            partials.push(Partial { at, elements: elements as usize, combine, steps: tensor.shape.first().copied().unwrap_or(1) });
+            let total = total_of(name);
+            let total = places.iter().find(|(n, _, _)| *n == total && has_total(nest, data)).map(|(_, _, at)| *at);
+            partials.push(Partial { at, total, elements: elements as usize, combine, steps: tensor.shape.first().copied().unwrap_or(1) });
         }
     }
     if !partials.is_empty() {
@@ -277,14 +282,25 @@ fn finish(printer: &mut Printer) -> Result<(), KernelError> {
         let depth = 2 + tensor.shape.len();
         let source = if source.is_empty() { "0".to_string() } else { source.join(" + ") };
         printer.line(depth, format!("const char *part = scratch + at_{name};"));
-        printer.line(depth, format!("real whole = ((const real *)part)[{source}];"));
+        // Sums of workers are added up, too; those of many terms have a part in their totals.
+        let held = if combine == Combine::Sum { "double" } else { "real" };
+        let long = Some(format!("long_{name}")).filter(|long| printer.integers.contains_key(long));
+        let total = total_of(&name);
+        let totals = |printer: &mut Printer, into: &str, depth: usize| {
+            if let Some(long) = &long {
+                printer.line(depth, format!("if ({long}) {into} += ((const double *)(part - at_{name} + at_{total}))[{source}];"));
+            }
+        };
+        printer.line(depth, format!("{held} whole = ((const real *)part)[{source}];"));
+        totals(printer, "whole", depth);
         printer.line(depth, "for (int64_t w = 1; w < workers; ++w) {");
         printer.line(depth + 1, "part += stride;");
-        printer.line(depth + 1, format!("const real one = ((const real *)part)[{source}];"));
+        printer.line(depth + 1, format!("{held} one = ((const real *)part)[{source}];"));
+        totals(printer, "one", depth + 1);
         printer.line(depth + 1, format!("whole = {};", combined(combine, "whole", "one")));
         printer.line(depth, "}");
         let (kind, stored) = match c_type(container.dtype) {
-            Some("uint16_t") => ("uint16_t", "store_bf16(whole)".to_string()),
+            Some("uint16_t") => ("uint16_t", "store_bf16((real)whole)".to_string()),
             Some(kind) => (kind, format!("({kind})whole")),
             None => ("char", "whole".to_string()),
         };

@@ -1,5 +1,6 @@
 //! The C of one group of loops: what it reads, computes, reduces and writes.
 
+use super::long_sum::LongSum;
 use super::printer::Printer;
 use super::scalar::{Reciprocal, combined, constant, reduction, value};
 use crate::error::KernelError;
@@ -19,6 +20,9 @@ impl Printer<'_> {
                 let name = self.identifier(&r.statement.write.data);
                 self.line(depth, format!("real {name};"));
             }
+            if let Some(long) = r.long.as_ref().filter(|_| !matches!(tensor.space, Space::Private { .. })) {
+                self.begin_total(group, r, long, depth)?;
+            }
         }
         for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
             let tensor = self.tensor(&statement.write.data)?;
@@ -27,7 +31,17 @@ impl Printer<'_> {
             }
         }
         self.reciprocal_rows(group, depth)?;
-        self.open(group, &reductions, 0, depth)
+        self.open(group, &reductions, 0, depth)?;
+        for r in &reductions {
+            let Some(long) = &r.long else { continue };
+            if long.at.is_none() {
+                self.move_to_total(group, r, long, depth)?;
+            }
+            if !matches!(self.tensor(&r.statement.write.data)?.space, Space::Private { .. }) {
+                self.end_total(group, r, long, depth)?;
+            }
+        }
+        Ok(())
     }
 
     /// Before the loops of a group, one row of reciprocals for each divisor that only the innermost of them changes: the loops
@@ -95,7 +109,11 @@ impl Printer<'_> {
                     dtype.accumulator()
                 )));
             }
-            reductions.push(Reduction { statement, combine, level, again, variable });
+            // On a GPU each thread adds few terms to a register before it comes to its total.
+            let total = variable.as_ref().filter(|_| combine == Combine::Sum).map(|v| format!("total_{v}"));
+            let mut reduction = Reduction { statement, combine, level, again, variable, total, long: None };
+            reduction.long = self.long_sum(group, &reduction)?;
+            reductions.push(reduction);
         }
         Ok(reductions)
     }
@@ -135,7 +153,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn open_loop(&mut self, group: &Group, n: usize, reductions: &[&Reduction], pieces: bool, depth: usize) {
+    pub(super) fn open_loop(&mut self, group: &Group, n: usize, reductions: &[&Reduction], pieces: bool, depth: usize) {
         let each = &group.loops[n];
         if n + 1 == group.loops.len() {
             let clauses: String = reductions.iter().filter_map(|r| Some(r.clause(r.variable.as_ref()?))).collect();
@@ -157,12 +175,15 @@ impl Printer<'_> {
     fn open(&mut self, group: &Group, reductions: &[Reduction], level: usize, depth: usize) -> Result<(), KernelError> {
         self.loads(group, level, depth)?;
         let innermost = level + 1 == group.loops.len();
-        let pieces = innermost && self.in_pieces(group)?;
+        let sums = reductions.iter().any(|r| r.total.is_some());
+        let pieces = innermost && (sums || self.in_pieces(group)?);
         if innermost {
             self.mask_rows(group, pieces, false, depth);
         }
         for r in reductions.iter().filter(|r| r.level == level) {
-            if let Some(variable) = &r.variable {
+            if let Some(total) = &r.total {
+                self.line(depth, format!("double {total} = 0;"));
+            } else if let Some(variable) = &r.variable {
                 let identity = constant(r.combine.identity().first().copied().unwrap_or(0.0), self.double);
                 self.line(depth, format!("real {variable} = {identity};"));
                 if r.is_extremum() {
@@ -178,12 +199,25 @@ impl Printer<'_> {
             let inside: Vec<&Reduction> = reductions.iter().collect();
             let within = depth + usize::from(pieces);
             if pieces {
-                self.open_pieces(group, depth)?;
+                self.open_pieces(group, sums, depth)?;
                 self.mask_rows(group, true, true, within);
+            }
+            let parts: Vec<(&String, &String)> =
+                reductions.iter().filter_map(|r| Some((r.variable.as_ref()?, r.total.as_ref()?))).collect();
+            for (variable, _) in parts.iter().filter(|_| innermost) {
+                self.line(within, format!("real {variable} = {};", constant(0.0, self.double)));
             }
             self.open_loop(group, level, &inside, pieces, within);
             self.open(group, reductions, level + 1, within + 1)?;
+            for r in reductions {
+                if let Some(long) = r.long.as_ref().filter(|long| long.at == Some(level)) {
+                    self.move_to_total(group, r, long, within + 1)?;
+                }
+            }
             self.line(within, "}");
+            for (variable, total) in parts.iter().filter(|_| innermost) {
+                self.line(within, format!("{total} += {variable};"));
+            }
             if pieces {
                 self.close_pieces(depth);
             }
@@ -194,12 +228,13 @@ impl Printer<'_> {
                     let nan = constant(f64::NAN, self.double);
                     self.line(depth, format!("{variable} = {} ? {nan} : {variable};", nan_seen(variable)));
                 }
+                let value = r.total.as_ref().map_or_else(|| variable.clone(), |total| format!("(real){total}"));
                 let text = if r.again {
                     let place = self.place(&r.statement.write)?;
-                    let whole = combined(r.combine, &place, variable);
+                    let whole = combined(r.combine, &place, &value);
                     self.store(&r.statement.write, &format!("({whole})"))?
                 } else {
-                    self.store(&r.statement.write, variable)?
+                    self.store(&r.statement.write, &value)?
                 };
                 self.line(depth, text);
             }
@@ -314,6 +349,10 @@ pub struct Reduction<'a> {
     pub again: bool,
     /// Scalar that holds the reduction over the loops inside the target's.
     pub variable: Option<String>,
+    /// Scalar of double precision that a sum in `variable` is moved to again and again.
+    pub total: Option<String>,
+    /// Totals of a sum in memory.
+    pub long: Option<LongSum>,
 }
 
 impl Reduction<'_> {

@@ -4,6 +4,7 @@ mod address;
 pub mod c;
 pub mod cuda;
 mod group;
+mod long_sum;
 mod next;
 mod printer;
 pub(crate) mod product;

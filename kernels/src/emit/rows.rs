@@ -146,7 +146,9 @@ impl Printer<'_> {
 
     /// Opens the loop over pieces, asks memory for what is read soon, and declares where the results of a piece go: to their
     /// place, or to a buffer that is streamed there.
-    pub fn open_pieces(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+    ///
+    /// Sums need pieces that are no longer than their blocks, also where nothing is streamed.
+    pub fn open_pieces(&mut self, group: &Group, sums: bool, depth: usize) -> Result<(), KernelError> {
         let Some(last) = group.loops.last() else { return Ok(()) };
         let (count, at, most) = self.iterations(last);
         let mut rows: Vec<StreamRow> = Vec::new();
@@ -170,10 +172,16 @@ impl Printer<'_> {
                 even: false,
             });
         }
-        let step = format!("step = host->streams ? {PIECE} : {count}");
+        let fetched = self.fetched(group, last)?;
+        let whole = if sums { sdfg::tolerance::BLOCK.to_string() } else { count.clone() };
+        let step = if rows.is_empty() && fetched.is_empty() {
+            format!("step = {whole}")
+        } else {
+            format!("step = host->streams ? {PIECE} : {whole}")
+        };
         self.line(depth, format!("for (int64_t piece = 0, {step}; piece < {count}; piece += step) {{"));
         self.line(depth + 1, format!("const int64_t end = min_of(piece + step, {count});"));
-        for (row, ahead, bytes) in self.fetched(group, last)? {
+        for (row, ahead, bytes) in fetched {
             let ahead = if ahead == 0 { String::new() } else { format!(" + {}", ahead / bytes) };
             let lines = format!("for (int64_t line = piece; line < end; line += {})", LINE / bytes);
             self.line(depth + 1, format!("if (host->streams) {lines} __builtin_prefetch({row}{ahead} + line);"));

@@ -120,6 +120,9 @@ impl MapKernel {
             let identity = partial.combine.identity().first().copied().unwrap_or(0.0);
             // SAFETY: the emitter has made room for these elements, aligned to a line.
             unsafe {
+                if let Some(total) = partial.total {
+                    std::slice::from_raw_parts_mut(scratch.add(total).cast::<f64>(), partial.elements).fill(0.0);
+                }
                 let at = scratch.add(partial.at);
                 if self.source.double {
                     std::slice::from_raw_parts_mut(at.cast::<f64>(), partial.elements).fill(identity);

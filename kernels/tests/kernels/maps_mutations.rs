@@ -41,7 +41,7 @@ const MUTATIONS: [Mutation; 18] = [
     plant("sum starts at 0.01", common::softmax_dropout, "k", "(0e0f);", "(1e-2f);", Last),
     plant("root dropped", common::layernorm, "i", "r_sqrt((", "((", All),
     plant("weight of another index", common::layernorm, "i", "t_gamma[i_i", "t_gamma[i_j", All),
-    plant("mean of one element less", common::layernorm, "i", "i_i < n_i;", "i_i < n_i - 1;", First),
+    plant("mean of one element less", common::layernorm, "i", "i_i < end;", "i_i < end - 1;", First),
     plant("partial sums overwritten", common::layernorm_weights, "i", "(t_d_beta_partial[i_i] + ", "(", All),
     plant("one worker's part forgotten", common::layernorm_weights, "i", "int64_t w = 1;", "int64_t w = 2;", First),
     plant("reduction from 1", common::bias_gradient, "j", "int64_t i_j = piece;", "int64_t i_j = piece + 1;", All),

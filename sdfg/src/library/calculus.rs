@@ -114,6 +114,9 @@ fn binary(op: Binary, a: &Scalar, b: &Scalar, by: &str, seed: Scalar) -> Scalar 
 fn square(a: &Scalar, by: &str, seed: Scalar) -> Scalar {
     let (zero, infinity) = (Scalar::Const(0.0), Scalar::Const(f64::INFINITY));
     let at_zero = compare(Binary::Eq, a, &zero);
+    if let Scalar::Const(seed) = &seed {
+        return pullback(a, by, Scalar::Const(2.0 * seed) * a.clone());
+    }
     let hidden = match &seed {
         Scalar::Input(_) => {
             let infinite = Scalar::binary(Binary::Eq, Scalar::unary(Unary::Abs, seed.clone()), infinity);

@@ -10,6 +10,6 @@ pub(super) fn flop(operation: &Operation, program: &Sdfg) -> Expr {
 }
 
 pub(super) fn expand(operation: &Operation, program: &Sdfg, scale: &Scalar) -> Result<Expansion, OperatorError> {
-    let code = Scalar::input("a") * Scalar::input("b");
-    reduce::expand(operation, program, Combine::Sum, &code, scale)
+    let code = Scalar::input("a") * Scalar::input("b") * scale.clone();
+    reduce::expand(operation, program, Combine::Sum, &code, &Scalar::Const(1.0))
 }

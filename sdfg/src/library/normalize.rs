@@ -1,6 +1,8 @@
 //! Normalization by mean and variance over any set of indices: layer, batch, group, instance.
 //!
-//! The variance is the mean of squared deviations, never E\[x²\]−E\[x\]², which cancels. Mean and reciprocal standard
+//! The variance is the mean of squared deviations, never E\[x²\]−E\[x\]², which cancels. A first mean is off by the roundings of a long
+//! sum: deviations from it add up to what it lacks, and mean and variance are corrected by that (Chan, Golub and LeVeque, 1983, the
+//! corrected two-pass algorithm). So a constant row has exactly its value as mean, and is normalized to 0. Mean and reciprocal standard
 //! deviation are outputs: the derivative reads them instead of computing them again.
 //!
 //! Flop per element follow Table III: 7 forward (sum, subtraction, square, sum, and multiply by rstd, scale, shift), 4
@@ -11,7 +13,7 @@ use super::reduce::{combined, container};
 use super::softmax::statistic;
 use super::*;
 use crate::data::{Lifetime, Role};
-use crate::scalar::Unary;
+use crate::scalar::{Binary, Unary};
 use crate::scope::Item;
 
 pub(super) fn flop(operation: &Operation, program: &Sdfg) -> Expr {
@@ -40,6 +42,8 @@ pub(super) fn expand(operation: &Operation, program: &Sdfg, over: &[String], eps
     let (x, out) = (operation.need_input("x")?, operation.need_output("out")?);
     let (mean, rstd) = (operation.need_output("mean")?, operation.need_output("rstd")?);
     let (squares, row) = statistic(operation, program, over, &mean.data, "var")?;
+    let (first, _) = statistic(operation, program, over, &mean.data, "first")?;
+    let (drift, _) = statistic(operation, program, over, &mean.data, "drift")?;
     let reduced: Vec<&str> = over.iter().map(String::as_str).collect();
     let (each, reduce) = (indices(operation, program, &[]), indices(operation, program, &reduced));
     let kept: Vec<Index> = each.iter().filter(|i| !over.contains(&i.name)).cloned().collect();
@@ -48,8 +52,11 @@ pub(super) fn expand(operation: &Operation, program: &Sdfg, over: &[String], eps
         let name = format!("{}.{suffix}", operation.name);
         Scope::new(name.clone(), map, vec![Item::Tasklet(computation(operation, &name, code, reads, write))])
     };
-    let deviation = Scalar::input("x") - Scalar::input("mean");
-    let mut normalized = deviation.clone() * Scalar::input("rstd");
+    let deviation = Scalar::input("x") - Scalar::input("first");
+    let (read_first, read_drift) = (("first".to_string(), at(&first.name, &row, None)), ("drift".to_string(), at(&drift.name, &row, None)));
+    let left = Scalar::input("drift") * share.clone();
+    let variance = Scalar::input("var") * share.clone() - left.clone() * left.clone();
+    let mut normalized = (Scalar::input("x") - Scalar::input("mean")) * Scalar::input("rstd");
     let mut reads = vec![read("x", x), read("mean", mean), read("rstd", rstd)];
     if let Some(gamma) = operation.input("gamma") {
         normalized = normalized * Scalar::input("gamma");
@@ -60,30 +67,38 @@ pub(super) fn expand(operation: &Operation, program: &Sdfg, over: &[String], eps
         reads.push(read("beta", beta));
     }
     let scopes = vec![
+        scope("first", reduce.clone(), Scalar::input("x") * share, vec![read("x", x)], at(&first.name, &row, Some(Combine::Sum))),
         scope(
-            "mean",
+            "drift",
             reduce.clone(),
-            Scalar::input("x") * share.clone(),
-            vec![read("x", x)],
-            at(&mean.data, &mean.subscripts, Some(Combine::Sum)),
+            deviation.clone(),
+            vec![read("x", x), read_first.clone()],
+            at(&drift.name, &row, Some(Combine::Sum)),
         ),
         scope(
             "var",
             reduce,
-            deviation.clone() * deviation * share,
-            vec![read("x", x), read("mean", mean)],
+            deviation.clone() * deviation,
+            vec![read("x", x), read_first.clone()],
             at(&squares.name, &row, Some(Combine::Sum)),
+        ),
+        scope(
+            "mean",
+            kept.clone(),
+            Scalar::input("first") + left,
+            vec![read_first, read_drift.clone()],
+            at(&mean.data, &mean.subscripts, None),
         ),
         scope(
             "rstd",
             kept,
-            Scalar::unary(Unary::Rsqrt, Scalar::input("var") + Scalar::Const(eps)),
-            vec![("var".into(), at(&squares.name, &row, None))],
+            Scalar::unary(Unary::Rsqrt, Scalar::binary(Binary::Max, variance, Scalar::Const(0.0)) + Scalar::Const(eps)),
+            vec![("var".into(), at(&squares.name, &row, None)), read_drift],
             at(&rstd.data, &rstd.subscripts, None),
         ),
         scope("apply", each, normalized, reads, at(&out.data, &out.subscripts, None)),
     ];
-    Ok(Expansion { containers: vec![squares], scopes })
+    Ok(Expansion { containers: vec![first, drift, squares], scopes })
 }
 
 /// x̂ = (x − mean)·rstd, and the memlets it reads.

@@ -4,15 +4,15 @@
 
 use super::elementwise::{arithmetic, at, computation, indices, reads_of};
 use super::*;
+use crate::scalar::Binary;
 use crate::scope::Item;
 
 pub(super) fn flop(operation: &Operation, program: &Sdfg, code: &Scalar) -> Expr {
     Expr::Int(1 + arithmetic(code)) * operation.points(program)
 }
 
-/// A sum folds its scale into every term: one map, and no second pass over the result. Any other combine scales the
-/// result in a map of its own, through the container `<name>.raw`. So does a result that is stored in less than what it
-/// is summed in: it is rounded once, at the end.
+/// A result that is scaled, as a mean is, or stored in less than what it is summed in, is made in a map of its own, from the container
+/// `<name>.raw`: it is rounded once, at the end.
 pub(super) fn expand(
     operation: &Operation,
     program: &Sdfg,
@@ -22,15 +22,12 @@ pub(super) fn expand(
 ) -> Result<Expansion, OperatorError> {
     let out = operation.need_output("out")?;
     let map = indices(operation, program, &operation.reduced());
-    let (term, scale) = match combine {
-        Combine::Sum => (code.clone() * scale.clone(), Scalar::Const(1.0)),
-        _ => (code.clone(), scale.clone()),
-    };
+    let term = code.clone();
     let reads = reads_of(operation, &term)?;
     let sum = |write: Memlet| {
         Scope::new(operation.name.clone(), map.clone(), vec![Item::Tasklet(computation(operation, &operation.name, term, reads, write))])
     };
-    combined(operation, program, &operation.name, (out, combine), &scale, sum)
+    combined(operation, program, &operation.name, (out, combine), scale, sum)
 }
 
 /// The maps of one reduction into `out`: `reduction` makes the map that combines into the memlet it is given, which is
@@ -60,7 +57,11 @@ pub(super) fn combined(
     let map = indices(operation, program, &[]).into_iter().filter(|i| out.subscripts.iter().any(|s| s.symbols().contains(&i.name)));
     let reads = vec![("raw".to_string(), at(&raw.name, &out.subscripts, None))];
     let label = format!("{name}.scale");
-    let code = Scalar::input("raw") * scale.clone();
+    // A mean is a quotient: its count has no exact reciprocal.
+    let code = match scale {
+        Scalar::Binary(Binary::Div, one, count) if **one == Scalar::Const(1.0) => Scalar::input("raw") / (**count).clone(),
+        scale => Scalar::input("raw") * scale.clone(),
+    };
     let finish = computation(operation, &label, code, reads, at(&out.data, &out.subscripts, None));
     let scopes = vec![
         reduction(at(&raw.name, &out.subscripts, Some(combine))),

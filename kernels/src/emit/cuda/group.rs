@@ -165,7 +165,9 @@ impl Printer<'_> {
     ) -> Result<(), KernelError> {
         self.loads(group, level, depth)?;
         for r in reductions.iter().filter(|r| r.level == level) {
-            if let Some(variable) = &r.variable {
+            if let Some(total) = &r.total {
+                self.line(depth, format!("double {total} = 0;"));
+            } else if let Some(variable) = &r.variable {
                 let identity = constant(r.combine.identity().first().copied().unwrap_or(0.0), self.double);
                 self.line(depth, format!("real {variable} = {identity};"));
             }
@@ -193,7 +195,8 @@ impl Printer<'_> {
         let ready: Vec<&Reduction> = reductions.iter().filter(|r| r.level == level && r.variable.is_some()).collect();
         // Those that are combined alike meet at once.
         for alike in ready.chunk_by(|a, b| functor(a.combine) == functor(b.combine)) {
-            let variables: Vec<&str> = alike.iter().filter_map(|r| r.variable.as_deref()).collect();
+            let of = |r: &&Reduction| Some(r.total.as_ref().map_or(r.variable.clone()?, |total| format!("(real){total}")));
+            let variables: Vec<String> = alike.iter().filter_map(of).collect();
             let all = self.fresh("all");
             self.line(depth, format!("real {all}[{}] = {{{}}};", variables.len(), variables.join(", ")));
             let reduced = self.team_reduced(&all, alike[0].combine, variables.len());
@@ -370,11 +373,19 @@ impl Printer<'_> {
                 kind: "real",
             });
         }
+        // What a strip adds is few terms; totals are in double precision.
+        let sums: Vec<(&String, &String)> = reductions.iter().filter_map(|r| Some((r.variable.as_ref()?, r.total.as_ref()?))).collect();
+        for (variable, _) in &sums {
+            self.line(inside, format!("real {variable} = 0;"));
+        }
         self.open_lanes(last, inside);
         for statement in &group.statements {
             self.statement(statement, reductions, inside + 1)?;
         }
         self.line(inside, "}");
+        for (variable, total) in sums {
+            self.line(inside, format!("{total} += {variable};"));
+        }
         let turns = self.schedule.as_ref().is_some_and(|s| s.turns);
         for StreamRow { element, room, to, out: step, even, .. } in std::mem::take(&mut self.streamed) {
             let name = self.identifier(&element.data);

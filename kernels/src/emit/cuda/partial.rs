@@ -211,7 +211,8 @@ impl Printer<'_> {
             let elements = self.given(format!("elements_{name}"), elements);
             self.line(1, format!("if (blockIdx.x >= {first_block} && blockIdx.x < {end_block}) {{"));
             self.line(2, format!("const index_t e = (index_t)(blockIdx.x - {first_block}) * 32 + lane;"));
-            self.line(2, format!("real whole = {};", identity(combine, self.double)));
+            let held = if combine == Combine::Sum { "double" } else { "real" };
+            self.line(2, format!("{held} whole = {};", identity(combine, self.double)));
             self.line(2, format!("if (e < {elements}) {{"));
             // Several reads under way: a thread may have hundreds, each as long as the way to memory.
             self.line(3, "#pragma unroll 8");
@@ -221,7 +222,7 @@ impl Printer<'_> {
             self.line(4, format!("whole = {};", self.combined(combine, "whole", "one")));
             self.line(3, "}");
             self.line(2, "}");
-            self.line(2, "parts[threadIdx.x] = whole;");
+            self.line(2, "parts[threadIdx.x] = (real)whole;");
             self.line(2, "__syncthreads();");
             self.line(2, format!("if (slice == 0 && e < {elements}) {{"));
             self.line(3, format!("for (int s = 1; s < {SLICES}; ++s) {{"));
@@ -234,7 +235,7 @@ impl Printer<'_> {
                 let extent = self.given(format!("d_{name}_{n}"), *extent);
                 place.push(format!("e / {s} % {extent} * {t}"));
             }
-            self.line(3, format!("GLOBAL({kind}, a.p[{argument}])[{}] = From<{kind}>::real_(whole);", place.join(" + ")));
+            self.line(3, format!("GLOBAL({kind}, a.p[{argument}])[{}] = From<{kind}>::real_((real)whole);", place.join(" + ")));
             self.line(2, "}");
             self.line(1, "}");
             blocks += more;

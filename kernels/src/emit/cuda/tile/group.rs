@@ -97,6 +97,7 @@ impl Printer<'_> {
         let mut reductions = self.reductions(group)?;
         for r in &mut reductions {
             r.variable = Some(format!("{}[w]", self.fresh("sums")));
+            r.total = None;
         }
         let rows = self.schedule.as_ref().map_or(1, |s| s.rows);
         self.uniform = true;

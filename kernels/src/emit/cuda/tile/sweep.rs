@@ -287,6 +287,7 @@ impl Printer<'_> {
         let mut reductions = self.reductions(group)?;
         for r in &mut reductions {
             r.variable = Some(format!("{}[half]", self.identifier(&r.statement.write.data)));
+            r.total = None;
         }
         self.strip_of(group, &reductions, depth)
     }

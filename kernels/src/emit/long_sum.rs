@@ -1,0 +1,138 @@
+//! Long sums in C: terms are added up in blocks, and the blocks in double precision.
+//!
+//! A sum of n numbers in f32 is off by up to n roundings. In blocks of [`BLOCK`] terms it is off by those of one block, as the sum of the
+//! blocks is as good as exact. Along the innermost loop a block is a piece of it, summed in vectors. Where another loop adds to the same
+//! elements again and again, each element has a total beside it, to which what has come together is moved after every [`BLOCK`] terms;
+//! sums of fewer terms have none.
+
+use super::group::Reduction;
+use super::printer::Printer;
+use crate::error::KernelError;
+use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Tag};
+use sdfg::Combine;
+use sdfg::tolerance::BLOCK;
+
+/// How the terms of a sum into memory are counted.
+#[derive(Clone, Debug)]
+pub struct LongSum {
+    /// The loop of the group at the end of whose body totals are added to; none if that is the end of the group.
+    pub at: Option<usize>,
+    /// Name of the totals.
+    pub total: String,
+    /// Name of the number that says whether there are any.
+    pub long: String,
+    /// C text of the number of the term that has just been added.
+    term: String,
+}
+
+/// Terms that the loops of a nest which do not tell elements apart add to each of them; with the loops, from outer to inner.
+fn adding<'a>(nest: &'a LoopNest, group: &'a Group, write: &Element, private: bool, level: usize) -> (i64, Vec<(&'a Loop, bool)>) {
+    let uses = |l: &Loop| write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
+    let outer = nest.outer.iter().filter(|l| private && !uses(l)).map(|l| (l, true));
+    let inner = group.loops[..level].iter().filter(|l| !uses(l) && !group.is_lane(&l.index)).map(|l| (l, false));
+    let loops: Vec<(&Loop, bool)> = outer.chain(inner).collect();
+    let count = |(l, outer): &(&Loop, bool)| if *outer { nest.steps(l) } else { l.count };
+    (loops.iter().map(count).fold(1, |a, b: i64| a.saturating_mul(b)), loops)
+}
+
+/// Whether a worker's partial sums have totals beside them: for those who make and read the memory.
+pub fn has_total(nest: &LoopNest, data: &str) -> bool {
+    let mut writers = nest.groups.iter().flat_map(|g| g.statements.iter().map(move |s| (g, s)));
+    let Some((group, statement)) = writers.find(|(_, s)| s.write.data == data) else { return false };
+    let uses = |l: &Loop| statement.write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
+    let level = group.loops.iter().rposition(uses).map_or(0, |n| n + 1);
+    !group.product && statement.combine == Some(Combine::Sum) && adding(nest, group, &statement.write, true, level).0 >= 2 * BLOCK as i64
+}
+
+/// Name of the totals of a container.
+pub fn total_of(name: &str) -> String {
+    format!("total_{name}")
+}
+
+impl Printer<'_> {
+    /// The totals of a sum that is held in memory, if it may be long.
+    pub fn long_sum(&mut self, group: &Group, r: &Reduction) -> Result<Option<LongSum>, KernelError> {
+        let (nest, write) = (self.nest, &r.statement.write);
+        let tensor = self.tensor(&write.data)?;
+        let private = matches!(tensor.space, Space::Private { .. });
+        if self.schedule.is_some() || r.combine != Combine::Sum || !r.again || !(private || tensor.space == Space::Local) {
+            return Ok(None);
+        }
+        let (terms, loops) = adding(nest, group, write, private, r.level);
+        if loops.is_empty() {
+            return Ok(None);
+        }
+        let mut term = String::from("0");
+        for (each, outer) in &loops {
+            let (count, at) = match (each.tag, outer) {
+                (Tag::Block, true) => (nest.steps(each), "first_lane / LANES".to_string()),
+                (_, true) => (nest.steps(each), self.index(&each.index)),
+                _ => (each.count, self.index(&each.index)),
+            };
+            let count = self.given(format!("terms_{}", self.index(&each.index)), count);
+            term = format!("({term} * {count} + {at})");
+        }
+        let at = loops.iter().rev().find(|(_, outer)| !outer).and_then(|(l, _)| group.loops.iter().position(|g| g.index == l.index));
+        let name = self.identifier(&write.data);
+        let is_long = terms >= 2 * BLOCK as i64;
+        let long = self.given(format!("long_{name}"), i64::from(is_long));
+        let total = total_of(&name);
+        let lanes = if nest.per_lane(tensor) { nest.lanes } else { 1 };
+        let elements = tensor.shape.iter().product::<i64>() * lanes;
+        self.scratch.insert(total.clone(), ("double", if is_long { elements as usize * 8 } else { 0 }));
+        Ok(Some(LongSum { at, total, long, term }))
+    }
+
+    /// Sets totals to 0 before the loops of a group.
+    pub fn begin_total(&mut self, group: &Group, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
+        let at = self.total_place(&r.statement.write, sum)?;
+        self.over_elements(group, r, 0, &sum.long, vec![format!("{at} = 0;")], depth)
+    }
+
+    /// Moves what has come together to the totals, where as many terms as a block has are in.
+    pub fn move_to_total(&mut self, group: &Group, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
+        let (at, held) = (self.total_place(&r.statement.write, sum)?, self.place(&r.statement.write)?);
+        let when = format!("{} && ({} + 1) % {BLOCK} == 0", sum.long, sum.term);
+        let inside = sum.at.map_or(0, |n| n + 1);
+        self.over_elements(group, r, inside, &when, vec![format!("{at} += {held};"), format!("{held} = 0;")], depth)
+    }
+
+    /// Adds the totals to what is left, after the loops of a group.
+    pub fn end_total(&mut self, group: &Group, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
+        let (at, held) = (self.total_place(&r.statement.write, sum)?, self.place(&r.statement.write)?);
+        self.over_elements(group, r, 0, &sum.long, vec![format!("{held} = (real)({at} + {held});")], depth)
+    }
+
+    fn total_place(&mut self, write: &Element, sum: &LongSum) -> Result<String, KernelError> {
+        Ok(format!("{}[{}]", sum.total, self.position(write)?))
+    }
+
+    /// Lines for every element that the loops of a group from one on tell apart.
+    fn over_elements(
+        &mut self,
+        group: &Group,
+        r: &Reduction,
+        from: usize,
+        when: &str,
+        lines: Vec<String>,
+        depth: usize,
+    ) -> Result<(), KernelError> {
+        let uses = |l: &&Loop| r.statement.write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
+        let lane = self.nest.per_lane(self.tensor(&r.statement.write.data)?);
+        let inner = group.loops.iter().skip(from);
+        let loops = inner.filter(|l| uses(l) || (lane && group.is_lane(&l.index) && self.is_block(&l.index))).cloned().collect();
+        let nest = Group { loops, statements: vec![], product: false, last: false };
+        self.line(depth, format!("if ({when}) {{"));
+        for n in 0..nest.loops.len() {
+            self.open_loop(&nest, n, &[], false, depth + 1 + n);
+        }
+        for line in lines {
+            self.line(depth + 1 + nest.loops.len(), line);
+        }
+        for n in (0..nest.loops.len()).rev() {
+            self.line(depth + 1 + n, "}");
+        }
+        self.line(depth, "}");
+        Ok(())
+    }
+}
