@@ -1,16 +1,20 @@
 //! Long sums in C: terms are added up in blocks, and the blocks in double precision.
 //!
-//! A sum of n numbers in f32 is off by up to n roundings. In blocks of [`BLOCK`] terms it is off by those of one block, as the sum of the
-//! blocks is as good as exact. Along the innermost loop a block is a piece of it, summed in vectors. Where another loop adds to the same
-//! elements again and again, each element has a total beside it, to which what has come together is moved after every [`BLOCK`] terms;
-//! sums of fewer terms have none.
+//! A sum of n numbers in f32 is off by up to n roundings. In blocks it is off by those of one block, as the sum of the blocks is as good as
+//! exact. Along the innermost loop a block is a piece of it ([`sdfg::tolerance::BLOCK`]), summed in the lanes of a vector. Where another loop
+//! adds to the same elements again and again, each element has a total beside it, to which what has come together is moved after every
+//! [`TERMS`] terms; sums of fewer than [`LONG`] have none.
 
 use super::group::Reduction;
 use super::printer::Printer;
 use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Tag};
 use sdfg::Combine;
-use sdfg::tolerance::BLOCK;
+
+/// Terms that are added to an element one after the other. Moving them takes as long as adding three, so a tenth of the time.
+const TERMS: i64 = 32;
+/// Terms from which on totals are kept.
+const LONG: i64 = 4 * TERMS;
 
 /// How the terms of a sum into memory are counted.
 #[derive(Clone, Debug)]
@@ -41,7 +45,7 @@ pub fn has_total(nest: &LoopNest, data: &str) -> bool {
     let Some((group, statement)) = writers.find(|(_, s)| s.write.data == data) else { return false };
     let uses = |l: &Loop| statement.write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
     let level = group.loops.iter().rposition(uses).map_or(0, |n| n + 1);
-    !group.product && statement.combine == Some(Combine::Sum) && adding(nest, group, &statement.write, true, level).0 >= 2 * BLOCK as i64
+    !group.product && statement.combine == Some(Combine::Sum) && adding(nest, group, &statement.write, true, level).0 >= LONG
 }
 
 /// Name of the totals of a container.
@@ -74,7 +78,7 @@ impl Printer<'_> {
         }
         let at = loops.iter().rev().find(|(_, outer)| !outer).and_then(|(l, _)| group.loops.iter().position(|g| g.index == l.index));
         let name = self.identifier(&write.data);
-        let is_long = terms >= 2 * BLOCK as i64;
+        let is_long = terms >= LONG;
         let long = self.given(format!("long_{name}"), i64::from(is_long));
         let total = total_of(&name);
         let lanes = if nest.per_lane(tensor) { nest.lanes } else { 1 };
@@ -89,10 +93,10 @@ impl Printer<'_> {
         self.over_elements(group, r, 0, &sum.long, vec![format!("{at} = 0;")], depth)
     }
 
-    /// Moves what has come together to the totals, where as many terms as a block has are in.
+    /// Moves what has come together to the totals, where a block of terms is in.
     pub fn move_to_total(&mut self, group: &Group, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
         let (at, held) = (self.total_place(&r.statement.write, sum)?, self.place(&r.statement.write)?);
-        let when = format!("{} && ({} + 1) % {BLOCK} == 0", sum.long, sum.term);
+        let when = format!("{} && ({} + 1) % {TERMS} == 0", sum.long, sum.term);
         let inside = sum.at.map_or(0, |n| n + 1);
         self.over_elements(group, r, inside, &when, vec![format!("{at} += {held};"), format!("{held} = 0;")], depth)
     }

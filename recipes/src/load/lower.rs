@@ -6,6 +6,7 @@
 
 use super::header::Header;
 use super::pattern::{Pattern, pattern};
+use super::resolve::times;
 use super::value::{Factor, Logarithmic, Value, scalar_indices};
 use indexmap::IndexMap;
 use sdfg::library::SHIFT;
@@ -275,7 +276,7 @@ impl<'a> Lowering<'a> {
                     let factor = self.gather(value, inputs);
                     whole = match (&whole, below) {
                         (Scalar::Const(-1.0), false) => Scalar::unary(sdfg::Unary::Neg, factor),
-                        (_, false) => whole * factor,
+                        (_, false) => times(whole, factor),
                         (_, true) => whole / factor,
                     };
                 }

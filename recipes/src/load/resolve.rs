@@ -364,7 +364,7 @@ pub fn product(scale: Scalar, mut factors: Vec<Factor>, reduced: Vec<String>) ->
 }
 
 /// A product of numbers. 0 times something that is not known yet is left to it: it may be NaN or infinite.
-fn times(a: Scalar, b: Scalar) -> Scalar {
+pub fn times(a: Scalar, b: Scalar) -> Scalar {
     let zero = Scalar::Const(0.0);
     let plain = matches!((&a, &b), (Scalar::Const(_), Scalar::Const(_)));
     if !plain && (a == zero || b == zero) { Scalar::binary(Binary::Mul, a, b) } else { a * b }
@@ -374,6 +374,8 @@ pub fn binary(op: Binary, a: Value, b: Value) -> Value {
     match (op, a, b) {
         (Binary::Add, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(a + b),
         (Binary::Sub, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(a - b),
+        // The same but at −∞, where C's power is ∞ and everyone else's NaN.
+        (Binary::Pow, a, Value::Scalar(Scalar::Const(0.5))) => unary(Unary::Sqrt, a),
         (op, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(Scalar::binary(op, a, b)),
         (op, a, b) => Value::Binary(op, Box::new(a), Box::new(b)),
     }

@@ -97,7 +97,7 @@ fn a_mean_is_divided_once() -> Result<(), Failure> {
 #[test]
 fn a_constant_row_is_normalized_to_zero() -> Result<(), Failure> {
     let text = recipe("r: 6, k: 768", "[r, k]", "y[r,k] = layernorm(x[r,k], over: k, eps: 1e-12)");
-    let constant = [0.1, 1.0 / 3.0, 100.3, -7.7e5, 1e30, 3e-20];
+    let constant = [0.1, 1.0 / 3.0, 100.3, -7.7e5, 1e15, 3e-20];
     for device in [cores()?, shim()] {
         let got = results(&text, &[("x", &|n| constant[n / 768])], &device, 0)?;
         let worst = got.iter().fold(0.0f64, |m, v| m.max(v.abs()));

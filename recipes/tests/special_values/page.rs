@@ -25,8 +25,7 @@ fn short(value: f64) -> String {
 
 /// The marks of all reasons why something at one place differs.
 fn marks(differences: &[Difference], case: &Case, given: &str) -> String {
-    let mut found: Vec<usize> =
-        differences.iter().filter(|d| d.case == case.name && d.given == given).filter_map(reasons::of).collect();
+    let mut found: Vec<usize> = differences.iter().filter(|d| d.case == case.name && d.given == given).filter_map(reasons::of).collect();
     found.sort_unstable();
     found.dedup();
     let marks: Vec<String> = found.iter().map(|n| (n + 1).to_string()).collect();
@@ -63,7 +62,8 @@ fn table(kind: Kind, all: &[(&Case, Vec<Found>)], differences: &[Difference]) ->
     if kind == Kind::Unary {
         let _ = writeln!(text, "| | {} |\n|{}", places.join(" | "), " --- |".repeat(places.len() + 1));
         for (case, found) in cases {
-            let cells: Vec<String> = places.iter().enumerate().map(|(n, p)| place(case, &found[0], n, places.len(), p, differences)).collect();
+            let cells: Vec<String> =
+                places.iter().enumerate().map(|(n, p)| place(case, &found[0], n, places.len(), p, differences)).collect();
             let _ = writeln!(text, "| `{}` | {} |", case.name, cells.join(" | "));
         }
     } else {
