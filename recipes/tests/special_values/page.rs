@@ -1,6 +1,7 @@
 //! The tables of `docs/special-values.md`.
 
 use super::{Case, Difference, Failure, Found, Kind, WAYS, reasons};
+use indexmap::{IndexMap, IndexSet};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -77,22 +78,25 @@ fn table(kind: Kind, all: &[(&Case, Vec<Found>)], differences: &[Difference]) ->
     text
 }
 
-/// Every difference, by its reason.
+/// Every difference, by its reason: what is alike stands together.
 fn listed(differences: &[Difference]) -> String {
     let mut text = String::new();
     for (number, reason) in reasons::ALL.iter().enumerate() {
         let _ = writeln!(text, "{}. {}\n", number + 1, reason.text);
-        let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+        // Of one place, the ways of running in which it differs; of these and the results, the places.
+        let mut places: IndexMap<[String; 3], IndexSet<&str>> = IndexMap::new();
         for d in differences.iter().filter(|d| reasons::of(d) == Some(number)) {
-            let line = format!("`{}` of {}, {}: {} where {} has {}", d.case, d.given, d.what, short(d.got), d.peer, short(d.want));
-            match lines.iter_mut().find(|(l, _)| *l == line) {
-                Some((_, ways)) => ways.push(WAYS[d.way]),
-                None => lines.push((line, vec![WAYS[d.way]])),
-            }
+            let result = format!("{}: {} where {} has {}", d.what, short(d.got), d.peer, short(d.want));
+            places.entry([d.case.clone(), result, d.given.clone()]).or_default().insert(WAYS[d.way]);
         }
-        for (line, ways) in lines {
-            let ways = if ways.len() == WAYS.len() { String::new() } else { format!(" ({})", ways.join("; ")) };
-            let _ = writeln!(text, "   - {line}{ways}");
+        let mut lines: IndexMap<(String, String, String), Vec<String>> = IndexMap::new();
+        for ([case, result, given], ways) in places {
+            let ways =
+                if ways.len() == WAYS.len() { String::new() } else { format!(" ({})", ways.into_iter().collect::<Vec<_>>().join("; ")) };
+            lines.entry((case, result, ways)).or_default().push(given);
+        }
+        for ((case, result, ways), given) in lines {
+            let _ = writeln!(text, "   - `{case}` of {}, {result}{ways}", given.join("; "));
         }
         text.push('\n');
     }
