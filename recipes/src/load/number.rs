@@ -8,8 +8,8 @@ pub fn read(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
     let digits = text.split(['e', 'E']).next().unwrap_or(text);
     let whole = text.chars().all(|c| c.is_ascii_digit());
-    if let Some(plain) = without_leading_zeros(text) {
-        return Err(format!("`{text}` begins with a zero, which some read as octal; write {plain}"));
+    if let Some(why) = octal(text) {
+        return Err(why);
     }
     if value.is_infinite() {
         return Err(format!("the number `{text}` is too large; write inf if infinity is meant"));
@@ -24,8 +24,13 @@ pub fn read(text: &str) -> Result<f64, String> {
     Ok(value)
 }
 
+/// What is wrong with a number that begins with a zero, but for the one before a point.
+pub fn octal(text: &str) -> Option<String> {
+    without_leading_zeros(text).map(|plain| format!("`{text}` begins with a zero, which some read as octal; write {plain}"))
+}
+
 /// A whole part without the zeros that it begins with, if there are any but the one before a point.
-pub fn without_leading_zeros(text: &str) -> Option<&str> {
+fn without_leading_zeros(text: &str) -> Option<&str> {
     let rest = text.strip_prefix('0').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))?;
     let plain = rest.trim_start_matches('0');
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());

@@ -37,6 +37,10 @@ pub fn read(
                 problems.add(node.place, too_long(&name.text));
                 bound.insert(&name.text, (node.place, 1));
             }
+            Value::Text(text) if zeros(text).is_some() => {
+                problems.add(node.place, Problem::NoSize { dim: name.text.clone(), why: zeros(text).unwrap_or_default() });
+                bound.insert(&name.text, (node.place, 1));
+            }
             Value::Text(text) => match text.parse::<Expr>() {
                 Ok(expr) => {
                     derived.insert(&name.text, (node.place, expr));
@@ -47,11 +51,11 @@ pub fn read(
                 }
             },
             Value::Float(value, written) => {
-                let why = match (number::without_leading_zeros(written), value.fract() == 0.0 && (1.0..LIMIT as f64).contains(value)) {
-                    (Some(plain), _) => format!("`{written}` begins with a zero, which some read as octal; write {plain}"),
-                    (None, true) => format!("write it without point or exponent, as {value}"),
-                    (None, false) => format!("it is a whole number from 1 to 2^62, but here stands {written}"),
-                };
+                let whole = value.fract() == 0.0 && (1.0..LIMIT as f64).contains(value);
+                let why = number::octal(written).unwrap_or_else(|| match whole {
+                    true => format!("write it without point or exponent, as {value}"),
+                    false => format!("it is a whole number from 1 to 2^62, but here stands {written}"),
+                });
                 problems.add(node.place, Problem::NoSize { dim: name.text.clone(), why });
                 bound.insert(&name.text, (node.place, 1));
             }
@@ -87,6 +91,11 @@ pub fn read(
     let order = |name: &String| entries.iter().position(|(n, _)| n.text == *name);
     dims.sort_by_cached_key(|name, _| order(name));
     (dims, sizes)
+}
+
+/// What is wrong with the first number of a definition that begins with a zero.
+fn zeros(definition: &str) -> Option<String> {
+    definition.split(|c: char| !(c.is_alphanumeric() || c == '_')).find_map(number::octal)
 }
 
 fn apply(

@@ -171,6 +171,12 @@ fn bert_base_encoder_in_bf16() -> Result<(), Failure> {
     checked("bert-base-encoder.yaml", Some(Dtype::Bf16))
 }
 
+/// Scores that a logarithm of a sum reads are f32 there.
+#[test]
+fn classifier_in_bf16() -> Result<(), Failure> {
+    checked("classifier.yaml", Some(Dtype::Bf16))
+}
+
 recipes! {
     bert_base_encoder: "bert-base-encoder.yaml",
     bert_large_encoder: "bert-large-encoder.yaml",

@@ -357,6 +357,9 @@ fn numbers_that_would_become_others() {
     for (written, why) in [
         ("010", "`010` begins with a zero, which some read as octal; write 10".to_string()),
         ("08", "`08` begins with a zero, which some read as octal; write 8".into()),
+        ("\"08\"", "`08` begins with a zero, which some read as octal; write 8".into()),
+        ("2*010", "`010` begins with a zero, which some read as octal; write 10".into()),
+        ("2.05", whole("2.05")),
         ("null", nothing.into()),
         ("~", nothing.into()),
         (".inf", whole(".inf")),
