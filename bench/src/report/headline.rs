@@ -76,8 +76,8 @@ fn coverage(report: &Report) -> Option<Headline> {
     let c = report.coverage.filter(|c| c.enumerated > 0)?;
     let best = report.selection.iter().min_by(|a, b| a.total.value().0.total_cmp(&b.total.value().0));
     let proven = match best.map(|row| row.proven) {
-        Some(true) => "; the choice is proven the least, relative to what was measured",
-        Some(false) => "; the choice is not proven the least, not even relative to what was measured",
+        Some(true) => "; by times of kernels alone the choice is proven the least, relative to what was measured",
+        Some(false) => "; by times of kernels alone the choice is not proven the least, not even relative to what was measured",
         None => "",
     };
     let sure = report.certainty.map(|c| format!("; {c}")).unwrap_or_default();
