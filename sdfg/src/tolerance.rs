@@ -60,7 +60,7 @@ fn accumulator(dtype: Dtype) -> f64 {
 /// Roundings of a sum of so many terms in blocks of [`BLOCK`]: those of one block, that of the block's sum and that of the result. Blocks
 /// are added up in double precision, which 2²⁸ of them take to be worth one more.
 pub fn blocked(terms: u64) -> u64 {
-    if terms <= BLOCK { terms } else { BLOCK + 2 + (terms / BLOCK >> 28) }
+    if terms <= BLOCK { terms } else { BLOCK + 2 + ((terms / BLOCK) >> 28) }
 }
 
 /// `γₙ = n·u / (1 − n·u)`; infinite where `n·u ≥ 1`, as nothing can be said then.
