@@ -86,3 +86,21 @@ fn a_wrong_patch_is_left_out_by_name_and_the_rest_is_right() -> Result<(), Failu
     assert_eq!(told, "");
     Ok(())
 }
+
+/// No program of a shipped recipe is suspected, on cores or on GPUs.
+#[test]
+fn nothing_is_said_of_what_is_right() -> Result<(), Failure> {
+    for file in std::fs::read_dir(env!("CARGO_MANIFEST_DIR"))? {
+        let file = file?.path();
+        if file.extension().is_none_or(|e| e != "yaml") {
+            continue;
+        }
+        let recipe = recipes::load::load(&file, &[])?;
+        for epilogues in [None, Some(kernels::contraction::cublaslt::Fused::has as fn(&_) -> _)] {
+            let mut told = String::new();
+            let programs = sound(&recipe, false, epilogues, &mut |text| told += text)?;
+            assert!(told.is_empty() && !programs.variants.is_empty(), "{}: {told}", file.display());
+        }
+    }
+    Ok(())
+}
