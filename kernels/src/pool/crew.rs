@@ -20,9 +20,7 @@ const AWAKE: Duration = Duration::from_millis(2);
 /// An offer that takes as long was taken.
 const TAKEN: Duration = Duration::from_micros(50);
 /// How long nobody offers a core after an offer was taken: whoever takes it keeps it for milliseconds, and who sleeps is woken sooner.
-const CROWDED: Duration = Duration::from_millis(100);
-/// Looks at a number then, before going to sleep.
-const FEW_LOOKS: u32 = LOOKS / 8;
+const CROWDED: Duration = Duration::from_millis(50);
 
 /// What one round asks of every worker, by its number; `None` sends the helpers home.
 type Work = Option<*const (dyn Fn(usize) + Sync)>;
@@ -58,7 +56,7 @@ impl Crowd {
     /// Looks until that is so, or until it is time to sleep: false.
     fn looked(&self, until: impl Fn() -> bool) -> bool {
         let crowded = self.is_there();
-        for _ in 0..if crowded { FEW_LOOKS } else { LOOKS } {
+        for _ in 0..LOOKS {
             if until() {
                 return true;
             }
