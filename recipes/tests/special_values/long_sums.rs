@@ -1,11 +1,10 @@
 //! Long sums, means and normalizations of what a sum in f32 rounds at every term; and quotients by row values that have no reciprocal.
 
-use crate::Failure;
+use crate::{Failure, cores};
+use kernels::KernelSpec;
 use kernels::device::Device;
-use kernels::device::cpu::Cores;
 use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
-use kernels::{KernelSpec, Toolchain};
 use ndarray::ArrayD;
 use recipes::load::load_str;
 use recipes::pipeline::execute::Execution;
@@ -15,11 +14,6 @@ use sdfg::interpret::Tensors;
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-fn cores() -> Result<Arc<dyn Device>, Failure> {
-    let toolchain = Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? };
-    Ok(Arc::new(Cores { toolchain }))
-}
 
 fn shim() -> Arc<dyn Device> {
     Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()))

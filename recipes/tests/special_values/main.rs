@@ -18,7 +18,7 @@ use recipes::pipeline::execute::Execution;
 use recipes::pipeline::programs::programs;
 use sdfg::config::Configuration;
 use sdfg::interpret::Tensors;
-use sdfg::{Dtype, Layout};
+use sdfg::{Dtype, Layout, Sdfg};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,14 +92,18 @@ impl Case {
     }
 
     fn run(&self, dtype: Dtype, device: &Arc<dyn Device>, pool: &Pool) -> Result<Found, Failure> {
-        let program = programs(&load_str_as("special.yaml", &self.recipe(), &[], Some(dtype))?, false)?.unfused;
+        let programs = programs(&load_str_as("special.yaml", &self.recipe(), &[], Some(dtype))?, false)?;
+        self.run_as(&programs.unfused, dtype, device, pool)
+    }
+
+    fn run_as(&self, program: &Sdfg, dtype: Dtype, device: &Arc<dyn Device>, pool: &Pool) -> Result<Found, Failure> {
         let mut configuration = Configuration::default();
         for (_, _, unit) in program.units() {
-            let spec = KernelSpec::new(&program, &unit)?;
+            let spec = KernelSpec::new(program, &unit)?;
             configuration.kernels.insert(spec.name.clone(), device.space(&spec)?.config(0));
         }
         configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::natural(c))).collect();
-        let mut execution = Execution::new(&program, &configuration, device)?;
+        let mut execution = Execution::new(program, &configuration, device)?;
         let mut given = Tensors::new();
         for (name, texts) in &self.inputs {
             let values = texts.iter().map(|t| dtype.rounded(number(t))).collect();
@@ -179,11 +183,34 @@ fn differences(case: &Case, found: &[Found]) -> Vec<Difference> {
     all
 }
 
+fn cores() -> Result<Arc<dyn Device>, Failure> {
+    let toolchain = Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? };
+    Ok(Arc::new(Cores { toolchain }))
+}
+
+/// Fusion, recomputation and saved slopes change no special value.
+#[test]
+fn every_program_of_a_recipe_has_the_same_special_values() -> Result<(), Failure> {
+    let (cores, pool) = (cores()?, Pool::new(1)?);
+    for case in Case::cases() {
+        let programs = programs(&load_str_as("special.yaml", &case.recipe(), &[], None)?, false)?;
+        let want = case.run_as(&programs.unfused, Dtype::F32, &cores, &pool)?;
+        for variant in &programs.variants {
+            let got = case.run_as(&variant.program, Dtype::F32, &cores, &pool)?;
+            let pairs = [(&got.forward, &want.forward)].into_iter().chain(got.gradients.values().zip(want.gradients.values()));
+            for (got, want) in pairs {
+                let same = got.iter().zip(want).all(|(g, w)| agrees(*g, *w, Dtype::F32));
+                assert!(same, "{} of {}: {got:?}, unfused {want:?}", variant.name, case.name);
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn special_values_are_what_the_page_says() -> Result<(), Failure> {
-    let cores = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
-    let shim = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
-    let (cores, shim): (Arc<dyn Device>, Arc<dyn Device>) = (Arc::new(cores), Arc::new(shim));
+    let (cores, shim): (_, Arc<dyn Device>) =
+        (cores()?, Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into())));
     let (pool, cases) = (Pool::new(1)?, Case::cases());
     let mut all = Vec::new();
     for case in &cases {
