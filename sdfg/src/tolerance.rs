@@ -13,7 +13,8 @@
 //!
 //! - `n` is the longest reduction below the element: its terms plus those of reductions it reads in the same kernel. Sums count as
 //!   the scheme that kernels use makes them: in blocks of [`BLOCK`] terms, whose sums are added up in double precision ([`blocked`]).
-//!   Sums of products count in full, since those may be matrix products of libraries;
+//!   Sums of products count in full, since those may be matrix products of libraries. On a GPU a team adds what its points add to one
+//!   element in f32: as many terms as a block has, unless a sum over outer indices has more than that for each team;
 //! - `d` counts the arithmetic operations on the way to it; an exponential, logarithm, root, quotient or the like counts
 //!   [`FUNCTION`] because libraries and vectorised approximations are not correctly rounded;
 //! - stored is each container on the way that the kernel writes, the result included, with the `u` of its own type: a sum
