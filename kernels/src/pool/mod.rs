@@ -2,7 +2,7 @@
 
 mod crew;
 mod nearness;
-mod queue;
+mod scheduling_delay;
 mod scratch;
 mod shares;
 
@@ -10,7 +10,7 @@ use crate::error::KernelError;
 use core_affinity::CoreId;
 use crew::Crew;
 use nearness::Nearness;
-use queue::Queue;
+use scheduling_delay::SchedulingDelay;
 use scratch::Memory;
 pub use scratch::{Scratch, Working};
 pub use shares::Shares;
@@ -28,7 +28,7 @@ pub struct Pool {
     held: Mutex<Holding>,
     scratch: Mutex<Memory>,
     nearness: Nearness,
-    queue: Arc<Queue>,
+    queue: Arc<SchedulingDelay>,
 }
 
 /// Who holds the workers, and whether they wait for it.
@@ -57,7 +57,7 @@ impl Pool {
         let all = cores.len() > 1 && (workers == 0 || workers == cores.len());
         let first = cores.first().copied().filter(|_| all);
         crate::contraction::count_cores();
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(SchedulingDelay::default());
         let seen = queue.clone();
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(workers)

@@ -16,8 +16,8 @@ pub use display::{BASELINE, Shown, text};
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::making::Making;
 use crate::pipeline::programs;
+use crate::pipeline::rewrite_options::RewriteOptions;
 use sdfg::movement::{Definition, Movement, MovementError, OperatorRow, definitions, movement, operators};
 use sdfg::{Class, Pass, Sdfg};
 use serde::Serialize;
@@ -125,7 +125,7 @@ pub struct Analysis {
 }
 
 /// Analyses a recipe, its programs made so.
-pub fn analyze(recipe: &Recipe, making: impl Into<Making>) -> Result<Analysis, PipelineError> {
+pub fn analyze(recipe: &Recipe, making: impl Into<RewriteOptions>) -> Result<Analysis, PipelineError> {
     let making = &making.into();
     let unfused = programs::differentiated(recipe)?;
     let (recomputed, saved) = transforms::recompute::recompute(&unfused)?;

@@ -4,10 +4,10 @@ use super::out::{out, outln};
 use super::place::{Place, place};
 use crate::analyze::{Holders, Refused, refusals};
 use crate::pipeline::PipelineError;
-use crate::pipeline::making::Making;
 use crate::pipeline::plan::Exchange;
 use crate::pipeline::plan::{Candidate, Plan};
 use crate::pipeline::programs::{Composing, UNFUSED, Variant, programs_on};
+use crate::pipeline::rewrite_options::RewriteOptions;
 use bench::model::FusionRefusal;
 use bench::report::tables::refusals as refusals_table;
 use bench::table::{Align, Cell, Table};
@@ -308,13 +308,13 @@ impl ExplainArgs {
         if let Some(mixing) = &plan.mixing
             && let Some(mixture) = &mixing.mixture
         {
-            let mut variant = Composing::new(&recipe, &mixture.weights, Making::without(&plan.barred))?.mixed(mixture)?;
+            let mut variant = Composing::new(&recipe, &mixture.weights, RewriteOptions::without(&plan.barred))?.mixed(mixture)?;
             mixing.tell(&mut variant);
             if variant.program == plan.chosen.program {
                 return Ok(variant);
             }
         }
-        let programs = programs_on(&recipe, Making::without(&plan.barred), plan.target.epilogues())?;
+        let programs = programs_on(&recipe, RewriteOptions::without(&plan.barred), plan.target.epilogues())?;
         let mut lent = programs.variants;
         if programs.unfused == plan.chosen.program {
             let nothing = Variant { name: UNFUSED.into(), program: programs.unfused, refusals: vec![], ..lent.swap_remove(0) };
@@ -328,7 +328,7 @@ impl ExplainArgs {
         let weighed = plan.mixing.iter().flat_map(|m| m.trials.iter().map(|(_, mixture)| mixture).chain(&m.mixture));
         for mixture in weighed {
             if !composing.contains_key(mixture.weights.as_slice()) {
-                composing.insert(&mixture.weights, Composing::new(&recipe, &mixture.weights, Making::without(&plan.barred))?);
+                composing.insert(&mixture.weights, Composing::new(&recipe, &mixture.weights, RewriteOptions::without(&plan.barred))?);
             }
             lent.push(composing[mixture.weights.as_slice()].mixed(mixture)?);
         }

@@ -19,7 +19,7 @@ mod verify_selection;
 
 use crate::load::{Overrides, Recipe, load_with};
 use crate::pipeline::PipelineError;
-use crate::pipeline::folder::folder_name;
+use crate::pipeline::folder_name::folder_name;
 use crate::pipeline::overflow::explained;
 use crate::pipeline::target::Target;
 use bench::table::{Align, Cell, Table};

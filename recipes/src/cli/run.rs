@@ -8,11 +8,11 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::accuracy::{self, accuracy, oracle};
 use crate::pipeline::beside::{self, Compared, beside, beside_interpreter};
 use crate::pipeline::execute::Execution;
-use crate::pipeline::fewer::fewer;
 use crate::pipeline::masks::draws_alike;
 use crate::pipeline::plan::Plan;
 use crate::pipeline::target::Target;
 use crate::pipeline::tensors;
+use crate::pipeline::thread_count::fewer_threads;
 use crate::pipeline::wholes::time_whole;
 use bench::table::Table;
 use bench::unit::significant;
@@ -138,7 +138,7 @@ impl RunArgs {
         if asked > 1
             && target.is_cpu()
             && let Some(load) = watch.settled().filter(Load::busy)
-            && let Some(found) = fewer(&plan.chosen, (&given, &run), &pool, &device, self.timing / 4)?
+            && let Some(found) = fewer_threads(&plan.chosen, (&given, &run), &pool, &device, self.timing / 4)?
         {
             let times = [found.ms, found.all_ms].map(significant);
             let threads = |n: usize| if n == 1 { "1 thread".to_string() } else { format!("{n} threads") };

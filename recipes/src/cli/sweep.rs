@@ -6,15 +6,15 @@ use super::{INTERRUPT, RecipeArgs, default_out, duration};
 use super::{cells, table};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::allotted::Allotted;
+use crate::pipeline::checked_programs::checked_programs;
 use crate::pipeline::ledger::Ledger;
-use crate::pipeline::making::Making;
+use crate::pipeline::measurement_budget::MeasurementBudget;
 use crate::pipeline::memory::{Room, expected};
 use crate::pipeline::optimize::{Sweeps, sweep_all};
 use crate::pipeline::parts;
 use crate::pipeline::plan::Candidate;
 use crate::pipeline::programs::Programs;
-use crate::pipeline::sound::sound;
+use crate::pipeline::rewrite_options::RewriteOptions;
 use crate::pipeline::spent::Spent;
 use crate::pipeline::sweep::{Sweeping, Swept, Told};
 use crate::pipeline::target::Target;
@@ -198,8 +198,8 @@ impl MeasureArgs {
             other.open()?;
         }
         let until = self.bound().and_then(|bound| began.checked_add(bound.mul_f64(MAKING)));
-        let making = Making { verify_each: self.verify_each, until, ..Making::default() };
-        let programs = sound(&recipe, making, device.epilogues(), &mut |text| errln!("{text}"))?;
+        let making = RewriteOptions { verify_each: self.verify_each, until, ..RewriteOptions::default() };
+        let programs = checked_programs(&recipe, making, device.epilogues(), &mut |text| errln!("{text}"))?;
         let memory = Room::on(&*device, self.memory)?;
         let file = self.recipe.recipe.display().to_string();
         fits(&programs.operators, memory, self.memory.is_some()).map_err(|why| PipelineError::Tensors { file, why })?;
@@ -267,7 +267,7 @@ impl MeasureArgs {
                 memory: session.memory,
                 ledger: &mut session.ledger,
                 hopeless_ms: None,
-                allotted: Allotted::until(left.and_then(|left| began.checked_add(left))),
+                budget: MeasurementBudget::until(left.and_then(|left| began.checked_add(left))),
                 progress: &mut progress,
             };
             sweep_all(&session.recipe, &mut session.programs, budget, &mut with)?

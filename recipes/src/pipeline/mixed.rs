@@ -3,12 +3,12 @@
 //! decided for all kernels at once ([`super::combined`]).
 
 use super::PipelineError;
-use super::making::Making;
+use super::checked_programs::{bar, wrong};
 use super::memory::Room;
 use super::mixing::Mixing;
 use super::mixture::{Change, Made, Mixture, best, mix};
 use super::programs::{Composing, Programs, Variant};
-use super::sound::{bar, wrong};
+use super::rewrite_options::RewriteOptions;
 use super::stackings::stackings;
 use super::sweep::{Extent, Sweeping, Swept, Told, sweep_program};
 use super::swept_kernel::SweptKernel;
@@ -42,7 +42,7 @@ pub struct Mixed {
     /// Programs that were left out, and why.
     pub left_out: Vec<String>,
     /// How programs are made from here on, if patches were found that change what they compute.
-    pub making: Option<Making>,
+    pub making: Option<RewriteOptions>,
 }
 
 /// The program of a mixture, and what it is weighed by.
@@ -60,7 +60,7 @@ pub fn made(composing: &Composing, mixture: &Mixture) -> Result<(Variant, Made),
 struct Builder<'a> {
     recipe: &'a Recipe,
     operators: &'a Sdfg,
-    making: Making,
+    making: RewriteOptions,
     /// What was left out of programs, or which of them, since they compute something else than the recipe.
     wrong: Vec<String>,
     /// By the weights that are stacked.
@@ -162,7 +162,7 @@ pub fn mixed(
     let mixed = weigh(&mut builder, programs, swept, budget, with, &mut found);
     if !builder.wrong.is_empty() {
         found.left_out.append(&mut builder.wrong);
-        found.making = Some(Making { verify_each: programs.making.verify_each, ..builder.making.clone() });
+        found.making = Some(RewriteOptions { verify_each: programs.making.verify_each, ..builder.making.clone() });
     }
     match mixed {
         // What was swept before stands without it.
@@ -212,7 +212,7 @@ fn weigh(
                 changes.retain(|change| !seen.contains(change));
                 seen.extend(changes.iter().cloned());
                 // Half of what is left for the rest may go by while programs are made.
-                if let Some(left) = with.allotted.left() {
+                if let Some(left) = with.budget.left() {
                     let each = making.as_secs_f64().max(1e-3) / rayon::current_num_threads() as f64;
                     let many = (left.as_secs_f64() / 2.0 / each) as usize;
                     if many < changes.len() {
@@ -252,8 +252,8 @@ fn weigh(
         }
     }
     if let Some(mixture) = &found.mixing.mixture {
-        let new = with.allotted.new_kernels(&builder.variant(mixture)?.0.program, with.store)?;
-        if let Some(why) = with.allotted.too_dear(new.len()) {
+        let new = with.budget.new_kernels(&builder.variant(mixture)?.0.program, with.store)?;
+        if let Some(why) = with.budget.too_dear(new.len()) {
             found.left_out.push(format!("{} is left out: {why}", mixture.name()));
             found.mixing.mixture = None;
             return Ok(());
@@ -331,8 +331,8 @@ fn sweep_trials(
         // In a later round the same words may mean another program.
         let name = (1..).map(|n| if n == 1 { change.to_string() } else { format!("{change} ({n})") }).find(|name| !taken(name));
         let variant = Variant { name: name.unwrap_or_default(), ..builder.variant(&made.mixture)?.0.clone() };
-        let dear = with.allotted.new_kernels(&variant.program, with.store)?;
-        if with.allotted.too_dear(dear.len()).is_some() {
+        let dear = with.budget.new_kernels(&variant.program, with.store)?;
+        if with.budget.too_dear(dear.len()).is_some() {
             continue;
         }
         let trial = sweep_program(&variant.name, &variant.program, budget.map(|b| b / share), Extent::Trial(&known), with)?;

@@ -111,12 +111,12 @@ pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Durati
     for n in order(&programs.variants, goes_on) {
         let variant = &programs.variants[n];
         if unfused_fits {
-            let beside = with.allotted.new_kernels(&programs.unfused, with.store)?;
-            with.allotted.reserve(beside.len());
+            let beside = with.budget.new_kernels(&programs.unfused, with.store)?;
+            with.budget.reserve(beside.len());
         }
-        let new = with.allotted.new_kernels(&variant.program, with.store)?;
+        let new = with.budget.new_kernels(&variant.program, with.store)?;
         // The first stands whatever it takes: there must be a plan.
-        if let Some(why) = with.allotted.too_dear(new.len()).filter(|_| found.iter().any(Option::is_some)) {
+        if let Some(why) = with.budget.too_dear(new.len()).filter(|_| found.iter().any(Option::is_some)) {
             unaffordable.push((n, why));
             continue;
         }
@@ -170,7 +170,7 @@ pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Durati
     }
     // What all are compared with is no competitor.
     with.hopeless_ms = None;
-    with.allotted.reserve(0);
+    with.budget.reserve(0);
     // Whatever it takes: without it nobody knows what a plan is worth, and it is what remains where all others are wrong.
     let unfused = if unfused_fits {
         let share = budget.map(|b| b.mul_f64(if goes_on { BESIDE } else { 0.2 }));
@@ -190,7 +190,7 @@ pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Durati
     {
         let swept = variants.iter().chain(mixed.trials.iter().map(|(_, trial)| trial)).chain(&unfused);
         let left = all.mul_f64(1.0 - COMBINING).saturating_sub(with.ledger.taken(swept.map(|s| &s.problem)));
-        let left = with.allotted.left().unwrap_or(left);
+        let left = with.budget.left().unwrap_or(left);
         let (variant, budget) = (&programs.variants[n], with.ledger.budget(&variants[n].problem, left));
         if left > LEAST {
             let again = sweep_program(&variant.name, &variant.program, Some(budget), Extent::Whole, with)?;

@@ -3,8 +3,8 @@
 //! killed.
 
 use super::PipelineError;
-use super::allotted::Allotted;
 use super::ledger::Ledger;
+use super::measurement_budget::MeasurementBudget;
 use super::memory::Room;
 use super::optimize::sweep_all;
 use super::programs::Programs;
@@ -91,7 +91,7 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
         shard: Shard { index: shared.shard.index + shared.shard.of * n as u64, of: shared.shard.of * of },
         ledger: &mut ledger,
         hopeless_ms: None,
-        allotted: Allotted::default(),
+        budget: MeasurementBudget::default(),
         progress: &mut |told| (shared.progress)(told),
     };
     // A mixture that this part would add is its own.

@@ -1,8 +1,8 @@
 //! From a recipe to programs: differentiated, unfused, fused, one program for each way of stacking contractions, and the
 //! same with contractions that swallow their neighbours.
 
-use super::making::Making;
 use super::mixture::Mixture;
+use super::rewrite_options::RewriteOptions;
 use super::stackings::{stacked_name, stackings};
 use super::{PipelineError, counterexample};
 use crate::load::Recipe;
@@ -79,7 +79,7 @@ pub struct Programs {
     /// Names of those for which there was no time.
     pub unmade: Vec<String>,
     /// How they were made.
-    pub making: Making,
+    pub making: RewriteOptions,
 }
 
 /// The forward program of a recipe, differentiated if it trains; backward reads whatever forward made.
@@ -95,14 +95,14 @@ pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
 }
 
 /// All programs of a recipe, for processors whose compositions are all generated.
-pub fn programs(recipe: &Recipe, making: impl Into<Making>) -> Result<Programs, PipelineError> {
+pub fn programs(recipe: &Recipe, making: impl Into<RewriteOptions>) -> Result<Programs, PipelineError> {
     programs_on(recipe, making, None)
 }
 
 /// All programs of a recipe, for a device whose library has forms of some compositions: those that are made of these alone as well, and,
 /// since such a device is large and its memory slow beside its units, the one whose weight gradients are launched together and the one
 /// that normalizes rows again.
-pub fn programs_on(recipe: &Recipe, making: impl Into<Making>, epilogues: Option<Forms>) -> Result<Programs, PipelineError> {
+pub fn programs_on(recipe: &Recipe, making: impl Into<RewriteOptions>, epilogues: Option<Forms>) -> Result<Programs, PipelineError> {
     let making = &making.into();
     let (operators, saved) = operators(recipe)?;
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
@@ -146,7 +146,12 @@ pub fn programs_on(recipe: &Recipe, making: impl Into<Making>, epilogues: Option
 
 /// The composed program, and the one with the longest stacking if that moves fewer bytes: most of what stacking saves,
 /// composition saves too.
-fn compositions(recipe: &Recipe, stacking: Option<&Vec<String>>, making: &Making, kernels: Kernels) -> Result<Vec<Variant>, PipelineError> {
+fn compositions(
+    recipe: &Recipe,
+    stacking: Option<&Vec<String>>,
+    making: &RewriteOptions,
+    kernels: Kernels,
+) -> Result<Vec<Variant>, PipelineError> {
     let composed = |weights: &[String]| Composing::on(recipe, weights, making, kernels)?.composed(&|_| true);
     let (plain, stacked) = rayon::join(|| composed(&[]), || stacking.map(|weights| composed(weights)).transpose());
     let (plain, stacked) = (plain?, stacked?);
@@ -164,7 +169,7 @@ fn with_statistics(
     recipe: &Recipe,
     stacking: Option<&Vec<String>>,
     variants: &[Variant],
-    making: &Making,
+    making: &RewriteOptions,
 ) -> Result<Option<Variant>, PipelineError> {
     let rows = row_statistics(&differentiated(recipe)?, Start::Memory)?;
     let base = stacking.map_or_else(|| SEPARATE.to_string(), |weights| stacked_name(weights));
@@ -178,7 +183,7 @@ fn with_statistics(
 
 /// The program with a library's compositions in which gradients of rectifiers read bits. Libraries alone write and read bits: a
 /// rectifier stays as it was where it or its gradient is in a kernel of its own.
-fn with_signs(recipe: &Recipe, making: &Making, forms: Forms) -> Result<Option<Variant>, PipelineError> {
+fn with_signs(recipe: &Recipe, making: &RewriteOptions, forms: Forms) -> Result<Option<Variant>, PipelineError> {
     let composing = Composing::on(recipe, &[], making, Kernels::Library(forms))?;
     let mut refused: BTreeSet<String> = BTreeSet::new();
     loop {
@@ -204,7 +209,7 @@ fn with_signs(recipe: &Recipe, making: &Making, forms: Forms) -> Result<Option<V
 
 /// A program of operators, expanded and fused to a fixed point. A patch that is checked and found wrong is saved, made small,
 /// under `target/memlet`.
-pub fn fused(name: String, operators: Sdfg, saved: Vec<Saved>, making: impl Into<Making>) -> Result<Variant, PipelineError> {
+pub fn fused(name: String, operators: Sdfg, saved: Vec<Saved>, making: impl Into<RewriteOptions>) -> Result<Variant, PipelineError> {
     let making = making.into();
     let expanded = made(&operators, &[&Expand], &making)?;
     let outcome = made(&expanded.program, &planted(&Fusion::default(), &making), &making)?;
@@ -213,18 +218,18 @@ pub fn fused(name: String, operators: Sdfg, saved: Vec<Saved>, making: impl Into
 }
 
 /// Fusion, and what a test has planted beside it.
-fn planted<'a>(fusion: &'a Fusion, making: &Making) -> Vec<&'a dyn Transform> {
+fn planted<'a>(fusion: &'a Fusion, making: &RewriteOptions) -> Vec<&'a dyn Transform> {
     [fusion as &dyn Transform].into_iter().chain(making.planted.map(|planted| planted as &dyn Transform)).collect()
 }
 
 /// Transforms applied to a fixed point, as programs are to be made.
-fn made(program: &Sdfg, transforms: &[&dyn Transform], making: &Making) -> Result<Outcome, PipelineError> {
+fn made(program: &Sdfg, transforms: &[&dyn Transform], making: &RewriteOptions) -> Result<Outcome, PipelineError> {
     let folder = making.folder(&program.name);
     applied(transforms, program, folder.as_deref(), &making.barred)
 }
 
 /// A recipe's program with these weights stacked, in which contractions swallow their neighbours where that is accepted.
-pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, making: impl Into<Making>) -> Result<Variant, PipelineError> {
+pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, making: impl Into<RewriteOptions>) -> Result<Variant, PipelineError> {
     Composing::new(recipe, weights, making)?.composed(accept)
 }
 
@@ -245,7 +250,7 @@ pub struct Composing {
     /// With slopes, and the products that they follow from; `None` if there are none.
     sloped: Option<(Kept, Vec<String>)>,
     plain: Kept,
-    making: Making,
+    making: RewriteOptions,
 }
 
 /// Which kernels there are of those that hold contractions with their neighbours.
@@ -306,11 +311,11 @@ struct Expanded {
 }
 
 impl Composing {
-    pub fn new(recipe: &Recipe, weights: &[String], making: impl Into<Making>) -> Result<Self, PipelineError> {
+    pub fn new(recipe: &Recipe, weights: &[String], making: impl Into<RewriteOptions>) -> Result<Self, PipelineError> {
         Composing::on(recipe, weights, making, Kernels::Generated)
     }
 
-    pub fn on(recipe: &Recipe, weights: &[String], making: impl Into<Making>, kernels: Kernels) -> Result<Self, PipelineError> {
+    pub fn on(recipe: &Recipe, weights: &[String], making: impl Into<RewriteOptions>, kernels: Kernels) -> Result<Self, PipelineError> {
         let making = making.into();
         let differentiated = differentiated(recipe)?;
         let (kind, library) = (kernels.name(), kernels.library());

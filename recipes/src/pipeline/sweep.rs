@@ -1,10 +1,10 @@
 //! The sweep over every program of a recipe, and the choice among all of them.
 
 use super::PipelineError;
-use super::allotted::Allotted;
 use super::ledger::Ledger;
 use super::meaning;
 use super::measure::DeviceBench;
+use super::measurement_budget::MeasurementBudget;
 use super::memory::Room;
 use super::order::{boundary, follows};
 use super::plan::Candidate;
@@ -39,7 +39,7 @@ pub struct Sweeping<'a> {
     /// What earlier sweeps have spent of the budget.
     pub ledger: &'a mut Ledger,
     /// What is left for measuring.
-    pub allotted: Allotted,
+    pub budget: MeasurementBudget,
     /// Milliseconds beyond which a program is given up after a first look at each of its kernels: others are that much faster.
     pub hopeless_ms: Option<f64>,
     pub progress: &'a mut dyn FnMut(Told),
@@ -174,8 +174,8 @@ pub fn sweep_posed(
     bench.cache = with.cache;
     bench.interrupt = Some(with.interrupt);
     let clock = Stopwatch(Instant::now());
-    let (share, budget) = (budget, with.allotted.share(with.ledger.left(&problem, budget)));
-    let new = with.allotted.new_kernels(program, with.store)?;
+    let (share, budget) = (budget, with.budget.share(with.ledger.left(&problem, budget)));
+    let new = with.budget.new_kernels(program, with.store)?;
     let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();
     bench.until = budget.and_then(|b| Instant::now().checked_add(b));
     let (made, mut firsts) = (bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING)))), None);
@@ -253,9 +253,9 @@ pub fn sweep_posed(
     };
     let report = searched();
     if let Some(firsts) = firsts.filter(|_| !new.is_empty()) {
-        with.allotted.learn(new.len(), made + firsts);
+        with.budget.learn(new.len(), made + firsts);
     }
-    with.allotted.know(new);
+    with.budget.know(new);
     // Whatever ended the sweep in time, the same budget has nothing more to say; only one that was interrupted, or that broke the
     // device, goes on with what is left.
     let ended = report.as_ref().is_ok_and(|r| r.finish != Finish::Interrupted) && !given_up;

@@ -1,9 +1,9 @@
 //! Named tensors: drawn from a seed, read from and written to safetensors and npz files.
 
 use super::PipelineError;
-use super::elements::{self, Number};
 use super::overflow::limit;
 use super::shrunken::shrunken;
+use super::tensor_types::{self, Number};
 use ndarray::{ArrayD, Dimension, IxDyn, OwnedRepr};
 use ndarray_npy::{NpzReader, NpzWriter, ReadNpyError, ReadNpzError};
 use safetensors::tensor::{Dtype as SafeDtype, SafeTensors, TensorView};
@@ -205,7 +205,7 @@ fn safetensors(path: &Path) -> Result<Found, String> {
     let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| e.to_string())?;
     let array = |(name, view): (String, TensorView)| {
-        let numbers = elements::of_safetensors(view.dtype(), view.data()).map_err(|why| format!("`{name}` {why}"))?;
+        let numbers = tensor_types::of_safetensors(view.dtype(), view.data()).map_err(|why| format!("`{name}` {why}"))?;
         let array = ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).map_err(|e| format!("`{name}`: {e}"))?;
         Ok((name, array))
     };
@@ -219,7 +219,7 @@ fn npz(path: &Path) -> Result<Found, String> {
         let name = entry.strip_suffix(".npy").unwrap_or(&entry).to_string();
         let array = file.by_name::<OwnedRepr<Number>, IxDyn>(&entry).map_err(|error| match error {
             ReadNpzError::Npy(ReadNpyError::WrongDescriptor(descriptor)) => {
-                format!("`{name}` is stored as {descriptor}, which is not read; {} are (bf16 in .safetensors)", elements::names())
+                format!("`{name}` is stored as {descriptor}, which is not read; {} are (bf16 in .safetensors)", tensor_types::names())
             }
             ReadNpzError::Npy(ReadNpyError::ParseData(why)) => format!("`{name}` {why}"),
             error => format!("`{name}`: {error}"),

@@ -6,8 +6,8 @@ use kernels::pool::Pool;
 use layouts::candidates::Shard;
 use layouts::record::Cache;
 use layouts::{Finish, Store};
-use recipes::pipeline::allotted::Allotted;
 use recipes::pipeline::ledger::Ledger;
+use recipes::pipeline::measurement_budget::MeasurementBudget;
 use recipes::pipeline::optimize::{Sweeps, choose, sweep_all};
 use recipes::pipeline::programs::programs;
 use recipes::pipeline::sweep::Sweeping;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 type Failure = Box<dyn std::error::Error>;
 
 /// A sweep of a small perceptron, in which every kernel is timed once at least; the rest as far as is allotted.
-fn swept(allotted: Allotted) -> Result<(Sweeps, Store), Failure> {
+fn swept(budget: MeasurementBudget) -> Result<(Sweeps, Store), Failure> {
     let folder = tempfile::tempdir()?;
     let sizes = [("b", 20), ("i", 30), ("u", 40)].map(|(dim, size)| (dim.to_string(), size));
     let recipe = recipes::load::load_str("mlp.yaml", include_str!("../../mlp.yaml"), &sizes)?;
@@ -35,7 +35,7 @@ fn swept(allotted: Allotted) -> Result<(Sweeps, Store), Failure> {
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         hopeless_ms: None,
-        allotted,
+        budget,
         progress: &mut |_| (),
     };
     let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;
@@ -45,10 +45,10 @@ fn swept(allotted: Allotted) -> Result<(Sweeps, Store), Failure> {
 
 #[test]
 fn programs_that_the_time_does_not_reach_for_are_neither_made_nor_measured() -> Result<(), Failure> {
-    let (all, everything) = swept(Allotted::default())?;
+    let (all, everything) = swept(MeasurementBudget::default())?;
     assert!(all.variants.len() > 1 && all.left_out.is_empty(), "{:?}", all.left_out);
     // The time is up before anything begins: a plan and what it is compared with there are all the same.
-    let (first, least) = swept(Allotted::until(Some(Instant::now())))?;
+    let (first, least) = swept(MeasurementBudget::until(Some(Instant::now())))?;
     let names: Vec<&str> = first.variants.iter().map(|s| s.name.as_str()).collect();
     assert_eq!((names, first.finish), (vec!["separate"], Finish::Budget));
     let said = first.left_out.join("\n");

@@ -8,8 +8,8 @@ use layouts::Store;
 use layouts::candidates::Shard;
 use layouts::record::{Cache, Outcome};
 use recipes::pipeline::PipelineError;
-use recipes::pipeline::allotted::Allotted;
 use recipes::pipeline::ledger::Ledger;
+use recipes::pipeline::measurement_budget::MeasurementBudget;
 use recipes::pipeline::sweep::{Extent, Sweeping, sweep_program};
 use sdfg::Sdfg;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineEr
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         hopeless_ms: None,
-        allotted: Allotted::default(),
+        budget: MeasurementBudget::default(),
         progress: &mut |_| (),
     };
     let outcome = sweep_program("separate", &SOFTMAX, Some(Duration::ZERO), Extent::Whole, &mut with);

@@ -5,6 +5,7 @@ mod analyze_covers;
 mod analyze_table_iii;
 mod beside;
 mod budget;
+mod checked_programs;
 mod composed;
 mod cuda;
 mod device_support;
@@ -22,7 +23,6 @@ mod ranges;
 mod recorded;
 mod records;
 mod reported;
-mod sound;
 mod stacking;
 #[cfg(target_os = "linux")]
 mod stand_in;

@@ -10,8 +10,8 @@ use layouts::candidates::Shard;
 use layouts::record::{Cache, median};
 use layouts::{Method, Store};
 use recipes::load::{Overrides, load_with};
-use recipes::pipeline::allotted::Allotted;
 use recipes::pipeline::ledger::Ledger;
+use recipes::pipeline::measurement_budget::MeasurementBudget;
 use recipes::pipeline::optimize::{baselines, choose, sweep_all};
 use recipes::pipeline::programs::programs;
 use recipes::pipeline::report::{Finished, build};
@@ -56,7 +56,7 @@ fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         hopeless_ms: None,
-        allotted: Allotted::default(),
+        budget: MeasurementBudget::default(),
         progress: &mut |_| (),
     };
     let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;

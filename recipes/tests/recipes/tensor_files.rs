@@ -2,7 +2,7 @@
 
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
-use recipes::pipeline::elements::{FILE_TYPES, Number};
+use recipes::pipeline::tensor_types::{FILE_TYPES, Number};
 use recipes::pipeline::tensors::{read, write};
 use safetensors::tensor::{Dtype as SafeDtype, TensorView};
 use sdfg::interpret::Tensors;

@@ -7,8 +7,8 @@ use layouts::candidates::Shard;
 use layouts::record::Cache;
 use layouts::{SelectError, Store};
 use recipes::pipeline::PipelineError;
-use recipes::pipeline::allotted::Allotted;
 use recipes::pipeline::ledger::Ledger;
+use recipes::pipeline::measurement_budget::MeasurementBudget;
 use recipes::pipeline::optimize::{baselines, choose, sweep_all};
 use recipes::pipeline::programs::programs;
 use recipes::pipeline::sweep::Sweeping;
@@ -36,7 +36,7 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
         shard: Shard::WHOLE,
         ledger: &mut ledger,
         hopeless_ms: None,
-        allotted: Allotted::default(),
+        budget: MeasurementBudget::default(),
         progress: &mut |_| (),
     };
     let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;

@@ -3,9 +3,9 @@
 //! Nothing is filled in that was not counted or measured in this run. A part without data stays empty, and the page says
 //! that it was not run.
 
-mod alike;
 mod ceiling;
 mod flow;
+mod kernel_matches;
 mod rows;
 mod space;
 
@@ -69,7 +69,7 @@ struct Plan<'a> {
     ours: Vec<rows::Launch>,
     before: Vec<rows::Launch>,
     /// Which of both compute the same.
-    matches: Vec<alike::Match>,
+    matches: Vec<kernel_matches::KernelMatch>,
     copy: Option<CopyBandwidth>,
     /// The fastest contraction that was measured, in Gflop/s.
     peak: Option<f64>,
@@ -107,14 +107,14 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         None => unfused.iter().map(|kernel| rows::Launch { kernel: kernel.clone(), ms: None }).collect(),
     };
     let operators = &run.programs.operators;
-    let stacks = alike::stacks(operators, &candidate.program, &alike::ways(operators, &run.sweeps.mixing, &swept.name))?;
+    let stacks = kernel_matches::stacks(operators, &candidate.program, &kernel_matches::ways(operators, &run.sweeps.mixing, &swept.name))?;
     let moved = |launches: &[rows::Launch]| launches.iter().map(|l| l.kernel.clone()).collect::<Vec<Movement>>();
     let plan = Plan {
         candidate,
         timed,
         swept,
         baseline,
-        matches: alike::matches(&moved(&ours), &moved(&before), &stacks),
+        matches: kernel_matches::matches(&moved(&ours), &moved(&before), &stacks),
         kernels,
         unfused,
         ours,

@@ -1,6 +1,6 @@
 //! Operators and kernels: what each computes, moves and takes (Tables I and III, the roofline).
 
-use super::alike::Match;
+use super::kernel_matches::KernelMatch;
 use super::{Finished, Plan, counted, measured};
 use crate::analyze::{covers, occurrences};
 use crate::pipeline::PipelineError;
@@ -62,7 +62,7 @@ fn picked<'a>(launches: &'a [Launch], places: &'a [usize]) -> impl Iterator<Item
 
 /// What the plan launches beside what the baseline launches for the same: all launches of both, each once.
 pub fn comparison(plan: &Plan) -> Vec<Comparison> {
-    let row = |m: &Match| {
+    let row = |m: &KernelMatch| {
         let names = |launches: &[Launch], places: &[usize]| picked(launches, places).map(|l| l.kernel.name.clone()).collect();
         let time = |launches: &[Launch], places: &[usize]| together(picked(launches, places)).map(measured);
         Comparison {
@@ -83,7 +83,7 @@ pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, Pipeli
         let is_of = |launch: &Launch| launch.kernel.operators.iter().any(|o| m.operators.contains(o));
         let own: Vec<usize> = (0..plan.before.len()).filter(|n| is_of(&plan.before[*n])).collect();
         let unfused = together(picked(&plan.before, &own));
-        let held: Vec<&Match> = plan.matches.iter().filter(|found| found.unfused.iter().any(|n| own.contains(n))).collect();
+        let held: Vec<&KernelMatch> = plan.matches.iter().filter(|found| found.unfused.iter().any(|n| own.contains(n))).collect();
         let held_by: Vec<&str> = held.iter().flat_map(|found| picked(&plan.ours, &found.ours)).map(|l| l.kernel.name.as_str()).collect();
         // Where nothing else is in them, their time is that of this operator.
         let alone = held.iter().all(|found| found.unfused.iter().all(|n| own.contains(n)));

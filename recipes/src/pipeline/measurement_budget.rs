@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// What is left for measuring, and what new kernels cost.
 #[derive(Clone, Debug, Default)]
-pub struct Allotted {
+pub struct MeasurementBudget {
     until: Option<Instant>,
     /// Kept for what comes last.
     reserved: Duration,
@@ -25,10 +25,10 @@ pub struct Allotted {
     known: BTreeSet<String>,
 }
 
-impl Allotted {
+impl MeasurementBudget {
     /// Up to an instant; without one for ever.
     pub fn until(until: Option<Instant>) -> Self {
-        Allotted { until, ..Allotted::default() }
+        MeasurementBudget { until, ..MeasurementBudget::default() }
     }
 
     pub fn end(&self) -> Option<Instant> {
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn what_costs_more_than_is_left_is_not_begun() {
         let second = Duration::from_secs(1);
-        let mut time = Allotted::until(Instant::now().checked_add(100 * second));
+        let mut time = MeasurementBudget::until(Instant::now().checked_add(100 * second));
         assert!(time.too_dear(1_000_000).is_none(), "nothing is known yet");
         time.learn(10, 20 * second);
         assert_eq!(time.cost(5), 10 * second);
@@ -112,9 +112,9 @@ mod tests {
         assert!(time.too_dear(40).is_some() && time.too_dear(20).is_none());
         assert!(time.share(Some(second)) == Some(second) && time.share(None) > Some(50 * second));
         // What is known already costs nothing, even when the time is up.
-        let mut over = Allotted::until(Some(Instant::now()));
+        let mut over = MeasurementBudget::until(Some(Instant::now()));
         over.learn(1, second);
         assert!(over.too_dear(0).is_none() && over.too_dear(1).is_some());
-        assert!(Allotted::default().too_dear(1_000_000).is_none());
+        assert!(MeasurementBudget::default().too_dear(1_000_000).is_none());
     }
 }

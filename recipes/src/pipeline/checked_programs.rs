@@ -6,8 +6,8 @@
 
 use super::PipelineError;
 use super::difference::difference;
-use super::making::Making;
 use super::programs::{Programs, Variant, programs_on};
+use super::rewrite_options::RewriteOptions;
 use super::shrunken::shrunken;
 use crate::load::Recipe;
 use kernels::device::Forms;
@@ -22,9 +22,9 @@ const ATTEMPTS: usize = 100;
 ///
 /// # Errors
 /// Programs that cannot be made; no program that computes what the recipe says.
-pub fn sound(
+pub fn checked_programs(
     recipe: &Recipe,
-    making: impl Into<Making>,
+    making: impl Into<RewriteOptions>,
     epilogues: Option<Forms>,
     told: &mut dyn FnMut(&str),
 ) -> Result<Programs, PipelineError> {
@@ -76,7 +76,7 @@ pub(super) fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<Option<String
 ///
 /// # Errors
 /// The same error if it names none, or one that no program can do without.
-pub(super) fn bar(making: &mut Making, error: PipelineError, told: &mut dyn FnMut(&str)) -> Result<(), PipelineError> {
+pub(super) fn bar(making: &mut RewriteOptions, error: PipelineError, told: &mut dyn FnMut(&str)) -> Result<(), PipelineError> {
     match &error {
         PipelineError::Driver(DriverError::Verification { transform, summary, difference })
             if *transform != Expand.name() && making.barred.bar(summary) =>

@@ -1,13 +1,13 @@
 //! How the programs of a recipe are made: whether every patch is checked, and which patches are left out.
 
-use super::folder::folder_name;
+use super::folder_name::folder_name;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use transforms::{Barred, Transform};
 
 /// How programs are made.
 #[derive(Clone, Default)]
-pub struct Making {
+pub struct RewriteOptions {
     /// Whether a shrunken program is interpreted before and after every patch; one that goes wrong is saved under `target/memlet`.
     pub verify_each: bool,
     /// Patches that are left out, because a program with them computes something else.
@@ -18,29 +18,33 @@ pub struct Making {
     pub planted: Option<&'static (dyn Transform + Sync)>,
 }
 
-impl std::fmt::Debug for Making {
+impl std::fmt::Debug for RewriteOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let planted = self.planted.map(Transform::name);
-        f.debug_struct("Making").field("verify_each", &self.verify_each).field("barred", &self.barred).field("planted", &planted).finish()
+        f.debug_struct("RewriteOptions")
+            .field("verify_each", &self.verify_each)
+            .field("barred", &self.barred)
+            .field("planted", &planted)
+            .finish()
     }
 }
 
-impl From<bool> for Making {
+impl From<bool> for RewriteOptions {
     fn from(verify_each: bool) -> Self {
-        Making { verify_each, ..Making::default() }
+        RewriteOptions { verify_each, ..RewriteOptions::default() }
     }
 }
 
-impl From<&Making> for Making {
-    fn from(making: &Making) -> Self {
+impl From<&RewriteOptions> for RewriteOptions {
+    fn from(making: &RewriteOptions) -> Self {
         making.clone()
     }
 }
 
-impl Making {
+impl RewriteOptions {
     /// Without the patches of these summaries.
     pub fn without<'a>(summaries: impl IntoIterator<Item = &'a String>) -> Self {
-        let mut making = Making::default();
+        let mut making = RewriteOptions::default();
         for summary in summaries {
             making.barred.bar(summary);
         }

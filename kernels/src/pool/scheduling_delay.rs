@@ -7,9 +7,9 @@ use std::time::Duration;
 
 /// Workers, by where the system tells of them.
 #[derive(Default)]
-pub struct Queue(Mutex<Vec<PathBuf>>);
+pub struct SchedulingDelay(Mutex<Vec<PathBuf>>);
 
-impl Queue {
+impl SchedulingDelay {
     /// Counts this thread among the workers.
     pub fn enter(&self) {
         if let Ok(thread) = fs::read_link("/proc/thread-self") {
@@ -44,9 +44,9 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn threads_that_share_a_core_wait() {
-        let Some(before) = Queue::default().waited() else { return };
+        let Some(before) = SchedulingDelay::default().waited() else { return };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let queue = Queue::default();
+        let queue = SchedulingDelay::default();
         std::thread::scope(|scope| {
             for _ in 0..4 * cores {
                 scope.spawn(|| {

@@ -16,13 +16,13 @@ use transforms::algebraic::{Members, stacked_with_members};
 /// Kernels that compute the same, by their positions. Either side may be empty: a change of layout, or an operator that the plan needs no
 /// kernel for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Match {
+pub struct KernelMatch {
     pub ours: Vec<usize>,
     pub unfused: Vec<usize>,
 }
 
 /// Matches in the order of our kernels, and then what the unfused program alone has.
-pub fn matches(ours: &[Movement], unfused: &[Movement], stacks: &Members) -> Vec<Match> {
+pub fn matches(ours: &[Movement], unfused: &[Movement], stacks: &Members) -> Vec<KernelMatch> {
     let mut holders: BTreeMap<&str, usize> = BTreeMap::new();
     for (n, kernel) in unfused.iter().enumerate() {
         holders.extend(kernel.operators.iter().map(|operator| (operator.as_str(), n)));
@@ -47,23 +47,23 @@ pub fn matches(ours: &[Movement], unfused: &[Movement], stacks: &Members) -> Vec
             roots.iter().for_each(|n| root[*n] = *least);
         }
     }
-    let mut all: Vec<Match> = Vec::new();
+    let mut all: Vec<KernelMatch> = Vec::new();
     let mut places: BTreeMap<usize, usize> = BTreeMap::new();
     for (n, of_one) in held.iter().enumerate() {
         let Some(name) = of_one.first().map(|n| found(&root, *n)) else {
-            all.push(Match { ours: vec![n], unfused: vec![] });
+            all.push(KernelMatch { ours: vec![n], unfused: vec![] });
             continue;
         };
         let place = *places.entry(name).or_insert(all.len());
         if place == all.len() {
-            all.push(Match::default());
+            all.push(KernelMatch::default());
         }
         all[place].ours.push(n);
     }
     for n in 0..unfused.len() {
         let place = *places.entry(found(&root, n)).or_insert(all.len());
         if place == all.len() {
-            all.push(Match::default());
+            all.push(KernelMatch::default());
         }
         all[place].unfused.push(n);
     }

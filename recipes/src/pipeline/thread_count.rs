@@ -17,7 +17,7 @@ use std::time::Duration;
 const CLEARLY: f64 = 0.97;
 
 /// Fewer workers that are faster.
-pub struct Fewer {
+pub struct FewerThreads {
     pub pool: Pool,
     /// Medians of a step on them and on all.
     pub ms: f64,
@@ -33,13 +33,13 @@ fn halves(workers: usize) -> Vec<usize> {
 ///
 /// # Errors
 /// A plan that does not run; a system that refuses threads.
-pub fn fewer(
+pub fn fewer_threads(
     candidate: &Candidate,
     (tensors, run): (&Tensors, &Run),
     pool: &Pool,
     device: &Arc<dyn Device>,
     limit: Duration,
-) -> Result<Option<Fewer>, PipelineError> {
+) -> Result<Option<FewerThreads>, PipelineError> {
     let mut pools = halves(pool.workers()).into_iter().map(Pool::new).collect::<Result<Vec<_>, _>>()?;
     let mut execution = Execution::of(candidate, device)?;
     execution.load(tensors)?;
@@ -57,7 +57,7 @@ pub fn fewer(
     let ms: Vec<f64> = timings.iter().map(|t| median(&t.samples).unwrap_or(f64::INFINITY)).collect();
     let Some(best) = (1..ms.len()).min_by(|a, b| ms[*a].total_cmp(&ms[*b])) else { return Ok(None) };
     let (ms, all_ms) = (ms[best], ms[0]);
-    Ok((ms < CLEARLY * all_ms).then(|| Fewer { pool: pools.swap_remove(best - 1), ms, all_ms }))
+    Ok((ms < CLEARLY * all_ms).then(|| FewerThreads { pool: pools.swap_remove(best - 1), ms, all_ms }))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! A transform with a fault: its patch is found before anything is measured, left out, and said by name.
 
 use recipes::load::load_str;
-use recipes::pipeline::making::Making;
+use recipes::pipeline::checked_programs::checked_programs;
 use recipes::pipeline::programs::{Programs, programs_on};
-use recipes::pipeline::sound::sound;
+use recipes::pipeline::rewrite_options::RewriteOptions;
 use sdfg::interpret::{Run, interpret};
 use sdfg::{Item, Scalar, Sdfg, Unit};
 use transforms::{Edit, Patch, Refusal, Site, Transform};
@@ -60,13 +60,13 @@ fn results(programs: &Programs) -> Result<Vec<Vec<f64>>, Failure> {
 #[test]
 fn a_wrong_patch_is_left_out_by_name_and_the_rest_is_right() -> Result<(), Failure> {
     let recipe = load_str("planted.yaml", RECIPE, &[])?;
-    let making = Making { planted: Some(&Doubled), ..Making::default() };
+    let making = RewriteOptions { planted: Some(&Doubled), ..RewriteOptions::default() };
     let want: Vec<f64> = (0..21).map(|n| (0.1 * f64::from(n / 7) - 0.2 * f64::from(n % 7)).exp() + 1.0).collect();
     let far = |got: &Vec<f64>| got.iter().zip(&want).any(|(g, w)| (g - w).abs() > 1e-12);
     assert!(results(&programs_on(&recipe, &making, None)?)?.iter().all(far), "the fault is there");
 
     let mut told = String::new();
-    let programs = sound(&recipe, &making, None, &mut |text| told += text)?;
+    let programs = checked_programs(&recipe, &making, None, &mut |text| told += text)?;
     assert!(told.contains("after `double `y`` the program computes something else"), "{told}");
     assert_eq!(programs.making.barred.summaries().collect::<Vec<_>>(), ["double `y`"]);
     let all = results(&programs)?;
@@ -77,12 +77,12 @@ fn a_wrong_patch_is_left_out_by_name_and_the_rest_is_right() -> Result<(), Failu
 
     // Whoever makes the programs of such a plan again leaves it out, too.
     let barred: Vec<String> = programs.making.barred.summaries().map(String::from).collect();
-    let again = Making { planted: Some(&Doubled), ..Making::without(&barred) };
+    let again = RewriteOptions { planted: Some(&Doubled), ..RewriteOptions::without(&barred) };
     assert!(!results(&programs_on(&recipe, again, None)?)?.iter().any(far));
 
     // What is right is not asked twice, and nothing is said.
     told.clear();
-    sound(&recipe, false, None, &mut |text| told += text)?;
+    checked_programs(&recipe, false, None, &mut |text| told += text)?;
     assert_eq!(told, "");
     Ok(())
 }
@@ -98,7 +98,7 @@ fn nothing_is_said_of_what_is_right() -> Result<(), Failure> {
         let recipe = recipes::load::load(&file, &[])?;
         for epilogues in [None, Some(kernels::contraction::cublaslt::Fused::has as fn(&_) -> _)] {
             let mut told = String::new();
-            let programs = sound(&recipe, false, epilogues, &mut |text| told += text)?;
+            let programs = checked_programs(&recipe, false, epilogues, &mut |text| told += text)?;
             assert!(told.is_empty() && !programs.variants.is_empty(), "{}: {told}", file.display());
         }
     }
