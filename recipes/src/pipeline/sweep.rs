@@ -45,6 +45,27 @@ pub struct Sweeping<'a> {
     pub progress: &'a mut dyn FnMut(Told),
 }
 
+/// What a sweep cannot do without: workers, device, records and the ledger of earlier sweeps.
+pub struct MeasurementSetup<'a> {
+    pub pool: &'a Pool,
+    pub device: &'a dyn Device,
+    pub store: &'a mut Store,
+    pub ledger: &'a mut Ledger,
+    pub interrupt: &'a AtomicBool,
+}
+
+impl<'a> Sweeping<'a> {
+    /// A sweep of the whole space with warm caches, without bounds on time or memory.
+    pub fn unbounded(
+        MeasurementSetup { pool, device, store, ledger, interrupt }: MeasurementSetup<'a>,
+        progress: &'a mut dyn FnMut(Told),
+    ) -> Self {
+        let (shard, cache, memory) = (Shard::WHOLE, Cache::Warm, Room::UNKNOWN);
+        let budget = MeasurementBudget::default();
+        Sweeping { pool, device, store, interrupt, shard, cache, memory, ledger, budget, hopeless_ms: None, progress }
+    }
+}
+
 /// What people are told while programs are swept.
 pub enum Told<'a> {
     /// After every configuration: the program's name, and the sweep's progress.

@@ -3,14 +3,12 @@
 use kernels::Toolchain;
 use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
-use layouts::candidates::Shard;
-use layouts::record::Cache;
 use layouts::{Finish, Store};
 use recipes::pipeline::ledger::Ledger;
 use recipes::pipeline::measurement_budget::MeasurementBudget;
 use recipes::pipeline::optimize::{Sweeps, choose, sweep_all};
 use recipes::pipeline::programs::programs;
-use recipes::pipeline::sweep::Sweeping;
+use recipes::pipeline::sweep::{MeasurementSetup, Sweeping, Told};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -25,19 +23,11 @@ fn swept(budget: MeasurementBudget) -> Result<(Sweeps, Store), Failure> {
     let (mut store, pool) = (Store::open(&folder.path().join("records.jsonl"))?, Pool::new(1)?);
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
     let mut ledger = Ledger::open(folder.path());
-    let mut with = Sweeping {
-        pool: &pool,
-        device: &device,
-        store: &mut store,
-        interrupt: &AtomicBool::new(false),
-        cache: Cache::Warm,
-        memory: recipes::pipeline::memory::Room::UNKNOWN,
-        shard: Shard::WHOLE,
-        ledger: &mut ledger,
-        hopeless_ms: None,
-        budget,
-        progress: &mut |_| (),
-    };
+    let (setup, mut silent) = (
+        MeasurementSetup { pool: &pool, device: &device, store: &mut store, ledger: &mut ledger, interrupt: &AtomicBool::new(false) },
+        |_: Told| (),
+    );
+    let mut with = Sweeping { budget, ..Sweeping::unbounded(setup, &mut silent) };
     let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;
     assert_eq!(programs.variants.len(), sweeps.variants.len());
     Ok((sweeps, store))

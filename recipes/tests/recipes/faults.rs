@@ -5,12 +5,10 @@ use kernels::KernelError;
 use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::Store;
-use layouts::candidates::Shard;
 use layouts::record::{Cache, Outcome};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::ledger::Ledger;
-use recipes::pipeline::measurement_budget::MeasurementBudget;
-use recipes::pipeline::sweep::{Extent, Sweeping, sweep_program};
+use recipes::pipeline::sweep::{Extent, MeasurementSetup, Sweeping, Told, sweep_program};
 use sdfg::Sdfg;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -30,19 +28,10 @@ fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineEr
     let path = folder.join("records.jsonl");
     let mut store = Store::open(&path).expect("records");
     let (pool, mut ledger) = (Pool::new(1).expect("workers"), Ledger::open(folder));
-    let mut with = Sweeping {
-        pool: &pool,
-        device,
-        store: &mut store,
-        interrupt: &AtomicBool::new(false),
-        cache,
-        memory: recipes::pipeline::memory::Room::UNKNOWN,
-        shard: Shard::WHOLE,
-        ledger: &mut ledger,
-        hopeless_ms: None,
-        budget: MeasurementBudget::default(),
-        progress: &mut |_| (),
-    };
+    let interrupt = AtomicBool::new(false);
+    let setup = MeasurementSetup { pool: &pool, device, store: &mut store, ledger: &mut ledger, interrupt: &interrupt };
+    let mut silent = |_: Told| ();
+    let mut with = Sweeping { cache, ..Sweeping::unbounded(setup, &mut silent) };
     let outcome = sweep_program("separate", &SOFTMAX, Some(Duration::ZERO), Extent::Whole, &mut with);
     (outcome.err(), Store::read(&path).expect("records"))
 }

@@ -6,16 +6,14 @@ use kernels::Toolchain;
 use kernels::device::Device;
 use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
-use layouts::candidates::Shard;
-use layouts::record::{Cache, median};
+use layouts::record::median;
 use layouts::{Method, Store};
 use recipes::load::{Overrides, load_with};
 use recipes::pipeline::ledger::Ledger;
-use recipes::pipeline::measurement_budget::MeasurementBudget;
 use recipes::pipeline::optimize::{baselines, choose, sweep_all};
 use recipes::pipeline::programs::programs;
 use recipes::pipeline::report::{Finished, build};
-use recipes::pipeline::sweep::Sweeping;
+use recipes::pipeline::sweep::{MeasurementSetup, Sweeping, Told};
 use recipes::pipeline::tensors::drawn;
 use recipes::pipeline::wholes::{Timed, time_whole};
 use sdfg::interpret::Run;
@@ -46,19 +44,11 @@ fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
     let mut ledger = Ledger::open(folder.path());
     let toolchain = Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? };
     let device: Arc<dyn Device> = Arc::new(Cores { toolchain });
-    let mut with = Sweeping {
-        pool: &pool,
-        device: &*device,
-        store: &mut store,
-        interrupt: &AtomicBool::new(false),
-        cache: Cache::Warm,
-        memory: recipes::pipeline::memory::Room::UNKNOWN,
-        shard: Shard::WHOLE,
-        ledger: &mut ledger,
-        hopeless_ms: None,
-        budget: MeasurementBudget::default(),
-        progress: &mut |_| (),
-    };
+    let (setup, mut silent) = (
+        MeasurementSetup { pool: &pool, device: &*device, store: &mut store, ledger: &mut ledger, interrupt: &AtomicBool::new(false) },
+        |_: Told| (),
+    );
+    let mut with = Sweeping::unbounded(setup, &mut silent);
     let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;
     let (choices, _) = choose(&sweeps, &store)?;
     let exact = |swept: &recipes::pipeline::sweep::Swept| Ok::<_, Failure>(swept.candidate(&swept.select(&store, Method::Exact)?));

@@ -3,15 +3,12 @@
 use kernels::Toolchain;
 use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
-use layouts::candidates::Shard;
-use layouts::record::Cache;
 use layouts::{SelectError, Store};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::ledger::Ledger;
-use recipes::pipeline::measurement_budget::MeasurementBudget;
 use recipes::pipeline::optimize::{baselines, choose, sweep_all};
 use recipes::pipeline::programs::programs;
-use recipes::pipeline::sweep::Sweeping;
+use recipes::pipeline::sweep::{MeasurementSetup, Sweeping, Told};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -26,19 +23,11 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
     let path = folder.path().join("records.jsonl");
     let (mut store, pool, mut ledger) = (Store::open(&path)?, Pool::new(1)?, Ledger::open(folder.path()));
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
-    let mut with = Sweeping {
-        pool: &pool,
-        device: &device,
-        store: &mut store,
-        interrupt: &AtomicBool::new(false),
-        cache: Cache::Warm,
-        memory: recipes::pipeline::memory::Room::UNKNOWN,
-        shard: Shard::WHOLE,
-        ledger: &mut ledger,
-        hopeless_ms: None,
-        budget: MeasurementBudget::default(),
-        progress: &mut |_| (),
-    };
+    let (setup, mut silent) = (
+        MeasurementSetup { pool: &pool, device: &device, store: &mut store, ledger: &mut ledger, interrupt: &AtomicBool::new(false) },
+        |_: Told| (),
+    );
+    let mut with = Sweeping::unbounded(setup, &mut silent);
     let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;
     let (all, left_out) = choose(&sweeps, &store)?;
     assert!(left_out.is_empty() && all.len() == sweeps.variants.len(), "{left_out:?}");
