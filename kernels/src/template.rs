@@ -1,6 +1,7 @@
 //! Which template a unit of a program gets: its space, and its executable under a configuration.
 
 use crate::blocks;
+use crate::cancel::CancelToken;
 use crate::compile::Toolchain;
 use crate::contraction::{ContractionKernel, ContractionSpace, Problem};
 use crate::emit::c::Source;
@@ -11,7 +12,6 @@ use crate::kernel::{Executable, KernelSpec, Space};
 use crate::maps::{self, CudaSpace, MapSpace};
 use crate::processor::{Block, cores};
 use crate::tiles::{self, CudaTileSpace, GroupSpace, ProductSpace, SweepSpace, TileSpace};
-use crate::until::Until;
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Layout, Unit};
@@ -109,7 +109,7 @@ pub fn cuda_written(spec: &KernelSpec, config: &KernelConfig) -> Vec<String> {
 
 /// Makes the code of units under configurations that are about to be compiled, on all cores, as long as it goes on. What cannot be
 /// made is left to [`compile`] to tell.
-pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: Until) {
+pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: CancelToken) {
     toolchain.prepare(kernels.par_iter().filter_map(|(spec, config)| source(spec, config)).collect(), until);
 }
 

@@ -22,7 +22,7 @@
 //! Each reader gets clones of its own, `<T>.again`, so that fusion can merge them into it. The count assumes that it does:
 //! a clone is element-wise and has one reader on its own iteration space. Dropout masks are always recomputed.
 
-use crate::rectifier::told_by_results;
+use crate::relu_sign_from_output::told_by_results;
 use sdfg::library::Class;
 use sdfg::{BuildError, Container, Op, Operation, Origin, Pass, Role, Scalar, Sdfg, State, StateId, SymbolError, Unit};
 use serde::Serialize;

@@ -26,8 +26,8 @@
 //! *Source*: the online normalizer's statistics, as in memory-efficient attention: rows are recomputed from their maximum
 //! and sum.
 
-use crate::neutral::compared;
 use crate::recompute::{Policy, RecomputeError, Saved};
+use crate::softmax_shift_invariance::compared;
 use sdfg::{
     Combine, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, StateId, Unit, library::Class, scalar::Unary,
 };

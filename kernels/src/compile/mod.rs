@@ -1,14 +1,15 @@
 //! The system's C compiler, and the cache of what it made.
 
 mod canonical;
-pub(crate) mod underway;
+pub(crate) mod single_flight;
 
+use crate::cancel::CancelToken;
 use crate::emit::c::Source;
 use crate::error::KernelError;
 use crate::runtime::{dropout, stream};
-use crate::until::Until;
 pub use canonical::canonical;
 use rayon::prelude::*;
+use single_flight::{InFlight, InFlightGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use underway::{Claim, Underway};
 
 /// Fast code without `-ffast-math`: at link time that would make the whole process flush subnormals, and −∞ masks and NaN
 /// must keep their meaning. Neither are sums reordered nor divisions made products: generated code says itself which sums are vectors
@@ -47,7 +47,7 @@ const FUNCTIONS: [&str; 5] = ["point", "in_panels", "memlet_kernel", "memlet_pre
 const MACROS: [&str; 4] = ["LANES", "pack_chunks", "pack_lines", "product"];
 
 /// Libraries that some thread of this process compiles, by their paths.
-static MAKING: Underway = Underway::new();
+static MAKING: InFlight = InFlight::new();
 
 /// Microseconds that this process has spent on libraries of products.
 static PRODUCTS: AtomicU64 = AtomicU64::new(0);
@@ -159,7 +159,7 @@ impl Toolchain {
 
     /// Compiles what has not been compiled before, on all cores, as long as it goes on. Whoever loads a source that cannot be compiled
     /// is told so.
-    pub(crate) fn prepare(&self, sources: Vec<Source>, until: Until) {
+    pub(crate) fn prepare(&self, sources: Vec<Source>, until: CancelToken) {
         let products: BTreeSet<Arc<str>> = sources.iter().filter_map(|source| source.library.clone()).collect();
         let mut parts: Vec<Part> = products.into_iter().map(Part::Products).collect();
         for double in [false, true] {
@@ -180,7 +180,7 @@ impl Toolchain {
     /// assembler and linker takes as long as a kernel. Each text has a library of its own name, which is the same file for all of them.
     fn together(&self, name: &str, texts: &[(String, String)]) -> Result<(), KernelError> {
         let missing = |(hash, _): &&(String, String)| !self.library(hash).exists();
-        let _making: Vec<Claim> = texts.iter().filter(missing).map(|(hash, _)| self.claim(hash)).collect();
+        let _making: Vec<InFlightGuard> = texts.iter().filter(missing).map(|(hash, _)| self.claim(hash)).collect();
         // Others may have made some of them meanwhile.
         let texts: Vec<&(String, String)> = texts.iter().filter(missing).collect();
         let [(first, _), rest @ ..] = &texts[..] else { return Ok(()) };
@@ -198,7 +198,7 @@ impl Toolchain {
     }
 
     /// The right to make the library of a text, once no other thread is at it.
-    fn claim(&self, hash: &str) -> Claim<'static> {
+    fn claim(&self, hash: &str) -> InFlightGuard<'static> {
         MAKING.claim(&self.library(hash).to_string_lossy())
     }
 

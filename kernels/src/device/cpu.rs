@@ -1,12 +1,12 @@
 //! The cores of this machine, and C from the system's compiler.
 
-use super::{Coming, Device, Forms};
+use super::{CompileRequest, Device, Forms};
+use crate::cancel::CancelToken;
 use crate::compile::Toolchain;
 use crate::error::KernelError;
 use crate::in_place::InPlace;
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::template;
-use crate::until::Until;
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Layout};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Device for Cores {
         PREPARED
     }
 
-    fn prepare(&self, kernels: &[Coming], until: Until) {
+    fn prepare(&self, kernels: &[CompileRequest], until: CancelToken) {
         let kernels: Vec<(KernelSpec, KernelConfig)> = kernels.iter().flat_map(|coming| coming.each(self)).collect();
         template::prepare(&kernels, &self.toolchain, until);
     }

@@ -1,21 +1,21 @@
 //! Where kernels run: what every device offers to whoever measures and runs programs.
 
-mod coming;
+mod compile_request;
 pub mod cpu;
 pub mod cuda;
 mod memory;
 pub mod shim;
 mod streams;
 
-pub use coming::Coming;
+pub use compile_request::CompileRequest;
 pub use memory::Memory;
 pub use streams::Streams;
 
 use crate::buffer::Buffer;
+use crate::cancel::CancelToken;
 use crate::error::KernelError;
 use crate::in_place::InPlace;
 use crate::kernel::{Executable, KernelSpec, Space};
-use crate::until::Until;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Container, Layout};
@@ -79,7 +79,7 @@ pub trait Device: Send + Sync {
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError>;
 
     /// A change of layout as a kernel whose code can be made ahead; `None` where it is not one like others.
-    fn relayout_ahead(&self, _container: &Container, _shape: &[usize], _from: &Layout, _to: &Layout) -> Option<Coming> {
+    fn relayout_ahead(&self, _container: &Container, _shape: &[usize], _from: &Layout, _to: &Layout) -> Option<CompileRequest> {
         None
     }
 
@@ -111,11 +111,11 @@ pub trait Device: Send + Sync {
     }
 
     /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, as long as it goes on.
-    fn prepare(&self, _kernels: &[Coming], _until: Until) {}
+    fn prepare(&self, _kernels: &[CompileRequest], _until: CancelToken) {}
 
     /// Begins to make the code of kernels, in this order, while others are checked and timed, until it is unwanted; false where cores
     /// that make code would disturb what is timed, and nothing is made.
-    fn prepare_meanwhile(&self, _kernels: Vec<Coming>, _unwanted: &Arc<AtomicBool>) -> bool {
+    fn prepare_meanwhile(&self, _kernels: Vec<CompileRequest>, _unwanted: &Arc<AtomicBool>) -> bool {
         false
     }
 

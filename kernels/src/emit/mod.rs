@@ -5,7 +5,7 @@ pub mod c;
 pub mod cuda;
 mod group;
 mod long_sum;
-mod next;
+mod prefetch;
 mod printer;
 pub(crate) mod product;
 mod rows;

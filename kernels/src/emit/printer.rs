@@ -1,6 +1,6 @@
 //! What is gathered while the C of one point of the outer range is printed.
 
-use super::cuda::next::Next;
+use super::cuda::prefetch::Next;
 use super::cuda::schedule::Schedule;
 use super::scalar::{Names, Reciprocal, combined, extreme, integer};
 use crate::error::KernelError;

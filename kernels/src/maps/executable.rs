@@ -6,7 +6,7 @@ use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use crate::loopnest::LoopNest;
-use crate::pool::{Shares, Working};
+use crate::pool::{StaticPartition, Working};
 use crate::processor::streams_for;
 use crate::runtime::{dropout, stream};
 use sdfg::config::KernelConfig;
@@ -151,7 +151,7 @@ impl Executable for MapKernel {
         let masks = dropout::keeps(&self.source.masks, context.seed, context.step, context.dropout);
         let (points, fixed) = (self.source.points, !self.source.partials.is_empty());
         let expired = AtomicBool::new(false);
-        let shares = Shares::new(points, workers, points / (workers as i64 * PARTS));
+        let shares = StaticPartition::new(points, workers, points / (workers as i64 * PARTS));
         let work = |worker: usize| {
             let (scratch, pointers) = (&scratch, &pointers);
             let host = self.host(&masks, late, far);
@@ -180,7 +180,7 @@ impl Executable for MapKernel {
             }
         };
         if let Some(prepare) = self.entry.prepare {
-            let steps = Shares::new(self.source.preparations, workers, 1);
+            let steps = StaticPartition::new(self.source.preparations, workers, 1);
             context.pool.broadcast(|worker| {
                 let (pointers, host) = (&pointers, self.host(&masks, late, far));
                 while let Some(step) = steps.take(worker) {

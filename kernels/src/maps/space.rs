@@ -1,10 +1,10 @@
 //! Every configuration of a map kernel: layouts of its tensors × vector index × loop order × lanes × place of reductions.
 
 use super::flatten::flatten;
-use crate::digits::{Digits, layouts};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use crate::loopnest::slope;
+use crate::mixed_radix::{MixedRadix, layouts};
 use indexmap::IndexSet;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Expr, Layout, Scalar, Unit};
@@ -125,7 +125,7 @@ impl MapSpace {
     }
 
     pub(super) fn picks(&self, n: u64) -> Picks {
-        let mut digits = Digits::of(n, self.count());
+        let mut digits = MixedRadix::of(n, self.count());
         let (lanes, reduce, order) = (digits.below(self.lanes.len()), digits.below(self.reduces.len()), digits.below(ORDERS));
         let vector = digits.below(self.vectors.len());
         Picks { layouts: digits.picks(&self.tensors), vector, order, reduce, lanes }

@@ -1,19 +1,19 @@
 //! Persistent workers, one for each core, and the working memory that kernels share.
 
-mod crew;
-mod nearness;
 mod scheduling_delay;
 mod scratch;
-mod shares;
+mod shared_cache;
+mod spin_team;
+mod static_partition;
 
 use crate::error::KernelError;
 use core_affinity::CoreId;
-use crew::Crew;
-use nearness::Nearness;
 use scheduling_delay::SchedulingDelay;
 use scratch::Memory;
 pub use scratch::{Scratch, Working};
-pub use shares::Shares;
+use shared_cache::SharedCacheProbe;
+use spin_team::SpinTeam;
+pub use static_partition::StaticPartition;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
@@ -24,10 +24,10 @@ pub struct Pool {
     threads: rayon::ThreadPool,
     /// The core of worker 0, if each has one of its own.
     first: Option<CoreId>,
-    crew: Arc<Crew>,
+    crew: Arc<SpinTeam>,
     held: Mutex<Holding>,
     scratch: Mutex<Memory>,
-    nearness: Nearness,
+    nearness: SharedCacheProbe,
     queue: Arc<SchedulingDelay>,
 }
 
@@ -70,8 +70,8 @@ impl Pool {
             .thread_name(|n| format!("memlet-{n}"))
             .build()
             .map_err(|e| KernelError::Workers(e.to_string()))?;
-        let crew = Arc::new(Crew::new(threads.current_num_threads() - 1));
-        Ok(Pool { threads, first, crew, held: Mutex::default(), scratch: Mutex::default(), nearness: Nearness::default(), queue })
+        let crew = Arc::new(SpinTeam::new(threads.current_num_threads() - 1));
+        Ok(Pool { threads, first, crew, held: Mutex::default(), scratch: Mutex::default(), nearness: SharedCacheProbe::default(), queue })
     }
 
     pub fn workers(&self) -> usize {
@@ -164,7 +164,7 @@ impl Pool {
     /// Whether the cores of all workers have a cache in common just now, as far as that could be told: it is asked again every now
     /// and then, which takes some microseconds. The workers must be free.
     pub fn is_near(&self) -> bool {
-        self.nearness.get(|| self.workers() < 2 || nearness::exchange(self.workers(), |work| drop(self.broadcast(work))))
+        self.nearness.get(|| self.workers() < 2 || shared_cache::exchange(self.workers(), |work| drop(self.broadcast(work))))
     }
 
     /// The threads, for libraries that share work among them.

@@ -1,9 +1,9 @@
 //! Tile kernels on GPUs: the text of a configuration, and every configuration.
 
 use super::space::{TileSpace, Tiles};
+use crate::collapsed_dims::CollapsedDims;
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
-use crate::folded::Folded;
 use crate::kernel::{KernelSpec, Space, TensorChoice, unsupported};
 use crate::loopnest::sweeps::SWEEPS;
 use crate::maps::flatten::statements;
@@ -43,7 +43,7 @@ pub fn blocks(chip: Chip) -> Tiles {
 /// Scopes without a matrix product, or that cannot be generated; knobs that kernels do not have.
 pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
     if config.knobs.get("form") == Some(SWEEPS) {
-        let folded = Folded::under(spec, config)?;
+        let folded = CollapsedDims::under(spec, config)?;
         let config = folded.config(config).ok_or_else(|| unsupported(spec, "dims that it takes as one do not lie together"))?;
         return cuda::emit(&folded.spec, &super::lower(&folded.spec, &config)?, &config, chip);
     }

@@ -2,10 +2,10 @@
 
 use super::cuda::blocks;
 use super::{TileSpace, expanded};
-use crate::digits::{Digits, layouts};
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::mixed_radix::{MixedRadix, layouts};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, Unit};
 
@@ -93,7 +93,7 @@ impl Space for GroupSpace {
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let mut digits = Digits::of(n, self.count());
+        let mut digits = MixedRadix::of(n, self.count());
         let (threads, depth, sides) =
             (THREADS[digits.below(THREADS.len())], DEPTHS[digits.below(DEPTHS.len())], SIDES[digits.below(SIDES.len())]);
         let layouts = digits.layouts(&self.tensors);

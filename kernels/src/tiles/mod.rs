@@ -19,10 +19,10 @@ use micro::Kind;
 pub use space::TileSpace;
 pub use sweeps::{SweepSpace, in_sweeps};
 
+use crate::collapsed_dims::CollapsedDims;
 use crate::compile::Toolchain;
 use crate::emit::c::{Source, emit};
 use crate::error::KernelError;
-use crate::folded::Folded;
 use crate::kernel::KernelSpec;
 use crate::loopnest::Products;
 use crate::maps::{self, MapKernel};
@@ -108,7 +108,7 @@ pub fn takes(config: &KernelConfig) -> bool {
 /// of tiles as the kernel does at its own.
 pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
     let Some(knob) = config.knobs.get("tile") else { return config.clone() };
-    let folded = |spec| Folded::under(spec, config).map(|folded| folded.spec);
+    let folded = |spec| CollapsedDims::under(spec, config).map(|folded| folded.spec);
     let (Ok(from), Ok(to)) = (folded(from), folded(to)) else { return config.clone() };
     let count = |spec: &KernelSpec, index: &str| -> Option<i64> {
         let of = |i: &Index| i.count().eval(&spec.sizes).ok();

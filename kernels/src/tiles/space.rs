@@ -2,13 +2,13 @@
 //! for a product alone which of its sides are columns.
 
 use super::lower::SCRATCH;
-use crate::digits::{Digits, layouts};
 use crate::emit::cuda;
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, Space, TensorChoice};
 use crate::loopnest::product::{Factors, factors, is_product};
 use crate::loopnest::{self, Statement};
 use crate::maps::flatten::{Flat, Flattened, Range, statements};
+use crate::mixed_radix::{MixedRadix, layouts};
 use crate::processor::{cores, pairs};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
@@ -443,7 +443,7 @@ impl Space for TileSpace {
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let mut digits = Digits::of(n, self.count());
+        let mut digits = MixedRadix::of(n, self.count());
         let Tiles { short, long, depths, packs, .. } = self.tiles;
         let (depth, reduce) = (depths[digits.below(depths.len())], self.reduces[digits.below(self.reduces.len())]);
         let pairs = self.pairs[digits.below(self.pairs.len())];

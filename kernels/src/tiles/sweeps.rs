@@ -2,14 +2,14 @@
 //! columns at a time × parts of the stage × warps of a processor. Attention is such a kernel, and what its gradient begins with.
 
 use super::lower::lower;
-use crate::digits::{Digits, layouts};
+use crate::collapsed_dims::{CollapsedDims, FOLD};
 use crate::emit::cuda::{self, Chip, WARP};
 use crate::error::KernelError;
-use crate::folded::{FOLD, Folded};
 use crate::kernel::{Access, KernelSpec, Space, TensorChoice, unsupported};
 use crate::loopnest::LoopNest;
 use crate::loopnest::sweeps::{SWEEPS, Sweeps};
 use crate::maps::flatten::{Range, statements};
+use crate::mixed_radix::{MixedRadix, layouts};
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
 
@@ -60,9 +60,9 @@ impl SweepSpace {
 
 /// The outer indices that are rows and, unless they are inner ones, columns; with the nest over tiles of rows. Dims are taken as one where
 /// there is no other way: each takes layouts from the space.
-fn found(spec: &KernelSpec, chip: Chip) -> Result<(Folded, Sides, LoopNest, Sweeps), KernelError> {
+fn found(spec: &KernelSpec, chip: Chip) -> Result<(CollapsedDims, Sides, LoopNest, Sweeps), KernelError> {
     let mut why = unsupported(spec, "its tiles cannot be walked in sweeps");
-    for folded in Folded::ways(spec) {
+    for folded in CollapsedDims::ways(spec) {
         let outer: Vec<Range> = statements(&folded.spec, true)?.outer.into_iter().filter(|r| r.count > 1).collect();
         for row in &outer {
             for column in [None].into_iter().chain(outer.iter().filter(|r| r.index != row.index).map(Some)) {
@@ -152,7 +152,7 @@ impl Space for SweepSpace {
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let mut digits = Digits::of(n, self.count());
+        let mut digits = MixedRadix::of(n, self.count());
         let (threads, depth) = (THREADS[digits.below(THREADS.len())], DEPTHS[digits.below(DEPTHS.len())]);
         let (stages, warps) = (STAGES[digits.below(STAGES.len())], WARPS[digits.below(WARPS.len())]);
         KernelConfig { layouts: digits.layouts(&self.tensors), knobs: self.sides.knobs([threads, depth, stages], warps) }
@@ -163,7 +163,7 @@ impl Space for SweepSpace {
     }
 
     fn promise(&self, n: u64) -> f64 {
-        let mut digits = Digits::of(n, self.count());
+        let mut digits = MixedRadix::of(n, self.count());
         let knobs: f64 =
             [THREADS.len(), DEPTHS.len(), STAGES.len(), WARPS.len()].map(|radix| digits.below(radix) as f64 * 0.02).iter().sum();
         let picks = digits.picks(&self.tensors);

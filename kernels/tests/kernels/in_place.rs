@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::harness::{Failure, Reference, toolchain};
-use kernels::Until;
+use kernels::CancelToken;
 use kernels::in_place::with;
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;
@@ -80,7 +80,7 @@ fn what_is_allowed_is_right() -> Result<(), Failure> {
         }
         // Together: a compiler reads what all of them include once.
         let kernels: Vec<_> = asked.iter().map(|(config, _)| (reference.spec.clone(), config.clone())).collect();
-        prepare(&kernels, &toolchain, Until::default());
+        prepare(&kernels, &toolchain, CancelToken::default());
         for (seen, (config, pair)) in asked.iter().enumerate() {
             let kernel = match tiled.is_some() {
                 true => tiles::compile(&reference.spec, config, &toolchain)?,

@@ -2,7 +2,7 @@
 
 use crate::common::{self, CASES, Case};
 use crate::harness::{Failure, Reference, toolchain};
-use kernels::Until;
+use kernels::CancelToken;
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;
 use kernels::template::prepare;
@@ -45,7 +45,7 @@ fn each_equals(
         kernels.extend(configs.iter().map(|config| (reference.spec.clone(), config.clone())));
         cases.push((name, reference, configs));
     }
-    prepare(&kernels, &toolchain, Until::default());
+    prepare(&kernels, &toolchain, CancelToken::default());
     for (name, reference, configs) in cases {
         for (n, config) in configs.into_iter().enumerate() {
             let (spec, split) = blocks::split(&reference.spec, &config)?;

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::harness::{Failure, Reference, toolchain_told};
-use kernels::Until;
+use kernels::CancelToken;
 use kernels::maps::MapSpace;
 use kernels::pool::Pool;
 use kernels::{Space, Toolchain, maps, template};
@@ -42,7 +42,7 @@ fn what_was_prepared_is_loaded_and_right() -> Result<(), Failure> {
         cases.push((reference, configs));
     }
     let wanted: Vec<_> = cases.iter().flat_map(|(r, configs)| configs.iter().map(|c| (r.spec.clone(), c.clone()))).collect();
-    template::prepare(&wanted, &toolchain, Until::default());
+    template::prepare(&wanted, &toolchain, CancelToken::default());
     let (libraries, runs) = (files(folder.path(), "so"), files(folder.path(), "c"));
     assert!(runs > 1 && libraries > runs, "{libraries} libraries by {runs} runs of the compiler");
     for (reference, configs) in &cases {

@@ -3,7 +3,7 @@
 use crate::common::{self, Case, Sizes};
 use crate::harness::{Failure, Reference, toolchain, toolchain_told};
 use crate::products::{Stored, TILES, attention, keys, mixed, narrow, plain};
-use kernels::Until;
+use kernels::CancelToken;
 use kernels::pool::Pool;
 use kernels::template::prepare;
 use kernels::tiles::{self, TileSpace};
@@ -50,7 +50,7 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>, tool
         references.push(reference);
     }
     // Together: a compiler reads what all of them include once.
-    prepare(&kernels, toolchain, Until::default());
+    prepare(&kernels, toolchain, CancelToken::default());
     for (name, number, n, config) in cases {
         let reference = &references[number];
         let kernel = tiles::compile(&reference.spec, &config, toolchain)?.streaming(n / 2 % 2 == 1);

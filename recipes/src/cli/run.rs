@@ -6,14 +6,14 @@ use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::accuracy::{self, accuracy, oracle};
-use crate::pipeline::beside::{self, Compared, beside, beside_interpreter};
+use crate::pipeline::check_each_kernel::{self, Compared, beside, beside_interpreter};
 use crate::pipeline::execute::Execution;
 use crate::pipeline::masks::draws_alike;
 use crate::pipeline::plan::Plan;
+use crate::pipeline::race_plans::time_whole;
 use crate::pipeline::target::Target;
 use crate::pipeline::tensors;
 use crate::pipeline::thread_count::fewer_threads;
-use crate::pipeline::wholes::time_whole;
 use bench::table::Table;
 use bench::unit::significant;
 use bench::{Load, Watch};
@@ -250,7 +250,7 @@ impl RunArgs {
     /// Results that differ.
     fn checked(&self, plan: &Plan, given: &Tensors, run: &Run, pool: &Pool, device: &dyn Device) -> Result<Vec<Compared>, PipelineError> {
         let progress = CheckProgress::new();
-        let mut told = |p: &beside::Progress| progress.told(p);
+        let mut told = |p: &check_each_kernel::Progress| progress.told(p);
         let (compared, reference) = match plan.target.is_cpu() {
             // The cores beside themselves would run the same code.
             true => (beside_interpreter(&plan.chosen, given, run, pool, device, &mut told), "the f64 interpreter"),

@@ -10,12 +10,12 @@ use crate::pipeline::checked_programs::checked_programs;
 use crate::pipeline::ledger::Ledger;
 use crate::pipeline::measurement_budget::MeasurementBudget;
 use crate::pipeline::memory::{Room, expected};
+use crate::pipeline::multi_device;
 use crate::pipeline::optimize::{Sweeps, sweep_all};
-use crate::pipeline::parts;
+use crate::pipeline::phase_times::Spent;
 use crate::pipeline::plan::Candidate;
 use crate::pipeline::programs::Programs;
 use crate::pipeline::rewrite_options::RewriteOptions;
-use crate::pipeline::spent::Spent;
 use crate::pipeline::sweep::{Sweeping, Swept, Told};
 use crate::pipeline::target::Target;
 use bench::table::{Cell, Table};
@@ -226,7 +226,7 @@ impl MeasureArgs {
             // Nobody else may have the records open while parts are put together.
             session.store = Store::in_memory();
             let bar = Mutex::new(SweepProgress::new(whole));
-            let shared = parts::Shared {
+            let shared = multi_device::Shared {
                 recipe: &session.recipe,
                 programs: &session.programs,
                 targets,
@@ -244,7 +244,7 @@ impl MeasureArgs {
                 },
                 failed: &|target, error| errln!("{target} is lost: {error}"),
             };
-            let outcome = parts::sweep(&shared);
+            let outcome = multi_device::sweep(&shared);
             if let Ok(bar) = bar.lock() {
                 bar.finish();
             }

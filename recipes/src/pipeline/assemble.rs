@@ -5,8 +5,8 @@ use super::launch::{Launch, Place, Slot, dataflow};
 use super::memory::{self, PeakMemory};
 use super::schedule::{last_beside, over, schedule as spread};
 use bench::memory::MemoryMap;
-use kernels::Until;
-use kernels::device::{Coming, Device, Memory};
+use kernels::CancelToken;
+use kernels::device::{CompileRequest, Device, Memory};
 use kernels::{Access, InPlace, KernelSpec};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, Step};
@@ -278,7 +278,7 @@ impl Assembler<'_> {
     fn prepare(&self, plan: &ArenaPlan, schedule: &Schedule) {
         let coming = self.drafts.iter().filter_map(|draft| match &draft.work {
             Work::Kernel { spec, config } => {
-                Some(Coming::once(spec, &kernels::in_place::with(config, &self.placed(draft, plan, schedule))))
+                Some(CompileRequest::once(spec, &kernels::in_place::with(config, &self.placed(draft, plan, schedule))))
             }
             Work::Relayout => {
                 let (from, to) = (&self.slots[draft.arguments[0].0], &self.slots[draft.arguments[1].0]);
@@ -286,7 +286,7 @@ impl Assembler<'_> {
                 self.device.relayout_ahead(container, &shape, &from.layout, &to.layout)
             }
         });
-        self.device.prepare(&coming.collect::<Vec<_>>(), Until::default());
+        self.device.prepare(&coming.collect::<Vec<_>>(), CancelToken::default());
     }
 
     /// A launch ready to run.

@@ -1,11 +1,11 @@
 //! A program under a configuration, compiled and with its memory: runs training steps.
 
 use super::PipelineError;
-use super::again::Found;
 use super::assemble::{Assembly, assemble};
 use super::launch::{Launch, Place, Slot, dataflow, regions};
 use super::memory::PeakMemory;
 use super::plan::Candidate;
+use super::saved_inputs::Found;
 use super::schedule::{put, schedule, used};
 use super::tensors::{given, results};
 use bench::memory::MemoryMap;

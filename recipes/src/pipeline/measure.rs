@@ -2,14 +2,14 @@
 
 use super::expected::{Expected, Oracle, RUN, SEED};
 use super::operands::{Operands, Room};
+use super::phase_times::Spent;
 use super::shrunken::shrunken_for;
-use super::spent::Spent;
 use super::swept_kernel::SweptKernel;
 use super::verify::excused;
-use kernels::device::{Coming, Device, Memory, Recording};
+use kernels::device::{CompileRequest, Device, Memory, Recording};
 use kernels::error::Blame;
 use kernels::pool::Pool;
-use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Until};
+use kernels::{CancelToken, Completion, Executable, KernelError, KernelSpec, RunContext};
 use layouts::problem::{Bench, Check, Fault, KernelSpace, Timing};
 use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
@@ -133,7 +133,7 @@ impl<'a> DeviceBench<'a> {
         known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool,
         time: Option<Instant>,
     ) -> Duration {
-        let until = Until { time, interrupt: self.interrupt };
+        let until = CancelToken { time, interrupt: self.interrupt };
         let (began, products) = (Instant::now(), kernels::compile::spent_on_products());
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.prepares(&k.spec) > 0).collect();
         // What each begins with takes as long to find as its code to write.
@@ -149,7 +149,7 @@ impl<'a> DeviceBench<'a> {
         let first = wanted(&|kernel| kernel.seeds().into_iter().chain([0]).take(1).collect());
         let meanwhile = self.device.prepare_meanwhile(self.coming(&first), &self.unwanted);
         if !meanwhile {
-            self.device.prepare(&self.coming(&first), Until { time: None, ..until });
+            self.device.prepare(&self.coming(&first), CancelToken { time: None, ..until });
         }
         // While one core makes a library of products, the others make kernels.
         let shared = kernels::compile::spent_on_products().saturating_sub(products) / rayon::current_num_threads().max(1) as u32;
@@ -178,10 +178,10 @@ impl<'a> DeviceBench<'a> {
     }
 
     /// Kernels under some configurations, with the sizes at which they are checked.
-    fn coming(&self, kernels: &[(&SweptKernel, KernelConfig)]) -> Vec<Coming> {
+    fn coming(&self, kernels: &[(&SweptKernel, KernelConfig)]) -> Vec<CompileRequest> {
         let each = |(kernel, config): &(&SweptKernel, KernelConfig)| {
             let checked = kernel.spec.with_sizes(&self.small(Some(&kernel.spec), config).sizes).ok();
-            Coming { timed: kernel.spec.clone(), checked, config: config.clone() }
+            CompileRequest { timed: kernel.spec.clone(), checked, config: config.clone() }
         };
         kernels.iter().map(each).collect()
     }
@@ -305,7 +305,7 @@ impl Bench for DeviceBench<'_> {
             let many = (2 * made.map_or(0, BTreeSet::len)).clamp(LEAST_MADE.min(most), most);
             let wanted: Vec<(&SweptKernel, KernelConfig)> = soon().take(self.affordable(many)).collect();
             self.made.insert(name.to_string(), wanted.iter().map(|(_, config)| config.clone()).collect());
-            self.device.prepare(&self.coming(&wanted), Until { time: self.until, interrupt: self.interrupt });
+            self.device.prepare(&self.coming(&wanted), CancelToken { time: self.until, interrupt: self.interrupt });
             let each = began.elapsed().as_secs_f64() / wanted.len().max(1) as f64;
             // Half of it is what the last ones took: kernels differ, and so does what else the machine does.
             self.pace = Some(self.pace.map_or(each, |pace| (pace + each) / 2.0));

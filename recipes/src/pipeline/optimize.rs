@@ -1,9 +1,9 @@
 //! The whole way: programs, sweep, choice, plan.
 
 use super::PipelineError;
-use super::combined::{COMBINED, Lender, combined};
 use super::difference::difference;
 use super::memory::Room;
+use super::merge_variants::{COMBINED, Lender, combined};
 use super::mixed::{Mixed, mixed};
 use super::mixing::Mixing;
 use super::order::pytorch_order;

@@ -13,9 +13,9 @@ use sdfg::{Sdfg, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use transforms::algebraic::stacked;
-use transforms::bias::narrowed;
+use transforms::cast_bias::narrowed;
 use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
-use transforms::signs::{SUFFIX, signs};
+use transforms::relu_bitmask::{SUFFIX, signs};
 use transforms::{
     Accept, Barred, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Start, Step, Transform, Verdicts,
     Wanted, compose, dots, fixpoint, grouped, moved_bytes, row_statistics, slopes,

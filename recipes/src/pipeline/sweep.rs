@@ -2,15 +2,15 @@
 
 use super::PipelineError;
 use super::ledger::Ledger;
-use super::meaning;
 use super::measure::DeviceBench;
 use super::measurement_budget::MeasurementBudget;
 use super::memory::Room;
 use super::order::{boundary, follows};
+use super::phase_times::Spent;
 use super::plan::Candidate;
 use super::programs::UNFUSED;
-use super::spent::Spent;
 use super::swept_kernel::{SweptKernel, relayout_spaces, swept_kernels};
+use super::value_fingerprint;
 use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::candidates::Shard;
@@ -158,9 +158,9 @@ pub fn posed(program: &Sdfg, device: &dyn Device) -> Result<Posed, PipelineError
         tensor.fixed = program.containers.get(&tensor.data).is_some_and(|c| c.dtype == Dtype::Bit);
     }
     for (kernel, swept) in problem.kernels.iter_mut().zip(&kernels) {
-        kernel.names = meaning::names(&swept.spec, program);
+        kernel.names = value_fingerprint::names(&swept.spec, program);
     }
-    meaning::mark(&mut problem, program)?;
+    value_fingerprint::mark(&mut problem, program)?;
     Ok(Posed { kernels, relayouts, problem })
 }
 

@@ -1,7 +1,7 @@
 //! Whether a plan computes what it should: at small sizes beside the oracle, at full size beside another plan.
 
+use super::default_config::natural;
 use super::execute::Execution;
-use super::natural::natural;
 use super::overflow::told_of;
 use super::plan::Candidate;
 use super::shrunken::shrunken_for;

@@ -6,7 +6,7 @@ use kernels::{KernelSpec, Toolchain};
 use layouts::Program;
 use layouts::problem::Variants;
 use recipes::load::{Recipe, load};
-use recipes::pipeline::combined::{Lender, combined};
+use recipes::pipeline::merge_variants::{Lender, combined};
 use recipes::pipeline::mixed::made;
 use recipes::pipeline::mixture::Mixture;
 use recipes::pipeline::programs::{Composing, Variant, operators, programs};

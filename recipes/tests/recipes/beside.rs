@@ -8,7 +8,7 @@ use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
 use kernels::{KernelSpec, Toolchain};
 use recipes::load::{Overrides, load_str_as, load_str_with, load_with};
-use recipes::pipeline::beside::{Progress, beside, beside_interpreter};
+use recipes::pipeline::check_each_kernel::{Progress, beside, beside_interpreter};
 use recipes::pipeline::plan::Candidate;
 use recipes::pipeline::programs::{SIGNS, SWEPT, programs_on};
 use recipes::pipeline::tensors::drawn;

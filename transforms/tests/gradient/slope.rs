@@ -7,7 +7,7 @@ use crate::structure::{backward, upstream};
 use sdfg::{Dtype, Op, Operation, Pass, Role, Scalar, Sdfg, Unary, Unit};
 use transforms::differentiate;
 use transforms::recompute::{Policy, Products, recompute_with};
-use transforms::slope::{Sloped, slopes};
+use transforms::save_local_derivative::{Sloped, slopes};
 
 fn sloped(forward: &Sdfg) -> (Sdfg, Vec<String>) {
     let Sloped { program, saved, .. } = slopes(&differentiate(forward, &upstream("y")).unwrap()).unwrap();

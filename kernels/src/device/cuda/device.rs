@@ -2,15 +2,15 @@
 
 use super::context::locked;
 use super::products::Products;
-use super::{Context, CudaKernel, Maker, Module, Nvrtc};
+use super::{Context, CudaKernel, JitCompiler, Module, Nvrtc};
+use crate::cancel::CancelToken;
 use crate::contraction::cublaslt::{Addresses, Asked, Batching, CublasLtSpace, Description, Form, Fused, Listing, Product, Units};
 use crate::contraction::{Call, Loop, Types};
-use crate::device::{Coming, Device, Forms, Memory, Recording, Streams, Work};
+use crate::device::{CompileRequest, Device, Forms, Memory, Recording, Streams, Work};
 use crate::emit::cuda::Source;
 use crate::error::{Blame, KernelError};
 use crate::kernel::{Executable, KernelSpec, Space};
 use crate::template;
-use crate::until::Until;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Container, Dtype, Layout, Unit};
@@ -38,7 +38,7 @@ const COPIES: usize = 10;
 /// One GPU with what makes code for it.
 pub struct CudaDevice {
     context: Arc<Context>,
-    maker: Arc<Maker>,
+    maker: Arc<JitCompiler>,
     products: Arc<Products>,
     /// Loaded code by its text.
     modules: Mutex<BTreeMap<[u8; 32], Arc<Module>>>,
@@ -58,12 +58,12 @@ impl CudaDevice {
         super::driver::new_enough(driver.version, (nvrtc.version.0, 0))?;
         let context = Context::new(number)?;
         let products = Arc::new(Products::new(&context)?);
-        let maker = Arc::new(Maker::new(nvrtc, &context.gpu, cache)?);
+        let maker = Arc::new(JitCompiler::new(nvrtc, &context.gpu, cache)?);
         Ok(CudaDevice { context, maker, products, modules: Mutex::default(), waited: Mutex::default() })
     }
 
     /// What makes a kernel ready to be checked and timed: its code, or what the library says about it.
-    fn readies(&self) -> impl Fn(&Coming) + Send + Sync + 'static {
+    fn readies(&self) -> impl Fn(&CompileRequest) + Send + Sync + 'static {
         // Whoever waits for the device to be free of them waits for what is under way, not for what only stands in line.
         let (maker, products) = (Arc::downgrade(&self.maker), Arc::downgrade(&self.products));
         move |coming| match (maker.upgrade(), products.upgrade()) {
@@ -231,12 +231,12 @@ impl Device for CudaDevice {
         if generates(spec) { template::cuda_written(spec, config) } else { vec![] }
     }
 
-    fn relayout_ahead(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<Coming> {
-        Coming::relayout(container, shape, from, to).ok()
+    fn relayout_ahead(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<CompileRequest> {
+        CompileRequest::relayout(container, shape, from, to).ok()
     }
 
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
-        let Coming { timed, config, .. } = Coming::relayout(container, shape, from, to)?;
+        let CompileRequest { timed, config, .. } = CompileRequest::relayout(container, shape, from, to)?;
         self.compile(&timed, &config)
     }
 
@@ -253,11 +253,11 @@ impl Device for CudaDevice {
         PREPARED
     }
 
-    fn prepare(&self, kernels: &[Coming], until: Until) {
+    fn prepare(&self, kernels: &[CompileRequest], until: CancelToken) {
         self.maker.all(kernels, until, self.readies());
     }
 
-    fn prepare_meanwhile(&self, kernels: Vec<Coming>, unwanted: &Arc<AtomicBool>) -> bool {
+    fn prepare_meanwhile(&self, kernels: Vec<CompileRequest>, unwanted: &Arc<AtomicBool>) -> bool {
         self.maker.meanwhile(kernels, unwanted, self.readies());
         true
     }

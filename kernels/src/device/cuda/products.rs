@@ -3,7 +3,7 @@
 use super::Context;
 use super::context::locked;
 use crate::contraction::cublaslt::{Algorithm, Asked, Choice, CublasLt, Fused, Listing, Matmul, Offer, Units};
-use crate::device::Coming;
+use crate::device::CompileRequest;
 use crate::error::{Blame, KernelError};
 use crate::kernel::KernelSpec;
 use sdfg::config::KernelConfig;
@@ -101,7 +101,7 @@ impl Products {
     }
 
     /// Asks for all that will be asked about a kernel that is about to be checked and timed. Whoever compiles it is told what is wrong.
-    pub fn ask(&self, coming: &Coming) {
+    pub fn ask(&self, coming: &CompileRequest) {
         if let Some(small) = &coming.checked {
             drop(self.scaled(&coming.config, &coming.timed, small));
         }

@@ -3,13 +3,13 @@
 
 use super::recording::{Recordable, Recorder};
 use super::{Shim, ShimKernel, ShimRun};
+use crate::cancel::CancelToken;
 use crate::contraction::cublaslt::{CublasLtSpace, Everything, Fused, Reference};
-use crate::device::{Coming, Device, Forms, Recording, Streams, Work};
+use crate::device::{CompileRequest, Device, Forms, Recording, Streams, Work};
 use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
 use crate::template;
-use crate::until::Until;
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
@@ -130,7 +130,7 @@ impl Device for ShimDevice {
         if matches!(Fused::wanted(spec), Ok(None)) { TOGETHER } else { 0 }
     }
 
-    fn prepare(&self, kernels: &[Coming], until: Until) {
+    fn prepare(&self, kernels: &[CompileRequest], until: CancelToken) {
         let generated = kernels.iter().filter(|coming| self.prepares(&coming.timed) > 0).flat_map(|coming| coming.each(self));
         let sources = generated.filter_map(|(spec, config)| template::cuda_source(&spec, &config, Chip::HOPPER).ok());
         let mut wanted: BTreeMap<String, Source> = sources.map(|source| (source.text.clone(), source)).collect();
@@ -151,12 +151,12 @@ impl Device for ShimDevice {
         if matches!(Fused::wanted(spec), Ok(Some(_))) { vec![] } else { template::cuda_written(spec, config) }
     }
 
-    fn relayout_ahead(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<Coming> {
-        Coming::relayout(container, shape, from, to).ok()
+    fn relayout_ahead(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<CompileRequest> {
+        CompileRequest::relayout(container, shape, from, to).ok()
     }
 
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
-        let Coming { timed, config, .. } = Coming::relayout(container, shape, from, to)?;
+        let CompileRequest { timed, config, .. } = CompileRequest::relayout(container, shape, from, to)?;
         self.compile(&timed, &config)
     }
 

@@ -10,7 +10,7 @@ pub mod stand_in;
 pub use device::ShimDevice;
 
 use crate::buffer::Buffer;
-use crate::compile::{Toolchain, run, underway::Underway};
+use crate::compile::{Toolchain, run, single_flight::InFlight};
 use crate::emit::cuda::{Source, drawn};
 use crate::error::KernelError;
 use crate::kernel::{Access, Argument, KernelSpec};
@@ -81,7 +81,7 @@ struct Launch {
 type Entry = unsafe extern "C" fn(which: c_int, launch: *mut Launch) -> c_int;
 
 /// Files that some thread of this process makes, by their paths: tests and sweeps ask for the same from several.
-static MAKING: Underway = Underway::new();
+static MAKING: InFlight = InFlight::new();
 
 /// Room for what the shim says about a fault.
 const MESSAGE: usize = 512;

@@ -4,17 +4,17 @@
 //! that shares the innermost loop: lanes of one warp, a warp, or the whole block. If vectors run along an outer index, the
 //! strips of a team's threads are one block of that index. All blocks lie along x, the only direction without a small limit.
 
-mod drawing;
 mod group;
-pub mod next;
-mod partial;
+pub mod prefetch;
 mod register;
 pub(in crate::emit) mod schedule;
+mod shared_masks;
+mod split_reduction;
 mod tile;
-mod turn;
+mod transposed_store;
 
-pub use partial::{elements_first, partials};
 pub use schedule::{Place, Schedule, WARP, lanes};
+pub use split_reduction::{elements_first, partials};
 
 use super::c::header;
 use super::printer::Printer;
@@ -22,11 +22,11 @@ use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
 use crate::loopnest::{LoopNest, Space, Tag};
 use crate::runtime::dropout::Mask;
-use partial::{FINISH_THREADS, Sections};
 use register::cuda_type;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Dtype, philox};
+use split_reduction::{FINISH_THREADS, Sections};
 
 /// Banks of shared memory, and how many of them a row of a tile begins beyond where the one before did.
 pub(crate) const BANKS: i64 = 32;
@@ -133,7 +133,7 @@ pub fn emit_group(name: &str, nests: &[Lowered], chip: Chip) -> Result<Source, K
         let config = staged.as_ref().unwrap_or(config);
         let mut printer = Printer::new(spec, nest, config, nest.tensors.values().any(|t| t.dtype == Dtype::F64));
         printer.schedule = Some(Schedule::new(spec, nest, config)?);
-        tile::part(printer, partial::partials(nest).next().is_some(), chip)
+        tile::part(printer, split_reduction::partials(nest).next().is_some(), chip)
     };
     let all = |stages| nests.iter().map(|member| Ok((part(member, stages)?, member.3.clone()))).collect::<Result<Vec<_>, KernelError>>();
     let mut parts = all(None)?;
@@ -155,9 +155,9 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
     let mut printer = Printer::new(spec, nest, config, double);
     let mut schedule = Schedule::new(spec, nest, config)?;
-    schedule.turns = turn::turns(&printer, &schedule);
+    schedule.turns = transposed_store::turns(&printer, &schedule);
     printer.schedule = Some(schedule.clone());
-    let private = partial::partials(nest).next().is_some();
+    let private = split_reduction::partials(nest).next().is_some();
     if nest.products.is_some() {
         return tile::emit(printer, private, chip);
     }

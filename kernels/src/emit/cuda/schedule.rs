@@ -1,6 +1,6 @@
 //! How the threads of a GPU share a loop nest, and where intermediates are held.
 
-use super::next::{LOOKS, NEXT};
+use super::prefetch::{LOOKS, NEXT};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement, Tag, Tensor};

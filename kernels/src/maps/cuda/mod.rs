@@ -4,11 +4,11 @@ mod promise;
 
 use super::MapSpace;
 use super::space::Picks;
-use crate::digits::Digits;
-use crate::emit::cuda::next::{LOOKS, NEXT};
+use crate::emit::cuda::prefetch::{LOOKS, NEXT};
 use crate::emit::cuda::{self, Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::{Argument, KernelSpec, Space, TensorChoice};
+use crate::mixed_radix::MixedRadix;
 use promise::{Facts, Rows};
 use sdfg::Unit;
 use sdfg::config::KernelConfig;
@@ -138,7 +138,7 @@ impl CudaSpace {
         let blocks: &[i64] = if partial > 0.0 { &SUMMING } else { &STAYING };
         let facts = Facts::new(&maps, &arguments, [&apart, &some], rows);
         let widest = arguments.iter().map(|(a, _)| a.dtype.bytes(1)).max().unwrap_or(4);
-        let meeting = nest.groups.first().filter(|g| cuda::next::meets(g)).map(|g| g.loops[0].count);
+        let meeting = nest.groups.first().filter(|g| cuda::prefetch::meets(g)).map(|g| g.loops[0].count);
         let masks = if let Unit::Scope(scope) = &spec.unit { super::space::masks(scope) } else { vec![] };
         Ok(CudaSpace { maps, widest, partial, facts, meeting, masks, blocks, processors: chip.processors })
     }
@@ -146,7 +146,7 @@ impl CudaSpace {
     /// What a number stands for.
     fn picked(&self, n: u64) -> Picked {
         let maps = self.maps.picks(n / self.own());
-        let mut digits = Digits::of(n, self.own());
+        let mut digits = MixedRadix::of(n, self.own());
         let ahead = digits.below(LOOKING) > 0;
         let out = OUT[digits.below(OUT.len())];
         let (unroll, (loops, hold)) = (UNROLL[digits.below(UNROLL.len())], BETWEEN[digits.below(BETWEEN.len())]);

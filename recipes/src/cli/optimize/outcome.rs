@@ -4,7 +4,7 @@ use crate::cli::sweep::{Coverage, Pace, coverages};
 use crate::cli::{cells, table};
 use crate::pipeline::optimize::{Choices, Sweeps};
 use crate::pipeline::plan::{Candidate, Refusal};
-use crate::pipeline::wholes::Timed;
+use crate::pipeline::race_plans::Timed;
 use bench::model::Certainty;
 use bench::table::Table;
 use bench::unit::significant;

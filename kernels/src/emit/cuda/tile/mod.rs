@@ -1,14 +1,14 @@
 //! A nest over tiles as CUDA C: a block works on one point of the shared outer loops at a time, all of its threads on one group after
 //! another. What is local to a tile is in the block's shared memory as far as it fits, the rest in global memory.
 
+mod async_copy;
 mod group;
-mod near;
 mod product;
-mod staged;
+mod smem_ring;
 mod sweep;
 
-use super::partial::{FINISH_THREADS, partials};
 use super::schedule::{Place, Schedule, WARP};
+use super::split_reduction::{FINISH_THREADS, partials};
 use super::{Chip, GRID, Member, SCRATCH, Source, arguments, blocks, finishing, integers, masks, opening, pointers};
 use crate::emit::printer::Printer;
 use crate::emit::scalar::{Names, constant};

@@ -1,7 +1,7 @@
 //! The CUDA of a tile that is walked in sweeps: what products make for rows and columns stays in registers until another product has it.
 
-use super::near::{Near, PACK};
-use super::staged::{First, Last, MOST, STRIP, Staged, bytes};
+use super::async_copy::{Near, PACK};
+use super::smem_ring::{First, Last, MOST, STRIP, Staged, bytes};
 use crate::emit::cuda::group::functor;
 use crate::emit::cuda::schedule::{Place, WARP};
 use crate::emit::group::Reduction;

@@ -1,4 +1,4 @@
-//! The C that tells a product where the next point of the outer range finds its factors, so that it can bring them near.
+//! Prefetch in C: a product is told where the next point of the outer range finds its factors, and loads them into the cache.
 
 use super::printer::Printer;
 use crate::loopnest::{Element, Tag};

@@ -1,14 +1,14 @@
-//! Code for one GPU, made by all cores: what is asked for, and ahead of that what is about to be.
+//! The just-in-time compiler of one GPU: NVRTC on all cores, first for kernels that somebody waits for, then for those announced ahead.
 
 use super::driver::Gpu;
 use super::{Compiled, Nvrtc};
-use crate::compile::underway::Underway;
-use crate::device::Coming;
+use crate::cancel::CancelToken;
+use crate::compile::single_flight::InFlight;
+use crate::device::CompileRequest;
 use crate::emit::cuda::{Chip, Source};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::template;
-use crate::until::Until;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use sdfg::config::KernelConfig;
@@ -33,20 +33,20 @@ fn gives_way() {
 fn gives_way() {}
 
 /// What makes code: compiled texts are files, so that they are made once, by whatever process.
-pub struct Maker {
+pub struct JitCompiler {
     pub nvrtc: Nvrtc,
     capability: u32,
     chip: Chip,
     /// Folder of compiled code.
     cache: PathBuf,
     /// Texts that some thread compiles, by their keys.
-    making: Underway,
+    making: InFlight,
     /// Held to read by whoever makes code meanwhile.
     busy: RwLock<()>,
     threads: ThreadPool,
 }
 
-impl Maker {
+impl JitCompiler {
     /// # Errors
     /// No compiler; threads that cannot be had.
     pub fn new(nvrtc: Nvrtc, gpu: &Gpu, cache: PathBuf) -> Result<Self, KernelError> {
@@ -54,8 +54,8 @@ impl Maker {
         let threads = ThreadPoolBuilder::new().num_threads(cores.saturating_sub(LEFT).max(1));
         let threads = threads.start_handler(|_| gives_way()).build();
         let threads = threads.map_err(|e| KernelError::Cuda { what: format!("threads that compile cannot be had: {e}") })?;
-        let (making, busy) = (Underway::default(), RwLock::default());
-        Ok(Maker { nvrtc, capability: gpu.capability, chip: gpu.chip, cache, making, busy, threads })
+        let (making, busy) = (InFlight::default(), RwLock::default());
+        Ok(JitCompiler { nvrtc, capability: gpu.capability, chip: gpu.chip, cache, making, busy, threads })
     }
 
     /// A generated kernel as text.
@@ -98,7 +98,7 @@ impl Maker {
     }
 
     /// Makes the code of a kernel that is about to be checked and timed.
-    pub fn make(&self, coming: &Coming) {
+    pub fn make(&self, coming: &CompileRequest) {
         // Configurations of generated kernels are the same at all sizes.
         for spec in coming.checked.iter().chain([&coming.timed]) {
             // Whoever compiles the kernel again is told what is wrong with it.
@@ -112,14 +112,19 @@ impl Maker {
     }
 
     /// Has all threads make something of each of these, as long as it goes on.
-    pub fn all(&self, coming: &[Coming], until: Until, each: impl Fn(&Coming) + Sync) {
+    pub fn all(&self, coming: &[CompileRequest], until: CancelToken, each: impl Fn(&CompileRequest) + Sync) {
         self.threads.install(|| {
             coming.par_iter().filter(|_| until.goes_on()).for_each(&each);
         });
     }
 
     /// Begins to make something of each of these, in this order, and goes on until nobody wants it.
-    pub fn meanwhile(self: &Arc<Self>, coming: Vec<Coming>, unwanted: &Arc<AtomicBool>, each: impl Fn(&Coming) + Send + Sync + 'static) {
+    pub fn meanwhile(
+        self: &Arc<Self>,
+        coming: Vec<CompileRequest>,
+        unwanted: &Arc<AtomicBool>,
+        each: impl Fn(&CompileRequest) + Send + Sync + 'static,
+    ) {
         let each = Arc::new(each);
         for coming in coming {
             let (maker, unwanted, each) = (self.clone(), unwanted.clone(), each.clone());

@@ -1,4 +1,4 @@
-//! Biases in the type of the sums that they complete.
+//! Biases cast to the element type of the sums that they are added to.
 //!
 //! ```text
 //! y = dot + c                      c.bf16 = c

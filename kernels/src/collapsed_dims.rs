@@ -20,7 +20,7 @@ struct Pair {
 
 /// A kernel of fewer dims that does the same.
 #[derive(Clone, Debug)]
-pub struct Folded {
+pub struct CollapsedDims {
     pub spec: KernelSpec,
     /// In the order in which they were folded: one may be half of the next.
     pairs: Vec<Pair>,
@@ -29,11 +29,11 @@ pub struct Folded {
 /// The knob that names what is folded, `outer.inner`, separated by commas.
 pub const FOLD: &str = "fold";
 
-impl Folded {
+impl CollapsedDims {
     /// The kernel as it is; then with each pair of dims folded that can be; then, of more than one, with all that can be at a time.
     pub fn ways(spec: &KernelSpec) -> Vec<Self> {
-        let plain = Folded { spec: spec.clone(), pairs: Vec::new() };
-        let singly: Vec<Folded> = candidates(spec).iter().filter_map(|pair| plain.with(pair)).collect();
+        let plain = CollapsedDims { spec: spec.clone(), pairs: Vec::new() };
+        let singly: Vec<CollapsedDims> = candidates(spec).iter().filter_map(|pair| plain.with(pair)).collect();
         let mut all = plain.clone();
         while let Some(more) = candidates(&all.spec).iter().find_map(|pair| all.with(pair)) {
             all = more;
@@ -47,7 +47,7 @@ impl Folded {
     /// # Errors
     /// Pairs that are none of the kernel's, or cannot be folded.
     pub fn under(spec: &KernelSpec, config: &KernelConfig) -> Result<Self, KernelError> {
-        let mut folded = Folded { spec: spec.clone(), pairs: Vec::new() };
+        let mut folded = CollapsedDims { spec: spec.clone(), pairs: Vec::new() };
         for name in config.knobs.get(FOLD).iter().flat_map(|names| names.split(',')) {
             let pair = candidates(&folded.spec).into_iter().find(|pair| pair.whole == name);
             folded = pair.and_then(|pair| folded.with(&pair)).ok_or_else(|| KernelError::Knob {
@@ -68,7 +68,7 @@ impl Folded {
 
     fn with(&self, pair: &Pair) -> Option<Self> {
         let spec = fold(&self.spec, pair)?;
-        Some(Folded { spec, pairs: self.pairs.iter().chain([pair]).cloned().collect() })
+        Some(CollapsedDims { spec, pairs: self.pairs.iter().chain([pair]).cloned().collect() })
     }
 
     /// A layout of the kernel's own dims as one of the folded ones; `None` where two of a pair do not lie together.
@@ -273,17 +273,17 @@ mod tests {
     }
 
     fn texts(spec: &KernelSpec) -> Vec<String> {
-        let scope = |folded: &Folded| if let Unit::Scope(scope) = &folded.spec.unit { print_scope(scope) } else { String::new() };
-        Folded::ways(spec).iter().map(scope).collect()
+        let scope = |folded: &CollapsedDims| if let Unit::Scope(scope) = &folded.spec.unit { print_scope(scope) } else { String::new() };
+        CollapsedDims::ways(spec).iter().map(scope).collect()
     }
 
     #[test]
     fn dims_that_stand_together_are_one() {
         let spec = kernel(&["c", "r"], Scalar::input("x"), &["c", "r", "g"]);
         assert_eq!(texts(&spec), ["map c=0:2, g=0:5, r=0:3 { y[c, r] = x[c, r, g] }\n", "map c.r=0:6, g=0:5 { y[c.r] = x[c.r, g] }\n"],);
-        let knobs: Vec<Option<String>> = Folded::ways(&spec).iter().map(Folded::knob).collect();
+        let knobs: Vec<Option<String>> = CollapsedDims::ways(&spec).iter().map(CollapsedDims::knob).collect();
         assert_eq!(knobs, [None, Some("c.r".into())]);
-        let folded = Folded::ways(&spec).remove(1);
+        let folded = CollapsedDims::ways(&spec).remove(1);
         assert_eq!(folded.spec.shape("x").expect("a shape"), [6, 5]);
         // Layouts are the same where the two lie together, and none of the folded kernel's where they do not.
         let own = Layout::of(&["g", "c", "r"]);
@@ -302,11 +302,11 @@ mod tests {
             kernel(&["c", "g"], Scalar::input("x"), &["c", "r", "g"]),
             kernel(&["r", "c"], Scalar::input("x"), &["c", "r", "g"]),
         ] {
-            let ways = Folded::ways(&spec);
+            let ways = CollapsedDims::ways(&spec);
             assert!(ways.iter().all(|way| way.knob().is_none_or(|knob| !knob.contains("c.r"))), "{:?}", texts(&spec));
         }
         let config = KernelConfig { layouts: BTreeMap::new(), knobs: sdfg::config::Knobs::default().with(FOLD, "r.c") };
         let spec = kernel(&["c", "r"], Scalar::input("x"), &["c", "r", "g"]);
-        assert!(matches!(Folded::under(&spec, &config), Err(KernelError::Knob { key, .. }) if key == FOLD));
+        assert!(matches!(CollapsedDims::under(&spec, &config), Err(KernelError::Knob { key, .. }) if key == FOLD));
     }
 }

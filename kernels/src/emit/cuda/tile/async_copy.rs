@@ -1,7 +1,8 @@
-//! What values of a sweep want of memory beside factors: it comes through the stage with them. Read where it is wanted, it would be waited
+//! Asynchronous copies of operands beside the factors of a streamed tile: they come through the ring in shared memory with the factors. An
+//! operand that is read where it is used would be waited
 //! for at every strip, since a strip stores before the next one reads.
 
-use super::staged::STRIP;
+use super::smem_ring::STRIP;
 use super::sweep::over;
 use crate::emit::cuda::register::cuda_type;
 use crate::emit::printer::Printer;

@@ -1,4 +1,4 @@
-//! Results whose neighbours along the vectors lie far apart: transposed on their way out.
+//! Transposed stores: results whose neighbours along the vectors lie far apart in memory are transposed in shared memory first.
 //!
 //! The rows of a block are neighbouring points. If these are neighbours in a result too, a strip of every row goes to shared memory
 //! and leaves it with the rows next to one another, so that whole sectors of memory are written. All rows of a block then run

@@ -1,4 +1,4 @@
-//! Sums that the gradient of a softmax needs of its rows, from results instead of rows.
+//! The dot product of a row with its gradient, which the gradient of a softmax needs, computed from results instead of rows.
 //!
 //! ```text
 //! forward:   a = s · keep;  o[j,p] = Σk a[j,k] · v[k,p]
@@ -72,7 +72,8 @@ fn renaming(own: &Operand, there: &[String]) -> Option<BTreeMap<String, String>>
 fn factor(operation: &Operation, with: &BTreeMap<String, String>) -> Option<Scalar> {
     let (Op::Elementwise { code, .. }, [from]) = (&operation.op, &operation.inputs[..]) else { return None };
     let with = with.iter().map(|(from, to)| (from.clone(), Expr::sym(to.as_str()))).collect();
-    crate::slope::linear(code, &from.connector).then(|| fold_inline(code, &from.connector, &Scalar::Const(1.0)).substitute(&with))
+    crate::save_local_derivative::linear(code, &from.connector)
+        .then(|| fold_inline(code, &from.connector, &Scalar::Const(1.0)).substitute(&with))
 }
 
 impl Dot {

@@ -1,4 +1,4 @@
-//! Reductions over outer indices: the partial results of each team, or of each section of the points that make one element, and the
+//! Split reductions, over outer indices: the partial results of each team, or of each section of the points that make one element, and the
 //! kernel that combines them in a fixed order.
 
 use super::GRID;

@@ -1,24 +1,24 @@
-//! What some thread is making: others wait for it instead of making it again.
+//! Single flight: where one thread compiles a kernel, others that need the same kernel wait for it instead of compiling it again.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Keys of what is being made.
 #[derive(Default)]
-pub struct Underway {
+pub struct InFlight {
     keys: Mutex<BTreeSet<String>>,
     changed: Condvar,
 }
 
 /// What this thread makes; whatever comes of it, nobody waits for it in the end.
-pub struct Claim<'a> {
-    underway: &'a Underway,
+pub struct InFlightGuard<'a> {
+    underway: &'a InFlight,
     key: String,
 }
 
-impl Underway {
+impl InFlight {
     pub const fn new() -> Self {
-        Underway { keys: Mutex::new(BTreeSet::new()), changed: Condvar::new() }
+        InFlight { keys: Mutex::new(BTreeSet::new()), changed: Condvar::new() }
     }
 
     fn keys(&self) -> MutexGuard<'_, BTreeSet<String>> {
@@ -27,13 +27,13 @@ impl Underway {
 
     /// Waits until no other thread is at it; it may have made it then. Whoever claims several asks for them in their order, or two that
     /// do so wait for one another.
-    pub fn claim(&self, key: &str) -> Claim<'_> {
+    pub fn claim(&self, key: &str) -> InFlightGuard<'_> {
         let mut keys = self.keys();
         while keys.contains(key) {
             keys = self.changed.wait(keys).unwrap_or_else(PoisonError::into_inner);
         }
         keys.insert(key.to_string());
-        Claim { underway: self, key: key.to_string() }
+        InFlightGuard { underway: self, key: key.to_string() }
     }
 
     /// Whether some thread is at it.
@@ -42,7 +42,7 @@ impl Underway {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.underway.keys().remove(&self.key);
         self.underway.changed.notify_all();
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn one_makes_and_all_others_find_it() {
-        let (underway, made) = (Underway::new(), AtomicUsize::new(0));
+        let (underway, made) = (InFlight::new(), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_given_up() {
-        let underway = Underway::new();
+        let underway = InFlight::new();
         let failed = std::thread::scope(|scope| {
             let maker = scope.spawn(|| {
                 let _claim = underway.claim("a");

@@ -1,4 +1,4 @@
-//! Configurations that nothing was measured for.
+//! The default configuration of a kernel for which nothing was measured.
 
 use super::PipelineError;
 use kernels::KernelSpec;

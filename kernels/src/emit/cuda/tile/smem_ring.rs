@@ -1,4 +1,4 @@
-//! The factors of products in sweeps: what comes through the stage, and in which chunks.
+//! The ring buffer in shared memory ("the stage") through which factors of streamed tiles come, and the chunks that they come in.
 
 use super::LINE;
 use crate::emit::printer::Printer;

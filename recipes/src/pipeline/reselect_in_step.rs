@@ -1,4 +1,4 @@
-//! Layouts chosen again, by what kernels take within the step.
+//! Layouts are selected again, by the times that kernels take within the step.
 //!
 //! Times of kernels alone choose well among configurations of one kernel, and less well among layouts: what reads or writes more lines
 //! of memory than its neighbours left in the caches takes longer in the step, some layouts more than others, and whatever was lucky
@@ -12,8 +12,8 @@
 use super::PipelineError;
 use super::execute::Execution;
 use super::plan::{Candidate, Exchange};
+use super::race_plans::Timed;
 use super::sweep::Swept;
-use super::wholes::Timed;
 use kernels::KernelSpec;
 use kernels::device::Device;
 use kernels::pool::Pool;

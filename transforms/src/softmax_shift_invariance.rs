@@ -1,4 +1,4 @@
-//! Extrema that may be missed when rows are computed again.
+//! Shift invariance of softmax: extrema that may be missed when rows are computed again.
 //!
 //! The derivative of a maximum looks for the values that equal it. A value that backward computes again is summed in another order,
 //! or was rounded when it was saved, and may equal no maximum: the gradient through it would be lost. That does no harm where the

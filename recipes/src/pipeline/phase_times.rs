@@ -1,4 +1,4 @@
-//! What the time of a sweep goes to.
+//! How long each phase of a sweep takes: making code, checking, timing, planning.
 
 use serde::Serialize;
 use std::fmt;

@@ -6,12 +6,12 @@
 
 use super::PipelineError;
 use super::accuracy::agreed;
+use super::default_config::natural;
 use super::execute::wholes;
-use super::natural::natural;
 use super::plan::Candidate;
 use super::verify::excused;
-use kernels::Until;
-use kernels::device::{Coming, Device};
+use kernels::CancelToken;
+use kernels::device::{CompileRequest, Device};
 use kernels::pool::Pool;
 use kernels::{Access, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
@@ -97,7 +97,10 @@ fn compared(
         configs.push(config.ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?);
     }
     // One after the other they take the compilers longer than everything else here.
-    device.prepare(&specs.iter().zip(&configs).map(|(spec, config)| Coming::once(spec, config)).collect::<Vec<_>>(), Until::default());
+    device.prepare(
+        &specs.iter().zip(&configs).map(|(spec, config)| CompileRequest::once(spec, config)).collect::<Vec<_>>(),
+        CancelToken::default(),
+    );
     let mut compared = Vec::new();
     for (n, (((_, _, unit), spec), config)) in units.iter().zip(&specs).zip(configs).enumerate() {
         let first = compared.len();
@@ -163,7 +166,7 @@ impl<'a> Cores<'a> {
             let config = natural(device, &spec)?;
             plain.push_back((spec, config));
         }
-        device.prepare(&plain.iter().map(|(spec, config)| Coming::once(spec, config)).collect::<Vec<_>>(), Until::default());
+        device.prepare(&plain.iter().map(|(spec, config)| CompileRequest::once(spec, config)).collect::<Vec<_>>(), CancelToken::default());
         Ok(Cores { device, program, plain })
     }
 

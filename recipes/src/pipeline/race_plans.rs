@@ -1,4 +1,4 @@
-//! Plans timed as wholes, side by side.
+//! Plans are timed as wholes, side by side, in rounds.
 
 use super::PipelineError;
 use super::execute::{Execution, StepTimes};

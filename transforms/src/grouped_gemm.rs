@@ -1,4 +1,4 @@
-//! Contractions of different shapes as one kernel: gradients of weights, whose results nobody waits for.
+//! Grouped GEMM, contractions of different shapes as one kernel: gradients of weights, whose results nobody waits for.
 //!
 //! Each of them alone has too few tiles for a large GPU; together they fill it, and are launched once.
 

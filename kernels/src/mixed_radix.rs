@@ -4,12 +4,12 @@ use crate::kernel::TensorChoice;
 use sdfg::Layout;
 
 /// What is left of a number; the fastest digit is taken first.
-pub struct Digits(u64);
+pub struct MixedRadix(u64);
 
-impl Digits {
+impl MixedRadix {
     /// The number of one of `count` configurations; a larger one stands for its remainder.
     pub fn of(n: u64, count: u64) -> Self {
-        Digits(n % count.max(1))
+        MixedRadix(n % count.max(1))
     }
 
     /// The next digit, of a choice among `radix`.
@@ -53,13 +53,13 @@ mod tests {
         assert_eq!(layouts(&tensors), 12);
         let all: std::collections::BTreeSet<(usize, String)> = (0..36)
             .map(|n| {
-                let mut digits = Digits::of(n, 36);
+                let mut digits = MixedRadix::of(n, 36);
                 let knob = digits.below(3);
                 let layouts: Vec<(String, Layout)> = digits.layouts(&tensors);
                 (knob, format!("{layouts:?}"))
             })
             .collect();
         assert_eq!(all.len(), 36);
-        assert_eq!(Digits::of(37, 36).below(3), 1);
+        assert_eq!(MixedRadix::of(37, 36).below(3), 1);
     }
 }

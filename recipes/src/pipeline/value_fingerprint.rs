@@ -1,4 +1,4 @@
-//! What containers of a program hold, as marks that can be compared with those of another program of the same recipe.
+//! Fingerprints of the values that a program's containers hold: marks that can be compared with those of another program of the same recipe.
 //!
 //! Programs of a recipe compute the same results; on the way there a name need not stand for the same thing in two of them:
 //! where weights are stacked, what was one of three summands may be their sum. So both programs are interpreted, small, on

@@ -1,4 +1,4 @@
-//! Signs kept as bits: where backward asks only whether the argument of a rectifier is positive, forward keeps the answer.
+//! A bit mask for ReLU: where backward asks only whether the argument of a rectifier is positive, forward keeps the answer.
 //!
 //! ```text
 //! forward:   r = max(s, 0)                      r = max(s, 0);  r.positive = s > 0
@@ -11,7 +11,7 @@
 //! whole bytes, so this is for libraries whose products write and read such bits: a rectifier and its gradient both have to end
 //! up beside a product.
 
-use crate::rectifier::{asks_sign, positive, rectifies, same_elements, step};
+use crate::relu_sign_from_output::{asks_sign, positive, rectifies, same_elements, step};
 use sdfg::{BuildError, Container, Dtype, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, Unit};
 use std::collections::BTreeMap;
 

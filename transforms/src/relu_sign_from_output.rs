@@ -1,4 +1,4 @@
-//! Signs told by results: where backward asks only whether the argument of a rectifier is positive, it asks a result that
+//! The sign of a ReLU's argument, read from its result: where backward asks only whether the argument of a rectifier is positive, it asks a result that
 //! is in memory anyway.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! The program of a choice by sites: kernels of several programs of a recipe, put together again.
+//! Variants merged: kernels that a selection by sites took from several programs of a recipe, put together as one program.
 
 use super::PipelineError;
 use super::programs::Variant;

@@ -1,4 +1,4 @@
-//! Configurations chosen within the step.
+//! The best configurations of each kernel are timed again within the step, in turns.
 //!
 //! A sweep times a kernel alone, again and again, so that it finds its tensors in the caches. In a step it finds what its
 //! neighbours left there, and of configurations that are equally fast alone one may be faster. So the best configurations of

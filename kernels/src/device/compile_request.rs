@@ -1,4 +1,4 @@
-//! What is about to be measured, told to devices that make code ahead.
+//! A kernel that is about to be measured: devices compile it ahead in the background.
 
 use super::Device;
 use crate::error::KernelError;
@@ -9,16 +9,16 @@ use sdfg::{Container, Layout};
 
 /// A kernel under a configuration that is about to be timed, and checked before that at other sizes.
 #[derive(Clone)]
-pub struct Coming {
+pub struct CompileRequest {
     pub timed: KernelSpec,
     pub checked: Option<KernelSpec>,
     pub config: KernelConfig,
 }
 
-impl Coming {
+impl CompileRequest {
     /// One that is run once, as it is.
     pub fn once(spec: &KernelSpec, config: &KernelConfig) -> Self {
-        Coming { timed: spec.clone(), checked: None, config: config.clone() }
+        CompileRequest { timed: spec.clone(), checked: None, config: config.clone() }
     }
 
     /// A change of layout on GPUs.
@@ -28,7 +28,7 @@ impl Coming {
     pub fn relayout(container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Self, KernelError> {
         let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
         let (spec, config) = maps::cuda_copy(&container.name, container.dtype, &dims, from, to)?;
-        Ok(Coming::once(&spec, &config))
+        Ok(CompileRequest::once(&spec, &config))
     }
 
     /// What is compiled, in this order.

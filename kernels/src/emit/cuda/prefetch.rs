@@ -1,4 +1,4 @@
-//! Rows of the next point, read while the sums of this one meet.
+//! Prefetch in CUDA: rows of the next point are read while the sums of this one are reduced.
 //!
 //! A team whose blocks stay has one point after another, and each is a chain: its rows come, sums of them meet, results leave. Where few
 //! blocks fit a processor, memory idles while they meet.

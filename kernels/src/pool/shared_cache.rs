@@ -20,9 +20,9 @@ const PATIENCE: Duration = Duration::from_micros(200);
 
 /// The last answer.
 #[derive(Default)]
-pub struct Nearness(Mutex<Option<(Instant, bool)>>);
+pub struct SharedCacheProbe(Mutex<Option<(Instant, bool)>>);
 
-impl Nearness {
+impl SharedCacheProbe {
     /// The last answer, or what `ask` finds if it is too old.
     pub fn get(&self, ask: impl FnOnce() -> bool) -> bool {
         let last = *self.last();
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn an_answer_holds_for_a_while() {
-        let nearness = Nearness::default();
+        let nearness = SharedCacheProbe::default();
         assert!(nearness.get(|| true));
         assert!(nearness.get(|| unreachable!("asked just now")));
         *nearness.last() = Instant::now().checked_sub(2 * HOLDS).map(|when| (when, true));

@@ -1,11 +1,11 @@
-//! Masks whose neighbours are points, not lanes: the rows of a block draw them together.
+//! Dropout masks whose neighbouring elements are points, not lanes: the rows of a block share one draw of random numbers.
 //!
 //! A block of the random numbers decides about eight neighbours of the mask. Where these are neighbouring points, which the rows of a
 //! block work on, every row would draw the same eight for the one that it needs. So each of eight rows draws a part for all of them,
 //! and they meet in shared memory. Where a team works on one point after the other, it holds what it has drawn for the next seven.
 
-use super::partial;
 use super::schedule::may_draw_together;
+use super::split_reduction;
 use crate::emit::printer::Printer;
 use crate::emit::scalar::integer;
 use crate::loopnest::{Group, Loop, Tag, Tile, slope};
@@ -17,7 +17,7 @@ impl Printer<'_> {
     pub fn drawn_in_turn(&self, group: &Group, element: &Expr, along: &Loop) -> bool {
         let (nest, Some(schedule)) = (self.nest, &self.schedule) else { return false };
         let Some(points) = nest.outer.last().filter(|l| l.tag != Tag::Block) else { return false };
-        let in_turn = nest.products.is_none() && partial::partials(nest).next().is_some();
+        let in_turn = nest.products.is_none() && split_reduction::partials(nest).next().is_some();
         let once = group.loops.len() == 1 && schedule.slots(nest, along) == 1;
         in_turn && once && slope(element, &points.index) == Some(Expr::Int(1))
     }

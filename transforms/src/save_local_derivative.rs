@@ -1,4 +1,4 @@
-//! Slopes saved: where backward multiplies a gradient with what follows from one forward tensor alone, forward computes that factor and
+//! Local derivatives saved: where backward multiplies a gradient with what follows from one forward tensor alone, forward computes that factor and
 //! saves it in the tensor's place.
 //!
 //! ```text
@@ -20,7 +20,7 @@
 //! slope would be one tensor more.
 
 use crate::recompute::{Policy, RecomputeError, Saved};
-use crate::rectifier::{asks_sign, same_elements};
+use crate::relu_sign_from_output::{asks_sign, same_elements};
 use sdfg::library::{Class, calculus::fold_inline};
 use sdfg::{Binary, Container, Dtype, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, Unary, Unit};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Workers that stay awake from one kernel to the next: that takes them a microsecond, where going to sleep and being woken takes ten
+//! A team of workers that spin: they stay awake from one kernel to the next: that takes them a microsecond, where going to sleep and being woken takes ten
 //! to forty.
 //!
 //! A machine may have something else to do. Who waits looks for a bounded time only, and sleeps as soon as somebody else wants its
@@ -119,7 +119,7 @@ impl Sleepers {
 }
 
 /// What a leader and its helpers share.
-pub struct Crew {
+pub struct SpinTeam {
     /// Written by the leader while no part of a round is open, read by whoever has claimed one.
     work: UnsafeCell<Work>,
     round: AtomicU32,
@@ -138,14 +138,14 @@ pub struct Crew {
 }
 
 // SAFETY: `work` changes hands with `begun` and `left`, as said there; what it points to may be called by several threads.
-unsafe impl Send for Crew {}
+unsafe impl Send for SpinTeam {}
 // SAFETY: as above.
-unsafe impl Sync for Crew {}
+unsafe impl Sync for SpinTeam {}
 
-impl Crew {
+impl SpinTeam {
     /// A leader and so many helpers.
     pub fn new(helpers: usize) -> Self {
-        Crew {
+        SpinTeam {
             work: UnsafeCell::new(None),
             round: AtomicU32::new(0),
             begun: (0..helpers).map(|_| Begun::default()).collect(),
@@ -239,7 +239,7 @@ mod tests {
     /// Nobody waits for helpers that never come.
     #[test]
     fn the_leader_does_what_nobody_has_begun() {
-        let crew = Crew::new(3);
+        let crew = SpinTeam::new(3);
         let done = AtomicUsize::new(0);
         for _ in 0..3 {
             crew.run(&|worker| {
@@ -252,7 +252,7 @@ mod tests {
     /// Helpers that slept are woken, those that come late leave done parts alone, and all go home.
     #[test]
     fn helpers_sleep_between_rounds() {
-        let crew = Crew::new(2);
+        let crew = SpinTeam::new(2);
         let parts = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for worker in 1..=2 {
