@@ -332,15 +332,12 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
         let stays: Vec<usize> = (0..write.subset.len())
             .filter(|d| !one_loop && range_symbols(&write.subset[*d]).iter().any(|s| statements[*writer].has(s) && !is_shared(s)))
             .collect();
-        let dims: Vec<String> = stays
-            .iter()
-            .map(|d| {
-                range_symbols(&write.subset[*d])
-                    .first()
-                    .and_then(|s| statements[*writer].indices.iter().find(|i| i.name == *s))
-                    .map(|i| i.dim.clone())
-            })
-            .collect::<Option<_>>()?;
+        let mut dims: Vec<String> = Vec::new();
+        for stays in &stays {
+            let index =
+                range_symbols(&write.subset[*stays]).first().and_then(|s| statements[*writer].indices.iter().find(|i| i.name == *s))?;
+            dims.push(own_dim(index, &dims, program)?);
+        }
         let keep = declared.storage == Storage::Heap && kept(data);
         // What stays on chip is not rounded to the storage of the container that it stands for, but where matrices are
         // multiplied: factors of a narrow type are multiplied in that type where a processor can.
@@ -417,6 +414,16 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
         .map(|i| Index { kind: if everywhere(&i.name) { IndexKind::Reduction } else { IndexKind::Independent }, ..i.clone() })
         .collect();
     Some(Rebuilt { scope: Scope::new(label, outer, body), containers, local_bytes })
+}
+
+/// The dim of a local container that an index runs along. Indices of one size may run along one dim, where a tensor is read at several
+/// index orders; a container names each dim once, so the second of them gets another dim of that size. `None` where there is none left.
+fn own_dim(index: &Index, taken: &[String], program: &Sdfg) -> Option<String> {
+    if !taken.contains(&index.dim) {
+        return Some(index.dim.clone());
+    }
+    let size = program.size_of(&index.dim);
+    program.dims.keys().find(|dim| !taken.contains(dim) && program.size_of(dim) == size).cloned()
 }
 
 /// Whether all that touches a container begins at the same place of it: of a stack, what is written to one part is not what is read

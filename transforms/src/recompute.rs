@@ -13,7 +13,7 @@
 //!    results of contractions, operands of contractions, and what this rule has saved already.
 //! 3. Bytes fall: `Σᵢ (bytes of sources that Cᵢ does not read − bytes(T)) − w < 0`, where `w` is bytes(T) if nothing
 //!    else puts T into memory (so that it is never written), else 0.
-//! 4. Arithmetic stays small beside them: at most [`FLOP_PER_BYTE`] for each byte that falls away. Long chains of element-wise steps
+//! 4. Arithmetic stays small beside them: at most four for each byte that falls away. Long chains of element-wise steps
 //!    are saved every few steps; else each reader would compute the chain from its beginning, and n steps would take n² operations.
 //!
 //! Before that, readers that ask only for a sign which a result in memory tells are made to read that result: see

@@ -68,12 +68,14 @@ fn tensors_read_at_several_index_orders_keep_their_meaning() {
         assert_equal(seed, "expansion", &program, &expanded);
         let fused = fixpoint(&expanded, &[&Fusion::default()], &Options::default()).expect("fusion").program;
         assert_equal(seed, "fusion", &program, &fused);
+        assert_eq!(sdfg::validate::validate(&fused), vec![], "seed {seed}");
         fewer += usize::from(fused.units().len() < expanded.units().len());
         let wanted = Wanted { accept: &|_| true, form: None, chains: false, known: None };
         let composed = compose(&expanded, wanted, &Options::default()).expect("composition").outcome.program;
         assert_equal(seed, "composition", &program, &composed);
         let fused = fixpoint(&composed, &[&Fusion::default()], &Options::default()).expect("fusion").program;
         assert_equal(seed, "fusion after composition", &program, &fused);
+        assert_eq!(sdfg::validate::validate(&fused), vec![], "seed {seed}");
     }
     assert!(differentiated as u64 > cases / 2, "programs without diagonals are differentiable: {differentiated}");
     assert!(fewer as u64 > cases / 2, "most programs have something to fuse: {fewer}");

@@ -60,8 +60,9 @@ fn unary(op: Unary, a: &Scalar, by: &str, seed: Scalar) -> Scalar {
         Unary::Rsqrt => seed * Scalar::Const(-0.5) * same() / value(),
         Unary::Abs => {
             // What is neither above nor below 0 is 0, or NaN: either is its own derivative.
-            let falling = select(compare(Binary::Lt, a, &Scalar::Const(0.0)), negative(seed.clone()), value());
-            select(compare(Binary::Gt, a, &Scalar::Const(0.0)), seed, falling)
+            let (above, below) = (compare(Binary::Gt, a, &Scalar::Const(0.0)), compare(Binary::Lt, a, &Scalar::Const(0.0)));
+            let sign = select(above.clone(), one(), Scalar::Const(-1.0));
+            select(Scalar::binary(Binary::Or, above, below), seed * sign, value())
         }
         Unary::Sin => seed * Scalar::unary(Unary::Cos, value()),
         Unary::Cos => negative(seed * Scalar::unary(Unary::Sin, value())),
@@ -86,14 +87,17 @@ fn binary(op: Binary, a: &Scalar, b: &Scalar, by: &str, seed: Scalar) -> Scalar 
         }
         Binary::Max | Binary::Min => {
             let (wins, loses) = if op == Binary::Max { (Binary::Gt, Binary::Lt) } else { (Binary::Lt, Binary::Gt) };
-            let (by_a, by_b) = (pullback(a, by, seed.clone()), pullback(b, by, seed));
+            let zero = || Scalar::Const(0.0);
+            // Each side's derivative stands in the code once, however deep extrema are nested: what it is multiplied with tells a tie.
+            let half_of_ties = |won: &Scalar, of: Scalar| of * select(won.clone(), Scalar::Const(1.0), Scalar::Const(0.5));
+            let (a_wins, b_wins) = (compare(wins, a, b), compare(loses, a, b));
             if b.inputs().is_empty() {
-                select(compare(wins, a, b), by_a, Scalar::Const(0.0))
+                select(a_wins, pullback(a, by, seed), zero())
             } else if a.inputs().is_empty() {
-                select(compare(loses, a, b), by_b, Scalar::Const(0.0))
+                select(b_wins, pullback(b, by, seed), zero())
             } else {
-                let tie = (by_a.clone() + by_b.clone()) * Scalar::Const(0.5);
-                select(compare(wins, a, b), by_a, select(compare(loses, a, b), by_b, tie))
+                select(b_wins.clone(), zero(), side(left, a, &|| half_of_ties(&a_wins, seed.clone())))
+                    + select(a_wins.clone(), zero(), side(right, b, &|| half_of_ties(&b_wins, seed.clone())))
             }
         }
         Binary::Pow if *b == Scalar::Const(2.0) => square(a, by, seed),
@@ -209,6 +213,23 @@ fn power(base: Scalar, exponent: Scalar) -> Scalar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each side of an extremum stands once in the derivative: with both copied for ties, 40 levels would have 2⁴⁰ of them.
+    #[test]
+    fn derivatives_of_nested_extrema_stay_small() {
+        let nested = |wrap: &dyn Fn(Scalar, f64) -> Scalar| (0..40).fold(Scalar::input("x"), |code, k| wrap(code, f64::from(k)));
+        let scaled = |k: f64| Scalar::Const(k) * Scalar::input("x");
+        let forms: [&dyn Fn(Scalar, f64) -> Scalar; 3] = [
+            &|code, k| Scalar::binary(Binary::Max, code, scaled(k)),
+            &|code, k| Scalar::binary(Binary::Min, scaled(k), code),
+            &|code, k| Scalar::unary(Unary::Abs, code + Scalar::Const(k)),
+        ];
+        for form in forms {
+            let mut nodes = 0;
+            derivative(&nested(form), "x").walk(&mut |_| nodes += 1);
+            assert!(nodes < 200_000, "{nodes} nodes");
+        }
+    }
 
     fn x() -> Scalar {
         Scalar::input("x")
