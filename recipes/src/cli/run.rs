@@ -143,7 +143,7 @@ impl RunArgs {
             let times = [found.ms, found.all_ms].map(significant);
             let threads = |n: usize| if n == 1 { "1 thread".to_string() } else { format!("{n} threads") };
             let (fewer, all) = (threads(found.pool.workers()), threads(asked));
-            errln!("this machine is busy, {load}: {all} take {} ms a step, {fewer} {} ms; {fewer} used", times[1], times[0]);
+            errln!("{load}: {all} take {} ms a step, {fewer} {} ms; {fewer} used", times[1], times[0]);
             pool = found.pool;
         }
         let timed = time_whole(&candidates, &given, &run, &pool, &device, self.timing)?;

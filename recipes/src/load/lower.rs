@@ -158,7 +158,8 @@ impl<'a> Lowering<'a> {
                     }
                     other => other.clone(),
                 };
-                self.point_by_point(&logarithmic(&kind, over, Value::Access { data: x.data, indices: x.indices }), target)
+                let classes = over.first().and_then(|index| self.header.dims.get(index)).cloned().unwrap_or(Expr::Int(0));
+                self.point_by_point(&logarithmic(&kind, over, classes, Value::Access { data: x.data, indices: x.indices }), target)
             }
             Value::Normalize { over, eps, of, scale, shift } => {
                 let mut inputs = vec![("x".to_string(), self.store(of, Target::Transient))];
@@ -424,7 +425,10 @@ impl<'a> Lowering<'a> {
 /// ```
 ///
 /// Nothing as large as `m` is subtracted from anything but `x`. All are the same whatever `m` is, so no gradient goes through it.
-fn logarithmic(kind: &Logarithmic, over: &[String], x: Value) -> Value {
+///
+/// A label that is none of the `classes`, a whole number from 0 on, has probability 0 and the cross entropy infinity: it is seen, where the
+/// value of no class at all would look like a loss.
+fn logarithmic(kind: &Logarithmic, over: &[String], classes: Expr, x: Value) -> Value {
     let reduce = |label: &'static str, combine: Combine, of: Value| Value::Reduce {
         label,
         combine,
@@ -444,7 +448,12 @@ fn logarithmic(kind: &Logarithmic, over: &[String], x: Value) -> Value {
         (Logarithmic::CrossEntropy(label), [class]) => {
             let is_label = pair(Binary::Eq, (**label).clone(), Value::Scalar(Scalar::Index(Expr::sym(class))));
             let picked = Value::Select(Box::new(is_label), Box::new(shifted), number(0.0));
-            pair(Binary::Sub, log, reduce("sum", Combine::Sum, picked))
+            let loss = pair(Binary::Sub, log, reduce("sum", Combine::Sum, picked));
+            let label = || (**label).clone();
+            let below = pair(Binary::Lt, label(), Value::Scalar(Scalar::Index(classes)));
+            let whole = pair(Binary::Eq, label(), Value::Unary(Unary::Floor, Box::new(label())));
+            let exists = pair(Binary::And, pair(Binary::Ge, label(), *number(0.0)), pair(Binary::And, below, whole));
+            Value::Select(Box::new(exists), Box::new(loss), number(f64::INFINITY))
         }
         (Logarithmic::Softmax, _) => pair(Binary::Sub, shifted, log),
         _ => pair(Binary::Add, most, log),

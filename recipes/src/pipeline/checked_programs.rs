@@ -13,6 +13,7 @@ use crate::load::Recipe;
 use kernels::device::Forms;
 use rayon::prelude::*;
 use sdfg::Sdfg;
+use sdfg::validate::validate;
 use transforms::{DriverError, Expand, Transform};
 
 /// Attempts at making programs without what was found guilty: each leaves out one patch more.
@@ -66,10 +67,15 @@ pub fn checked_programs(
     Err(PipelineError::Internal("patch after patch changes what programs compute".into()))
 }
 
-/// How the results of programs differ from those of the operators that they were made of; `None` of those that are right.
+/// How the results of programs differ from those of the operators that they were made of, or why a program is not valid, so that its plan
+/// could not be read again; `None` of those that are right.
 pub(super) fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<Option<String>> {
     let operators = shrunken(operators);
-    variants.par_iter().map(|v| difference(&operators, &shrunken(&v.program)).map(|d| d.to_string())).collect()
+    let wrong = |v: &Variant| match validate(&v.program).first() {
+        Some(invalid) => Some(format!("it is not valid: {invalid}")),
+        None => difference(&operators, &shrunken(&v.program)).map(|d| d.to_string()),
+    };
+    variants.par_iter().map(wrong).collect()
 }
 
 /// Leaves out the patch that an error names, which is said.

@@ -125,3 +125,32 @@ fn a_row_of_masks_has_no_probability() -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// A label that is no class, computed in a step so that no range is checked, shows in the loss.
+#[test]
+fn a_label_of_no_class_gives_an_infinite_loss() -> Result<(), Box<dyn std::error::Error>> {
+    let text = "
+model: labels
+dims: {n: 5, c: 4}
+dtype: f32
+inputs:
+  score: [n, c]
+  label: [n]
+steps:
+  - y[n] = cross_entropy(score, label, over: c)
+";
+    let recipe = recipes::load::load_str("labels.yaml", text, &[]).map_err(|e| e.to_string())?;
+    let labels = [2.0, 4.0, -1.0, 0.5, 0.0];
+    let tensor = |shape: &[usize], values: Vec<f64>| ndarray::ArrayD::from_shape_vec(shape.to_vec(), values);
+    let given = sdfg::interpret::Tensors::from([
+        ("score".to_string(), tensor(&[5, 4], (0..20).map(f64::from).collect())?),
+        ("label".to_string(), tensor(&[5], labels.to_vec())?),
+    ]);
+    let run = sdfg::interpret::Run { seed: 1, step: 0, dropout: true };
+    let y = sdfg::interpret::interpret(&recipe.program, &given, &run)?["y"].clone();
+    let total = (0..4).map(|c| f64::exp(f64::from(c) - 3.0)).sum::<f64>().ln() + 3.0;
+    for (n, want) in [total - 2.0, f64::INFINITY, f64::INFINITY, f64::INFINITY, total].into_iter().enumerate() {
+        assert!(y[n] == want || (y[n] - want).abs() < 1e-12, "label {}: {} and not {want}", labels[n], y[n]);
+    }
+    Ok(())
+}
