@@ -15,7 +15,7 @@
 //! element-wise operations over as many elements. If a reduction of a stream (a row's maximum or sum) is used further down
 //! the same stream, then everything of the stream that backward reads is computed again there: by one clone of each
 //! operation, `<name>.again`, that all readers share. Not where backward compares the stream with one of its own rows, as the
-//! derivative of a maximum does, unless that cannot matter (`neutral.rs`).
+//! derivative of a maximum does, unless that cannot matter (`softmax_shift_invariance.rs`).
 //!
 //! Or the contraction's result stays in memory, and what follows it is computed again from there ([`Start::Memory`]), but for what other
 //! contractions read, which is in memory anyway: `s` is read in the place of `a`, and `a` need not be written. Or `s` is made again and

@@ -13,7 +13,7 @@
 //! element out of another one and constants or masks, is made here as well, its factor being part of the slope.
 //! *Moves no more because* the slope is as large as `s`. *Computes less because* forward has the activation's parts at hand, and masks
 //! are not drawn again.
-//! *Not handled*: rectifiers, which ask for signs (see `rectifier`); several forward tensors; f16, in which slopes of large
+//! *Not handled*: rectifiers, which ask for signs (see `relu_sign_from_output`); several forward tensors; f16, in which slopes of large
 //! arguments would be subnormal.
 //!
 //! Meant for programs whose contractions are composed with what follows them: elsewhere their results are in memory anyway, and the

@@ -1,6 +1,6 @@
 //! What to measure beside the separate and the composed programs: with compositions undone one by one, kernels get times
 //! that may run in the place of composed ones; and the program of those that seem to pay. What is chosen of all that is
-//! decided for all kernels at once ([`super::combined`]).
+//! decided for all kernels at once ([`super::merge_variants`]).
 
 use super::PipelineError;
 use super::checked_programs::{bar, wrong};

@@ -51,7 +51,7 @@ pub struct Schedule {
     pub unroll: i64,
     /// Whether values read by several groups are kept in registers between them: one loop instead of two.
     pub keeps: bool,
-    /// Whether rows of the next point are read while sums of this one meet, see [`next`](super::next).
+    /// Whether rows of the next point are read while sums of this one meet, see [`prefetch`](super::prefetch).
     pub looks_ahead: bool,
     /// Whether indices take 64 bits.
     pub wide: bool,
