@@ -17,7 +17,7 @@
 //!    are saved every few steps; else each reader would compute the chain from its beginning, and n steps would take n² operations.
 //!
 //! Before that, readers that ask only for a sign which a result in memory tells are made to read that result: see
-//! `rectifier`.
+//! `relu_sign_from_output`.
 //!
 //! Each reader gets clones of its own, `<T>.again`, so that fusion can merge them into it. The count assumes that it does:
 //! a clone is element-wise and has one reader on its own iteration space. Dropout masks are always recomputed.
