@@ -147,7 +147,7 @@ fn steps_become_operations() {
                 "a.shift[i] = shift: 1 max x <- x=a.dropout[i,u]",
                 "a.sum[i] = sum: 1 sum exp((a - (Lt(abs(b), inf) ? b : 0))) <- a=a.dropout[i,u] b=a.shift[i]",
                 "a.sum2[i] = sum: 1 sum (Eq(a, #u) ? (b - (Lt(abs(c), inf) ? c : 0)) : 0) <- a=g[i] b=a.dropout[i,u] c=a.shift[i]",
-                "a.map[i] = map: (log(a) - b) <- a=a.sum[i] b=a.sum2[i]",
+                "a.map[i] = map: (And(Ge(a, 0), And(Lt(a, #U), Eq(a, floor(a)))) ? (log(b) - c) : inf) <- a=g[i] b=a.sum[i] c=a.sum2[i]",
                 "a.shift2[] = shift: 1 max x <- x=g[i]",
                 "a.sum3[] = sum: 1 sum exp((a - (Lt(abs(b), inf) ? b : 0))) <- a=g[i] b=a.shift2[]",
                 "a.map2[i] = map: ((a - (Lt(abs(b), inf) ? b : 0)) - log(c)) <- a=g[i] b=a.shift2[] c=a.sum3[]",
