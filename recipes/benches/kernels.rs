@@ -8,8 +8,8 @@ use kernels::Toolchain;
 use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
 use layouts::problem::{Bench, KernelSpace, Timing};
-use recipes::pipeline::measure::DeviceBench;
-use recipes::pipeline::swept_kernel::swept_kernels;
+use recipes::pipeline::measure::device_bench::DeviceBench;
+use recipes::pipeline::measure::kernel_space::swept_kernels;
 use sdfg::Sdfg;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn recipe(criterion: &mut Criterion, file: &str, sizes: &[(&str, i64)]) -> Resul
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes").join(file);
     let overrides: Vec<(String, i64)> = sizes.iter().map(|(dim, size)| (dim.to_string(), *size)).collect();
     let recipe = recipes::load::load(&path, &overrides)?;
-    let programs = recipes::pipeline::programs::programs(&recipe, false)?;
+    let programs = recipes::pipeline::variants::programs::programs(&recipe, false)?;
     let mut seen = BTreeSet::new();
     // Kernels that are the same in another program are timed once.
     let separate = programs.variants.first();

@@ -8,10 +8,10 @@ use kernels::Toolchain;
 use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
 use layouts::problem::{Bench, KernelSpace, Timing};
-use recipes::pipeline::measure::DeviceBench;
-use recipes::pipeline::order::follows;
-use recipes::pipeline::programs::programs;
-use recipes::pipeline::swept_kernel::swept_kernels;
+use recipes::pipeline::measure::device_bench::DeviceBench;
+use recipes::pipeline::measure::kernel_space::swept_kernels;
+use recipes::pipeline::run::dim_order::follows;
+use recipes::pipeline::variants::programs::programs;
 use std::path::Path;
 use std::time::Duration;
 

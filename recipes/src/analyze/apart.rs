@@ -3,7 +3,7 @@
 //! Transforms ask again and again whether two kernels can be one, as kernels around them change, and first fusion and then composition
 //! does. What counts in the end is whether the program runs them as one, and if not, what the last of these said.
 
-use crate::pipeline::programs::Variant;
+use crate::pipeline::variants::programs::Variant;
 use sdfg::{Sdfg, Unit};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::memory::expected;
-use crate::pipeline::programs::{self, COMPOSED};
+use crate::pipeline::run::memory::expected;
+use crate::pipeline::variants::programs::{self, COMPOSED};
 use bench::memory::MemoryMap;
 use serde::Serialize;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ pub struct ProgramMemory {
 /// # Errors
 /// What is wrong with the recipe.
 pub fn memory(recipe: &Recipe) -> Result<Vec<ProgramMemory>, PipelineError> {
-    let (operators, saved) = programs::operators(recipe)?;
+    let (operators, saved) = crate::pipeline::oracle::operators::operators(recipe)?;
     let separate = programs::fused(programs::SEPARATE.into(), operators, saved, false)?;
     let composed = programs::composed(recipe, &[], &|_| true, false)?;
     let mut found = Vec::new();

@@ -16,8 +16,8 @@ pub use display::{BASELINE, Shown, text};
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::programs;
-use crate::pipeline::rewrite_options::RewriteOptions;
+use crate::pipeline::variants::programs;
+use crate::pipeline::variants::rewrite_options::RewriteOptions;
 use sdfg::movement::{Definition, Movement, MovementError, OperatorRow, definitions, movement, operators};
 use sdfg::{Class, Pass, Sdfg};
 use serde::Serialize;
@@ -127,7 +127,7 @@ pub struct Analysis {
 /// Analyses a recipe, its programs made so.
 pub fn analyze(recipe: &Recipe, making: impl Into<RewriteOptions>) -> Result<Analysis, PipelineError> {
     let making = &making.into();
-    let unfused = programs::differentiated(recipe)?;
+    let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
     let (recomputed, saved) = transforms::recompute::recompute(&unfused)?;
     let (variant, composed) = rayon::join(
         || programs::fused(programs::SEPARATE.into(), recomputed, saved, making),

@@ -3,7 +3,8 @@
 use super::RecipeArgs;
 use super::out::outln;
 use super::tensors::TensorArgs;
-use crate::pipeline::{PipelineError, programs, tensors};
+use crate::pipeline::PipelineError;
+use crate::pipeline::oracle::{operators, tensors};
 use bench::machine::Machine;
 use bench::unit::Bytes;
 use clap::Args;
@@ -23,7 +24,7 @@ pub struct InterpretArgs {
 
 impl InterpretArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
-        let (program, _) = programs::operators(&self.recipe.load()?)?;
+        let (program, _) = operators::operators(&self.recipe.load()?)?;
         fits(&program).map_err(|why| PipelineError::Tensors { file: self.recipe.recipe.display().to_string(), why })?;
         let mut all = interpret(&program, &self.tensors.given(&program)?, &self.tensors.run(true))?;
         let wanted: Vec<String> = tensors::results(&program).iter().map(|c| c.name.clone()).collect();

@@ -19,9 +19,9 @@ mod verify_selection;
 
 use crate::load::{Overrides, Recipe, load_with};
 use crate::pipeline::PipelineError;
-use crate::pipeline::folder_name::folder_name;
-use crate::pipeline::overflow::explained;
-use crate::pipeline::target::Target;
+use crate::pipeline::oracle::overflow::explained;
+use crate::pipeline::run::target::Target;
+use crate::pipeline::variants::folder_name::folder_name;
 use bench::table::{Align, Cell, Table};
 use bench::unit::Bytes;
 use clap::error::ErrorKind;

@@ -1,8 +1,8 @@
 //! Progress of a sweep, and of a check: a bar on a terminal, lines in a log.
 
 use super::out::errln;
-use crate::pipeline::check_each_kernel;
-use crate::pipeline::sweep::Told;
+use crate::pipeline::check::each_kernel;
+use crate::pipeline::measure::sweep::Told;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
@@ -127,7 +127,7 @@ impl CheckProgress {
         CheckProgress { bar }
     }
 
-    pub fn told(&self, progress: &check_each_kernel::Progress) {
+    pub fn told(&self, progress: &each_kernel::Progress) {
         let worst = progress.compared.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio));
         let message = worst.map_or_else(String::new, |w| format!("`{}` of `{}` at {:.3} of its tolerance", w.data, w.kernel, w.ratio));
         self.bar.set_length(progress.all as u64);

@@ -5,15 +5,15 @@ use super::progress::CheckProgress;
 use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
-use crate::pipeline::accuracy::{self, accuracy, oracle};
-use crate::pipeline::check_each_kernel::{self, Compared, beside, beside_interpreter};
-use crate::pipeline::execute::Execution;
-use crate::pipeline::masks::draws_alike;
-use crate::pipeline::plan::Plan;
-use crate::pipeline::race_plans::time_whole;
-use crate::pipeline::target::Target;
-use crate::pipeline::tensors;
-use crate::pipeline::thread_count::fewer_threads;
+use crate::pipeline::check::accuracy::{self, accuracy, oracle};
+use crate::pipeline::check::each_kernel::{self, Compared, beside, beside_interpreter};
+use crate::pipeline::choose::mask_compatibility::draws_alike;
+use crate::pipeline::choose::plan::Plan;
+use crate::pipeline::choose::race_plans::time_whole;
+use crate::pipeline::choose::thread_count::fewer_threads;
+use crate::pipeline::oracle::tensors;
+use crate::pipeline::run::execute::Execution;
+use crate::pipeline::run::target::Target;
 use bench::table::Table;
 use bench::unit::significant;
 use bench::{Load, Watch};
@@ -250,7 +250,7 @@ impl RunArgs {
     /// Results that differ.
     fn checked(&self, plan: &Plan, given: &Tensors, run: &Run, pool: &Pool, device: &dyn Device) -> Result<Vec<Compared>, PipelineError> {
         let progress = CheckProgress::new();
-        let mut told = |p: &check_each_kernel::Progress| progress.told(p);
+        let mut told = |p: &each_kernel::Progress| progress.told(p);
         let (compared, reference) = match plan.target.is_cpu() {
             // The cores beside themselves would run the same code.
             true => (beside_interpreter(&plan.chosen, given, run, pool, device, &mut told), "the f64 interpreter"),

@@ -3,7 +3,7 @@
 use super::out::{errln, out, outln};
 use super::{cells, duration, table};
 use crate::pipeline::PipelineError;
-use crate::pipeline::decide::{Asked, Decision, StackDecision, decide, decide_stack};
+use crate::pipeline::choose::solve::{Asked, Decision, StackDecision, decide, decide_stack};
 use bench::unit::significant;
 use clap::Args;
 use layouts::certificate::Certificate;

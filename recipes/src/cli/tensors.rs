@@ -1,6 +1,7 @@
 //! Tensors in and out of a command, and which step they are run as.
 
-use crate::pipeline::{PipelineError, tensors};
+use crate::pipeline::PipelineError;
+use crate::pipeline::oracle::tensors;
 use clap::Args;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors};

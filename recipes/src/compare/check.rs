@@ -20,7 +20,7 @@
 use super::contender::Precision;
 use super::{CompareError, Model};
 use crate::load::Recipe;
-use crate::pipeline::programs::operators;
+use crate::pipeline::oracle::operators::operators;
 use ndarray::ArrayD;
 use safetensors::{Dtype as Stored, SafeTensors};
 use sdfg::interpret::Tensors;

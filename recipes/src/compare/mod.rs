@@ -29,7 +29,7 @@ pub use report::{Outcome, Report, Row};
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::accuracy::{Accuracy, accuracy, oracle};
+use crate::pipeline::check::accuracy::{Accuracy, accuracy, oracle};
 use check::{Bound, Check, finite, read_results};
 use race::{Runner, race};
 use sdfg::interpret::{Run, Tensors};
@@ -169,9 +169,9 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     }
     let given = setup.folder.join("given.safetensors");
     // NumPy, which the workers read it with, has no bf16.
-    crate::pipeline::tensors::write_as(&given, setup.tensors, &|_| sdfg::Dtype::F32)?;
+    crate::pipeline::oracle::tensors::write_as(&given, setup.tensors, &|_| sdfg::Dtype::F32)?;
     let mut request = serde_json::to_value(&model).map_err(|e| PipelineError::Internal(e.to_string()))?;
-    let dims = crate::pipeline::tensors::given(program).into_iter().chain(program.containers.get("y"));
+    let dims = crate::pipeline::oracle::tensors::given(program).into_iter().chain(program.containers.get("y"));
     request["dims"] = dims.map(|c| (c.name.clone(), Value::from(c.dims.clone()))).collect();
     progress("measuring how PyTorch's threads wait best");
     let probe = probe(setup, &request, &given)?;
@@ -248,7 +248,7 @@ struct Admitted {
 
 /// What the contractions of the recipe compute in a step, forward and backward; nothing twice.
 fn contraction_gigaflop(recipe: &Recipe) -> Result<f64, CompareError> {
-    let (program, _) = crate::pipeline::programs::operators(recipe)?;
+    let (program, _) = crate::pipeline::oracle::operators::operators(recipe)?;
     let kernels = sdfg::movement::movement(&program).map_err(|e| PipelineError::Internal(e.to_string()))?;
     let flop: u64 = kernels.iter().filter(|k| k.class == sdfg::Class::Contraction).map(|k| k.flop).sum();
     Ok(flop as f64 / 1e9)

@@ -152,7 +152,7 @@ impl Choices {
 
 /// Names and sizes of what a program is given, in the order of the dims' names.
 fn boundary(program: &Sdfg) -> Vec<(&str, Vec<(&str, usize)>)> {
-    let given = crate::pipeline::tensors::given(program).into_iter();
+    let given = crate::pipeline::oracle::tensors::given(program).into_iter();
     let mut found: Vec<_> = given
         .map(|c| {
             let shape = program.shape_of(&c.name).unwrap_or_default();

@@ -9,7 +9,7 @@ use super::model::Model;
 use super::race::Runner;
 use super::wait::Probe;
 use super::worker::PeerStep;
-use crate::pipeline::accuracy::{Accuracy, table};
+use crate::pipeline::check::accuracy::{Accuracy, table};
 use bench::stats::{Ratio, Samples, StatsError, paired_ratio};
 use bench::table::{Align, Cell, Table};
 use sdfg::Dtype;

@@ -2,10 +2,10 @@
 
 use crate::command::{json, memlet, refused, text};
 use recipes::load::{Overrides, Recipe, load_str, load_str_as, load_str_with};
-use recipes::pipeline::accuracy::{accuracy, oracle};
-use recipes::pipeline::programs::{Variant, programs};
-use recipes::pipeline::shrunken::shrunken;
-use recipes::pipeline::tensors::{drawn, read, results};
+use recipes::pipeline::check::accuracy::{accuracy, oracle};
+use recipes::pipeline::oracle::small_sizes::shrunken;
+use recipes::pipeline::oracle::tensors::{drawn, read, results};
+use recipes::pipeline::variants::programs::{Variant, programs};
 use safetensors::{Dtype as Stored, SafeTensors};
 use sdfg::interpret::{Run, interpret};
 use sdfg::{Dtype, Role, Storage};
@@ -136,7 +136,7 @@ fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
     let given = drawn(&operators, 7).unwrap();
     for inputs in ["given.safetensors", "given.npz"] {
         let (inputs, outputs) = (path(inputs), path("results.safetensors"));
-        recipes::pipeline::tensors::write(Path::new(&inputs), &given, &operators).unwrap();
+        recipes::pipeline::oracle::tensors::write(Path::new(&inputs), &given, &operators).unwrap();
         assert_eq!(read(Path::new(&inputs), &operators).unwrap(), given, "{inputs}");
         let arguments = [
             "run",

@@ -13,8 +13,8 @@ use recipes::compare::{
 };
 use recipes::load::{Overrides, Recipe, load_with};
 use recipes::pipeline::PipelineError;
-use recipes::pipeline::programs::operators;
-use recipes::pipeline::tensors::{drawn, results, write_as};
+use recipes::pipeline::oracle::operators::operators;
+use recipes::pipeline::oracle::tensors::{drawn, results, write_as};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Dtype, Sdfg};
 use std::fs;

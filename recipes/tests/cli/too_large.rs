@@ -2,9 +2,9 @@
 
 use crate::command::{memlet, path, recipe, refused, text};
 use recipes::load::load;
-use recipes::pipeline::memory::needed;
-use recipes::pipeline::plan::Plan;
-use recipes::pipeline::programs::{COMPOSED, SEPARATE, programs};
+use recipes::pipeline::choose::plan::Plan;
+use recipes::pipeline::run::memory::needed;
+use recipes::pipeline::variants::programs::{COMPOSED, SEPARATE, programs};
 use std::path::Path;
 
 #[test]

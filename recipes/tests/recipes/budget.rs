@@ -4,11 +4,11 @@ use kernels::Toolchain;
 use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
 use layouts::{Finish, Store};
-use recipes::pipeline::ledger::Ledger;
-use recipes::pipeline::measurement_budget::MeasurementBudget;
-use recipes::pipeline::optimize::{Sweeps, choose, sweep_all};
-use recipes::pipeline::programs::programs;
-use recipes::pipeline::sweep::{MeasurementSetup, Sweeping, Told};
+use recipes::pipeline::choose::sweep_all::{Sweeps, choose, sweep_all};
+use recipes::pipeline::measure::budget_ledger::Ledger;
+use recipes::pipeline::measure::measurement_budget::MeasurementBudget;
+use recipes::pipeline::measure::sweep::{MeasurementSetup, Sweeping, Told};
+use recipes::pipeline::variants::programs::programs;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! A transform with a fault: its patch is found before anything is measured, left out, and said by name.
 
 use recipes::load::load_str;
-use recipes::pipeline::checked_programs::checked_programs;
-use recipes::pipeline::programs::{Programs, programs_on};
-use recipes::pipeline::rewrite_options::RewriteOptions;
+use recipes::pipeline::variants::checked_programs::checked_programs;
+use recipes::pipeline::variants::programs::{Programs, programs_on};
+use recipes::pipeline::variants::rewrite_options::RewriteOptions;
 use sdfg::interpret::{Run, interpret};
 use sdfg::{Item, Scalar, Sdfg, Unit};
 use transforms::{Edit, Patch, Refusal, Site, Transform};

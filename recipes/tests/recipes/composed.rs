@@ -2,9 +2,10 @@
 //! shipped recipes, built at their own sizes and interpreted at small ones.
 
 use recipes::load::{Recipe, load, load_str};
-use recipes::pipeline::programs::{Variant, composed, operators};
-use recipes::pipeline::shrunken::shrunken;
-use recipes::pipeline::tensors::{drawn, results};
+use recipes::pipeline::oracle::operators::operators;
+use recipes::pipeline::oracle::small_sizes::shrunken;
+use recipes::pipeline::oracle::tensors::{drawn, results};
+use recipes::pipeline::variants::programs::{Variant, composed};
 use sdfg::interpret::{Run, interpret};
 use sdfg::movement::movement;
 use sdfg::{Sdfg, Storage, Unit};

@@ -7,9 +7,10 @@ use kernels::pool::Pool;
 use kernels::{Access, Buffer, KernelSpec, RunContext, Space};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Recipe, load_str, load_str_as};
-use recipes::pipeline::programs::{Composing, Kernels, SIGNS, Variant, operators, programs_on};
-use recipes::pipeline::shrunken::{shrunken, shrunken_for};
-use recipes::pipeline::tensors::{drawn, results};
+use recipes::pipeline::oracle::operators::operators;
+use recipes::pipeline::oracle::small_sizes::{shrunken, shrunken_for};
+use recipes::pipeline::oracle::tensors::{drawn, results};
+use recipes::pipeline::variants::programs::{Composing, Kernels, SIGNS, Variant, programs_on};
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{compare, unit_tolerance};
 use sdfg::{Dtype, Layout, Unit, random};
@@ -190,11 +191,12 @@ fn each_epilogue_can_be_undone() {
     let all = programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants;
     assert!(all.iter().any(|v| v.compositions.is_empty()) && all.iter().any(|v| v.name == "composed"));
     let composing = Composing::on(&recipe, &[], false, Kernels::Library(Fused::has)).expect("a program");
-    let (whole, made) = recipes::pipeline::mixed::made(&composing, &Default::default()).expect("a mixture");
+    let (whole, made) = recipes::pipeline::choose::partial_fusion_search::made(&composing, &Default::default()).expect("a mixture");
     let undoings: Vec<_> = made.undoings().into_iter().filter(|change| change.without.is_superset(&change.kinds)).collect();
     assert_eq!(undoings.len(), whole.compositions.len());
     for change in undoings {
-        let (without, _) = recipes::pipeline::mixed::made(&composing, &change.of(&made.mixture)).expect("a mixture");
+        let (without, _) =
+            recipes::pipeline::choose::partial_fusion_search::made(&composing, &change.of(&made.mixture)).expect("a mixture");
         assert_eq!(without.compositions.len() + 1, whole.compositions.len(), "{change}");
     }
     assert!(whole.compositions.iter().any(|c| c.kinds.contains(&Kind::Beside)), "{:#?}", whole.compositions);

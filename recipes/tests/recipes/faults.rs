@@ -7,8 +7,8 @@ use kernels::pool::Pool;
 use layouts::Store;
 use layouts::record::{Cache, Outcome};
 use recipes::pipeline::PipelineError;
-use recipes::pipeline::ledger::Ledger;
-use recipes::pipeline::sweep::{Extent, MeasurementSetup, Sweeping, Told, sweep_program};
+use recipes::pipeline::measure::budget_ledger::Ledger;
+use recipes::pipeline::measure::sweep::{Extent, MeasurementSetup, Sweeping, Told, sweep_program};
 use sdfg::Sdfg;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ static SOFTMAX: LazyLock<Sdfg> = LazyLock::new(|| {
     let sizes = ["h", "b", "j"].map(|dim| (dim.to_string(), 2));
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("softmax.yaml");
     let recipe = recipes::load::load(&recipe, &sizes).expect("a recipe");
-    recipes::pipeline::programs::programs(&recipe, false).expect("programs").variants.remove(0).program
+    recipes::pipeline::variants::programs::programs(&recipe, false).expect("programs").variants.remove(0).program
 });
 
 /// Sweeps softmax on a device, as far as it goes; the error, and what the records hold afterwards.

@@ -5,8 +5,8 @@ use kernels::device::Device;
 use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
 use recipes::load::load_str;
-use recipes::pipeline::execute::Execution;
-use recipes::pipeline::programs::programs;
+use recipes::pipeline::run::execute::Execution;
+use recipes::pipeline::variants::programs::programs;
 use std::sync::Arc;
 use transforms::{Expand, Fusion, Options, Wanted, compose, fixpoint};
 
@@ -29,7 +29,7 @@ steps:
     let (device, pool) = (device()?, Pool::new(2)?);
     for variant in programs(&recipe, false)?.variants {
         let mut execution = Execution::new(&variant.program, &candidate(&variant.program, &*device, None)?.configuration, &device)?;
-        let given = recipes::pipeline::tensors::drawn(&variant.program, 5)?;
+        let given = recipes::pipeline::oracle::tensors::drawn(&variant.program, 5)?;
         let a = given["x"].mapv(f64::exp);
         execution.load(&given)?;
         execution.step(&pool, 5, 0, true)?;

@@ -5,7 +5,7 @@
 
 use crate::pytorch_support::{self, Vectors, chain, check};
 use recipes::load::{Recipe, load, load_str};
-use recipes::pipeline::programs::operators;
+use recipes::pipeline::oracle::operators::operators;
 use std::path::Path;
 use transforms::{Expand, Fusion, Options, fixpoint};
 

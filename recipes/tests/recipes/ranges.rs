@@ -2,9 +2,9 @@
 
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
-use recipes::pipeline::overflow::told;
-use recipes::pipeline::programs::programs;
-use recipes::pipeline::tensors::{drawn, read, write};
+use recipes::pipeline::oracle::overflow::told;
+use recipes::pipeline::oracle::tensors::{drawn, read, write};
+use recipes::pipeline::variants::programs::programs;
 use sdfg::Sdfg;
 
 type Failure = Box<dyn std::error::Error>;

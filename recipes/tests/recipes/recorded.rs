@@ -3,9 +3,9 @@
 use crate::device_support::{Call, Fake, attention};
 use kernels::device::Device;
 use kernels::pool::Pool;
-use recipes::pipeline::execute::Execution;
-use recipes::pipeline::plan::Candidate;
-use recipes::pipeline::tensors::drawn;
+use recipes::pipeline::oracle::tensors::drawn;
+use recipes::pipeline::run::candidate::Candidate;
+use recipes::pipeline::run::execute::Execution;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::tolerance::{compare, program_tolerances};

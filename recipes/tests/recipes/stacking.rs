@@ -3,9 +3,9 @@
 use kernels::contraction::cublaslt::Fused;
 use kernels::device::Forms;
 use recipes::load::{Recipe, load, load_str};
-use recipes::pipeline::programs::{Programs, programs_on};
-use recipes::pipeline::shrunken::shrunken;
-use recipes::pipeline::tensors::{drawn, results};
+use recipes::pipeline::oracle::small_sizes::shrunken;
+use recipes::pipeline::oracle::tensors::{drawn, results};
+use recipes::pipeline::variants::programs::{Programs, programs_on};
 use sdfg::interpret::{Run, interpret};
 use std::path::Path;
 

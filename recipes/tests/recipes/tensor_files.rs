@@ -2,8 +2,8 @@
 
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
-use recipes::pipeline::tensor_types::{FILE_TYPES, Number};
-use recipes::pipeline::tensors::{read, write};
+use recipes::pipeline::oracle::tensor_types::{FILE_TYPES, Number};
+use recipes::pipeline::oracle::tensors::{read, write};
 use safetensors::tensor::{Dtype as SafeDtype, TensorView};
 use sdfg::interpret::Tensors;
 use sdfg::{Dtype, Sdfg};

@@ -5,10 +5,10 @@ use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
 use layouts::{SelectError, Store};
 use recipes::pipeline::PipelineError;
-use recipes::pipeline::ledger::Ledger;
-use recipes::pipeline::optimize::{baselines, choose, sweep_all};
-use recipes::pipeline::programs::programs;
-use recipes::pipeline::sweep::{MeasurementSetup, Sweeping, Told};
+use recipes::pipeline::choose::sweep_all::{baselines, choose, sweep_all};
+use recipes::pipeline::measure::budget_ledger::Ledger;
+use recipes::pipeline::measure::sweep::{MeasurementSetup, Sweeping, Told};
+use recipes::pipeline::variants::programs::programs;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 

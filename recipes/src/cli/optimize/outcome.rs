@@ -2,9 +2,10 @@
 
 use crate::cli::sweep::{Coverage, Pace, coverages};
 use crate::cli::{cells, table};
-use crate::pipeline::optimize::{Choices, Sweeps};
-use crate::pipeline::plan::{Candidate, Refusal};
-use crate::pipeline::race_plans::Timed;
+use crate::pipeline::choose::plan::Refusal;
+use crate::pipeline::choose::race_plans::Timed;
+use crate::pipeline::choose::sweep_all::{Choices, Sweeps};
+use crate::pipeline::run::candidate::Candidate;
 use bench::model::Certainty;
 use bench::table::Table;
 use bench::unit::significant;

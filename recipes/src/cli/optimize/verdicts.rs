@@ -2,8 +2,8 @@
 
 use super::outcome::{Refused, Verified};
 use crate::pipeline::PipelineError;
-use crate::pipeline::plan::Refusal;
-use crate::pipeline::verify::Verification;
+use crate::pipeline::check::plan::Verification;
+use crate::pipeline::choose::plan::Refusal;
 use kernels::error::Blame;
 
 /// What was found of plans. One that is wrong is refused and left out, and another that was verified is taken.

@@ -6,8 +6,8 @@
 
 use super::counted;
 use crate::pipeline::PipelineError;
-use crate::pipeline::mixing::Mixing;
-use crate::pipeline::stackings::{stacked_name, stackings};
+use crate::pipeline::variants::partial_fusion_log::Mixing;
+use crate::pipeline::variants::stacking::{stacked_name, stackings};
 use sdfg::Sdfg;
 use sdfg::movement::{Movement, movement};
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,7 +133,7 @@ pub fn stacks(operators: &Sdfg, program: &Sdfg, ways: &[Vec<String>]) -> Result<
 mod tests {
     use super::*;
     use crate::load::{Overrides, load_str_with};
-    use crate::pipeline::programs::programs;
+    use crate::pipeline::variants::programs::programs;
     use sdfg::{Class, Pass};
 
     fn kernel(name: &str, operators: &[&str]) -> Movement {

@@ -11,13 +11,13 @@ mod space;
 
 pub use space::{compositions, coverage, products};
 
-use super::PipelineError;
-use super::optimize::{Choices, Sweeps};
-use super::plan::Candidate;
-use super::programs::{Programs, SEPARATE, UNFUSED, Variant};
-use super::race_plans::Timed;
-use super::sweep::Swept;
 use crate::analyze::Analysis;
+use crate::pipeline::PipelineError;
+use crate::pipeline::choose::race_plans::Timed;
+use crate::pipeline::choose::sweep_all::{Choices, Sweeps};
+use crate::pipeline::measure::sweep::Swept;
+use crate::pipeline::run::candidate::Candidate;
+use crate::pipeline::variants::programs::{Programs, SEPARATE, UNFUSED, Variant};
 use bench::mue::CopyBandwidth;
 use bench::unit::{Bytes, Milliseconds, Quantity};
 use bench::{Load, Provenance, Report, model};

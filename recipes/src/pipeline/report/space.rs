@@ -2,8 +2,8 @@
 
 use super::{Finished, Plan, measured, missing, predicted};
 use crate::pipeline::PipelineError;
-use crate::pipeline::mixture::{Part, Weighed};
-use crate::pipeline::optimize::Sweeps;
+use crate::pipeline::choose::sweep_all::Sweeps;
+use crate::pipeline::variants::partial_fusion::{Part, Weighed};
 use bench::model::{
     AlgebraicVariant, CompositionPart, CompositionRow, ConfigEdge, ConfigGraph, ConfigNode, Coverage, KernelSweep, ProductRow,
     SelectionRow, SweptConfiguration, Time,
@@ -70,7 +70,7 @@ pub fn coverage(sweeps: &Sweeps) -> Coverage {
 pub fn selection(run: &Finished) -> Vec<SelectionRow> {
     let all = || run.choices.iter().flat_map(|c| c.selections.iter().map(move |s| (c, s)));
     let least = all().map(|(_, s)| s.sum_of_minima_ms).fold(f64::INFINITY, f64::min);
-    let row = |(choice, s): (&crate::pipeline::optimize::Choices, &layouts::Selection)| {
+    let row = |(choice, s): (&crate::pipeline::choose::sweep_all::Choices, &layouts::Selection)| {
         let program = run.sweeps.variants.get(choice.swept).map(|v| v.name.as_str()).unwrap_or_default();
         SelectionRow {
             method: format!("{program} · {}", s.method),

@@ -3,9 +3,9 @@
 use kernels::device::shim::ShimDevice;
 use kernels::device::{Device, Forms, Memory, Recording, Streams, Work};
 use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space};
-use recipes::pipeline::plan::Candidate;
-use recipes::pipeline::programs::programs;
-use recipes::pipeline::shrunken::shrunken;
+use recipes::pipeline::oracle::small_sizes::shrunken;
+use recipes::pipeline::run::candidate::Candidate;
+use recipes::pipeline::variants::programs::programs;
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::{Container, Layout, Sdfg};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The files of vectors, and how far a result may be from them.
 
 use ndarray::{ArrayD, IxDyn};
-use recipes::pipeline::tensors::{given, results};
+use recipes::pipeline::oracle::tensors::{given, results};
 use safetensors::SafeTensors;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::tolerance::{Comparison, Tolerance, compare, unit_tolerance};

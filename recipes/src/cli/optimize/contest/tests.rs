@@ -1,7 +1,7 @@
 //! Plans that are found wrong: another one is taken, and what was refused stays known as such.
 
 use super::*;
-use crate::pipeline::optimize::choose;
+use crate::pipeline::choose::sweep_all::choose;
 use clap::Parser;
 use sdfg::{Item, Scalar, Sdfg, Unit};
 

@@ -1,0 +1,342 @@
+//! Whether a plan computes what it should: at small sizes beside the oracle, at full size beside another plan.
+
+use super::accuracy;
+use crate::pipeline::PipelineError;
+use crate::pipeline::oracle::overflow::told_of;
+use crate::pipeline::oracle::small_sizes::shrunken_for;
+use crate::pipeline::oracle::tensors;
+use crate::pipeline::run::candidate::Candidate;
+use crate::pipeline::run::default_config::natural;
+use crate::pipeline::run::execute::Execution;
+use kernels::KernelSpec;
+use kernels::device::Device;
+use kernels::pool::Pool;
+use ndarray::ArrayD;
+use sdfg::config::Configuration;
+use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::tolerance;
+use sdfg::{Binary, Dtype, Scalar, Sdfg, Unit};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How far a result is from its reference.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Verification {
+    pub against: String,
+    /// By tensor: largest error ÷ derived tolerance. Right up to 1.
+    pub ratios: BTreeMap<String, f64>,
+}
+
+impl Verification {
+    pub fn worst(&self) -> f64 {
+        worst(&self.ratios)
+    }
+}
+
+/// Runs a candidate at small sizes and compares every result with the oracle.
+pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device: &Arc<dyn Device>) -> Result<Verification, PipelineError> {
+    let mut granules = Vec::new();
+    for (_, _, unit) in candidate.program.units() {
+        granules.extend(device.granules(&KernelSpec::new(&candidate.program, &unit)?));
+    }
+    let [program, reference] =
+        [&candidate.program, operators].map(|p| shrunken_for(p, candidate.configuration.all_layouts(), &granules, (&[], i64::MAX)));
+    let tensors = tensors::drawn(&reference, 1)?;
+    let mut configuration = candidate.configuration.clone();
+    for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {
+        if let Some(config) = configuration.kernels.get_mut(whole.name()) {
+            let (whole, small) = (KernelSpec::new(&candidate.program, whole)?, KernelSpec::new(&program, small)?);
+            *config = device.scaled(config, &whole, &small);
+        }
+    }
+    let mut execution = Execution::of(&Candidate { program: program.clone(), configuration, ..candidate.clone() }, device)?;
+    execution.load(&tensors)?;
+    execution.step(pool, 1, 0, true)?;
+    let got = execution.results()?;
+    let want = interpret(&reference, &tensors, &Run { seed: 1, step: 0, dropout: true })?;
+    let found = verdict("the oracle, at small sizes", ratios(&[&program], &got, &want)?);
+    match found {
+        Err(PipelineError::Mismatch(what)) => {
+            let beyond = told_of(&reference, &tensors).map(|why| format!("{why} (so it is off {what})"));
+            Err(PipelineError::Mismatch(beyond.unwrap_or(what)))
+        }
+        found => found,
+    }
+}
+
+/// Compares two candidates at full size. Where they differ by more than bounds allow, and results are stored in less than they are
+/// summed in, both are compared with the same in f32: what cancels (the gradient of a bias before a normalization) is all rounding, and
+/// no bound in proportion to it holds.
+pub fn verify_full(
+    candidate: &Candidate,
+    reference: &Candidate,
+    tensors: &Tensors,
+    pool: &Pool,
+    device: &Arc<dyn Device>,
+) -> Result<Verification, PipelineError> {
+    let results = |candidate: &Candidate| -> Result<Tensors, PipelineError> {
+        let mut execution = Execution::of(candidate, device)?;
+        execution.load(tensors)?;
+        execution.step(pool, 1, 0, true)?;
+        execution.results()
+    };
+    let (want, got) = (results(reference)?, results(candidate)?);
+    let sides = [&candidate.program, &reference.program];
+    let mut ratios = ratios(&sides, &got, &want)?;
+    let coarsest = coarsest(&sides);
+    if worst(&ratios) > 1.0
+        && coarsest != coarsest.accumulator()
+        && let Ok(finer) = finer(&reference.program, &**device)
+        && let Ok(fine) = results(&finer)
+    {
+        let fault = |e: tolerance::ToleranceError| PipelineError::Measure(e.to_string());
+        let tolerances = tolerance::program_tolerances(&finer.program).map_err(fault)?;
+        for (name, ratio) in &mut ratios {
+            if let (Some(got), Some(want), Some(exact), Some(own)) = (got.get(name), want.get(name), fine.get(name), tolerances.get(name)) {
+                let known_to = own.bound(f64::max(1.0, accuracy::magnitude(name, exact, &fine)));
+                *ratio = ratio.min(further(got, want, (exact, known_to)) / NO_WORSE);
+            }
+        }
+    }
+    verdict(&format!("{}, at full size", reference.name), ratios)
+}
+
+/// How many times as far from exact a plan may be as the one it is compared with, where nothing else is known of its error: both round
+/// differently, and errors of few roundings scatter.
+const NO_WORSE: f64 = 4.0;
+
+/// A program with what it stores in 16 bits stored in f32, in plain configurations.
+fn finer(program: &Sdfg, device: &dyn Device) -> Result<Candidate, PipelineError> {
+    let mut program = program.clone();
+    for container in program.containers.values_mut() {
+        container.dtype = container.dtype.accumulator();
+    }
+    let mut configuration = Configuration::default();
+    for (_, _, unit) in program.units() {
+        let spec = KernelSpec::new(&program, &unit)?;
+        configuration.kernels.insert(spec.name.clone(), natural(device, &spec)?);
+    }
+    Ok(Candidate { name: "the same in f32".into(), program, configuration, predicted_ms: f64::NAN, streams: 1, exchanges: vec![] })
+}
+
+/// How many times as far as another a result is from what is exact but for some error of each element, by its norm or by its worst
+/// element.
+fn further(got: &ArrayD<f64>, other: &ArrayD<f64>, (exact, known_to): (&ArrayD<f64>, f64)) -> f64 {
+    let apart = |of: &ArrayD<f64>| {
+        let each = || of.iter().zip(exact).map(|(v, e)| (v - e).abs());
+        [each().map(|v| v * v).sum::<f64>().sqrt(), each().fold(0.0, |m: f64, v| if v.is_nan() { f64::INFINITY } else { m.max(v) })]
+    };
+    let [ours, theirs] = [got, other].map(apart);
+    let times = |ours: f64, theirs: f64, least: f64| if ours == 0.0 { 0.0 } else { ours / theirs.max(least) };
+    let ratio = f64::max(times(ours[0], theirs[0], known_to * (exact.len() as f64).sqrt()), times(ours[1], theirs[1], known_to));
+    if ratio.is_nan() { f64::INFINITY } else { ratio }
+}
+
+/// Whether a kernel decides by comparing computed values, as the derivative of a rectifier does: its results jump where a
+/// value lies within rounding of the threshold.
+fn compares_values(unit: &Unit) -> bool {
+    let Unit::Scope(scope) = unit else { return false };
+    let mut found = false;
+    for (_, code) in scope.computations().iter().flat_map(|(_, c)| &c.tasklet.code) {
+        code.walk(&mut |s| found |= matches!(s, Scalar::Select(condition, ..) if !condition.inputs().is_empty()));
+        // Of a sign that is kept, the comparison is the result.
+        found |= matches!(code, Scalar::Binary(Binary::Gt, x, _) if !x.inputs().is_empty());
+    }
+    found
+}
+
+/// Relative distance in the Euclidean norm that jumps may cause. A sum of n terms is off by about u·√n of its magnitude;
+/// of values spread evenly around the threshold, a share of four times that lies close enough to be decided otherwise
+/// (two standard deviations on either side), and each of them changes its term altogether: the root of the share.
+fn kink_bound(dtype: Dtype, length: u64) -> f64 {
+    (4.0 * dtype.roundoff() * (length as f64).sqrt()).sqrt()
+}
+
+/// A ratio of error to tolerance of one unit's result: where the unit decides by comparing values and single elements jumped, that
+/// of the whole result's distance to what jumps may make of it.
+pub(in crate::pipeline) fn excused(
+    unit: &Unit,
+    tolerance: &tolerance::Tolerance,
+    got: &ArrayD<f64>,
+    want: &ArrayD<f64>,
+    ratio: f64,
+) -> f64 {
+    if ratio <= 1.0 || !compares_values(unit) {
+        return ratio;
+    }
+    let bound = match tolerance.dtype {
+        // Bits round nothing; of few of them, any one may have been close.
+        Dtype::Bit => f64::max(kink_bound(Dtype::F32, tolerance.length), (2.0 / got.len() as f64).sqrt()),
+        dtype => f64::max(kink_bound(dtype.accumulator(), tolerance.length), kink_bound(dtype, 1)),
+    };
+    ratio.min(distance(got, want) / bound)
+}
+
+/// |got − want| ÷ |want| in the Euclidean norm.
+fn distance(got: &ArrayD<f64>, want: &ArrayD<f64>) -> f64 {
+    let square = |v: f64| v * v;
+    let apart: f64 = got.iter().zip(want).map(|(g, w)| square(g - w)).sum();
+    let size: f64 = want.iter().map(|w| square(*w)).sum();
+    if apart == 0.0 { 0.0 } else { (apart / size).sqrt() }
+}
+
+/// The type that rounds most of all that programs store.
+fn coarsest(programs: &[&Sdfg]) -> Dtype {
+    let containers = programs.iter().flat_map(|p| p.containers.values());
+    containers.filter(|c| c.storage == sdfg::Storage::Heap).map(|c| c.dtype).reduce(coarser).unwrap_or(Dtype::F32)
+}
+
+/// The one of two types that rounds more.
+fn coarser(a: Dtype, b: Dtype) -> Dtype {
+    if b.roundoff() > a.roundoff() { b } else { a }
+}
+
+/// What the Euclidean distance of a whole result may be where storage rounds more than sums do: each of `steps` operators
+/// stores a result with independent errors of at most u, whose deviation is u/√3 at most. Single elements may be off by more, the
+/// norm of many hardly: the bound is √3 of their deviations.
+fn norm_bound(dtype: Dtype, steps: u64) -> f64 {
+    dtype.roundoff() * (steps as f64).sqrt()
+}
+
+/// Every result against its reference, within the tolerance of the chain of units that it depends on
+/// ([`tolerance::program_tolerances`]), relative to the magnitude of its terms ([`accuracy::magnitude`]). Both sides may be off
+/// where the reference is what another program computed: a fused one rounds less on the way than one that is not. Programs that decide
+/// by comparing values are held to [`kink_bound`] where single elements jumped; against another program, those that store in less than
+/// they sum in are held to [`norm_bound`] besides, as sizes are large enough for it.
+fn ratios(sides: &[&Sdfg], got: &Tensors, want: &Tensors) -> Result<BTreeMap<String, f64>, PipelineError> {
+    let fault = |e: tolerance::ToleranceError| PipelineError::Measure(e.to_string());
+    let tolerances = sides.iter().map(|program| tolerance::program_tolerances(program)).collect::<Result<Vec<_>, _>>().map_err(fault)?;
+    let units: Vec<(&Sdfg, Unit)> = sides.iter().flat_map(|p| p.units().into_iter().map(|(_, _, unit)| (*p, unit))).collect();
+    let mut longest = 1u64;
+    for (program, unit) in &units {
+        let own = tolerance::unit_tolerance(program, unit).map_err(fault)?;
+        longest = longest.max(own.values().map(|t| t.length).max().unwrap_or(1));
+    }
+    let coarsest = coarsest(sides);
+    let branches = units.iter().any(|(_, unit)| compares_values(unit));
+    // Sums round at every term, in the accumulator; storage rounds what they are.
+    let kinks = |dtype: Dtype| f64::max(kink_bound(dtype.accumulator(), longest), kink_bound(dtype, 1));
+    let mut ratios = BTreeMap::new();
+    let references = want;
+    for (name, got) in got {
+        let Some(want) = references.get(name) else { continue };
+        let missing = || PipelineError::Internal(format!("`{name}` is a result that no kernel writes"));
+        let magnitude = f64::max(1.0, accuracy::magnitude(name, want, references));
+        let (mut shares, mut widest) = (vec![], Dtype::F64);
+        for side in &tolerances {
+            let own = side.get(name).ok_or_else(missing)?;
+            shares.push(own.relative());
+            widest = coarser(widest, own.dtype);
+        }
+        let mut ratio = tolerance::compare_within(got, want, magnitude, shares.iter().sum()).ratio;
+        if ratio > 1.0 && branches {
+            ratio = ratio.min(distance(got, want) / kinks(widest));
+        }
+        ratios.insert(name.clone(), if ratio.is_nan() { f64::INFINITY } else { ratio });
+    }
+    if coarsest != coarsest.accumulator() && sides.len() > 1 {
+        let bound = norm_bound(coarsest, units.len() as u64);
+        let bound = if branches { bound.max(kinks(coarsest)) } else { bound };
+        for found in accuracy::accuracy(got, references) {
+            let ratio = found.norm / bound;
+            ratios.entry(found.name).and_modify(|r: &mut f64| *r = f64::max(*r, ratio)).or_insert(ratio);
+        }
+    }
+    Ok(ratios)
+}
+
+fn worst(ratios: &BTreeMap<String, f64>) -> f64 {
+    ratios.values().copied().fold(0.0, f64::max)
+}
+
+/// What ratios of errors to tolerances say.
+fn verdict(against: &str, ratios: BTreeMap<String, f64>) -> Result<Verification, PipelineError> {
+    if worst(&ratios) > 1.0 {
+        let wrong: Vec<String> = ratios.iter().filter(|(_, r)| **r > 1.0).map(|(n, r)| format!("`{n}` {r:.3} × tolerance")).collect();
+        return Err(PipelineError::Mismatch(format!("against {against}: {}", wrong.join(", "))));
+    }
+    Ok(Verification { against: against.to_string(), ratios })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::IxDyn;
+
+    fn compare(sides: &[&Sdfg], got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
+        verdict("itself", ratios(sides, got, want)?)
+    }
+
+    /// Errors that a mistake in one element makes are refused for every result of a layer without rectifiers, at full size.
+    #[test]
+    fn a_planted_error_is_refused_in_every_result() -> Result<(), Box<dyn std::error::Error>> {
+        let recipe = crate::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;
+        let program = crate::pipeline::variants::programs::programs(&recipe, false)?.variants.remove(0).program;
+        // As many elements as there are results, not as the layer has: only their number of dims and the program matter.
+        let want: Tensors = tensors::results(&program)
+            .iter()
+            .map(|c| (c.name.clone(), ArrayD::from_shape_fn(IxDyn(&vec![5; c.dims.len()]), |i| 1.0 - 0.3 * i[0] as f64)))
+            .collect();
+        assert!(compare(&[&program, &program], &want, &want)?.worst() == 0.0 && want.len() > 5);
+        for name in want.keys() {
+            for wrong in [1.002, 0.0, -1.0, f64::NAN] {
+                let mut got = want.clone();
+                got.get_mut(name).into_iter().flat_map(|t| t.iter_mut().take(1)).for_each(|v| *v *= wrong);
+                let refused = compare(&[&program, &program], &got, &want).err().map(|e| e.to_string());
+                assert!(refused.is_some_and(|why| why.contains(&format!("`{name}`"))), "`{name}` times {wrong} passes");
+            }
+        }
+        Ok(())
+    }
+
+    /// The gradient of the keys' bias is zero: what is left of it are roundings of its terms, which are as large as those of the
+    /// other biases' gradients.
+    #[test]
+    fn roundings_of_what_cancels_are_relative_to_its_terms() -> Result<(), Box<dyn std::error::Error>> {
+        let recipe = crate::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;
+        let program = crate::pipeline::variants::programs::programs(&recipe, false)?.variants.remove(0).program;
+        let large = ArrayD::from_shape_fn(IxDyn(&[5, 5]), |i| 100.0 - 30.0 * i[0] as f64);
+        let with = |left: f64| Tensors::from([("d_bv".to_string(), large.clone()), ("d_bk".to_string(), large.mapv(|v| v * left))]);
+        let allowed = tolerance::program_tolerances(&program)?["d_bk"].bound(100.0);
+        let check = |off: f64| compare(&[&program], &with(off * allowed / 100.0), &with(0.0)).is_ok();
+        assert!(allowed < 1.0 && check(0.5) && check(0.99) && !check(1.01));
+        // What another program computed may be off as well.
+        let check = |off: f64| compare(&[&program, &program], &with(off * allowed / 100.0), &with(0.0)).is_ok();
+        assert!(check(1.01) && check(1.98) && !check(2.02));
+        Ok(())
+    }
+
+    /// A flipped element among many passes; a wrong scale, a wrong block or a NaN does not.
+    #[test]
+    fn jumps_are_told_from_mistakes() {
+        let want = ArrayD::from_shape_fn(IxDyn(&[2000, 1000]), |i| ((i[0] * 7 + i[1] * 13) % 29) as f64 - 14.0);
+        let bound = kink_bound(Dtype::F32, 1024);
+        let mut flipped = want.clone();
+        flipped[[3, 5]] = 0.0;
+        assert!(distance(&flipped, &want) < bound);
+        assert!(distance(&want.mapv(|v| v * 1.01), &want) > bound);
+        let mut missing = want.clone();
+        missing.slice_mut(ndarray::s![0, ..]).fill(0.0);
+        assert!(distance(&missing, &want) > bound);
+        let mut lost = want.clone();
+        lost[[0, 0]] = f64::NAN;
+        // Infinity stays infinite beside it: a NaN is never excused.
+        assert!(f64::INFINITY.min(distance(&lost, &want)).is_infinite());
+    }
+
+    /// What is all rounding scatters as another's does; an element that is wrong does not.
+    #[test]
+    fn no_plan_is_further_from_exact_than_another() {
+        let of = |f: &dyn Fn(f64) -> f64| ArrayD::from_shape_fn(IxDyn(&[100]), |i| f(i[0] as f64));
+        let (exact, other) = (of(&|_| 0.0), of(&|n| 1e-3 * (n % 7.0 - 3.0)));
+        let ours = of(&|n| 1e-3 * (n % 5.0 - 2.0));
+        assert!(further(&ours, &other, (&exact, 0.0)) < 1.0 && further(&exact, &other, (&exact, 0.0)) == 0.0);
+        // Nobody is held to more than what is known of what is exact.
+        assert!(further(&ours, &exact, (&exact, 0.0)).is_infinite() && further(&ours, &exact, (&exact, 1e-3)) < NO_WORSE);
+        for wrong in [0.1, f64::NAN, f64::INFINITY] {
+            let mut wrongly = ours.clone();
+            wrongly[[50]] = wrong;
+            assert!(further(&wrongly, &other, (&exact, 1e-6)) > NO_WORSE, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What to measure beside the separate and the composed programs: with compositions undone one by one, kernels get times
+//! that may run in the place of composed ones; and the program of those that seem to pay. What is chosen of all that is
+//! decided for all kernels at once ([`crate::pipeline::variants::merge_variants`]).
+
+use crate::load::Recipe;
+use crate::pipeline::PipelineError;
+use crate::pipeline::measure::kernel_space::SweptKernel;
+use crate::pipeline::measure::sweep::{Extent, Sweeping, Swept, Told, sweep_program};
+use crate::pipeline::run::memory::Room;
+use crate::pipeline::variants::checked_programs::{bar, wrong};
+use crate::pipeline::variants::partial_fusion::{Change, Made, Mixture, best, mix};
+use crate::pipeline::variants::partial_fusion_log::Mixing;
+use crate::pipeline::variants::programs::{Composing, Programs, Variant};
+use crate::pipeline::variants::rewrite_options::RewriteOptions;
+use crate::pipeline::variants::stacking::stackings;
+use kernels::KernelSpec;
+use kernels::family::Family;
+use layouts::problem::KernelSpace;
+use layouts::{Finish, Store};
+use rayon::prelude::*;
+use sdfg::Sdfg;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use transforms::Reason;
+
+/// Rounds of undoing: in the second, what the first has left or laid open.
+const ROUNDS: usize = 2;
+
+/// So many programs take a while to be made.
+const MANY: usize = 20;
+
+/// More compositions than one layer has, each undone in each of its ways: those of kernels that are alike are undone together.
+const LAYERS: usize = 64;
+
+/// What came of mixing.
+#[derive(Default)]
+pub struct Mixed {
+    pub mixing: Mixing,
+    pub program: Option<(Variant, Swept)>,
+    /// Programs with a composition undone, swept where they are new.
+    pub trials: Vec<(Variant, Swept)>,
+    /// Programs that were left out, and why.
+    pub left_out: Vec<String>,
+    /// How programs are made from here on, if patches were found that change what they compute.
+    pub making: Option<RewriteOptions>,
+}
+
+/// The program of a mixture, and what it is weighed by.
+pub fn made(composing: &Composing, mixture: &Mixture) -> Result<(Variant, Made), PipelineError> {
+    let variant = composing.mixed(mixture)?;
+    let mut kernels = Vec::new();
+    for (_, _, unit) in variant.program.units() {
+        kernels.push((unit.name().to_string(), KernelSpec::new(&variant.program, &unit)?.key()));
+    }
+    let compositions = variant.compositions.clone();
+    Ok((variant, Made { mixture: mixture.clone(), kernels, compositions }))
+}
+
+/// The programs of a recipe by mixture.
+struct Builder<'a> {
+    recipe: &'a Recipe,
+    operators: &'a Sdfg,
+    making: RewriteOptions,
+    /// What was left out of programs, or which of them, since they compute something else than the recipe.
+    wrong: Vec<String>,
+    /// By the weights that are stacked.
+    composing: BTreeMap<Vec<String>, Composing>,
+    built: BTreeMap<Mixture, (Variant, Made)>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(recipe: &'a Recipe, programs: &'a Programs) -> Self {
+        let (operators, making) = (&programs.operators, programs.making.clone());
+        Builder { recipe, operators, making, wrong: vec![], composing: BTreeMap::new(), built: BTreeMap::new() }
+    }
+
+    /// Builds what is not built yet, on all cores.
+    ///
+    /// # Errors
+    /// [`PipelineError::Mismatch`] of a program that computes something else, whatever patch is left out.
+    fn build(&mut self, mixtures: &[Mixture]) -> Result<(), PipelineError> {
+        let new: BTreeSet<&Mixture> = mixtures.iter().filter(|m| !self.built.contains_key(m)).collect();
+        for mixture in &new {
+            if !self.composing.contains_key(&mixture.weights) {
+                let composing = Composing::new(self.recipe, &mixture.weights, &self.making)?;
+                self.composing.insert(mixture.weights.clone(), composing);
+            }
+        }
+        let one = |mixture: &&Mixture| Ok(((*mixture).clone(), made(&self.composing[&mixture.weights], mixture)?));
+        let built: Vec<Result<_, PipelineError>> = new.into_par_iter().map(|mixture| one(&mixture)).collect();
+        let built = built.into_iter().collect::<Result<Vec<(Mixture, (Variant, Made))>, _>>()?;
+        let variants: Vec<Variant> = built.iter().map(|(_, (variant, _))| variant.clone()).collect();
+        for ((mixture, made), wrong) in built.into_iter().zip(wrong(self.operators, &variants)) {
+            let made = if wrong.is_some() { self.again(&mixture)? } else { made };
+            self.built.insert(mixture, made);
+        }
+        Ok(())
+    }
+
+    /// A program that was found wrong, made again without the patch that is guilty of it. Later ones do without it, too.
+    fn again(&mut self, mixture: &Mixture) -> Result<(Variant, Made), PipelineError> {
+        self.making.verify_each = true;
+        self.composing.clear();
+        loop {
+            match Composing::new(self.recipe, &mixture.weights, &self.making).and_then(|composing| made(&composing, mixture)) {
+                Err(error) => bar(&mut self.making, error, &mut |told| self.wrong.push(told.to_string()))?,
+                Ok((variant, made)) => {
+                    return match wrong(self.operators, std::slice::from_ref(&variant)).into_iter().flatten().next() {
+                        Some(why) => {
+                            Err(PipelineError::Mismatch(format!("{} computes something else than the recipe: {why}", variant.name)))
+                        }
+                        None => Ok((variant, made)),
+                    };
+                }
+            }
+        }
+    }
+
+    fn variant(&mut self, mixture: &Mixture) -> Result<&(Variant, Made), PipelineError> {
+        self.build(std::slice::from_ref(mixture))?;
+        Ok(&self.built[mixture])
+    }
+
+    /// Changes of kernels that differ in names alone as one.
+    fn together(&mut self, from: &Made, changes: Vec<Change>) -> Result<Vec<Change>, PipelineError> {
+        let program = &self.variant(&from.mixture)?.0.program;
+        let subjects: BTreeSet<&str> = changes.iter().map(|change| change.subject.as_str()).collect();
+        let mut families = BTreeMap::new();
+        for (_, _, unit) in program.units().iter().filter(|(_, _, unit)| subjects.contains(unit.name())) {
+            let family = Family::of(&KernelSpec::new(program, unit)?);
+            families.extend(family.map(|family| (unit.name().to_string(), family.mark(""))));
+        }
+        Ok(Change::together(changes, &|name| families.get(name).cloned()))
+    }
+
+    fn made(&mut self, mixture: &Mixture) -> Result<Made, PipelineError> {
+        Ok(self.variant(mixture)?.1.clone())
+    }
+}
+
+/// Content hashes of the kernels of programs.
+fn keys<'a>(swept: impl IntoIterator<Item = &'a Swept>) -> BTreeSet<String> {
+    swept.into_iter().flat_map(|s| &s.kernels).map(|k: &SweptKernel| k.key().to_string()).collect()
+}
+
+/// Weighs every composition of a recipe whose programs were swept, and sweeps the program of those that pay.
+///
+/// Half of the budget goes to trials, programs with a composition undone that have kernels of their own, those first
+/// whose composed kernel takes longest; the other half to the mixed program. What was decided stands as long as nothing
+/// new is measured.
+pub fn mixed(
+    recipe: &Recipe,
+    programs: &Programs,
+    swept: &[Swept],
+    budget: Option<Duration>,
+    with: &mut Sweeping,
+) -> Result<Mixed, PipelineError> {
+    if programs.variants.iter().all(|v| v.compositions.is_empty()) {
+        return Ok(Mixed::default());
+    }
+    let (mut builder, mut found) = (Builder::new(recipe, programs), Mixed::default());
+    let mixed = weigh(&mut builder, programs, swept, budget, with, &mut found);
+    if !builder.wrong.is_empty() {
+        found.left_out.append(&mut builder.wrong);
+        found.making = Some(RewriteOptions { verify_each: programs.making.verify_each, ..builder.making.clone() });
+    }
+    match mixed {
+        // What was swept before stands without it.
+        Err(PipelineError::Mismatch(why)) => found.left_out.push(format!("{why}; no single patch shows it, so the program is left out")),
+        mixed => mixed?,
+    }
+    Ok(found)
+}
+
+fn weigh(
+    builder: &mut Builder,
+    programs: &Programs,
+    swept: &[Swept],
+    budget: Option<Duration>,
+    with: &mut Sweeping,
+    found: &mut Mixed,
+) -> Result<(), PipelineError> {
+    let known = keys(swept);
+    let half = budget.map(|b| b / 2);
+    let settled = with.ledger.settled(with.store.learned());
+    match with.ledger.mixing().filter(|_| settled) {
+        Some(mixing) => {
+            found.mixing = mixing.clone();
+            let mut known = known.clone();
+            builder.build(&found.mixing.trials.iter().map(|(_, mixture)| mixture.clone()).collect::<Vec<_>>())?;
+            for (name, mixture) in found.mixing.trials.clone() {
+                let variant = Variant { name, ..builder.variant(&mixture)?.0.clone() };
+                let swept = sweep_program(&variant.name, &variant.program, Some(Duration::ZERO), Extent::Trial(&known), with)?;
+                known.extend(keys([&swept]));
+                found.trials.push((variant, swept));
+            }
+        }
+        None => {
+            let earlier = with.ledger.mixing().and_then(|m| m.mixture.clone());
+            let began = Instant::now();
+            let mut current = builder.made(&Mixture::default())?;
+            let making = began.elapsed();
+            let mut seen: Vec<Change> = Vec::new();
+            for round in 0..ROUNDS {
+                let mut changes = current.undoings();
+                if round == 0 {
+                    changes.extend(stackings(&programs.operators).first().map(|weights| Change::stacking(weights)));
+                }
+                if changes.len() > LAYERS {
+                    changes = builder.together(&current, changes)?;
+                }
+                changes.retain(|change| !seen.contains(change));
+                seen.extend(changes.iter().cloned());
+                // Half of what is left for the rest may go by while programs are made.
+                if let Some(left) = with.budget.left() {
+                    let each = making.as_secs_f64().max(1e-3) / rayon::current_num_threads() as f64;
+                    let many = (left.as_secs_f64() / 2.0 / each) as usize;
+                    if many < changes.len() {
+                        let all = changes.len();
+                        changes.sort_by(|a, b| cost(&current, with.store, b).total_cmp(&cost(&current, with.store, a)));
+                        changes.truncate(many);
+                        found.left_out.push(format!(
+                            "--budget reaches for {many} of {all} programs that each have a composition undone; a longer one measures them"
+                        ));
+                    }
+                }
+                if changes.len() > MANY {
+                    (with.progress)(Told::Thinking(format!("making {} programs that each have a composition undone", changes.len())));
+                }
+                let trials = trials(builder, &current, changes, with.memory, &mut found.left_out)?;
+                // Later rounds have what the first has left.
+                let time = half.map(|h| h / (1 << round));
+                sweep_trials(builder, &current, &trials, &known, time, with, found)?;
+                if found.trials.last().is_some_and(|(_, t)| t.report.finish == Finish::Interrupted) {
+                    return Ok(());
+                }
+                let (next, mut weighed) = mix(&current, &trials, &mut |m| builder.made(m), &|key| best(with.store, key))?;
+                for (row, (change, made)) in weighed.iter_mut().zip(&trials) {
+                    row.note = impossible(builder, change, made);
+                }
+                found.mixing.weighed.extend(weighed);
+                if next.mixture == current.mixture {
+                    break;
+                }
+                current = next;
+            }
+            let same = |s: &Swept| keys([s]) == current.kernels.iter().map(|(_, key)| key.clone()).collect();
+            let new = current.mixture != Mixture::default() && !swept.iter().any(same);
+            // A program that was measured once goes on competing.
+            found.mixing.mixture = if new { Some(current.mixture) } else { earlier };
+            with.ledger.decide(&found.mixing)?;
+        }
+    }
+    if let Some(mixture) = &found.mixing.mixture {
+        let new = with.budget.new_kernels(&builder.variant(mixture)?.0.program, with.store)?;
+        if let Some(why) = with.budget.too_dear(new.len()) {
+            found.left_out.push(format!("{} is left out: {why}", mixture.name()));
+            found.mixing.mixture = None;
+            return Ok(());
+        }
+        let (mut variant, _) = builder.variant(mixture)?.clone();
+        if let Some(why) = with.memory.too_small(&variant.program)? {
+            found.left_out.push(format!("{} is left out: {why}", variant.name));
+            found.mixing.mixture = None;
+            return Ok(());
+        }
+        found.mixing.tell(&mut variant);
+        let swept = sweep_program(&variant.name, &variant.program, half, Extent::Beside(&known), with)?;
+        found.program = Some((variant, swept));
+    }
+    Ok(())
+}
+
+/// The programs of some changes; those that change nothing, or the same as another one, are left out, and those that do not fit into
+/// memory.
+fn trials(
+    builder: &mut Builder,
+    from: &Made,
+    changes: Vec<Change>,
+    memory: Room,
+    left_out: &mut Vec<String>,
+) -> Result<Vec<(Change, Made)>, PipelineError> {
+    let mut found: Vec<(Change, Made)> = Vec::new();
+    builder.build(&changes.iter().map(|change| change.of(&from.mixture)).collect::<Vec<_>>())?;
+    for change in changes {
+        let made = builder.made(&change.of(&from.mixture))?;
+        if let Some(why) = memory.too_small(&builder.variant(&made.mixture)?.0.program)? {
+            left_out.push(format!("{change} is left out: {why}"));
+            continue;
+        }
+        if made.kernels != from.kernels && !found.iter().any(|(_, m)| m.kernels == made.kernels) {
+            found.push((change, made));
+        }
+    }
+    Ok(found)
+}
+
+/// Milliseconds that the kernels take which a change undoes, all that are alike together.
+fn cost(from: &Made, store: &Store, change: &Change) -> f64 {
+    let kernel = from.kernels.iter().find(|(name, _)| *name == change.subject);
+    let ms = kernel.and_then(|(_, key)| best(store, key)).unwrap_or(f64::INFINITY);
+    ms * (change.alike.len() + 1) as f64
+}
+
+/// Sweeps what is new in trials as long as there is time.
+fn sweep_trials(
+    builder: &mut Builder,
+    from: &Made,
+    trials: &[(Change, Made)],
+    known: &BTreeSet<String>,
+    budget: Option<Duration>,
+    with: &mut Sweeping,
+    found: &mut Mixed,
+) -> Result<(), PipelineError> {
+    let began = Instant::now();
+    let mut order: Vec<(f64, usize)> = trials.iter().enumerate().map(|(n, (change, _))| (cost(from, with.store, change), n)).collect();
+    order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut known: BTreeSet<String> = known.union(&keys(found.trials.iter().map(|(_, swept)| swept))).cloned().collect();
+    let new = |made: &Made, known: &BTreeSet<String>| made.kernels.iter().any(|(_, key)| !known.contains(key));
+    let share = order.iter().filter(|(_, n)| new(&trials[*n].1, &known)).count().max(1) as u32;
+    for (_, n) in order {
+        let (change, made) = &trials[n];
+        if !new(made, &known) {
+            continue;
+        }
+        // Small budgets end before the last trial: it has no time then, and the table says so.
+        if budget.is_some_and(|b| began.elapsed() > b) {
+            break;
+        }
+        let taken = |name: &String| found.trials.iter().any(|(variant, _)| variant.name == *name);
+        // In a later round the same words may mean another program.
+        let name = (1..).map(|n| if n == 1 { change.to_string() } else { format!("{change} ({n})") }).find(|name| !taken(name));
+        let variant = Variant { name: name.unwrap_or_default(), ..builder.variant(&made.mixture)?.0.clone() };
+        let dear = with.budget.new_kernels(&variant.program, with.store)?;
+        if with.budget.too_dear(dear.len()).is_some() {
+            continue;
+        }
+        let trial = sweep_program(&variant.name, &variant.program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
+        known.extend(keys([&trial]));
+        let finish = trial.report.finish;
+        found.mixing.trials.push((variant.name.clone(), made.mixture.clone()));
+        found.trials.push((variant, trial));
+        if finish == Finish::Interrupted {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What stacking keeps from being composed: the first refusal that is about parts of one container.
+fn impossible(builder: &Builder, change: &Change, made: &Made) -> String {
+    if change.weights.is_none() {
+        return String::new();
+    }
+    let refusals = builder.built.get(&made.mixture).map(|(variant, _)| variant.refusals.as_slice()).unwrap_or_default();
+    let parts = refusals.iter().find(|r| matches!(r.reason, Reason::SeveralWriters { .. } | Reason::WritesPart { .. }));
+    parts.map(|r| format!("{} stay apart: {}", r.units.join(" and "), r.reason)).unwrap_or_default()
+}

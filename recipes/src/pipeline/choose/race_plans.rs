@@ -1,0 +1,258 @@
+//! Plans are timed as wholes, side by side, in rounds.
+
+use crate::pipeline::PipelineError;
+use crate::pipeline::run::candidate::Candidate;
+use crate::pipeline::run::execute::{Execution, StepTimes};
+use crate::pipeline::run::memory::PeakMemory;
+use bench::memory::MemoryMap;
+use bench::protocol::{Contender, Protocol, Timing};
+use bench::{Load, Watch};
+use kernels::device::Device;
+use kernels::pool::Pool;
+use layouts::record::median;
+use sdfg::interpret::{Run, Tensors};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Measured times of whole programs.
+pub struct Timed {
+    pub name: String,
+    pub step: Timing,
+    pub forward_ms: Vec<f64>,
+    pub backward_ms: Vec<f64>,
+    pub launches: Vec<(String, sdfg::Pass, Vec<f64>)>,
+    pub memory: PeakMemory,
+    pub map: MemoryMap,
+    /// What others did on the machine meanwhile, where that is told.
+    pub load: Option<Load>,
+    /// Whether these are times of the first of two races, beside which those of the last cannot be put: the machine may have been
+    /// slower or faster then.
+    pub earlier: bool,
+}
+
+/// Steps in which launches are timed apart where they run as one.
+const APART: usize = 7;
+
+/// Times candidates as wholes, interleaved, all on the same tensors and as the same step.
+pub fn time_whole(
+    candidates: &[Candidate],
+    tensors: &Tensors,
+    run: &Run,
+    pool: &Pool,
+    device: &Arc<dyn Device>,
+    limit: Duration,
+) -> Result<Vec<Timed>, PipelineError> {
+    struct Lane {
+        execution: RefCell<Execution>,
+        times: RefCell<Vec<StepTimes>>,
+    }
+    let mut lanes = Vec::new();
+    for candidate in candidates {
+        let mut execution = Execution::of(candidate, device)?;
+        execution.load(tensors)?;
+        lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
+    }
+    // A step of a large program takes a second: few rounds of all candidates fill the limit already.
+    let protocol = Protocol { warmup: 1, least: 3, budget: limit, ..Protocol::default() };
+    let watch = Watch::start();
+    let timings = {
+        let mut contenders: Vec<Contender<PipelineError>> = candidates
+            .iter()
+            .zip(&lanes)
+            .map(|(candidate, lane)| {
+                Contender::timed(candidate.name.clone(), move || {
+                    let times = lane.execution.borrow_mut().step(pool, run.seed, run.step, run.dropout)?;
+                    let own = times.step_ms;
+                    lane.times.borrow_mut().push(times);
+                    Ok(own)
+                })
+            })
+            .collect();
+        protocol.race(&mut contenders).map_err(|e| PipelineError::Measure(e.to_string()))?
+    };
+    let load = watch.load();
+    let mut found = Vec::new();
+    for ((candidate, lane), step) in candidates.iter().zip(lanes).zip(timings) {
+        let times = lane.times.into_inner();
+        let mut execution = lane.execution.into_inner();
+        // Warm-up steps ran through the same closure; only the last ones were sampled.
+        let sampled = &times[times.len().saturating_sub(step.samples.len())..];
+        // Launches that ran as one are timed apart, after the race.
+        let apart = match sampled.iter().any(|t| t.launches_ms.is_empty()) {
+            true => (0..APART).map(|_| execution.apart(pool, run, 0)).collect::<Result<Vec<_>, _>>()?,
+            false => sampled.to_vec(),
+        };
+        let launches = execution
+            .launches()
+            .enumerate()
+            .map(|(n, (name, pass))| (name.to_string(), pass, apart.iter().map(|t| t.launches_ms[n]).collect()))
+            .collect();
+        found.push(Timed {
+            name: candidate.name.clone(),
+            forward_ms: sampled.iter().map(|t| t.forward_ms).collect(),
+            backward_ms: sampled.iter().map(|t| t.backward_ms).collect(),
+            launches,
+            memory: PeakMemory { working_bytes: execution.working_bytes(pool.workers()), ..execution.memory },
+            map: execution.map.clone(),
+            step,
+            load,
+            earlier: false,
+        });
+    }
+    Ok(found)
+}
+
+/// What a plan is taken for: the fastest, or one that needs less memory and no more than this share of time beyond it.
+///
+/// Of all that are within `slack` of the least median, the one of the smallest peak; of those within 1% of that the fastest. Those at
+/// some places do not take part, nor do those whose times are of an earlier race.
+pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
+    let times: Vec<(f64, u64)> = timed.iter().map(|t| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.memory.actual_bytes)).collect();
+    let earlier = (0..timed.len()).filter(|n| timed[*n].earlier);
+    preferred(&times, slack, &without.iter().copied().chain(earlier).collect())
+}
+
+/// Share of a peak by which another may be larger and still counts as equal: nobody waits for a few bytes less.
+const ALIKE: f64 = 0.01;
+
+/// The preferred one of (milliseconds, bytes).
+fn preferred(times: &[(f64, u64)], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
+    let competing = || (0..times.len()).filter(|n| !without.contains(n));
+    let least = competing().map(|n| times[n].0).fold(f64::INFINITY, f64::min);
+    let near = || competing().filter(|n| times[*n].0 <= least * (1.0 + slack));
+    let peak = near().map(|n| times[n].1).min()? as f64;
+    near().filter(|n| times[*n].1 as f64 <= peak * (1.0 + ALIKE)).min_by(|a, b| times[*a].0.total_cmp(&times[*b].0))
+}
+
+/// What the last race of plans found.
+pub struct Race {
+    /// In the order of the candidates; of those that were clearly slower in the first race, the times of that.
+    pub timed: Vec<Timed>,
+    /// The plan that is taken, and the fastest.
+    pub taken: usize,
+    pub fastest: usize,
+}
+
+/// How much slower than the fastest a plan may be to be timed again.
+const NEAR: f64 = 0.03;
+
+/// Plans that may turn out to be the best by their milliseconds in a first race: the choice, which is the first, and what is within a
+/// few percent of the fastest.
+fn near(ms: &[f64], slack: f64) -> Vec<usize> {
+    let least = ms.iter().copied().fold(f64::INFINITY, f64::min);
+    (0..ms.len()).filter(|n| *n == 0 || ms[*n] <= least * (1.0 + slack.max(NEAR))).collect()
+}
+
+/// Times those candidates again that may turn out to be the best, and for the first time all that come after the `first` ones.
+pub fn finals(
+    candidates: &[Candidate],
+    first: Vec<Timed>,
+    slack: f64,
+    time: impl FnOnce(&[Candidate]) -> Result<Vec<Timed>, PipelineError>,
+) -> Result<Option<Race>, PipelineError> {
+    let ms: Vec<f64> = first.iter().map(|t| median(&t.step.samples).unwrap_or(f64::INFINITY)).collect();
+    let places: Vec<usize> = near(&ms, slack).into_iter().chain(first.len()..candidates.len()).collect();
+    let again: Vec<Candidate> = places.iter().map(|n| candidates[*n].clone()).collect();
+    let latest = time(&again)?;
+    let (Some(taken), Some(fastest)) = (winner(&latest, slack, &BTreeSet::new()), winner(&latest, 0.0, &BTreeSet::new())) else {
+        return Ok(None);
+    };
+    let (taken, fastest) = (places[taken], places[fastest]);
+    let mut timed: Vec<Option<Timed>> = first.into_iter().map(|t| Some(Timed { earlier: true, ..t })).collect();
+    timed.resize_with(candidates.len(), || None);
+    for (place, found) in places.into_iter().zip(latest) {
+        timed[place] = Some(found);
+    }
+    Ok(Some(Race { timed: timed.into_iter().flatten().collect(), taken, fastest }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(name: &str) -> Candidate {
+        Candidate {
+            name: name.into(),
+            program: sdfg::Sdfg::new("program"),
+            configuration: Default::default(),
+            predicted_ms: 0.0,
+            streams: 1,
+            exchanges: vec![],
+        }
+    }
+
+    fn timed(name: &str, ms: f64) -> Timed {
+        Timed {
+            name: name.into(),
+            step: Timing { name: name.into(), cache: bench::Cache::Warm, samples: vec![ms] },
+            forward_ms: vec![ms],
+            backward_ms: vec![0.0],
+            launches: vec![],
+            memory: PeakMemory { given_bytes: 0, planned_bytes: 0, actual_bytes: 0, working_bytes: 0, lower_bound_bytes: 0 },
+            map: MemoryMap::default(),
+            load: None,
+            earlier: false,
+        }
+    }
+
+    #[test]
+    fn memory_decides_among_the_fastest_alone() {
+        let times = [(100.0, 500), (101.5, 300), (101.0, 300), (103.0, 10)];
+        let all = BTreeSet::new();
+        assert_eq!([0.0, 0.012, 0.02, 0.03].map(|slack| preferred(&times, slack, &all)), [Some(0), Some(2), Some(2), Some(3)]);
+        assert_eq!(preferred(&[], 0.02, &all), None);
+        // A few bytes less are worth no time.
+        assert_eq!(preferred(&[(100.0, 30_100), (100.5, 30_000)], 0.02, &all), Some(0));
+    }
+
+    /// What was found wrong neither wins nor sets the time that others are measured by.
+    #[test]
+    fn what_is_wrong_does_not_take_part() {
+        let times = [(100.0, 500), (90.0, 300), (101.0, 300), (103.0, 10)];
+        let without = |wrong: &[usize], slack| preferred(&times, slack, &wrong.iter().copied().collect());
+        assert_eq!(
+            [without(&[], 0.0), without(&[1], 0.0), without(&[1], 0.02), without(&[1, 2], 0.02)],
+            [Some(1), Some(0), Some(2), Some(0)]
+        );
+        assert_eq!(without(&[0, 1, 2, 3], 0.02), None);
+    }
+
+    /// What took its time while the machine was faster does not win against what was timed again.
+    #[test]
+    fn times_of_two_races_are_not_compared() -> Result<(), PipelineError> {
+        let candidates = ["choice", "near", "far"].map(candidate);
+        let first = vec![timed("choice", 33.8), timed("near", 33.5), timed("far", 34.9)];
+        let again = |asked: &[Candidate]| {
+            assert_eq!(asked.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["choice", "near"]);
+            Ok(vec![timed("choice", 37.5), timed("near", 36.6)])
+        };
+        let race = finals(&candidates, first, 0.0, again)?.expect("a winner");
+        assert_eq!((race.taken, race.fastest), (1, 1));
+        assert_eq!(race.timed.iter().map(|t| t.earlier).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(winner(&race.timed, 0.1, &BTreeSet::from([1])), Some(0));
+        Ok(())
+    }
+
+    /// A baseline, which is timed for the first time in the last race, is taken where it is faster than every plan.
+    #[test]
+    fn a_baseline_that_is_faster_is_taken() -> Result<(), PipelineError> {
+        let candidates = ["choice", "unfused, PyTorch's", "unfused, uniform"].map(candidate);
+        let race = |uniform: f64| {
+            let times =
+                move |_: &[Candidate]| Ok(vec![timed("choice", 2.1), timed("unfused, PyTorch's", 2.4), timed("unfused, uniform", uniform)]);
+            finals(&candidates, vec![timed("choice", 2.0)], 0.0, times)
+        };
+        assert_eq!(race(2.05)?.map(|race| race.taken), Some(2));
+        assert_eq!(race(2.2)?.map(|race| race.taken), Some(0));
+        Ok(())
+    }
+
+    #[test]
+    fn the_choice_and_what_is_near_the_fastest_are_timed_again() {
+        assert_eq!(near(&[110.0, 100.0, 102.9, 103.1], 0.01), [0, 1, 2]);
+        assert_eq!(near(&[110.0, 100.0, 102.9, 103.1], 0.05), [0, 1, 2, 3]);
+        assert_eq!(near(&[], 0.01), [0usize; 0]);
+    }
+}

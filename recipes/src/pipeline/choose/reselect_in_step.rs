@@ -1,0 +1,190 @@
+//! Layouts are selected again, by the times that kernels take within the step.
+//!
+//! Times of kernels alone choose well among configurations of one kernel, and less well among layouts: what reads or writes more lines
+//! of memory than its neighbours left in the caches takes longer in the step, some layouts more than others, and whatever was lucky
+//! when it was timed is chosen. So times of the step take the place of times alone, the choice is made again, and what it newly
+//! runs is timed within the step in turn; until it chooses what it chose before, or time is up. The best that was run is taken.
+//!
+//! Configurations that no step has run yet are taken to need what they need alone and, for each byte of their tensors, what others
+//! needed more in the step. The machine may be faster or slower than it was: times of a round are compared with those of earlier
+//! rounds by the kernels that both ran.
+
+use super::race_plans::Timed;
+use crate::pipeline::PipelineError;
+use crate::pipeline::measure::sweep::Swept;
+use crate::pipeline::run::candidate::{Candidate, Exchange};
+use crate::pipeline::run::execute::Execution;
+use kernels::KernelSpec;
+use kernels::device::Device;
+use kernels::pool::Pool;
+use layouts::record::{Measurement, median};
+use layouts::{Method, Store};
+use sdfg::config::KernelConfig;
+use sdfg::interpret::{Run, Tensors};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Steps of a round that are timed, after one that is not: the first run of a kernel prepares its memory.
+const STEPS: usize = 5;
+/// Rounds at most.
+const ROUNDS: usize = 24;
+
+/// What is chosen by times within the step.
+pub struct Again {
+    pub candidate: Candidate,
+    /// Milliseconds that a step is expected to take by these times.
+    pub step_ms: f64,
+}
+
+/// What steps have shown of kernels, by the key of the kernel and what tells its configuration's code and layouts apart.
+struct Seen<'a> {
+    store: &'a Store,
+    samples: BTreeMap<(String, String), Vec<f64>>,
+}
+
+/// The kernels of a candidate, each with its configuration and its time within a step.
+type Lanes = Vec<(KernelSpec, KernelConfig, f64)>;
+
+impl Seen<'_> {
+    fn place(&self, key: &str, config: &KernelConfig) -> Option<(String, String)> {
+        let record = self.store.get(key, config)?;
+        let identity = if record.identity.is_empty() { config.to_string() } else { record.identity.clone() };
+        Some((key.to_string(), identity))
+    }
+
+    fn ms(&self, key: &str, config: &KernelConfig) -> Option<f64> {
+        median(self.samples.get(&self.place(key, config)?)?)
+    }
+
+    /// Times of a step; those of kernels that earlier ones ran as well say how fast the machine is now.
+    fn learn(&mut self, lanes: &Lanes) {
+        let pace = |(spec, config, ms): &(KernelSpec, KernelConfig, f64)| Some(ms / self.ms(&spec.key(), config)?);
+        let pace = median(&lanes.iter().filter_map(pace).collect::<Vec<_>>()).unwrap_or(1.0);
+        for (spec, config, ms) in lanes {
+            if let Some(place) = self.place(&spec.key(), config) {
+                self.samples.entry(place).or_default().push(ms / pace);
+            }
+        }
+    }
+
+    /// The measurements with times of the step: those that were seen, and for others of the kernels of a program what is to be expected.
+    fn store(&self, swept: &Swept) -> Store {
+        let sizes: BTreeMap<&str, u64> = swept.problem.tensors.iter().map(|t| (t.data.as_str(), t.bytes)).collect();
+        let bytes: BTreeMap<&str, f64> = swept
+            .problem
+            .kernels
+            .iter()
+            .map(|k| (k.key.as_str(), k.tensors.iter().filter_map(|(data, _)| sizes.get(data.as_str())).sum::<u64>() as f64))
+            .collect();
+        let more = |m: &Measurement| -> Option<f64> {
+            let (of, seen) = (bytes.get(m.key.as_str())?, self.ms(&m.key, &m.config)?);
+            Some((seen - self.store.ms(m)?) / of)
+        };
+        let each = median(&self.store.all().filter_map(more).collect::<Vec<_>>()).unwrap_or(0.0).max(0.0);
+        self.store.with_times(|m, alone| {
+            let Some(of) = bytes.get(m.key.as_str()) else { return alone };
+            self.ms(&m.key, &m.config).unwrap_or(alone + each * of)
+        })
+    }
+}
+
+/// The kernels of a candidate with their times by launch.
+fn lanes(candidate: &Candidate, ms: &BTreeMap<String, f64>) -> Result<Lanes, PipelineError> {
+    let mut found = Lanes::new();
+    for (_, _, unit) in candidate.program.units() {
+        let Some(config) = candidate.configuration.kernels.get(unit.name()) else { continue };
+        if let Some(ms) = ms.get(unit.name()) {
+            found.push((KernelSpec::new(&candidate.program, &unit)?, config.clone(), *ms));
+        }
+    }
+    Ok(found)
+}
+
+/// Sum of the times of a candidate's kernels, without relayouts.
+fn total(candidate: &Candidate, store: &Store) -> Result<f64, PipelineError> {
+    let mut sum = 0.0;
+    for (_, _, unit) in candidate.program.units() {
+        let Some(config) = candidate.configuration.kernels.get(unit.name()) else { continue };
+        let key = KernelSpec::new(&candidate.program, &unit)?.key();
+        sum += store.get(&key, config).and_then(|record| store.ms(record)).unwrap_or(0.0);
+    }
+    Ok(sum)
+}
+
+/// The best choice for a program by times within the step, if that is not one of those that were timed already. `known` are candidates
+/// with their times side by side, the first choice for the program among them.
+pub fn chosen_again(
+    swept: &Swept,
+    known: &[(&Candidate, &Timed)],
+    store: &Store,
+    (tensors, run): (&Tensors, &Run),
+    pool: &Pool,
+    device: &Arc<dyn Device>,
+    limit: Duration,
+) -> Result<Option<Again>, PipelineError> {
+    // Kernels of a step that runs as one cannot be timed within it.
+    if device.records() {
+        return Ok(None);
+    }
+    let mut seen = Seen { store, samples: BTreeMap::new() };
+    for (candidate, timed) in known {
+        let ms = timed.launches.iter().filter_map(|(name, _, ms)| Some((name.clone(), median(ms)?))).collect();
+        // They took turns, so none of them met another machine.
+        for (spec, config, ms) in lanes(candidate, &ms)? {
+            if let Some(place) = seen.place(&spec.key(), &config) {
+                seen.samples.entry(place).or_default().push(ms);
+            }
+        }
+    }
+    let mut tried: Vec<Candidate> = Vec::new();
+    let begin = Instant::now();
+    for round in 0..ROUNDS {
+        let times = seen.store(swept);
+        let candidate = swept.candidate(&swept.select(&times, Method::Exact)?);
+        let same = |other: &Candidate| other.configuration == candidate.configuration;
+        let settled = known.iter().any(|(other, _)| same(other)) || tried.iter().any(same);
+        if settled || (round > 0 && begin.elapsed() >= limit) {
+            break;
+        }
+        let mut execution = Execution::of(&candidate, device)?;
+        execution.load(tensors)?;
+        let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for step in 0..=STEPS {
+            let times = execution.apart(pool, run, 0)?;
+            for ((name, _), ms) in execution.launches().zip(times.launches_ms).filter(|_| step > 0) {
+                samples.entry(name.to_string()).or_default().push(ms);
+            }
+        }
+        let ms = samples.into_iter().filter_map(|(name, ms)| Some((name, median(&ms)?))).collect();
+        seen.learn(&lanes(&candidate, &ms)?);
+        // Of relayouts alone; kernels are added when all rounds have shown what they take.
+        let predicted_ms = candidate.predicted_ms - total(&candidate, &times)?;
+        tried.push(Candidate { predicted_ms, ..candidate });
+    }
+    let times = seen.store(swept);
+    let mut best: Option<Again> = None;
+    for candidate in tried {
+        let step_ms = candidate.predicted_ms + total(&candidate, &times)?;
+        if best.as_ref().is_none_or(|best| step_ms < best.step_ms) {
+            best = Some(Again { candidate, step_ms });
+        }
+    }
+    let first = known.iter().map(|(candidate, _)| *candidate).find(|candidate| candidate.program == swept.program);
+    let (Some(mut best), Some(first)) = (best, first) else { return Ok(None) };
+    let taken_again = &mut best.candidate;
+    // A sum of times alone, as other candidates' is.
+    taken_again.predicted_ms += total(taken_again, store)?;
+    taken_again.name = format!("{}, chosen again", taken_again.name);
+    for (_, _, unit) in first.program.units() {
+        let name = unit.name();
+        let (Some(chosen), Some(taken)) = (first.configuration.kernels.get(name), taken_again.configuration.kernels.get(name)) else {
+            continue;
+        };
+        let key = KernelSpec::new(&first.program, &unit)?.key();
+        if let (true, Some(chosen_ms), Some(taken_ms)) = (chosen != taken, seen.ms(&key, chosen), seen.ms(&key, taken)) {
+            taken_again.exchanges.push(Exchange { kernel: name.to_string(), chosen: chosen.clone(), chosen_ms, taken_ms });
+        }
+    }
+    Ok(Some(best).filter(|best| !best.candidate.exchanges.is_empty()))
+}

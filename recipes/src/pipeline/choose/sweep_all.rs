@@ -1,0 +1,404 @@
+//! The whole way: programs, sweep, choice, plan.
+
+use super::partial_fusion_search::{Mixed, mixed};
+use super::plan::{FORMAT, Plan, place};
+use crate::load::{Overrides, Recipe};
+use crate::pipeline::PipelineError;
+use crate::pipeline::measure::sweep::{Extent, LOOK, QUICK, Sweeping, Swept, sweep_posed, sweep_program};
+use crate::pipeline::oracle::equivalence::difference;
+use crate::pipeline::oracle::small_sizes::shrunken;
+use crate::pipeline::run::candidate::Candidate;
+use crate::pipeline::run::dim_order::pytorch_order;
+use crate::pipeline::run::memory::Room;
+use crate::pipeline::run::target::Target;
+use crate::pipeline::variants::merge_variants::{COMBINED, Lender, combined};
+use crate::pipeline::variants::partial_fusion_log::Mixing;
+use crate::pipeline::variants::programs::{COMPOSED, Programs, STATISTICS, SWEPT, UNFUSED, Variant};
+use bench::unit::significant;
+use kernels::KernelSpec;
+use kernels::device::Device;
+use layouts::exact::Limits;
+use layouts::{Finish, Method, SelectError, Selection, Store};
+use sdfg::Sdfg;
+use sdfg::config::Configuration;
+use std::time::Duration;
+
+/// Every program of a recipe that fits into memory, swept; the unfused one is last.
+pub struct Sweeps {
+    pub variants: Vec<Swept>,
+    pub unfused: Option<Swept>,
+    /// What was left out, and why: programs that do not fit, compositions that nothing can come of.
+    pub left_out: Vec<String>,
+    /// Which compositions pay.
+    pub mixing: Mixing,
+    /// Programs that were swept for what they lend to others.
+    pub trials: Vec<Swept>,
+    /// Why the best kernels of all programs could not be put together, if that is so.
+    pub apart: Option<String>,
+    pub finish: Finish,
+}
+
+/// Share of the budget for finding out which compositions pay, and for confirming what is chosen of all programs.
+const MIXING: f64 = 0.12;
+const COMBINING: f64 = 0.03;
+/// On a GPU, where code takes far longer to make than to time: share of the budget after which the fastest program gets what is left,
+/// and how many times as long as that a program may take at first before it is given up.
+const FIRST: f64 = 0.6;
+const HOPELESS: f64 = 3.0;
+/// A program that takes as many times as long, after all that an earlier sweep has measured of it, gets no more time.
+const BEHIND: f64 = 1.25;
+/// Share there of what programs are compared with.
+const BESIDE: f64 = 0.1;
+/// Less than that is not worth going through a program again.
+const LEAST: Duration = Duration::from_secs(1);
+/// How often that choice is made again with fresh samples, before another one may stand.
+const CHOICES: usize = 3;
+
+/// Parts of the budget that programs are swept within.
+fn shares(variants: &[Variant], goes_on: bool) -> Vec<f64> {
+    // Composed programs win most often, and have kernels of their own; stacked ones share most with the separate one. Where what is
+    // left goes to one program later, those that seldom win have less at first.
+    let kind = |(n, variant): (usize, &Variant)| match () {
+        () if goes_on && variant.name == COMPOSED => (0, 0.08),
+        () if goes_on && variant.name.ends_with(STATISTICS) => (1, 0.1),
+        () if goes_on && variant.name.ends_with(SWEPT) => (5, 0.2),
+        () if goes_on && !variant.compositions.is_empty() => (2, 0.12),
+        () if !variant.compositions.is_empty() => (0, 0.35),
+        () if n == 0 => (3, 0.2),
+        () => (4, 0.1),
+    };
+    let kinds: Vec<(usize, f64)> = variants.iter().enumerate().map(kind).collect();
+    let alike = |kind: &(usize, f64)| kinds.iter().filter(|k| *k == kind).count() as f64;
+    kinds.iter().map(|kind| kind.1 / alike(kind)).collect()
+}
+
+/// Sweeps all programs, the mixed one among them, which is added to the programs. Later ones find the kernels that they
+/// share with earlier ones in the store.
+pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Duration>, with: &mut Sweeping) -> Result<Sweeps, PipelineError> {
+    let mut left_out = Vec::new();
+    let mut held = |name: &str, program: &Sdfg| -> Result<bool, PipelineError> {
+        let why = with.memory.too_small(program)?;
+        left_out.extend(why.iter().map(|why| format!("{name} is left out: {why}")));
+        Ok(why.is_none())
+    };
+    let fit = programs.variants.iter().map(|v| held(&v.name, &v.program)).collect::<Result<Vec<_>, _>>()?;
+    let unfused_fits = held(UNFUSED, &programs.unfused)?;
+    if !fit.contains(&true) {
+        let all =
+            programs.variants.iter().map(|v| Ok((with.memory.needed(&v.program)?, &v.name))).collect::<Result<Vec<_>, PipelineError>>()?;
+        let least =
+            all.into_iter().min().map(|(needed, name)| format!("{name} would need least, {needed}, and may have {}", with.memory.bytes()));
+        return Err(PipelineError::Memory(least.unwrap_or_default()));
+    }
+    let mut fit = fit.into_iter();
+    programs.variants.retain(|_| fit.next().unwrap_or(true));
+    let whole_budget = budget;
+    let goes_on = budget.is_some() && with.device.name().is_some() && with.shard.of == 1;
+    let shares = shares(&programs.variants, goes_on);
+    // Where code takes longest to make, it is known first of which programs enough was seen.
+    let mut posed = Vec::new();
+    for variant in programs.variants.iter().filter(|_| goes_on) {
+        posed.push(Some(crate::pipeline::measure::sweep::posed(&variant.program, with.device)?));
+    }
+    posed.resize_with(programs.variants.len(), || None);
+    // What earlier sweeps have found, and of which programs they have seen enough.
+    let known: Vec<Option<f64>> = posed.iter().map(|p| p.as_ref().and_then(|p| quick(&p.problem, with.store))).collect();
+    let fastest = known.iter().flatten().copied().reduce(f64::min);
+    let mut found: Vec<Option<Swept>> = Vec::new();
+    found.resize_with(programs.variants.len(), || None);
+    let mut unaffordable: Vec<(usize, String)> = Vec::new();
+    let mut finish = Finish::Exhausted;
+    let budget = budget.map(|b| if goes_on { b.mul_f64(FIRST) } else { b });
+    for n in order(&programs.variants, goes_on) {
+        let variant = &programs.variants[n];
+        if unfused_fits {
+            let beside = with.budget.new_kernels(&programs.unfused, with.store)?;
+            with.budget.reserve(beside.len());
+        }
+        let new = with.budget.new_kernels(&variant.program, with.store)?;
+        // The first stands whatever it takes: there must be a plan.
+        if let Some(why) = with.budget.too_dear(new.len()).filter(|_| found.iter().any(Option::is_some)) {
+            unaffordable.push((n, why));
+            continue;
+        }
+        let share = budget.map(|b| b.mul_f64(shares[n]));
+        let posed = match posed[n].take() {
+            Some(posed) => posed,
+            None => crate::pipeline::measure::sweep::posed(&variant.program, with.device)?,
+        };
+        let behind = known[n].zip(fastest).is_some_and(|(known, fastest)| known > BEHIND * fastest);
+        let share = if behind && looked_at(&posed.problem, share, with) { Some(Duration::ZERO) } else { share };
+        let swept = sweep_posed(&variant.name, &variant.program, posed, share, Extent::Whole, with)?;
+        finish = worse(finish, swept.report.finish);
+        if goes_on && let Some(ms) = quick(&swept.problem, with.store) {
+            with.hopeless_ms = Some(with.hopeless_ms.unwrap_or(f64::INFINITY).min(HOPELESS * ms));
+        }
+        found[n] = Some(swept);
+    }
+    left_out.extend(unreached(&programs.variants, &unaffordable));
+    if !programs.unmade.is_empty() {
+        left_out.push(format!("--budget does not reach for making these programs: {}", programs.unmade.join(", ")));
+        finish = worse(finish, Finish::Budget);
+    }
+    if !unaffordable.is_empty() {
+        finish = worse(finish, Finish::Budget);
+    }
+    let mut kept = found.iter().map(Option::is_some);
+    programs.variants.retain(|_| kept.next().unwrap_or(true));
+    let mut variants: Vec<Swept> = found.into_iter().flatten().collect();
+    // A part of the space says nothing on which compositions pay.
+    let whole = with.shard.of == 1 && finish != Finish::Interrupted;
+    let share = budget.map(|b| b.mul_f64(MIXING));
+    let composed = variants.iter().find(|swept| swept.name == COMPOSED).and_then(|swept| quick(&swept.problem, with.store));
+    // Undone one by one, compositions do not become that much faster.
+    let far = composed.zip(with.hopeless_ms).filter(|(ms, most)| ms > most);
+    let paid = unaffordable.is_empty() || variants.iter().any(|swept| swept.name == COMPOSED);
+    let mut mixed = if whole && far.is_none() && paid { mixed(recipe, programs, &variants, share, with)? } else { Mixed::default() };
+    if let Some((ms, most)) = far.filter(|_| whole) {
+        let fastest = significant(most / HOPELESS);
+        left_out.push(format!("no composition is undone alone: all of them take {} ms, the fastest program {fastest}", significant(ms)));
+    }
+    for (_, swept) in mixed.trials.iter().chain(&mixed.program) {
+        finish = worse(finish, swept.report.finish);
+    }
+    if let Some((variant, swept)) = mixed.program {
+        programs.variants.push(variant);
+        variants.push(swept);
+    }
+    left_out.append(&mut mixed.left_out);
+    if let Some(making) = mixed.making.take() {
+        programs.making = making;
+    }
+    // What all are compared with is no competitor.
+    with.hopeless_ms = None;
+    with.budget.reserve(0);
+    // Whatever it takes: without it nobody knows what a plan is worth, and it is what remains where all others are wrong.
+    let unfused = if unfused_fits {
+        let share = budget.map(|b| b.mul_f64(if goes_on { BESIDE } else { 0.2 }));
+        let unfused = crate::pipeline::measure::sweep::posed(&programs.unfused, with.device)?;
+        let share = if goes_on && looked_at(&unfused.problem, share, with) { Some(Duration::ZERO) } else { share };
+        Some(sweep_posed(UNFUSED, &programs.unfused, unfused, share, Extent::Whole, with)?)
+    } else {
+        None
+    };
+    finish = unfused.iter().fold(finish, |finish, unfused| worse(finish, unfused.report.finish));
+    // What is left goes to the program that is fastest so far: most of its kernels are those of others too.
+    let goes_on = goes_on || !unaffordable.is_empty();
+    let best = variants.iter().enumerate().filter_map(|(n, swept)| Some((n, quick(&swept.problem, with.store)?)));
+    if goes_on
+        && finish == Finish::Budget
+        && let (Some(all), Some((n, _))) = (whole_budget, best.min_by(|a, b| a.1.total_cmp(&b.1)))
+    {
+        let swept = variants.iter().chain(mixed.trials.iter().map(|(_, trial)| trial)).chain(&unfused);
+        let left = all.mul_f64(1.0 - COMBINING).saturating_sub(with.ledger.taken(swept.map(|s| &s.problem)));
+        let left = with.budget.left().unwrap_or(left);
+        let (variant, budget) = (&programs.variants[n], with.ledger.budget(&variants[n].problem, left));
+        if left > LEAST {
+            let again = sweep_program(&variant.name, &variant.program, Some(budget), Extent::Whole, with)?;
+            finish = worse(finish, again.report.finish);
+            variants[n] = again.after(&variants[n]);
+        }
+    }
+    // Last: what is measured later could change what is chosen of all kernels.
+    let mut apart = None;
+    if whole && finish != Finish::Interrupted {
+        let lent = (programs.variants.iter().zip(&variants)).chain(mixed.trials.iter().map(|(variant, swept)| (variant, swept)));
+        let lent: Vec<(&Variant, &Swept)> = lent.collect();
+        match combine(&lent, programs.variants.len(), budget.map(|b| b.mul_f64(COMBINING)), with) {
+            Ok(None) => {}
+            Ok(Some((variant, swept))) => {
+                finish = worse(finish, swept.report.finish);
+                programs.variants.push(variant);
+                variants.push(swept);
+            }
+            // The programs stand without it.
+            Err(PipelineError::Combined(why)) => apart = Some(why),
+            Err(error) => return Err(error),
+        }
+    }
+    let trials = mixed.trials.into_iter().map(|(_, swept)| swept).collect();
+    Ok(Sweeps { variants, unfused, left_out, mixing: mixed.mixing, trials, apart, finish })
+}
+
+/// In which order programs are swept, by their places: where the budget may not reach for all, composed ones come right after the
+/// separate one, and the longest stackings before the others. On a GPU the order of the programs says which win most often.
+fn order(variants: &[Variant], goes_on: bool) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..variants.len()).collect();
+    if !goes_on {
+        order.sort_by_key(|n| (*n > 0, variants[*n].compositions.is_empty(), *n));
+    }
+    order
+}
+
+/// What is said of programs that the budget did not reach for.
+fn unreached(variants: &[Variant], unaffordable: &[(usize, String)]) -> Option<String> {
+    let names: Vec<&str> = unaffordable.iter().map(|(n, _)| variants[*n].name.as_str()).collect();
+    let (_, why) = unaffordable.first()?;
+    let (first, rest) = names.split_first()?;
+    let rest = if rest.is_empty() { String::new() } else { format!("; so are {} more: {}", rest.len(), rest.join(", ")) };
+    Some(format!("{first} is left out: {why}{rest}. A longer --budget measures them"))
+}
+
+/// Milliseconds of what would be chosen of a program, or of a good choice where the best takes long to find.
+fn quick(problem: &layouts::Program, store: &Store) -> Option<f64> {
+    layouts::select(problem, store, Method::Exact, QUICK).ok().map(|s| s.total_ms)
+}
+
+/// Whether earlier sweeps have spent on a program what a first look at it takes of its share.
+fn looked_at(problem: &layouts::Program, share: Option<Duration>, with: &Sweeping) -> bool {
+    let left = with.ledger.left(problem, share);
+    share.zip(left).is_some_and(|(share, left)| share.saturating_sub(left) >= share.mul_f64(LOOK))
+}
+
+/// The program that runs the best kernels of all programs together, if it is none of the first ones, which compete as they
+/// are. What it is made of gets fresh samples; where that changes the choice, it is made again.
+fn combine(
+    lent: &[(&Variant, &Swept)],
+    competing: usize,
+    budget: Option<Duration>,
+    with: &mut Sweeping,
+) -> Result<Option<(Variant, Swept)>, PipelineError> {
+    // Of one program, what is chosen is that program.
+    if lent.len() < 2 {
+        return Ok(None);
+    }
+    let problems: Vec<(String, layouts::Program)> = lent.iter().map(|(v, swept)| (v.name.clone(), swept.problem.clone())).collect();
+    let among = layouts::Program::among(&problems);
+    let lenders: Vec<Lender> = lent.iter().map(|(variant, _)| Lender { name: &variant.name, variant }).collect();
+    let known = lent.iter().flat_map(|(_, swept)| &swept.problem.kernels).map(|k| k.key.clone()).collect();
+    let mut found: Option<(Variant, Swept)> = None;
+    for round in 1..=CHOICES {
+        let variants = layouts::select(&among, with.store, Method::Exact, Limits::default())?.configuration.variants;
+        if lent[..competing].iter().any(|(variant, _)| among.programs.get(&variant.name) == Some(&variants)) {
+            return Ok(None);
+        }
+        let variant = combined(&among, &variants, &lenders)?;
+        if found.as_ref().is_some_and(|(known, _)| known.program == variant.program) {
+            break;
+        }
+        if let Some(why) = with.memory.too_small(&variant.program)? {
+            return Err(PipelineError::Combined(why));
+        }
+        // Nothing is timed before it is checked: the same names could mean different things in two programs.
+        if let Some(wrong) = difference(&shrunken(&lent[0].0.program), &shrunken(&variant.program)) {
+            return Err(PipelineError::Combined(format!("they would compute something else: {wrong}")));
+        }
+        // Nothing new in the last round: the choice stays what it is.
+        let share = if round < CHOICES { budget.map(|b| b / CHOICES as u32) } else { Some(Duration::ZERO) };
+        let swept = sweep_program(COMBINED, &variant.program, share, Extent::Beside(&known), with)?;
+        let finish = swept.report.finish;
+        found = Some((variant, swept));
+        if finish == Finish::Interrupted {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn worse(a: Finish, b: Finish) -> Finish {
+    match (a, b) {
+        (Finish::Interrupted, _) | (_, Finish::Interrupted) => Finish::Interrupted,
+        (Finish::Budget, _) | (_, Finish::Budget) => Finish::Budget,
+        _ => Finish::Exhausted,
+    }
+}
+
+/// What each method chooses for one program.
+pub struct Choices {
+    pub swept: usize,
+    pub selections: Vec<Selection>,
+}
+
+/// Choices for every variant, the best exact one first; and which variants cannot be chosen, because all configurations of a kernel
+/// failed or were wrong.
+///
+/// # Errors
+/// No variant that can be chosen.
+pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Choices>, Vec<String>), PipelineError> {
+    let (mut found, mut left_out) = (Vec::new(), Vec::new());
+    let mut none = None;
+    for (n, swept) in sweeps.variants.iter().enumerate() {
+        match swept.select_each(store) {
+            Ok(selections) => found.push(Choices { swept: n, selections }),
+            Err(error @ PipelineError::Select(SelectError::Unmeasured { .. })) => {
+                left_out.push(format!("{} is left out: {error}", swept.name));
+                none.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if let (true, Some(error)) = (found.is_empty(), none) {
+        return Err(error);
+    }
+    found.sort_by(|a, b| a.selections[0].total_ms.total_cmp(&b.selections[0].total_ms).then(a.swept.cmp(&b.swept)));
+    Ok((found, left_out))
+}
+
+/// The unfused program in PyTorch's layout and in its best uniform layout; nothing if it does not fit into memory. Where all
+/// configurations of one of its kernels failed or were wrong, there is nothing either, and why.
+pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Candidate>, Option<String>), PipelineError> {
+    let Some(unfused) = &sweeps.unfused else { return Ok((vec![], None)) };
+    let selected = || Ok([unfused.in_order(store, &pytorch_order(&unfused.program))?, unfused.select(store, Method::Uniform)?]);
+    match selected() {
+        Ok(selections) => {
+            let names = ["unfused · PyTorch's layout", "unfused · best uniform layout"];
+            let named = names.iter().zip(&selections).map(|(name, s)| Candidate { name: name.to_string(), ..unfused.candidate(s) });
+            Ok((named.collect(), None))
+        }
+        Err(error @ PipelineError::Select(SelectError::Unmeasured { .. })) => Ok((vec![], Some(format!("{UNFUSED} is left out: {error}")))),
+        Err(error) => Err(error),
+    }
+}
+
+/// What results are compared with at full size: the unfused program under the plainest configuration of every kernel, products by a
+/// library. It shares hardly any code with what is chosen. A kernel for which a library has no words there has a configuration of the
+/// baselines. `None` if it does not fit into memory.
+pub fn plainest(unfused: &Sdfg, baselines: &[Candidate], device: &dyn Device, memory: Room) -> Result<Option<Candidate>, PipelineError> {
+    if memory.too_small(unfused)?.is_some() {
+        return Ok(None);
+    }
+    let mut configuration = Configuration::default();
+    for (_, _, unit) in unfused.units() {
+        let spec = KernelSpec::new(unfused, &unit)?;
+        let space = device.space(&spec)?;
+        let measured = || baselines.iter().find_map(|baseline| baseline.configuration.kernels.get(&spec.name)).cloned();
+        let config = Some(space.config(0)).filter(|_| space.promise(0).is_finite()).or_else(measured);
+        configuration.kernels.insert(spec.name.clone(), config.unwrap_or_else(|| space.config(0)));
+    }
+    let (name, program) = ("the plainest unfused plan".to_string(), unfused.clone());
+    Ok(Some(Candidate { name, program, configuration, predicted_ms: f64::NAN, streams: 1, exchanges: vec![] }))
+}
+
+/// Puts a plan together.
+pub fn plan(
+    (recipe, text): (&str, &str),
+    overrides: &Overrides,
+    chosen: Candidate,
+    baselines: Vec<Candidate>,
+    (mixing, barred): (Option<Mixing>, Vec<String>),
+    (target, device, threads): (Target, &dyn Device, usize),
+    command: String,
+) -> Plan {
+    let (device, toolchain) = (place(device), device.toolchain());
+    let Overrides { sizes, dtype, no_dropout, narrow } = overrides.clone();
+    let (format, recipe, text, overrides) = (FORMAT, recipe.to_string(), text.to_string(), sizes.into_iter().collect());
+    Plan {
+        format,
+        recipe,
+        text,
+        overrides,
+        dtype,
+        no_dropout,
+        narrow,
+        target,
+        device,
+        toolchain,
+        threads,
+        command,
+        mixing,
+        barred,
+        refused: None,
+        chosen,
+        baselines,
+    }
+}

@@ -1,0 +1,128 @@
+//! The best configurations of each kernel are timed again within the step, in turns.
+//!
+//! A sweep times a kernel alone, again and again, so that it finds its tensors in the caches. In a step it finds what its
+//! neighbours left there, and of configurations that are equally fast alone one may be faster. So the best configurations of
+//! each kernel take turns within the step itself, in the layouts that the plan has: one step is a sample of one configuration of
+//! every kernel.
+
+use crate::pipeline::PipelineError;
+use crate::pipeline::run::candidate::{Candidate, Exchange};
+use crate::pipeline::run::execute::Execution;
+use kernels::device::Device;
+use kernels::pool::Pool;
+use kernels::{Executable, KernelSpec};
+use layouts::Store;
+use layouts::record::{Outcome, median};
+use sdfg::config::KernelConfig;
+use sdfg::interpret::{Run, Tensors};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Configurations of a kernel that take turns, the chosen one among them.
+const TURNS: usize = 6;
+/// How much slower than the chosen one a configuration may be alone.
+const SLOWER: f64 = 1.1;
+/// Samples of each configuration: at least, and at most.
+const LEAST: usize = 3;
+const MOST: usize = 15;
+
+/// A configuration that takes its turn.
+struct Turn {
+    config: KernelConfig,
+    alone_ms: f64,
+    executable: Arc<dyn Executable>,
+    samples: Vec<f64>,
+}
+
+/// The candidate with every kernel in the configuration that is fastest within the step; `None` where that is the one it has, or
+/// where the device runs a step as one, so that no kernel of it can be timed.
+pub fn in_step(
+    candidate: &Candidate,
+    store: &Store,
+    (tensors, run): (&Tensors, &Run),
+    pool: &Pool,
+    device: &Arc<dyn Device>,
+    limit: Duration,
+) -> Result<Option<Candidate>, PipelineError> {
+    if device.records() {
+        return Ok(None);
+    }
+    let mut execution = Execution::of(candidate, device)?;
+    execution.load(tensors)?;
+    let mut lanes: Vec<(usize, Vec<Turn>)> = Vec::new();
+    let names: Vec<String> = execution.launches().map(|(name, _)| name.to_string()).collect();
+    for (_, _, unit) in candidate.program.units() {
+        let spec = KernelSpec::new(&candidate.program, &unit)?;
+        let (Some(launch), Some(chosen)) =
+            (names.iter().position(|name| *name == spec.name), candidate.configuration.kernels.get(&spec.name))
+        else {
+            continue;
+        };
+        let mut options = Vec::new();
+        for (config, alone_ms) in alike(store, &spec.key(), chosen) {
+            if let Some(executable) = execution.instead(launch, &spec, &config)? {
+                options.push(Turn { config, alone_ms, executable, samples: vec![] });
+            }
+        }
+        if options.len() > 1 {
+            lanes.push((launch, options));
+        }
+    }
+    let Some(most) = lanes.iter().map(|(_, options)| options.len()).max() else { return Ok(None) };
+    let begin = Instant::now();
+    for turn in 0.. {
+        // The first round of turns is no sample: the first run of a kernel prepares its memory.
+        let (round, enough) = (turn / most, begin.elapsed() >= limit);
+        if round > MOST || (round > LEAST && enough) {
+            break;
+        }
+        // Each kernel begins elsewhere, so that neighbours do not always change together.
+        let now = |lane: usize, options: &[Turn]| (turn + lane) % options.len();
+        for (lane, (launch, options)) in lanes.iter().enumerate() {
+            execution.exchange(*launch, options[now(lane, options)].executable.clone());
+        }
+        let times = execution.apart(pool, run, 0)?;
+        for (lane, (launch, options)) in lanes.iter_mut().enumerate().filter(|_| round > 0) {
+            let now = now(lane, options);
+            options[now].samples.extend(times.launches_ms.get(*launch));
+        }
+    }
+    let mut found = candidate.clone();
+    for (launch, options) in &lanes {
+        let ms = |option: &Turn| median(&option.samples).unwrap_or(f64::INFINITY);
+        let Some(best) = options.iter().min_by(|a, b| ms(a).total_cmp(&ms(b))) else { continue };
+        if best.config == options[0].config {
+            continue;
+        }
+        found.predicted_ms += best.alone_ms - options[0].alone_ms;
+        let kernel = names[*launch].clone();
+        let chosen = found.configuration.kernels.insert(kernel.clone(), best.config.clone());
+        let chosen = chosen.unwrap_or_else(|| options[0].config.clone());
+        match found.exchanges.iter_mut().find(|e| e.kernel == kernel) {
+            Some(exchange) => exchange.taken_ms = ms(best),
+            None => found.exchanges.push(Exchange { kernel, chosen, chosen_ms: ms(&options[0]), taken_ms: ms(best) }),
+        }
+    }
+    // What was chosen again may be what was chosen at first.
+    let taken = &found.configuration.kernels;
+    found.exchanges.retain(|e| taken.get(&e.kernel) != Some(&e.chosen));
+    if found.exchanges.is_empty() || found.configuration == candidate.configuration {
+        return Ok(None);
+    }
+    found.name = format!("{} · in the step", candidate.name);
+    Ok(Some(found))
+}
+
+/// The chosen configuration of a kernel and the fastest others in the same layouts, with their times alone.
+fn alike(store: &Store, key: &str, chosen: &KernelConfig) -> Vec<(KernelConfig, f64)> {
+    let Some(own) = store.get(key, chosen).and_then(|record| store.ms(record)) else { return vec![] };
+    let mut others: Vec<(KernelConfig, f64)> = store
+        .of(key)
+        // Those that are identical to another one have nothing to add.
+        .filter(|m| matches!(m.outcome, Outcome::Measured { .. }) && m.config != *chosen && m.config.layouts == chosen.layouts)
+        .filter_map(|m| Some((m.config.clone(), store.ms(m).filter(|ms| *ms <= own * SLOWER)?)))
+        .collect();
+    others.sort_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.cmp(&b.0)));
+    others.truncate(TURNS - 1);
+    std::iter::once((chosen.clone(), own)).chain(others).collect()
+}

@@ -1,0 +1,79 @@
+//! What can go wrong between a recipe and its report, and the exit code that each failure ends in.
+
+use kernels::KernelError;
+use kernels::contraction::ContractionError;
+use thiserror::Error;
+
+/// What can go wrong, with the exit code that it ends in.
+#[derive(Debug, Error)]
+pub enum PipelineError {
+    #[error("{0}")]
+    Recipe(#[from] crate::load::RecipeErrors),
+    #[error(transparent)]
+    Differentiate(#[from] transforms::DifferentiateError),
+    #[error(transparent)]
+    Recompute(#[from] transforms::recompute::RecomputeError),
+    #[error(transparent)]
+    Driver(#[from] transforms::DriverError),
+    #[error(transparent)]
+    Size(#[from] sdfg::SymbolError),
+    #[error("{file}: {why}")]
+    Tensors { file: String, why: String },
+    #[error("{file}: {why}")]
+    Plan { file: String, why: String },
+    #[error(transparent)]
+    Kernel(#[from] kernels::KernelError),
+    #[error(transparent)]
+    Store(#[from] layouts::StoreError),
+    #[error(transparent)]
+    Sweep(#[from] layouts::SweepError),
+    #[error(transparent)]
+    Select(#[from] layouts::SelectError),
+    #[error(transparent)]
+    Certificate(#[from] layouts::certificate::CertificateError),
+    #[error("{file}: {error}")]
+    Refused { file: String, error: Box<layouts::verify::VerifyError> },
+    #[error(transparent)]
+    Interpret(#[from] sdfg::interpret::InterpretError),
+    #[error("{0}")]
+    Measure(String),
+    #[error("kernels of several programs cannot be put together: {0}")]
+    Combined(String),
+    #[error("no program of this recipe fits into memory: {0}; use smaller sizes, or a larger --memory if there is more")]
+    Memory(String),
+    #[error("the result is wrong: {0}")]
+    Mismatch(String),
+    #[error("{0}")]
+    Overflow(String),
+    #[error("Memlet itself is at fault: {0}; please report it with the recipe")]
+    Internal(String),
+}
+
+impl PipelineError {
+    /// Whether the same command, begun again, goes on where this one broke the device's context: without the kernel that did it.
+    pub fn goes_on(&self) -> bool {
+        matches!(self, PipelineError::Sweep(layouts::SweepError::Device { fault: layouts::Fault::Crash(_), .. }))
+    }
+
+    /// 1 failed, 2 bad input, 3 verification mismatch, 4 device or toolchain missing.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            PipelineError::Recipe(_)
+            | PipelineError::Differentiate(_)
+            | PipelineError::Size(_)
+            | PipelineError::Tensors { .. }
+            | PipelineError::Memory(_)
+            | PipelineError::Store(_)
+            | PipelineError::Select(_)
+            | PipelineError::Certificate(_)
+            | PipelineError::Refused { .. }
+            | PipelineError::Plan { .. } => 2,
+            // No kernel takes these types: the recipe asks for what there is not.
+            PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. } | ContractionError::Cores { .. })) => 2,
+            PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
+            PipelineError::Mismatch(_) | PipelineError::Overflow(_) => 3,
+            PipelineError::Kernel(error) if error.missing() => 4,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! How long each program has been swept already: the same command again goes on only where its budget was not spent.
+
+use crate::pipeline::PipelineError;
+use crate::pipeline::variants::partial_fusion_log::Mixing;
+use layouts::Program;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Seconds by program, kept beside the records.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Ledger {
+    #[serde(skip)]
+    path: PathBuf,
+    seconds: BTreeMap<String, f64>,
+    /// What the records had learned when the plan was written.
+    #[serde(default)]
+    settled: Option<usize>,
+    /// What each took, which may be less than what it has spent, or more.
+    #[serde(default)]
+    taken: BTreeMap<String, f64>,
+    /// Seconds of all commands, from their beginnings to the ends of their sweeps.
+    #[serde(default)]
+    commands: f64,
+    /// Which compositions were chosen, and what they were weighed against.
+    #[serde(default)]
+    mixing: Option<Mixing>,
+}
+
+/// Programs are told apart by the kernels they are made of.
+fn entry(program: &Program) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for kernel in &program.kernels {
+        hasher.update(kernel.key.as_bytes());
+    }
+    hasher.finalize().to_hex()[..16].to_string()
+}
+
+impl Ledger {
+    /// The ledger of a folder; empty if there is none. A damaged one counts as empty: its worst effect is a longer sweep.
+    pub fn open(folder: &Path) -> Self {
+        let path = folder.join("spent.json");
+        let known = std::fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str::<Ledger>(&text).ok());
+        Ledger { path, ..known.unwrap_or_default() }
+    }
+
+    /// What is left of a budget for a program.
+    pub fn left(&self, program: &Program, budget: Option<Duration>) -> Option<Duration> {
+        budget.map(|budget| budget.saturating_sub(self.budget(program, Duration::ZERO)))
+    }
+
+    /// A budget of which a program has so much left.
+    pub fn budget(&self, program: &Program, left: Duration) -> Duration {
+        let spent = self.seconds.get(&entry(program)).copied().unwrap_or(0.0);
+        left.saturating_add(Duration::try_from_secs_f64(spent).unwrap_or_default())
+    }
+
+    /// Counts what a program has spent of its budget, and the time that it took.
+    pub fn spend(&mut self, program: &Program, budget: Duration, time: Duration) -> Result<(), PipelineError> {
+        *self.seconds.entry(entry(program)).or_default() += budget.as_secs_f64();
+        *self.taken.entry(entry(program)).or_default() += time.as_secs_f64();
+        self.write()
+    }
+
+    /// What programs have taken so far.
+    pub fn taken<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Duration {
+        let seconds = programs.into_iter().map(|p| self.taken.get(&entry(p)).copied().unwrap_or(0.0)).sum::<f64>();
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
+    }
+
+    /// What all commands have taken so far, from their beginnings to the ends of their sweeps.
+    pub fn commands(&self) -> Duration {
+        Duration::try_from_secs_f64(self.commands).unwrap_or_default()
+    }
+
+    /// Counts what a command has taken.
+    pub fn command(&mut self, time: Duration) -> Result<(), PipelineError> {
+        self.commands += time.as_secs_f64();
+        self.write()
+    }
+
+    /// Whether the plan of this folder rests on all that is stored: then it was chosen, verified and timed already.
+    pub fn settled(&self, learned: usize) -> bool {
+        self.settled == Some(learned)
+    }
+
+    /// Tells that the plan of this folder was chosen from all that the records have learned.
+    pub fn settle(&mut self, learned: usize) -> Result<(), PipelineError> {
+        self.settled = Some(learned);
+        self.write()
+    }
+
+    /// What was decided on compositions the last time.
+    pub fn mixing(&self) -> Option<&Mixing> {
+        self.mixing.as_ref()
+    }
+
+    pub fn decide(&mut self, mixing: &Mixing) -> Result<(), PipelineError> {
+        self.mixing = Some(mixing.clone());
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), PipelineError> {
+        let text = serde_json::to_string_pretty(self).map_err(|e| PipelineError::Internal(e.to_string()))?;
+        bench::atomic::write(&self.path, text.as_bytes())
+            .map_err(|e| PipelineError::Plan { file: self.path.display().to_string(), why: e.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_spent_once() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let program = Program::default();
+        let budget = Some(Duration::from_secs(60));
+        Ledger::open(folder.path()).spend(&program, Duration::from_secs(50), Duration::from_secs(9))?;
+        let mut again = Ledger::open(folder.path());
+        assert_eq!(again.left(&program, budget), Some(Duration::from_secs(10)));
+        again.spend(&program, Duration::from_secs(50), Duration::from_secs(50))?;
+        assert_eq!(Ledger::open(folder.path()).taken([&program]), Duration::from_secs(59));
+        assert_eq!(Ledger::open(folder.path()).left(&program, budget), Some(Duration::ZERO));
+        let more = again.budget(&program, Duration::from_secs(7));
+        assert_eq!(Ledger::open(folder.path()).left(&program, Some(more)), Some(Duration::from_secs(7)));
+        assert_eq!(Ledger::open(folder.path()).left(&program, None), None);
+        again.settle(7)?;
+        assert!(Ledger::open(folder.path()).settled(7) && !Ledger::open(folder.path()).settled(8));
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! A kernel of a program together with its configurations: what the sweep enumerates.
+
+use crate::pipeline::PipelineError;
+use crate::pipeline::run::dim_order::{boundary, flat_order, follows, pytorch_order};
+use kernels::device::Device;
+use kernels::{Family, KernelSpec, Space};
+use layouts::problem::{Access, KernelSpace, RelayoutSpace, TensorSpace, by_promise};
+use sdfg::config::KernelConfig;
+use sdfg::{Dtype, Layout, Pass, Sdfg, StateId, Unit};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
+/// A kernel of the program, numbered configuration by configuration.
+pub struct SweptKernel {
+    pub spec: KernelSpec,
+    pub pass: Pass,
+    space: Box<dyn Space>,
+    key: String,
+    family: Option<Family>,
+    tensors: Vec<TensorSpace>,
+    /// Of dims, in which everything may stand together.
+    orders: Vec<Vec<String>>,
+    /// Layouts of what stands at the boundary.
+    fixed: BTreeMap<String, Layout>,
+    /// Ranking them takes long enough to do it once.
+    seeds: OnceLock<Vec<u64>>,
+}
+
+impl SweptKernel {
+    pub fn new(program: &Sdfg, state: StateId, unit: &Unit, device: &dyn Device) -> Result<Self, PipelineError> {
+        let spec = KernelSpec::new(program, unit)?;
+        let space = device.space(&spec)?;
+        let backward = program.state(state).is_some_and(|s| s.name == "backward");
+        let arguments = spec.arguments();
+        let tensors = space
+            .tensors()
+            .iter()
+            .map(|t| {
+                let written = arguments.iter().any(|a| a.data == t.data && a.access == kernels::Access::Write);
+                TensorSpace {
+                    data: t.data.clone(),
+                    access: match written {
+                        true if unit.writes_part(program, &t.data) => Access::Update,
+                        true => Access::Write,
+                        false => Access::Read,
+                    },
+                    layouts: t.layouts.clone(),
+                    bytes: program.bytes(&t.data).unwrap_or(0),
+                }
+            })
+            .collect();
+        Ok(SweptKernel {
+            key: spec.key(),
+            family: Family::of(&spec),
+            pass: if backward { Pass::Backward } else { Pass::Forward },
+            spec,
+            space,
+            tensors,
+            orders: vec![flat_order(program), pytorch_order(program)],
+            fixed: boundary(program),
+            seeds: OnceLock::new(),
+        })
+    }
+}
+
+impl KernelSpace for SweptKernel {
+    fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn pass(&self) -> Pass {
+        self.pass
+    }
+
+    fn tensors(&self) -> &[TensorSpace] {
+        &self.tensors
+    }
+
+    fn count(&self) -> u64 {
+        self.space.count()
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        self.space.config(n)
+    }
+
+    fn identity(&self, n: u64) -> String {
+        self.space.identity(n)
+    }
+
+    fn mark(&self, n: u64) -> String {
+        self.family.as_ref().map_or_else(String::new, |family| family.mark(&self.space.identity(n)))
+    }
+
+    /// One digit for each knob where the space tells them apart: configurations that differ in one of them are neighbours.
+    fn radices(&self) -> Vec<u64> {
+        let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64);
+        let knobs = self.space.knobs();
+        let all: Vec<u64> = layouts.clone().chain(knobs.iter().copied()).collect();
+        let product = |digits: &[u64]| digits.iter().try_fold(1u64, |n, radix| n.checked_mul(*radix));
+        if !knobs.is_empty() && product(&all) == Some(self.count()) {
+            return all;
+        }
+        let layouts: Vec<u64> = layouts.collect();
+        match product(&layouts) {
+            Some(n) if n > 0 && self.count().is_multiple_of(n) => layouts.into_iter().chain([self.count() / n]).collect(),
+            _ => vec![self.count()],
+        }
+    }
+
+    fn promise(&self, n: u64) -> f64 {
+        self.space.promise(n)
+    }
+
+    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
+        self.space.promises(numbers)
+    }
+
+    fn grain(&self) -> u64 {
+        self.space.grain()
+    }
+
+    fn intuitive(&self, config: &KernelConfig) -> bool {
+        self.space.intuitive(config)
+    }
+
+    fn seeds(&self) -> Vec<u64> {
+        self.seeds.get_or_init(|| self.uniform()).clone()
+    }
+}
+
+impl SweptKernel {
+    /// Configurations in which every tensor follows one of the program's uniform orders, with the boundary as it stands and also
+    /// turned, the most promising knobs first and the orders in turns: choices that fit together from the start, however soon
+    /// the budget ends.
+    fn uniform(&self) -> Vec<u64> {
+        // More than can be counted: those that can be named have the first orders.
+        let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64).try_fold(1u64, |n, l| n.checked_mul(l));
+        let Some(knobs) = layouts.map(|layouts| self.count() / layouts.max(1)).filter(|knobs| *knobs > 0) else {
+            return (0..SEEDS as u64).collect();
+        };
+        let uniform = |order: &[String], fixed: &BTreeMap<String, Layout>| {
+            let digit = |t: &TensorSpace| {
+                let place = |l: &Layout| fixed.get(&t.data).map_or_else(|| follows(l, order), |fixed| l == fixed);
+                t.layouts.iter().position(place).unwrap_or(0) as u64
+            };
+            self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
+        };
+        let ranked = |base: u64| {
+            // Knobs that make no difference number one configuration twice.
+            let (mut known, mut numbers) = (BTreeSet::new(), by_promise(self, &(base..base + knobs).collect::<Vec<u64>>()));
+            numbers.retain(|n| known.len() < SEEDS && known.insert(self.config(*n)));
+            numbers
+        };
+        // Row-major is the first.
+        let mut bases = vec![0];
+        for base in self.orders.iter().flat_map(|order| [uniform(order, &self.fixed), uniform(order, &BTreeMap::new())]) {
+            if !bases.contains(&base) {
+                bases.push(base);
+            }
+        }
+        let orders: Vec<Vec<u64>> = bases.into_iter().map(ranked).collect();
+        let mut seeds: Vec<u64> = (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect();
+        seeds.extend(seeds.first().and_then(|first| self.space.contrast(*first)));
+        seeds
+    }
+}
+
+/// Seeds for row-major and for each uniform order.
+const SEEDS: usize = 6;
+
+/// Every kernel of a program, in execution order.
+pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKernel>, PipelineError> {
+    program.units().iter().map(|(state, _, unit)| SweptKernel::new(program, *state, unit, device)).collect()
+}
+
+/// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels do not address
+/// bits: those stay as they are written.
+pub fn relayout_spaces(program: &Sdfg, kernels: &[SweptKernel]) -> Vec<RelayoutSpace> {
+    let mut found: Vec<RelayoutSpace> = Vec::new();
+    for tensor in kernels.iter().flat_map(|k| &k.tensors) {
+        let Some(container) = program.containers.get(&tensor.data) else { continue };
+        if container.dtype != Dtype::Bit && container.dims.len() > 1 && found.iter().all(|r| r.data != tensor.data) {
+            let shape = program.shape_of(&tensor.data).unwrap_or_default();
+            let key = format!("relayout {} {} {:?} {:?}", kernels::maps::COPIES, container.dtype, container.dims, shape);
+            found.push(RelayoutSpace::new(&tensor.data, &key, tensor.layouts.clone(), tensor.bytes));
+        }
+    }
+    found
+}

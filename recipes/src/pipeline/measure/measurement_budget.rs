@@ -1,0 +1,120 @@
+//! The time that a command has for measuring, and what of a recipe's programs that time can pay for.
+//!
+//! A program is of use only when each of its kernels has a time, and making the code of a kernel takes far longer than timing it. So
+//! what a new kernel costs is learned from the programs that were swept already, and a program whose new kernels would take longer
+//! than what is left is neither made nor swept.
+
+use crate::pipeline::PipelineError;
+use bench::unit::significant;
+use kernels::{Family, KernelSpec};
+use layouts::Store;
+use sdfg::Sdfg;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// What is left for measuring, and what new kernels cost.
+#[derive(Clone, Debug, Default)]
+pub struct MeasurementBudget {
+    until: Option<Instant>,
+    /// Kept for what comes last.
+    reserved: Duration,
+    /// Seconds that the first times of so many kernels took.
+    seconds: f64,
+    kernels: usize,
+    /// Marks of kernels that have times, or are about to: those that differ in names alone have the same.
+    known: BTreeSet<String>,
+}
+
+impl MeasurementBudget {
+    /// Up to an instant; without one for ever.
+    pub fn until(until: Option<Instant>) -> Self {
+        MeasurementBudget { until, ..MeasurementBudget::default() }
+    }
+
+    pub fn end(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// What is left but for what is reserved; `None` without an end.
+    pub fn left(&self) -> Option<Duration> {
+        let left = |until: Instant| until.saturating_duration_since(Instant::now()).saturating_sub(self.reserved);
+        self.until.map(left)
+    }
+
+    /// A share of a budget, as far as time is left.
+    pub fn share(&self, share: Option<Duration>) -> Option<Duration> {
+        [share, self.left()].into_iter().flatten().min()
+    }
+
+    /// Marks of the kernels of a program that nothing is known of, one for all that differ in names alone.
+    ///
+    /// # Errors
+    /// A program that holds something else than kernels.
+    pub fn new_kernels(&self, program: &Sdfg, store: &Store) -> Result<BTreeSet<String>, PipelineError> {
+        let mut new = BTreeSet::new();
+        for (_, _, unit) in program.units() {
+            let spec = KernelSpec::new(program, &unit)?;
+            let key = spec.key();
+            let measured = store.of(&key).any(|m| store.ms(m).is_some());
+            let mark = Family::of(&spec).map_or(key, |family| family.mark(""));
+            if !measured && !self.known.contains(&mark) {
+                new.insert(mark);
+            }
+        }
+        Ok(new)
+    }
+
+    /// Counts kernels among those that are known, whether or not what they took is learned.
+    pub fn know(&mut self, new: BTreeSet<String>) {
+        self.known.extend(new);
+    }
+
+    /// Learns what it took to get first times of so many kernels of which nothing was known.
+    pub fn learn(&mut self, kernels: usize, time: Duration) {
+        self.kernels += kernels;
+        self.seconds += time.as_secs_f64();
+    }
+
+    /// What first times of so many new kernels take, by what was learned; nothing where nothing was.
+    pub fn cost(&self, kernels: usize) -> Duration {
+        Duration::try_from_secs_f64(self.seconds / self.kernels.max(1) as f64 * kernels as f64).unwrap_or_default()
+    }
+
+    /// Keeps the cost of so many new kernels for later.
+    pub fn reserve(&mut self, kernels: usize) {
+        self.reserved = self.cost(kernels);
+    }
+
+    /// Why so many new kernels cannot be paid for; `None` if they can.
+    pub fn too_dear(&self, kernels: usize) -> Option<String> {
+        let (left, cost) = (self.left()?, self.cost(kernels));
+        let seconds = |time: Duration| significant(time.as_secs_f64());
+        let there = if left.is_zero() { "--budget is used up".to_string() } else { format!("of --budget {} s are left", seconds(left)) };
+        let wanted = format!("its {kernels} new kernels would take about {} s to make and measure once", seconds(cost));
+        (kernels > 0 && (cost > left || left.is_zero())).then(|| format!("{there}, and {wanted}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_costs_more_than_is_left_is_not_begun() {
+        let second = Duration::from_secs(1);
+        let mut time = MeasurementBudget::until(Instant::now().checked_add(100 * second));
+        assert!(time.too_dear(1_000_000).is_none(), "nothing is known yet");
+        time.learn(10, 20 * second);
+        assert_eq!(time.cost(5), 10 * second);
+        assert!(time.too_dear(40).is_none());
+        assert!(time.too_dear(60).is_some_and(|why| why.contains("60 new kernels would take about 120 s")));
+        time.reserve(20);
+        assert!(time.too_dear(40).is_some() && time.too_dear(20).is_none());
+        assert!(time.share(Some(second)) == Some(second) && time.share(None) > Some(50 * second));
+        // What is known already costs nothing, even when the time is up.
+        let mut over = MeasurementBudget::until(Some(Instant::now()));
+        over.learn(1, second);
+        assert!(over.too_dear(0).is_none() && over.too_dear(1).is_some());
+        assert!(MeasurementBudget::default().too_dear(1_000_000).is_none());
+    }
+}

@@ -1,0 +1,372 @@
+//! The sweep over every program of a recipe, and the choice among all of them.
+
+use super::budget_ledger::Ledger;
+use super::device_bench::DeviceBench;
+use super::kernel_space::{SweptKernel, relayout_spaces, swept_kernels};
+use super::measurement_budget::MeasurementBudget;
+use super::phase_times::Spent;
+use crate::pipeline::PipelineError;
+use crate::pipeline::oracle::value_fingerprint;
+use crate::pipeline::run::candidate::Candidate;
+use crate::pipeline::run::dim_order::{boundary, follows};
+use crate::pipeline::run::memory::Room;
+use crate::pipeline::variants::programs::UNFUSED;
+use kernels::device::Device;
+use kernels::pool::Pool;
+use layouts::candidates::Shard;
+use layouts::exact::Limits;
+use layouts::problem::{Clock, KernelSpace, Program, RelayoutSpace};
+use layouts::record::Cache;
+use layouts::selection::{select_top, write_out};
+use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, select_each, sweep};
+use sdfg::config::KernelConfig;
+use sdfg::{Dtype, Role, Sdfg};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a sweep runs on and with.
+pub struct Sweeping<'a> {
+    pub pool: &'a Pool,
+    pub device: &'a dyn Device,
+    pub store: &'a mut Store,
+    pub interrupt: &'a AtomicBool,
+    pub shard: Shard,
+    /// What timed runs find in the caches.
+    pub cache: Cache,
+    /// Programs that need more are not run.
+    pub memory: Room,
+    /// What earlier sweeps have spent of the budget.
+    pub ledger: &'a mut Ledger,
+    /// What is left for measuring.
+    pub budget: MeasurementBudget,
+    /// Milliseconds beyond which a program is given up after a first look at each of its kernels: others are that much faster.
+    pub hopeless_ms: Option<f64>,
+    pub progress: &'a mut dyn FnMut(Told),
+}
+
+/// What a sweep cannot do without: workers, device, records and the ledger of earlier sweeps.
+pub struct MeasurementSetup<'a> {
+    pub pool: &'a Pool,
+    pub device: &'a dyn Device,
+    pub store: &'a mut Store,
+    pub ledger: &'a mut Ledger,
+    pub interrupt: &'a AtomicBool,
+}
+
+impl<'a> Sweeping<'a> {
+    /// A sweep of the whole space with warm caches, without bounds on time or memory.
+    pub fn unbounded(
+        MeasurementSetup { pool, device, store, ledger, interrupt }: MeasurementSetup<'a>,
+        progress: &'a mut dyn FnMut(Told),
+    ) -> Self {
+        let (shard, cache, memory) = (Shard::WHOLE, Cache::Warm, Room::UNKNOWN);
+        let budget = MeasurementBudget::default();
+        Sweeping { pool, device, store, interrupt, shard, cache, memory, ledger, budget, hopeless_ms: None, progress }
+    }
+}
+
+/// What people are told while programs are swept.
+pub enum Told<'a> {
+    /// After every configuration: the program's name, and the sweep's progress.
+    Measured(&'a str, &'a Progress<'a>),
+    /// Before what may take a while, without anything being measured.
+    Thinking(String),
+}
+
+struct Stopwatch(Instant);
+
+impl Clock for Stopwatch {
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// A program that was swept.
+pub struct Swept {
+    pub name: String,
+    pub program: Sdfg,
+    /// As selection sees it.
+    pub problem: Program,
+    pub kernels: Vec<SweptKernel>,
+    pub report: Report,
+    pub spent: Spent,
+}
+
+/// A weight and its gradient share a layout.
+fn ties(program: &Sdfg) -> Vec<(String, String)> {
+    let parameters = program.containers.values().filter(|c| c.role == Role::Parameter && c.view.is_none());
+    parameters
+        .filter_map(|weight| {
+            let gradient = program.containers.get(&format!("d_{}", weight.name))?;
+            (gradient.dims == weight.dims && gradient.view.is_none()).then(|| (weight.name.clone(), gradient.name.clone()))
+        })
+        .collect()
+}
+
+/// Part of a budget that is kept for what choices are made of: fresh samples, and relayouts.
+const CONFIRMING: f64 = 0.15;
+/// Part of a budget for other knobs in the layouts that the choice takes.
+const REFINING: f64 = 0.3;
+
+/// Part of a budget that may go by while the first kernels are compiled, many at a time.
+const PREPARING: f64 = 0.25;
+/// Part of a budget after which a program that is far slower than others is given up: not on one configuration of each kernel, since
+/// which of its kernels pay is asked later, too.
+pub const LOOK: f64 = 0.25;
+/// What may be left of a budget, as a share and at least.
+const UNUSED: f64 = 0.03;
+const LEAST: Duration = Duration::from_secs(1);
+
+/// What of a program is swept.
+#[derive(Clone, Copy)]
+pub enum Extent<'a> {
+    Whole,
+    /// Kernels whose content hash is not among these. The program may be chosen.
+    Beside(&'a BTreeSet<String>),
+    /// The same, of a program in which one composition is undone: it lends its kernels to others.
+    Trial(&'a BTreeSet<String>),
+}
+
+impl Extent<'_> {
+    fn holds(&self, kernel: &SweptKernel) -> bool {
+        match self {
+            Extent::Whole => true,
+            Extent::Beside(known) | Extent::Trial(known) => !known.contains(kernel.key()),
+        }
+    }
+}
+
+/// A program as the sweep and the choice see it.
+pub struct Posed {
+    pub kernels: Vec<SweptKernel>,
+    pub relayouts: Vec<RelayoutSpace>,
+    pub problem: Program,
+}
+
+/// Poses the choice for a program: the spaces of its kernels and of changes of layout, what binds them, and what its
+/// containers hold.
+pub fn posed(program: &Sdfg, device: &dyn Device) -> Result<Posed, PipelineError> {
+    let kernels = swept_kernels(program, device)?;
+    let relayouts = relayout_spaces(program, &kernels);
+    let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
+    let touched = |data: &String| all.iter().any(|s| s.tensors().iter().any(|t| t.data == *data));
+    let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
+    let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
+    let mut problem = Program::of(&all, &relayouts, boundary, ties);
+    for tensor in &mut problem.tensors {
+        tensor.fixed = program.containers.get(&tensor.data).is_some_and(|c| c.dtype == Dtype::Bit);
+    }
+    for (kernel, swept) in problem.kernels.iter_mut().zip(&kernels) {
+        kernel.names = value_fingerprint::names(&swept.spec, program);
+    }
+    value_fingerprint::mark(&mut problem, program)?;
+    Ok(Posed { kernels, relayouts, problem })
+}
+
+/// Sweeps one program within its share of the budget.
+pub fn sweep_program(
+    name: &str,
+    program: &Sdfg,
+    budget: Option<Duration>,
+    extent: Extent,
+    with: &mut Sweeping,
+) -> Result<Swept, PipelineError> {
+    let posed = posed(program, with.device)?;
+    sweep_posed(name, program, posed, budget, extent, with)
+}
+
+/// The same, of a program that was posed already.
+pub fn sweep_posed(
+    name: &str,
+    program: &Sdfg,
+    posed: Posed,
+    budget: Option<Duration>,
+    extent: Extent,
+    with: &mut Sweeping,
+) -> Result<Swept, PipelineError> {
+    let Posed { kernels, relayouts, problem } = posed;
+    let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
+    let trial = matches!(extent, Extent::Trial(_));
+    with.store.begin(session(name, program, &problem, with))?;
+    let held: Vec<&SweptKernel> = kernels.iter().filter(|k| extent.holds(k)).collect();
+    let spaces: Vec<&dyn KernelSpace> = held.iter().map(|k| *k as &dyn KernelSpace).collect();
+    let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
+    bench.cache = with.cache;
+    bench.interrupt = Some(with.interrupt);
+    let clock = Stopwatch(Instant::now());
+    let (share, budget) = (budget, with.budget.share(with.ledger.left(&problem, budget)));
+    let new = with.budget.new_kernels(program, with.store)?;
+    let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();
+    bench.until = budget.and_then(|b| Instant::now().checked_add(b));
+    let (made, mut firsts) = (bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING)))), None);
+    let prepared = clock.elapsed();
+    let mut given_up = false;
+    // Where code takes far longer to make than to time, confirming leaves most of its part: that is searched, too.
+    let devices = with.device.name().is_some();
+    let mut searched = || -> Result<Report, PipelineError> {
+        let progress = &mut with.progress;
+        let mut count = 0;
+        let mut told = |p: &Progress| {
+            count += 1;
+            // Every kernel has its first time before any has a second one.
+            if count == held.len() && firsts.is_none() {
+                firsts = Some(p.elapsed.saturating_sub(prepared));
+            }
+            progress(Told::Measured(name, p));
+        };
+        let options = SweepOptions { budget, shard: with.shard, costly: devices, ..SweepOptions::default() };
+        let mut sweeper = Sweeper {
+            bench: &mut bench,
+            clock: &clock,
+            store: with.store,
+            options,
+            interrupt: with.interrupt,
+            progress: &mut told,
+            timed: 0,
+        };
+        if let Some(most) = with.hopeless_ms {
+            let wanted = sweeper.options.budget;
+            // What was looked at before is not looked at again.
+            let spent = share.unwrap_or_default().saturating_sub(wanted.unwrap_or_default());
+            sweeper.options.budget = share.map(|share| share.mul_f64(LOOK).saturating_sub(spent));
+            let report = sweep(&mut sweeper, &spaces, &relayouts)?;
+            let best = |kernel: &dyn KernelSpace| sweeper.store.of(kernel.key()).filter_map(|m| sweeper.store.ms(m)).reduce(f64::min);
+            if spaces.iter().filter_map(|kernel| best(*kernel)).sum::<f64>() > most {
+                given_up = true;
+                return Ok(report);
+            }
+            sweeper.options.budget = wanted;
+        }
+        let mut began = Duration::ZERO;
+        loop {
+            // What is left is searched, then refined, then confirmed.
+            let until = |later: f64| budget.map(|b| began + b.saturating_sub(began).mul_f64(1.0 - later));
+            sweeper.options.budget = until(if trial { 0.0 } else { CONFIRMING + REFINING });
+            let last = sweeper.options.budget.map_or(1.0, |b| 1.0 - began.as_secs_f64() / b.as_secs_f64().max(f64::MIN_POSITIVE));
+            sweeper.options = sweeper.options.clone().for_the_last(last.clamp(0.0, 1.0));
+            let report = sweep(&mut sweeper, &spaces, &relayouts)?;
+            if report.finish == Finish::Interrupted || trial {
+                return Ok(report);
+            }
+            sweeper.options.budget = until(CONFIRMING);
+            // Where a first look has taken all, there is nothing to refine with.
+            if report.finish == Finish::Budget && sweeper.options.budget.is_none_or(|b| clock.elapsed() < b) {
+                sweeper.refine(&all, &problem, QUICK)?;
+            }
+            sweeper.options.budget = budget;
+            // What a choice is made of gets fresh samples before the choice stands.
+            for _ in 0..4 {
+                if budget.is_some_and(|b| clock.elapsed() >= b) {
+                    break;
+                }
+                let chosen = select_each(&problem, sweeper.store, &METHODS, QUICK).unwrap_or_default();
+                if sweeper.confirm(&problem, &chosen)? == 0 {
+                    break;
+                }
+            }
+            began = clock.elapsed();
+            let left = budget.unwrap_or_default().saturating_sub(began);
+            if !devices || report.finish != Finish::Budget || left < LEAST.max(budget.unwrap_or_default().mul_f64(UNUSED)) {
+                return Ok(report);
+            }
+        }
+    };
+    let report = searched();
+    if let Some(firsts) = firsts.filter(|_| !new.is_empty()) {
+        with.budget.learn(new.len(), made + firsts);
+    }
+    with.budget.know(new);
+    // Whatever ended the sweep in time, the same budget has nothing more to say; only one that was interrupted, or that broke the
+    // device, goes on with what is left.
+    let ended = report.as_ref().is_ok_and(|r| r.finish != Finish::Interrupted) && !given_up;
+    let spent = clock.elapsed().max(if ended { budget.unwrap_or_default() } else { Duration::ZERO });
+    with.ledger.spend(&problem, spent, clock.elapsed())?;
+    let (report, spent) = (report?, bench.spent);
+    drop(bench);
+    Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report, spent })
+}
+
+pub const METHODS: [Method; 6] = Method::ALL;
+
+/// Ways of stacking and fusing are alternatives of one another; the unfused program is what they are compared with.
+fn variant(name: &str, program: &Sdfg) -> layouts::record::Variant {
+    let of = if name == UNFUSED { format!("{}, unfused", program.name) } else { program.name.clone() };
+    layouts::record::Variant { of, name: name.to_string() }
+}
+
+/// For choosing what to measure next: seconds would be too long, and a good choice will do.
+pub const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
+
+/// Several devices may begin sessions in the same millisecond.
+static SESSIONS: AtomicUsize = AtomicUsize::new(0);
+
+fn session(name: &str, program: &Sdfg, problem: &Program, with: &Sweeping) -> Session {
+    let device = with.device;
+    let provenance = bench::record::Machine::here();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);
+    Session {
+        session: format!("{now}-{}.{:04}", std::process::id(), SESSIONS.fetch_add(1, Ordering::Relaxed)),
+        format: 1,
+        device: device.name().unwrap_or(provenance.cpu),
+        toolchain: device.toolchain(),
+        // On another device than the cores, workers make no difference to a time.
+        threads: if device.name().is_some() { 1 } else { with.pool.workers() },
+        sizes: program.sizes.clone(),
+        // Whoever measures for the record says of which commit the program was built.
+        commit: std::env::var("MEMLET_COMMIT").unwrap_or_default(),
+        clock: device.clock().into(),
+        cache: with.cache,
+        program: Some(problem.clone()),
+        variant: Some(variant(name, program)),
+    }
+}
+
+impl Swept {
+    /// What has come of a program that was swept before: of each kernel the tally that goes further.
+    pub fn after(mut self, before: &Swept) -> Self {
+        self.spent += before.spent;
+        self.report.timed += before.report.timed;
+        for (name, tally) in &mut self.report.tallies {
+            if let Some(known) = before.report.tallies.get(name).filter(|known| known.not_reached < tally.not_reached) {
+                *tally = *known;
+            }
+        }
+        self
+    }
+
+    pub fn select(&self, store: &Store, method: Method) -> Result<Selection, PipelineError> {
+        Ok(select(&self.problem, store, method, Limits::default())?)
+    }
+
+    /// By every method, in the order of [`METHODS`].
+    pub fn select_each(&self, store: &Store) -> Result<Vec<Selection>, PipelineError> {
+        Ok(select_each(&self.problem, store, &METHODS, Limits::default())?)
+    }
+
+    pub fn top(&self, store: &Store, count: usize) -> Result<Vec<Selection>, PipelineError> {
+        Ok(select_top(&self.problem, store, count, Limits::default())?)
+    }
+
+    pub fn candidate(&self, selection: &Selection) -> Candidate {
+        let name = format!("{} · {}", self.name, selection.method);
+        let (program, configuration) = (self.program.clone(), selection.configuration.clone());
+        Candidate { name, program, configuration, predicted_ms: selection.total_ms, streams: 1, exchanges: vec![] }
+    }
+
+    /// The best choice in which every container follows one order of dims, the one that PyTorch's modules use: batch and
+    /// sequence outside, features inside, attention as batch, head, query, key.
+    pub fn in_order(&self, store: &Store, order: &[String]) -> Result<Selection, PipelineError> {
+        let costs = layouts::relayout::RelayoutCosts::new(&self.problem, store);
+        let model = layouts::Model::new(&self.problem, store, &costs)?;
+        let held = model.natural();
+        let held = model
+            .classes
+            .iter()
+            .zip(held)
+            .map(|(class, natural)| class.domain.iter().copied().find(|l| follows(&class.layouts[*l as usize], order)).unwrap_or(natural))
+            .collect();
+        let solution = layouts::uniform::strict(&model, held);
+        Ok(write_out(&model, &[], &costs, Method::Uniform, &solution))
+    }
+}

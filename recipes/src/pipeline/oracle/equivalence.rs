@@ -1,0 +1,48 @@
+//! Whether two programs compute the same, as the interpreter finds it at small sizes.
+
+use super::tensors::drawn;
+use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::{Container, Role, Sdfg};
+
+/// How two programs that should compute the same differ.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Difference {
+    #[error("{0}")]
+    Value(String),
+    #[error("it can no longer be interpreted: {0}")]
+    Fails(String),
+    #[error("it could not be interpreted before: {0}")]
+    Failed(String),
+}
+
+/// Interprets both and compares what a person sees; what differs first.
+pub(in crate::pipeline) fn difference(before: &Sdfg, after: &Sdfg) -> Option<Difference> {
+    let run = |program: &Sdfg| {
+        let tensors = drawn(before, 1).map_err(|e| e.to_string())?;
+        interpret(program, &tensors, &Run { seed: 1, step: 0, dropout: true }).map_err(|e| e.to_string())
+    };
+    let want = match run(before) {
+        Ok(want) => want,
+        Err(why) => return Some(Difference::Failed(why)),
+    };
+    let got = match run(after) {
+        Ok(got) => got,
+        Err(why) => return Some(Difference::Fails(why)),
+    };
+    let seen = |c: &&Container| matches!(c.role, Role::Output | Role::Gradient);
+    let unequal = |c: &Container| compare(&c.name, &want, &got).err();
+    before.containers.values().filter(seen).find_map(unequal).map(Difference::Value)
+}
+
+fn compare(name: &str, want: &Tensors, got: &Tensors) -> Result<(), String> {
+    let (Some(want), Some(got)) = (want.get(name), got.get(name)) else { return Err(format!("`{name}` is no longer computed")) };
+    let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+    // Patches reorder f64 sums of at most a few thousand small terms.
+    let bound = 1e4 * f64::EPSILON * scale;
+    for (w, g) in want.iter().zip(got) {
+        if (w - g).abs() > bound || w.is_nan() != g.is_nan() {
+            return Err(format!("`{name}` was {w} and became {g}"));
+        }
+    }
+    Ok(())
+}

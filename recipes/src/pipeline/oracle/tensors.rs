@@ -1,0 +1,367 @@
+//! Named tensors: drawn from a seed, read from and written to safetensors and npz files.
+
+use super::overflow::limit;
+use super::small_sizes::shrunken;
+use super::tensor_types::{self, Number};
+use crate::pipeline::PipelineError;
+use ndarray::{ArrayD, Dimension, IxDyn, OwnedRepr};
+use ndarray_npy::{NpzReader, NpzWriter, ReadNpyError, ReadNpzError};
+use safetensors::tensor::{Dtype as SafeDtype, SafeTensors, TensorView};
+use sdfg::interpret::{Run, Tensors, interpret_within};
+use sdfg::{Container, Dtype, Interval, Role, Sdfg};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+/// Containers that must be given: inputs and parameters, in the recipe's order. Storage that views look into is not.
+pub fn given(program: &Sdfg) -> Vec<&Container> {
+    let viewed: Vec<&str> = program.containers.values().filter_map(|c| c.view.as_ref().map(|v| v.of.as_str())).collect();
+    let wanted = |c: &&Container| matches!(c.role, Role::Input | Role::Parameter) && !viewed.contains(&c.name.as_str());
+    program.containers.values().filter(wanted).collect()
+}
+
+/// Containers that are handed back: outputs and gradients, in the recipe's order.
+pub fn results(program: &Sdfg) -> Vec<&Container> {
+    let viewed: Vec<&str> = program.containers.values().filter_map(|c| c.view.as_ref().map(|v| v.of.as_str())).collect();
+    let wanted = |c: &&Container| matches!(c.role, Role::Output | Role::Gradient) && !viewed.contains(&c.name.as_str());
+    program.containers.values().filter(wanted).collect()
+}
+
+/// What is made of values drawn from −2 to 2: themselves, or what has a logarithm, is a probability, or is larger than one.
+pub const RANGES: [fn(f64) -> f64; 4] = [|v| v, f64::abs, |v| v.abs() / 2.0, |v| v.abs() + 2.0];
+
+/// Inputs and parameters drawn from a seed, each from its own stream, exactly representable in the type they are stored in: from
+/// −2 to 2, or in another of the [`RANGES`] where the program makes something of those that is no number, or more than kernels can hold,
+/// and of these it does not; what has a range of its own is drawn from that. Whole numbers are places along a dim ([`values`]).
+///
+/// Weights (parameters of two or more dims) are divided by the square root of their largest size, so that activations
+/// keep their magnitude through a layer.
+///
+/// # Errors
+/// Sizes that are not known.
+pub fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, PipelineError> {
+    let small = shrunken(program);
+    let mut numbers = None;
+    for range in RANGES {
+        match makes(&small, &within(&small, seed, range)?) {
+            Made::Numbers => return within(program, seed, range),
+            // Where nothing does without them.
+            Made::LargeNumbers => numbers = numbers.or(Some(range)),
+            Made::None => {}
+        }
+    }
+    within(program, seed, numbers.unwrap_or(RANGES[0]))
+}
+
+fn within(program: &Sdfg, seed: u64, wanted: fn(f64) -> f64) -> Result<Tensors, PipelineError> {
+    let mut tensors = Tensors::new();
+    for container in given(program) {
+        let shape = program.shape_of(&container.name)?;
+        let mut values = values(program, container, shape.iter().product(), seed, wanted)?;
+        if container.role == Role::Parameter && shape.len() >= 2 && container.range.is_none() {
+            let scale = 1.0 / (shape.iter().copied().max().unwrap_or(1) as f64).sqrt();
+            values.iter_mut().for_each(|v| *v *= scale);
+        }
+        store(program, container, &mut values)?;
+        let array = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| PipelineError::Internal(e.to_string()))?;
+        tensors.insert(container.name.clone(), array);
+    }
+    Ok(tensors)
+}
+
+/// Values of one container: of the drawn ones what is `wanted`, not yet rounded.
+///
+/// Whole numbers are labels, lengths or positions: what they are compared with are places along a dim that their tensor lacks. So
+/// they are from 0 to below the smallest such size of what the program is given, which is the same for all programs of a recipe.
+///
+/// # Errors
+/// Sizes that are not known.
+pub fn values(
+    program: &Sdfg,
+    container: &Container,
+    elements: usize,
+    seed: u64,
+    wanted: fn(f64) -> f64,
+) -> Result<Vec<f64>, PipelineError> {
+    let mut values = sdfg::random::tensor(seed, &container.name, elements);
+    if let Some(interval) = interval(program, container)? {
+        values.iter_mut().for_each(|v| *v = interval.drawn(*v, !container.dtype.is_floating()));
+        return Ok(values);
+    }
+    let whole = !container.dtype.is_floating() && container.dtype != Dtype::Bit;
+    let places = if whole { places(program, container)? } else { 1 } as f64;
+    values.iter_mut().for_each(|v| *v = if whole { ((*v + 2.0) / 4.0 * places).floor() } else { wanted(*v) });
+    Ok(values)
+}
+
+/// Rounds drawn values to what their container stores. What a range leaves out is not reached by rounding.
+///
+/// # Errors
+/// Sizes that are not known.
+pub fn store(program: &Sdfg, container: &Container, values: &mut [f64]) -> Result<(), PipelineError> {
+    let stored = |v: f64| container.dtype.rounded(v);
+    values.iter_mut().for_each(|v| *v = stored(*v));
+    if let Some(interval) = interval(program, container)? {
+        let interval = rounded(interval, container.dtype);
+        values.iter_mut().filter(|v| !interval.contains(**v)).for_each(|v| *v = stored(interval.inner()));
+    }
+    Ok(())
+}
+
+/// What the recipe says about the values of a container that is given, under the program's sizes.
+fn interval(program: &Sdfg, container: &Container) -> Result<Option<Interval>, PipelineError> {
+    let given = matches!(container.role, Role::Input | Role::Parameter);
+    let range = container.range.as_ref().filter(|_| given);
+    range.map(|range| range.under(&program.sizes)).transpose().map_err(|e| PipelineError::Internal(e.to_string()))
+}
+
+/// The interval that stored values lie in: a bound that belongs to it is rounded as they are.
+fn rounded(interval: Interval, dtype: Dtype) -> Interval {
+    let Interval { low, high, open } = interval;
+    let [least, most] = [low, high].map(|bound| dtype.rounded(bound));
+    let (least, most) = (if open[0] { low } else { low.min(least) }, if open[1] { high } else { high.max(most) });
+    Interval { low: least, high: most, open }
+}
+
+/// The smallest size of a dim that a container lacks and others that are given have; dims of size one say nothing.
+fn places(program: &Sdfg, container: &Container) -> Result<usize, PipelineError> {
+    let mut sizes = vec![];
+    for other in given(program) {
+        let shape = program.shape_of(&other.name)?;
+        sizes.extend(other.dims.iter().zip(shape).filter(|(dim, _)| !container.dims.contains(dim)).map(|(_, size)| size));
+    }
+    Ok(sizes.into_iter().filter(|size| *size > 1).min().unwrap_or(2))
+}
+
+/// What a program makes of what it is given.
+enum Made {
+    Numbers,
+    /// Numbers, of which some on the way are larger than kernels can hold.
+    LargeNumbers,
+    /// Not only numbers, or nothing.
+    None,
+}
+
+/// Whether all results of a program are numbers: of what is in between, equal programs hold different parts. One that cannot be run is
+/// said to be so by whoever runs it.
+fn makes(program: &Sdfg, given: &Tensors) -> Made {
+    let run = Run { seed: 1, step: 0, dropout: true };
+    let Ok((made, overflow)) = interpret_within(program, given, &run, limit(program.containers.values())) else { return Made::None };
+    let is_number = |c: &Container| made.get(&c.name).is_none_or(|values| values.iter().all(|v| !v.is_nan()));
+    match (results(program).into_iter().all(is_number), overflow) {
+        (false, _) => Made::None,
+        (true, None) => Made::Numbers,
+        (true, Some(_)) => Made::LargeNumbers,
+    }
+}
+
+/// Reads named tensors from `.safetensors` or `.npz`, stored as the program stores them ([`Number::stored`]). The names and shapes must
+/// be those the program is given.
+///
+/// # Errors
+/// A file that cannot be read, types that are not, names and shapes that differ, and the first element of each tensor that the program
+/// cannot store, with its place.
+pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
+    let fault = |why: String| PipelineError::Tensors { file: path.display().to_string(), why };
+    let found = match extension(path)? {
+        Format::Safetensors => safetensors(path),
+        Format::Npz => npz(path),
+    };
+    let found = found.map_err(fault)?;
+    check(&found, program).map_err(fault)?;
+    let (mut tensors, mut faults) = (Tensors::new(), vec![]);
+    for (name, numbers) in &found {
+        let Some(container) = program.containers.get(name) else { continue };
+        let mut stored = Vec::with_capacity(numbers.len());
+        let interval = interval(program, container)?;
+        let within = interval.map(|interval| rounded(interval, container.dtype));
+        for (place, number) in numbers.indexed_iter() {
+            let outside = |v: &f64| within.is_some_and(|within| !within.contains(*v));
+            let why = match number.stored(container.dtype) {
+                Ok(value) if outside(&value) => {
+                    let all = interval.map(|interval| interval.to_string()).unwrap_or_default();
+                    format!("{value}, but the recipe says that its values are in {all}")
+                }
+                Ok(value) => {
+                    stored.push(value);
+                    continue;
+                }
+                Err(why) => why,
+            };
+            faults.push(format!("`{name}` at {:?} is {why}", place.slice()));
+            break;
+        }
+        if let Ok(tensor) = ArrayD::from_shape_vec(numbers.raw_dim(), stored) {
+            tensors.insert(name.clone(), tensor);
+        }
+    }
+    if faults.is_empty() { Ok(tensors) } else { Err(fault(faults.join("; "))) }
+}
+
+/// Named tensors as they stand in a file.
+type Found = BTreeMap<String, ArrayD<Number>>;
+
+fn safetensors(path: &Path) -> Result<Found, String> {
+    let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| e.to_string())?;
+    let array = |(name, view): (String, TensorView)| {
+        let numbers = tensor_types::of_safetensors(view.dtype(), view.data()).map_err(|why| format!("`{name}` {why}"))?;
+        let array = ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).map_err(|e| format!("`{name}`: {e}"))?;
+        Ok((name, array))
+    };
+    file.tensors().into_iter().map(array).collect()
+}
+
+fn npz(path: &Path) -> Result<Found, String> {
+    let mut file = NpzReader::new(File::open(path).map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+    let mut found = Found::new();
+    for entry in file.names().map_err(|e| e.to_string())? {
+        let name = entry.strip_suffix(".npy").unwrap_or(&entry).to_string();
+        let array = file.by_name::<OwnedRepr<Number>, IxDyn>(&entry).map_err(|error| match error {
+            ReadNpzError::Npy(ReadNpyError::WrongDescriptor(descriptor)) => {
+                format!("`{name}` is stored as {descriptor}, which is not read; {} are (bf16 in .safetensors)", tensor_types::names())
+            }
+            ReadNpzError::Npy(ReadNpyError::ParseData(why)) => format!("`{name}` {why}"),
+            error => format!("`{name}`: {error}"),
+        })?;
+        found.insert(name, array);
+    }
+    Ok(found)
+}
+
+/// Writes named tensors in the type that the program stores them in, those that it lacks as f32. An npz file holds f32 for bf16 and f16,
+/// which NumPy lacks or few read; bits are u8.
+pub fn write(path: &Path, tensors: &Tensors, program: &Sdfg) -> Result<(), PipelineError> {
+    write_as(path, tensors, &|name| program.containers.get(name).map_or(Dtype::F32, |c| c.dtype))
+}
+
+/// Writes named tensors, each in the type that `stored` says. What an integer type cannot hold, and NaN, is what a cast makes of it.
+pub fn write_as(path: &Path, tensors: &Tensors, stored: &dyn Fn(&str) -> Dtype) -> Result<(), PipelineError> {
+    let fault = |why: String| PipelineError::Tensors { file: path.display().to_string(), why };
+    match extension(path)? {
+        Format::Safetensors => {
+            let mut encoded = Vec::new();
+            for (name, array) in tensors {
+                let standard = array.as_standard_layout();
+                let values = standard.iter().copied();
+                let (dtype, bytes): (SafeDtype, Vec<u8>) = match stored(name) {
+                    Dtype::F64 => (SafeDtype::F64, values.flat_map(f64::to_le_bytes).collect()),
+                    Dtype::F32 => (SafeDtype::F32, values.flat_map(|v| (v as f32).to_le_bytes()).collect()),
+                    Dtype::Bf16 => (SafeDtype::BF16, values.flat_map(|v| sdfg::rounding::to_bf16(v).to_le_bytes()).collect()),
+                    Dtype::F16 => (SafeDtype::F16, values.flat_map(|v| sdfg::rounding::to_f16(v).to_le_bytes()).collect()),
+                    Dtype::I64 => (SafeDtype::I64, values.flat_map(|v| (v as i64).to_le_bytes()).collect()),
+                    Dtype::I32 => (SafeDtype::I32, values.flat_map(|v| (v as i32).to_le_bytes()).collect()),
+                    Dtype::I16 => (SafeDtype::I16, values.flat_map(|v| (v as i16).to_le_bytes()).collect()),
+                    Dtype::U8 | Dtype::Bit => (SafeDtype::U8, values.map(|v| v as u8).collect()),
+                };
+                encoded.push((name.clone(), dtype, array.shape().to_vec(), bytes));
+            }
+            let views =
+                encoded.iter().map(|(name, dtype, shape, bytes)| TensorView::new(*dtype, shape.clone(), bytes).map(|v| (name.as_str(), v)));
+            let views: Vec<_> = views.collect::<Result<_, _>>().map_err(|e| fault(e.to_string()))?;
+            let bytes = safetensors::serialize(views, None).map_err(|e| fault(e.to_string()))?;
+            bench::atomic::write(path, &bytes).map_err(|e| fault(e.to_string()))
+        }
+        Format::Npz => {
+            let mut buffer = std::io::Cursor::new(Vec::new());
+            let mut file = NpzWriter::new(&mut buffer);
+            for (name, array) in tensors {
+                let written = match stored(name) {
+                    Dtype::F64 => file.add_array(name, array),
+                    Dtype::F32 | Dtype::Bf16 | Dtype::F16 => file.add_array(name, &array.mapv(|v| v as f32)),
+                    Dtype::I64 => file.add_array(name, &array.mapv(|v| v as i64)),
+                    Dtype::I32 => file.add_array(name, &array.mapv(|v| v as i32)),
+                    Dtype::I16 => file.add_array(name, &array.mapv(|v| v as i16)),
+                    Dtype::U8 | Dtype::Bit => file.add_array(name, &array.mapv(|v| v as u8)),
+                };
+                written.map_err(|e| fault(e.to_string()))?;
+            }
+            file.finish().map_err(|e| fault(e.to_string()))?;
+            bench::atomic::write(path, buffer.get_ref()).map_err(|e| fault(e.to_string()))
+        }
+    }
+}
+
+enum Format {
+    Safetensors,
+    Npz,
+}
+
+fn extension(path: &Path) -> Result<Format, PipelineError> {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("safetensors") => Ok(Format::Safetensors),
+        Some("npz") => Ok(Format::Npz),
+        _ => Err(PipelineError::Tensors { file: path.display().to_string(), why: "the name must end in .safetensors or .npz".into() }),
+    }
+}
+
+/// All that is missing, superfluous or of a wrong shape, in one message.
+fn check(found: &Found, program: &Sdfg) -> Result<(), String> {
+    let mut faults = Vec::new();
+    for container in given(program) {
+        let want = program.shape_of(&container.name).map_err(|e| e.to_string())?;
+        match found.get(&container.name) {
+            None => faults.push(format!("`{}` {want:?} is missing", container.name)),
+            Some(tensor) if tensor.shape() != want => {
+                faults.push(format!("`{}` has the shape {:?}, the recipe says {want:?}", container.name, tensor.shape()))
+            }
+            Some(_) => {}
+        }
+    }
+    let names: Vec<&str> = given(program).iter().map(|c| c.name.as_str()).collect();
+    faults.extend(found.keys().filter(|n| !names.contains(&n.as_str())).map(|n| format!("`{n}` is no input or parameter of the recipe")));
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the program makes no number of is not drawn.
+    #[test]
+    fn a_logarithm_is_given_what_is_positive() -> Result<(), Box<dyn std::error::Error>> {
+        let negative = |step: &str| -> Result<usize, Box<dyn std::error::Error>> {
+            let text = format!("model: m\ndims: {{n: 50, i: 20}}\ndtype: f32\ninputs:\n  x: [n, i]\nsteps:\n  - \"{step}\"\n");
+            let drawn = drawn(&crate::load::load_str("m.yaml", &text, &[])?.program, 1)?;
+            Ok(drawn["x"].iter().filter(|v| **v < 0.0).count())
+        };
+        assert_eq!(negative("y[n,i] = log(x[n,i])")?, 0);
+        assert_eq!(negative("y[n] = sqrt(sum(x[n,i], over: i))")?, 0);
+        assert!(negative("y[n,i] = exp(x[n,i])")? > 300);
+        assert_eq!(negative("y[n,i] = log(x[n,i] - 1.5)")?, 0);
+        // Where that does not help, nothing else is drawn.
+        assert!(negative("y[n,i] = log(x[n,i] - 5)")? > 300);
+        Ok(())
+    }
+
+    /// Labels are classes, whatever else has more: with fractions no program with labels runs.
+    #[test]
+    fn whole_numbers_are_places_along_a_dim() -> Result<(), Box<dyn std::error::Error>> {
+        let text = "model: m\ndims: {n: 500, i: 90, c: 7}\ninputs:\n  x: [n, c, i]\n  label: {dims: [n], dtype: i32}\nsteps:\n  - \
+                    \"y[n,i] = sum(where(label[n] == c, x[n,c,i], 0), over: c)\"\n";
+        let program = crate::load::load_str("m.yaml", text, &[])?.program;
+        let labels = drawn(&program, 1)?.remove("label").ok_or("labels")?;
+        let count = |of: f64| labels.iter().filter(|v| **v == of).count();
+        assert!((0..7).all(|place| count(f64::from(place)) > 30), "{labels}");
+        assert_eq!((0..7).map(|place| count(f64::from(place))).sum::<usize>(), 500);
+        Ok(())
+    }
+
+    /// NumPy's labels are integers, and its files may be compressed.
+    #[test]
+    fn what_numpy_writes_is_read() -> Result<(), Box<dyn std::error::Error>> {
+        let text = "model: m\ndims: {n: 3, c: 7}\ninputs:\n  x: [n, c]\n  label: {dims: [n], dtype: i32}\nsteps:\n  - \
+                    \"y[n] = sum(where(label[n] == c, x[n,c], 0), over: c)\"\n";
+        let program = crate::load::load_str("m.yaml", text, &[])?.program;
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("in.npz");
+        for writer in [NpzWriter::new, NpzWriter::new_compressed] {
+            let mut file = writer(File::create(&path)?);
+            file.add_array("x", &ndarray::Array2::<f64>::ones((3, 7)))?;
+            file.add_array("label", &ndarray::arr1(&[6i64, 0, 2]))?;
+            file.finish()?;
+            assert_eq!(read(&path, &program)?["label"], ndarray::arr1(&[6.0, 0.0, 2.0]).into_dyn());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! From a program and a configuration to launches in order, and a place in memory for everything that they touch.
+
+use super::launch::{Launch, Place, Slot, dataflow};
+use super::memory::{self, PeakMemory};
+use super::streams::{last_beside, over, schedule as spread};
+use crate::pipeline::PipelineError;
+use bench::memory::MemoryMap;
+use kernels::CancelToken;
+use kernels::device::{CompileRequest, Device, Memory};
+use kernels::{Access, InPlace, KernelSpec};
+use sdfg::config::{Configuration, KernelConfig};
+use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, Step};
+use sdfg::{Layout, Pass, Role, Sdfg};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// All that runs, and its memory.
+pub(in crate::pipeline) struct Assembly {
+    pub launches: Vec<Launch>,
+    pub slots: Vec<Slot>,
+    pub arena: Memory,
+    /// Boundary container → slot that holds it.
+    pub boundary: BTreeMap<String, usize>,
+    pub memory: PeakMemory,
+    pub map: MemoryMap,
+}
+
+/// A launch before it is compiled.
+struct Draft {
+    name: String,
+    pass: Pass,
+    work: Work,
+    /// Slots of memory, in the order of the arguments, and what is done with them.
+    arguments: Vec<(usize, Access)>,
+    /// (read, written) slots: the second may lie where the first does.
+    in_place: Vec<(usize, usize)>,
+}
+
+enum Work {
+    Kernel {
+        spec: Box<KernelSpec>,
+        config: KernelConfig,
+    },
+    /// From its first argument to its second.
+    Relayout,
+}
+
+struct Assembler<'a> {
+    program: &'a Sdfg,
+    configuration: &'a Configuration,
+    device: &'a Arc<dyn Device>,
+    slots: Vec<Slot>,
+    /// By container: the slot in which it is held.
+    held: BTreeMap<String, usize>,
+    drafts: Vec<Draft>,
+}
+
+/// Puts a program together under a configuration, to run on so many streams.
+///
+/// # Errors
+/// Kernels that the configuration does not name or that cannot be compiled; no memory.
+pub(in crate::pipeline) fn assemble(
+    program: &Sdfg,
+    configuration: &Configuration,
+    device: &Arc<dyn Device>,
+    streams: usize,
+) -> Result<Assembly, PipelineError> {
+    let mut assembler = Assembler { program, configuration, device, slots: vec![], held: BTreeMap::new(), drafts: vec![] };
+    assembler.draft()?;
+    // Boundary containers exist even if no kernel touches them.
+    let mut boundary = BTreeMap::new();
+    for container in program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none()) {
+        boundary.insert(container.name.clone(), assembler.held(&container.name));
+    }
+    assembler.finish(boundary, streams)
+}
+
+impl Assembler<'_> {
+    fn layout(&self, data: &str) -> Layout {
+        let own = || self.program.containers.get(data).map(Layout::natural);
+        self.configuration.layouts.get(data).cloned().or_else(own).unwrap_or_default()
+    }
+
+    /// The slot in which a container is held.
+    fn held(&mut self, data: &str) -> usize {
+        match self.held.get(data) {
+            Some(slot) => *slot,
+            None => {
+                let slot = self.copy(data, self.layout(data));
+                self.held.insert(data.to_string(), slot);
+                slot
+            }
+        }
+    }
+
+    /// A new slot for a container in some layout.
+    fn copy(&mut self, data: &str, layout: Layout) -> usize {
+        self.slots.push(Slot { data: data.to_string(), layout, bytes: 0, place: Place::Arena(0) });
+        self.slots.len() - 1
+    }
+
+    /// All launches in the program's order: each kernel between the changes of layout that it needs.
+    ///
+    /// The choice pays for a copy in another layout with each kernel that reads it; here it is made once for all that read it in
+    /// the same pass. From one pass to the next it would take memory at the peak of the step.
+    fn draft(&mut self) -> Result<(), PipelineError> {
+        // By container: slots that hold what it holds, in other layouts.
+        let mut copies: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut before = Pass::Forward;
+        for (state, _, unit) in self.program.units() {
+            let backward = self.program.state(state).is_some_and(|s| s.name == "backward");
+            let pass = if backward { Pass::Backward } else { Pass::Forward };
+            if pass != before {
+                copies.clear();
+                before = pass;
+            }
+            let spec = KernelSpec::new(self.program, &unit)?;
+            let config = self
+                .configuration
+                .kernels
+                .get(&spec.name)
+                .ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?
+                .clone();
+            let (mut arguments, mut after) = (Vec::new(), Vec::new());
+            for argument in spec.arguments() {
+                let held = self.held(&argument.data);
+                let want = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| self.layout(&argument.data));
+                let known = copies.entry(argument.data.clone()).or_default();
+                if argument.access == Access::Write {
+                    known.clear();
+                }
+                let slot = match known.iter().find(|copy| self.slots[**copy].layout == want) {
+                    _ if want == self.slots[held].layout => held,
+                    Some(copy) => *copy,
+                    None => {
+                        let slot = self.copy(&argument.data, want);
+                        // A kernel that writes a part must find the other parts where it leaves them.
+                        if argument.access == Access::Read || unit.writes_part(self.program, &argument.data) {
+                            self.relayout(pass, held, slot);
+                        }
+                        if argument.access == Access::Write {
+                            after.push((slot, held));
+                        }
+                        copies.entry(argument.data.clone()).or_default().push(slot);
+                        slot
+                    }
+                };
+                arguments.push((slot, argument.access));
+            }
+            let place = |data: &str| spec.arguments().iter().position(|a| a.data == data).map(|n| arguments[n].0);
+            let pairs = self.device.in_place(&spec, &config).into_iter().filter(|p| !unit.writes_part(self.program, &p.written));
+            let in_place = pairs.filter_map(|p| Some((place(&p.read)?, place(&p.written)?))).collect();
+            let name = spec.name.clone();
+            self.drafts.push(Draft { name, pass, work: Work::Kernel { spec: Box::new(spec), config }, arguments, in_place });
+            for (from, to) in after {
+                self.relayout(pass, from, to);
+            }
+        }
+        Ok(())
+    }
+
+    fn relayout(&mut self, pass: Pass, from: usize, to: usize) {
+        let name = format!("relayout {} {} → {}", self.slots[from].data, self.slots[from].layout, self.slots[to].layout);
+        let arguments = vec![(from, Access::Read), (to, Access::Write)];
+        self.drafts.push(Draft { name, pass, work: Work::Relayout, arguments, in_place: vec![] });
+    }
+
+    /// Bytes of a slot.
+    fn bytes(&self, slot: usize) -> Result<u64, PipelineError> {
+        let Slot { data, layout, .. } = &self.slots[slot];
+        let container = self.program.containers.get(data).ok_or_else(|| PipelineError::Internal(format!("`{data}` is not declared")))?;
+        let elements = layout
+            .extent(&container.dims, &self.program.shape_of(data)?)
+            .ok_or_else(|| PipelineError::Internal(format!("the layout {layout} does not fit `{data}`")))?;
+        Ok(container.dtype.bytes(elements as u64))
+    }
+
+    /// Whether a slot holds what a step is given, in the layout in which it is held.
+    fn is_given(&self, slot: usize) -> bool {
+        let data = &self.slots[slot].data;
+        let role = self.program.containers.get(data).map(|c| c.role);
+        self.held.get(data) == Some(&slot) && matches!(role, Some(Role::Input | Role::Parameter))
+    }
+
+    /// Who touches what. The number of a buffer is that of its slot; nobody touches what is given, which has its place.
+    fn schedule(&self, boundary: &BTreeMap<String, usize>) -> Result<Schedule, PipelineError> {
+        let mut schedule = Schedule::default();
+        for (n, slot) in self.slots.iter().enumerate() {
+            let is_held = self.held.get(&slot.data) == Some(&n);
+            let name = if is_held { slot.data.clone() } else { format!("{} {} #{n}", slot.data, slot.layout) };
+            let kept = boundary.get(&slot.data) == Some(&n) && !self.is_given(n);
+            schedule.buffers.push(Buffer { name, bytes: self.bytes(n)?, kept });
+        }
+        for draft in &self.drafts {
+            let touched = draft.arguments.iter().filter(|(slot, _)| !self.is_given(*slot));
+            let of = |access| touched.clone().filter(move |(_, a)| *a == access).map(|(slot, _)| *slot).collect();
+            schedule.steps.push(Step {
+                name: draft.name.clone(),
+                stage: usize::from(draft.pass == Pass::Backward),
+                reads: of(Access::Read),
+                writes: of(Access::Write),
+                in_place: draft.in_place.iter().copied().filter(|(from, _)| !self.is_given(*from)).collect(),
+            });
+        }
+        Ok(schedule)
+    }
+
+    /// Memory of a step whose launches, in this order, run on several streams: launches that may run beside one another have none in
+    /// common, and nothing takes the place of what it is made of.
+    fn beside(&self, schedule: &Schedule, order: &[usize], streams: usize) -> ArenaPlan {
+        let written = |d: &Draft| d.arguments.iter().map(|(slot, access)| (*slot, *access == Access::Write)).collect();
+        let arguments: Vec<Vec<(usize, bool)>> = order.iter().map(|n| written(&self.drafts[*n])).collect();
+        let over = over(&spread(&dataflow(arguments.iter().map(Vec::as_slice)), streams));
+        let mut intervals = schedule.intervals();
+        for interval in &mut intervals {
+            let Some(slot) = schedule.buffers.iter().position(|b| b.name == interval.data) else { continue };
+            let uses: Vec<usize> = (0..arguments.len()).filter(|n| arguments[*n].iter().any(|a| a.0 == slot)).collect();
+            interval.last = interval.last.max(last_beside(&over, &uses));
+        }
+        sdfg::lifetime::plan(&intervals, &[])
+    }
+
+    /// Orders and compiles the launches and gives every slot its memory.
+    fn finish(mut self, boundary: BTreeMap<String, usize>, streams: usize) -> Result<Assembly, PipelineError> {
+        let schedule = self.schedule(&boundary)?;
+        let order = schedule.order();
+        let schedule = schedule.reordered(&order);
+        let plan = match streams {
+            1 => sdfg::lifetime::plan(&schedule.intervals(), &schedule.handovers()),
+            _ => self.beside(&schedule, &order, streams),
+        };
+        let mut given = Vec::new();
+        for n in 0..self.slots.len() {
+            self.slots[n].bytes = self.bytes(n)? as usize;
+            self.slots[n].place = if self.is_given(n) {
+                let bytes = self.bytes(n)?;
+                given.push((self.slots[n].data.clone(), bytes));
+                Place::Held(self.device.memory(bytes as usize)?)
+            } else {
+                Place::Arena(plan.offsets.get(&schedule.buffers[n].name).copied().unwrap_or_default() as usize)
+            };
+        }
+        self.prepare(&plan, &schedule);
+        let mut drafts: Vec<Option<Draft>> = std::mem::take(&mut self.drafts).into_iter().map(Some).collect();
+        let mut launches = Vec::new();
+        for draft in order.iter().filter_map(|n| drafts.get_mut(*n)?.take()) {
+            launches.push(self.launch(draft, &plan, &schedule)?);
+        }
+        let map = memory::map(given, &schedule, &plan);
+        let replaced = |name: &String| plan.handovers.iter().any(|h| h.from == *name);
+        for life in map.lives.iter().filter(|l| !l.kept && !replaced(&l.name)) {
+            if let Some(launch) = launches.get_mut(life.last) {
+                launch.ends.push((life.offset as usize, life.bytes as usize));
+            }
+        }
+        let arena = self.device.memory(plan.peak_bytes as usize)?;
+        let given_bytes = map.given_bytes();
+        let memory = PeakMemory {
+            given_bytes,
+            planned_bytes: given_bytes + plan.peak_bytes,
+            working_bytes: 0,
+            actual_bytes: given_bytes + arena.len() as u64,
+            lower_bound_bytes: given_bytes + plan.lower_bound,
+        };
+        Ok(Assembly { launches, slots: self.slots, arena, boundary, memory, map })
+    }
+
+    /// What the plan has placed so that a launch writes it in place.
+    fn placed(&self, draft: &Draft, plan: &ArenaPlan, schedule: &Schedule) -> Vec<InPlace> {
+        let data = |slot: usize| self.slots[slot].data.clone();
+        let name = |slot: usize| &schedule.buffers[slot].name;
+        let placed = |(from, to): &&(usize, usize)| plan.handovers.iter().any(|h| h.from == *name(*from) && h.to == *name(*to));
+        let pairs = draft.in_place.iter().filter(placed);
+        pairs.map(|(read, written)| InPlace { read: data(*read), written: data(*written) }).collect()
+    }
+
+    /// Has the device make the code of all launches on all cores: one after the other they take a compiler longer than anything else here.
+    fn prepare(&self, plan: &ArenaPlan, schedule: &Schedule) {
+        let coming = self.drafts.iter().filter_map(|draft| match &draft.work {
+            Work::Kernel { spec, config } => {
+                Some(CompileRequest::once(spec, &kernels::in_place::with(config, &self.placed(draft, plan, schedule))))
+            }
+            Work::Relayout => {
+                let (from, to) = (&self.slots[draft.arguments[0].0], &self.slots[draft.arguments[1].0]);
+                let (container, shape) = (self.program.containers.get(&from.data)?, self.program.shape_of(&from.data).ok()?);
+                self.device.relayout_ahead(container, &shape, &from.layout, &to.layout)
+            }
+        });
+        self.device.prepare(&coming.collect::<Vec<_>>(), CancelToken::default());
+    }
+
+    /// A launch ready to run.
+    fn launch(&self, draft: Draft, plan: &ArenaPlan, schedule: &Schedule) -> Result<Launch, PipelineError> {
+        let arguments: Vec<(usize, bool)> = draft.arguments.iter().map(|(slot, access)| (*slot, *access == Access::Write)).collect();
+        let in_place = self.placed(&draft, plan, schedule);
+        let executable = match draft.work {
+            Work::Kernel { spec, config } => self.device.compile(&spec, &kernels::in_place::with(&config, &in_place))?,
+            Work::Relayout => {
+                let (from, to) = (&self.slots[arguments[0].0], &self.slots[arguments[1].0]);
+                let container = self
+                    .program
+                    .containers
+                    .get(&from.data)
+                    .ok_or_else(|| PipelineError::Internal(format!("`{}` is not declared", from.data)))?;
+                self.device.relayout(container, &self.program.shape_of(&from.data)?, &from.layout, &to.layout)?
+            }
+        };
+        Ok(Launch { name: draft.name, pass: draft.pass, executable, arguments, in_place, ends: vec![] })
+    }
+}

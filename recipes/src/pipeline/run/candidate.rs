@@ -1,0 +1,52 @@
+//! A program with a configuration of each of its kernels: what is assembled, run and timed.
+
+use sdfg::config::{Configuration, KernelConfig};
+use sdfg::{Sdfg, Unit};
+use serde::{Deserialize, Serialize};
+
+/// A program with a choice for everything it leaves open.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    pub name: String,
+    pub program: Sdfg,
+    pub configuration: Configuration,
+    /// Sum of measured kernel and relayout times; not a measurement of the whole.
+    pub predicted_ms: f64,
+    /// Streams of the device that launches are spread over.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub streams: usize,
+    /// Kernels in other configurations than the choice's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exchanges: Vec<Exchange>,
+}
+
+impl Candidate {
+    /// Kernels that the other one does not run in the same configuration.
+    pub fn differences(&self, other: &Candidate) -> usize {
+        let units = self.program.units();
+        let theirs = other.program.units();
+        let configured = |of: &Candidate, name: &str| of.configuration.kernels.get(name).cloned();
+        let same =
+            |unit: &Unit| theirs.iter().any(|(_, _, t)| t == unit) && configured(self, unit.name()) == configured(other, unit.name());
+        units.iter().filter(|(_, _, unit)| !same(unit)).count()
+    }
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(streams: &usize) -> bool {
+    *streams == 1
+}
+
+/// A kernel that runs another configuration than the choice, because it was faster in the step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exchange {
+    pub kernel: String,
+    /// What was chosen by times of the kernel alone.
+    pub chosen: KernelConfig,
+    /// Medians within the step: of the choice, and of what the plan runs instead.
+    pub chosen_ms: f64,
+    pub taken_ms: f64,
+}

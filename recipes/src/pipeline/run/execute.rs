@@ -1,0 +1,293 @@
+//! A program under a configuration, compiled and with its memory: runs training steps.
+
+use super::assemble::{Assembly, assemble};
+use super::launch::{Launch, Place, Slot, dataflow, regions};
+use super::memory::PeakMemory;
+use super::restore::Found;
+use super::streams::{put, schedule, used};
+use crate::pipeline::PipelineError;
+use crate::pipeline::oracle::tensors::{given, results};
+use crate::pipeline::run::candidate::Candidate;
+use bench::memory::MemoryMap;
+use kernels::device::{Device, Memory, Recording};
+use kernels::kernel::Resources;
+use kernels::pool::{Pool, Working};
+use kernels::{Executable, KernelSpec, RunContext};
+use ndarray::{ArrayD, IxDyn, SliceInfoElem};
+use sdfg::config::{Configuration, KernelConfig};
+use sdfg::interpret::{Run, Tensors};
+use sdfg::{Container, Pass, Sdfg};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What freed memory is filled with in debug builds: a NaN in every floating type, so that whoever still reads it shows.
+const SPOILT: u8 = 0xff;
+
+/// Times of one step in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct StepTimes {
+    pub forward_ms: f64,
+    pub backward_ms: f64,
+    /// Both as one, by the device's clock, if that is nearer than the caller's.
+    pub step_ms: Option<f64>,
+    /// One for each launch, in order; none if launches ran as one.
+    pub launches_ms: Vec<f64>,
+}
+
+pub struct Execution {
+    /// The step as the device has recorded it: forward, and both. Before what it refers to, so that it is dropped first.
+    recorded: Option<[Box<dyn Recording>; 2]>,
+    device: Arc<dyn Device>,
+    /// Streams that a recorded step may use.
+    streams: usize,
+    program: Sdfg,
+    launches: Vec<Launch>,
+    slots: Vec<Slot>,
+    arena: Memory,
+    /// Boundary container → slot that holds it.
+    boundary: BTreeMap<String, usize>,
+    pub memory: PeakMemory,
+    /// Who lies where, from when to when.
+    pub map: MemoryMap,
+}
+
+impl Execution {
+    /// A candidate, on as many streams as it says and the device has.
+    pub fn of(candidate: &Candidate, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
+        let streams = device.streams().map_or(1, |streams| streams.count().min(candidate.streams));
+        Execution::on(streams, &candidate.program, &candidate.configuration, device)
+    }
+
+    /// A program under a configuration, on one stream.
+    pub fn new(program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
+        Execution::on(1, program, configuration, device)
+    }
+
+    /// Compiles every kernel and plans memory: in the order of kernels that needs the least of it, results written in place
+    /// of what nobody reads any more where kernels can.
+    fn on(streams: usize, program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
+        let Assembly { launches, slots, arena, boundary, memory, map } = assemble(program, configuration, device, streams)?;
+        let (device, program) = (device.clone(), program.clone());
+        Ok(Execution { recorded: None, device, streams, program, launches, slots, arena, boundary, memory, map })
+    }
+
+    /// Puts inputs and parameters into place. Tensors are in the recipe's dim order.
+    pub fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
+        for (data, array) in wholes(&self.program, tensors)? {
+            let Some(container) = self.program.containers.get(&data) else { continue };
+            if let Some(Slot { layout, place: Place::Held(memory), .. }) = self.boundary.get(&data).and_then(|s| self.slots.get_mut(*s)) {
+                memory.pack(container, layout, &array)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Outputs and gradients of the last step, in the recipe's dim order.
+    pub fn results(&self) -> Result<Tensors, PipelineError> {
+        let mut found = Tensors::new();
+        for container in results(&self.program) {
+            let root = container.view.as_ref().map_or(&container.name, |v| &v.of);
+            let Some(parent) = self.program.containers.get(root) else { continue };
+            if let Some(Slot { layout, place, .. }) = self.boundary.get(root).and_then(|s| self.slots.get(*s)) {
+                let shape = self.program.shape_of(root)?;
+                let whole = match place {
+                    Place::Held(memory) => memory.unpack(0, parent, layout, &shape)?,
+                    Place::Arena(offset) => self.arena.unpack(*offset, parent, layout, &shape)?,
+                };
+                let tensor = match container.view {
+                    Some(_) => whole.slice(window(&self.program, container)?.as_slice()).to_owned(),
+                    None => whole,
+                };
+                found.insert(container.name.clone(), tensor);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Names and passes of the launches, in order.
+    pub fn launches(&self) -> impl Iterator<Item = (&str, Pass)> {
+        self.launches.iter().map(|l| (l.name.as_str(), l.pass))
+    }
+
+    /// The kernel of a launch in another configuration, in the layouts that it has and on the memory that was planned for it; `None`
+    /// if that one cannot write in place what the plan has there.
+    pub(in crate::pipeline) fn instead(
+        &self,
+        launch: usize,
+        spec: &KernelSpec,
+        config: &KernelConfig,
+    ) -> Result<Option<Arc<dyn Executable>>, PipelineError> {
+        let in_place = self.launches.get(launch).map_or(&[][..], |l| &l.in_place);
+        let legal = self.device.in_place(spec, config);
+        if !in_place.iter().all(|pair| legal.contains(pair)) {
+            return Ok(None);
+        }
+        Ok(Some(self.device.compile(spec, &kernels::in_place::with(config, in_place))?))
+    }
+
+    /// Runs this one in every later step.
+    pub(in crate::pipeline) fn exchange(&mut self, launch: usize, executable: Arc<dyn Executable>) {
+        if let Some(launch) = self.launches.get_mut(launch) {
+            launch.executable = executable;
+        }
+    }
+
+    /// Bytes of working memory that the kernels share besides tensors, when run by so many workers.
+    pub fn working_bytes(&self, workers: usize) -> u64 {
+        self.launches.iter().map(|l| l.executable.working()).fold(Working::default(), Working::max).bytes(workers) as u64
+    }
+
+    /// What the functions of each launch need on a GPU, in order.
+    pub fn resources(&self) -> impl Iterator<Item = &[Resources]> {
+        self.launches.iter().map(|l| l.executable.resources())
+    }
+
+    /// Generated code by kernel, where there is any.
+    pub fn sources(&self) -> Vec<(String, String)> {
+        let code = |l: &Launch| l.executable.source().map(|s| (l.name.clone(), s.to_string()));
+        // Kernels of one element type share their library of products.
+        let libraries: BTreeSet<&str> = self.launches.iter().filter_map(|l| l.executable.library()).collect();
+        let name = |n: usize| if n == 0 { "products".to_string() } else { format!("products_{n}") };
+        self.launches.iter().filter_map(code).chain(libraries.into_iter().enumerate().map(|(n, s)| (name(n), s.to_string()))).collect()
+    }
+
+    /// Runs one step, forward and backward: as the device has recorded it, if it records, else timing each launch.
+    pub fn step(&mut self, pool: &Pool, seed: u64, step: u64, dropout: bool) -> Result<StepTimes, PipelineError> {
+        if !self.device.records() {
+            return self.apart(pool, &Run { seed, step, dropout }, 0);
+        }
+        let run = Run { seed, step, dropout };
+        if self.recorded.is_none() {
+            // What is loaded at its first use must not be loaded while recording.
+            self.apart(pool, &run, 0)?;
+            self.recorded = self.record(pool, &run)?;
+        }
+        let Some(parts) = &self.recorded else { return Err(PipelineError::Internal("nothing was recorded".into())) };
+        let steps = self.device.steps().max(1);
+        let time = |part: usize| -> Result<f64, PipelineError> {
+            let all = self.device.time(&mut || (0..steps).try_for_each(|_| parts[part].run(&run)))?;
+            Ok(all / steps as f64)
+        };
+        // A backward pass frees what the forward pass kept: it cannot run twice, and whole steps come last, for their results to stay.
+        let (forward, both) = (time(0)?, time(1)?);
+        let backward = self.launches.iter().any(|l| l.pass == Pass::Backward);
+        Ok(StepTimes {
+            step_ms: Some(both),
+            forward_ms: forward,
+            backward_ms: if backward { (both - forward).max(0.0) } else { 0.0 },
+            launches_ms: vec![],
+        })
+    }
+
+    /// Milliseconds of each launch when it runs again and again, as in a sweep: medians of so many runs, in order. Each finds what
+    /// the first one found, so that afterwards tensors hold the results of one step.
+    pub fn alone(&mut self, pool: &Pool, run: &Run, times: usize) -> Result<Vec<f64>, PipelineError> {
+        Ok(self.apart(pool, run, times)?.launches_ms)
+    }
+
+    /// One step, launch by launch, each timed: once, or the median of so many runs after the first.
+    pub fn apart(&mut self, pool: &Pool, run: &Run, again: usize) -> Result<StepTimes, PipelineError> {
+        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+        let mut times = StepTimes::default();
+        let (pointers, _held) = (self.pointers(), pool.hold());
+        if cfg!(debug_assertions) {
+            self.arena.spoil(0, self.arena.len(), SPOILT);
+        }
+        for launch in &self.launches {
+            let once = || self.device.time(&mut || launch.run(&pointers, &context));
+            let found = match again {
+                0 => Found::default(),
+                _ => Found::before(regions(&self.slots, &[launch]).concat(), &self.slots, &self.arena)?,
+            };
+            let first = once()?;
+            let mut more = Vec::new();
+            for _ in 0..again {
+                found.put_back(&mut self.slots, &mut self.arena)?;
+                more.push(once()?);
+            }
+            let elapsed = layouts::record::median(&more).unwrap_or(first);
+            match launch.pass {
+                Pass::Forward => times.forward_ms += elapsed,
+                Pass::Backward => times.backward_ms += elapsed,
+            }
+            times.launches_ms.push(elapsed);
+            if cfg!(debug_assertions) {
+                launch.ends.iter().for_each(|(at, bytes)| self.arena.spoil(*at, *bytes, SPOILT));
+            }
+        }
+        Ok(times)
+    }
+
+    /// Records the forward pass, and both passes. What is recorded serves any run.
+    fn record(&mut self, pool: &Pool, run: &Run) -> Result<Option<[Box<dyn Recording>; 2]>, PipelineError> {
+        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+        let pointers = self.pointers();
+        let part = |passes: &[Pass]| {
+            let launches: Vec<&Launch> = self.launches.iter().filter(|l| passes.contains(&l.pass)).collect();
+            let run = |n: usize| launches[n].run(&pointers, &context);
+            match self.device.streams().filter(|_| self.streams > 1) {
+                Some(streams) => {
+                    let placed = schedule(&regions(&self.slots, &launches), self.streams);
+                    self.device.record(&mut || put(&placed, streams, run))
+                }
+                None => self.device.record(&mut || (0..launches.len()).try_for_each(run)),
+            }
+        };
+        let parts = [part(&[Pass::Forward])?, part(&[Pass::Forward, Pass::Backward])?];
+        Ok(match parts {
+            [Some(forward), Some(both)] => Some([forward, both]),
+            _ => None,
+        })
+    }
+
+    /// How many streams of the device a step has work for.
+    pub fn breadth(&self) -> usize {
+        let most = self.device.streams().map_or(1, |streams| streams.count());
+        used(&schedule(&dataflow(self.launches.iter().map(|l| l.arguments.as_slice())), most))
+    }
+
+    /// Addresses of all slots.
+    fn pointers(&mut self) -> Vec<*mut u8> {
+        let base = self.arena.address();
+        self.slots
+            .iter_mut()
+            .map(|slot| match &mut slot.place {
+                Place::Held(memory) => memory.address(),
+                // The plan places every slot inside the arena; the address may be of another device, so that it is no pointer here.
+                Place::Arena(offset) => base.wrapping_add(*offset),
+            })
+            .collect()
+    }
+}
+
+/// Inputs and parameters by the container that has their storage.
+pub(in crate::pipeline) fn wholes(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<String, ArrayD<f64>>, PipelineError> {
+    let mut whole: BTreeMap<String, ArrayD<f64>> = BTreeMap::new();
+    for container in given(program) {
+        let tensor = tensors.get(&container.name).ok_or_else(|| PipelineError::Internal(format!("`{}` was not given", container.name)))?;
+        match &container.view {
+            None => {
+                whole.insert(container.name.clone(), tensor.clone());
+            }
+            Some(view) => {
+                let shape = program.shape_of(&view.of)?;
+                let parent = whole.entry(view.of.clone()).or_insert_with(|| ArrayD::zeros(IxDyn(&shape)));
+                let slice = window(program, container)?;
+                parent.slice_mut(slice.as_slice()).assign(tensor);
+            }
+        }
+    }
+    Ok(whole)
+}
+
+/// The slice of its parent that a view is.
+fn window(program: &Sdfg, container: &Container) -> Result<Vec<SliceInfoElem>, PipelineError> {
+    let Some(view) = &container.view else { return Ok(vec![]) };
+    let shape = program.shape_of(&container.name)?;
+    let offsets = view.offsets.iter().map(|o| o.eval(&program.sizes)).collect::<Result<Vec<_>, _>>()?;
+    Ok(offsets
+        .iter()
+        .zip(shape)
+        .map(|(o, n)| SliceInfoElem::Slice { start: *o as isize, end: Some(*o as isize + n as isize), step: 1 })
+        .collect())
+}

@@ -1,0 +1,69 @@
+//! What runs in a step, and where what it touches lies.
+
+use super::streams::Region;
+use kernels::device::Memory;
+use kernels::{Completion, Executable, InPlace, KernelError, RunContext};
+use sdfg::{Layout, Pass};
+use std::sync::Arc;
+
+/// One thing to run: a kernel, or a change of layout.
+pub(in crate::pipeline) struct Launch {
+    pub name: String,
+    pub pass: Pass,
+    pub executable: Arc<dyn Executable>,
+    /// Slots of memory, in the order of the kernel's arguments, and whether the kernel writes them.
+    pub arguments: Vec<(usize, bool)>,
+    /// What it writes where it reads something else.
+    pub in_place: Vec<InPlace>,
+    /// Slots whose life ends here, unless another one takes their place: offset and bytes in the arena.
+    pub ends: Vec<(usize, usize)>,
+}
+
+/// Where a container, in one layout, lives.
+pub(in crate::pipeline) struct Slot {
+    /// Container and layout: a relayouted copy is a slot of its own.
+    pub data: String,
+    pub layout: Layout,
+    pub bytes: usize,
+    pub place: Place,
+}
+
+pub(in crate::pipeline) enum Place {
+    /// Across steps, in memory of its own.
+    Held(Memory),
+    /// In the arena, at this offset.
+    Arena(usize),
+}
+
+impl Launch {
+    pub fn run(&self, pointers: &[*mut u8], context: &RunContext) -> Result<(), KernelError> {
+        let arguments: Vec<*mut u8> = self.arguments.iter().map(|(slot, _)| pointers[*slot]).collect();
+        // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap, but where the kernel was
+        // compiled to write in place.
+        match unsafe { self.executable.run(&arguments, context)? } {
+            Completion::Done => Ok(()),
+            Completion::DeadlineExceeded => {
+                Err(KernelError::Unsupported { kernel: self.name.clone(), what: "it stopped early without a deadline".into() })
+            }
+        }
+    }
+}
+
+/// What each launch does to memory: slots of their own, and the arena that the others share.
+pub(in crate::pipeline) fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<Vec<Region>> {
+    let region = |(slot, written): &(usize, bool)| {
+        let Slot { bytes, place, .. } = &slots[*slot];
+        let (memory, from) = match place {
+            Place::Held(_) => (*slot, 0),
+            Place::Arena(offset) => (slots.len(), *offset),
+        };
+        Region { memory, bytes: from..from + bytes, written: *written }
+    };
+    launches.iter().map(|l| l.arguments.iter().map(region).collect()).collect()
+}
+
+/// What launches do to tensors, wherever these lie.
+pub(in crate::pipeline) fn dataflow<'a>(arguments: impl Iterator<Item = &'a [(usize, bool)]>) -> Vec<Vec<Region>> {
+    let region = |(slot, written): &(usize, bool)| Region { memory: *slot, bytes: 0..1, written: *written };
+    arguments.map(|each| each.iter().map(region).collect()).collect()
+}

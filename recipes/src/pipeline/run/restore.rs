@@ -1,0 +1,46 @@
+//! Running a launch again: what it writes over what it reads is put back, so that every run finds what the first one found.
+
+use super::launch::{Place, Slot};
+use super::streams::Region;
+use kernels::KernelError;
+use kernels::device::Memory;
+use std::ops::Range;
+
+/// What a launch finds where it both reads and writes.
+#[derive(Default)]
+pub(in crate::pipeline) struct Found {
+    parts: Vec<(usize, Range<usize>, Vec<u8>)>,
+}
+
+impl Found {
+    /// Copies what the launch that does this to memory will write over.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn before(regions: Vec<Region>, slots: &[Slot], arena: &Memory) -> Result<Self, KernelError> {
+        let shared = |a: &Region, b: &Region| a.memory == b.memory && a.bytes.start < b.bytes.end && b.bytes.start < a.bytes.end;
+        let read = |written: &&Region| regions.iter().any(|r| !r.written && shared(r, written));
+        let mut parts = Vec::new();
+        for region in regions.iter().filter(|r| r.written).filter(read) {
+            let memory = match slots.get(region.memory).map(|s| &s.place) {
+                Some(Place::Held(memory)) => memory,
+                _ => arena,
+            };
+            parts.push((region.memory, region.bytes.clone(), memory.read(region.bytes.start, region.bytes.len())?));
+        }
+        Ok(Found { parts })
+    }
+
+    /// # Errors
+    /// A device that failed.
+    pub fn put_back(&self, slots: &mut [Slot], arena: &mut Memory) -> Result<(), KernelError> {
+        for (memory, bytes, copy) in &self.parts {
+            let memory = match slots.get_mut(*memory).map(|s| &mut s.place) {
+                Some(Place::Held(memory)) => memory,
+                _ => &mut *arena,
+            };
+            memory.write(bytes.start, copy)?;
+        }
+        Ok(())
+    }
+}

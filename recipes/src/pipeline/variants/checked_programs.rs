@@ -1,0 +1,98 @@
+//! Programs are compared with their recipe before anything of them is measured.
+//!
+//! A transform may have a fault. So every program is interpreted at small sizes beside the operators of its recipe. Where results
+//! differ, all programs are made once more, each patch checked, and without the patch that is found guilty; that is told by name. A
+//! program that stays wrong is left out.
+
+use super::programs::{Programs, Variant, programs_on};
+use super::rewrite_options::RewriteOptions;
+use crate::load::Recipe;
+use crate::pipeline::PipelineError;
+use crate::pipeline::oracle::equivalence::difference;
+use crate::pipeline::oracle::small_sizes::shrunken;
+use kernels::device::Forms;
+use rayon::prelude::*;
+use sdfg::Sdfg;
+use sdfg::validate::validate;
+use transforms::{DriverError, Expand, Transform};
+
+/// Attempts at making programs without what was found guilty: each leaves out one patch more.
+const ATTEMPTS: usize = 100;
+
+/// The programs of a recipe, all of which compute the same; `told` is said what was left out for that.
+///
+/// # Errors
+/// Programs that cannot be made; no program that computes what the recipe says.
+pub fn checked_programs(
+    recipe: &Recipe,
+    making: impl Into<RewriteOptions>,
+    epilogues: Option<Forms>,
+    told: &mut dyn FnMut(&str),
+) -> Result<Programs, PipelineError> {
+    let mut making = making.into();
+    for _ in 0..ATTEMPTS {
+        let mut programs = match programs_on(recipe, &making, epilogues) {
+            Ok(programs) => programs,
+            Err(error) => {
+                bar(&mut making, error, told)?;
+                continue;
+            }
+        };
+        let wrong = wrong(&programs.operators, &programs.variants);
+        if wrong.iter().all(Option::is_none) {
+            return Ok(programs);
+        }
+        if !making.verify_each {
+            let which = programs.variants.iter().zip(&wrong).filter_map(|(v, why)| Some(format!("{}: {}", v.name, why.as_ref()?)));
+            told(&format!(
+                "a program computes something else than its recipe ({}): all programs are made again, every patch checked",
+                which.collect::<Vec<_>>().join("; ")
+            ));
+            making.verify_each = true;
+            continue;
+        }
+        // What is wrong at the small sizes of the whole, and at none of a single patch.
+        let mut wrong = wrong.into_iter();
+        let mut last = String::new();
+        programs.variants.retain(|variant| match wrong.next().flatten() {
+            None => true,
+            Some(why) => {
+                last = format!("{} computes something else than the recipe: {why}", variant.name);
+                told(&format!("{last}; no single patch shows it, so the program is left out"));
+                false
+            }
+        });
+        return if programs.variants.is_empty() { Err(PipelineError::Mismatch(last)) } else { Ok(programs) };
+    }
+    Err(PipelineError::Internal("patch after patch changes what programs compute".into()))
+}
+
+/// How the results of programs differ from those of the operators that they were made of, or why a program is not valid, so that its plan
+/// could not be read again; `None` of those that are right.
+pub(in crate::pipeline) fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<Option<String>> {
+    let operators = shrunken(operators);
+    let wrong = |v: &Variant| match validate(&v.program).first() {
+        Some(invalid) => Some(format!("it is not valid: {invalid}")),
+        None => difference(&operators, &shrunken(&v.program)).map(|d| d.to_string()),
+    };
+    variants.par_iter().map(wrong).collect()
+}
+
+/// Leaves out the patch that an error names, which is said.
+///
+/// # Errors
+/// The same error if it names none, or one that no program can do without.
+pub(in crate::pipeline) fn bar(making: &mut RewriteOptions, error: PipelineError, told: &mut dyn FnMut(&str)) -> Result<(), PipelineError> {
+    match &error {
+        PipelineError::Driver(DriverError::Verification { transform, summary, difference })
+            if *transform != Expand.name() && making.barred.bar(summary) =>
+        {
+            told(&format!(
+                "WRONG PATCH LEFT OUT: after `{summary}` the program computes something else: {difference}. This is a fault of Memlet's, \
+                 please report it; the programs are made without it"
+            ));
+            Ok(())
+        }
+        _ => Err(error),
+    }
+}

@@ -1,0 +1,165 @@
+//! Variants merged: kernels that a selection by sites took from several programs of a recipe, put together as one program.
+
+use super::programs::Variant;
+use crate::pipeline::PipelineError;
+use kernels::KernelSpec;
+use layouts::problem::Kernel;
+use layouts::problem::Variants;
+use sdfg::{Container, Role, Sdfg, Unit};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Name under which the program of a choice by sites is swept, where it is none of those that it was put together from.
+pub const COMBINED: &str = "combined";
+
+/// A program that lends its kernels, by the name under which it is in the records.
+pub struct Lender<'a> {
+    pub name: &'a str,
+    pub variant: &'a Variant,
+}
+
+/// A kernel of the program to be, where it comes from, and the state that it stands in.
+struct Taken {
+    unit: Unit,
+    lender: usize,
+    state: String,
+}
+
+/// Containers that a unit names, inside and out.
+fn named(unit: &Unit) -> BTreeSet<&String> {
+    match unit {
+        Unit::Operation(operation) => operation.inputs.iter().chain(&operation.outputs).map(|o| &o.data).collect(),
+        Unit::Scope(scope) => {
+            let computations = scope.computations();
+            computations.iter().flat_map(|(_, c)| c.reads.iter().chain(&c.writes)).map(|(_, memlet)| &memlet.data).collect::<Vec<_>>()
+        }
+        .into_iter()
+        .collect(),
+        Unit::Nested(nested) => nested.program.containers.keys().collect(),
+        Unit::Alternatives(_) => BTreeSet::new(),
+    }
+}
+
+fn fault(why: String) -> PipelineError {
+    PipelineError::Combined(why)
+}
+
+/// The program that runs these variants of the sites of `among`. The first lender is the program with nothing stacked or
+/// composed: it says what a caller gives and gets.
+///
+/// # Errors
+/// A kernel that no lender has, or that would not be the same kernel in its new place; containers of one name that are not
+/// the same. Sites are made so that neither happens.
+pub fn combined(among: &layouts::Program, variants: &Variants, lenders: &[Lender]) -> Result<Variant, PipelineError> {
+    let runs = |k: &&Kernel| k.only.iter().all(|(group, names)| variants.get(group).is_some_and(|v| names.contains(v)));
+    let mut taken = Vec::new();
+    for kernel in among.kernels.iter().filter(runs) {
+        taken.push(take(kernel, variants, lenders)?);
+    }
+    let Some(first) = lenders.first() else { return Err(fault("there are none".into())) };
+    let like = &first.variant.program;
+    let mut program = Sdfg::new(&like.name);
+    (program.about, program.tf32, program.sizes) = (like.about.clone(), like.tf32, like.sizes.clone());
+    let states: Vec<_> = like.states().map(|(id, state)| (id, state.name.clone(), program.add_state(&state.name))).collect();
+    for (from, to, transition) in like.transitions() {
+        let new = |old| states.iter().find(|(id, ..)| *id == old).map_or(old, |(.., new)| *new);
+        program.add_transition(new(from), new(to), transition.clone());
+    }
+    for lender in lenders.iter().filter(|l| l.name == first.name || taken.iter().any(|t| lenders[t.lender].name == l.name)) {
+        for (dim, size) in &lender.variant.program.dims {
+            program.dims.entry(dim.clone()).or_insert_with(|| size.clone());
+        }
+    }
+    for container in containers(&taken, lenders)? {
+        program.add_container(container);
+    }
+    for Taken { unit, state, .. } in &taken {
+        let Some((.., id)) = states.iter().find(|(_, name, _)| name == state) else { return Err(fault(format!("no state `{state}`"))) };
+        let inserted = match unit {
+            Unit::Operation(operation) => program.insert_operation(*id, operation),
+            Unit::Scope(scope) => program.insert_scope(*id, scope),
+            Unit::Nested(nested) => program.insert_nested(*id, nested),
+            other => return Err(fault(format!("`{}` is neither an operation, a scope nor a program", other.name()))),
+        };
+        inserted.map_err(|e| fault(e.to_string()))?;
+    }
+    if let Some(first) = sdfg::validate::validate(&program).first() {
+        return Err(fault(first.to_string()));
+    }
+    let mut keys = BTreeMap::new();
+    for (_, _, unit) in program.units() {
+        keys.insert(unit.name().to_string(), KernelSpec::new(&program, &unit)?.key());
+    }
+    if let Some(other) = among.kernels.iter().filter(runs).find(|k| keys.get(k.plain()) != Some(&k.key)) {
+        return Err(fault(format!("`{}` would be another kernel", other.plain())));
+    }
+    Ok(describe(program, &taken, lenders))
+}
+
+/// A kernel from the first program that has it in this variant of its site.
+fn take(kernel: &Kernel, variants: &Variants, lenders: &[Lender]) -> Result<Taken, PipelineError> {
+    let of = kernel.only.keys().next().and_then(|group| variants.get(group));
+    let lender = lenders.iter().position(|l| of.is_none_or(|name| l.name == name));
+    let missing = || fault(format!("no program lends `{}`", kernel.plain()));
+    let lender = lender.ok_or_else(missing)?;
+    let program = &lenders[lender].variant.program;
+    let (state, _, unit) = program.units().into_iter().find(|(_, _, unit)| unit.name() == kernel.plain()).ok_or_else(missing)?;
+    Ok(Taken { unit, lender, state: program.state(state).map(|s| s.name.clone()).unwrap_or_default() })
+}
+
+/// What the kernels name, and what a caller sees: as it is where the kernels that name it come from. A view looks into
+/// what some kernel names.
+fn containers(taken: &[Taken], lenders: &[Lender]) -> Result<Vec<Container>, PipelineError> {
+    let of = |lender: usize| &lenders[lender].variant.program.containers;
+    let mut found: BTreeMap<&String, &Container> = BTreeMap::new();
+    for Taken { unit, lender, .. } in taken {
+        let mut next: Vec<&String> = named(unit).into_iter().collect();
+        while let Some(data) = next.pop() {
+            let Some(container) = of(*lender).get(data) else { continue };
+            next.extend(container.view.as_ref().map(|view| &view.of));
+            let same = |known: &Container| Container { origin: None, ..known.clone() } == Container { origin: None, ..container.clone() };
+            match found.get(data) {
+                Some(known) if !same(known) => return Err(fault(format!("`{data}` is not the same everywhere"))),
+                Some(_) => {}
+                None => _ = found.insert(data, container),
+            }
+        }
+    }
+    let mut all: Vec<Container> = Vec::new();
+    let looked_into = |c: &&Container| c.view.as_ref().is_some_and(|view| found.contains_key(&view.of));
+    for (data, own) in of(0) {
+        let view = || taken.iter().filter_map(|t| of(t.lender).get(data)).find(looked_into);
+        let seen = (own.role != Role::Transient).then_some(own);
+        all.extend(found.get(data).copied().or_else(view).or(seen).cloned());
+    }
+    // The others in the order in which their programs name them.
+    for data in lenders.iter().flat_map(|l| l.variant.program.containers.keys()) {
+        let missing = found.get(data).filter(|_| all.iter().all(|c| c.name != *data));
+        all.extend(missing.map(|c| (*c).clone()));
+    }
+    Ok(all)
+}
+
+/// The program with what is known of its kernels: what they hold, and why neighbours among them stay apart.
+fn describe(program: Sdfg, taken: &[Taken], lenders: &[Lender]) -> Variant {
+    let names: BTreeSet<&str> = taken.iter().map(|t| t.unit.name()).collect();
+    let lent = || lenders.iter().enumerate().filter(|(n, _)| taken.iter().any(|t| t.lender == *n)).map(|(n, l)| (n, l.variant));
+    let mut compositions = Vec::new();
+    let mut refusals = Vec::new();
+    for (n, variant) in lent() {
+        let own = |name: &str| taken.iter().any(|t| t.lender == n && t.unit.name() == name);
+        compositions.extend(variant.compositions.iter().filter(|c| own(&c.name)).cloned());
+        let apart = variant.refusals.iter().filter(|r| r.units.iter().all(|u| names.contains(u.as_str())));
+        refusals.extend(apart.filter(|r| r.units.iter().any(|u| own(u))).cloned());
+    }
+    // What composes says more of what backward reads.
+    let like = lent().find(|(_, v)| !v.compositions.is_empty()).or_else(|| lent().next()).map_or(lenders[0].variant, |(_, v)| v);
+    Variant {
+        name: COMBINED.into(),
+        operators: like.operators.clone(),
+        program,
+        steps: vec![],
+        refusals,
+        compositions,
+        saved: like.saved.clone(),
+    }
+}

@@ -1,0 +1,32 @@
+//! What was decided on the compositions of a recipe, as plans keep it.
+
+use super::partial_fusion::{Mixture, Weighed};
+use super::programs::Variant;
+use bench::unit::significant;
+use serde::{Deserialize, Serialize};
+use transforms::Reason;
+
+/// What was decided on the compositions of a recipe.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mixing {
+    /// `None` where all compositions pay, or the mixed program would be one of the others.
+    pub mixture: Option<Mixture>,
+    pub weighed: Vec<Weighed>,
+    /// Programs that lend their kernels to others: those with a composition undone that were swept, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<(String, Mixture)>,
+}
+
+impl Mixing {
+    /// Says of kernels that are not wanted what was measured with them and without.
+    pub fn tell(&self, variant: &mut Variant) {
+        for refusal in &mut variant.refusals {
+            let Reason::NotWanted { kernel, why } = &mut refusal.reason else { continue };
+            let row = self.weighed.iter().find(|w| w.changed && (w.subject == *kernel || w.alike.contains(kernel)));
+            if let Some((row, (with, instead))) = row.and_then(|row| Some((row, row.ms()?))) {
+                let all = if row.alike.is_empty() { "it".to_string() } else { format!("the {} that are alike", row.alike.len() + 1) };
+                *why = format!(": {} ms were measured with {all}, {} ms without", significant(with), significant(instead));
+            }
+        }
+    }
+}

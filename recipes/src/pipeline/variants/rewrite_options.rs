@@ -1,0 +1,63 @@
+//! How the programs of a recipe are made: whether every patch is checked, and which patches are left out.
+
+use super::folder_name::folder_name;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use transforms::{Barred, Transform};
+
+/// How programs are made.
+#[derive(Clone, Default)]
+pub struct RewriteOptions {
+    /// Whether a shrunken program is interpreted before and after every patch; one that goes wrong is saved under `target/memlet`.
+    pub verify_each: bool,
+    /// Patches that are left out, because a program with them computes something else.
+    pub barred: Barred,
+    /// When no further way of stacking is made any more; what is begun is ended.
+    pub until: Option<Instant>,
+    /// A transform that is applied after fusion: for tests that plant faults.
+    pub planted: Option<&'static (dyn Transform + Sync)>,
+}
+
+impl std::fmt::Debug for RewriteOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let planted = self.planted.map(Transform::name);
+        f.debug_struct("RewriteOptions")
+            .field("verify_each", &self.verify_each)
+            .field("barred", &self.barred)
+            .field("planted", &planted)
+            .finish()
+    }
+}
+
+impl From<bool> for RewriteOptions {
+    fn from(verify_each: bool) -> Self {
+        RewriteOptions { verify_each, ..RewriteOptions::default() }
+    }
+}
+
+impl From<&RewriteOptions> for RewriteOptions {
+    fn from(making: &RewriteOptions) -> Self {
+        making.clone()
+    }
+}
+
+impl RewriteOptions {
+    /// Without the patches of these summaries.
+    pub fn without<'a>(summaries: impl IntoIterator<Item = &'a String>) -> Self {
+        let mut making = RewriteOptions::default();
+        for summary in summaries {
+            making.barred.bar(summary);
+        }
+        making
+    }
+
+    /// Whether there is time for another program.
+    pub(in crate::pipeline) fn goes_on(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() < until)
+    }
+
+    /// Where wrong patches of a program are saved, if they are looked for.
+    pub(in crate::pipeline) fn folder(&self, program: &str) -> Option<PathBuf> {
+        self.verify_each.then(|| Path::new("target").join("memlet").join(folder_name(program)))
+    }
+}
