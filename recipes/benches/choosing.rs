@@ -8,7 +8,7 @@ use kernels::device::shim::ShimDevice;
 use layouts::problem::{Bench, Check, Clock, Fault, KernelSpace, Timing};
 use layouts::{Session, Store, SweepOptions, Sweeper, sweep};
 use recipes::load::Overrides;
-use recipes::pipeline::measure::sweep::posed;
+use recipes::pipeline::measure::sweep::build_problem;
 use recipes::pipeline::variants::programs::programs_on;
 use sdfg::config::KernelConfig;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = ShimDevice::new(std::env::temp_dir());
     let chosen = || -> Result<Duration, Box<dyn std::error::Error>> {
         // Spaces remember what they have worked out: new ones each time.
-        let problem = posed(&variant.program, &device)?;
+        let problem = build_problem(&variant.program, &device)?;
         let spaces: Vec<&dyn KernelSpace> = problem.kernels.iter().map(|k| k as &dyn KernelSpace).collect();
         let mut store = Store::in_memory();
         store.begin(Session { session: "1".into(), format: 1, ..Session::default() })?;

@@ -9,7 +9,7 @@ use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
 use layouts::problem::{Bench, KernelSpace, Timing};
 use recipes::pipeline::measure::device_bench::DeviceBench;
-use recipes::pipeline::measure::kernel_space::swept_kernels;
+use recipes::pipeline::measure::swept_kernel::swept_kernels;
 use sdfg::Sdfg;
 use std::collections::BTreeSet;
 use std::path::Path;

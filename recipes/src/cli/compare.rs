@@ -11,7 +11,7 @@ use crate::compare::{CompareError, Model, OurBytes, Ours, Pythons, Report, Setup
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
-use crate::pipeline::oracle::tensors::drawn;
+use crate::pipeline::oracle::tensors::random_inputs;
 use crate::pipeline::run::execute::Execution;
 use clap::Args;
 use indicatif::ProgressBar;
@@ -150,7 +150,7 @@ impl CompareArgs {
         contenders: &[Contender],
         threads: usize,
     ) -> Result<Report, CompareError> {
-        let tensors = drawn(&plan.chosen.program, self.seed)?;
+        let tensors = random_inputs(&plan.chosen.program, self.seed)?;
         if !plan.target.is_cpu() {
             let why = format!("it was made for {}; plans are compared on the CPU only, bench/gpu.sh compares on a GPU", plan.target);
             return Err(PipelineError::Plan { file: file.display().to_string(), why }.into());

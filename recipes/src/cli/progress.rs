@@ -2,7 +2,7 @@
 
 use super::out::errln;
 use crate::pipeline::check::each_kernel;
-use crate::pipeline::measure::sweep::Told;
+use crate::pipeline::measure::sweep::SweepEvent;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
@@ -79,12 +79,12 @@ impl SweepProgress {
         SweepProgress { whole, bar: whole.bar(), shown: 0, fresh: 0, due: FIRST }
     }
 
-    pub fn told(&mut self, told: Told) {
+    pub fn told(&mut self, told: SweepEvent) {
         let seconds = self.bar.elapsed().as_secs();
         self.bar.set_position(self.whole.position());
         let (program, progress) = match told {
-            Told::Measured(program, progress) => (program, progress),
-            Told::Thinking(what) => {
+            SweepEvent::Measured(program, progress) => (program, progress),
+            SweepEvent::Planning(what) => {
                 if self.bar.is_hidden() {
                     errln!("{seconds} s: {what}");
                 }

@@ -6,14 +6,14 @@ use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::check::accuracy::{self, accuracy, oracle};
-use crate::pipeline::check::each_kernel::{self, Compared, beside, beside_interpreter};
-use crate::pipeline::choose::mask_compatibility::draws_alike;
+use crate::pipeline::check::each_kernel::{self, Compared, beside, compare_with_interpreter};
 use crate::pipeline::choose::plan::Plan;
-use crate::pipeline::choose::race_plans::time_whole;
-use crate::pipeline::choose::thread_count::fewer_threads;
+use crate::pipeline::oracle::mask_compatibility::draws_alike;
 use crate::pipeline::oracle::tensors;
 use crate::pipeline::run::execute::Execution;
+use crate::pipeline::run::race_plans::time_plans;
 use crate::pipeline::run::target::Target;
+use crate::pipeline::run::thread_count::fewer_threads;
 use bench::table::Table;
 use bench::unit::significant;
 use bench::{Load, Watch};
@@ -146,7 +146,7 @@ impl RunArgs {
             errln!("{load}: {all} take {} ms a step, {fewer} {} ms; {fewer} used", times[1], times[0]);
             pool = found.pool;
         }
-        let timed = time_whole(&candidates, &given, &run, &pool, &device, self.timing)?;
+        let timed = time_plans(&candidates, &given, &run, &pool, &device, self.timing)?;
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
         let mut kernels = Vec::new();
         if let Some(timed) = timed.first().filter(|_| self.kernels) {
@@ -253,7 +253,7 @@ impl RunArgs {
         let mut told = |p: &each_kernel::Progress| progress.told(p);
         let (compared, reference) = match plan.target.is_cpu() {
             // The cores beside themselves would run the same code.
-            true => (beside_interpreter(&plan.chosen, given, run, pool, device, &mut told), "the f64 interpreter"),
+            true => (compare_with_interpreter(&plan.chosen, given, run, pool, device, &mut told), "the f64 interpreter"),
             false => {
                 let cores = Cores { toolchain: Toolchain::system()? };
                 (beside(&plan.chosen, given, run, pool, (device, &cores), &mut told), "a plain kernel of the cores")

@@ -7,13 +7,14 @@ use super::{cells, table};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::multi_device;
-use crate::pipeline::choose::sweep_all::{Sweeps, sweep_all};
-use crate::pipeline::measure::budget_ledger::Ledger;
+use crate::pipeline::choose::sweep_all::{SweptPrograms, sweep_all};
+use crate::pipeline::measure::budget_ledger::BudgetLedger;
 use crate::pipeline::measure::measurement_budget::MeasurementBudget;
-use crate::pipeline::measure::phase_times::Spent;
-use crate::pipeline::measure::sweep::{Sweeping, Swept, Told};
+use crate::pipeline::measure::memory_limit::MemoryLimit;
+use crate::pipeline::measure::phase_times::PhaseTimes;
+use crate::pipeline::measure::sweep::{SweepContext, SweepEvent, SweptProgram};
 use crate::pipeline::run::candidate::Candidate;
-use crate::pipeline::run::memory::{Room, expected};
+use crate::pipeline::run::memory::expected;
 use crate::pipeline::run::target::Target;
 use crate::pipeline::variants::checked_programs::checked_programs;
 use crate::pipeline::variants::programs::Programs;
@@ -105,10 +106,10 @@ pub struct Session {
     pub pool: Pool,
     pub device: Arc<dyn Device>,
     /// What programs may fill there.
-    pub memory: Room,
+    pub memory: MemoryLimit,
     pub store: Store,
     pub records: PathBuf,
-    pub ledger: Ledger,
+    pub ledger: BudgetLedger,
     pub out: PathBuf,
     pub pace: Pace,
     /// When the command began: the budget bounds all from there on.
@@ -147,7 +148,7 @@ pub struct Pace {
     seconds: f64,
     new_per_second: f64,
     #[serde(flatten)]
-    spent: Spent,
+    spent: PhaseTimes,
     /// Seconds that it was to take.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<f64>,
@@ -159,7 +160,7 @@ pub struct Pace {
 impl std::fmt::Display for Pace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} new in {:.1} s: {:.1} in a second", self.new, self.seconds, self.new_per_second)?;
-        let Spent { making, checking, timing, .. } = self.spent;
+        let PhaseTimes { making, checking, timing, .. } = self.spent;
         write!(f, "; {}", self.spent)?;
         write!(f, ", {:.1} s finding what to measure", (self.seconds - making - checking - timing).max(0.0))?;
         if let Some(load) = self.load {
@@ -200,7 +201,7 @@ impl MeasureArgs {
         let until = self.bound().and_then(|bound| began.checked_add(bound.mul_f64(MAKING)));
         let making = RewriteOptions { verify_each: self.verify_each, until, ..RewriteOptions::default() };
         let programs = checked_programs(&recipe, making, device.epilogues(), &mut |text| errln!("{text}"))?;
-        let memory = Room::on(&*device, self.memory)?;
+        let memory = MemoryLimit::on(&*device, self.memory)?;
         let file = self.recipe.recipe.display().to_string();
         fits(&programs.operators, memory, self.memory.is_some()).map_err(|why| PipelineError::Tensors { file, why })?;
         let pool = super::workers(self.threads)?;
@@ -209,12 +210,12 @@ impl MeasureArgs {
         std::fs::create_dir_all(&out).map_err(|e| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() })?;
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
-        let ledger = Ledger::open(&out);
+        let ledger = BudgetLedger::open(&out);
         Ok(Session { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default(), memory, began, watch })
     }
 
     /// Measures, as long as there is time; what the command does then is expected to take `later` times as long.
-    pub fn sweep(&self, session: &mut Session, later: f64) -> Result<Sweeps, PipelineError> {
+    pub fn sweep(&self, session: &mut Session, later: f64) -> Result<SweptPrograms, PipelineError> {
         let (known, began) = (session.store.all().count(), session.began);
         if let Some(load) = session.watch.settled().filter(Load::busy) {
             errln!("this machine is busy, {load}: times vary, and those that are disturbed are taken again");
@@ -256,8 +257,8 @@ impl MeasureArgs {
         let mut bar = SweepProgress::new(whole);
         let left = self.bound().map(|bound| bound.saturating_sub(session.ledger.commands()));
         let sweeps = {
-            let mut progress = |told: Told| bar.told(told);
-            let mut with = Sweeping {
+            let mut progress = |told: SweepEvent| bar.told(told);
+            let mut with = SweepContext {
                 pool: &session.pool,
                 device: &*session.device,
                 store: &mut session.store,
@@ -275,7 +276,7 @@ impl MeasureArgs {
         bar.finish();
         session.ledger.command(began.elapsed())?;
         let (new, seconds) = (session.store.all().count().saturating_sub(known), began.elapsed().as_secs_f64());
-        let mut spent = Spent::default();
+        let mut spent = PhaseTimes::default();
         sweeps.variants.iter().chain(&sweeps.trials).chain(&sweeps.unfused).for_each(|swept| spent += swept.spent);
         session.pace = Pace {
             new,
@@ -299,7 +300,7 @@ impl MeasureArgs {
 }
 
 /// Whether what a step is given and hands back fits into memory.
-fn fits(program: &Sdfg, memory: Room, asked: bool) -> Result<(), String> {
+fn fits(program: &Sdfg, memory: MemoryLimit, asked: bool) -> Result<(), String> {
     let seen = program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none());
     let sizes: Vec<(&str, u64)> = seen.map(|c| (c.name.as_str(), program.bytes(&c.name).unwrap_or(0))).collect();
     let all = Bytes(sizes.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes)));
@@ -307,7 +308,7 @@ fn fits(program: &Sdfg, memory: Room, asked: bool) -> Result<(), String> {
     if memory.holds(all) {
         return Ok(());
     }
-    let (whose, free) = if matches!(memory, Room::Device(_)) { ("the GPU", "free ") } else { ("this machine", "") };
+    let (whose, free) = if matches!(memory, MemoryLimit::Device(_)) { ("the GPU", "free ") } else { ("this machine", "") };
     let bytes_there = memory.bytes();
     let may = if asked { format!("--memory is {bytes_there}") } else { format!("{whose} has {bytes_there} of {free}memory") };
     Err(format!(
@@ -326,8 +327,8 @@ pub struct Coverage<'a> {
 }
 
 /// The same for every program; the unfused one is last.
-pub fn coverages(sweeps: &Sweeps) -> Vec<Coverage<'_>> {
-    fn row(s: &Swept) -> Coverage<'_> {
+pub fn coverages(sweeps: &SweptPrograms) -> Vec<Coverage<'_>> {
+    fn row(s: &SweptProgram) -> Coverage<'_> {
         Coverage { program: &s.name, kernels: s.kernels.len(), tally: s.report.total() }
     }
     let mut rows: Vec<Coverage> = sweeps.variants.iter().map(row).collect();
@@ -359,7 +360,7 @@ struct Outcome<'a> {
 }
 
 /// What came of every configuration, by program.
-pub fn coverage(sweeps: &Sweeps) -> Table {
+pub fn coverage(sweeps: &SweptPrograms) -> Table {
     let mut rows =
         table(&["program", "kernels", "enumerated", "identical", "bounded out", "raced", "full", "wrong", "failed", "not reached"]);
     for Coverage { program, kernels, tally: t } in coverages(sweeps) {

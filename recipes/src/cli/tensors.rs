@@ -28,7 +28,7 @@ impl TensorArgs {
     pub fn given(&self, program: &Sdfg) -> Result<Tensors, PipelineError> {
         match &self.inputs {
             Some(path) => tensors::read(path, program),
-            None => tensors::drawn(program, self.seed),
+            None => tensors::random_inputs(program, self.seed),
         }
     }
 

@@ -3,8 +3,8 @@
 use crate::command::{json, memlet, refused, text};
 use recipes::load::{Overrides, Recipe, load_str, load_str_as, load_str_with};
 use recipes::pipeline::check::accuracy::{accuracy, oracle};
-use recipes::pipeline::oracle::small_sizes::shrunken;
-use recipes::pipeline::oracle::tensors::{drawn, read, results};
+use recipes::pipeline::oracle::small_sizes::with_small_sizes;
+use recipes::pipeline::oracle::tensors::{random_inputs, read, results};
 use recipes::pipeline::variants::programs::{Variant, programs};
 use safetensors::{Dtype as Stored, SafeTensors};
 use sdfg::interpret::{Run, interpret};
@@ -72,10 +72,10 @@ fn a_narrow_recipe_stores_weights_and_residuals_as_well() {
     // It still means what the f32 recipe means.
     let plain = programs(&stored_as(ENCODER, Dtype::F32), false).unwrap();
     let run = Run { seed: 3, step: 1, dropout: true };
-    let given = drawn(&shrunken(&made.operators), 3).unwrap();
-    let want = interpret(&shrunken(&plain.operators), &given, &run).unwrap();
-    let got = interpret(&shrunken(&made.variants[0].program), &given, &run).unwrap();
-    for container in results(&shrunken(&made.operators)) {
+    let given = random_inputs(&with_small_sizes(&made.operators), 3).unwrap();
+    let want = interpret(&with_small_sizes(&plain.operators), &given, &run).unwrap();
+    let got = interpret(&with_small_sizes(&made.variants[0].program), &given, &run).unwrap();
+    for container in results(&with_small_sizes(&made.operators)) {
         let (want, got) = (&want[&container.name], &got[&container.name]);
         let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
         assert!(want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e4 * f64::EPSILON * scale), "{}", container.name);
@@ -97,14 +97,14 @@ fn casts_change_no_meaning_and_hide_no_stacking() {
     let on_chip = |name: &str| composed.program.containers.get(name).filter(|c| c.storage != Storage::Heap).map(|c| c.dtype);
     assert_eq!((on_chip("alpha"), on_chip("beta"), on_chip("qq.dot")), (Some(Dtype::Bf16), Some(Dtype::F32), Some(Dtype::F32)));
     let run = Run { seed: 3, step: 1, dropout: true };
-    let given = drawn(&shrunken(&made.operators), 3).unwrap();
+    let given = random_inputs(&with_small_sizes(&made.operators), 3).unwrap();
     assert!(given["x"].iter().all(|v| Dtype::Bf16.rounded(*v) == *v) && given["wq"].iter().any(|v| Dtype::Bf16.rounded(*v) != *v));
-    let want = interpret(&shrunken(&plain.operators), &given, &run).unwrap();
+    let want = interpret(&with_small_sizes(&plain.operators), &given, &run).unwrap();
     for variant in &made.variants {
-        let program = shrunken(&variant.program);
+        let program = with_small_sizes(&variant.program);
         assert_eq!(sdfg::validate::validate(&program), vec![], "{}", variant.name);
         let got = interpret(&program, &given, &run).unwrap();
-        for container in results(&shrunken(&made.operators)) {
+        for container in results(&with_small_sizes(&made.operators)) {
             let (want, got) = (&want[&container.name], &got[&container.name]);
             let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
             // Sums of a few hundred terms in f64, in another order.
@@ -133,7 +133,7 @@ fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
     let overrides: Vec<(String, i64)> = [("b", 24), ("i", 40), ("u", 56)].map(|(d, n)| (d.to_string(), n)).into();
     let narrow = load_str_as("mlp.yaml", MLP, &overrides, Some(Dtype::Bf16)).unwrap();
     let operators = programs(&narrow, false).unwrap().operators;
-    let given = drawn(&operators, 7).unwrap();
+    let given = random_inputs(&operators, 7).unwrap();
     for inputs in ["given.safetensors", "given.npz"] {
         let (inputs, outputs) = (path(inputs), path("results.safetensors"));
         recipes::pipeline::oracle::tensors::write(Path::new(&inputs), &given, &operators).unwrap();

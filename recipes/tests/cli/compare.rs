@@ -14,7 +14,7 @@ use recipes::compare::{
 use recipes::load::{Overrides, Recipe, load_with};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::oracle::operators::operators;
-use recipes::pipeline::oracle::tensors::{drawn, results, write_as};
+use recipes::pipeline::oracle::tensors::{random_inputs, results, write_as};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Dtype, Sdfg};
 use std::fs;
@@ -88,7 +88,7 @@ fn compared_until(
     interrupt: &AtomicBool,
 ) -> Result<Report, CompareError> {
     let (program, _) = operators(recipe).unwrap();
-    let tensors = drawn(&program, 1).unwrap();
+    let tensors = random_inputs(&program, 1).unwrap();
     let mut ours = Oracle { program, given: Tensors::new(), found: Tensors::new(), folder: folder.to_path_buf() };
     let origin = "memlet optimize".to_string();
     let setup = Setup {
@@ -131,7 +131,7 @@ fn stage(recipe: &Recipe) -> tempfile::TempDir {
     }
     let (program, _) = operators(recipe).unwrap();
     let run = Run { seed: 1, step: 0, dropout: false };
-    let found = interpret(&program, &drawn(&program, 1).unwrap(), &run).unwrap();
+    let found = interpret(&program, &random_inputs(&program, 1).unwrap(), &run).unwrap();
     let truth: Tensors = results(&program).iter().map(|c| (c.name.clone(), found[&c.name].clone())).collect();
     // As the workers answer, whatever they hold.
     write_as(&folder.path().join("truth.safetensors"), &truth, &|_| Dtype::F32).unwrap();

@@ -7,12 +7,12 @@ use layouts::Program;
 use layouts::problem::Variants;
 use recipes::load::{Recipe, load};
 use recipes::pipeline::choose::partial_fusion_search::made;
-use recipes::pipeline::measure::sweep::posed;
+use recipes::pipeline::measure::sweep::build_problem;
 use recipes::pipeline::oracle::operators::operators;
-use recipes::pipeline::oracle::small_sizes::shrunken;
-use recipes::pipeline::oracle::tensors::{drawn, results};
-use recipes::pipeline::variants::merge_variants::{Lender, combined};
-use recipes::pipeline::variants::partial_fusion::Mixture;
+use recipes::pipeline::oracle::small_sizes::with_small_sizes;
+use recipes::pipeline::oracle::tensors::{random_inputs, results};
+use recipes::pipeline::variants::merge_variants::{KernelSource, merge_variants};
+use recipes::pipeline::variants::partial_fusion::FusionSet;
 use recipes::pipeline::variants::programs::{Composing, Variant, programs};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Sdfg, Unit, random};
@@ -29,7 +29,7 @@ fn all(recipe: &Recipe) -> Vec<(String, Variant)> {
     let found = programs(recipe, false).expect("programs");
     let mut all: Vec<(String, Variant)> = found.variants.into_iter().map(|v| (v.name.clone(), v)).collect();
     let composing = Composing::new(recipe, &[], false).expect("programs");
-    let (_, full) = made(&composing, &Mixture::default()).expect("the composed program");
+    let (_, full) = made(&composing, &FusionSet::default()).expect("the composed program");
     for change in full.undoings() {
         let (variant, _) = made(&composing, &change.of(&full.mixture)).expect("a program");
         if all.iter().all(|(_, v)| v.program != variant.program) {
@@ -46,7 +46,7 @@ fn computed(program: &Sdfg, tensors: &Tensors) -> Tensors {
 
 fn among(all: &[(String, Variant)]) -> Program {
     let device = Cores { toolchain: Toolchain::system().expect("a compiler") };
-    let posed = |(name, variant): &(String, Variant)| (name.clone(), posed(&variant.program, &device).expect("a problem").problem);
+    let posed = |(name, variant): &(String, Variant)| (name.clone(), build_problem(&variant.program, &device).expect("a problem").problem);
     Program::among(&all.iter().map(posed).collect::<Vec<_>>())
 }
 
@@ -108,19 +108,19 @@ fn keys(program: &Sdfg) -> BTreeSet<(String, String)> {
 fn all_compute_the_same(recipe: &Recipe, chosen: impl Fn(&Choices) -> Vec<Variants>) -> (usize, usize) {
     let all = all(recipe);
     let among = among(&all);
-    let lenders: Vec<Lender> = all.iter().map(|(name, variant)| Lender { name, variant }).collect();
-    let reference = shrunken(&operators(recipe).expect("operators").0);
-    let tensors = drawn(&reference, 3).expect("tensors");
+    let lenders: Vec<KernelSource> = all.iter().map(|(name, variant)| KernelSource { name, variant }).collect();
+    let reference = with_small_sizes(&operators(recipe).expect("operators").0);
+    let tensors = random_inputs(&reference, 3).expect("tensors");
     let want = computed(&reference, &tensors);
     for (group, variants) in &among.alternatives {
         println!("  {group}: {}", variants.join(", "));
     }
     let (mut run, mut new) = (0, 0);
     for variants in chosen(&Choices::of(&among)) {
-        let found = combined(&among, &variants, &lenders).unwrap_or_else(|e| panic!("{variants:?}: {e}"));
+        let found = merge_variants(&among, &variants, &lenders).unwrap_or_else(|e| panic!("{variants:?}: {e}"));
         let swept = among.under(&variants).kernels.into_iter().map(|k| (k.name, k.key)).collect();
         assert_eq!(keys(&found.program), swept, "{variants:?}");
-        let got = computed(&shrunken(&found.program), &tensors);
+        let got = computed(&with_small_sizes(&found.program), &tensors);
         for container in results(&reference) {
             let (want, got) = (&want[&container.name], &got[&container.name]);
             let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));

@@ -4,7 +4,7 @@ use crate::command::{json, path, recipe};
 use bench::unit::Bytes;
 use kernels::device::shim::stand_in::StandIn;
 use recipes::load::load;
-use recipes::pipeline::run::memory::Room;
+use recipes::pipeline::measure::memory_limit::MemoryLimit;
 use recipes::pipeline::variants::programs::programs;
 use serde_json::Value;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn programs_that_do_not_fit_into_the_gpus_memory_are_left_out() {
     let folder = tempfile::tempdir().expect("a folder");
     let sizes = [("b", 2), ("j", 64), ("h", 2)].map(|(dim, size)| (dim.to_string(), size));
     let all = programs(&load(Path::new(&recipe("softmax.yaml")), &sizes).expect("a recipe"), false).expect("programs");
-    let needs = |program| Room::Device(Bytes(0)).needed(program).expect("sizes").0;
+    let needs = |program| MemoryLimit::Device(Bytes(0)).needed(program).expect("sizes").0;
     let (fused, unfused) = (needs(&all.variants[0].program), needs(&all.unfused));
     assert!(fused < unfused, "{fused} {unfused}");
     let out = folder.path().display().to_string();

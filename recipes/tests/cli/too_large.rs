@@ -3,7 +3,7 @@
 use crate::command::{memlet, path, recipe, refused, text};
 use recipes::load::load;
 use recipes::pipeline::choose::plan::Plan;
-use recipes::pipeline::run::memory::needed;
+use recipes::pipeline::measure::memory_limit::needed;
 use recipes::pipeline::variants::programs::{COMPOSED, SEPARATE, programs};
 use std::path::Path;
 

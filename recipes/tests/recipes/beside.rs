@@ -8,9 +8,9 @@ use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
 use kernels::{KernelSpec, Toolchain};
 use recipes::load::{Overrides, load_str_as, load_str_with, load_with};
-use recipes::pipeline::check::each_kernel::{Progress, beside, beside_interpreter};
+use recipes::pipeline::check::each_kernel::{Progress, beside, compare_with_interpreter};
 use recipes::pipeline::check::plan::verify_small;
-use recipes::pipeline::oracle::tensors::drawn;
+use recipes::pipeline::oracle::tensors::random_inputs;
 use recipes::pipeline::run::candidate::Candidate;
 use recipes::pipeline::variants::programs::{SIGNS, SWEPT, programs_on};
 use sdfg::config::Configuration;
@@ -49,7 +49,7 @@ fn a_step_in_sweeps() -> Result<(), Failure> {
     let recipe = load_with(&path, &Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
     let programs = programs_on(&recipe, false, Some(Fused::has))?;
     let device: Arc<dyn Device> = Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()));
-    let (given, pool, run) = (drawn(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
+    let (given, pool, run) = (random_inputs(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
     let mut found = 0;
     for variant in programs.variants.into_iter().filter(|v| v.name.contains(SWEPT)) {
         let candidate = promising(variant.program, device.as_ref())?;
@@ -81,7 +81,7 @@ fn what_cores_do_not_store_is_held_against_what_they_do() -> Result<(), Failure>
         assert_eq!(program.containers.values().any(|c| c.dtype == Dtype::F16), dtype == Dtype::F16);
         let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
         let candidate = promising(program, &device)?;
-        let (given, pool, run) = (drawn(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
+        let (given, pool, run) = (random_inputs(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
         let compared = beside(&candidate, &given, &run, &pool, (&device, &cores()?), &mut |_| ())?;
         assert!(compared.iter().any(|c| c.data == "hidden.positive") && compared.iter().all(|c| c.ratio <= 1.0), "{dtype}: {compared:?}");
     }
@@ -93,7 +93,7 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
     let mut fake = Fake::new(None);
     let (operators, candidate) = attention(&fake, 1)?;
     let cores = cores()?;
-    let (given, pool, run) = (drawn(&operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
+    let (given, pool, run) = (random_inputs(&operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
     let mut told = Vec::new();
     let mut said = |p: &Progress| told.push((p.done, p.all, p.compared.to_vec()));
     let compared = beside(&candidate, &given, &run, &pool, (&fake, &cores), &mut said)?;
@@ -111,7 +111,7 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
             beside(&candidate, &given, &run, &pool, (&fake, &cores), &mut |_| ())?.into_iter().filter(|c| c.ratio > 1.0).collect();
         assert!(wrong.len() == 1 && wrong[0].kernel == *name, "{name}: {wrong:?}");
         // The interpreter finds the same, and differs from a right kernel by rounding alone.
-        let found = beside_interpreter(&candidate, &given, &run, &pool, &fake, &mut |_| ())?;
+        let found = compare_with_interpreter(&candidate, &given, &run, &pool, &fake, &mut |_| ())?;
         let wrong: Vec<_> = found.iter().filter(|c| c.ratio > 1.0).collect();
         assert!(wrong.len() == 1 && wrong[0].kernel == *name, "{name}: {wrong:?}");
     }
@@ -123,8 +123,8 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
 fn kernels_of_the_cores_are_held_against_the_interpreter() -> Result<(), Failure> {
     let device = cores()?;
     let (operators, candidate) = attention(&device, 1)?;
-    let (given, pool, run) = (drawn(&operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
-    let found = beside_interpreter(&candidate, &given, &run, &pool, &device, &mut |_| ())?;
+    let (given, pool, run) = (random_inputs(&operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
+    let found = compare_with_interpreter(&candidate, &given, &run, &pool, &device, &mut |_| ())?;
     assert!(found.iter().all(|c| c.ratio <= 1.0) && found.iter().any(|c| c.max_error > 0.0), "{found:?}");
     Ok(())
 }

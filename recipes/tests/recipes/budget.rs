@@ -4,10 +4,10 @@ use kernels::Toolchain;
 use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
 use layouts::{Finish, Store};
-use recipes::pipeline::choose::sweep_all::{Sweeps, choose, sweep_all};
-use recipes::pipeline::measure::budget_ledger::Ledger;
+use recipes::pipeline::choose::sweep_all::{SweptPrograms, choose, sweep_all};
+use recipes::pipeline::measure::budget_ledger::BudgetLedger;
 use recipes::pipeline::measure::measurement_budget::MeasurementBudget;
-use recipes::pipeline::measure::sweep::{MeasurementSetup, Sweeping, Told};
+use recipes::pipeline::measure::sweep::{MeasurementSetup, SweepContext, SweepEvent};
 use recipes::pipeline::variants::programs::programs;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 type Failure = Box<dyn std::error::Error>;
 
 /// A sweep of a small perceptron, in which every kernel is timed once at least; the rest as far as is allotted.
-fn swept(budget: MeasurementBudget) -> Result<(Sweeps, Store), Failure> {
+fn swept(budget: MeasurementBudget) -> Result<(SweptPrograms, Store), Failure> {
     let folder = tempfile::tempdir()?;
     let sizes = [("b", 20), ("i", 30), ("u", 40)].map(|(dim, size)| (dim.to_string(), size));
     let recipe = recipes::load::load_str("mlp.yaml", include_str!("../../mlp.yaml"), &sizes)?;
     let mut programs = programs(&recipe, false)?;
     let (mut store, pool) = (Store::open(&folder.path().join("records.jsonl"))?, Pool::new(1)?);
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
-    let mut ledger = Ledger::open(folder.path());
+    let mut ledger = BudgetLedger::open(folder.path());
     let (setup, mut silent) = (
         MeasurementSetup { pool: &pool, device: &device, store: &mut store, ledger: &mut ledger, interrupt: &AtomicBool::new(false) },
-        |_: Told| (),
+        |_: SweepEvent| (),
     );
-    let mut with = Sweeping { budget, ..Sweeping::unbounded(setup, &mut silent) };
+    let mut with = SweepContext { budget, ..SweepContext::unbounded(setup, &mut silent) };
     let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;
     assert_eq!(programs.variants.len(), sweeps.variants.len());
     Ok((sweeps, store))

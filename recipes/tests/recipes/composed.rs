@@ -3,8 +3,8 @@
 
 use recipes::load::{Recipe, load, load_str};
 use recipes::pipeline::oracle::operators::operators;
-use recipes::pipeline::oracle::small_sizes::shrunken;
-use recipes::pipeline::oracle::tensors::{drawn, results};
+use recipes::pipeline::oracle::small_sizes::with_small_sizes;
+use recipes::pipeline::oracle::tensors::{random_inputs, results};
 use recipes::pipeline::variants::programs::{Variant, composed};
 use sdfg::interpret::{Run, interpret};
 use sdfg::movement::movement;
@@ -31,10 +31,10 @@ fn checked_with(recipe: &Recipe, weights: &[String], accept: Accept) -> Variant 
     for step in &variant.steps {
         assert!(step.bytes_after <= step.bytes_before, "`{}` moves {} -> {}", step.summary, step.bytes_before, step.bytes_after);
     }
-    let (before, after) = (shrunken(&operators), shrunken(&variant.program));
+    let (before, after) = (with_small_sizes(&operators), with_small_sizes(&variant.program));
     assert_eq!(sdfg::validate::validate(&after), vec![]);
     let run = Run { seed: 3, step: 1, dropout: true };
-    let tensors = drawn(&before, 3).expect("tensors");
+    let tensors = random_inputs(&before, 3).expect("tensors");
     let want = interpret(&before, &tensors, &run).expect("the operators run");
     let got = interpret(&after, &tensors, &run).expect("the composed program runs");
     for container in results(&before) {

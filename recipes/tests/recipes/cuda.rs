@@ -10,8 +10,8 @@ use kernels::{Access, Buffer, KernelSpec, Space};
 use ndarray::ArrayD;
 use rayon::prelude::*;
 use recipes::load::{Overrides, load_with};
-use recipes::pipeline::oracle::small_sizes::{shrunken, shrunken_for};
-use recipes::pipeline::oracle::tensors::drawn;
+use recipes::pipeline::oracle::small_sizes::{with_small_sizes, with_small_sizes_for};
+use recipes::pipeline::oracle::tensors::random_inputs;
 use recipes::pipeline::variants::programs::{GROUPED, Programs, SWEPT, SWEPT_AGAIN, Variant, programs_on};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
@@ -80,7 +80,7 @@ impl Reference {
 fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
     let programs = programs_on(&recipes::load::load(&path, &[])?, false, Some(kernels::contraction::cublaslt::Fused::has))?;
-    checked_of(recipe, &programs.variants.iter().collect::<Vec<_>>(), Some(dtype), shrunken, |_| true)
+    checked_of(recipe, &programs.variants.iter().collect::<Vec<_>>(), Some(dtype), with_small_sizes, |_| true)
 }
 
 /// The same of some kernels of these programs at other sizes, with tensors of another type in the place of f32.
@@ -104,7 +104,7 @@ fn checked_of(
             small = transforms::grouped(&small)?.ok_or("a group")?;
         }
         // Statistics drawn at random, not of the values beside them, make values on chip that are too large for f16.
-        let own = if retyped == Some(Dtype::F16) { interpret(&small, &drawn(&small, 5)?, &RUN)? } else { Tensors::new() };
+        let own = if retyped == Some(Dtype::F16) { interpret(&small, &random_inputs(&small, 5)?, &RUN)? } else { Tensors::new() };
         for (_, _, unit) in small.units() {
             let spec = KernelSpec::new(&small, &unit)?;
             // Bits are for a library's products alone.
@@ -262,7 +262,7 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
         }
         // Those beside them are what every recipe has.
         let in_tiles = |spec: &KernelSpec| cuda_space(spec, Chip::HOPPER).is_ok_and(|s| s.config(0).knobs.get("tile").is_some());
-        checked_of(recipe, &swept, None, shrunken, in_tiles).unwrap_or_else(|e| panic!("{e}"))
+        checked_of(recipe, &swept, None, with_small_sizes, in_tiles).unwrap_or_else(|e| panic!("{e}"))
     });
     assert!(checked.sum::<usize>() > 0);
     Ok(())
@@ -426,7 +426,7 @@ fn what_is_checked_is_what_is_timed() -> Result<(), Failure> {
             let text = |spec: &KernelSpec| cuda_source(spec, &config, Chip::HOPPER).map(|source| source.text);
             let Ok(timed) = text(&whole) else { continue };
             let same = |most: i64| -> Result<bool, Failure> {
-                let small = shrunken_for(program, config.layouts.values(), &[], (&written, most));
+                let small = with_small_sizes_for(program, config.layouts.values(), &[], (&written, most));
                 Ok(text(&whole.with_sizes(&small.sizes)?)? == timed)
             };
             let (checked, least) = (same(i64::MAX)?, same(1)?);

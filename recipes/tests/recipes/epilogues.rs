@@ -8,8 +8,8 @@ use kernels::{Access, Buffer, KernelSpec, RunContext, Space};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Recipe, load_str, load_str_as};
 use recipes::pipeline::oracle::operators::operators;
-use recipes::pipeline::oracle::small_sizes::{shrunken, shrunken_for};
-use recipes::pipeline::oracle::tensors::{drawn, results};
+use recipes::pipeline::oracle::small_sizes::{with_small_sizes, with_small_sizes_for};
+use recipes::pipeline::oracle::tensors::{random_inputs, results};
 use recipes::pipeline::variants::programs::{Composing, Kernels, SIGNS, Variant, programs_on};
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{compare, unit_tolerance};
@@ -49,10 +49,10 @@ fn count(variant: &Variant, wanted: Ending) -> usize {
 
 /// The composed program still means what its operators mean.
 fn means_the_same(recipe: &Recipe, variant: &Variant) {
-    let operators = shrunken(&operators(recipe).expect("operators").0);
-    let program = shrunken(&variant.program);
+    let operators = with_small_sizes(&operators(recipe).expect("operators").0);
+    let program = with_small_sizes(&variant.program);
     assert_eq!(sdfg::validate::validate(&program), vec![]);
-    let given = drawn(&operators, 3).expect("inputs");
+    let given = random_inputs(&operators, 3).expect("inputs");
     let want = interpret(&operators, &given, &RUN).expect("operators");
     let got = interpret(&program, &given, &RUN).expect("a program");
     for container in results(&operators) {
@@ -74,7 +74,7 @@ fn sampled(space: &dyn Space) -> impl Iterator<Item = u64> {
 fn equals_the_oracle(variant: &Variant) -> usize {
     let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
     let (pool, mut ran) = (Pool::new(1).expect("a worker"), 0);
-    let mut small = shrunken(&variant.program);
+    let mut small = with_small_sizes(&variant.program);
     // Columns of an auxiliary matrix begin at multiples of eight elements, or of 128 bits.
     let bits = small.containers.values().any(|c| c.dtype == Dtype::Bit);
     small.sizes.values_mut().for_each(|size| *size = (*size / 4 + 1) * if bits { 128 } else { 8 });
@@ -215,14 +215,14 @@ fn kept_arguments_are_checked_at_sizes_that_fit() {
         if granules.is_empty() {
             continue;
         }
-        let small = shrunken_for(&variant.program, std::iter::empty(), &granules, (&[], i64::MAX));
+        let small = with_small_sizes_for(&variant.program, std::iter::empty(), &granules, (&[], i64::MAX));
         assert!(small.sizes.iter().all(|(name, size)| *size <= variant.program.sizes[name] && *size < 20), "{:?}", small.sizes);
         let space = device.space(&spec).expect("a space");
         let config = sampled(&*space).find(|n| space.promise(*n).is_finite()).map(|n| space.config(n)).expect("a configuration");
         let at =
             |program| device.compile(&KernelSpec::new(program, &unit).expect("a kernel"), &config).map(|_| ()).map_err(|e| e.to_string());
         assert_eq!(at(&small), Ok(()), "{} under {config}", spec.name);
-        let odd = KernelSpec::new(&shrunken(&variant.program), &unit).expect("a kernel");
+        let odd = KernelSpec::new(&with_small_sizes(&variant.program), &unit).expect("a kernel");
         assert!(!Fused::has(&odd), "there it is no product with an epilogue: another kernel would be checked");
         seen += 1;
     }

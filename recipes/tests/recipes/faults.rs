@@ -7,8 +7,8 @@ use kernels::pool::Pool;
 use layouts::Store;
 use layouts::record::{Cache, Outcome};
 use recipes::pipeline::PipelineError;
-use recipes::pipeline::measure::budget_ledger::Ledger;
-use recipes::pipeline::measure::sweep::{Extent, MeasurementSetup, Sweeping, Told, sweep_program};
+use recipes::pipeline::measure::budget_ledger::BudgetLedger;
+use recipes::pipeline::measure::sweep::{Extent, MeasurementSetup, SweepContext, SweepEvent, sweep_program};
 use sdfg::Sdfg;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -27,11 +27,11 @@ static SOFTMAX: LazyLock<Sdfg> = LazyLock::new(|| {
 fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineError>, Store) {
     let path = folder.join("records.jsonl");
     let mut store = Store::open(&path).expect("records");
-    let (pool, mut ledger) = (Pool::new(1).expect("workers"), Ledger::open(folder));
+    let (pool, mut ledger) = (Pool::new(1).expect("workers"), BudgetLedger::open(folder));
     let interrupt = AtomicBool::new(false);
     let setup = MeasurementSetup { pool: &pool, device, store: &mut store, ledger: &mut ledger, interrupt: &interrupt };
-    let mut silent = |_: Told| ();
-    let mut with = Sweeping { cache, ..Sweeping::unbounded(setup, &mut silent) };
+    let mut silent = |_: SweepEvent| ();
+    let mut with = SweepContext { cache, ..SweepContext::unbounded(setup, &mut silent) };
     let outcome = sweep_program("separate", &SOFTMAX, Some(Duration::ZERO), Extent::Whole, &mut with);
     (outcome.err(), Store::read(&path).expect("records"))
 }

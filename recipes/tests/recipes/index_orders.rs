@@ -29,7 +29,7 @@ steps:
     let (device, pool) = (device()?, Pool::new(2)?);
     for variant in programs(&recipe, false)?.variants {
         let mut execution = Execution::new(&variant.program, &candidate(&variant.program, &*device, None)?.configuration, &device)?;
-        let given = recipes::pipeline::oracle::tensors::drawn(&variant.program, 5)?;
+        let given = recipes::pipeline::oracle::tensors::random_inputs(&variant.program, 5)?;
         let a = given["x"].mapv(f64::exp);
         execution.load(&given)?;
         execution.step(&pool, 5, 0, true)?;

@@ -17,6 +17,7 @@ mod load;
 mod logarithms;
 mod memory;
 mod mixed;
+mod pipeline_folders;
 mod pytorch;
 mod pytorch_support;
 mod ranges;

@@ -7,8 +7,8 @@ use kernels::{KernelSpec, Toolchain};
 use recipes::analyze::memory::{ProgramMemory, memory};
 use recipes::load::{Overrides, load_with};
 use recipes::pipeline::check::plan::verify_small;
-use recipes::pipeline::oracle::small_sizes::shrunken;
-use recipes::pipeline::oracle::tensors::drawn;
+use recipes::pipeline::oracle::small_sizes::with_small_sizes;
+use recipes::pipeline::oracle::tensors::random_inputs;
 use recipes::pipeline::run::candidate::Candidate;
 use recipes::pipeline::run::execute::Execution;
 use recipes::pipeline::variants::programs::programs;
@@ -42,7 +42,7 @@ pub fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Res
 pub fn checked(candidate: &Candidate, reference: &Sdfg, device: &Arc<dyn Device>, pool: &Pool) -> Result<usize, Failure> {
     let found = verify_small(candidate, reference, pool, device)?;
     assert!(found.worst() <= 1.0, "{found:?}");
-    let execution = Execution::new(&shrunken(&candidate.program), &candidate.configuration, device);
+    let execution = Execution::new(&with_small_sizes(&candidate.program), &candidate.configuration, device);
     // Tiles are made for the sizes of the program: some do not fit the small ones.
     let Ok(execution) = execution else { return Ok(0) };
     let (peak, map) = (execution.memory, &execution.map);
@@ -95,9 +95,9 @@ fn a_layer_keeps_its_results() -> Result<(), Failure> {
 fn kernels_that_run_again_and_again_find_what_they_found_first() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
     let programs = programs(&load_with(&Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &Overrides::default())?, false)?;
-    let program = shrunken(&programs.variants[0].program);
+    let program = with_small_sizes(&programs.variants[0].program);
     let configuration = candidate(&program, &*device, None)?.configuration;
-    let (given, run) = (drawn(&program, 5)?, Run { seed: 5, step: 0, dropout: true });
+    let (given, run) = (random_inputs(&program, 5)?, Run { seed: 5, step: 0, dropout: true });
     let results = |again: usize| -> Result<_, Failure> {
         let mut execution = Execution::new(&program, &configuration, &device)?;
         assert!(execution.map.lives.iter().any(|l| l.over.is_some()), "something is written in place");
@@ -159,7 +159,7 @@ fn a_copy_in_another_layout_serves_all_kernels_of_a_pass() -> Result<(), Failure
     let (device, pool) = (device()?, Pool::new(2)?);
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
     let all = programs(&load_with(&recipe, &Overrides::default())?, false)?;
-    let program = shrunken(&all.variants.iter().find(|v| v.name == "separate").ok_or("a program")?.program);
+    let program = with_small_sizes(&all.variants.iter().find(|v| v.name == "separate").ok_or("a program")?.program);
     let mut candidate = candidate(&program, &*device, None)?;
     let x = program.containers.get("x").ok_or("no x")?;
     let held = sdfg::Layout::permutations(&x.dims).into_iter().last().ok_or("no layout")?;

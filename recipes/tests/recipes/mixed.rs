@@ -6,9 +6,9 @@ use kernels::family::Family;
 use recipes::load::{Recipe, load};
 use recipes::pipeline::choose::partial_fusion_search::made;
 use recipes::pipeline::oracle::operators::operators;
-use recipes::pipeline::oracle::small_sizes::shrunken;
-use recipes::pipeline::oracle::tensors::{drawn, results};
-use recipes::pipeline::variants::partial_fusion::{Change, Made, Mixture, Weighed, mix};
+use recipes::pipeline::oracle::small_sizes::with_small_sizes;
+use recipes::pipeline::oracle::tensors::{random_inputs, results};
+use recipes::pipeline::variants::partial_fusion::{Change, FusionSet, Trial, TrialCost, mix};
 use recipes::pipeline::variants::programs::{Composing, programs};
 use recipes::pipeline::variants::stacking::stackings;
 use sdfg::interpret::{Run, Tensors, interpret};
@@ -26,18 +26,18 @@ fn computed(program: &Sdfg, tensors: &Tensors) -> Tensors {
     interpret(program, tensors, &Run { seed: 3, step: 1, dropout: true }).expect("the program runs")
 }
 
-fn names(made: &Made) -> BTreeSet<&str> {
+fn names(made: &Trial) -> BTreeSet<&str> {
     made.kernels.iter().map(|(name, _)| name.as_str()).collect()
 }
 
 #[test]
 fn every_composition_can_be_undone() {
     let recipe = shipped("bert-large-encoder.yaml");
-    let reference = shrunken(&operators(&recipe).expect("operators").0);
-    let tensors = drawn(&reference, 3).expect("tensors");
+    let reference = with_small_sizes(&operators(&recipe).expect("operators").0);
+    let tensors = random_inputs(&reference, 3).expect("tensors");
     let want = computed(&reference, &tensors);
     let composing = Composing::new(&recipe, &[], false).expect("programs");
-    let (_, full) = made(&composing, &Mixture::default()).expect("the composed program");
+    let (_, full) = made(&composing, &FusionSet::default()).expect("the composed program");
     let mut seen = BTreeSet::new();
     for change in full.undoings() {
         let (variant, made) = made(&composing, &change.of(&full.mixture)).expect("a program");
@@ -50,7 +50,7 @@ fn every_composition_can_be_undone() {
             let concerned = cluster.contractions.iter().any(|c| change.contractions.contains(c));
             assert!(!concerned || cluster.kinds.is_disjoint(&change.without), "{change}: {cluster:?}");
         }
-        let got = computed(&shrunken(&variant.program), &tensors);
+        let got = computed(&with_small_sizes(&variant.program), &tensors);
         for container in results(&reference) {
             let (want, got) = (&want[&container.name], &got[&container.name]);
             let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
@@ -65,7 +65,7 @@ fn every_composition_can_be_undone() {
 fn with_nothing_composed_the_kernels_are_those_of_the_separate_program() {
     let recipe = shipped("mha.yaml");
     let composing = Composing::new(&recipe, &[], false).expect("programs");
-    let (_, full) = made(&composing, &Mixture::default()).expect("the composed program");
+    let (_, full) = made(&composing, &FusionSet::default()).expect("the composed program");
     let mut none = full.mixture.clone();
     for change in full.undoings() {
         none = change.of(&none);
@@ -91,7 +91,7 @@ struct Invented<'a> {
 }
 
 impl Invented<'_> {
-    fn made(&mut self, mixture: &Mixture) -> Made {
+    fn made(&mut self, mixture: &FusionSet) -> Trial {
         let (variant, made) = made(self.composing, mixture).expect("a program");
         let moved: BTreeMap<String, u64> =
             movement(&variant.program).expect("sizes are bound").into_iter().map(|m| (m.name.clone(), m.bytes())).collect();
@@ -103,12 +103,12 @@ impl Invented<'_> {
         made
     }
 
-    fn mixed(&mut self) -> (Made, Vec<Weighed>) {
-        let full = self.made(&Mixture::default());
-        let trials: Vec<(Change, Made)> = full.undoings().into_iter().map(|c| (c.clone(), self.made(&c.of(&full.mixture)))).collect();
+    fn mixed(&mut self) -> (Trial, Vec<TrialCost>) {
+        let full = self.made(&FusionSet::default());
+        let trials: Vec<(Change, Trial)> = full.undoings().into_iter().map(|c| (c.clone(), self.made(&c.of(&full.mixture)))).collect();
         let known = self.times.clone();
         let composing = self.composing;
-        let mut build = |mixture: &Mixture| made(composing, mixture).map(|(_, made)| made);
+        let mut build = |mixture: &FusionSet| made(composing, mixture).map(|(_, made)| made);
         mix(&full, &trials, &mut build, &|key| known.get(key).copied()).expect("a program")
     }
 }
@@ -119,7 +119,7 @@ fn what_takes_longer_composed_is_undone_and_nothing_else() {
     let composing = Composing::new(&recipe, &[], false).expect("programs");
     // Fewer bytes, less time: every composition pays.
     let mut invented = Invented { composing: &composing, extra: BTreeMap::new(), times: BTreeMap::new() };
-    let full = invented.made(&Mixture::default());
+    let full = invented.made(&FusionSet::default());
     let (kept, weighed) = invented.mixed();
     assert_eq!(kept.kernels, full.kernels);
     assert!(!weighed.is_empty() && weighed.iter().all(|w| !w.changed && w.gain().is_some_and(|g| g < 0.0)), "{weighed:#?}");
@@ -137,7 +137,7 @@ fn undoing_attention_backward_changes_attention_forward() {
     let recipe = shipped("mha.yaml");
     let composing = Composing::new(&recipe, &[], false).expect("programs");
     let mut invented = Invented { composing: &composing, extra: BTreeMap::new(), times: BTreeMap::new() };
-    let full = invented.made(&Mixture::default());
+    let full = invented.made(&FusionSet::default());
     let backward = full.compositions.iter().find(|c| c.contractions.iter().any(|c| c.contains("again"))).expect("attention backward");
     assert!(backward.kinds.contains(&Kind::Chain) && names(&full).contains("gamma") && !names(&full).contains("alpha"));
     let slow = backward.name.clone();
@@ -156,7 +156,7 @@ fn undoing_attention_backward_changes_attention_forward() {
 fn compositions_of_layers_are_undone_together() {
     let recipe = crate::stacking::two_layers();
     let composing = Composing::new(&recipe, &[], false).expect("programs");
-    let (variant, full) = made(&composing, &Mixture::default()).expect("a program");
+    let (variant, full) = made(&composing, &FusionSet::default()).expect("a program");
     let family = |name: &str| {
         let units = variant.program.units();
         let unit = units.iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == name)?;
@@ -185,7 +185,7 @@ fn stacked_projections_keep_attention_backward_apart() {
     let change = Change::stacking(&weights);
     assert_eq!(change.to_string(), "wq+wk+wv stacked");
     let composing = Composing::new(&recipe, &weights, false).expect("programs");
-    let (variant, made) = made(&composing, &change.of(&Mixture::default())).expect("a program");
+    let (variant, made) = made(&composing, &change.of(&FusionSet::default())).expect("a program");
     assert_eq!(variant.name, "wq+wk+wv, mixed");
     assert!(names(&made).iter().all(|name| !name.contains("again")));
     assert!(variant.refusals.iter().any(|r| matches!(r.reason, transforms::Reason::SeveralWriters { .. })));
@@ -197,7 +197,7 @@ fn no_composition_writes_a_part_of_a_stack() {
     let recipe = shipped("mha.yaml");
     for weights in stackings(&operators(&recipe).expect("operators").0) {
         let composing = Composing::new(&recipe, &weights, false).expect("programs");
-        let (full, made_of_all) = made(&composing, &Change::stacking(&weights).of(&Mixture::default())).expect("a program");
+        let (full, made_of_all) = made(&composing, &Change::stacking(&weights).of(&FusionSet::default())).expect("a program");
         let undone = made_of_all.undoings().into_iter().map(|change| {
             let mixture = change.of(&made_of_all.mixture);
             made(&composing, &mixture).expect("a program").0

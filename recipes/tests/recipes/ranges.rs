@@ -3,7 +3,7 @@
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
 use recipes::pipeline::oracle::overflow::told;
-use recipes::pipeline::oracle::tensors::{drawn, read, write};
+use recipes::pipeline::oracle::tensors::{random_inputs, read, write};
 use recipes::pipeline::variants::programs::programs;
 use sdfg::Sdfg;
 
@@ -34,7 +34,7 @@ fn what_is_drawn_lies_in_its_range() -> Result<(), Failure> {
         ("\"[1e-3, 2e-3)\"", "f16", 1e-3, 2e-3, [false, true]),
     ] {
         let program = program(&format!("  x: {{dims: [n, c], dtype: {dtype}, range: {range}}}\n{LABELS}"));
-        let tensors = drawn(&program, 1)?;
+        let tensors = random_inputs(&program, 1)?;
         let x = &tensors["x"];
         let nearest = |v: f64| program.containers["x"].dtype.rounded(v);
         let within =
@@ -49,7 +49,7 @@ fn what_is_drawn_lies_in_its_range() -> Result<(), Failure> {
     // Programs that are made of it, and smaller sizes, have the range of their own sizes.
     let of = programs(&load_str("m.yaml", &recipe(&format!("  x: [n, c]\n{LABELS}")), &[("c".into(), 3)])?, false)?;
     for program in of.variants.iter().map(|v| &v.program).chain([&of.unfused, &of.operators]) {
-        assert!(drawn(program, 1)?["a"].iter().all(|v| [0.0, 1.0, 2.0].contains(v)));
+        assert!(random_inputs(program, 1)?["a"].iter().all(|v| [0.0, 1.0, 2.0].contains(v)));
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ fn what_is_drawn_lies_in_its_range() -> Result<(), Failure> {
 #[test]
 fn what_is_given_is_checked() -> Result<(), Failure> {
     let (folder, program) = (tempfile::tempdir()?, program(&format!("  x: {{dims: [n, c], range: [0, 1]}}\n{LABELS}")));
-    let good = drawn(&program, 3)?;
+    let good = random_inputs(&program, 3)?;
     let says = |data: &str, place: &[usize], value: f64| -> Result<String, Failure> {
         let (path, mut given) = (folder.path().join("in.safetensors"), good.clone());
         given.get_mut(data).ok_or("a tensor")?[IxDyn(place)] = value;
@@ -94,7 +94,7 @@ fn the_label_of_a_cross_entropy_is_a_class() -> Result<(), Failure> {
     let text = "model: m\ndims: {n: 4, c: 10}\ninputs: {x: [n, c], label: {dims: [n], dtype: i64}}\nsteps:\n  - \
                 \"y[n] = cross_entropy(x, label, over: c)\"\n";
     let (folder, program) = (tempfile::tempdir()?, load_str("m.yaml", text, &[])?.program);
-    let (path, mut given) = (folder.path().join("in.npz"), drawn(&program, 1)?);
+    let (path, mut given) = (folder.path().join("in.npz"), random_inputs(&program, 1)?);
     given.insert("label".into(), ArrayD::from_shape_vec(IxDyn(&[4]), vec![0.0, 9.0, 77.0, 1.0])?);
     write(&path, &given, &program)?;
     let refused = read(&path, &program).expect_err("no class").to_string();

@@ -3,7 +3,7 @@
 use crate::device_support::{Call, Fake, attention};
 use kernels::device::Device;
 use kernels::pool::Pool;
-use recipes::pipeline::oracle::tensors::drawn;
+use recipes::pipeline::oracle::tensors::random_inputs;
 use recipes::pipeline::run::candidate::Candidate;
 use recipes::pipeline::run::execute::Execution;
 use sdfg::Sdfg;
@@ -25,7 +25,7 @@ fn a_recorded_step_takes_the_masks_of_any_run() -> Result<(), Failure> {
     let fake = Arc::new(Fake::new(None));
     let device: Arc<dyn Device> = fake.clone();
     let (operators, candidate) = attention(&*device, 1)?;
-    let (given, pool) = (drawn(&operators, 1)?, Pool::new(1)?);
+    let (given, pool) = (random_inputs(&operators, 1)?, Pool::new(1)?);
     let mut execution = Execution::of(&candidate, &device)?;
     execution.load(&given)?;
     let mut seen: Vec<Tensors> = Vec::new();
@@ -48,7 +48,7 @@ fn replayed(forgets: bool) -> Result<(usize, usize), Failure> {
     let (operators, candidate) = attention(&fake, 4)?;
     fake.forgets = forgets;
     let device: Arc<dyn Device> = Arc::new(fake);
-    let (given, pool) = (drawn(&operators, 1)?, Pool::new(1)?);
+    let (given, pool) = (random_inputs(&operators, 1)?, Pool::new(1)?);
     let mut execution = Execution::of(&candidate, &device)?;
     assert!(execution.breadth() > 2, "three projections need nothing of one another");
     execution.load(&given)?;

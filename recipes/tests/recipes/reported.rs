@@ -9,12 +9,12 @@ use kernels::pool::Pool;
 use layouts::record::median;
 use layouts::{Method, Store};
 use recipes::load::{Overrides, load_with};
-use recipes::pipeline::choose::race_plans::{Timed, time_whole};
 use recipes::pipeline::choose::sweep_all::{baselines, choose, sweep_all};
-use recipes::pipeline::measure::budget_ledger::Ledger;
-use recipes::pipeline::measure::sweep::{MeasurementSetup, Sweeping, Told};
-use recipes::pipeline::oracle::tensors::drawn;
+use recipes::pipeline::measure::budget_ledger::BudgetLedger;
+use recipes::pipeline::measure::sweep::{MeasurementSetup, SweepContext, SweepEvent};
+use recipes::pipeline::oracle::tensors::random_inputs;
 use recipes::pipeline::report::{Finished, build};
+use recipes::pipeline::run::race_plans::{Timed, time_plans};
 use recipes::pipeline::variants::programs::programs;
 use sdfg::interpret::Run;
 use std::path::Path;
@@ -41,23 +41,24 @@ fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
     let recipe = load_with(&path, &Overrides { sizes, ..Overrides::default() })?;
     let mut programs = programs(&recipe, false)?;
     let (mut store, pool) = (Store::open(&folder.path().join("records.jsonl"))?, Pool::new(1)?);
-    let mut ledger = Ledger::open(folder.path());
+    let mut ledger = BudgetLedger::open(folder.path());
     let toolchain = Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? };
     let device: Arc<dyn Device> = Arc::new(Cores { toolchain });
     let (setup, mut silent) = (
         MeasurementSetup { pool: &pool, device: &*device, store: &mut store, ledger: &mut ledger, interrupt: &AtomicBool::new(false) },
-        |_: Told| (),
+        |_: SweepEvent| (),
     );
-    let mut with = Sweeping::unbounded(setup, &mut silent);
+    let mut with = SweepContext::unbounded(setup, &mut silent);
     let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;
     let (choices, _) = choose(&sweeps, &store)?;
-    let exact = |swept: &recipes::pipeline::measure::sweep::Swept| Ok::<_, Failure>(swept.candidate(&swept.select(&store, Method::Exact)?));
+    let exact =
+        |swept: &recipes::pipeline::measure::sweep::SweptProgram| Ok::<_, Failure>(swept.candidate(&swept.select(&store, Method::Exact)?));
     let mut candidates = sweeps.variants.iter().map(exact).collect::<Result<Vec<_>, _>>()?;
     let contenders = candidates.len();
     candidates.extend(baselines(&sweeps, &store)?.0);
     assert_eq!(candidates.len(), contenders + 2);
-    let (given, run) = (drawn(&programs.operators, 1)?, Run { seed: 1, step: 0, dropout: true });
-    let timed = time_whole(&candidates, &given, &run, &pool, &device, Duration::ZERO)?;
+    let (given, run) = (random_inputs(&programs.operators, 1)?, Run { seed: 1, step: 0, dropout: true });
+    let timed = time_plans(&candidates, &given, &run, &pool, &device, Duration::ZERO)?;
     let analysis = recipes::analyze::analyze(&recipe, false)?;
     let report = |winner: usize| -> Result<Report, Failure> {
         let (analysis, programs, sweeps, store) = (&analysis, &programs, &sweeps, &store);

@@ -3,8 +3,8 @@
 use kernels::contraction::cublaslt::Fused;
 use kernels::device::Forms;
 use recipes::load::{Recipe, load, load_str};
-use recipes::pipeline::oracle::small_sizes::shrunken;
-use recipes::pipeline::oracle::tensors::{drawn, results};
+use recipes::pipeline::oracle::small_sizes::with_small_sizes;
+use recipes::pipeline::oracle::tensors::{random_inputs, results};
 use recipes::pipeline::variants::programs::{Programs, programs_on};
 use sdfg::interpret::{Run, interpret};
 use std::path::Path;
@@ -23,11 +23,11 @@ fn checked(recipe: &str, epilogues: Option<Forms>) -> Programs {
 fn checked_recipe(recipe: &Recipe, epilogues: Option<Forms>) -> Programs {
     let programs = programs_on(recipe, false, epilogues).expect("a recipe has programs");
     let run = Run { seed: 3, step: 1, dropout: true };
-    let reference = shrunken(&programs.operators);
-    let tensors = drawn(&reference, 3).expect("tensors");
+    let reference = with_small_sizes(&programs.operators);
+    let tensors = random_inputs(&reference, 3).expect("tensors");
     let want = interpret(&reference, &tensors, &run).expect("the operators run");
     for variant in &programs.variants {
-        let program = shrunken(&variant.program);
+        let program = with_small_sizes(&variant.program);
         assert_eq!(sdfg::validate::validate(&program), vec![], "{}", variant.name);
         let got = interpret(&program, &tensors, &run).unwrap_or_else(|e| panic!("{}: {e}", variant.name));
         for container in results(&reference) {

@@ -8,7 +8,7 @@ use kernels::pool::Pool;
 use layouts::problem::{Bench, Fault, KernelSpace};
 use recipes::load::Overrides;
 use recipes::pipeline::measure::device_bench::DeviceBench;
-use recipes::pipeline::measure::sweep::posed;
+use recipes::pipeline::measure::sweep::build_problem;
 use recipes::pipeline::variants::programs::programs_on;
 use sdfg::config::KernelConfig;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn products_mean_what_the_library_is_told() {
                 if !["separate", "wq+wk+wv", "epilogues", "epilogues, signs"].contains(&variant.name.as_str()) {
                     continue;
                 }
-                let kernels = posed(&variant.program, &device).expect("a problem").kernels;
+                let kernels = build_problem(&variant.program, &device).expect("a problem").kernels;
                 let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
                 for kernel in kernels.iter().filter(|k| Fused::wanted(&k.spec).is_ok_and(|f| f.is_some())) {
                     let (stems, mut configs) = (kernel.count() / kernel.grain(), Vec::new());

@@ -6,8 +6,8 @@ use kernels::pool::Pool;
 use layouts::{SelectError, Store};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::choose::sweep_all::{baselines, choose, sweep_all};
-use recipes::pipeline::measure::budget_ledger::Ledger;
-use recipes::pipeline::measure::sweep::{MeasurementSetup, Sweeping, Told};
+use recipes::pipeline::measure::budget_ledger::BudgetLedger;
+use recipes::pipeline::measure::sweep::{MeasurementSetup, SweepContext, SweepEvent};
 use recipes::pipeline::variants::programs::programs;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -21,13 +21,13 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
     let recipe = recipes::load::load_str("mlp.yaml", include_str!("../../mlp.yaml"), &sizes)?;
     let mut programs = programs(&recipe, false)?;
     let path = folder.path().join("records.jsonl");
-    let (mut store, pool, mut ledger) = (Store::open(&path)?, Pool::new(1)?, Ledger::open(folder.path()));
+    let (mut store, pool, mut ledger) = (Store::open(&path)?, Pool::new(1)?, BudgetLedger::open(folder.path()));
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
     let (setup, mut silent) = (
         MeasurementSetup { pool: &pool, device: &device, store: &mut store, ledger: &mut ledger, interrupt: &AtomicBool::new(false) },
-        |_: Told| (),
+        |_: SweepEvent| (),
     );
-    let mut with = Sweeping::unbounded(setup, &mut silent);
+    let mut with = SweepContext::unbounded(setup, &mut silent);
     let sweeps = sweep_all(&recipe, &mut programs, Some(Duration::ZERO), &mut with)?;
     let (all, left_out) = choose(&sweeps, &store)?;
     assert!(left_out.is_empty() && all.len() == sweeps.variants.len(), "{left_out:?}");

@@ -9,15 +9,15 @@ use crate::cli::{cells, command_line, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::check::plan::{Verification, verify_full, verify_small};
 use crate::pipeline::choose::plan::{Plan, Refusal};
-use crate::pipeline::choose::race_plans::{Race, Timed, finals, time_whole, winner};
-use crate::pipeline::choose::reselect_in_step::{Again, chosen_again};
-use crate::pipeline::choose::sweep_all::{Choices, Sweeps, baselines, plainest, plan};
-use crate::pipeline::choose::tune_in_step::in_step;
-use crate::pipeline::oracle::tensors::drawn;
+use crate::pipeline::choose::reselect_in_step::{Reselected, reselect_in_step};
+use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, baselines, plainest, plan};
+use crate::pipeline::oracle::tensors::random_inputs;
 use crate::pipeline::run::candidate::{Candidate, Exchange};
 use crate::pipeline::run::execute::Execution;
+use crate::pipeline::run::race_plans::{Race, Timed, finals, time_plans, winner};
+use crate::pipeline::run::tune_in_step::tune_in_step;
 use crate::pipeline::variants::merge_variants::COMBINED;
-use crate::pipeline::variants::partial_fusion::Mixture;
+use crate::pipeline::variants::partial_fusion::FusionSet;
 use crate::pipeline::variants::programs::{COMPOSED, EPILOGUES, SIGNS, STATISTICS, SWEPT};
 use bench::Load;
 use bench::unit::significant;
@@ -40,9 +40,9 @@ const FAR: f64 = 2.0;
 /// What is timed as wholes: the best choice for each of the three best programs and for the composed ones, and what comes
 /// next for the best of them; of the best of each program also with its launches on several streams, where the device has
 /// them and the program work for them. The choice is the first.
-pub fn contenders(sweeps: &Sweeps, choices: &[Choices], session: &Session) -> Result<Vec<Candidate>, PipelineError> {
+pub fn contenders(sweeps: &SweptPrograms, choices: &[Choices], session: &Session) -> Result<Vec<Candidate>, PipelineError> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
-    let of_mixture = sweeps.mixing.mixture.as_ref().map(Mixture::name);
+    let of_mixture = sweeps.mixing.mixture.as_ref().map(FusionSet::name);
     // What is composed moves least, which shows in a whole and not in kernels that are timed alone, their tensors in the caches.
     let is_composed = |choice: &Choices| {
         let name = &sweeps.variants[choice.swept].name;
@@ -76,7 +76,7 @@ pub fn contenders(sweeps: &Sweeps, choices: &[Choices], session: &Session) -> Re
 }
 
 /// What is taken where nothing of the contenders is right: the best choices of the other programs, then of the unfused one.
-pub fn reserve(sweeps: &Sweeps, choices: &[Choices], session: &Session, contenders: &[Candidate]) -> Vec<Candidate> {
+pub fn reserve(sweeps: &SweptPrograms, choices: &[Choices], session: &Session, contenders: &[Candidate]) -> Vec<Candidate> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
     let others = choices.iter().map(exact).filter(|other| !contenders.iter().any(|c| c.name == other.name));
     let unfused = sweeps.unfused.as_ref().and_then(|swept| Some(swept.candidate(&swept.select(&session.store, Method::Exact).ok()?)));
@@ -87,7 +87,7 @@ pub fn reserve(sweeps: &Sweeps, choices: &[Choices], session: &Session, contende
 pub struct Contest<'a> {
     args: &'a OptimizeArgs,
     session: &'a Session,
-    sweeps: &'a Sweeps,
+    sweeps: &'a SweptPrograms,
     baselines: Vec<Candidate>,
     tensors: Tensors,
     /// What candidates are compared with at full size; `None` where it does not fit into memory.
@@ -154,7 +154,12 @@ impl Contested {
 }
 
 impl<'a> Contest<'a> {
-    pub fn new(args: &'a OptimizeArgs, session: &'a Session, sweeps: &'a Sweeps, say: &'a dyn Fn(&str)) -> Result<Self, PipelineError> {
+    pub fn new(
+        args: &'a OptimizeArgs,
+        session: &'a Session,
+        sweeps: &'a SweptPrograms,
+        say: &'a dyn Fn(&str),
+    ) -> Result<Self, PipelineError> {
         let folder = session.out.join("plans");
         fresh_folder(&folder)?;
         let (baselines, left_out) = baselines(sweeps, &session.store)?;
@@ -165,7 +170,7 @@ impl<'a> Contest<'a> {
             sweeps,
             plainest: plainest(&session.programs.unfused, &baselines, &*session.device, session.memory)?,
             baselines,
-            tensors: drawn(&session.programs.operators, 1)?,
+            tensors: random_inputs(&session.programs.operators, 1)?,
             folder,
             verdicts: Verdicts::new(say),
             whole: Whole { began: session.began, expected: args.measure.bound().map(|bound| 2 * bound) },
@@ -181,7 +186,7 @@ impl<'a> Contest<'a> {
     pub fn plan_of(&self, candidate: &Candidate) -> Plan {
         let (args, session, mixing) = (&self.args.measure, self.session, &self.sweeps.mixing);
         // The program is the last that was added, if it was.
-        let of_mixture = mixing.mixture.as_ref().map(Mixture::name);
+        let of_mixture = mixing.mixture.as_ref().map(FusionSet::name);
         let made = |name: &String| name == COMBINED || of_mixture.as_ref() == Some(name);
         let made = self.sweeps.variants.iter().any(|s| made(&s.name) && s.program == candidate.program);
         plan(
@@ -225,7 +230,7 @@ impl<'a> Contest<'a> {
     }
 
     fn time(&self, candidates: &[Candidate], limit: Duration) -> Result<Vec<Timed>, PipelineError> {
-        time_whole(candidates, &self.tensors, &RUN, &self.session.pool, &self.session.device, limit)
+        time_plans(candidates, &self.tensors, &RUN, &self.session.pool, &self.session.device, limit)
     }
 
     /// The candidates that are right, the first also at full size; where none is, the first of the `reserve` that is. Each is kept
@@ -322,17 +327,17 @@ impl<'a> Contest<'a> {
     fn again(&self, candidates: &[Candidate], timed: &[Timed]) -> Result<Vec<Candidate>, PipelineError> {
         let known: Vec<_> = candidates.iter().zip(timed).collect();
         let fastest = winner(timed, 0.0, &BTreeSet::new()).unwrap_or(0);
-        let mut found: Vec<Again> = Vec::new();
+        let mut found: Vec<Reselected> = Vec::new();
         for (n, swept) in self.sweeps.variants.iter().enumerate() {
             let is_it = |at: usize| candidates.get(at).is_some_and(|c| c.program == swept.program);
             let first = self.sweeps.variants.iter().position(|s| s.program == swept.program) == Some(n);
             if first && (is_it(0) || is_it(fastest)) {
                 let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing() / 4);
-                found.extend(chosen_again(swept, &known, &session.store, of, &session.pool, &session.device, limit)?);
+                found.extend(reselect_in_step(swept, &known, &session.store, of, &session.pool, &session.device, limit)?);
             }
         }
         found.sort_by(|a, b| a.step_ms.total_cmp(&b.step_ms));
-        for Again { candidate, .. } in &found {
+        for Reselected { candidate, .. } in &found {
             let said = format!("\nkernels that {} runs otherwise than the choice by times alone\n", candidate.name);
             self.tell(&said, candidate, None, |c| c.to_string());
         }
@@ -342,7 +347,7 @@ impl<'a> Contest<'a> {
     /// A candidate with every kernel in the configuration that is fastest in the step.
     fn within(&self, candidate: &Candidate) -> Result<Option<Candidate>, PipelineError> {
         let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing() / 2);
-        let found = in_step(candidate, &session.store, of, &session.pool, &session.device, limit)?;
+        let found = tune_in_step(candidate, &session.store, of, &session.pool, &session.device, limit)?;
         if let Some(found) = &found {
             let said = format!("\nkernels of {} that are faster otherwise within the step\n", candidate.name);
             self.tell(&said, found, Some(candidate), |c| c.knobs.to_string());

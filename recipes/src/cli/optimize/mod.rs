@@ -12,7 +12,7 @@ use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
 use crate::pipeline::choose::solve::{Asked, decide};
-use crate::pipeline::choose::sweep_all::{Choices, Sweeps, choose};
+use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, choose};
 use crate::pipeline::report::{self, Finished};
 use crate::pipeline::run::execute::Execution;
 use bench::model::Certainty;
@@ -133,7 +133,7 @@ impl OptimizeArgs {
     /// What is chosen from what was measured, and what was measured for it; the best first.
     fn choices<'a>(
         &self,
-        sweeps: &'a Sweeps,
+        sweeps: &'a SweptPrograms,
         session: &Session,
         outcome: &mut Outcome<'a>,
     ) -> Result<(Vec<Choices>, Option<Certainty>), PipelineError> {
@@ -193,7 +193,7 @@ const REDRAWING: Duration = Duration::from_secs(2);
 
 /// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records; what is said of
 /// it, and how sure it is.
-fn certify(sweeps: &Sweeps, session: &Session) -> Result<(String, Option<Certainty>), PipelineError> {
+fn certify(sweeps: &SweptPrograms, session: &Session) -> Result<(String, Option<Certainty>), PipelineError> {
     // What `memlet solve` would choose from.
     let keys = |p: &layouts::Program| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
     let swept: BTreeSet<String> = sweeps.variants.iter().flat_map(|s| keys(&s.problem)).collect();

@@ -3,9 +3,9 @@
 use crate::cli::sweep::{Coverage, Pace, coverages};
 use crate::cli::{cells, table};
 use crate::pipeline::choose::plan::Refusal;
-use crate::pipeline::choose::race_plans::Timed;
-use crate::pipeline::choose::sweep_all::{Choices, Sweeps};
+use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms};
 use crate::pipeline::run::candidate::Candidate;
+use crate::pipeline::run::race_plans::Timed;
 use bench::model::Certainty;
 use bench::table::Table;
 use bench::unit::significant;
@@ -110,7 +110,7 @@ impl Whole {
 }
 
 impl<'a> Outcome<'a> {
-    pub fn of(sweeps: &'a Sweeps, stored: usize, pace: Pace) -> Self {
+    pub fn of(sweeps: &'a SweptPrograms, stored: usize, pace: Pace) -> Self {
         Outcome {
             finish: sweeps.finish,
             coverage: coverages(sweeps),
@@ -127,7 +127,7 @@ impl<'a> Outcome<'a> {
         }
     }
 
-    pub fn choices(&mut self, choices: &[Choices], sweeps: &'a Sweeps) {
+    pub fn choices(&mut self, choices: &[Choices], sweeps: &'a SweptPrograms) {
         let each = choices.iter().flat_map(|c| c.selections.iter().map(|s| Choice::of(&sweeps.variants[c.swept].name, s)));
         self.choices = each.collect();
     }

@@ -6,7 +6,7 @@
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::tensors::results;
+use crate::pipeline::oracle::{operators, tensors::results};
 use bench::table::{Align, Cell, Table};
 use ndarray::{ArrayD, Zip};
 use sdfg::interpret::{Run, Tensors, interpret};
@@ -27,7 +27,7 @@ pub struct Accuracy {
 /// # Errors
 /// Those of the interpreter.
 pub fn oracle(recipe: &Recipe, given: &Tensors, run: &Run) -> Result<Tensors, PipelineError> {
-    let (program, _) = crate::pipeline::oracle::operators::operators(recipe)?;
+    let (program, _) = operators(recipe)?;
     let mut all = interpret(&program, given, run)?;
     let wanted: Vec<String> = results(&program).iter().map(|c| c.name.clone()).collect();
     all.retain(|name, _| wanted.contains(name));

@@ -5,11 +5,9 @@
 //! and what both write is compared. So an error shows in the kernel that makes it, and not in all that follow.
 
 use super::accuracy::agreed;
-use super::plan::excused;
 use crate::pipeline::PipelineError;
-use crate::pipeline::run::candidate::Candidate;
-use crate::pipeline::run::default_config::natural;
-use crate::pipeline::run::execute::wholes;
+use crate::pipeline::oracle::within_jumps;
+use crate::pipeline::run::{Candidate, natural, whole_tensors};
 use kernels::CancelToken;
 use kernels::device::{CompileRequest, Device};
 use kernels::pool::Pool;
@@ -67,7 +65,7 @@ pub fn beside(
 ///
 /// # Errors
 /// Kernels that cannot be compiled, run or interpreted, tensors that are missing.
-pub fn beside_interpreter(
+pub fn compare_with_interpreter(
     candidate: &Candidate,
     given: &Tensors,
     run: &Run,
@@ -88,7 +86,7 @@ fn compared(
     said: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Compared>, PipelineError> {
     let program = &candidate.program;
-    let mut values = wholes(program, given)?;
+    let mut values = whole_tensors(program, given)?;
     let units = program.units();
     let specs = units.iter().map(|(_, _, unit)| KernelSpec::new(program, unit)).collect::<Result<Vec<_>, _>>()?;
     let mut configs = Vec::new();
@@ -118,7 +116,7 @@ fn compared(
             let no_numbers = agreed.as_ref().map_or(0, |(_, places)| *places);
             let [got, wanted] = agreed.as_ref().map_or([got, &want], |([got, want], _)| [got, want]);
             let found = compare(got, wanted, 1.0, tolerance);
-            let ratio = excused(unit, tolerance, got, wanted, found.ratio / sides);
+            let ratio = within_jumps(unit, tolerance, got, wanted, found.ratio / sides);
             let ratio = if ratio.is_nan() { f64::INFINITY } else { ratio };
             let (kernel, elements) = (spec.name.clone(), want.len());
             compared.push(Compared { kernel, data: data.clone(), ratio, max_error: found.max_error, elements, no_numbers });

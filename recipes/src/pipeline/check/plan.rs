@@ -2,12 +2,8 @@
 
 use super::accuracy;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::overflow::told_of;
-use crate::pipeline::oracle::small_sizes::shrunken_for;
-use crate::pipeline::oracle::tensors;
-use crate::pipeline::run::candidate::Candidate;
-use crate::pipeline::run::default_config::natural;
-use crate::pipeline::run::execute::Execution;
+use crate::pipeline::oracle::{compares_values, distance, kink_bound, overflow_on, tensors, with_small_sizes_for};
+use crate::pipeline::run::{Candidate, Execution, natural};
 use kernels::KernelSpec;
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -15,7 +11,7 @@ use ndarray::ArrayD;
 use sdfg::config::Configuration;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::tolerance;
-use sdfg::{Binary, Dtype, Scalar, Sdfg, Unit};
+use sdfg::{Dtype, Sdfg, Unit};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,8 +36,8 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device
         granules.extend(device.granules(&KernelSpec::new(&candidate.program, &unit)?));
     }
     let [program, reference] =
-        [&candidate.program, operators].map(|p| shrunken_for(p, candidate.configuration.all_layouts(), &granules, (&[], i64::MAX)));
-    let tensors = tensors::drawn(&reference, 1)?;
+        [&candidate.program, operators].map(|p| with_small_sizes_for(p, candidate.configuration.all_layouts(), &granules, (&[], i64::MAX)));
+    let tensors = tensors::random_inputs(&reference, 1)?;
     let mut configuration = candidate.configuration.clone();
     for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {
         if let Some(config) = configuration.kernels.get_mut(whole.name()) {
@@ -57,7 +53,7 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device
     let found = verdict("the oracle, at small sizes", ratios(&[&program], &got, &want)?);
     match found {
         Err(PipelineError::Mismatch(what)) => {
-            let beyond = told_of(&reference, &tensors).map(|why| format!("{why} (so it is off {what})"));
+            let beyond = overflow_on(&reference, &tensors).map(|why| format!("{why} (so it is off {what})"));
             Err(PipelineError::Mismatch(beyond.unwrap_or(what)))
         }
         found => found,
@@ -130,54 +126,6 @@ fn further(got: &ArrayD<f64>, other: &ArrayD<f64>, (exact, known_to): (&ArrayD<f
     let times = |ours: f64, theirs: f64, least: f64| if ours == 0.0 { 0.0 } else { ours / theirs.max(least) };
     let ratio = f64::max(times(ours[0], theirs[0], known_to * (exact.len() as f64).sqrt()), times(ours[1], theirs[1], known_to));
     if ratio.is_nan() { f64::INFINITY } else { ratio }
-}
-
-/// Whether a kernel decides by comparing computed values, as the derivative of a rectifier does: its results jump where a
-/// value lies within rounding of the threshold.
-fn compares_values(unit: &Unit) -> bool {
-    let Unit::Scope(scope) = unit else { return false };
-    let mut found = false;
-    for (_, code) in scope.computations().iter().flat_map(|(_, c)| &c.tasklet.code) {
-        code.walk(&mut |s| found |= matches!(s, Scalar::Select(condition, ..) if !condition.inputs().is_empty()));
-        // Of a sign that is kept, the comparison is the result.
-        found |= matches!(code, Scalar::Binary(Binary::Gt, x, _) if !x.inputs().is_empty());
-    }
-    found
-}
-
-/// Relative distance in the Euclidean norm that jumps may cause. A sum of n terms is off by about u·√n of its magnitude;
-/// of values spread evenly around the threshold, a share of four times that lies close enough to be decided otherwise
-/// (two standard deviations on either side), and each of them changes its term altogether: the root of the share.
-fn kink_bound(dtype: Dtype, length: u64) -> f64 {
-    (4.0 * dtype.roundoff() * (length as f64).sqrt()).sqrt()
-}
-
-/// A ratio of error to tolerance of one unit's result: where the unit decides by comparing values and single elements jumped, that
-/// of the whole result's distance to what jumps may make of it.
-pub(in crate::pipeline) fn excused(
-    unit: &Unit,
-    tolerance: &tolerance::Tolerance,
-    got: &ArrayD<f64>,
-    want: &ArrayD<f64>,
-    ratio: f64,
-) -> f64 {
-    if ratio <= 1.0 || !compares_values(unit) {
-        return ratio;
-    }
-    let bound = match tolerance.dtype {
-        // Bits round nothing; of few of them, any one may have been close.
-        Dtype::Bit => f64::max(kink_bound(Dtype::F32, tolerance.length), (2.0 / got.len() as f64).sqrt()),
-        dtype => f64::max(kink_bound(dtype.accumulator(), tolerance.length), kink_bound(dtype, 1)),
-    };
-    ratio.min(distance(got, want) / bound)
-}
-
-/// |got − want| ÷ |want| in the Euclidean norm.
-fn distance(got: &ArrayD<f64>, want: &ArrayD<f64>) -> f64 {
-    let square = |v: f64| v * v;
-    let apart: f64 = got.iter().zip(want).map(|(g, w)| square(g - w)).sum();
-    let size: f64 = want.iter().map(|w| square(*w)).sum();
-    if apart == 0.0 { 0.0 } else { (apart / size).sqrt() }
 }
 
 /// The type that rounds most of all that programs store.
@@ -304,24 +252,6 @@ mod tests {
         let check = |off: f64| compare(&[&program, &program], &with(off * allowed / 100.0), &with(0.0)).is_ok();
         assert!(check(1.01) && check(1.98) && !check(2.02));
         Ok(())
-    }
-
-    /// A flipped element among many passes; a wrong scale, a wrong block or a NaN does not.
-    #[test]
-    fn jumps_are_told_from_mistakes() {
-        let want = ArrayD::from_shape_fn(IxDyn(&[2000, 1000]), |i| ((i[0] * 7 + i[1] * 13) % 29) as f64 - 14.0);
-        let bound = kink_bound(Dtype::F32, 1024);
-        let mut flipped = want.clone();
-        flipped[[3, 5]] = 0.0;
-        assert!(distance(&flipped, &want) < bound);
-        assert!(distance(&want.mapv(|v| v * 1.01), &want) > bound);
-        let mut missing = want.clone();
-        missing.slice_mut(ndarray::s![0, ..]).fill(0.0);
-        assert!(distance(&missing, &want) > bound);
-        let mut lost = want.clone();
-        lost[[0, 0]] = f64::NAN;
-        // Infinity stays infinite beside it: a NaN is never excused.
-        assert!(f64::INFINITY.min(distance(&lost, &want)).is_infinite());
     }
 
     /// What is all rounding scatters as another's does; an element that is wrong does not.

@@ -5,12 +5,9 @@
 use super::sweep_all::sweep_all;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::measure::budget_ledger::Ledger;
-use crate::pipeline::measure::measurement_budget::MeasurementBudget;
-use crate::pipeline::measure::sweep::{Sweeping, Told};
-use crate::pipeline::run::memory::Room;
-use crate::pipeline::run::target::Target;
-use crate::pipeline::variants::programs::Programs;
+use crate::pipeline::measure::{BudgetLedger, MeasurementBudget, MemoryLimit, SweepContext, SweepEvent};
+use crate::pipeline::run::Target;
+use crate::pipeline::variants::Programs;
 use bench::unit::Bytes;
 use kernels::pool::Pool;
 use layouts::Store;
@@ -40,7 +37,7 @@ pub struct Shared<'a> {
     /// What each device may fill, if not as much as it has.
     pub memory: Option<Bytes>,
     /// Told after every configuration of any device.
-    pub progress: &'a (dyn Fn(Told) + Sync),
+    pub progress: &'a (dyn Fn(SweepEvent) + Sync),
     /// Told at once when a device fails, whether or not others go on.
     pub failed: &'a (dyn Fn(&Target, &PipelineError) + Sync),
 }
@@ -79,15 +76,15 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
     let known = if shared.records.exists() { fs::copy(shared.records, &records).map_err(fault(&records))? } else { 0 };
     bench::atomic::write(&folder.join("known"), known.to_string().as_bytes()).map_err(fault(&folder))?;
     let (device, pool) = (shared.targets[n].open()?, Pool::new(1)?);
-    let (mut store, mut ledger) = (Store::open(&records)?, Ledger::open(&folder));
+    let (mut store, mut ledger) = (Store::open(&records)?, BudgetLedger::open(&folder));
     let of = shared.targets.len() as u64;
-    let mut with = Sweeping {
+    let mut with = SweepContext {
         pool: &pool,
         device: &*device,
         store: &mut store,
         interrupt: shared.interrupt,
         cache: shared.cache,
-        memory: Room::on(&*device, shared.memory)?,
+        memory: MemoryLimit::on(&*device, shared.memory)?,
         shard: Shard { index: shared.shard.index + shared.shard.of * n as u64, of: shared.shard.of * of },
         ledger: &mut ledger,
         hopeless_ms: None,

@@ -4,15 +4,10 @@
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::measure::kernel_space::SweptKernel;
-use crate::pipeline::measure::sweep::{Extent, Sweeping, Swept, Told, sweep_program};
-use crate::pipeline::run::memory::Room;
-use crate::pipeline::variants::checked_programs::{bar, wrong};
-use crate::pipeline::variants::partial_fusion::{Change, Made, Mixture, best, mix};
-use crate::pipeline::variants::partial_fusion_log::Mixing;
-use crate::pipeline::variants::programs::{Composing, Programs, Variant};
-use crate::pipeline::variants::rewrite_options::RewriteOptions;
-use crate::pipeline::variants::stacking::stackings;
+use crate::pipeline::measure::{Extent, MemoryLimit, SweepContext, SweepEvent, SweptKernel, SweptProgram, sweep_program};
+use crate::pipeline::variants::{
+    Change, Composing, FusionSet, PartialFusionLog, Programs, RewriteOptions, Trial, Variant, bar, best, mix, stackings, wrong,
+};
 use kernels::KernelSpec;
 use kernels::family::Family;
 use layouts::problem::KernelSpace;
@@ -34,11 +29,11 @@ const LAYERS: usize = 64;
 
 /// What came of mixing.
 #[derive(Default)]
-pub struct Mixed {
-    pub mixing: Mixing,
-    pub program: Option<(Variant, Swept)>,
+pub struct PartialFusion {
+    pub mixing: PartialFusionLog,
+    pub program: Option<(Variant, SweptProgram)>,
     /// Programs with a composition undone, swept where they are new.
-    pub trials: Vec<(Variant, Swept)>,
+    pub trials: Vec<(Variant, SweptProgram)>,
     /// Programs that were left out, and why.
     pub left_out: Vec<String>,
     /// How programs are made from here on, if patches were found that change what they compute.
@@ -46,14 +41,14 @@ pub struct Mixed {
 }
 
 /// The program of a mixture, and what it is weighed by.
-pub fn made(composing: &Composing, mixture: &Mixture) -> Result<(Variant, Made), PipelineError> {
+pub fn made(composing: &Composing, mixture: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
     let variant = composing.mixed(mixture)?;
     let mut kernels = Vec::new();
     for (_, _, unit) in variant.program.units() {
         kernels.push((unit.name().to_string(), KernelSpec::new(&variant.program, &unit)?.key()));
     }
     let compositions = variant.compositions.clone();
-    Ok((variant, Made { mixture: mixture.clone(), kernels, compositions }))
+    Ok((variant, Trial { mixture: mixture.clone(), kernels, compositions }))
 }
 
 /// The programs of a recipe by mixture.
@@ -65,7 +60,7 @@ struct Builder<'a> {
     wrong: Vec<String>,
     /// By the weights that are stacked.
     composing: BTreeMap<Vec<String>, Composing>,
-    built: BTreeMap<Mixture, (Variant, Made)>,
+    built: BTreeMap<FusionSet, (Variant, Trial)>,
 }
 
 impl<'a> Builder<'a> {
@@ -78,17 +73,17 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// [`PipelineError::Mismatch`] of a program that computes something else, whatever patch is left out.
-    fn build(&mut self, mixtures: &[Mixture]) -> Result<(), PipelineError> {
-        let new: BTreeSet<&Mixture> = mixtures.iter().filter(|m| !self.built.contains_key(m)).collect();
+    fn build(&mut self, mixtures: &[FusionSet]) -> Result<(), PipelineError> {
+        let new: BTreeSet<&FusionSet> = mixtures.iter().filter(|m| !self.built.contains_key(m)).collect();
         for mixture in &new {
             if !self.composing.contains_key(&mixture.weights) {
                 let composing = Composing::new(self.recipe, &mixture.weights, &self.making)?;
                 self.composing.insert(mixture.weights.clone(), composing);
             }
         }
-        let one = |mixture: &&Mixture| Ok(((*mixture).clone(), made(&self.composing[&mixture.weights], mixture)?));
+        let one = |mixture: &&FusionSet| Ok(((*mixture).clone(), made(&self.composing[&mixture.weights], mixture)?));
         let built: Vec<Result<_, PipelineError>> = new.into_par_iter().map(|mixture| one(&mixture)).collect();
-        let built = built.into_iter().collect::<Result<Vec<(Mixture, (Variant, Made))>, _>>()?;
+        let built = built.into_iter().collect::<Result<Vec<(FusionSet, (Variant, Trial))>, _>>()?;
         let variants: Vec<Variant> = built.iter().map(|(_, (variant, _))| variant.clone()).collect();
         for ((mixture, made), wrong) in built.into_iter().zip(wrong(self.operators, &variants)) {
             let made = if wrong.is_some() { self.again(&mixture)? } else { made };
@@ -98,7 +93,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A program that was found wrong, made again without the patch that is guilty of it. Later ones do without it, too.
-    fn again(&mut self, mixture: &Mixture) -> Result<(Variant, Made), PipelineError> {
+    fn again(&mut self, mixture: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
         self.making.verify_each = true;
         self.composing.clear();
         loop {
@@ -116,13 +111,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn variant(&mut self, mixture: &Mixture) -> Result<&(Variant, Made), PipelineError> {
+    fn variant(&mut self, mixture: &FusionSet) -> Result<&(Variant, Trial), PipelineError> {
         self.build(std::slice::from_ref(mixture))?;
         Ok(&self.built[mixture])
     }
 
     /// Changes of kernels that differ in names alone as one.
-    fn together(&mut self, from: &Made, changes: Vec<Change>) -> Result<Vec<Change>, PipelineError> {
+    fn together(&mut self, from: &Trial, changes: Vec<Change>) -> Result<Vec<Change>, PipelineError> {
         let program = &self.variant(&from.mixture)?.0.program;
         let subjects: BTreeSet<&str> = changes.iter().map(|change| change.subject.as_str()).collect();
         let mut families = BTreeMap::new();
@@ -133,13 +128,13 @@ impl<'a> Builder<'a> {
         Ok(Change::together(changes, &|name| families.get(name).cloned()))
     }
 
-    fn made(&mut self, mixture: &Mixture) -> Result<Made, PipelineError> {
+    fn made(&mut self, mixture: &FusionSet) -> Result<Trial, PipelineError> {
         Ok(self.variant(mixture)?.1.clone())
     }
 }
 
 /// Content hashes of the kernels of programs.
-fn keys<'a>(swept: impl IntoIterator<Item = &'a Swept>) -> BTreeSet<String> {
+fn keys<'a>(swept: impl IntoIterator<Item = &'a SweptProgram>) -> BTreeSet<String> {
     swept.into_iter().flat_map(|s| &s.kernels).map(|k: &SweptKernel| k.key().to_string()).collect()
 }
 
@@ -151,14 +146,14 @@ fn keys<'a>(swept: impl IntoIterator<Item = &'a Swept>) -> BTreeSet<String> {
 pub fn mixed(
     recipe: &Recipe,
     programs: &Programs,
-    swept: &[Swept],
+    swept: &[SweptProgram],
     budget: Option<Duration>,
-    with: &mut Sweeping,
-) -> Result<Mixed, PipelineError> {
+    with: &mut SweepContext,
+) -> Result<PartialFusion, PipelineError> {
     if programs.variants.iter().all(|v| v.compositions.is_empty()) {
-        return Ok(Mixed::default());
+        return Ok(PartialFusion::default());
     }
-    let (mut builder, mut found) = (Builder::new(recipe, programs), Mixed::default());
+    let (mut builder, mut found) = (Builder::new(recipe, programs), PartialFusion::default());
     let mixed = weigh(&mut builder, programs, swept, budget, with, &mut found);
     if !builder.wrong.is_empty() {
         found.left_out.append(&mut builder.wrong);
@@ -175,10 +170,10 @@ pub fn mixed(
 fn weigh(
     builder: &mut Builder,
     programs: &Programs,
-    swept: &[Swept],
+    swept: &[SweptProgram],
     budget: Option<Duration>,
-    with: &mut Sweeping,
-    found: &mut Mixed,
+    with: &mut SweepContext,
+    found: &mut PartialFusion,
 ) -> Result<(), PipelineError> {
     let known = keys(swept);
     let half = budget.map(|b| b / 2);
@@ -198,7 +193,7 @@ fn weigh(
         None => {
             let earlier = with.ledger.mixing().and_then(|m| m.mixture.clone());
             let began = Instant::now();
-            let mut current = builder.made(&Mixture::default())?;
+            let mut current = builder.made(&FusionSet::default())?;
             let making = began.elapsed();
             let mut seen: Vec<Change> = Vec::new();
             for round in 0..ROUNDS {
@@ -225,7 +220,7 @@ fn weigh(
                     }
                 }
                 if changes.len() > MANY {
-                    (with.progress)(Told::Thinking(format!("making {} programs that each have a composition undone", changes.len())));
+                    (with.progress)(SweepEvent::Planning(format!("making {} programs that each have a composition undone", changes.len())));
                 }
                 let trials = trials(builder, &current, changes, with.memory, &mut found.left_out)?;
                 // Later rounds have what the first has left.
@@ -244,8 +239,8 @@ fn weigh(
                 }
                 current = next;
             }
-            let same = |s: &Swept| keys([s]) == current.kernels.iter().map(|(_, key)| key.clone()).collect();
-            let new = current.mixture != Mixture::default() && !swept.iter().any(same);
+            let same = |s: &SweptProgram| keys([s]) == current.kernels.iter().map(|(_, key)| key.clone()).collect();
+            let new = current.mixture != FusionSet::default() && !swept.iter().any(same);
             // A program that was measured once goes on competing.
             found.mixing.mixture = if new { Some(current.mixture) } else { earlier };
             with.ledger.decide(&found.mixing)?;
@@ -275,12 +270,12 @@ fn weigh(
 /// memory.
 fn trials(
     builder: &mut Builder,
-    from: &Made,
+    from: &Trial,
     changes: Vec<Change>,
-    memory: Room,
+    memory: MemoryLimit,
     left_out: &mut Vec<String>,
-) -> Result<Vec<(Change, Made)>, PipelineError> {
-    let mut found: Vec<(Change, Made)> = Vec::new();
+) -> Result<Vec<(Change, Trial)>, PipelineError> {
+    let mut found: Vec<(Change, Trial)> = Vec::new();
     builder.build(&changes.iter().map(|change| change.of(&from.mixture)).collect::<Vec<_>>())?;
     for change in changes {
         let made = builder.made(&change.of(&from.mixture))?;
@@ -296,7 +291,7 @@ fn trials(
 }
 
 /// Milliseconds that the kernels take which a change undoes, all that are alike together.
-fn cost(from: &Made, store: &Store, change: &Change) -> f64 {
+fn cost(from: &Trial, store: &Store, change: &Change) -> f64 {
     let kernel = from.kernels.iter().find(|(name, _)| *name == change.subject);
     let ms = kernel.and_then(|(_, key)| best(store, key)).unwrap_or(f64::INFINITY);
     ms * (change.alike.len() + 1) as f64
@@ -305,18 +300,18 @@ fn cost(from: &Made, store: &Store, change: &Change) -> f64 {
 /// Sweeps what is new in trials as long as there is time.
 fn sweep_trials(
     builder: &mut Builder,
-    from: &Made,
-    trials: &[(Change, Made)],
+    from: &Trial,
+    trials: &[(Change, Trial)],
     known: &BTreeSet<String>,
     budget: Option<Duration>,
-    with: &mut Sweeping,
-    found: &mut Mixed,
+    with: &mut SweepContext,
+    found: &mut PartialFusion,
 ) -> Result<(), PipelineError> {
     let began = Instant::now();
     let mut order: Vec<(f64, usize)> = trials.iter().enumerate().map(|(n, (change, _))| (cost(from, with.store, change), n)).collect();
     order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let mut known: BTreeSet<String> = known.union(&keys(found.trials.iter().map(|(_, swept)| swept))).cloned().collect();
-    let new = |made: &Made, known: &BTreeSet<String>| made.kernels.iter().any(|(_, key)| !known.contains(key));
+    let new = |made: &Trial, known: &BTreeSet<String>| made.kernels.iter().any(|(_, key)| !known.contains(key));
     let share = order.iter().filter(|(_, n)| new(&trials[*n].1, &known)).count().max(1) as u32;
     for (_, n) in order {
         let (change, made) = &trials[n];
@@ -348,7 +343,7 @@ fn sweep_trials(
 }
 
 /// What stacking keeps from being composed: the first refusal that is about parts of one container.
-fn impossible(builder: &Builder, change: &Change, made: &Made) -> String {
+fn impossible(builder: &Builder, change: &Change, made: &Trial) -> String {
     if change.weights.is_none() {
         return String::new();
     }

@@ -2,9 +2,8 @@
 
 use crate::load::{Overrides, Recipe, load_str_with, load_with};
 use crate::pipeline::PipelineError;
-use crate::pipeline::run::candidate::Candidate;
-use crate::pipeline::run::target::Target;
-use crate::pipeline::variants::partial_fusion_log::Mixing;
+use crate::pipeline::run::{Candidate, Target};
+use crate::pipeline::variants::PartialFusionLog;
 use bench::machine::Machine;
 use kernels::device::Device;
 
@@ -67,7 +66,7 @@ pub struct Plan {
     pub command: String,
     /// Which compositions its program holds and why, where they were chosen one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mixing: Option<Mixing>,
+    pub mixing: Option<PartialFusionLog>,
     /// Patches that its programs were made without, because they change what is computed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<String>,

@@ -9,11 +9,9 @@
 //! needed more in the step. The machine may be faster or slower than it was: times of a round are compared with those of earlier
 //! rounds by the kernels that both ran.
 
-use super::race_plans::Timed;
 use crate::pipeline::PipelineError;
-use crate::pipeline::measure::sweep::Swept;
-use crate::pipeline::run::candidate::{Candidate, Exchange};
-use crate::pipeline::run::execute::Execution;
+use crate::pipeline::measure::SweptProgram;
+use crate::pipeline::run::{Candidate, Exchange, Execution, Timed};
 use kernels::KernelSpec;
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -31,7 +29,7 @@ const STEPS: usize = 5;
 const ROUNDS: usize = 24;
 
 /// What is chosen by times within the step.
-pub struct Again {
+pub struct Reselected {
     pub candidate: Candidate,
     /// Milliseconds that a step is expected to take by these times.
     pub step_ms: f64,
@@ -69,7 +67,7 @@ impl Seen<'_> {
     }
 
     /// The measurements with times of the step: those that were seen, and for others of the kernels of a program what is to be expected.
-    fn store(&self, swept: &Swept) -> Store {
+    fn store(&self, swept: &SweptProgram) -> Store {
         let sizes: BTreeMap<&str, u64> = swept.problem.tensors.iter().map(|t| (t.data.as_str(), t.bytes)).collect();
         let bytes: BTreeMap<&str, f64> = swept
             .problem
@@ -114,15 +112,15 @@ fn total(candidate: &Candidate, store: &Store) -> Result<f64, PipelineError> {
 
 /// The best choice for a program by times within the step, if that is not one of those that were timed already. `known` are candidates
 /// with their times side by side, the first choice for the program among them.
-pub fn chosen_again(
-    swept: &Swept,
+pub fn reselect_in_step(
+    swept: &SweptProgram,
     known: &[(&Candidate, &Timed)],
     store: &Store,
     (tensors, run): (&Tensors, &Run),
     pool: &Pool,
     device: &Arc<dyn Device>,
     limit: Duration,
-) -> Result<Option<Again>, PipelineError> {
+) -> Result<Option<Reselected>, PipelineError> {
     // Kernels of a step that runs as one cannot be timed within it.
     if device.records() {
         return Ok(None);
@@ -163,11 +161,11 @@ pub fn chosen_again(
         tried.push(Candidate { predicted_ms, ..candidate });
     }
     let times = seen.store(swept);
-    let mut best: Option<Again> = None;
+    let mut best: Option<Reselected> = None;
     for candidate in tried {
         let step_ms = candidate.predicted_ms + total(&candidate, &times)?;
         if best.as_ref().is_none_or(|best| step_ms < best.step_ms) {
-            best = Some(Again { candidate, step_ms });
+            best = Some(Reselected { candidate, step_ms });
         }
     }
     let first = known.iter().map(|(candidate, _)| *candidate).find(|candidate| candidate.program == swept.program);

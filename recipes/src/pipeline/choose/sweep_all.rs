@@ -1,19 +1,17 @@
 //! The whole way: programs, sweep, choice, plan.
 
-use super::partial_fusion_search::{Mixed, mixed};
+use super::partial_fusion_search::{PartialFusion, mixed};
 use super::plan::{FORMAT, Plan, place};
 use crate::load::{Overrides, Recipe};
 use crate::pipeline::PipelineError;
-use crate::pipeline::measure::sweep::{Extent, LOOK, QUICK, Sweeping, Swept, sweep_posed, sweep_program};
-use crate::pipeline::oracle::equivalence::difference;
-use crate::pipeline::oracle::small_sizes::shrunken;
-use crate::pipeline::run::candidate::Candidate;
-use crate::pipeline::run::dim_order::pytorch_order;
-use crate::pipeline::run::memory::Room;
-use crate::pipeline::run::target::Target;
-use crate::pipeline::variants::merge_variants::{COMBINED, Lender, combined};
-use crate::pipeline::variants::partial_fusion_log::Mixing;
-use crate::pipeline::variants::programs::{COMPOSED, Programs, STATISTICS, SWEPT, UNFUSED, Variant};
+use crate::pipeline::measure::{
+    Extent, LOOK, MemoryLimit, QUICK, SweepContext, SweptProgram, build_problem, pytorch_order, sweep_posed, sweep_program,
+};
+use crate::pipeline::oracle::{difference, with_small_sizes};
+use crate::pipeline::run::{Candidate, Target};
+use crate::pipeline::variants::{
+    COMBINED, COMPOSED, KernelSource, PartialFusionLog, Programs, STATISTICS, SWEPT, UNFUSED, Variant, merge_variants,
+};
 use bench::unit::significant;
 use kernels::KernelSpec;
 use kernels::device::Device;
@@ -24,15 +22,15 @@ use sdfg::config::Configuration;
 use std::time::Duration;
 
 /// Every program of a recipe that fits into memory, swept; the unfused one is last.
-pub struct Sweeps {
-    pub variants: Vec<Swept>,
-    pub unfused: Option<Swept>,
+pub struct SweptPrograms {
+    pub variants: Vec<SweptProgram>,
+    pub unfused: Option<SweptProgram>,
     /// What was left out, and why: programs that do not fit, compositions that nothing can come of.
     pub left_out: Vec<String>,
     /// Which compositions pay.
-    pub mixing: Mixing,
+    pub mixing: PartialFusionLog,
     /// Programs that were swept for what they lend to others.
-    pub trials: Vec<Swept>,
+    pub trials: Vec<SweptProgram>,
     /// Why the best kernels of all programs could not be put together, if that is so.
     pub apart: Option<String>,
     pub finish: Finish,
@@ -74,7 +72,12 @@ fn shares(variants: &[Variant], goes_on: bool) -> Vec<f64> {
 
 /// Sweeps all programs, the mixed one among them, which is added to the programs. Later ones find the kernels that they
 /// share with earlier ones in the store.
-pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Duration>, with: &mut Sweeping) -> Result<Sweeps, PipelineError> {
+pub fn sweep_all(
+    recipe: &Recipe,
+    programs: &mut Programs,
+    budget: Option<Duration>,
+    with: &mut SweepContext,
+) -> Result<SweptPrograms, PipelineError> {
     let mut left_out = Vec::new();
     let mut held = |name: &str, program: &Sdfg| -> Result<bool, PipelineError> {
         let why = with.memory.too_small(program)?;
@@ -98,13 +101,13 @@ pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Durati
     // Where code takes longest to make, it is known first of which programs enough was seen.
     let mut posed = Vec::new();
     for variant in programs.variants.iter().filter(|_| goes_on) {
-        posed.push(Some(crate::pipeline::measure::sweep::posed(&variant.program, with.device)?));
+        posed.push(Some(build_problem(&variant.program, with.device)?));
     }
     posed.resize_with(programs.variants.len(), || None);
     // What earlier sweeps have found, and of which programs they have seen enough.
     let known: Vec<Option<f64>> = posed.iter().map(|p| p.as_ref().and_then(|p| quick(&p.problem, with.store))).collect();
     let fastest = known.iter().flatten().copied().reduce(f64::min);
-    let mut found: Vec<Option<Swept>> = Vec::new();
+    let mut found: Vec<Option<SweptProgram>> = Vec::new();
     found.resize_with(programs.variants.len(), || None);
     let mut unaffordable: Vec<(usize, String)> = Vec::new();
     let mut finish = Finish::Exhausted;
@@ -124,7 +127,7 @@ pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Durati
         let share = budget.map(|b| b.mul_f64(shares[n]));
         let posed = match posed[n].take() {
             Some(posed) => posed,
-            None => crate::pipeline::measure::sweep::posed(&variant.program, with.device)?,
+            None => build_problem(&variant.program, with.device)?,
         };
         let behind = known[n].zip(fastest).is_some_and(|(known, fastest)| known > BEHIND * fastest);
         let share = if behind && looked_at(&posed.problem, share, with) { Some(Duration::ZERO) } else { share };
@@ -145,7 +148,7 @@ pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Durati
     }
     let mut kept = found.iter().map(Option::is_some);
     programs.variants.retain(|_| kept.next().unwrap_or(true));
-    let mut variants: Vec<Swept> = found.into_iter().flatten().collect();
+    let mut variants: Vec<SweptProgram> = found.into_iter().flatten().collect();
     // A part of the space says nothing on which compositions pay.
     let whole = with.shard.of == 1 && finish != Finish::Interrupted;
     let share = budget.map(|b| b.mul_f64(MIXING));
@@ -153,7 +156,8 @@ pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Durati
     // Undone one by one, compositions do not become that much faster.
     let far = composed.zip(with.hopeless_ms).filter(|(ms, most)| ms > most);
     let paid = unaffordable.is_empty() || variants.iter().any(|swept| swept.name == COMPOSED);
-    let mut mixed = if whole && far.is_none() && paid { mixed(recipe, programs, &variants, share, with)? } else { Mixed::default() };
+    let mut mixed =
+        if whole && far.is_none() && paid { mixed(recipe, programs, &variants, share, with)? } else { PartialFusion::default() };
     if let Some((ms, most)) = far.filter(|_| whole) {
         let fastest = significant(most / HOPELESS);
         left_out.push(format!("no composition is undone alone: all of them take {} ms, the fastest program {fastest}", significant(ms)));
@@ -175,9 +179,9 @@ pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Durati
     // Whatever it takes: without it nobody knows what a plan is worth, and it is what remains where all others are wrong.
     let unfused = if unfused_fits {
         let share = budget.map(|b| b.mul_f64(if goes_on { BESIDE } else { 0.2 }));
-        let unfused = crate::pipeline::measure::sweep::posed(&programs.unfused, with.device)?;
+        let unfused = build_problem(&programs.unfused, with.device)?;
         let share = if goes_on && looked_at(&unfused.problem, share, with) { Some(Duration::ZERO) } else { share };
-        Some(sweep_posed(UNFUSED, &programs.unfused, unfused, share, Extent::Whole, with)?)
+        Some(sweep_posed(UNFUSED, &programs.unfused, unfused, share, Extent::Baseline, with)?)
     } else {
         None
     };
@@ -203,7 +207,7 @@ pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Durati
     let mut apart = None;
     if whole && finish != Finish::Interrupted {
         let lent = (programs.variants.iter().zip(&variants)).chain(mixed.trials.iter().map(|(variant, swept)| (variant, swept)));
-        let lent: Vec<(&Variant, &Swept)> = lent.collect();
+        let lent: Vec<(&Variant, &SweptProgram)> = lent.collect();
         match combine(&lent, programs.variants.len(), budget.map(|b| b.mul_f64(COMBINING)), with) {
             Ok(None) => {}
             Ok(Some((variant, swept))) => {
@@ -217,7 +221,7 @@ pub fn sweep_all(recipe: &Recipe, programs: &mut Programs, budget: Option<Durati
         }
     }
     let trials = mixed.trials.into_iter().map(|(_, swept)| swept).collect();
-    Ok(Sweeps { variants, unfused, left_out, mixing: mixed.mixing, trials, apart, finish })
+    Ok(SweptPrograms { variants, unfused, left_out, mixing: mixed.mixing, trials, apart, finish })
 }
 
 /// In which order programs are swept, by their places: where the budget may not reach for all, composed ones come right after the
@@ -245,7 +249,7 @@ fn quick(problem: &layouts::Program, store: &Store) -> Option<f64> {
 }
 
 /// Whether earlier sweeps have spent on a program what a first look at it takes of its share.
-fn looked_at(problem: &layouts::Program, share: Option<Duration>, with: &Sweeping) -> bool {
+fn looked_at(problem: &layouts::Program, share: Option<Duration>, with: &SweepContext) -> bool {
     let left = with.ledger.left(problem, share);
     share.zip(left).is_some_and(|(share, left)| share.saturating_sub(left) >= share.mul_f64(LOOK))
 }
@@ -253,26 +257,26 @@ fn looked_at(problem: &layouts::Program, share: Option<Duration>, with: &Sweepin
 /// The program that runs the best kernels of all programs together, if it is none of the first ones, which compete as they
 /// are. What it is made of gets fresh samples; where that changes the choice, it is made again.
 fn combine(
-    lent: &[(&Variant, &Swept)],
+    lent: &[(&Variant, &SweptProgram)],
     competing: usize,
     budget: Option<Duration>,
-    with: &mut Sweeping,
-) -> Result<Option<(Variant, Swept)>, PipelineError> {
+    with: &mut SweepContext,
+) -> Result<Option<(Variant, SweptProgram)>, PipelineError> {
     // Of one program, what is chosen is that program.
     if lent.len() < 2 {
         return Ok(None);
     }
     let problems: Vec<(String, layouts::Program)> = lent.iter().map(|(v, swept)| (v.name.clone(), swept.problem.clone())).collect();
     let among = layouts::Program::among(&problems);
-    let lenders: Vec<Lender> = lent.iter().map(|(variant, _)| Lender { name: &variant.name, variant }).collect();
+    let lenders: Vec<KernelSource> = lent.iter().map(|(variant, _)| KernelSource { name: &variant.name, variant }).collect();
     let known = lent.iter().flat_map(|(_, swept)| &swept.problem.kernels).map(|k| k.key.clone()).collect();
-    let mut found: Option<(Variant, Swept)> = None;
+    let mut found: Option<(Variant, SweptProgram)> = None;
     for round in 1..=CHOICES {
         let variants = layouts::select(&among, with.store, Method::Exact, Limits::default())?.configuration.variants;
         if lent[..competing].iter().any(|(variant, _)| among.programs.get(&variant.name) == Some(&variants)) {
             return Ok(None);
         }
-        let variant = combined(&among, &variants, &lenders)?;
+        let variant = merge_variants(&among, &variants, &lenders)?;
         if found.as_ref().is_some_and(|(known, _)| known.program == variant.program) {
             break;
         }
@@ -280,7 +284,7 @@ fn combine(
             return Err(PipelineError::Combined(why));
         }
         // Nothing is timed before it is checked: the same names could mean different things in two programs.
-        if let Some(wrong) = difference(&shrunken(&lent[0].0.program), &shrunken(&variant.program)) {
+        if let Some(wrong) = difference(&with_small_sizes(&lent[0].0.program), &with_small_sizes(&variant.program)) {
             return Err(PipelineError::Combined(format!("they would compute something else: {wrong}")));
         }
         // Nothing new in the last round: the choice stays what it is.
@@ -314,7 +318,7 @@ pub struct Choices {
 ///
 /// # Errors
 /// No variant that can be chosen.
-pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Choices>, Vec<String>), PipelineError> {
+pub fn choose(sweeps: &SweptPrograms, store: &Store) -> Result<(Vec<Choices>, Vec<String>), PipelineError> {
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
     let mut none = None;
     for (n, swept) in sweeps.variants.iter().enumerate() {
@@ -336,7 +340,7 @@ pub fn choose(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Choices>, Vec<Strin
 
 /// The unfused program in PyTorch's layout and in its best uniform layout; nothing if it does not fit into memory. Where all
 /// configurations of one of its kernels failed or were wrong, there is nothing either, and why.
-pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Candidate>, Option<String>), PipelineError> {
+pub fn baselines(sweeps: &SweptPrograms, store: &Store) -> Result<(Vec<Candidate>, Option<String>), PipelineError> {
     let Some(unfused) = &sweeps.unfused else { return Ok((vec![], None)) };
     let selected = || Ok([unfused.in_order(store, &pytorch_order(&unfused.program))?, unfused.select(store, Method::Uniform)?]);
     match selected() {
@@ -353,7 +357,12 @@ pub fn baselines(sweeps: &Sweeps, store: &Store) -> Result<(Vec<Candidate>, Opti
 /// What results are compared with at full size: the unfused program under the plainest configuration of every kernel, products by a
 /// library. It shares hardly any code with what is chosen. A kernel for which a library has no words there has a configuration of the
 /// baselines. `None` if it does not fit into memory.
-pub fn plainest(unfused: &Sdfg, baselines: &[Candidate], device: &dyn Device, memory: Room) -> Result<Option<Candidate>, PipelineError> {
+pub fn plainest(
+    unfused: &Sdfg,
+    baselines: &[Candidate],
+    device: &dyn Device,
+    memory: MemoryLimit,
+) -> Result<Option<Candidate>, PipelineError> {
     if memory.too_small(unfused)?.is_some() {
         return Ok(None);
     }
@@ -375,7 +384,7 @@ pub fn plan(
     overrides: &Overrides,
     chosen: Candidate,
     baselines: Vec<Candidate>,
-    (mixing, barred): (Option<Mixing>, Vec<String>),
+    (mixing, barred): (Option<PartialFusionLog>, Vec<String>),
     (target, device, threads): (Target, &dyn Device, usize),
     command: String,
 ) -> Plan {

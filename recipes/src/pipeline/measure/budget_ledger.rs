@@ -1,7 +1,7 @@
 //! How long each program has been swept already: the same command again goes on only where its budget was not spent.
 
 use crate::pipeline::PipelineError;
-use crate::pipeline::variants::partial_fusion_log::Mixing;
+use crate::pipeline::variants::PartialFusionLog;
 use layouts::Program;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Seconds by program, kept beside the records.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Ledger {
+pub struct BudgetLedger {
     #[serde(skip)]
     path: PathBuf,
     seconds: BTreeMap<String, f64>,
@@ -25,7 +25,7 @@ pub struct Ledger {
     commands: f64,
     /// Which compositions were chosen, and what they were weighed against.
     #[serde(default)]
-    mixing: Option<Mixing>,
+    mixing: Option<PartialFusionLog>,
 }
 
 /// Programs are told apart by the kernels they are made of.
@@ -37,12 +37,12 @@ fn entry(program: &Program) -> String {
     hasher.finalize().to_hex()[..16].to_string()
 }
 
-impl Ledger {
+impl BudgetLedger {
     /// The ledger of a folder; empty if there is none. A damaged one counts as empty: its worst effect is a longer sweep.
     pub fn open(folder: &Path) -> Self {
         let path = folder.join("spent.json");
-        let known = std::fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str::<Ledger>(&text).ok());
-        Ledger { path, ..known.unwrap_or_default() }
+        let known = std::fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str::<BudgetLedger>(&text).ok());
+        BudgetLedger { path, ..known.unwrap_or_default() }
     }
 
     /// What is left of a budget for a program.
@@ -92,11 +92,11 @@ impl Ledger {
     }
 
     /// What was decided on compositions the last time.
-    pub fn mixing(&self) -> Option<&Mixing> {
+    pub fn mixing(&self) -> Option<&PartialFusionLog> {
         self.mixing.as_ref()
     }
 
-    pub fn decide(&mut self, mixing: &Mixing) -> Result<(), PipelineError> {
+    pub fn decide(&mut self, mixing: &PartialFusionLog) -> Result<(), PipelineError> {
         self.mixing = Some(mixing.clone());
         self.write()
     }
@@ -117,17 +117,17 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let program = Program::default();
         let budget = Some(Duration::from_secs(60));
-        Ledger::open(folder.path()).spend(&program, Duration::from_secs(50), Duration::from_secs(9))?;
-        let mut again = Ledger::open(folder.path());
+        BudgetLedger::open(folder.path()).spend(&program, Duration::from_secs(50), Duration::from_secs(9))?;
+        let mut again = BudgetLedger::open(folder.path());
         assert_eq!(again.left(&program, budget), Some(Duration::from_secs(10)));
         again.spend(&program, Duration::from_secs(50), Duration::from_secs(50))?;
-        assert_eq!(Ledger::open(folder.path()).taken([&program]), Duration::from_secs(59));
-        assert_eq!(Ledger::open(folder.path()).left(&program, budget), Some(Duration::ZERO));
+        assert_eq!(BudgetLedger::open(folder.path()).taken([&program]), Duration::from_secs(59));
+        assert_eq!(BudgetLedger::open(folder.path()).left(&program, budget), Some(Duration::ZERO));
         let more = again.budget(&program, Duration::from_secs(7));
-        assert_eq!(Ledger::open(folder.path()).left(&program, Some(more)), Some(Duration::from_secs(7)));
-        assert_eq!(Ledger::open(folder.path()).left(&program, None), None);
+        assert_eq!(BudgetLedger::open(folder.path()).left(&program, Some(more)), Some(Duration::from_secs(7)));
+        assert_eq!(BudgetLedger::open(folder.path()).left(&program, None), None);
         again.settle(7)?;
-        assert!(Ledger::open(folder.path()).settled(7) && !Ledger::open(folder.path()).settled(8));
+        assert!(BudgetLedger::open(folder.path()).settled(7) && !BudgetLedger::open(folder.path()).settled(8));
         Ok(())
     }
 }

@@ -1,11 +1,9 @@
 //! Answers the sweep's questions on a device: is a configuration right, and how long does it take?
 
-use super::kernel_space::SweptKernel;
-use super::phase_times::Spent;
-use super::scratch_operands::{Operands, Room};
-use crate::pipeline::check::plan::excused;
-use crate::pipeline::oracle::reference::{Expected, Oracle, RUN, SEED};
-use crate::pipeline::oracle::small_sizes::shrunken_for;
+use super::phase_times::PhaseTimes;
+use super::scratch_operands::{ScratchBuffer, ScratchOperands};
+use super::swept_kernel::SweptKernel;
+use crate::pipeline::oracle::{RUN, Reference, ReferenceCache, SEED, tensors, with_small_sizes_for, within_jumps};
 use kernels::device::{CompileRequest, Device, Memory, Recording};
 use kernels::error::Blame;
 use kernels::pool::Pool;
@@ -72,8 +70,8 @@ pub struct DeviceBench<'a> {
     kernels: BTreeMap<String, &'a SweptKernel>,
     device: &'a dyn Device,
     pool: &'a Pool,
-    oracle: Oracle,
-    operands: Operands,
+    oracle: ReferenceCache,
+    operands: ScratchOperands,
     /// Configurations whose code was made together last, or that is made meanwhile, by kernel.
     made: BTreeMap<String, BTreeSet<KernelConfig>>,
     /// At least this many samples, and at least this long in total, for each configuration.
@@ -89,7 +87,7 @@ pub struct DeviceBench<'a> {
     pace: Option<f64>,
     /// Once set, no code is made ahead any more.
     pub interrupt: Option<&'a AtomicBool>,
-    pub spent: Spent,
+    pub spent: PhaseTimes,
     /// Whether code that is made meanwhile has come too late.
     unwanted: Arc<AtomicBool>,
 }
@@ -109,8 +107,8 @@ impl<'a> DeviceBench<'a> {
             kernels: by_name,
             device,
             pool,
-            oracle: Oracle::default(),
-            operands: Operands::default(),
+            oracle: ReferenceCache::default(),
+            operands: ScratchOperands::default(),
             made: BTreeMap::new(),
             samples: 3,
             sample_ms: 2.0,
@@ -119,7 +117,7 @@ impl<'a> DeviceBench<'a> {
             pace: None,
             queued: None,
             interrupt: None,
-            spent: Spent::default(),
+            spent: PhaseTimes::default(),
             unwanted: Arc::default(),
         }
     }
@@ -162,7 +160,7 @@ impl<'a> DeviceBench<'a> {
         for (kernel, config) in first.into_iter().chain(seeds.into_iter().filter(|_| in_time)) {
             self.made.entry(kernel.spec.name.clone()).or_default().insert(config);
         }
-        Spent::since(&mut self.spent.making, began);
+        PhaseTimes::since(&mut self.spent.making, began);
         took
     }
 
@@ -208,11 +206,11 @@ impl<'a> DeviceBench<'a> {
         let with = |whole: &[String], most: i64| {
             let mut known = self.small.lock().unwrap_or_else(PoisonError::into_inner);
             let key = (blocks.clone(), granules.clone(), whole.to_vec(), most);
-            let made = || Arc::new(shrunken_for(self.program, config.layouts.values(), &granules, (whole, most)));
+            let made = || Arc::new(with_small_sizes_for(self.program, config.layouts.values(), &granules, (whole, most)));
             known.entry(key).or_insert_with(made).clone()
         };
         let plain = || with(&[], i64::MAX);
-        let Some(spec) = spec.filter(|spec| !Oracle::runs_all(spec)) else { return plain() };
+        let Some(spec) = spec.filter(|spec| !ReferenceCache::runs_all(spec)) else { return plain() };
         let whole = self.device.written(spec, config);
         // The less there is of other dims, the less they tell, but the code is that which is timed.
         let fit = [i64::MAX, 2, 1].into_iter().map(|most| with(&whole, most)).find(|small| points(spec, small) <= INTERPRETED);
@@ -226,17 +224,17 @@ impl<'a> DeviceBench<'a> {
         if self.oracle.says(name, &small.sizes).is_none() {
             let began = Instant::now();
             self.oracle.run(&kernel.spec, &small)?;
-            Spent::since(&mut self.spent.expecting, began);
+            PhaseTimes::since(&mut self.spent.expecting, began);
         }
         Ok(small)
     }
 
-    fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<Room>), Fault> {
+    fn compiled(&self, name: &str, config: &KernelConfig) -> Result<(Arc<dyn Executable>, Vec<ScratchBuffer>), Fault> {
         if let Some(container) = self.relayouted(name) {
             let shape = self.program.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
             let executable = self.device.relayout(container, &shape, from, to).map_err(fault)?;
-            let room = |layout, written| Ok(Room { dtype: container.dtype, bytes: bytes(container, &shape, layout)?, written });
+            let room = |layout, written| Ok(ScratchBuffer { dtype: container.dtype, bytes: bytes(container, &shape, layout)?, written });
             return Ok((executable, vec![room(from, false)?, room(to, true)?]));
         }
         let spec = &self.kernel(name)?.spec;
@@ -246,7 +244,7 @@ impl<'a> DeviceBench<'a> {
             let container = &spec.containers[&argument.data];
             let natural = Layout::natural(container);
             let bytes = bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?;
-            rooms.push(Room { dtype: container.dtype, bytes, written: argument.access == kernels::Access::Write });
+            rooms.push(ScratchBuffer { dtype: container.dtype, bytes, written: argument.access == kernels::Access::Write });
         }
         Ok((self.device.compile(spec, config).map_err(fault)?, rooms))
     }
@@ -310,7 +308,7 @@ impl Bench for DeviceBench<'_> {
             // Half of it is what the last ones took: kernels differ, and so does what else the machine does.
             self.pace = Some(self.pace.map_or(each, |pace| (pace + each) / 2.0));
         }
-        Spent::since(&mut self.spent.making, began);
+        PhaseTimes::since(&mut self.spent.making, began);
     }
 
     fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
@@ -318,7 +316,7 @@ impl Bench for DeviceBench<'_> {
         let checked = self.checked(name, config);
         let making = self.device.waited().saturating_sub(waited);
         self.spent.making += making.as_secs_f64();
-        Spent::without(&mut self.spent.checking, began, making);
+        PhaseTimes::without(&mut self.spent.checking, began, making);
         checked
     }
 
@@ -327,7 +325,7 @@ impl Bench for DeviceBench<'_> {
         let timed = self.undisturbed(name, config, give_up);
         let making = self.device.waited().saturating_sub(waited);
         self.spent.making += making.as_secs_f64();
-        Spent::without(&mut self.spent.timing, began, making);
+        PhaseTimes::without(&mut self.spent.timing, began, making);
         timed
     }
 }
@@ -338,7 +336,7 @@ impl DeviceBench<'_> {
             let small = self.small(None, config);
             let shape = small.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
-            let values = crate::pipeline::oracle::tensors::values(&small, container, shape.iter().product(), SEED, |v| v);
+            let values = tensors::values(&small, container, shape.iter().product(), SEED, |v| v);
             let mut values = values.map_err(|e| Fault::Configuration(e.to_string()))?;
             values.iter_mut().for_each(|v| *v = container.dtype.rounded(*v));
             let want = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| Fault::Configuration(e.to_string()))?;
@@ -353,7 +351,7 @@ impl DeviceBench<'_> {
         }
         let small = self.expect(name, config)?;
         let context = self.context(None);
-        let Some(Expected { spec, inputs, outputs, tolerances, scale }) = self.oracle.says(name, &small.sizes) else {
+        let Some(Reference { spec, inputs, outputs, tolerances, scale }) = self.oracle.says(name, &small.sizes) else {
             return Err(Fault::Configuration(format!("there is no kernel `{name}`")));
         };
         // Tiles shrink with the sizes, so that there are several of them here as well.
@@ -390,7 +388,7 @@ impl DeviceBench<'_> {
                 let found = tolerance::compare(&got, want, *scale, tolerance).ratio;
                 // A bit tells on which side of a threshold a value is, and jumps where that is within rounding.
                 let bits = argument.dtype == Dtype::Bit;
-                let found = if bits { excused(&spec.unit, tolerance, &got, want, found) } else { found };
+                let found = if bits { within_jumps(&spec.unit, tolerance, &got, want, found) } else { found };
                 ratio = if found.is_nan() { f64::INFINITY } else { ratio.max(found) };
             }
         }
@@ -426,7 +424,7 @@ impl DeviceBench<'_> {
         let (began, waited) = (Instant::now(), self.device.waited());
         let (executable, rooms) = self.compiled(name, config)?;
         let operands = self.operands.take(&rooms, self.device, SEED).map_err(|e| Fault::Device(e.to_string()))?;
-        Spent::without(&mut self.spent.loading, began, self.device.waited().saturating_sub(waited));
+        PhaseTimes::without(&mut self.spent.loading, began, self.device.waited().saturating_sub(waited));
         let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();
         // A device of its own needs no workers, and this thread any core that is free.
         let (mut samples, _held) = (Vec::new(), self.device.name().is_none().then(|| self.pool.hold()));
@@ -481,7 +479,7 @@ impl DeviceBench<'_> {
             if first.is_none() && !emptied {
                 let began = Instant::now();
                 recorded = self.recorded(&*executable, &pointers, self.device.repeats(again)).map_err(fault)?;
-                Spent::since(&mut self.spent.recording, began);
+                PhaseTimes::since(&mut self.spent.recording, began);
                 if let Some((recorded, _)) = &recorded {
                     let mut warm = 0.0;
                     for _ in 0..WARM_UPS {

@@ -2,8 +2,17 @@
 
 pub mod budget_ledger;
 pub mod device_bench;
-pub mod kernel_space;
+pub mod dim_order;
 pub mod measurement_budget;
+pub mod memory_limit;
 pub mod phase_times;
 pub mod scratch_operands;
 pub mod sweep;
+pub mod swept_kernel;
+
+pub use budget_ledger::BudgetLedger;
+pub use dim_order::pytorch_order;
+pub use measurement_budget::MeasurementBudget;
+pub use memory_limit::MemoryLimit;
+pub use sweep::{Extent, LOOK, QUICK, SweepContext, SweepEvent, SweptProgram, build_problem, sweep_posed, sweep_program};
+pub use swept_kernel::SweptKernel;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Seconds that a bench has spent; what is left of a sweep's time is the search, and programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Spent {
+pub struct PhaseTimes {
     /// Making code ahead, and waiting for code and for what a library offers where others ask for them meanwhile.
     pub making: f64,
     pub checking: f64,
@@ -23,10 +23,10 @@ pub struct Spent {
     pub unsettled: u64,
 }
 
-impl Spent {
+impl PhaseTimes {
     /// Adds the time since then to one of them.
     pub fn since(part: &mut f64, began: Instant) {
-        Spent::without(part, began, Duration::ZERO);
+        PhaseTimes::without(part, began, Duration::ZERO);
     }
 
     /// Adds to one of them the time since then without what others have taken of it.
@@ -35,7 +35,7 @@ impl Spent {
     }
 }
 
-impl AddAssign for Spent {
+impl AddAssign for PhaseTimes {
     fn add_assign(&mut self, other: Self) {
         self.making += other.making;
         self.checking += other.checking;
@@ -49,9 +49,9 @@ impl AddAssign for Spent {
     }
 }
 
-impl fmt::Display for Spent {
+impl fmt::Display for PhaseTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Spent { making, checking, expecting, timing, loading, recording, running, disturbed, unsettled } = self;
+        let PhaseTimes { making, checking, expecting, timing, loading, recording, running, disturbed, unsettled } = self;
         write!(f, "{making:.1} s making code, {checking:.1} s checking (interpreter {expecting:.1}), ")?;
         write!(f, "{timing:.1} s timing (loading {loading:.1}, recording {recording:.1}, running {running:.1})")?;
         if *disturbed > 0 {

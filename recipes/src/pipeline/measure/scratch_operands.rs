@@ -15,32 +15,32 @@ const LARGE: usize = kernels::buffer::HUGE;
 
 /// What one argument of a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct ScratchBuffer {
     pub dtype: Dtype,
     pub bytes: usize,
     pub written: bool,
 }
 
-impl Room {
+impl ScratchBuffer {
     /// Arguments share memory with those of their kind only: small ones lie elsewhere than large ones.
-    fn is_like(&self, other: &Room) -> bool {
+    fn is_like(&self, other: &ScratchBuffer) -> bool {
         (self.dtype, self.written, self.bytes >= LARGE) == (other.dtype, other.written, other.bytes >= LARGE)
     }
 }
 
 /// Memory for the arguments of one kernel at a time, as much as the largest so far has needed.
 #[derive(Default)]
-pub struct Operands {
+pub struct ScratchOperands {
     /// Of each kind the larger ones first.
-    held: Vec<(Room, Option<Memory>)>,
+    held: Vec<(ScratchBuffer, Option<Memory>)>,
 }
 
-impl Operands {
-    /// Memory for every argument, in their order: the numbers by which [`Operands::address`] and [`Operands::flush`] know it.
+impl ScratchOperands {
+    /// Memory for every argument, in their order: the numbers by which [`ScratchOperands::address`] and [`ScratchOperands::flush`] know it.
     ///
     /// # Errors
     /// No memory; a device that failed.
-    pub fn take(&mut self, rooms: &[Room], device: &dyn Device, seed: u64) -> Result<Vec<usize>, KernelError> {
+    pub fn take(&mut self, rooms: &[ScratchBuffer], device: &dyn Device, seed: u64) -> Result<Vec<usize>, KernelError> {
         let mut order: Vec<usize> = (0..rooms.len()).collect();
         order.sort_by_key(|n| Reverse(rooms[*n].bytes));
         let (mut taken, mut found) = (vec![false; self.held.len()], vec![0; rooms.len()]);
@@ -77,7 +77,7 @@ impl Operands {
     }
 }
 
-fn filled(room: Room, number: usize, device: &dyn Device, seed: u64) -> Result<Memory, KernelError> {
+fn filled(room: ScratchBuffer, number: usize, device: &dyn Device, seed: u64) -> Result<Memory, KernelError> {
     let mut memory = device.memory(room.bytes)?;
     let values = sdfg::random::tensor(seed, &number.to_string(), PATTERN).into_iter();
     let pattern: Vec<u8> = match room.dtype {
@@ -99,14 +99,14 @@ mod tests {
     use kernels::Toolchain;
     use kernels::device::cpu::Cores;
 
-    fn room(bytes: usize, written: bool) -> Room {
-        Room { dtype: Dtype::F32, bytes, written }
+    fn room(bytes: usize, written: bool) -> ScratchBuffer {
+        ScratchBuffer { dtype: Dtype::F32, bytes, written }
     }
 
     #[test]
     fn kernels_share_memory_and_no_two_arguments_do() -> Result<(), Box<dyn std::error::Error>> {
         let device = Cores { toolchain: Toolchain::system()? };
-        let mut operands = Operands::default();
+        let mut operands = ScratchOperands::default();
         let first = operands.take(&[room(4096, false), room(8192, false), room(8192, true)], &device, 1)?;
         assert!(first[0] != first[1] && first[1] != first[2] && first[0] != first[2]);
         let addresses: Vec<_> = first.iter().map(|n| operands.address(*n)).collect();
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn what_is_read_holds_numbers_that_no_kernel_writes() -> Result<(), Box<dyn std::error::Error>> {
         let device = Cores { toolchain: Toolchain::system()? };
-        let mut operands = Operands::default();
+        let mut operands = ScratchOperands::default();
         let taken = operands.take(&[room(64, true), room(64, false)], &device, 1)?;
         // SAFETY: both have 64 bytes.
         let values = |at: *mut u8| unsafe { std::slice::from_raw_parts_mut(at.cast::<f32>(), 16) };

@@ -1,16 +1,15 @@
 //! The sweep over every program of a recipe, and the choice among all of them.
 
-use super::budget_ledger::Ledger;
+use super::budget_ledger::BudgetLedger;
 use super::device_bench::DeviceBench;
-use super::kernel_space::{SweptKernel, relayout_spaces, swept_kernels};
+use super::dim_order::{boundary, follows};
 use super::measurement_budget::MeasurementBudget;
-use super::phase_times::Spent;
+use super::memory_limit::MemoryLimit;
+use super::phase_times::PhaseTimes;
+use super::swept_kernel::{SweptKernel, relayout_spaces, swept_kernels};
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::value_fingerprint;
-use crate::pipeline::run::candidate::Candidate;
-use crate::pipeline::run::dim_order::{boundary, follows};
-use crate::pipeline::run::memory::Room;
-use crate::pipeline::variants::programs::UNFUSED;
+use crate::pipeline::run::Candidate;
 use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::candidates::Shard;
@@ -26,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a sweep runs on and with.
-pub struct Sweeping<'a> {
+pub struct SweepContext<'a> {
     pub pool: &'a Pool,
     pub device: &'a dyn Device,
     pub store: &'a mut Store,
@@ -35,14 +34,14 @@ pub struct Sweeping<'a> {
     /// What timed runs find in the caches.
     pub cache: Cache,
     /// Programs that need more are not run.
-    pub memory: Room,
+    pub memory: MemoryLimit,
     /// What earlier sweeps have spent of the budget.
-    pub ledger: &'a mut Ledger,
+    pub ledger: &'a mut BudgetLedger,
     /// What is left for measuring.
     pub budget: MeasurementBudget,
     /// Milliseconds beyond which a program is given up after a first look at each of its kernels: others are that much faster.
     pub hopeless_ms: Option<f64>,
-    pub progress: &'a mut dyn FnMut(Told),
+    pub progress: &'a mut dyn FnMut(SweepEvent),
 }
 
 /// What a sweep cannot do without: workers, device, records and the ledger of earlier sweeps.
@@ -50,28 +49,28 @@ pub struct MeasurementSetup<'a> {
     pub pool: &'a Pool,
     pub device: &'a dyn Device,
     pub store: &'a mut Store,
-    pub ledger: &'a mut Ledger,
+    pub ledger: &'a mut BudgetLedger,
     pub interrupt: &'a AtomicBool,
 }
 
-impl<'a> Sweeping<'a> {
+impl<'a> SweepContext<'a> {
     /// A sweep of the whole space with warm caches, without bounds on time or memory.
     pub fn unbounded(
         MeasurementSetup { pool, device, store, ledger, interrupt }: MeasurementSetup<'a>,
-        progress: &'a mut dyn FnMut(Told),
+        progress: &'a mut dyn FnMut(SweepEvent),
     ) -> Self {
-        let (shard, cache, memory) = (Shard::WHOLE, Cache::Warm, Room::UNKNOWN);
+        let (shard, cache, memory) = (Shard::WHOLE, Cache::Warm, MemoryLimit::UNKNOWN);
         let budget = MeasurementBudget::default();
-        Sweeping { pool, device, store, interrupt, shard, cache, memory, ledger, budget, hopeless_ms: None, progress }
+        SweepContext { pool, device, store, interrupt, shard, cache, memory, ledger, budget, hopeless_ms: None, progress }
     }
 }
 
 /// What people are told while programs are swept.
-pub enum Told<'a> {
+pub enum SweepEvent<'a> {
     /// After every configuration: the program's name, and the sweep's progress.
     Measured(&'a str, &'a Progress<'a>),
     /// Before what may take a while, without anything being measured.
-    Thinking(String),
+    Planning(String),
 }
 
 struct Stopwatch(Instant);
@@ -83,14 +82,14 @@ impl Clock for Stopwatch {
 }
 
 /// A program that was swept.
-pub struct Swept {
+pub struct SweptProgram {
     pub name: String,
     pub program: Sdfg,
     /// As selection sees it.
     pub problem: Program,
     pub kernels: Vec<SweptKernel>,
     pub report: Report,
-    pub spent: Spent,
+    pub spent: PhaseTimes,
 }
 
 /// A weight and its gradient share a layout.
@@ -122,6 +121,8 @@ const LEAST: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 pub enum Extent<'a> {
     Whole,
+    /// All of the program that every other is compared with. It is an alternative to none of them.
+    Baseline,
     /// Kernels whose content hash is not among these. The program may be chosen.
     Beside(&'a BTreeSet<String>),
     /// The same, of a program in which one composition is undone: it lends its kernels to others.
@@ -131,14 +132,14 @@ pub enum Extent<'a> {
 impl Extent<'_> {
     fn holds(&self, kernel: &SweptKernel) -> bool {
         match self {
-            Extent::Whole => true,
+            Extent::Whole | Extent::Baseline => true,
             Extent::Beside(known) | Extent::Trial(known) => !known.contains(kernel.key()),
         }
     }
 }
 
 /// A program as the sweep and the choice see it.
-pub struct Posed {
+pub struct SweepInput {
     pub kernels: Vec<SweptKernel>,
     pub relayouts: Vec<RelayoutSpace>,
     pub problem: Program,
@@ -146,7 +147,7 @@ pub struct Posed {
 
 /// Poses the choice for a program: the spaces of its kernels and of changes of layout, what binds them, and what its
 /// containers hold.
-pub fn posed(program: &Sdfg, device: &dyn Device) -> Result<Posed, PipelineError> {
+pub fn build_problem(program: &Sdfg, device: &dyn Device) -> Result<SweepInput, PipelineError> {
     let kernels = swept_kernels(program, device)?;
     let relayouts = relayout_spaces(program, &kernels);
     let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
@@ -161,7 +162,7 @@ pub fn posed(program: &Sdfg, device: &dyn Device) -> Result<Posed, PipelineError
         kernel.names = value_fingerprint::names(&swept.spec, program);
     }
     value_fingerprint::mark(&mut problem, program)?;
-    Ok(Posed { kernels, relayouts, problem })
+    Ok(SweepInput { kernels, relayouts, problem })
 }
 
 /// Sweeps one program within its share of the budget.
@@ -170,9 +171,9 @@ pub fn sweep_program(
     program: &Sdfg,
     budget: Option<Duration>,
     extent: Extent,
-    with: &mut Sweeping,
-) -> Result<Swept, PipelineError> {
-    let posed = posed(program, with.device)?;
+    with: &mut SweepContext,
+) -> Result<SweptProgram, PipelineError> {
+    let posed = build_problem(program, with.device)?;
     sweep_posed(name, program, posed, budget, extent, with)
 }
 
@@ -180,15 +181,15 @@ pub fn sweep_program(
 pub fn sweep_posed(
     name: &str,
     program: &Sdfg,
-    posed: Posed,
+    posed: SweepInput,
     budget: Option<Duration>,
     extent: Extent,
-    with: &mut Sweeping,
-) -> Result<Swept, PipelineError> {
-    let Posed { kernels, relayouts, problem } = posed;
+    with: &mut SweepContext,
+) -> Result<SweptProgram, PipelineError> {
+    let SweepInput { kernels, relayouts, problem } = posed;
     let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
     let trial = matches!(extent, Extent::Trial(_));
-    with.store.begin(session(name, program, &problem, with))?;
+    with.store.begin(session(name, program, &problem, extent, with))?;
     let held: Vec<&SweptKernel> = kernels.iter().filter(|k| extent.holds(k)).collect();
     let spaces: Vec<&dyn KernelSpace> = held.iter().map(|k| *k as &dyn KernelSpace).collect();
     let mut bench = DeviceBench::new(program, &kernels, with.device, with.pool);
@@ -213,7 +214,7 @@ pub fn sweep_posed(
             if count == held.len() && firsts.is_none() {
                 firsts = Some(p.elapsed.saturating_sub(prepared));
             }
-            progress(Told::Measured(name, p));
+            progress(SweepEvent::Measured(name, p));
         };
         let options = SweepOptions { budget, shard: with.shard, costly: devices, ..SweepOptions::default() };
         let mut sweeper = Sweeper {
@@ -284,14 +285,14 @@ pub fn sweep_posed(
     with.ledger.spend(&problem, spent, clock.elapsed())?;
     let (report, spent) = (report?, bench.spent);
     drop(bench);
-    Ok(Swept { name: name.to_string(), program: program.clone(), problem, kernels, report, spent })
+    Ok(SweptProgram { name: name.to_string(), program: program.clone(), problem, kernels, report, spent })
 }
 
 pub const METHODS: [Method; 6] = Method::ALL;
 
-/// Ways of stacking and fusing are alternatives of one another; the unfused program is what they are compared with.
-fn variant(name: &str, program: &Sdfg) -> layouts::record::Variant {
-    let of = if name == UNFUSED { format!("{}, unfused", program.name) } else { program.name.clone() };
+/// The name under which a program is recorded, and which others are its alternatives: those of the same recipe, unless it is the baseline.
+fn variant(name: &str, program: &Sdfg, extent: Extent) -> layouts::record::Variant {
+    let of = if matches!(extent, Extent::Baseline) { format!("{}, unfused", program.name) } else { program.name.clone() };
     layouts::record::Variant { of, name: name.to_string() }
 }
 
@@ -301,7 +302,7 @@ pub const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
 /// Several devices may begin sessions in the same millisecond.
 static SESSIONS: AtomicUsize = AtomicUsize::new(0);
 
-fn session(name: &str, program: &Sdfg, problem: &Program, with: &Sweeping) -> Session {
+fn session(name: &str, program: &Sdfg, problem: &Program, extent: Extent, with: &SweepContext) -> Session {
     let device = with.device;
     let provenance = bench::record::Machine::here();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);
@@ -318,13 +319,13 @@ fn session(name: &str, program: &Sdfg, problem: &Program, with: &Sweeping) -> Se
         clock: device.clock().into(),
         cache: with.cache,
         program: Some(problem.clone()),
-        variant: Some(variant(name, program)),
+        variant: Some(variant(name, program, extent)),
     }
 }
 
-impl Swept {
+impl SweptProgram {
     /// What has come of a program that was swept before: of each kernel the tally that goes further.
-    pub fn after(mut self, before: &Swept) -> Self {
+    pub fn after(mut self, before: &SweptProgram) -> Self {
         self.spent += before.spent;
         self.report.timed += before.report.timed;
         for (name, tally) in &mut self.report.tallies {

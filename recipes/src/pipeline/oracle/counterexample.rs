@@ -1,13 +1,13 @@
 //! What is left of two programs that should compute the same: a patch that went wrong, made small and saved as text.
 //!
-//! 1. Sizes are small to begin with (see [`super::small_sizes::shrunken`]).
+//! 1. Sizes are small to begin with (see [`super::small_sizes::with_small_sizes`]).
 //! 2. Units that the patch left alone are dropped; what they made is given instead.
 //! 3. Every size is made as small as it goes.
 //!
 //! A step is kept only if the two still differ.
 
 use super::equivalence::{Difference, difference};
-use super::small_sizes::shrunken;
+use super::small_sizes::with_small_sizes;
 use sdfg::{NodeId, Role, Sdfg, StateId, Unit};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct Counterexample {
 
 /// The smallest pair that still differs; `None` if the two agree at small sizes.
 pub fn find(before: &Sdfg, after: &Sdfg) -> Option<Counterexample> {
-    let (before, after) = (shrunken(before), shrunken(after));
+    let (before, after) = (with_small_sizes(before), with_small_sizes(after));
     let difference = difference(&before, &after)?;
     let mut smallest = Counterexample { before, after, difference };
     smallest.take(only_changed(&smallest.before, &smallest.after));

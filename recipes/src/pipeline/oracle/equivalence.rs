@@ -1,6 +1,6 @@
 //! Whether two programs compute the same, as the interpreter finds it at small sizes.
 
-use super::tensors::drawn;
+use super::tensors::random_inputs;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Role, Sdfg};
 
@@ -16,9 +16,9 @@ pub enum Difference {
 }
 
 /// Interprets both and compares what a person sees; what differs first.
-pub(in crate::pipeline) fn difference(before: &Sdfg, after: &Sdfg) -> Option<Difference> {
+pub fn difference(before: &Sdfg, after: &Sdfg) -> Option<Difference> {
     let run = |program: &Sdfg| {
-        let tensors = drawn(before, 1).map_err(|e| e.to_string())?;
+        let tensors = random_inputs(before, 1).map_err(|e| e.to_string())?;
         interpret(program, &tensors, &Run { seed: 1, step: 0, dropout: true }).map_err(|e| e.to_string())
     };
     let want = match run(before) {

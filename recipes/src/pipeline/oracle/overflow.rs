@@ -1,29 +1,24 @@
 //! Values that f64 holds and kernels do not: where the oracle has a number, they have infinity, and what is made of it is no number.
 
-use super::small_sizes::shrunken;
+use super::largest_finite::largest_finite;
+use super::operators::operators;
+use super::small_sizes::with_small_sizes;
 use super::tensors;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::operators::operators;
 use sdfg::interpret::{Overflow, Run, Tensors, interpret_within};
 use sdfg::{Container, Dtype, Sdfg};
 
-/// The largest magnitude that all which kernels compute may have: f32's, unless something is computed in f64.
-pub fn limit<'a>(containers: impl IntoIterator<Item = &'a Container>) -> f64 {
-    let wide = containers.into_iter().any(|c| c.dtype == Dtype::F64);
-    if wide { f64::INFINITY } else { f32::MAX.into() }
-}
-
 /// What overflows where a program is run at small sizes on drawn inputs, as a sentence that says what to do.
 pub fn told(program: &Sdfg) -> Option<String> {
-    let small = shrunken(program);
-    told_of(&small, &tensors::drawn(&small, 1).ok()?)
+    let small = with_small_sizes(program);
+    overflow_on(&small, &tensors::random_inputs(&small, 1).ok()?)
 }
 
 /// What overflows where a program is run on these inputs.
-pub fn told_of(program: &Sdfg, given: &Tensors) -> Option<String> {
+pub fn overflow_on(program: &Sdfg, given: &Tensors) -> Option<String> {
     let run = Run { seed: 1, step: 0, dropout: true };
-    let (made, found) = interpret_within(program, given, &run, limit(program.containers.values())).ok()?;
+    let (made, found) = interpret_within(program, given, &run, largest_finite(program.containers.values())).ok()?;
     let found = found.map(|overflow| (overflow, Dtype::F32));
     // On the way everything is held in f32; what is stored may be narrower.
     let (overflow, dtype) = found.or_else(|| stored(program, &made))?;

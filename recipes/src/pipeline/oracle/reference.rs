@@ -1,6 +1,6 @@
 //! What the oracle says about single kernels at small sizes.
 
-use super::overflow::limit;
+use super::largest_finite::largest_finite;
 use super::tensors::{self, RANGES};
 use crate::pipeline::PipelineError;
 use kernels::KernelSpec;
@@ -17,7 +17,7 @@ pub const SEED: u64 = 1;
 pub const RUN: Run = Run { seed: SEED, step: 0, dropout: true };
 
 /// What the oracle says about one kernel at small sizes.
-pub struct Expected {
+pub struct Reference {
     pub spec: KernelSpec,
     pub inputs: Tensors,
     pub outputs: Tensors,
@@ -28,16 +28,16 @@ pub struct Expected {
 
 /// The reference interpreter, and what it has said.
 #[derive(Default)]
-pub struct Oracle {
+pub struct ReferenceCache {
     /// By kernel, and by size symbol.
-    expected: BTreeMap<(String, Bindings), Expected>,
+    expected: BTreeMap<(String, Bindings), Reference>,
     /// What the program itself makes of drawn inputs at small sizes, where that was needed.
     made: Vec<(Bindings, Tensors)>,
 }
 
-impl Oracle {
+impl ReferenceCache {
     /// What a kernel makes of its inputs at some sizes, once it was run at them.
-    pub fn says(&self, name: &str, sizes: &Bindings) -> Option<&Expected> {
+    pub fn says(&self, name: &str, sizes: &Bindings) -> Option<&Reference> {
         self.expected.get(&(name.to_string(), sizes.clone()))
     }
 
@@ -48,7 +48,7 @@ impl Oracle {
         let spec = kernel.with_sizes(&small.sizes).map_err(|e| fault(&e))?;
         let case = |own: Option<&Tensors>, range| Case::new(&spec, small, own, range).map_err(|e| fault(&e));
         let numbers = |case: &Case| !case.overflows && !case.outputs.values().flatten().any(|v| v.is_nan());
-        let own = if Oracle::runs_all(&spec) { Some(self.own_values(small)?) } else { None };
+        let own = if ReferenceCache::runs_all(&spec) { Some(self.own_values(small)?) } else { None };
         let mut tried = case(own, RANGES[0])?;
         // A logarithm of what is negative: nothing agrees with what is no number, nor with what f32 does not hold. The program has what
         // there is one of.
@@ -62,7 +62,7 @@ impl Oracle {
         }
         let Case { inputs, outputs, scale, .. } = tried;
         let tolerances = tolerance::unit_tolerance(small, &spec.unit).map_err(|e| fault(&e))?;
-        self.expected.insert((name.to_string(), small.sizes.clone()), Expected { spec, inputs, outputs, tolerances, scale });
+        self.expected.insert((name.to_string(), small.sizes.clone()), Reference { spec, inputs, outputs, tolerances, scale });
         Ok(())
     }
 
@@ -78,7 +78,7 @@ impl Oracle {
             Some(at) => at,
             None => {
                 let fault = |e: &dyn std::fmt::Display| Fault::Configuration(format!("`{}` cannot be interpreted: {e}", small.name));
-                let given = tensors::drawn(small, SEED).map_err(|e| fault(&e))?;
+                let given = tensors::random_inputs(small, SEED).map_err(|e| fault(&e))?;
                 let made = interpret(small, &given, &RUN).map_err(|e| fault(&e))?;
                 self.made.push((small.sizes.clone(), made));
                 self.made.len() - 1
@@ -122,7 +122,7 @@ impl Case {
                 outputs.remove(&argument.data);
             }
         }
-        let overflow = interpret_unit_within(small, &spec.unit, &mut outputs, &RUN, limit(spec.containers.values()))?;
+        let overflow = interpret_unit_within(small, &spec.unit, &mut outputs, &RUN, largest_finite(spec.containers.values()))?;
         Ok(Case { inputs, outputs, scale, overflows: overflow.is_some() })
     }
 }

@@ -3,7 +3,7 @@
 use sdfg::{Layout, Sdfg};
 
 /// The same program with every size bound to a small odd number; sizes that were equal stay equal.
-pub fn shrunken(program: &Sdfg) -> Sdfg {
+pub fn with_small_sizes(program: &Sdfg) -> Sdfg {
     let mut small = program.clone();
     let distinct: std::collections::BTreeSet<i64> = program.sizes.values().copied().collect();
     for size in small.sizes.values_mut() {
@@ -15,13 +15,13 @@ pub fn shrunken(program: &Sdfg) -> Sdfg {
 
 /// The same where some dims are held in blocks: these have two blocks, so that every layout fits. Dims that kernels need in multiples
 /// are rounded up to them; `whole` ones keep their sizes, and no other has more than `most`.
-pub fn shrunken_for<'a>(
+pub fn with_small_sizes_for<'a>(
     program: &Sdfg,
     layouts: impl Iterator<Item = &'a Layout>,
     granules: &[(String, i64)],
     (whole, most): (&[String], i64),
 ) -> Sdfg {
-    let mut small = shrunken(program);
+    let mut small = with_small_sizes(program);
     small.sizes.values_mut().for_each(|size| *size = (*size).min(most));
     let mut set = |dim: &str, size: &dyn Fn(i64) -> i64| {
         let symbols = program.dims.get(dim).map(|size| size.symbols()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Named tensors: drawn from a seed, read from and written to safetensors and npz files.
 
-use super::overflow::limit;
-use super::small_sizes::shrunken;
+use super::largest_finite::largest_finite;
+use super::small_sizes::with_small_sizes;
 use super::tensor_types::{self, Number};
 use crate::pipeline::PipelineError;
 use ndarray::{ArrayD, Dimension, IxDyn, OwnedRepr};
@@ -39,15 +39,15 @@ pub const RANGES: [fn(f64) -> f64; 4] = [|v| v, f64::abs, |v| v.abs() / 2.0, |v|
 ///
 /// # Errors
 /// Sizes that are not known.
-pub fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, PipelineError> {
-    let small = shrunken(program);
+pub fn random_inputs(program: &Sdfg, seed: u64) -> Result<Tensors, PipelineError> {
+    let small = with_small_sizes(program);
     let mut numbers = None;
     for range in RANGES {
         match makes(&small, &within(&small, seed, range)?) {
-            Made::Numbers => return within(program, seed, range),
+            Interpreted::Numbers => return within(program, seed, range),
             // Where nothing does without them.
-            Made::LargeNumbers => numbers = numbers.or(Some(range)),
-            Made::None => {}
+            Interpreted::LargeNumbers => numbers = numbers.or(Some(range)),
+            Interpreted::None => {}
         }
     }
     within(program, seed, numbers.unwrap_or(RANGES[0]))
@@ -134,7 +134,7 @@ fn places(program: &Sdfg, container: &Container) -> Result<usize, PipelineError>
 }
 
 /// What a program makes of what it is given.
-enum Made {
+enum Interpreted {
     Numbers,
     /// Numbers, of which some on the way are larger than kernels can hold.
     LargeNumbers,
@@ -144,14 +144,16 @@ enum Made {
 
 /// Whether all results of a program are numbers: of what is in between, equal programs hold different parts. One that cannot be run is
 /// said to be so by whoever runs it.
-fn makes(program: &Sdfg, given: &Tensors) -> Made {
+fn makes(program: &Sdfg, given: &Tensors) -> Interpreted {
     let run = Run { seed: 1, step: 0, dropout: true };
-    let Ok((made, overflow)) = interpret_within(program, given, &run, limit(program.containers.values())) else { return Made::None };
+    let Ok((made, overflow)) = interpret_within(program, given, &run, largest_finite(program.containers.values())) else {
+        return Interpreted::None;
+    };
     let is_number = |c: &Container| made.get(&c.name).is_none_or(|values| values.iter().all(|v| !v.is_nan()));
     match (results(program).into_iter().all(is_number), overflow) {
-        (false, _) => Made::None,
-        (true, None) => Made::Numbers,
-        (true, Some(_)) => Made::LargeNumbers,
+        (false, _) => Interpreted::None,
+        (true, None) => Interpreted::Numbers,
+        (true, Some(_)) => Interpreted::LargeNumbers,
     }
 }
 
@@ -322,7 +324,7 @@ mod tests {
     fn a_logarithm_is_given_what_is_positive() -> Result<(), Box<dyn std::error::Error>> {
         let negative = |step: &str| -> Result<usize, Box<dyn std::error::Error>> {
             let text = format!("model: m\ndims: {{n: 50, i: 20}}\ndtype: f32\ninputs:\n  x: [n, i]\nsteps:\n  - \"{step}\"\n");
-            let drawn = drawn(&crate::load::load_str("m.yaml", &text, &[])?.program, 1)?;
+            let drawn = random_inputs(&crate::load::load_str("m.yaml", &text, &[])?.program, 1)?;
             Ok(drawn["x"].iter().filter(|v| **v < 0.0).count())
         };
         assert_eq!(negative("y[n,i] = log(x[n,i])")?, 0);
@@ -340,7 +342,7 @@ mod tests {
         let text = "model: m\ndims: {n: 500, i: 90, c: 7}\ninputs:\n  x: [n, c, i]\n  label: {dims: [n], dtype: i32}\nsteps:\n  - \
                     \"y[n,i] = sum(where(label[n] == c, x[n,c,i], 0), over: c)\"\n";
         let program = crate::load::load_str("m.yaml", text, &[])?.program;
-        let labels = drawn(&program, 1)?.remove("label").ok_or("labels")?;
+        let labels = random_inputs(&program, 1)?.remove("label").ok_or("labels")?;
         let count = |of: f64| labels.iter().filter(|v| **v == of).count();
         assert!((0..7).all(|place| count(f64::from(place)) > 30), "{labels}");
         assert_eq!((0..7).map(|place| count(f64::from(place))).sum::<usize>(), 500);

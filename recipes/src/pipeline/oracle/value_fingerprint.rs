@@ -10,8 +10,8 @@
 //! Marks say what is held in the end. A kernel that ran again on that would have to leave it as it is: then it makes what
 //! is marked from what is marked, wherever it comes from.
 
-use super::small_sizes::shrunken;
-use super::tensors::drawn;
+use super::small_sizes::with_small_sizes;
+use super::tensors::random_inputs;
 use crate::pipeline::PipelineError;
 use kernels::KernelSpec;
 use layouts::problem::Program;
@@ -28,9 +28,9 @@ const DIGITS: usize = 8;
 /// # Errors
 /// A program that cannot be interpreted.
 pub fn mark(problem: &mut Program, program: &Sdfg) -> Result<(), PipelineError> {
-    let small = shrunken(program);
+    let small = with_small_sizes(program);
     let run = Run { seed: 1, step: 0, dropout: true };
-    let held = interpret(&small, &drawn(&small, 1)?, &run)?;
+    let held = interpret(&small, &random_inputs(&small, 1)?, &run)?;
     for (_, _, unit) in small.units() {
         let mut again = held.clone();
         interpret_unit(&small, &unit, &mut again, &run)?;

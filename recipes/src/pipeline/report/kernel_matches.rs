@@ -4,10 +4,8 @@
 //! operator in common, directly or through others, are one match: it is the smallest piece whose times can be compared, and every kernel
 //! is in exactly one match, so that times of all matches add up to those of the programs.
 
-use super::counted;
+use super::{PartialFusionLog, counted, stacked_name, stackings};
 use crate::pipeline::PipelineError;
-use crate::pipeline::variants::partial_fusion_log::Mixing;
-use crate::pipeline::variants::stacking::{stacked_name, stackings};
 use sdfg::Sdfg;
 use sdfg::movement::{Movement, movement};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,7 +98,7 @@ fn is_stack(part: &str) -> bool {
 }
 
 /// Weights that may be stacked in a program of this name, the likeliest first.
-pub fn ways(operators: &Sdfg, mixing: &Mixing, name: &str) -> Vec<Vec<String>> {
+pub fn ways(operators: &Sdfg, mixing: &PartialFusionLog, name: &str) -> Vec<Vec<String>> {
     let mixtures = mixing.trials.iter().map(|(_, mixture)| mixture).chain(&mixing.mixture);
     let mut weights: Vec<Vec<String>> = mixtures.map(|mixture| mixture.weights.clone()).chain(stackings(operators)).collect();
     weights.sort_by_key(|weights| !name.starts_with(&stacked_name(weights)));
@@ -191,7 +189,8 @@ mod tests {
         let mut stacked = 0;
         for variant in &programs.variants {
             let ours = movement(&variant.program).map_err(counted)?;
-            let stacks = stacks(&programs.operators, &variant.program, &ways(&programs.operators, &Mixing::default(), &variant.name))?;
+            let stacks =
+                stacks(&programs.operators, &variant.program, &ways(&programs.operators, &PartialFusionLog::default(), &variant.name))?;
             let found = matches(&ours, &unfused, &stacks);
             let mut all: Vec<usize> = found.iter().flat_map(|m| m.unfused.clone()).collect();
             all.sort_unstable();

@@ -13,11 +13,10 @@ pub use space::{compositions, coverage, products};
 
 use crate::analyze::Analysis;
 use crate::pipeline::PipelineError;
-use crate::pipeline::choose::race_plans::Timed;
-use crate::pipeline::choose::sweep_all::{Choices, Sweeps};
-use crate::pipeline::measure::sweep::Swept;
-use crate::pipeline::run::candidate::Candidate;
-use crate::pipeline::variants::programs::{Programs, SEPARATE, UNFUSED, Variant};
+use crate::pipeline::choose::{Choices, SweptPrograms};
+use crate::pipeline::measure::SweptProgram;
+use crate::pipeline::run::{Candidate, Timed};
+use crate::pipeline::variants::{Part, PartialFusionLog, Programs, SEPARATE, TrialCost, UNFUSED, Variant, stacked_name, stackings};
 use bench::mue::CopyBandwidth;
 use bench::unit::{Bytes, Milliseconds, Quantity};
 use bench::{Load, Provenance, Report, model};
@@ -35,7 +34,7 @@ use transforms::recompute::{Policy, Saved};
 pub struct Finished<'a> {
     pub analysis: &'a Analysis,
     pub programs: &'a Programs,
-    pub sweeps: &'a Sweeps,
+    pub sweeps: &'a SweptPrograms,
     pub store: &'a Store,
     /// Best first.
     pub choices: &'a [Choices],
@@ -60,7 +59,7 @@ pub struct Finished<'a> {
 struct Plan<'a> {
     candidate: &'a Candidate,
     timed: &'a Timed,
-    swept: &'a Swept,
+    swept: &'a SweptProgram,
     baseline: Option<&'a Timed>,
     /// What each kernel of the plan and of the unfused program must move.
     kernels: Vec<Movement>,
@@ -95,7 +94,7 @@ fn predicted(ms: f64) -> model::Time {
 pub fn build(run: &Finished) -> Result<Report, PipelineError> {
     let (candidate, timed) =
         run.candidates.get(run.winner).zip(run.timed.get(run.winner)).ok_or_else(|| missing("a plan that was timed"))?;
-    let of_plan = |swept: &&Swept| swept.program == candidate.program;
+    let of_plan = |swept: &&SweptProgram| swept.program == candidate.program;
     let swept = run.sweeps.variants.iter().chain(&run.sweeps.unfused).find(of_plan).ok_or_else(|| missing("the sweep of its plan"))?;
     // The unfused program is none of the variants: nothing in it was refused.
     let variant = run.programs.variants.iter().find(|v| v.name == swept.name);
@@ -213,7 +212,7 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
         let ms = median(&timed.step.samples).ok_or_else(|| missing("samples of whole steps"))?;
         stage(name, program, &relayouts, Some(measured(ms)), note.to_string())
     };
-    let chosen = |name: &str, swept: &Swept, method, note: String| {
+    let chosen = |name: &str, swept: &SweptProgram, method, note: String| {
         let selection = swept.select(run.store, method)?;
         let relayouts: Vec<&str> = selection.relayouts.iter().map(|r| r.relayout.data.as_str()).collect();
         stage(name, &swept.program, &relayouts, Some(predicted(selection.total_ms)), note)

@@ -1,10 +1,10 @@
 //! Operators and kernels: what each computes, moves and takes (Tables I and III, the roofline).
 
+use super::Timed;
 use super::kernel_matches::KernelMatch;
 use super::{Finished, Plan, counted, measured};
 use crate::analyze::{covers, occurrences};
 use crate::pipeline::PipelineError;
-use crate::pipeline::choose::race_plans::Timed;
 use bench::model::{Ceiling, ClassShare, Comparison, MueFactors, OperatorRow, Roofline, RooflinePoint};
 use bench::mue::{Mue, TensorVolume};
 use bench::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};

@@ -1,9 +1,8 @@
 //! What was measured of the space, and what was chosen from it (Table II, Figs. 4 to 6).
 
+use super::{Choices, Part, SweptPrograms, TrialCost};
 use super::{Finished, Plan, measured, missing, predicted};
 use crate::pipeline::PipelineError;
-use crate::pipeline::choose::sweep_all::Sweeps;
-use crate::pipeline::variants::partial_fusion::{Part, Weighed};
 use bench::model::{
     AlgebraicVariant, CompositionPart, CompositionRow, ConfigEdge, ConfigGraph, ConfigNode, Coverage, KernelSweep, ProductRow,
     SelectionRow, SweptConfiguration, Time,
@@ -44,7 +43,7 @@ pub fn sweeps(run: &Finished, plan: &Plan) -> Vec<KernelSweep> {
 }
 
 /// What became of every configuration. Kernels that several programs share count once.
-pub fn coverage(sweeps: &Sweeps) -> Coverage {
+pub fn coverage(sweeps: &SweptPrograms) -> Coverage {
     let mut seen = BTreeSet::new();
     let mut total = Tally::default();
     for swept in sweeps.variants.iter().chain(&sweeps.trials).chain(&sweeps.unfused) {
@@ -70,7 +69,7 @@ pub fn coverage(sweeps: &Sweeps) -> Coverage {
 pub fn selection(run: &Finished) -> Vec<SelectionRow> {
     let all = || run.choices.iter().flat_map(|c| c.selections.iter().map(move |s| (c, s)));
     let least = all().map(|(_, s)| s.sum_of_minima_ms).fold(f64::INFINITY, f64::min);
-    let row = |(choice, s): (&crate::pipeline::choose::sweep_all::Choices, &layouts::Selection)| {
+    let row = |(choice, s): (&Choices, &layouts::Selection)| {
         let program = run.sweeps.variants.get(choice.swept).map(|v| v.name.as_str()).unwrap_or_default();
         SelectionRow {
             method: format!("{program} · {}", s.method),
@@ -83,9 +82,9 @@ pub fn selection(run: &Finished) -> Vec<SelectionRow> {
 }
 
 /// What each composition was weighed against.
-pub fn compositions(sweeps: &Sweeps) -> Vec<CompositionRow> {
+pub fn compositions(sweeps: &SweptPrograms) -> Vec<CompositionRow> {
     let parts = |parts: &[Part]| parts.iter().map(|p| CompositionPart { kernel: p.kernel.clone(), time: p.ms.map(measured) }).collect();
-    let row = |w: &Weighed| CompositionRow {
+    let row = |w: &TrialCost| CompositionRow {
         subject: w.subjects(),
         holds: w.kinds.iter().map(ToString::to_string).collect(),
         change: w.change.clone(),
@@ -98,7 +97,7 @@ pub fn compositions(sweeps: &Sweeps) -> Vec<CompositionRow> {
 }
 
 /// Contractions of which a library was asked for several algorithms, in program order; those that programs share count once.
-pub fn products(sweeps: &Sweeps, store: &Store) -> Vec<ProductRow> {
+pub fn products(sweeps: &SweptPrograms, store: &Store) -> Vec<ProductRow> {
     let mut seen = BTreeSet::new();
     let kernels = sweeps.variants.iter().flat_map(|swept| &swept.kernels).filter(|kernel| seen.insert(kernel.key().to_string()));
     let rows = kernels.filter_map(|kernel| {

@@ -1,13 +1,13 @@
 //! A program under a configuration, compiled and with its memory: runs training steps.
 
 use super::assemble::{Assembly, assemble};
+use super::candidate::Candidate;
 use super::launch::{Launch, Place, Slot, dataflow, regions};
 use super::memory::PeakMemory;
-use super::restore::Found;
+use super::restore::SavedInputs;
 use super::streams::{put, schedule, used};
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::tensors::{given, results};
-use crate::pipeline::run::candidate::Candidate;
+use crate::pipeline::oracle::{tensors::given, tensors::results};
 use bench::memory::MemoryMap;
 use kernels::device::{Device, Memory, Recording};
 use kernels::kernel::Resources;
@@ -73,7 +73,7 @@ impl Execution {
 
     /// Puts inputs and parameters into place. Tensors are in the recipe's dim order.
     pub fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
-        for (data, array) in wholes(&self.program, tensors)? {
+        for (data, array) in whole_tensors(&self.program, tensors)? {
             let Some(container) = self.program.containers.get(&data) else { continue };
             if let Some(Slot { layout, place: Place::Held(memory), .. }) = self.boundary.get(&data).and_then(|s| self.slots.get_mut(*s)) {
                 memory.pack(container, layout, &array)?;
@@ -196,8 +196,8 @@ impl Execution {
         for launch in &self.launches {
             let once = || self.device.time(&mut || launch.run(&pointers, &context));
             let found = match again {
-                0 => Found::default(),
-                _ => Found::before(regions(&self.slots, &[launch]).concat(), &self.slots, &self.arena)?,
+                0 => SavedInputs::default(),
+                _ => SavedInputs::before(regions(&self.slots, &[launch]).concat(), &self.slots, &self.arena)?,
             };
             let first = once()?;
             let mut more = Vec::new();
@@ -261,7 +261,7 @@ impl Execution {
 }
 
 /// Inputs and parameters by the container that has their storage.
-pub(in crate::pipeline) fn wholes(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<String, ArrayD<f64>>, PipelineError> {
+pub fn whole_tensors(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<String, ArrayD<f64>>, PipelineError> {
     let mut whole: BTreeMap<String, ArrayD<f64>> = BTreeMap::new();
     for container in given(program) {
         let tensor = tensors.get(&container.name).ok_or_else(|| PipelineError::Internal(format!("`{}` was not given", container.name)))?;

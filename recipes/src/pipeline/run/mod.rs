@@ -3,10 +3,19 @@
 pub mod assemble;
 pub mod candidate;
 pub mod default_config;
-pub mod dim_order;
 pub mod execute;
 pub mod launch;
 pub mod memory;
+pub mod race_plans;
 pub mod restore;
 pub mod streams;
 pub mod target;
+pub mod thread_count;
+pub mod tune_in_step;
+
+pub use candidate::{Candidate, Exchange};
+pub use default_config::natural;
+pub use execute::{Execution, whole_tensors};
+pub use memory::expected;
+pub use race_plans::Timed;
+pub use target::Target;

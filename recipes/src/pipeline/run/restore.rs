@@ -8,11 +8,11 @@ use std::ops::Range;
 
 /// What a launch finds where it both reads and writes.
 #[derive(Default)]
-pub(in crate::pipeline) struct Found {
+pub(in crate::pipeline) struct SavedInputs {
     parts: Vec<(usize, Range<usize>, Vec<u8>)>,
 }
 
-impl Found {
+impl SavedInputs {
     /// Copies what the launch that does this to memory will write over.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ impl Found {
             };
             parts.push((region.memory, region.bytes.clone(), memory.read(region.bytes.start, region.bytes.len())?));
         }
-        Ok(Found { parts })
+        Ok(SavedInputs { parts })
     }
 
     /// # Errors

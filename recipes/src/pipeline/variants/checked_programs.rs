@@ -8,8 +8,7 @@ use super::programs::{Programs, Variant, programs_on};
 use super::rewrite_options::RewriteOptions;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::equivalence::difference;
-use crate::pipeline::oracle::small_sizes::shrunken;
+use crate::pipeline::oracle::{difference, with_small_sizes};
 use kernels::device::Forms;
 use rayon::prelude::*;
 use sdfg::Sdfg;
@@ -69,11 +68,11 @@ pub fn checked_programs(
 
 /// How the results of programs differ from those of the operators that they were made of, or why a program is not valid, so that its plan
 /// could not be read again; `None` of those that are right.
-pub(in crate::pipeline) fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<Option<String>> {
-    let operators = shrunken(operators);
+pub fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<Option<String>> {
+    let operators = with_small_sizes(operators);
     let wrong = |v: &Variant| match validate(&v.program).first() {
         Some(invalid) => Some(format!("it is not valid: {invalid}")),
-        None => difference(&operators, &shrunken(&v.program)).map(|d| d.to_string()),
+        None => difference(&operators, &with_small_sizes(&v.program)).map(|d| d.to_string()),
     };
     variants.par_iter().map(wrong).collect()
 }
@@ -82,7 +81,7 @@ pub(in crate::pipeline) fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<
 ///
 /// # Errors
 /// The same error if it names none, or one that no program can do without.
-pub(in crate::pipeline) fn bar(making: &mut RewriteOptions, error: PipelineError, told: &mut dyn FnMut(&str)) -> Result<(), PipelineError> {
+pub fn bar(making: &mut RewriteOptions, error: PipelineError, told: &mut dyn FnMut(&str)) -> Result<(), PipelineError> {
     match &error {
         PipelineError::Driver(DriverError::Verification { transform, summary, difference })
             if *transform != Expand.name() && making.barred.bar(summary) =>

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const COMBINED: &str = "combined";
 
 /// A program that lends its kernels, by the name under which it is in the records.
-pub struct Lender<'a> {
+pub struct KernelSource<'a> {
     pub name: &'a str,
     pub variant: &'a Variant,
 }
@@ -49,7 +49,7 @@ fn fault(why: String) -> PipelineError {
 /// # Errors
 /// A kernel that no lender has, or that would not be the same kernel in its new place; containers of one name that are not
 /// the same. Sites are made so that neither happens.
-pub fn combined(among: &layouts::Program, variants: &Variants, lenders: &[Lender]) -> Result<Variant, PipelineError> {
+pub fn merge_variants(among: &layouts::Program, variants: &Variants, lenders: &[KernelSource]) -> Result<Variant, PipelineError> {
     let runs = |k: &&Kernel| k.only.iter().all(|(group, names)| variants.get(group).is_some_and(|v| names.contains(v)));
     let mut taken = Vec::new();
     for kernel in among.kernels.iter().filter(runs) {
@@ -96,7 +96,7 @@ pub fn combined(among: &layouts::Program, variants: &Variants, lenders: &[Lender
 }
 
 /// A kernel from the first program that has it in this variant of its site.
-fn take(kernel: &Kernel, variants: &Variants, lenders: &[Lender]) -> Result<Taken, PipelineError> {
+fn take(kernel: &Kernel, variants: &Variants, lenders: &[KernelSource]) -> Result<Taken, PipelineError> {
     let of = kernel.only.keys().next().and_then(|group| variants.get(group));
     let lender = lenders.iter().position(|l| of.is_none_or(|name| l.name == name));
     let missing = || fault(format!("no program lends `{}`", kernel.plain()));
@@ -108,7 +108,7 @@ fn take(kernel: &Kernel, variants: &Variants, lenders: &[Lender]) -> Result<Take
 
 /// What the kernels name, and what a caller sees: as it is where the kernels that name it come from. A view looks into
 /// what some kernel names.
-fn containers(taken: &[Taken], lenders: &[Lender]) -> Result<Vec<Container>, PipelineError> {
+fn containers(taken: &[Taken], lenders: &[KernelSource]) -> Result<Vec<Container>, PipelineError> {
     let of = |lender: usize| &lenders[lender].variant.program.containers;
     let mut found: BTreeMap<&String, &Container> = BTreeMap::new();
     for Taken { unit, lender, .. } in taken {
@@ -140,7 +140,7 @@ fn containers(taken: &[Taken], lenders: &[Lender]) -> Result<Vec<Container>, Pip
 }
 
 /// The program with what is known of its kernels: what they hold, and why neighbours among them stay apart.
-fn describe(program: Sdfg, taken: &[Taken], lenders: &[Lender]) -> Variant {
+fn describe(program: Sdfg, taken: &[Taken], lenders: &[KernelSource]) -> Variant {
     let names: BTreeSet<&str> = taken.iter().map(|t| t.unit.name()).collect();
     let lent = || lenders.iter().enumerate().filter(|(n, _)| taken.iter().any(|t| t.lender == *n)).map(|(n, l)| (n, l.variant));
     let mut compositions = Vec::new();

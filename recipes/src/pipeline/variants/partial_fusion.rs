@@ -15,13 +15,13 @@ use transforms::{Cluster, Kind};
 
 /// Which program of a recipe: the weights that are stacked, and what is not composed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Mixture {
+pub struct FusionSet {
     pub weights: Vec<String>,
     /// Contraction → what is kept out of kernels that hold it.
     pub without: BTreeMap<String, BTreeSet<Kind>>,
 }
 
-impl Mixture {
+impl FusionSet {
     pub fn accepts(&self, cluster: &Cluster) -> bool {
         cluster.contractions.iter().all(|c| self.without.get(c).is_none_or(|kinds| kinds.is_disjoint(&cluster.kinds)))
     }
@@ -77,7 +77,7 @@ impl Change {
         found.into_iter().map(|(_, change)| change).collect()
     }
 
-    pub fn of(&self, mixture: &Mixture) -> Mixture {
+    pub fn of(&self, mixture: &FusionSet) -> FusionSet {
         let mut changed = mixture.clone();
         changed.weights = self.weights.clone().unwrap_or(changed.weights);
         for contraction in self.contractions.iter().filter(|_| !self.without.is_empty()) {
@@ -101,14 +101,14 @@ impl fmt::Display for Change {
 
 /// A program of a mixture, as far as it is weighed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Made {
-    pub mixture: Mixture,
+pub struct Trial {
+    pub mixture: FusionSet,
     /// Name and content hash of every kernel, in execution order.
     pub kernels: Vec<(String, String)>,
     pub compositions: Vec<Cluster>,
 }
 
-impl Made {
+impl Trial {
     /// Every way to undo one composition: altogether, and one kind at a time.
     pub fn undoings(&self) -> Vec<Change> {
         let mut found = Vec::new();
@@ -140,7 +140,7 @@ pub struct Part {
 
 /// What a composition was weighed against.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Weighed {
+pub struct TrialCost {
     /// The composed kernel, or the weights that would be stacked.
     pub subject: String,
     pub kinds: BTreeSet<Kind>,
@@ -164,7 +164,7 @@ fn and_alike(subject: &str, alike: &[String]) -> String {
     if alike.is_empty() { subject.to_string() } else { format!("{subject} and {} alike", alike.len()) }
 }
 
-impl Weighed {
+impl TrialCost {
     /// What was weighed, in words: `norm1_0 and 11 alike`.
     pub fn subjects(&self) -> String {
         and_alike(&self.subject, &self.alike)
@@ -195,8 +195,8 @@ pub fn best(store: &Store, key: &str) -> Option<f64> {
 }
 
 /// What only one of two programs runs, with times.
-pub fn weigh(change: &Change, from: &Made, to: &Made, times: Times) -> Weighed {
-    let only = |of: &Made, other: &Made| {
+pub fn weigh(change: &Change, from: &Trial, to: &Trial, times: Times) -> TrialCost {
+    let only = |of: &Trial, other: &Trial| {
         let mut left: Vec<&String> = other.kernels.iter().map(|(_, key)| key).collect();
         let mut parts = Vec::new();
         for (kernel, key) in &of.kernels {
@@ -209,7 +209,7 @@ pub fn weigh(change: &Change, from: &Made, to: &Made, times: Times) -> Weighed {
         }
         parts
     };
-    Weighed {
+    TrialCost {
         subject: change.subject.clone(),
         kinds: change.kinds.clone(),
         change: change.to_string(),
@@ -227,12 +227,12 @@ pub fn weigh(change: &Change, from: &Made, to: &Made, times: Times) -> Weighed {
 ///
 /// Returns the program, and one entry for each trial.
 pub fn mix<E>(
-    from: &Made,
-    trials: &[(Change, Made)],
-    build: &mut dyn FnMut(&Mixture) -> Result<Made, E>,
+    from: &Trial,
+    trials: &[(Change, Trial)],
+    build: &mut dyn FnMut(&FusionSet) -> Result<Trial, E>,
     times: Times,
-) -> Result<(Made, Vec<Weighed>), E> {
-    let mut weighed: Vec<Weighed> = trials.iter().map(|(change, made)| weigh(change, from, made, times)).collect();
+) -> Result<(Trial, Vec<TrialCost>), E> {
+    let mut weighed: Vec<TrialCost> = trials.iter().map(|(change, made)| weigh(change, from, made, times)).collect();
     let mut order: Vec<(f64, usize)> =
         weighed.iter().enumerate().filter_map(|(n, w)| Some((w.gain().filter(|gain| *gain > 0.0)?, n))).collect();
     order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -264,7 +264,7 @@ mod tests {
 
     /// A program of two contractions: `a` may have its bias inside, `b` its normalization, and both may be one chain.
     /// Content hashes are what a kernel holds.
-    fn made(mixture: &Mixture) -> Made {
+    fn made(mixture: &FusionSet) -> Trial {
         let without = |contraction: &str, kind: Kind| mixture.without.get(contraction).is_some_and(|k| k.contains(&kind));
         let mut compositions = Vec::new();
         let mut kernels = Vec::new();
@@ -295,16 +295,16 @@ mod tests {
                 }
             }
         }
-        Made { mixture: mixture.clone(), kernels, compositions }
+        Trial { mixture: mixture.clone(), kernels, compositions }
     }
 
-    fn mixed(from: &Made, times: &[(&str, f64)]) -> (Made, Vec<Weighed>) {
-        let trials: Vec<(Change, Made)> = from.undoings().into_iter().map(|c| (c.clone(), made(&c.of(&from.mixture)))).collect();
+    fn mixed(from: &Trial, times: &[(&str, f64)]) -> (Trial, Vec<TrialCost>) {
+        let trials: Vec<(Change, Trial)> = from.undoings().into_iter().map(|c| (c.clone(), made(&c.of(&from.mixture)))).collect();
         let times: BTreeMap<&str, f64> = times.iter().copied().collect();
         mix(from, &trials, &mut |m| Ok::<_, Infallible>(made(m)), &|key| times.get(key).copied()).unwrap_or_else(|e| match e {})
     }
 
-    fn names(made: &Made) -> Vec<&str> {
+    fn names(made: &Trial) -> Vec<&str> {
         made.kernels.iter().map(|(_, key)| key.as_str()).collect()
     }
 
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_chain_that_does_not_pay_falls_back_to_what_does() {
-        let from = made(&Mixture::default());
+        let from = made(&FusionSet::default());
         let (found, weighed) = mixed(&from, &TIMES);
         assert_eq!(names(&found), ["a+bias", "b+norm"]);
         let chain = weighed.iter().find(|w| w.change == "norm without chain").expect("a row");
@@ -348,7 +348,7 @@ mod tests {
         let alone = ["lone without epilogue", "lone without rows", "wq+wk stacked"];
         assert_eq!(texts, [&norms[..], &others, &alone].concat());
         assert_eq!(found[0].contractions, ["norm_0.dot", "norm_1.dot"]);
-        let row = weigh(&found[0], &Made::default(), &Made::default(), &|_| None);
+        let row = weigh(&found[0], &Trial::default(), &Trial::default(), &|_| None);
         assert_eq!(row.subjects(), "norm_0 and 1 alike");
     }
 
@@ -356,7 +356,7 @@ mod tests {
     fn what_pays_is_kept() {
         let mut times = TIMES;
         times[0].1 = 6.0;
-        let from = made(&Mixture::default());
+        let from = made(&FusionSet::default());
         let (found, weighed) = mixed(&from, &times);
         assert_eq!(found, from);
         assert_eq!(weighed.len(), 4, "three kinds, and all of them");
@@ -367,14 +367,14 @@ mod tests {
     #[test]
     fn what_cannot_be_run_is_undone() {
         let times: Vec<(&str, f64)> = TIMES.into_iter().filter(|(key, _)| !["a+bias+b+norm", "a+bias"].contains(key)).collect();
-        let (found, weighed) = mixed(&made(&Mixture::default()), &times);
+        let (found, weighed) = mixed(&made(&FusionSet::default()), &times);
         assert_eq!(names(&found), ["a", "bias", "b", "norm"]);
         assert!(weighed.iter().any(|w| w.changed && w.ms().is_none()), "{weighed:#?}");
     }
 
     #[test]
     fn what_was_not_measured_is_not_chosen() {
-        let from = made(&Mixture::default());
+        let from = made(&FusionSet::default());
         let (found, weighed) = mixed(&from, &TIMES[..3]);
         assert_eq!(names(&found), ["a+bias", "b+norm"]);
         let rows = weighed.iter().find(|w| w.change == "norm apart").expect("a row");
@@ -386,7 +386,7 @@ mod tests {
     /// Equal kernels may run several times in one program: each counts.
     #[test]
     fn kernels_are_counted_as_often_as_they_run() {
-        let program = |keys: &[&str]| Made { kernels: keys.iter().map(|k| (k.to_string(), k.to_string())).collect(), ..Made::default() };
+        let program = |keys: &[&str]| Trial { kernels: keys.iter().map(|k| (k.to_string(), k.to_string())).collect(), ..Trial::default() };
         let change = Change::stacking(&["wq".into(), "wk".into()]);
         let found = weigh(&change, &program(&["p", "p", "x"]), &program(&["x", "p", "s"]), &|_| Some(1.5));
         assert_eq!((found.with.len(), found.instead.len(), found.gain()), (1, 1, Some(0.0)));

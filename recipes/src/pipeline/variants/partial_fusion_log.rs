@@ -1,6 +1,6 @@
 //! What was decided on the compositions of a recipe, as plans keep it.
 
-use super::partial_fusion::{Mixture, Weighed};
+use super::partial_fusion::{FusionSet, TrialCost};
 use super::programs::Variant;
 use bench::unit::significant;
 use serde::{Deserialize, Serialize};
@@ -8,16 +8,16 @@ use transforms::Reason;
 
 /// What was decided on the compositions of a recipe.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Mixing {
+pub struct PartialFusionLog {
     /// `None` where all compositions pay, or the mixed program would be one of the others.
-    pub mixture: Option<Mixture>,
-    pub weighed: Vec<Weighed>,
+    pub mixture: Option<FusionSet>,
+    pub weighed: Vec<TrialCost>,
     /// Programs that lend their kernels to others: those with a composition undone that were swept, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub trials: Vec<(String, Mixture)>,
+    pub trials: Vec<(String, FusionSet)>,
 }
 
-impl Mixing {
+impl PartialFusionLog {
     /// Says of kernels that are not wanted what was measured with them and without.
     pub fn tell(&self, variant: &mut Variant) {
         for refusal in &mut variant.refusals {

@@ -1,13 +1,12 @@
 //! From a recipe to programs: differentiated, unfused, fused, one program for each way of stacking contractions, and the
 //! same with contractions that swallow their neighbours.
 
-use super::partial_fusion::Mixture;
+use super::partial_fusion::FusionSet;
 use super::rewrite_options::RewriteOptions;
 use super::stacking::{stacked_name, stackings};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::counterexample;
-use crate::pipeline::oracle::operators::{differentiated, operators};
+use crate::pipeline::oracle::{counterexample, differentiated, operators};
 use kernels::KernelSpec;
 use kernels::device::Forms;
 use rayon::prelude::*;
@@ -98,7 +97,7 @@ pub fn programs_on(recipe: &Recipe, making: impl Into<RewriteOptions>, epilogues
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
     let mut variants = vec![fused(SEPARATE.into(), operators.clone(), saved.clone(), making)?];
     let stackings = stackings(&operators);
-    let on_gpus = epilogues.map(|forms| [Kernels::Library(forms), Kernels::Swept, Kernels::SweptAgain]);
+    let on_gpus = epilogues.map(|forms| [Kernels::Library(forms), Kernels::SweptProgram, Kernels::SweptAgain]);
     let kinds: Vec<Kernels> = [Kernels::Generated].into_iter().chain(on_gpus.into_iter().flatten()).collect();
     let composed = kinds.into_par_iter().map(|kernels| compositions(recipe, stackings.first(), making, kernels));
     let composed = composed.collect::<Result<Vec<_>, PipelineError>>()?.into_iter().flatten();
@@ -251,7 +250,7 @@ pub enum Kernels {
     /// Those of a library.
     Library(Forms),
     /// Chains of two contractions whose tiles are walked in sweeps; batches of products alone that memory limits.
-    Swept,
+    SweptProgram,
     /// The same, in which backward makes what softmaxes handed it again, from their factors and statistics.
     SweptAgain,
 }
@@ -261,7 +260,7 @@ impl Kernels {
         match self {
             Kernels::Generated => COMPOSED,
             Kernels::Library(_) => EPILOGUES,
-            Kernels::Swept => SWEPT,
+            Kernels::SweptProgram => SWEPT,
             Kernels::SweptAgain => SWEPT_AGAIN,
         }
     }
@@ -270,12 +269,12 @@ impl Kernels {
         match self {
             Kernels::Generated => None,
             Kernels::Library(forms) => Some(forms),
-            Kernels::Swept | Kernels::SweptAgain => Some(|spec| kernels::tiles::in_sweeps(spec) || kernels::tiles::is_product(spec)),
+            Kernels::SweptProgram | Kernels::SweptAgain => Some(|spec| kernels::tiles::in_sweeps(spec) || kernels::tiles::is_product(spec)),
         }
     }
 
     fn swept(self) -> bool {
-        matches!(self, Kernels::Swept | Kernels::SweptAgain)
+        matches!(self, Kernels::SweptProgram | Kernels::SweptAgain)
     }
 
     fn library(self) -> bool {
@@ -372,7 +371,7 @@ impl Composing {
     }
 
     /// The program with what a mixture accepts composed.
-    pub fn mixed(&self, mixture: &Mixture) -> Result<Variant, PipelineError> {
+    pub fn mixed(&self, mixture: &FusionSet) -> Result<Variant, PipelineError> {
         Ok(Variant { name: mixture.name(), ..self.composed(&|cluster| mixture.accepts(cluster))? })
     }
 

@@ -3,7 +3,7 @@
 use kernels::device::shim::ShimDevice;
 use kernels::device::{Device, Forms, Memory, Recording, Streams, Work};
 use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space};
-use recipes::pipeline::oracle::small_sizes::shrunken;
+use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::run::candidate::Candidate;
 use recipes::pipeline::variants::programs::programs;
 use sdfg::config::{Configuration, KernelConfig};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 pub fn attention(device: &dyn Device, streams: usize) -> Result<(Sdfg, Candidate), Box<dyn std::error::Error>> {
     let recipe = recipes::load::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;
     let mut programs = programs(&recipe, false)?;
-    let (operators, program) = (shrunken(&programs.operators), shrunken(&programs.variants.remove(0).program));
+    let (operators, program) = (with_small_sizes(&programs.operators), with_small_sizes(&programs.variants.remove(0).program));
     let mut configuration = Configuration::default();
     for (_, _, unit) in program.units() {
         let spec = KernelSpec::new(&program, &unit)?;

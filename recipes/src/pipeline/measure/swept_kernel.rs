@@ -1,7 +1,7 @@
 //! A kernel of a program together with its configurations: what the sweep enumerates.
 
+use super::dim_order::{boundary, flat_order, follows, pytorch_order};
 use crate::pipeline::PipelineError;
-use crate::pipeline::run::dim_order::{boundary, flat_order, follows, pytorch_order};
 use kernels::device::Device;
 use kernels::{Family, KernelSpec, Space};
 use layouts::problem::{Access, KernelSpace, RelayoutSpace, TensorSpace, by_promise};

@@ -1,8 +1,8 @@
 //! Whether a program draws the masks that a recipe does.
 
+use super::operators::operators;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::operators::operators;
 use sdfg::{Op, Scalar, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,9 @@
 //! Whether a plan is faster on fewer threads than there are workers, as it may be where others use the cores too: every kernel ends when
 //! the last of its workers does, and one that waits for a core holds up all.
 
+use super::candidate::Candidate;
+use super::execute::Execution;
 use crate::pipeline::PipelineError;
-use crate::pipeline::run::candidate::Candidate;
-use crate::pipeline::run::execute::Execution;
 use bench::protocol::{Contender, Protocol};
 use kernels::device::Device;
 use kernels::pool::Pool;

@@ -44,7 +44,7 @@ pub fn follows(layout: &Layout, order: &[String]) -> bool {
 
 /// Containers that stand in a fixed layout at the boundary: all inputs, outputs and gradients of inputs, in the recipe's
 /// dim order. Parameters are kept by the plan, in whatever layout it likes.
-pub(in crate::pipeline) fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
+pub fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
     let weight_gradient =
         |name: &str| name.strip_prefix("d_").is_some_and(|of| program.containers.get(of).is_some_and(|c| c.role == Role::Parameter));
     let fixed = program.containers.values().filter(|c| match c.role {

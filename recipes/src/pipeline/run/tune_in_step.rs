@@ -5,9 +5,8 @@
 //! each kernel take turns within the step itself, in the layouts that the plan has: one step is a sample of one configuration of
 //! every kernel.
 
+use super::{Candidate, Exchange, Execution};
 use crate::pipeline::PipelineError;
-use crate::pipeline::run::candidate::{Candidate, Exchange};
-use crate::pipeline::run::execute::Execution;
 use kernels::device::Device;
 use kernels::pool::Pool;
 use kernels::{Executable, KernelSpec};
@@ -36,7 +35,7 @@ struct Turn {
 
 /// The candidate with every kernel in the configuration that is fastest within the step; `None` where that is the one it has, or
 /// where the device runs a step as one, so that no kernel of it can be timed.
-pub fn in_step(
+pub fn tune_in_step(
     candidate: &Candidate,
     store: &Store,
     (tensors, run): (&Tensors, &Run),

@@ -1,9 +1,9 @@
 //! Plans are timed as wholes, side by side, in rounds.
 
+use super::candidate::Candidate;
+use super::execute::{Execution, StepTimes};
+use super::memory::PeakMemory;
 use crate::pipeline::PipelineError;
-use crate::pipeline::run::candidate::Candidate;
-use crate::pipeline::run::execute::{Execution, StepTimes};
-use crate::pipeline::run::memory::PeakMemory;
 use bench::memory::MemoryMap;
 use bench::protocol::{Contender, Protocol, Timing};
 use bench::{Load, Watch};
@@ -36,7 +36,7 @@ pub struct Timed {
 const APART: usize = 7;
 
 /// Times candidates as wholes, interleaved, all on the same tensors and as the same step.
-pub fn time_whole(
+pub fn time_plans(
     candidates: &[Candidate],
     tensors: &Tensors,
     run: &Run,
