@@ -1,26 +1,9 @@
 //! Scalar code: what a tasklet computes from its connectors, once per point of its iteration space.
 
+pub use crate::functions::Unary;
 use crate::symbol::Expr;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unary {
-    Neg,
-    Exp,
-    Log,
-    Sqrt,
-    /// 1/√x
-    Rsqrt,
-    Tanh,
-    Erf,
-    Sigmoid,
-    Abs,
-    Sin,
-    Cos,
-    Floor,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

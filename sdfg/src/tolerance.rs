@@ -28,21 +28,18 @@
 //! index, mask or scale, whose error is of the order of the magnitude itself, is caught as long as `bound ≪ magnitude`.
 
 use crate::data::{Dtype, Storage};
+pub use crate::functions::FUNCTION;
 use crate::graph::Sdfg;
 use crate::library::OperatorError;
 use crate::memlet::Combine;
 use crate::movement::MovementError;
 use crate::node::{Computation, Index, Operation};
-use crate::scalar::{Binary, Scalar, Unary};
+use crate::scalar::{Binary, Scalar};
 use crate::scope::{Item, Scope, Unit};
 use crate::symbol::SymbolError;
 use ndarray::ArrayD;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Roundings that one function evaluation counts as: the vectorised exponential and its like are within 4 ulp, that is 8
-/// unit roundoffs.
-pub const FUNCTION: u64 = 8;
 
 /// Terms that kernels sum one after the other: of longer sums blocks of so many are added up in double precision.
 pub const BLOCK: u64 = 512;
@@ -352,8 +349,8 @@ fn multiplies(code: &Scalar) -> bool {
 fn chain_of(code: &Scalar, behind: &BTreeMap<&str, Chain>) -> Chain {
     let own = match code {
         Scalar::Input(connector) => return behind.get(connector.as_str()).copied().unwrap_or_default(),
-        Scalar::Unary(Unary::Neg | Unary::Abs | Unary::Floor, _) => 0,
-        Scalar::Unary(..) | Scalar::Binary(Binary::Pow | Binary::Div, _, _) => FUNCTION,
+        Scalar::Unary(op, _) => op.row().roundings,
+        Scalar::Binary(Binary::Pow | Binary::Div, _, _) => FUNCTION,
         Scalar::Binary(Binary::Add | Binary::Sub | Binary::Mul, _, _) => 1,
         _ => 0,
     };

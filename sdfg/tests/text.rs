@@ -115,6 +115,8 @@ fn handles_survive_holes_left_by_a_removal() {
 
 #[test]
 fn errors_say_where_and_what() {
+    let called: Vec<&str> = sdfg::Unary::ALL.iter().map(|op| op.row().name).filter(|name| *name != "-").collect();
+    let called = called.join(", ");
     for (text, message) in [
         ("", "1:1: expected `program`, but found the end of the text"),
         ("program p {\n  input x[h, f32\n}", "3:1: expected `,` or `]`, but found `}`"),
@@ -132,7 +134,7 @@ fn errors_say_where_and_what() {
         ),
         (
             "program p { state s0 a { n0 = tasklet t { out = exo(x) } } }",
-            "1:49: expected a function (exp, log, sqrt, rsqrt, tanh, erf, sigmoid, abs, sin, cos, floor, max, min, pow, where, keep, kept), but found `exo`",
+            &format!("1:49: expected a function ({called}, max, min, pow, where, keep, kept), but found `exo`"),
         ),
         ("program p { sizes h=99999999999999999999 }", "1:21: expected an integer of at most 64 bits, but found `99999999999999999999`"),
         ("program p { \"open }", "1:13: expected a closing quote on the same line, but found an open one"),

@@ -1,5 +1,6 @@
 //! A loop nest as one C file: prelude, one point of the outer range, the range, and the combination of partial results.
 
+use super::functions;
 use super::long_sum::{has_total, total_of};
 use super::printer::{Printer, c_type};
 use super::scalar::Names;
@@ -148,7 +149,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     let mut text = header(spec, nest);
     text += &format!("#define LANES {}\n", nest.lanes);
     text += if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
-    text += include_str!("prelude.c");
+    text += functions::c_prelude();
     if let Some(products) = &nest.products {
         text += &products.calls(double);
     }

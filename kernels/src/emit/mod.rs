@@ -3,6 +3,7 @@
 mod address;
 pub mod c;
 pub mod cuda;
+mod functions;
 mod group;
 mod long_sum;
 mod prefetch;

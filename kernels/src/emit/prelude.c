@@ -37,17 +37,9 @@ ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 ALWAYS int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #ifdef REAL_IS_DOUBLE
-ALWAYS real r_exp(real x) { return __builtin_exp(x); }
-ALWAYS real r_log(real x) { return __builtin_log(x); }
-ALWAYS real r_tanh(real x) { return __builtin_tanh(x); }
-ALWAYS real r_erf(real x) { return __builtin_erf(x); }
-ALWAYS real r_sqrt(real x) { return __builtin_sqrt(x); }
-ALWAYS real r_sin(real x) { return __builtin_sin(x); }
-ALWAYS real r_cos(real x) { return __builtin_cos(x); }
-ALWAYS real r_floor(real x) { return __builtin_floor(x); }
+//@ double exp log tanh erf sqrt sin cos floor
 ALWAYS real r_pow(real x, real y) { return __builtin_pow(x, y); }
-ALWAYS real r_abs(real x) { return __builtin_fabs(x); }
-ALWAYS real r_sigmoid(real x) { return 1 / (1 + __builtin_exp(-x)); }
+//@ double *
 #define TWO_TO_HALF_RANGE 0x1p512
 #else
 #define TWO_TO_HALF_RANGE 0x1p64f
@@ -153,13 +145,9 @@ ALWAYS float r_erf(float x) {
     return c * p / q;
 }
 
-ALWAYS float r_sigmoid(float x) { return 1.0f / (1.0f + r_exp(-x)); }
-ALWAYS float r_sqrt(float x) { return __builtin_sqrtf(x); }
-ALWAYS float r_sin(float x) { return __builtin_sinf(x); }
-ALWAYS float r_cos(float x) { return __builtin_cosf(x); }
-ALWAYS float r_floor(float x) { return __builtin_floorf(x); }
+//@ float sigmoid sqrt sin cos floor
 ALWAYS float r_pow(float x, float y) { return __builtin_powf(x, y); }
-ALWAYS float r_abs(float x) { return __builtin_fabsf(x); }
+//@ float *
 #endif
 
 /* A power of two: times this, a divisor has a reciprocal that is a normal number. What is divided is multiplied with it, too. */

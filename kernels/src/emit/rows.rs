@@ -5,7 +5,7 @@ use super::scalar::integer;
 use crate::error::KernelError;
 use crate::loopnest::{Element, Group, Loop, Space, Tag, slope};
 use crate::runtime::dropout::{self, Mask};
-use sdfg::{Dtype, Expr, Scalar, Unary};
+use sdfg::{Dtype, Expr, Scalar};
 use std::collections::BTreeMap;
 
 /// Iterations of the innermost loop between two rounds of streaming: few enough that a core still writes the results of one
@@ -255,8 +255,8 @@ fn weight(group: &Group) -> usize {
     for statement in &group.statements {
         statement.code.walk(&mut |s| {
             total += match s {
-                Scalar::Unary(Unary::Neg | Unary::Abs | Unary::Floor, _) | Scalar::Binary(..) | Scalar::Select(..) => 1,
-                Scalar::Unary(..) => FUNCTION,
+                Scalar::Unary(op, _) if op.row().roundings > 0 => FUNCTION,
+                Scalar::Unary(..) | Scalar::Binary(..) | Scalar::Select(..) => 1,
                 _ => 0,
             }
         });

@@ -1,6 +1,7 @@
 //! Scalars and symbolic integers as C expressions.
 
-use sdfg::{Binary, Combine, Expr, Scalar, Unary};
+use sdfg::functions::Code;
+use sdfg::{Binary, Combine, Expr, Scalar};
 
 /// A division that is a product: `x / d` is `x * fit * over`, with `over` = 1/(d * fit). `fit` is 1 but for divisors so small or so large that
 /// their reciprocals are no normal numbers: a power of two there, which changes no bits.
@@ -61,19 +62,9 @@ pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
         Scalar::Index(e) => format!("(real)({})", narrow(e, names)),
         Scalar::Unary(op, a) => {
             let a = value(a, names);
-            match op {
-                Unary::Neg => format!("(-{a})"),
-                Unary::Exp => format!("r_exp({a})"),
-                Unary::Log => format!("r_log({a})"),
-                Unary::Sqrt => format!("r_sqrt({a})"),
-                Unary::Rsqrt => format!("(1 / r_sqrt({a}))"),
-                Unary::Tanh => format!("r_tanh({a})"),
-                Unary::Erf => format!("r_erf({a})"),
-                Unary::Sigmoid => format!("r_sigmoid({a})"),
-                Unary::Abs => format!("r_abs({a})"),
-                Unary::Sin => format!("r_sin({a})"),
-                Unary::Cos => format!("r_cos({a})"),
-                Unary::Floor => format!("r_floor({a})"),
+            match op.row().code {
+                Code::Inline(text) => text.replace("{}", &a),
+                Code::Called { .. } => format!("r_{}({a})", op.row().name),
             }
         }
         Scalar::Binary(op, a, b) => match op {

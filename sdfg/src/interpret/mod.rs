@@ -10,7 +10,7 @@
 //! start anew each time it runs.
 
 mod contraction;
-mod erf;
+pub(crate) mod erf;
 mod machine;
 mod memory;
 mod nest;

@@ -1,7 +1,6 @@
 //! What scalar operators compute, in f64: for the interpreter and for constants.
 
-use super::erf::erf;
-use crate::scalar::{Binary, Scalar, Unary, maximum, minimum};
+use crate::scalar::{Binary, Scalar, maximum, minimum};
 use crate::symbol::{Bindings, SymbolError};
 
 /// Why a scalar has no value before the program runs.
@@ -13,25 +12,6 @@ pub enum NotConstant {
     Mask(String),
     #[error(transparent)]
     Size(#[from] SymbolError),
-}
-
-impl Unary {
-    pub fn of(self, a: f64) -> f64 {
-        match self {
-            Unary::Neg => -a,
-            Unary::Exp => a.exp(),
-            Unary::Log => a.ln(),
-            Unary::Sqrt => a.sqrt(),
-            Unary::Rsqrt => 1.0 / a.sqrt(),
-            Unary::Tanh => a.tanh(),
-            Unary::Erf => erf(a),
-            Unary::Sigmoid => 1.0 / (1.0 + (-a).exp()),
-            Unary::Abs => a.abs(),
-            Unary::Sin => a.sin(),
-            Unary::Cos => a.cos(),
-            Unary::Floor => a.floor(),
-        }
-    }
 }
 
 impl Binary {

@@ -18,6 +18,7 @@
 //!
 //! Products do not select: `0 · ∞` of a factor that is itself infinite is NaN.
 
+use crate::functions::{Derivative, Growth};
 use crate::scalar::{Binary, Scalar, Unary};
 
 /// ∂code/∂by, simplified. 0 where `code` does not read `by`.
@@ -40,35 +41,15 @@ pub fn pullback(code: &Scalar, by: &str, seed: Scalar) -> Scalar {
 }
 
 fn unary(op: Unary, a: &Scalar, by: &str, seed: Scalar) -> Scalar {
-    let value = || a.clone();
-    let same = || Scalar::unary(op, a.clone());
-    let one = || Scalar::Const(1.0);
-    let saturates = |slope: Scalar, scale: f64, seed: Scalar| {
-        let inner = pullback(a, by, seed * Scalar::Const(scale) * slope.clone());
-        if unbounded(a, by) { select(compare(Binary::Eq, &slope, &Scalar::Const(0.0)), Scalar::Const(0.0), inner) } else { inner }
-    };
-    let inner = match op {
-        Unary::Exp => return saturates(same(), 1.0, seed),
-        Unary::Tanh => return saturates(one() - same() * same(), 1.0, seed),
-        Unary::Sigmoid => return saturates(same() * (one() - same()), 1.0, seed),
-        Unary::Erf => {
-            return saturates(Scalar::unary(Unary::Exp, negative(value() * value())), std::f64::consts::FRAC_2_SQRT_PI, seed);
+    let value = Scalar::unary(op, a.clone());
+    match op.row().derivative {
+        Derivative::Pull(pull) => pullback(a, by, pull(seed, a, &value)),
+        Derivative::Saturating { scale, slope } => {
+            let slope = slope(a, &value);
+            let inner = pullback(a, by, seed * Scalar::Const(scale) * slope.clone());
+            if unbounded(a, by) { select(compare(Binary::Eq, &slope, &Scalar::Const(0.0)), Scalar::Const(0.0), inner) } else { inner }
         }
-        Unary::Neg => negative(seed),
-        Unary::Log => seed / value(),
-        Unary::Sqrt => seed * Scalar::Const(0.5) / same(),
-        Unary::Rsqrt => seed * Scalar::Const(-0.5) * same() / value(),
-        Unary::Abs => {
-            // What is neither above nor below 0 is 0, or NaN: either is its own derivative.
-            let (above, below) = (compare(Binary::Gt, a, &Scalar::Const(0.0)), compare(Binary::Lt, a, &Scalar::Const(0.0)));
-            let sign = select(above.clone(), one(), Scalar::Const(-1.0));
-            select(Scalar::binary(Binary::Or, above, below), seed * sign, value())
-        }
-        Unary::Sin => seed * Scalar::unary(Unary::Cos, value()),
-        Unary::Cos => negative(seed * Scalar::unary(Unary::Sin, value())),
-        Unary::Floor => Scalar::Const(0.0),
-    };
-    pullback(a, by, inner)
+    }
 }
 
 fn binary(op: Binary, a: &Scalar, b: &Scalar, by: &str, seed: Scalar) -> Scalar {
@@ -136,10 +117,12 @@ pub fn unbounded(code: &Scalar, by: &str) -> bool {
     let reads = |code: &Scalar| code.inputs().contains(by);
     let within = |code: &Scalar| reads(code) && unbounded(code, by);
     match code {
-        Scalar::Unary(Unary::Exp | Unary::Log | Unary::Sqrt | Unary::Rsqrt, a) => reads(a),
-        // A polynomial is large only where they have saturated, and then they select.
-        Scalar::Unary(Unary::Tanh | Unary::Sigmoid | Unary::Erf, a) => within(a) && !polynomial(a),
-        Scalar::Unary(_, a) => within(a),
+        Scalar::Unary(op, a) => match (op.row().growth, op.row().derivative) {
+            (Growth::Steep, _) => reads(a),
+            // A polynomial is large only where they have saturated, and then they select.
+            (Growth::Bounded, Derivative::Saturating { .. }) => within(a) && !polynomial(a),
+            _ => within(a),
+        },
         Scalar::Binary(Binary::Div, a, b) => reads(b) || within(a) || reads(a) && !b.inputs().is_empty(),
         Scalar::Binary(Binary::Pow, a, b) => match **b {
             Scalar::Const(1.0 | 2.0) => within(a),
@@ -165,8 +148,11 @@ fn polynomial(code: &Scalar) -> bool {
 /// Whether a value may be infinite or NaN where everything that it reads is an ordinary number.
 fn grows(code: &Scalar) -> bool {
     match code {
-        Scalar::Unary(Unary::Exp | Unary::Log | Unary::Sqrt | Unary::Rsqrt, a) => !a.inputs().is_empty(),
-        Scalar::Unary(Unary::Tanh | Unary::Sigmoid | Unary::Erf | Unary::Sin | Unary::Cos, _) => false,
+        Scalar::Unary(op, a) => match op.row().growth {
+            Growth::Steep => !a.inputs().is_empty(),
+            Growth::Bounded => false,
+            Growth::Linear => grows(a),
+        },
         Scalar::Binary(Binary::Div, _, b) if !b.inputs().is_empty() => true,
         Scalar::Binary(Binary::Pow, ..) => !code.inputs().is_empty(),
         Scalar::Binary(Binary::Mul, a, b) if !a.inputs().is_empty() && !b.inputs().is_empty() => true,
@@ -187,18 +173,18 @@ pub fn fold_inline(code: &Scalar, connector: &str, by: &Scalar) -> Scalar {
     })
 }
 
-fn compare(op: Binary, a: &Scalar, b: &Scalar) -> Scalar {
+pub(crate) fn compare(op: Binary, a: &Scalar, b: &Scalar) -> Scalar {
     Scalar::binary(op, a.clone(), b.clone())
 }
 
-fn negative(a: Scalar) -> Scalar {
+pub(crate) fn negative(a: Scalar) -> Scalar {
     match a {
         Scalar::Unary(Unary::Neg, inner) => *inner,
         other => Scalar::unary(Unary::Neg, other),
     }
 }
 
-fn select(condition: Scalar, a: Scalar, b: Scalar) -> Scalar {
+pub(crate) fn select(condition: Scalar, a: Scalar, b: Scalar) -> Scalar {
     if a == b { a } else { Scalar::select(condition, a, b) }
 }
 

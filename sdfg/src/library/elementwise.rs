@@ -5,7 +5,6 @@
 
 use super::*;
 use crate::node::{Computation, Tasklet};
-use crate::scalar::Unary;
 use crate::scope::Item;
 
 pub(super) fn flop(operation: &Operation, program: &Sdfg, code: &Scalar) -> Expr {
@@ -17,8 +16,7 @@ pub(super) fn flop(operation: &Operation, program: &Sdfg, code: &Scalar) -> Expr
 pub fn arithmetic(code: &Scalar) -> i64 {
     use crate::scalar::Binary;
     let own = match code {
-        Scalar::Unary(Unary::Neg | Unary::Abs | Unary::Floor, _) => 0,
-        Scalar::Unary(..) => 1,
+        Scalar::Unary(op, _) => op.row().flop,
         Scalar::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Pow, a, b) => {
             i64::from(!(is_constant(a) && is_constant(b)))
         }

@@ -15,20 +15,6 @@ use crate::symbol::Expr;
 /// Most nodes in one expression, so that walking it by recursion is safe on any stack.
 const NODES: u32 = 4000;
 
-const UNARY: [(&str, Unary); 11] = [
-    ("exp", Unary::Exp),
-    ("log", Unary::Log),
-    ("sqrt", Unary::Sqrt),
-    ("rsqrt", Unary::Rsqrt),
-    ("tanh", Unary::Tanh),
-    ("erf", Unary::Erf),
-    ("sigmoid", Unary::Sigmoid),
-    ("abs", Unary::Abs),
-    ("sin", Unary::Sin),
-    ("cos", Unary::Cos),
-    ("floor", Unary::Floor),
-];
-
 /// Functions of two arguments.
 const CALLED: [(&str, Binary); 3] = [("max", Binary::Max), ("min", Binary::Min), ("pow", Binary::Pow)];
 
@@ -87,7 +73,7 @@ fn show(code: &Scalar, outer: u8, input: &dyn Fn(&str) -> String, into: &mut Str
             show(a, 0, input, into);
             into.push_str(if bracket { ")" } else { "" });
         }
-        Scalar::Unary(op, a) => call(UNARY.iter().find(|(_, o)| o == op).map_or("", |(name, _)| name), &[a]),
+        Scalar::Unary(op, a) => call(op.row().name, &[a]),
         Scalar::Binary(op, a, b) => match INFIX.iter().find(|(_, o, _)| o == op) {
             None => call(CALLED.iter().find(|(_, o)| o == op).map_or("", |(name, _)| name), &[a, b]),
             Some((sign, _, strength)) => {
@@ -176,15 +162,15 @@ fn operand(cursor: &mut Cursor, nodes: &mut u32) -> Result<Scalar, TextError> {
             None => Scalar::Kept { stream, rate },
         });
     }
-    let unary = UNARY.iter().find(|(n, _)| *n == name);
+    let unary = Unary::named(&name);
     let called = CALLED.iter().find(|(n, _)| *n == name);
     let arity = match (&unary, &called) {
         (Some(_), _) => 1,
         (_, Some(_)) => 2,
         _ if name == "where" => 3,
         _ => {
-            let known: Vec<&str> =
-                UNARY.iter().map(|(n, _)| *n).chain(CALLED.iter().map(|(n, _)| *n)).chain(["where", "keep", "kept"]).collect();
+            let functions = Unary::ALL.iter().filter(|op| **op != Unary::Neg).map(|op| op.row().name);
+            let known: Vec<&str> = functions.chain(CALLED.iter().map(|(n, _)| *n)).chain(["where", "keep", "kept"]).collect();
             return Err(cursor.wrong(format!("a function ({})", known.join(", "))));
         }
     };
@@ -193,7 +179,7 @@ fn operand(cursor: &mut Cursor, nodes: &mut u32) -> Result<Scalar, TextError> {
     let given = arguments.len();
     let mut arguments = arguments.into_iter();
     match (arguments.next(), arguments.next(), arguments.next(), unary, called) {
-        (Some(a), None, None, Some((_, op)), _) => Ok(Scalar::Unary(*op, Box::new(a))),
+        (Some(a), None, None, Some(op), _) => Ok(Scalar::Unary(op, Box::new(a))),
         (Some(a), Some(b), None, None, Some((_, op))) => Ok(Scalar::binary(*op, a, b)),
         (Some(c), Some(a), Some(b), None, None) if given == 3 => Ok(Scalar::select(c, a, b)),
         _ => Err(cursor.wrong(format!("{arity} arguments of `{name}` (there are {given})"))),

@@ -17,6 +17,7 @@ pub use schedule::{Place, Schedule, WARP, lanes};
 pub use split_reduction::{elements_first, partials};
 
 use super::c::header;
+use super::functions;
 use super::printer::Printer;
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
@@ -293,7 +294,7 @@ fn opening(printer: &Printer, schedule: &Schedule) -> String {
     text += &format!("enum {{ THREADS = {}, ROWS = {}, ", schedule.threads, schedule.rows);
     let slots = printer.meetings.max(1) as i64 * (schedule.threads / WARP).max(1);
     text += &format!("TEAM = {}, W = {}, LANES = {}, SLOTS = {slots} }};\n", schedule.team(), schedule.width, printer.nest.lanes);
-    text + include_str!("prelude.cu")
+    text + functions::cuda_prelude()
 }
 
 /// The type of what kernels are given.

@@ -158,16 +158,9 @@ DEVICE real r_max(real a, real b) { return b > a || b != b ? b : a; }
 DEVICE real r_min(real a, real b) { return b < a || b != b ? b : a; }
 #endif
 #ifdef REAL_IS_DOUBLE
-DEVICE real r_exp(real x) { return exp(x); }
-DEVICE real r_log(real x) { return log(x); }
-DEVICE real r_tanh(real x) { return tanh(x); }
-DEVICE real r_erf(real x) { return erf(x); }
-DEVICE real r_sqrt(real x) { return sqrt(x); }
-DEVICE real r_sin(real x) { return sin(x); }
-DEVICE real r_cos(real x) { return cos(x); }
-DEVICE real r_floor(real x) { return floor(x); }
+//@ double exp log tanh erf sqrt sin cos floor
 DEVICE real r_pow(real x, real y) { return pow(x, y); }
-DEVICE real r_abs(real x) { return fabs(x); }
+//@ double *
 #else
 #if defined(ROUGH) && !defined(MEMLET_SHIM)
 /* To 22 bits for small arguments, 17 for those of 80; no result has more than 11. */
@@ -175,15 +168,9 @@ DEVICE real r_exp(real x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) 
 #else
 DEVICE real r_exp(real x) { return expf(x); }
 #endif
-DEVICE real r_log(real x) { return logf(x); }
-DEVICE real r_tanh(real x) { return tanhf(x); }
-DEVICE real r_erf(real x) { return erff(x); }
-DEVICE real r_sqrt(real x) { return sqrtf(x); }
-DEVICE real r_sin(real x) { return sinf(x); }
-DEVICE real r_cos(real x) { return cosf(x); }
-DEVICE real r_floor(real x) { return floorf(x); }
+//@ float log tanh erf sqrt sin cos floor
 DEVICE real r_pow(real x, real y) { return powf(x, y); }
-DEVICE real r_abs(real x) { return fabsf(x); }
+//@ float *
 #endif
 /* A power of two: times this, a divisor has a reciprocal that is a normal number. What is divided is multiplied with it, too. */
 DEVICE real fit_of(real x) {

@@ -1,4 +1,4 @@
-//! Activations. They keep their names through lowering, so that analysis and reports can tell them.
+//! Activations that are made of several functions. They keep their names through lowering, so that analysis and reports can tell them.
 
 use super::{Call, Operator};
 use crate::load::parser::Ast;
@@ -12,8 +12,6 @@ macro_rules! plain {
 }
 
 pub const ALL: &[Operator] = &[
-    plain!("tanh", Scalar::unary(Unary::Tanh, x())),
-    plain!("sigmoid", Scalar::unary(Unary::Sigmoid, x())),
     plain!("relu", Scalar::binary(Binary::Max, x(), Scalar::Const(0.0))),
     plain!("silu", x() * Scalar::unary(Unary::Sigmoid, x())),
     Operator {

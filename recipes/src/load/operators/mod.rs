@@ -49,7 +49,7 @@ const FAMILIES: [&[Operator]; 9] = [
 ];
 
 fn all() -> impl Iterator<Item = &'static Operator> {
-    FAMILIES.iter().copied().flatten()
+    FAMILIES.iter().copied().flatten().chain(function::TABLE.iter())
 }
 
 /// Every operator's name.
@@ -116,6 +116,8 @@ mod tests {
     #[test]
     fn the_language_is_written_down() {
         let page = include_str!("../../../language.md");
+        let doubled: Vec<&str> = super::names().filter(|name| super::elsewhere::instead(name).is_some()).collect();
+        assert!(doubled.is_empty(), "these are operators, and need no other words: {doubled:?}");
         let missing: Vec<&str> = super::names().filter(|name| !page.contains(&format!("`{name}("))).collect();
         assert!(missing.is_empty(), "{missing:?}");
         let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
