@@ -147,6 +147,18 @@ functions! {
         code: Code::Called { c: double_only("__builtin_log(x)"), cuda: each("log(x)", "logf(x)") },
         domain: (0.5, 2.0),
     };
+    /// log(1 + x), also where 1 + x would round the digits of x away.
+    Log1p: Function {
+        name: "log1p",
+        in_recipes: InRecipes::Inline,
+        value: f64::ln_1p,
+        flop: 1,
+        roundings: FUNCTION,
+        growth: Growth::Steep,
+        derivative: Derivative::Pull(|seed, x, _| seed / (Scalar::Const(1.0) + x.clone())),
+        code: Code::Called { c: each("__builtin_log1p(x)", "__builtin_log1pf(x)"), cuda: each("log1p(x)", "log1pf(x)") },
+        domain: (-0.9, 100.0),
+    };
     /// 1/√x
     Rsqrt: Function {
         name: "rsqrt",
