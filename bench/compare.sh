@@ -21,14 +21,16 @@
 #     --timing TIME        for timing the best plans as wholes [30s]
 #     --rounds N           of each comparison [15]
 #     --variants LIST      of the peers [all of memlet compare]
-#     --out FOLDER         [bench/records/DATE-MACHINE]
+#     --out FOLDER         [target/records/DATE-MACHINE]
 #
 # Ctrl-C stops it; the same command goes on with what has no record yet (on another day, name the folder with --out). Nothing
-# else should run on the machine: every record says how busy others kept it.
+# else should run on the machine: every record says how busy others kept it. `bench/records.py pack FOLDER` puts the finished
+# record into the archive of its machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 memlet=${MEMLET:-target/release/memlet}
 
+command="bench/compare.sh $*"
 shapes=paper,base,small,mha dtypes=f32 dropout=with,without threads=2 budget=10m timing=30s rounds=15 variants= out= quick= cold= memory_slack= narrow=
 [ "$(uname -m)" != x86_64 ] || cold=yes
 while [ $# -gt 0 ]; do
@@ -61,7 +63,7 @@ processor=$({ LC_ALL=C lscpu || uname -m; } 2>/dev/null | sed -n 's/^Model name:
     sed 's/([A-Za-z]*)//g; s/\b\(Intel\|AMD\|CPU\|Processor\|[0-9]*-Core\)\b//g; s/@.*//' | tr -cs 'A-Za-z0-9\n' '-' | tr 'A-Z' 'a-z' |
     sed 's/^-*//; s/-*$//')
 machine=${processor:-machine}-$(getconf _NPROCESSORS_ONLN)core
-if [ -n "$quick" ]; then out=${out:-target/memlet/compare/quick}; else out=${out:-bench/records/$(date -u +%Y-%m-%d)-$machine}; fi
+if [ -n "$quick" ]; then out=${out:-target/memlet/compare/quick}; else out=${out:-target/records/$(date -u +%Y-%m-%d)-$machine}; fi
 mkdir -p "$out"
 
 # The recipe of a shape, and what replaces its sizes.
@@ -85,6 +87,10 @@ each_of "$shapes" "paper base small mha"
 each_of "$dtypes" "f32 bf16"
 each_of "$dropout" "with without"
 [ -z "$narrow" ] || [ "$dtypes" = bf16 ] || { echo "--narrow is for --dtypes bf16"; exit 2; }
+
+# What the index of records says of this one.
+[ -s "$out/about.txt" ] || printf 'commit: %s\nwhat: %s\ncommand: `%s`\n' "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+    "beside other frameworks, $dtypes" "${command% }" >"$out/about.txt"
 
 trap 'echo; echo "stopped; the same command goes on from here"; exit 130' INT TERM
 total=$(($(list "$shapes" | wc -w) * $(list "$dtypes" | wc -w) * $(list "$dropout" | wc -w) * $(list "$threads" | wc -w)))

@@ -7,8 +7,8 @@
 #     bench/gpu.sh [MEMLET]                     # on the machine with the GPU; MEMLET is target/release/memlet by default
 #
 # Under 8 minutes on an H200: each stage leaves the time that later ones are meant to have, and begins nothing when its own is up.
-# What it writes goes to bench/records/<date>-<device>/; a second run goes on where the first stopped. `memlet solve` chooses again
-# from the records (gunzip them first), on any machine.
+# What it writes goes to target/records/<date>-<device>/; a second run goes on where the first stopped. `memlet solve` chooses again
+# from the records (gunzip them first), on any machine. `bench/records.py pack FOLDER` puts the folder into the device's archive.
 #
 #     STAGES="machine mha layer short checks peers"    # what to do, in this order; recipe:NAME sweeps recipes/NAME.yaml, and
 #                                                      # `pytorch` the layer with its tensors as they lie in PyTorch
@@ -22,7 +22,7 @@
 #     PEERS="compile:45 sdpa,graph-sdpa,graph-cudnn:0" # which, in this order, and seconds that each leaves to those that follow:
 #                                                      # max-autotune alone takes 90 to 150, and has what it needs only if it is first
 #     DEVICE=cuda                                      # or cuda:1, cuda:0,1
-#     RECORDS=bench/records/<date>-<device>            # where records go
+#     RECORDS=target/records/<date>-<device>           # where records go
 #
 # NVRTC and cuBLASLt are those of the CUDA toolkit, or of Python's wheels in the folder that MEMLET_CUDA_PATH names. Sweeps
 # alone want more time than that for a good plan: SECONDS_ALL=530 SECONDS_LAYER=235 made the records of an H200.
@@ -53,10 +53,13 @@ export CUDA_DEVICE_ORDER=PCI_BUS_ID
 device=$(nvidia-smi -i "$number" --query-gpu=name --format=csv,noheader | head -1 | tr -c 'A-Za-z0-9\n' '-' | tr 'A-Z' 'a-z')
 # What cannot be measured together lies apart.
 way=$([ "$dtype" = bf16 ] || echo "-$dtype")${NARROW:+-narrow}${COLD:+-cold}
-folder=${RECORDS:-bench/records/$(date -u +%Y-%m-%d)-$device$way}
+folder=${RECORDS:-target/records/$(date -u +%Y-%m-%d)-$device$way}
 # Of another commit or at other sizes, plans and measurements that lie there would pass for today's.
 scratch=target/gpu/${on//[^a-z0-9]/-}$way-$(printf '%s' "$MEMLET_COMMIT ${SIZES:-}" | cksum | cut -d' ' -f1)
 mkdir -p "$folder" "$scratch"
+# What the index of records says of this one.
+[ -s "$folder/about.txt" ] || printf 'commit: %s\nwhat: %s\ncommand: %s\n' "$MEMLET_COMMIT" \
+    "$stages, $dtype${NARROW:+, weights in it too}${COLD:+, cold}" "\`bench/gpu.sh\`; its log is in \`log.txt\`" >"$folder/about.txt"
 log() { echo "[$((SECONDS))s] $*" | tee -a "$folder/log.txt"; }
 # What comes in, with the time.
 stamped() { while IFS= read -r line; do echo "[$((SECONDS))s] $line"; done; }
