@@ -63,8 +63,7 @@ fn chosen_again(record: &str, folder: &Path) -> bool {
     assert!(verified["bound_ps"].as_f64() <= verified["total_ps"].as_f64(), "{record}");
     let total = verified["total_ps"].as_f64().expect("a total") / 1e9;
 
-    let decisions =
-        json(&memlet(&["solve", &path("records.jsonl"), "--certificate", &path("again.json"), "--resamples", "0", "--json"]));
+    let decisions = json(&memlet(&["solve", &path("records.jsonl"), "--certificate", &path("again.json"), "--resamples", "0", "--json"]));
     let totals: Vec<f64> = decisions.as_array().into_iter().flatten().filter_map(|d| d["selections"][0]["total_ms"].as_f64()).collect();
     assert!(totals.iter().any(|again| (again - total).abs() < 1e-9), "{total} ms is not among {totals:?} of {record}");
 
