@@ -6,13 +6,13 @@
 //! predicted to take over three times as long as the best are not run.
 
 use indexmap::IndexMap;
-use kernels::contraction::{Choice, ContractionSpace, Library, Problem, Threads, mappings};
+use kernels::contraction::{ContractionConfig, ContractionProblem, ContractionSpace, GemmLibrary, Threads, mappings};
 use sdfg::{Bindings, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar};
 use std::error::Error;
 use std::time::Instant;
 
 /// A contraction over dims named by letters.
-fn problem(text: &str, sizes: &Bindings) -> Result<Problem, Box<dyn Error>> {
+fn problem(text: &str, sizes: &Bindings) -> Result<ContractionProblem, Box<dyn Error>> {
     let (inputs, out) = text.split_once("->").ok_or("write a,b->out")?;
     let (a, b) = inputs.split_once(',').ok_or("write a,b->out")?;
     let (mut indices, mut containers, mut operands) = (IndexMap::new(), IndexMap::new(), Vec::new());
@@ -27,14 +27,14 @@ fn problem(text: &str, sizes: &Bindings) -> Result<Problem, Box<dyn Error>> {
     let op = Op::Contraction { scale: Scalar::Const(1.0) };
     let operation = Operation { name: text.into(), op, indices, inputs: operands, outputs, pass: Pass::Forward, origin: None };
     let dims = sizes.keys().map(|s| (s.clone(), Expr::sym(s))).collect();
-    Ok(Problem::new(&operation, &containers, &dims, sizes)?)
+    Ok(ContractionProblem::new(&operation, &containers, &dims, sizes)?)
 }
 
 /// Median seconds of each choice, rounds interleaved.
 fn measure(
     space: &ContractionSpace,
-    problem: &Problem,
-    choices: &[Choice],
+    problem: &ContractionProblem,
+    choices: &[ContractionConfig],
     pool: &rayon::ThreadPool,
     rounds: usize,
 ) -> Result<Vec<f64>, Box<dyn Error>> {
@@ -59,7 +59,7 @@ fn measure(
 }
 
 /// Measures one contraction and prints its rows.
-fn compare(title: &str, problem: Problem, pool: &rayon::ThreadPool, rounds: usize) -> Result<(), Box<dyn Error>> {
+fn compare(title: &str, problem: ContractionProblem, pool: &rayon::ThreadPool, rounds: usize) -> Result<(), Box<dyn Error>> {
     let space = ContractionSpace::new(problem.clone(), pool.current_num_threads());
     let layouts = space.choice(0)?.layouts;
     let default = space.default_choice(layouts.clone())?;
@@ -67,15 +67,15 @@ fn compare(title: &str, problem: Problem, pool: &rayon::ThreadPool, rounds: usiz
     let axes = problem.axes([&layouts[0], &layouts[1], &layouts[2]])?;
     let mut choices = Vec::new();
     for mapping in mappings(&axes) {
-        for (library, threads) in Library::ALL.into_iter().flat_map(|l| Threads::ALL.map(|t| (l, t))) {
-            let choice = Choice { layouts: layouts.clone(), mapping: mapping.clone(), library, threads };
+        for (library, threads) in GemmLibrary::ALL.into_iter().flat_map(|l| Threads::ALL.map(|t| (l, t))) {
+            let choice = ContractionConfig { layouts: layouts.clone(), mapping: mapping.clone(), library, threads };
             if space.seconds(&choice)? <= limit {
                 choices.push(choice);
             }
         }
     }
     let seconds = measure(&space, &problem, &choices, pool, rounds)?;
-    let mut rows: Vec<(&Choice, f64)> = choices.iter().zip(seconds).collect();
+    let mut rows: Vec<(&ContractionConfig, f64)> = choices.iter().zip(seconds).collect();
     rows.sort_by(|x, y| x.1.total_cmp(&y.1));
     println!("\n{title}");
     let mut shown = Vec::new();

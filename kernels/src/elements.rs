@@ -52,7 +52,7 @@ impl<'a> Rows<'a> {
     ///
     /// # Safety
     /// Every element has a place of its own within the bytes.
-    pub unsafe fn store<E: Stored>(&self, bytes: &mut [u8], values: &[f64]) {
+    pub unsafe fn store<E: StoredElement>(&self, bytes: &mut [u8], values: &[f64]) {
         let start = Shared(bytes.as_mut_ptr());
         let put = |(n, row): (usize, &[f64])| {
             // SAFETY: so the caller promises, and nobody else has the bytes.
@@ -68,7 +68,7 @@ impl<'a> Rows<'a> {
     ///
     /// # Safety
     /// Every element has its place within the bytes.
-    pub unsafe fn load<E: Stored>(&self, bytes: &[u8], values: &mut [f64]) {
+    pub unsafe fn load<E: StoredElement>(&self, bytes: &[u8], values: &mut [f64]) {
         let get = |(n, row): (usize, &mut [f64])| {
             // SAFETY: so the caller promises.
             self.run(n, row.len(), |i, at| {
@@ -95,14 +95,14 @@ impl Shared {
 }
 
 /// What an element is stored as; every pattern of its bits is one.
-pub trait Stored: Copy {
+pub trait StoredElement: Copy {
     fn of(value: f64) -> Self;
     fn value(self) -> f64;
 }
 
 macro_rules! stored {
     ($($type:ty: $of:expr, $value:expr;)*) => {$(
-        impl Stored for $type {
+        impl StoredElement for $type {
             fn of(value: f64) -> Self {
                 $of(value)
             }

@@ -16,7 +16,7 @@
 
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
-use crate::loopnest::{Element, Group, LoopNest, Space, Tile};
+use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace, Tile};
 use sdfg::config::KernelConfig;
 use sdfg::{Expr, Layout};
 use std::collections::BTreeSet;
@@ -65,7 +65,7 @@ pub(crate) fn found(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -
     let layout = |data: &str| config.layouts.get(data).cloned().or_else(|| spec.containers.get(data).map(Layout::natural));
     // Reached by its own name alone.
     let plain = |data: &str| {
-        let of = |space: &Space| matches!(space, Space::Heap { root, .. } if root == data);
+        let of = |space: &MemorySpace| matches!(space, MemorySpace::Heap { root, .. } if root == data);
         nest.tensors.iter().all(|(name, t)| !of(&t.space) || name == data) && nest.tensors.get(data).is_some_and(|t| of(&t.space))
     };
     let mut all = Vec::new();
@@ -89,12 +89,12 @@ fn writer<'a>(nest: &'a LoopNest, data: &str) -> Option<(usize, &'a Element)> {
     let mut writers = nest.groups.iter().enumerate().flat_map(|(n, g)| g.statements.iter().map(move |s| (n, g, s)));
     let (at, group, statement) = writers.find(|(_, _, s)| s.write.data == data)?;
     let alone = nest.groups.iter().flat_map(|g| &g.statements).filter(|s| s.write.data == data).count() == 1;
-    let once = alone && !group.product && statement.combine.is_none() && reaches_once(nest, group, &statement.write);
+    let once = alone && !group.is_gemm && statement.combine.is_none() && reaches_once(nest, group, &statement.write);
     once.then_some((at, &statement.write))
 }
 
 /// Whether different iterations, of all points, reach different elements.
-fn reaches_once(nest: &LoopNest, group: &Group, element: &Element) -> bool {
+fn reaches_once(nest: &LoopNest, group: &LoopGroup, element: &Element) -> bool {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let tiled = |e: &Expr, tile: &Tile| {
         *e == Expr::sym(tile.outer.as_str()) * Expr::sym(Tile::symbol(&tile.index)) + Expr::sym(tile.index.as_str())

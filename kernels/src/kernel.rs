@@ -226,7 +226,7 @@ pub struct TensorChoice {
 }
 
 /// Every way to run one kernel, numbered from 0.
-pub trait Space: Send + Sync {
+pub trait ConfigSpace: Send + Sync {
     fn tensors(&self) -> &[TensorChoice];
     fn count(&self) -> u64;
     /// How many values each knob has, slowest first, after the layouts of the tensors: the digits of a number. Empty where knobs are
@@ -239,19 +239,19 @@ pub trait Space: Send + Sync {
     /// Equal for configurations that run the same code on the same addresses.
     fn identity(&self, n: u64) -> String;
     /// So many numbers in a row, from a multiple of them on, have in common what takes long to work out: they are ranked together.
-    fn grain(&self) -> u64 {
+    fn ranking_batch(&self) -> u64 {
         1
     }
     /// Predicted cost in bytes moved, penalties included; only comparisons within a kernel have a meaning.
-    fn promise(&self, n: u64) -> f64;
+    fn predicted_cost(&self, n: u64) -> f64;
     /// The same of many configurations, in their order, on all cores.
-    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
-        numbers.par_iter().map(|n| self.promise(*n)).collect()
+    fn predicted_costs(&self, numbers: &[u64]) -> Vec<f64> {
+        numbers.par_iter().map(|n| self.predicted_cost(*n)).collect()
     }
     /// Whether a person would choose these knobs under these layouts.
-    fn intuitive(&self, config: &KernelConfig) -> bool;
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool;
     /// What is measured beside `n` for what it tells, however little it promises: the same without what makes `n` fast.
-    fn contrast(&self, _n: u64) -> Option<u64> {
+    fn control(&self, _n: u64) -> Option<u64> {
         None
     }
 }

@@ -1,17 +1,17 @@
 //! Which template a unit of a program gets: its space, and its executable under a configuration.
 
-use crate::blocks;
 use crate::cancel::CancelToken;
 use crate::compile::Toolchain;
-use crate::contraction::{ContractionKernel, ContractionSpace, Problem};
-use crate::emit::c::Source;
+use crate::contraction::{ContractionKernel, ContractionProblem, ContractionSpace};
+use crate::emit::c::CSource;
 use crate::emit::cuda::{self, Chip};
 use crate::error::KernelError;
 use crate::in_place::{self, InPlace};
-use crate::kernel::{Executable, KernelSpec, Space};
+use crate::kernel::{ConfigSpace, Executable, KernelSpec};
 use crate::maps::{self, CudaSpace, MapSpace};
 use crate::processor::{Block, cores};
-use crate::tiles::{self, CudaTileSpace, GroupSpace, ProductSpace, SweepSpace, TileSpace};
+use crate::split_blocked_dims;
+use crate::tiles::{self, CudaTileSpace, GemmSpace, GroupSpace, StreamedSpace, TileSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Layout, Unit};
@@ -21,16 +21,16 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Units that no template takes.
-pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
+pub fn space(spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
     match &spec.unit {
         Unit::Scope(_) => match TileSpace::new(spec) {
             Ok(tiles) => Ok(Box::new(tiles.in_panels(width()))),
             Err(_) => Ok(Box::new(MapSpace::new(spec)?.in_panels(width()))),
         },
         Unit::Operation(o) if o.class() == Class::Contraction => {
-            let libraries = || Problem::on_cores(spec).map(|problem| ContractionSpace::new(problem, cores()));
+            let libraries = || ContractionProblem::on_cores(spec).map(|problem| ContractionSpace::new(problem, cores()));
             let generated = tiles::expanded(spec).and_then(|scope| Ok(TileSpace::new(&scope)?.in_panels(width())));
-            match generated.ok().and_then(|generated| Some(ProductSpace::new(libraries().ok()?, generated))).flatten() {
+            match generated.ok().and_then(|generated| Some(GemmSpace::new(libraries().ok()?, generated))).flatten() {
                 Some(both) => Ok(Box::new(both)),
                 None => Ok(Box::new(libraries()?)),
             }
@@ -46,13 +46,13 @@ pub fn space(spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
 pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<Arc<dyn Executable>, KernelError> {
     match &spec.unit {
         Unit::Scope(_) => {
-            let (spec, config) = blocks::split(spec, config)?;
-            match tiles::takes(&config) {
+            let (spec, config) = split_blocked_dims::split(spec, config)?;
+            match tiles::is_tiled(&config) {
                 true => Ok(Arc::new(tiles::compile(&spec, &config, toolchain)?)),
                 false => Ok(Arc::new(maps::compile(&spec, &config, toolchain)?)),
             }
         }
-        Unit::Operation(o) if o.class() == Class::Contraction && tiles::takes(config) => {
+        Unit::Operation(o) if o.class() == Class::Contraction && tiles::is_tiled(config) => {
             compile(&tiles::expanded(spec)?, config, toolchain)
         }
         Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(ContractionKernel::new(spec, config, cores())?)),
@@ -61,14 +61,14 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
 }
 
 /// The C of a unit under a configuration, if it has any.
-pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<Source> {
+pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<CSource> {
     match &spec.unit {
         Unit::Scope(_) => {
-            let (spec, config) = blocks::split(spec, config).ok()?;
-            let source = if tiles::takes(&config) { tiles::source } else { maps::source };
+            let (spec, config) = split_blocked_dims::split(spec, config).ok()?;
+            let source = if tiles::is_tiled(&config) { tiles::source } else { maps::source };
             source(&spec, &config).ok()
         }
-        Unit::Operation(_) if tiles::takes(config) => source(&tiles::expanded(spec).ok()?, config),
+        Unit::Operation(_) if tiles::is_tiled(config) => source(&tiles::expanded(spec).ok()?, config),
         _ => None,
     }
 }
@@ -77,12 +77,12 @@ pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<Source> {
 ///
 /// # Errors
 /// What cannot be generated.
-pub fn cuda_space(spec: &KernelSpec, chip: Chip) -> Result<Box<dyn Space>, KernelError> {
+pub fn cuda_space(spec: &KernelSpec, chip: Chip) -> Result<Box<dyn ConfigSpace>, KernelError> {
     if let Unit::Nested(_) = &spec.unit {
         return Ok(Box::new(GroupSpace::new(spec, chip)?));
     }
-    if let Ok(sweeps) = SweepSpace::new(spec, chip) {
-        return Ok(Box::new(sweeps));
+    if let Ok(streamed) = StreamedSpace::new(spec, chip) {
+        return Ok(Box::new(streamed));
     }
     match CudaTileSpace::new(spec, chip) {
         Ok(tiles) => Ok(Box::new(tiles)),
@@ -94,23 +94,23 @@ pub fn cuda_space(spec: &KernelSpec, chip: Chip) -> Result<Box<dyn Space>, Kerne
 ///
 /// # Errors
 /// Knobs that kernels do not have; scopes that cannot be generated.
-pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<cuda::Source, KernelError> {
+pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<cuda::CudaSource, KernelError> {
     match &spec.unit {
         Unit::Nested(_) => tiles::group_source(spec, config, chip),
-        _ if tiles::takes(config) => tiles::cuda_source(spec, config, chip),
+        _ if tiles::is_tiled(config) => tiles::cuda_source(spec, config, chip),
         _ => maps::cuda_source(spec, config, chip),
     }
 }
 
 /// Dims whose sizes that text has in it: at other sizes of these it is another text.
 pub fn cuda_written(spec: &KernelSpec, config: &KernelConfig) -> Vec<String> {
-    if tiles::takes(config) { vec![] } else { maps::cuda_written(spec, config) }
+    if tiles::is_tiled(config) { vec![] } else { maps::cuda_written(spec, config) }
 }
 
 /// Makes the code of units under configurations that are about to be compiled, on all cores, as long as it goes on. What cannot be
 /// made is left to [`compile`] to tell.
-pub fn prepare(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: CancelToken) {
-    toolchain.prepare(kernels.par_iter().filter_map(|(spec, config)| source(spec, config)).collect(), until);
+pub fn precompile(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: CancelToken) {
+    toolchain.precompile(kernels.par_iter().filter_map(|(spec, config)| source(spec, config)).collect(), until);
 }
 
 /// Columns of a panel of f32: as many as products take at once on this processor.
@@ -139,9 +139,9 @@ pub fn relayout(
 
 /// All that a kernel may write in place under a configuration; nothing where its code is not generated here.
 pub fn in_place(spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
-    let Ok((spec, config)) = blocks::split(spec, config) else { return vec![] };
+    let Ok((spec, config)) = split_blocked_dims::split(spec, config) else { return vec![] };
     let nest = match &spec.unit {
-        Unit::Scope(_) if tiles::takes(&config) => tiles::lower(&spec, &config),
+        Unit::Scope(_) if tiles::is_tiled(&config) => tiles::lower(&spec, &config),
         Unit::Scope(_) => maps::lower(&spec, &config),
         _ => return vec![],
     };

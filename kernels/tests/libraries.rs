@@ -2,7 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
-use kernels::contraction::{Factor, Library, Product};
+use kernels::contraction::{GemmCall, GemmFactor, GemmLibrary};
 use kernels::pool::Pool;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ fn every_library_works_on_all_threads() {
     }
     let (a, b, mut c) = (vec![1f32; SIZE * SIZE], vec![1f32; SIZE * SIZE], vec![0f32; SIZE * SIZE]);
     let c = c.as_mut_ptr() as usize;
-    for library in Library::ALL {
+    for library in GemmLibrary::ALL {
         let (before, begin) = (ticks(), Instant::now());
         let worked = || ticks().iter().zip(&before).filter(|(after, before)| **after > **before + 1).count();
         // In one visit: another could be to another worker. Whoever keeps a core busy besides makes it take longer; a library that
@@ -41,9 +41,9 @@ fn every_library_works_on_all_threads() {
             while worked() < 2 && begin.elapsed() < LIMIT {
                 let row = SIZE as isize;
                 let (a, b, c) = ((a.as_ptr(), row, 1), (b.as_ptr(), row, 1), (c as *mut f32, row, 1));
-                let product = Product { m: SIZE, n: SIZE, k: SIZE, a, b, c, alpha: 1.0, accumulate: false, threads: pool.workers() };
+                let product = GemmCall { m: SIZE, n: SIZE, k: SIZE, a, b, c, alpha: 1.0, accumulate: false, threads: pool.workers() };
                 // SAFETY: three matrices of this size.
-                unsafe { <f32 as Factor<f32>>::implementation(library).run(&product) };
+                unsafe { <f32 as GemmFactor<f32>>::implementation(library).run(&product) };
             }
         });
         let worked = worked();

@@ -5,12 +5,12 @@
 //! turns, neighbours of the best one so far and the rest of the space, both by promise. Spaces too large to rank as a whole are taken in blocks
 //! spread evenly over the space; in the end everything comes exactly once.
 
-use crate::problem::{KernelSpace, by_promise};
+use crate::problem::{KernelSpace, by_predicted_cost};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Numbers ranked at a time, at least. Ranking decodes every one of them, which takes some microseconds.
 const BLOCK: u64 = 1 << 14;
-/// Grains ([`KernelSpace::grain`]) ranked at a time, at least: working one out takes longer than ranking its numbers.
+/// Grains ([`KernelSpace::ranking_batch`]) ranked at a time, at least: working one out takes longer than ranking its numbers.
 const GRAINS: u64 = 1 << 8;
 /// The largest coordinate set that is tried before what promises more: of a kernel with many tensors and knobs most of it has one
 /// tensor lie across all others.
@@ -64,7 +64,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 impl Candidates {
     pub fn new(space: &dyn KernelSpace, shard: Shard) -> Self {
-        let (count, grain) = (space.count(), space.grain().max(1));
+        let (count, grain) = (space.count(), space.ranking_batch().max(1));
         let grains = count.div_ceil(grain);
         // Near the golden section of the space, and coprime to it: multiples visit every grain once, evenly spread.
         let mut stride = ((grains as f64 * 0.618_033_988_749_895) as u64).clamp(1, grains.max(1));
@@ -112,7 +112,7 @@ impl Candidates {
 
     /// Tells that `n` is the best so far: what differs from it in one digit is tried soon.
     pub fn improved(&mut self, n: u64, space: &dyn KernelSpace) {
-        self.near = by_promise(space, &self.neighbours(n)).into();
+        self.near = by_predicted_cost(space, &self.neighbours(n)).into();
     }
 
     /// Numbers that will come soon, as far as that is known: nothing is handed out.
@@ -141,7 +141,7 @@ impl Candidates {
             let (stride, grains, grain, count, shard) = (self.stride as u128, self.grains as u128, self.grain, self.count, self.shard);
             let spread = (self.position..end).map(|p| (p as u128 * stride % grains) as u64 * grain);
             let numbers = spread.flat_map(|first| first..count.min(first + grain));
-            self.ranked = by_promise(space, &numbers.filter(|n| shard.holds(*n)).collect::<Vec<u64>>());
+            self.ranked = by_predicted_cost(space, &numbers.filter(|n| shard.holds(*n)).collect::<Vec<u64>>());
             self.ranked.reverse();
             self.position = end;
         }
@@ -163,7 +163,7 @@ impl Candidates {
                 None => self.hopeless.pop_front()?,
             };
             // It may have promised something when it was ranked: spaces learn what there is.
-            let hopeless = || !last && !self.handed_out.contains(&n) && space.promise(n) == f64::INFINITY;
+            let hopeless = || !last && !self.handed_out.contains(&n) && space.predicted_cost(n) == f64::INFINITY;
             if skipped < BLOCK.max(GRAINS * self.grain) && hopeless() {
                 skipped += 1;
                 self.hopeless.push_back(n);

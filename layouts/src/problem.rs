@@ -47,17 +47,17 @@ pub trait KernelSpace {
         String::new()
     }
     /// What is expected before measuring: lower is tried first.
-    fn promise(&self, n: u64) -> f64;
+    fn predicted_cost(&self, n: u64) -> f64;
     /// The same of many configurations, in their order.
-    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
-        numbers.iter().map(|n| self.promise(*n)).collect()
+    fn predicted_costs(&self, numbers: &[u64]) -> Vec<f64> {
+        numbers.iter().map(|n| self.predicted_cost(*n)).collect()
     }
     /// So many numbers in a row, from a multiple of them on, have in common what takes long to rank; `count` is a multiple of it.
-    fn grain(&self) -> u64 {
+    fn ranking_batch(&self) -> u64 {
         1
     }
     /// The paper's rule of thumb: the vectorised dim is innermost, and reduced and vectorised dim are equal.
-    fn intuitive(&self, config: &KernelConfig) -> bool;
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool;
 
     /// A time in milliseconds that the configuration cannot beat; 0 when nothing is known.
     fn lower_bound_ms(&self, _n: u64) -> f64 {
@@ -81,8 +81,8 @@ pub trait KernelSpace {
 }
 
 /// Numbers in the order of what they promise, the best first.
-pub fn by_promise(space: &dyn KernelSpace, numbers: &[u64]) -> Vec<u64> {
-    let mut ranked: Vec<(f64, u64)> = space.promises(numbers).into_iter().zip(numbers.iter().copied()).collect();
+pub fn by_predicted_cost(space: &dyn KernelSpace, numbers: &[u64]) -> Vec<u64> {
+    let mut ranked: Vec<(f64, u64)> = space.predicted_costs(numbers).into_iter().zip(numbers.iter().copied()).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     ranked.into_iter().map(|(_, n)| n).collect()
 }
@@ -152,11 +152,11 @@ impl KernelSpace for RelayoutSpace {
         self.config(n).to_string()
     }
 
-    fn promise(&self, n: u64) -> f64 {
+    fn predicted_cost(&self, n: u64) -> f64 {
         n as f64
     }
 
-    fn intuitive(&self, _config: &KernelConfig) -> bool {
+    fn matches_rule_of_thumb(&self, _config: &KernelConfig) -> bool {
         false
     }
 }

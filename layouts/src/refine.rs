@@ -6,7 +6,7 @@
 //! chosen layouts, the largest kernels first.
 
 use crate::exact::Limits;
-use crate::problem::{KernelSpace, Program, by_promise};
+use crate::problem::{KernelSpace, Program, by_predicted_cost};
 use crate::race::Race;
 use crate::record::Outcome;
 use crate::relayout::RelayoutCosts;
@@ -142,7 +142,8 @@ impl Sweeper<'_> {
         let Some(config) = selection.configuration.kernels.get(space.name()) else { return Vec::new() };
         let Some(range) = of_layouts(space, config) else { return Vec::new() };
         let mut known: BTreeSet<String> = self.store.of(space.key()).map(|m| m.identity.clone()).collect();
-        let promising = by_promise(space, &range.collect::<Vec<u64>>()).into_iter().filter(|n| space.promise(*n) < f64::INFINITY);
+        let promising =
+            by_predicted_cost(space, &range.collect::<Vec<u64>>()).into_iter().filter(|n| space.predicted_cost(*n) < f64::INFINITY);
         promising.filter(|n| known.insert(space.identity(*n))).take(ROUND).collect()
     }
 }

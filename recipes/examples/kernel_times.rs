@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let knobs = kernel.count() / layouts.max(1);
         let digit = |t: &layouts::problem::TensorSpace| t.layouts.iter().position(|l| follows(l, &order)).unwrap_or(0) as u64;
         let base = kernel.tensors().iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs;
-        let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (kernel.promise(n), n)).collect();
+        let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (kernel.predicted_cost(n), n)).collect();
         numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let (mut seen, mut found) = (Vec::new(), Vec::new());
         for (_, n) in numbers {

@@ -4,7 +4,7 @@ mod canonical;
 pub(crate) mod single_flight;
 
 use crate::cancel::CancelToken;
-use crate::emit::c::Source;
+use crate::emit::c::CSource;
 use crate::error::KernelError;
 use crate::runtime::{dropout, stream};
 pub use canonical::canonical;
@@ -44,23 +44,23 @@ const TOGETHER: usize = 8;
 /// Functions of a generated text.
 const FUNCTIONS: [&str; 5] = ["point", "in_panels", "memlet_kernel", "memlet_prepare", "memlet_finish"];
 /// What a text defines for itself alone.
-const MACROS: [&str; 4] = ["LANES", "pack_chunks", "pack_lines", "product"];
+const MACROS: [&str; 4] = ["LANES", "pack_chunks", "pack_lines", "gemm"];
 
 /// Libraries that some thread of this process compiles, by their paths.
 static MAKING: InFlight = InFlight::new();
 
-/// Microseconds that this process has spent on libraries of products.
-static PRODUCTS: AtomicU64 = AtomicU64::new(0);
+/// Microseconds that this process has spent on gemm libraries.
+static GEMM_LIBRARIES: AtomicU64 = AtomicU64::new(0);
 
-/// What this process has spent so far on libraries of products, which kernels of one type share: no single kernel costs that.
-pub fn spent_on_products() -> Duration {
-    Duration::from_micros(PRODUCTS.load(Ordering::Relaxed))
+/// What this process has spent so far on gemm libraries, which kernels of one type share: no single kernel costs that.
+pub fn spent_on_gemm_libraries() -> Duration {
+    Duration::from_micros(GEMM_LIBRARIES.load(Ordering::Relaxed))
 }
 
 /// What one run of the compiler makes.
-enum Part {
+enum CompileJob {
     /// A library of packing and products, of its text.
-    Products(Arc<str>),
+    GemmLibrary(Arc<str>),
     /// Kernels, of their hashes and texts.
     Kernels(Vec<(String, String)>),
 }
@@ -93,7 +93,7 @@ pub(crate) struct Host {
     pub around: Option<stream::Stream>,
     pub pack: Option<Opaque>,
     pub pack_lines: Option<Opaque>,
-    pub product: Option<Opaque>,
+    pub gemm: Option<Opaque>,
 }
 
 /// Entry points of a loaded kernel. Libraries are never unloaded, so they stay valid.
@@ -103,7 +103,7 @@ pub(crate) struct Entry {
     pub kernel: Kernel,
     pub finish: Option<Finish>,
     /// Packing of columns, of rows, and products, of a kernel that calls them.
-    pub products: [Option<Opaque>; 3],
+    pub gemm: [Option<Opaque>; 3],
 }
 
 impl Toolchain {
@@ -139,7 +139,7 @@ impl Toolchain {
     }
 
     /// Compiles and loads a source, unless that has been done before.
-    pub(crate) fn load(&self, name: &str, source: &Source) -> Result<Entry, KernelError> {
+    pub(crate) fn load(&self, name: &str, source: &CSource) -> Result<Entry, KernelError> {
         static LOADED: OnceLock<Mutex<BTreeMap<String, Entry>>> = OnceLock::new();
         let loaded = LOADED.get_or_init(Mutex::default);
         let text = canonical(&source.text);
@@ -151,7 +151,7 @@ impl Toolchain {
         let library = self.library(&hash);
         let mut entry = open(&library, &hash, source.preparations > 0, !source.partials.is_empty())?;
         if let Some(products) = &source.library {
-            entry.products = self.functions(products)?;
+            entry.gemm = self.functions(products)?;
         }
         loaded.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, entry);
         Ok(entry)
@@ -159,20 +159,20 @@ impl Toolchain {
 
     /// Compiles what has not been compiled before, on all cores, as long as it goes on. Whoever loads a source that cannot be compiled
     /// is told so.
-    pub(crate) fn prepare(&self, sources: Vec<Source>, until: CancelToken) {
+    pub(crate) fn precompile(&self, sources: Vec<CSource>, until: CancelToken) {
         let products: BTreeSet<Arc<str>> = sources.iter().filter_map(|source| source.library.clone()).collect();
-        let mut parts: Vec<Part> = products.into_iter().map(Part::Products).collect();
+        let mut parts: Vec<CompileJob> = products.into_iter().map(CompileJob::GemmLibrary).collect();
         for double in [false, true] {
             let mine = sources.par_iter().filter(|source| source.double == double).map(|source| canonical(&source.text));
             let texts: BTreeMap<String, String> = mine.map(|text| (self.hash(&text), text)).collect();
             let texts: Vec<(String, String)> = texts.into_iter().filter(|(hash, _)| !self.library(hash).exists()).collect();
             let share = texts.len().div_ceil(rayon::current_num_threads()).clamp(1, TOGETHER);
-            parts.extend(texts.chunks(share).map(|texts| Part::Kernels(texts.to_vec())));
+            parts.extend(texts.chunks(share).map(|texts| CompileJob::Kernels(texts.to_vec())));
         }
-        // A library of products takes as long as many kernels: it comes first, and kernels beside it.
+        // A gemm library takes as long as many kernels: it comes first, and kernels beside it.
         parts.into_iter().par_bridge().filter(|_| until.goes_on()).for_each(|part| match part {
-            Part::Products(text) => drop(self.products(&text)),
-            Part::Kernels(texts) => drop(self.together("", &texts)),
+            CompileJob::GemmLibrary(text) => drop(self.gemm_library(&text)),
+            CompileJob::Kernels(texts) => drop(self.together("", &texts)),
         });
     }
 
@@ -209,11 +209,11 @@ impl Toolchain {
 
     /// Packing of columns, of rows, and products, of the library made of a text.
     pub(crate) fn functions(&self, text: &str) -> Result<[Option<Opaque>; 3], KernelError> {
-        open_products(&self.products(text)?)
+        open_gemm_library(&self.gemm_library(text)?)
     }
 
     /// The library of packing and products made of a text, now or before.
-    fn products(&self, text: &str) -> Result<PathBuf, KernelError> {
+    fn gemm_library(&self, text: &str) -> Result<PathBuf, KernelError> {
         let hash = self.hash(text);
         let library = self.library(&hash);
         if !library.exists() {
@@ -221,7 +221,7 @@ impl Toolchain {
             if !library.exists() {
                 let began = Instant::now();
                 self.compile("products", text, &library)?;
-                PRODUCTS.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+                GEMM_LIBRARIES.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
             }
         }
         Ok(library)
@@ -313,7 +313,7 @@ fn open(path: &Path, hash: &str, prepares: bool, finishes: bool) -> Result<Entry
             prepare: if prepares { Some(*library.get::<Prepare>(prepare.as_bytes()).map_err(failed)?) } else { None },
             kernel: *library.get::<Kernel>(kernel.as_bytes()).map_err(failed)?,
             finish: if finishes { Some(*library.get::<Finish>(finish.as_bytes()).map_err(failed)?) } else { None },
-            products: [None; 3],
+            gemm: [None; 3],
         }
     };
     std::mem::forget(library);
@@ -321,12 +321,12 @@ fn open(path: &Path, hash: &str, prepares: bool, finishes: bool) -> Result<Entry
 }
 
 /// Packing and products of tiles.
-fn open_products(path: &Path) -> Result<[Option<Opaque>; 3], KernelError> {
+fn open_gemm_library(path: &Path) -> Result<[Option<Opaque>; 3], KernelError> {
     let failed = |e: libloading::Error| KernelError::Load { path: path.to_path_buf(), message: e.to_string() };
     let library = open_library(path)?;
-    // SAFETY: `product.c` has them all; only code that `Products::calls` declares them for calls them.
+    // SAFETY: `gemm.c` has them all; only code that `GemmPlan::calls` declares them for calls them.
     let find = |name: &str| unsafe { library.get::<Opaque>(name.as_bytes()) }.map(|f| Some(*f)).map_err(failed);
-    let found = [find("memlet_pack\0")?, find("memlet_pack_rows\0")?, find("memlet_product\0")?];
+    let found = [find("memlet_pack\0")?, find("memlet_pack_rows\0")?, find("memlet_gemm\0")?];
     std::mem::forget(library);
     Ok(found)
 }

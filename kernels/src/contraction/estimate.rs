@@ -2,7 +2,7 @@
 //! measurement.
 
 use super::library::Threads;
-use super::mapping::{Call, Loop};
+use super::mapping::{GemmNest, StridedLoop};
 use super::types::Types;
 
 /// Flop a second that one core reaches in f32 on large matrices; f64 half of it. Only ratios matter.
@@ -21,9 +21,9 @@ pub fn least(flop: f64, cores: usize, width: usize) -> f64 {
 }
 
 /// Predicted seconds of `call` on `cores` cores.
-pub fn seconds(call: &Call, threads: Threads, cores: usize, types: Types) -> f64 {
+pub fn seconds(call: &GemmNest, threads: Threads, cores: usize, types: Types) -> f64 {
     let call = call.clone().normal();
-    let extent = |l: &Loop| l.extent as f64;
+    let extent = |l: &StridedLoop| l.extent as f64;
     let (m, n, k) = (extent(&call.m), extent(&call.n), extent(&call.k));
     let (items, steps) = (call.items() as f64, call.steps() as f64);
     let [a, b, out] = types.widths().map(|bytes| bytes as f64);
@@ -31,7 +31,7 @@ pub fn seconds(call: &Call, threads: Threads, cores: usize, types: Types) -> f64
     // Edges of register tiles (about 32 rows by 12 columns of f32) and the start of each sum are lost.
     let edges = (1.0 + 24.0 / m) * (1.0 + 6.0 / n) * (1.0 + 16.0 / k);
     let compute = 2.0 * m * n * k * edges * (width / 4.0) / CORE_FLOP;
-    let strided = |x: &Loop, y: &Loop, t: usize| [x, y].iter().all(|l| l.extent > 1 && l.strides[t] != 1);
+    let strided = |x: &StridedLoop, y: &StridedLoop, t: usize| [x, y].iter().all(|l| l.extent > 1 && l.strides[t] != 1);
     let mut bytes_moved = 0.0;
     // Rows that are not neighbours are turned while packing: measured at about 3 ns for each f32.
     if call.m.extent > 1 && call.m.strides[0] != 1 {

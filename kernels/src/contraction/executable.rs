@@ -1,8 +1,8 @@
 //! Runs a contraction: the loops around the matrix products, over the cores of a pool.
 
-use super::library::{Factor, Library, Product, Threads};
-use super::mapping::{Call, Loop};
-use super::problem::Problem;
+use super::library::{GemmCall, GemmFactor, GemmLibrary, Threads};
+use super::mapping::{GemmNest, StridedLoop};
+use super::problem::ContractionProblem;
 use super::types::Types;
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
@@ -16,13 +16,13 @@ const TASK_FLOP: f64 = 5e5;
 
 /// A contraction with all choices made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    pub call: Call,
+pub struct ContractionPlan {
+    pub call: GemmNest,
     /// First element of `a`, `b`, `out` in its storage.
     pub origins: [usize; 3],
     pub types: Types,
     pub scale: f64,
-    pub library: Library,
+    pub library: GemmLibrary,
     pub threads: Threads,
 }
 
@@ -37,14 +37,14 @@ impl<T, O> Clone for Bases<T, O> {
 
 impl<T, O> Copy for Bases<T, O> {}
 
-// SAFETY: the addresses are only used inside `Plan::run`, whose caller promises that the tensors outlive it; different
+// SAFETY: the addresses are only used inside `ContractionPlan::run`, whose caller promises that the tensors outlive it; different
 // items write disjoint parts of `out`, and nobody writes `a` or `b`.
 unsafe impl<T, O> Send for Bases<T, O> {}
 // SAFETY: as above.
 unsafe impl<T, O> Sync for Bases<T, O> {}
 
 /// Where iteration `number` of a nest of loops begins in each tensor.
-fn offsets(nest: &[Loop], mut number: usize) -> [usize; 3] {
+fn offsets(nest: &[StridedLoop], mut number: usize) -> [usize; 3] {
     let mut offsets = [0; 3];
     for each in nest.iter().rev() {
         let position = number % each.extent;
@@ -56,7 +56,7 @@ fn offsets(nest: &[Loop], mut number: usize) -> [usize; 3] {
     offsets
 }
 
-impl Plan {
+impl ContractionPlan {
     /// Computes `out` on the cores of `pool`, asking `expired` before every product. False if it stopped early.
     ///
     /// # Safety
@@ -108,9 +108,15 @@ impl Plan {
     /// One item of the batch: its products, added up. False if it stopped early.
     ///
     /// # Safety
-    /// As for [`Plan::run`].
-    unsafe fn item<T: Factor<O>, O: 'static>(&self, number: usize, bases: Bases<T, O>, threads: usize, expired: &dyn Fn() -> bool) -> bool {
-        let Call { m, n, batch, .. } = &self.call;
+    /// As for [`ContractionPlan::run`].
+    unsafe fn item<T: GemmFactor<O>, O: 'static>(
+        &self,
+        number: usize,
+        bases: Bases<T, O>,
+        threads: usize,
+        expired: &dyn Fn() -> bool,
+    ) -> bool {
+        let GemmNest { m, n, batch, .. } = &self.call;
         // SAFETY (both): promised by the caller.
         let out = unsafe { bases.2.add(self.origins[2] + offsets(batch, number)[2]) };
         unsafe { self.products(number, bases, (out, m.strides[2] as isize, n.strides[2] as isize), threads, expired) }
@@ -119,9 +125,9 @@ impl Plan {
     /// One item whose output holds less than the sums of its products: they are added up in f32 and rounded once.
     ///
     /// # Safety
-    /// As for [`Plan::run`].
+    /// As for [`ContractionPlan::run`].
     unsafe fn item_summed(&self, number: usize, bases: Bases<bf16, bf16>, threads: usize, expired: &dyn Fn() -> bool) -> bool {
-        let Call { m, n, batch, .. } = &self.call;
+        let GemmNest { m, n, batch, .. } = &self.call;
         let mut sums = vec![0f32; m.extent * n.extent];
         let factors = Bases(bases.0, bases.1, sums.as_mut_ptr());
         // SAFETY: promised by the caller; the sums have one element for each row and column.
@@ -140,8 +146,8 @@ impl Plan {
     /// The products of one item, added up in `c`: first element, row stride, column stride.
     ///
     /// # Safety
-    /// As for [`Plan::run`].
-    unsafe fn products<T: Factor<O>, O: 'static>(
+    /// As for [`ContractionPlan::run`].
+    unsafe fn products<T: GemmFactor<O>, O: 'static>(
         &self,
         number: usize,
         bases: Bases<T, O>,
@@ -149,7 +155,7 @@ impl Plan {
         threads: usize,
         expired: &dyn Fn() -> bool,
     ) -> bool {
-        let Call { m, n, k, batch, depth } = &self.call;
+        let GemmNest { m, n, k, batch, depth } = &self.call;
         let library = T::implementation(self.library);
         let start = offsets(batch, number);
         // A depth of extent 0 still has one product: the one of no terms, which writes zeros.
@@ -162,7 +168,7 @@ impl Plan {
             let at = |t: usize| self.origins[t] + start[t] + within[t];
             // SAFETY (both): origin and offsets stay within the tensors, as the caller promises for the plan's strides.
             let (a, b) = unsafe { (bases.0.add(at(0)), bases.1.add(at(1))) };
-            let product = Product {
+            let product = GemmCall {
                 m: m.extent,
                 n: n.extent,
                 k: k_extent,
@@ -183,14 +189,14 @@ impl Plan {
 /// A contraction ready to run on the pointers of its kernel.
 #[derive(Clone, Debug)]
 pub struct ContractionKernel {
-    plan: Plan,
+    plan: ContractionPlan,
     name: String,
     arguments: usize,
     /// Which argument is `a`, `b`, `out`.
     position: [usize; 3],
 }
 
-impl Problem {
+impl ContractionProblem {
     /// Which argument of the kernel is `a`, `b`, `out`.
     pub(super) fn positions(&self, spec: &KernelSpec) -> Result<[usize; 3], KernelError> {
         let arguments = spec.arguments();
@@ -209,13 +215,13 @@ impl ContractionKernel {
     /// # Errors
     /// No matrix product, or none for cores; layouts or knobs that do not fit.
     pub fn new(spec: &KernelSpec, config: &KernelConfig, cores: usize) -> Result<Self, KernelError> {
-        let problem = Problem::on_cores(spec)?;
+        let problem = ContractionProblem::on_cores(spec)?;
         let plan = problem.plan_of(config, cores)?;
         let position = problem.positions(spec)?;
         Ok(ContractionKernel { plan, name: spec.name.clone(), arguments: spec.arguments().len(), position })
     }
 
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &ContractionPlan {
         &self.plan
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Once;
 
 /// One matrix product: `c (+)= alpha · a · b`, with `a` m×k, `b` k×n and `c` m×n; factors in `T`, output in `O`.
 #[derive(Clone, Copy, Debug)]
-pub struct Product<T, O = T> {
+pub struct GemmCall<T, O = T> {
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -22,42 +22,42 @@ pub struct Product<T, O = T> {
     pub threads: usize,
 }
 
-/// A way to run a [`Product`].
+/// A way to run a [`GemmCall`].
 pub trait Multiply<T, O = T>: Sync {
     /// # Safety
     /// `a` and `b` must be readable and `c` writable at every row and column; no element of `c` may lie in `a` or `b`
     /// nor be reached by two pairs of row and column.
-    unsafe fn run(&self, product: &Product<T, O>);
+    unsafe fn run(&self, product: &GemmCall<T, O>);
 }
 
 /// An element type that the libraries multiply by themselves.
-pub trait Element: gemmkit::GemmScalar + Send + Sync + 'static {
+pub trait GemmElement: gemmkit::GemmScalar + Send + Sync + 'static {
     /// Rounded to nearest.
     fn from_f64(value: f64) -> Self;
 }
 
-impl Element for f32 {
+impl GemmElement for f32 {
     fn from_f64(value: f64) -> f32 {
         value as f32
     }
 }
 
-impl Element for f64 {
+impl GemmElement for f64 {
     fn from_f64(value: f64) -> f64 {
         value
     }
 }
 
 /// An element type of factors whose products can be stored as `O`.
-pub trait Factor<O: 'static>: Sized + Send + Sync + 'static {
-    fn implementation(library: Library) -> &'static dyn Multiply<Self, O>;
+pub trait GemmFactor<O: 'static>: Sized + Send + Sync + 'static {
+    fn implementation(library: GemmLibrary) -> &'static dyn Multiply<Self, O>;
 }
 
-impl<T: Element> Factor<T> for T {
-    fn implementation(library: Library) -> &'static dyn Multiply<T> {
+impl<T: GemmElement> GemmFactor<T> for T {
+    fn implementation(library: GemmLibrary) -> &'static dyn Multiply<T> {
         match library {
-            Library::Gemm => &Gemm,
-            Library::Gemmkit => &Gemmkit,
+            GemmLibrary::Gemm => &Gemm,
+            GemmLibrary::Gemmkit => &Gemmkit,
         }
     }
 }
@@ -65,8 +65,8 @@ impl<T: Element> Factor<T> for T {
 /// Crate `gemm`.
 struct Gemm;
 
-impl<T: Element> Multiply<T> for Gemm {
-    unsafe fn run(&self, p: &Product<T>) {
+impl<T: GemmElement> Multiply<T> for Gemm {
+    unsafe fn run(&self, p: &GemmCall<T>) {
         let parallelism = match p.threads {
             0 | 1 => gemm::Parallelism::None,
             n => gemm::Parallelism::Rayon(n),
@@ -102,18 +102,18 @@ impl<T: Element> Multiply<T> for Gemm {
 /// Crate `gemmkit`.
 pub(super) struct Gemmkit;
 
-impl<T: Element> Multiply<T> for Gemmkit {
-    unsafe fn run(&self, p: &Product<T>) {
+impl<T: GemmElement> Multiply<T> for Gemmkit {
+    unsafe fn run(&self, p: &GemmCall<T>) {
         let beta = T::from_f64(if p.accumulate { 1.0 } else { 0.0 });
         // SAFETY: promised by the caller.
-        unsafe { Gemmkit::product(p, T::from_f64(p.alpha), beta) };
+        unsafe { Gemmkit::multiply(p, T::from_f64(p.alpha), beta) };
     }
 }
 
 impl Gemmkit {
     /// # Safety
     /// As for [`Multiply::run`].
-    pub(super) unsafe fn product<T: gemmkit::GemmScalar>(p: &Product<T>, alpha: T, beta: T) {
+    pub(super) unsafe fn multiply<T: gemmkit::GemmScalar>(p: &GemmCall<T>, alpha: T, beta: T) {
         let parallelism = match p.threads {
             0 | 1 => gemmkit::Parallelism::Serial,
             n => gemmkit::Parallelism::Rayon(n),
@@ -135,26 +135,26 @@ pub fn count_cores() {
         let row = SIZE as isize;
         let (a, b, c) = ((a.as_ptr(), row, 1), (b.as_ptr(), row, 1), (c.as_mut_ptr(), row, 1));
         // SAFETY: three matrices of this size.
-        unsafe { Gemmkit.run(&Product { m: SIZE, n: SIZE, k: SIZE, a, b, c, alpha: 1.0, accumulate: false, threads: 2 }) };
+        unsafe { Gemmkit.run(&GemmCall { m: SIZE, n: SIZE, k: SIZE, a, b, c, alpha: 1.0, accumulate: false, threads: 2 }) };
     });
 }
 
 /// The knob `library`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Library {
+pub enum GemmLibrary {
     Gemm,
     Gemmkit,
 }
 
-impl Library {
-    pub const ALL: [Library; 2] = [Library::Gemm, Library::Gemmkit];
+impl GemmLibrary {
+    pub const ALL: [GemmLibrary; 2] = [GemmLibrary::Gemm, GemmLibrary::Gemmkit];
     /// What runs when nothing is chosen.
-    pub const DEFAULT: Library = Library::Gemm;
+    pub const DEFAULT: GemmLibrary = GemmLibrary::Gemm;
 
     pub fn name(self) -> &'static str {
         match self {
-            Library::Gemm => "gemm",
-            Library::Gemmkit => "gemmkit",
+            GemmLibrary::Gemm => "gemm",
+            GemmLibrary::Gemmkit => "gemmkit",
         }
     }
 }
@@ -179,7 +179,7 @@ impl Threads {
     }
 }
 
-impl fmt::Display for Library {
+impl fmt::Display for GemmLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -191,7 +191,7 @@ impl fmt::Display for Threads {
     }
 }
 
-impl FromStr for Library {
+impl FromStr for GemmLibrary {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {

@@ -1,12 +1,12 @@
 //! Ways to see a contraction as matrix products.
 //!
-//! Every index of `out = Σ a · b` belongs to one [`Group`]: rows (`a` and `out`), columns (`b` and `out`), depth (`a` and
+//! Every index of `out = Σ a · b` belongs to one [`IndexGroup`]: rows (`a` and `out`), columns (`b` and `out`), depth (`a` and
 //! `b`) or batch (all three). A [`Mapping`] says which rows, columns and depth indices one matrix product takes; they
 //! must *fuse*: walking them together has to be one constant stride in every tensor. What is left over becomes loops
 //! around the product: rows and columns like batches, depth with accumulation.
 //!
 //! Exchanging the operands (Cᵀ = BᵀAᵀ) is no further choice: the libraries turn every call so that the rows of the output
-//! are the nearer ones. [`Call::normal`] does the same, so that equal calls compare equal.
+//! are the nearer ones. [`GemmNest::normal`] does the same, so that equal calls compare equal.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 /// The role of an index, by the tensors that it subscripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Group {
+pub enum IndexGroup {
     /// In `a`, `b` and `out`.
     Batch,
     /// In `a` and `out`: m.
@@ -27,9 +27,9 @@ pub enum Group {
 
 /// One index together with where a step along it leads in each tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Axis {
+pub struct ContractionAxis {
     pub index: String,
-    pub group: Group,
+    pub group: IndexGroup,
     pub extent: usize,
     /// Elements between neighbours in `a`, `b`, `out`; 0 in the tensor that lacks the index.
     pub strides: [usize; 3],
@@ -37,43 +37,43 @@ pub struct Axis {
 
 /// One or several axes walked as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Loop {
+pub struct StridedLoop {
     pub extent: usize,
     /// In `a`, `b`, `out`, in elements.
     pub strides: [usize; 3],
 }
 
-impl Loop {
+impl StridedLoop {
     /// A loop of one iteration.
-    pub const ONCE: Loop = Loop { extent: 1, strides: [0; 3] };
+    pub const ONCE: StridedLoop = StridedLoop { extent: 1, strides: [0; 3] };
 
-    fn of(axis: &Axis) -> Self {
-        Loop { extent: axis.extent, strides: axis.strides }
+    fn of(axis: &ContractionAxis) -> Self {
+        StridedLoop { extent: axis.extent, strides: axis.strides }
     }
 
     /// `self` around `inner` as one loop, if `self` continues where `inner` ends in every tensor.
-    fn around(self, inner: Loop) -> Option<Loop> {
+    fn around(self, inner: StridedLoop) -> Option<StridedLoop> {
         let continues = (0..3).all(|t| inner.strides[t].checked_mul(inner.extent) == Some(self.strides[t]));
-        Some(Loop { extent: self.extent.checked_mul(inner.extent)?, strides: inner.strides }).filter(|_| continues)
+        Some(StridedLoop { extent: self.extent.checked_mul(inner.extent)?, strides: inner.strides }).filter(|_| continues)
     }
 }
 
 /// All of `axes` as one loop, if they fuse. No axes are a loop of one iteration.
-fn fuse(axes: &[&Axis]) -> Option<Loop> {
+fn fuse(axes: &[&ContractionAxis]) -> Option<StridedLoop> {
     let mut axes = axes.to_vec();
     axes.sort_by_key(|a| a.strides);
-    let mut inward = axes.into_iter().map(Loop::of);
-    let Some(first) = inward.next() else { return Some(Loop::ONCE) };
+    let mut inward = axes.into_iter().map(StridedLoop::of);
+    let Some(first) = inward.next() else { return Some(StridedLoop::ONCE) };
     inward.try_fold(first, |inner, outer| outer.around(inner))
 }
 
 /// The fewest loops over `axes`, outer to inner, far strides of tensor `by` outermost.
-fn nest(axes: &[&Axis], by: usize) -> Vec<Loop> {
+fn nest(axes: &[&ContractionAxis], by: usize) -> Vec<StridedLoop> {
     let mut axes = axes.to_vec();
     axes.sort_by_key(|a| Reverse((a.strides[by], a.strides)));
-    let mut nest: Vec<Loop> = Vec::new();
+    let mut nest: Vec<StridedLoop> = Vec::new();
     for axis in axes {
-        let inner = Loop::of(axis);
+        let inner = StridedLoop::of(axis);
         match nest.last().and_then(|outer| outer.around(inner)) {
             Some(fused) => {
                 nest.pop();
@@ -127,34 +127,36 @@ impl FromStr for Mapping {
 
 /// A mapping worked out for given strides: one matrix product of `m`×`k` by `k`×`n`, and the loops around it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Call {
-    pub m: Loop,
-    pub n: Loop,
-    pub k: Loop,
+pub struct GemmNest {
+    pub m: StridedLoop,
+    pub n: StridedLoop,
+    pub k: StridedLoop,
     /// Independent products, outer to inner. A stride of 0 uses the same matrix again.
-    pub batch: Vec<Loop>,
+    pub batch: Vec<StridedLoop>,
     /// Products that are added up, outer to inner.
-    pub depth: Vec<Loop>,
+    pub depth: Vec<StridedLoop>,
 }
 
-impl Call {
+impl GemmNest {
     /// The call of a mapping for these axes; `None` if some group does not fuse or names an unknown index.
-    pub fn new(mapping: &Mapping, axes: &[Axis]) -> Option<Call> {
-        let taken = |group: Group, names: &[String]| -> Option<Vec<&Axis>> {
+    pub fn new(mapping: &Mapping, axes: &[ContractionAxis]) -> Option<GemmNest> {
+        let taken = |group: IndexGroup, names: &[String]| -> Option<Vec<&ContractionAxis>> {
             names
                 .iter()
                 .filter(|name| !axes.iter().any(|a| a.index == **name && a.extent == 1))
                 .map(|name| axes.iter().find(|a| a.index == *name && a.group == group))
                 .collect()
         };
-        let rows = taken(Group::Rows, &mapping.rows)?;
-        let columns = taken(Group::Columns, &mapping.columns)?;
-        let depth = taken(Group::Depth, &mapping.depth)?;
-        let all: Vec<&Axis> = [&rows[..], &columns[..], &depth[..]].concat();
-        let left = |depth: bool| -> Vec<&Axis> {
-            axes.iter().filter(|a| a.extent != 1 && (a.group == Group::Depth) == depth && !all.iter().any(|t| t.index == a.index)).collect()
+        let rows = taken(IndexGroup::Rows, &mapping.rows)?;
+        let columns = taken(IndexGroup::Columns, &mapping.columns)?;
+        let depth = taken(IndexGroup::Depth, &mapping.depth)?;
+        let all: Vec<&ContractionAxis> = [&rows[..], &columns[..], &depth[..]].concat();
+        let left = |depth: bool| -> Vec<&ContractionAxis> {
+            axes.iter()
+                .filter(|a| a.extent != 1 && (a.group == IndexGroup::Depth) == depth && !all.iter().any(|t| t.index == a.index))
+                .collect()
         };
-        Some(Call { m: fuse(&rows)?, n: fuse(&columns)?, k: fuse(&depth)?, batch: nest(&left(false), 2), depth: nest(&left(true), 0) })
+        Some(GemmNest { m: fuse(&rows)?, n: fuse(&columns)?, k: fuse(&depth)?, batch: nest(&left(false), 2), depth: nest(&left(true), 0) })
     }
 
     /// Products that are independent of each other.
@@ -173,9 +175,9 @@ impl Call {
     }
 
     /// The same numbers in the same places with the operands exchanged: Cᵀ = BᵀAᵀ.
-    pub fn transposed(&self) -> Call {
-        let turn = |l: &Loop| Loop { extent: l.extent, strides: [l.strides[1], l.strides[0], l.strides[2]] };
-        Call {
+    pub fn transposed(&self) -> GemmNest {
+        let turn = |l: &StridedLoop| StridedLoop { extent: l.extent, strides: [l.strides[1], l.strides[0], l.strides[2]] };
+        GemmNest {
             m: turn(&self.n),
             n: turn(&self.m),
             k: turn(&self.k),
@@ -185,7 +187,7 @@ impl Call {
     }
 
     /// Of the call and its transpose the one whose output rows lie nearer; of two alike the smaller.
-    pub fn normal(self) -> Call {
+    pub fn normal(self) -> GemmNest {
         let other = self.transposed();
         match self.m.strides[2].cmp(&self.n.strides[2]) {
             std::cmp::Ordering::Less => self,
@@ -196,29 +198,29 @@ impl Call {
 
     /// Whether each of the three matrices has unit stride along its rows or columns.
     pub fn is_unit_stride(&self) -> bool {
-        let unit = |x: &Loop, y: &Loop, t: usize| [x, y].iter().any(|l| l.extent == 1 || l.strides[t] == 1);
+        let unit = |x: &StridedLoop, y: &StridedLoop, t: usize| [x, y].iter().any(|l| l.extent == 1 || l.strides[t] == 1);
         unit(&self.m, &self.k, 0) && unit(&self.k, &self.n, 1) && unit(&self.m, &self.n, 2)
     }
 
     /// Whether one BLAS call with a fixed batch stride computes everything: nothing but indices common to the three tensors
     /// is looped over, as one loop, and every matrix has a unit stride.
     pub fn is_single(&self) -> bool {
-        let common = |l: &Loop| l.strides.iter().all(|s| *s > 0);
+        let common = |l: &StridedLoop| l.strides.iter().all(|s| *s > 0);
         self.depth.is_empty() && self.batch.len() <= 1 && self.batch.iter().all(common) && self.is_unit_stride()
     }
 }
 
 /// `768×1024×768 a(1,768) b(1024,1) c(1,768)`, then batch loops `×8(0,6,6)` and summed loops `+8(1,1,0)` with their strides in
 /// `a`, `b`, `c`.
-impl fmt::Display for Call {
+impl fmt::Display for GemmNest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Call { m, n, k, batch, depth } = self;
+        let GemmNest { m, n, k, batch, depth } = self;
         write!(f, "{}×{}×{}", m.extent, n.extent, k.extent)?;
         for (name, rows, columns, t) in [("a", m, k, 0), ("b", k, n, 1), ("c", m, n, 2)] {
             write!(f, " {name}({},{})", rows.strides[t], columns.strides[t])?;
         }
         for (sign, nest) in [("×", batch), ("+", depth)] {
-            for Loop { extent, strides: [a, b, c] } in nest {
+            for StridedLoop { extent, strides: [a, b, c] } in nest {
                 write!(f, " {sign}{extent}({a},{b},{c})")?;
             }
         }
@@ -229,8 +231,8 @@ impl fmt::Display for Call {
 /// Nonempty sets of the group's axes that fuse, the largest first; the one empty set if the group is empty.
 ///
 /// Only the strides of the two tensors that have the group matter.
-pub fn choices(axes: &[Axis], group: Group) -> Vec<Vec<String>> {
-    let members: Vec<&Axis> = axes.iter().filter(|a| a.group == group && a.extent != 1).collect();
+pub fn choices(axes: &[ContractionAxis], group: IndexGroup) -> Vec<Vec<String>> {
+    let members: Vec<&ContractionAxis> = axes.iter().filter(|a| a.group == group && a.extent != 1).collect();
     if members.is_empty() {
         return vec![Vec::new()];
     }
@@ -243,11 +245,11 @@ pub fn choices(axes: &[Axis], group: Group) -> Vec<Vec<String>> {
 }
 
 /// Every mapping that these strides allow, in a fixed order. Never empty.
-pub fn mappings(axes: &[Axis]) -> Vec<Mapping> {
+pub fn mappings(axes: &[ContractionAxis]) -> Vec<Mapping> {
     let mut found = Vec::new();
-    for rows in choices(axes, Group::Rows) {
-        for columns in choices(axes, Group::Columns) {
-            for depth in choices(axes, Group::Depth) {
+    for rows in choices(axes, IndexGroup::Rows) {
+        for columns in choices(axes, IndexGroup::Columns) {
+            for depth in choices(axes, IndexGroup::Depth) {
                 found.push(Mapping { rows: rows.clone(), columns: columns.clone(), depth });
             }
         }
@@ -256,8 +258,8 @@ pub fn mappings(axes: &[Axis]) -> Vec<Mapping> {
 }
 
 /// Whether one (batched) BLAS call with unit strides computes everything: what a GPU library would accept.
-pub fn is_feasible(axes: &[Axis]) -> bool {
-    let whole = |group: Group| axes.iter().filter(|a| a.group == group).map(|a| a.index.clone()).collect();
-    let mapping = Mapping { rows: whole(Group::Rows), columns: whole(Group::Columns), depth: whole(Group::Depth) };
-    Call::new(&mapping, axes).is_some_and(|call| call.is_single())
+pub fn is_feasible(axes: &[ContractionAxis]) -> bool {
+    let whole = |group: IndexGroup| axes.iter().filter(|a| a.group == group).map(|a| a.index.clone()).collect();
+    let mapping = Mapping { rows: whole(IndexGroup::Rows), columns: whole(IndexGroup::Columns), depth: whole(IndexGroup::Depth) };
+    GemmNest::new(&mapping, axes).is_some_and(|call| call.is_single())
 }

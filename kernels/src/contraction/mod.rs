@@ -1,19 +1,19 @@
 //! Contractions as matrix products: which indices go where, which library runs them, and how the cores share them.
 
+mod bf16;
+mod bf16_via_f32;
 pub mod cublaslt;
 mod estimate;
 mod executable;
 mod library;
 mod mapping;
-mod narrow;
 mod problem;
 mod space;
 mod types;
-mod widened;
 
-pub use executable::{ContractionKernel, Plan};
-pub use library::{Element, Factor, Library, Multiply, Product, Threads, count_cores};
-pub use mapping::{Axis, Call, Group, Loop, Mapping, MappingError, choices, is_feasible, mappings};
-pub use problem::{ContractionError, Problem, Tensor};
-pub use space::{Choice, ContractionSpace};
+pub use executable::{ContractionKernel, ContractionPlan};
+pub use library::{GemmCall, GemmElement, GemmFactor, GemmLibrary, Multiply, Threads, count_cores};
+pub use mapping::{ContractionAxis, GemmNest, IndexGroup, Mapping, MappingError, StridedLoop, choices, is_feasible, mappings};
+pub use problem::{ContractionError, ContractionProblem, ContractionTensor};
+pub use space::{ContractionConfig, ContractionSpace};
 pub use types::Types;

@@ -1,6 +1,6 @@
 //! A contraction under given sizes: its indices, groups and element type, read once from the operation.
 
-use super::mapping::{Axis, Group};
+use super::mapping::{ContractionAxis, IndexGroup};
 use super::types::Types;
 use indexmap::IndexMap;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Op, Operation, SymbolError};
@@ -50,7 +50,7 @@ pub enum ContractionError {
 
 /// One of the three tensors. A view is read as a part of the container that it is a view of.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
+pub struct ContractionTensor {
     /// The container that has the storage.
     pub data: String,
     /// Its dims and their sizes: what a layout orders.
@@ -65,17 +65,17 @@ pub struct Tensor {
 
 /// `out = scale · Σ a · b` with numbers for sizes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Problem {
+pub struct ContractionProblem {
     pub name: String,
     pub types: Types,
     pub scale: f64,
     /// `a`, `b`, `out`.
-    pub tensors: [Tensor; 3],
+    pub tensors: [ContractionTensor; 3],
     /// In the order of the operation: (index, group, extent).
-    pub indices: Vec<(String, Group, usize)>,
+    pub indices: Vec<(String, IndexGroup, usize)>,
 }
 
-impl Problem {
+impl ContractionProblem {
     /// Reads an operation. `dims` and `sizes` are those of the program.
     pub fn new(
         operation: &Operation,
@@ -97,7 +97,7 @@ impl Problem {
             found.ok_or_else(|| ContractionError::MissingOperand { operation: name.clone(), connector: connector.to_string() })
         };
         let mut dtypes = Vec::new();
-        let mut tensor = |connector: &str| -> Result<Tensor, ContractionError> {
+        let mut tensor = |connector: &str| -> Result<ContractionTensor, ContractionError> {
             let operand = operand(connector)?;
             let data = operand.data.clone();
             let unknown = || ContractionError::UnknownContainer { operation: name.clone(), data: data.clone() };
@@ -139,7 +139,7 @@ impl Problem {
             if (0..shape.len()).any(|d| offsets[d].checked_add(shape[d]).is_none_or(|end| end > storage[d])) {
                 return Err(ContractionError::View { operation: name.clone(), data, of: root.name.clone() });
             }
-            Ok(Tensor { data: root.name.clone(), dims: root.dims.clone(), storage, offsets, shape, indices })
+            Ok(ContractionTensor { data: root.name.clone(), dims: root.dims.clone(), storage, offsets, shape, indices })
         };
         let tensors = [tensor("a")?, tensor("b")?, tensor("out")?];
         let types = <[Dtype; 3]>::try_from(dtypes.as_slice()).ok().and_then(Types::of).ok_or_else(|| ContractionError::Dtype {
@@ -151,7 +151,7 @@ impl Problem {
             indices.extend(group(&name, index, &tensors)?);
         }
         let scale = scale.constant(sizes).map_err(|what| ContractionError::Scale { operation: name.clone(), what })?;
-        Ok(Problem { name, types, scale, tensors, indices })
+        Ok(ContractionProblem { name, types, scale, tensors, indices })
     }
 
     /// Strides of the dims of tensor `t` under a layout of its storage, in elements.
@@ -175,7 +175,7 @@ impl Problem {
     }
 
     /// The axes under layouts of `a`, `b` and `out`.
-    pub fn axes(&self, layouts: [&Layout; 3]) -> Result<Vec<Axis>, ContractionError> {
+    pub fn axes(&self, layouts: [&Layout; 3]) -> Result<Vec<ContractionAxis>, ContractionError> {
         let mut strides: [Vec<usize>; 3] = Default::default();
         for (t, strides) in strides.iter_mut().enumerate() {
             *strides = self.strides(t, layouts[t])?;
@@ -184,7 +184,7 @@ impl Problem {
         let stride = |t: usize, index: &str| -> usize {
             self.tensors[t].indices.iter().zip(&strides[t]).filter(|(i, _)| *i == index).map(|(_, s)| s).sum()
         };
-        let axis = |(index, group, extent): &(String, Group, usize)| Axis {
+        let axis = |(index, group, extent): &(String, IndexGroup, usize)| ContractionAxis {
             index: index.clone(),
             group: *group,
             extent: *extent,
@@ -195,12 +195,12 @@ impl Problem {
 
     /// How many products are added up into one element of the output.
     pub fn reduction(&self) -> usize {
-        self.indices.iter().filter(|(_, g, _)| *g == Group::Depth).map(|(_, _, e)| e).product()
+        self.indices.iter().filter(|(_, g, _)| *g == IndexGroup::Depth).map(|(_, _, e)| e).product()
     }
 }
 
 /// The group of an index and its extent; `None` if no tensor has it.
-fn group(operation: &str, index: &str, tensors: &[Tensor; 3]) -> Result<Option<(String, Group, usize)>, ContractionError> {
+fn group(operation: &str, index: &str, tensors: &[ContractionTensor; 3]) -> Result<Option<(String, IndexGroup, usize)>, ContractionError> {
     let name = || (operation.to_string(), index.to_string());
     let mut extents = tensors.iter().flat_map(|t| t.indices.iter().zip(&t.shape)).filter(|(i, _)| *i == index).map(|(_, e)| *e);
     let Some(extent) = extents.next() else { return Ok(None) };
@@ -214,18 +214,18 @@ fn group(operation: &str, index: &str, tensors: &[Tensor; 3]) -> Result<Option<(
         return Err(ContractionError::Diagonal { operation, data: tensors[2].data.clone(), index });
     }
     let group = match (a > 0, b > 0, out > 0) {
-        (true, true, true) => Group::Batch,
-        (true, false, true) => Group::Rows,
-        (false, true, true) => Group::Columns,
-        (true, true, false) => Group::Depth,
+        (true, true, true) => IndexGroup::Batch,
+        (true, false, true) => IndexGroup::Rows,
+        (false, true, true) => IndexGroup::Columns,
+        (true, true, false) => IndexGroup::Depth,
         // A sum over one element is no sum.
-        (true, false, false) if extent == 1 => Group::Rows,
-        (false, true, false) if extent == 1 => Group::Columns,
+        (true, false, false) if extent == 1 => IndexGroup::Rows,
+        (false, true, false) if extent == 1 => IndexGroup::Columns,
         (_, _, false) => {
             let (operation, index) = name();
             return Err(ContractionError::Unpaired { operation, index });
         }
-        (false, false, true) if extent == 1 => Group::Batch,
+        (false, false, true) if extent == 1 => IndexGroup::Batch,
         (false, false, true) => {
             let (operation, index) = name();
             return Err(ContractionError::Unsourced { operation, index });

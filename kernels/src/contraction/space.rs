@@ -1,13 +1,13 @@
 //! Every way to run one contraction: layouts of its tensors × mappings × libraries × threads, decoded from a number.
 
 use super::estimate;
-use super::executable::Plan;
-use super::library::{Library, Threads};
-use super::mapping::{Call, Group, Mapping, choices, is_feasible, mappings};
-use super::problem::{ContractionError, Problem};
+use super::executable::ContractionPlan;
+use super::library::{GemmLibrary, Threads};
+use super::mapping::{GemmNest, IndexGroup, Mapping, choices, is_feasible, mappings};
+use super::problem::{ContractionError, ContractionProblem};
 use super::types::Types;
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout, Operation, Unit};
 use std::fmt::Display;
@@ -19,7 +19,7 @@ use std::fmt::Display;
 /// same configuration have the same [identity](Space::identity). Nothing is enumerated in advance.
 #[derive(Clone, Debug)]
 pub struct ContractionSpace {
-    problem: Problem,
+    problem: ContractionProblem,
     cores: usize,
     /// The distinct containers with their layouts, and for `a`, `b`, `out` which of them it is.
     tensors: Vec<TensorChoice>,
@@ -28,17 +28,17 @@ pub struct ContractionSpace {
 
 /// One point of the space.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
+pub struct ContractionConfig {
     /// By distinct container.
     pub layouts: Vec<Layout>,
     pub mapping: Mapping,
-    pub library: Library,
+    pub library: GemmLibrary,
     pub threads: Threads,
 }
 
 impl ContractionSpace {
     /// `cores` is what the kernel will run on; on one core there is nothing to choose for `threads`.
-    pub fn new(problem: Problem, cores: usize) -> Self {
+    pub fn new(problem: ContractionProblem, cores: usize) -> Self {
         let mut tensors: Vec<TensorChoice> = Vec::new();
         let which = problem.tensors.each_ref().map(|tensor| match tensors.iter().position(|t| t.data == tensor.data) {
             Some(at) => at,
@@ -55,7 +55,7 @@ impl ContractionSpace {
     /// # Errors
     /// Anything but a contraction; one that is no matrix product (see [`ContractionError`]).
     pub fn of(spec: &KernelSpec, cores: usize) -> Result<Self, KernelError> {
-        Ok(ContractionSpace::new(Problem::of(spec)?, cores))
+        Ok(ContractionSpace::new(ContractionProblem::of(spec)?, cores))
     }
 
     /// With tensors that are no operands, each in any of its layouts.
@@ -64,13 +64,13 @@ impl ContractionSpace {
         self
     }
 
-    pub fn problem(&self) -> &Problem {
+    pub fn problem(&self) -> &ContractionProblem {
         &self.problem
     }
 
     /// Cores first on whole products where there are enough of them.
     fn threads(&self) -> &'static [Threads] {
-        let batch = self.problem.indices.iter().filter(|(_, g, _)| *g == Group::Batch).map(|(_, _, e)| *e).product::<usize>();
+        let batch = self.problem.indices.iter().filter(|(_, g, _)| *g == IndexGroup::Batch).map(|(_, _, e)| *e).product::<usize>();
         match self.cores {
             1 => &[Threads::Inside],
             cores if batch >= cores => &[Threads::Batch, Threads::Inside],
@@ -80,18 +80,18 @@ impl ContractionSpace {
 
     /// Values of each digit, slowest first; their product is the number of configurations.
     pub fn radices(&self) -> Vec<u64> {
-        let knobs = [Library::ALL.len() as u64, self.threads().len() as u64];
+        let knobs = [GemmLibrary::ALL.len() as u64, self.threads().len() as u64];
         self.mapped_radices().into_iter().chain(knobs).collect()
     }
 
     /// The digits of layouts and mapping alone, which are the same for every library.
     pub fn mapped_radices(&self) -> Vec<u64> {
-        let sets = |group: Group| {
+        let sets = |group: IndexGroup| {
             let members = self.problem.indices.iter().filter(|(_, g, e)| *g == group && *e != 1).count();
             ((1u64 << members) - 1).max(1)
         };
         let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64);
-        let groups = [Group::Rows, Group::Columns, Group::Depth].map(sets);
+        let groups = [IndexGroup::Rows, IndexGroup::Columns, IndexGroup::Depth].map(sets);
         layouts.chain(groups).collect()
     }
 
@@ -105,12 +105,12 @@ impl ContractionSpace {
     }
 
     /// Configuration `number`; numbers beyond the last one wrap around.
-    pub fn choice(&self, number: u64) -> Result<Choice, ContractionError> {
-        let (libraries, threads) = (Library::ALL.len() as u64, self.threads().len() as u64);
+    pub fn choice(&self, number: u64) -> Result<ContractionConfig, ContractionError> {
+        let (libraries, threads) = (GemmLibrary::ALL.len() as u64, self.threads().len() as u64);
         let (layouts, mapping) = self.mapped(number / threads / libraries)?;
         let layouts = layouts.into_iter().cloned().collect();
-        let library = Library::ALL[(number / threads % libraries) as usize];
-        Ok(Choice { layouts, mapping, library, threads: self.threads()[(number % threads) as usize] })
+        let library = GemmLibrary::ALL[(number / threads % libraries) as usize];
+        Ok(ContractionConfig { layouts, mapping, library, threads: self.threads()[(number % threads) as usize] })
     }
 
     /// Layouts (by distinct container) and mapping of a number of [`ContractionSpace::mapped_radices`]; larger ones wrap around.
@@ -124,18 +124,21 @@ impl ContractionSpace {
         let (layouts, knobs) = digits.split_at(self.tensors.len());
         let layouts = self.layouts_at(layouts);
         let axes = self.problem.axes(self.triple(&layouts))?;
-        let pick = |group: Group, digit: usize| {
+        let pick = |group: IndexGroup, digit: usize| {
             let mut sets = choices(&axes, group);
             let at = digit % sets.len().max(1);
             sets.swap_remove(at)
         };
-        let mapping =
-            Mapping { rows: pick(Group::Rows, knobs[0]), columns: pick(Group::Columns, knobs[1]), depth: pick(Group::Depth, knobs[2]) };
+        let mapping = Mapping {
+            rows: pick(IndexGroup::Rows, knobs[0]),
+            columns: pick(IndexGroup::Columns, knobs[1]),
+            depth: pick(IndexGroup::Depth, knobs[2]),
+        };
         Ok((layouts, mapping))
     }
 
     /// The choice in the form in which plans hold it.
-    pub fn kernel_config(&self, choice: &Choice) -> KernelConfig {
+    pub fn kernel_config(&self, choice: &ContractionConfig) -> KernelConfig {
         KernelConfig {
             layouts: self.tensors.iter().map(|t| t.data.clone()).zip(choice.layouts.iter().cloned()).collect(),
             knobs: Knobs::default().with("mapping", &choice.mapping).with("library", choice.library).with("threads", choice.threads),
@@ -143,7 +146,7 @@ impl ContractionSpace {
     }
 
     /// Everything worked out for a choice of this space.
-    pub fn plan(&self, choice: &Choice) -> Result<Plan, ContractionError> {
+    pub fn plan(&self, choice: &ContractionConfig) -> Result<ContractionPlan, ContractionError> {
         let layouts = self.triple(&choice.layouts.iter().collect::<Vec<_>>());
         self.problem.plan(layouts, &choice.mapping, choice.library, choice.threads)
     }
@@ -162,7 +165,7 @@ impl ContractionSpace {
     }
 
     /// Predicted seconds of a choice.
-    pub fn seconds(&self, choice: &Choice) -> Result<f64, ContractionError> {
+    pub fn seconds(&self, choice: &ContractionConfig) -> Result<f64, ContractionError> {
         let plan = self.plan(choice)?;
         Ok(estimate::seconds(&plan.call, choice.threads, self.cores, self.problem.types))
     }
@@ -173,13 +176,13 @@ impl ContractionSpace {
     }
 
     /// The knobs that a person would expect to be good under given layouts (by distinct container).
-    pub fn default_choice(&self, layouts: Vec<Layout>) -> Result<Choice, ContractionError> {
+    pub fn default_choice(&self, layouts: Vec<Layout>) -> Result<ContractionConfig, ContractionError> {
         let (mapping, threads) = self.problem.best(self.triple(&layouts.iter().collect::<Vec<_>>()), self.cores)?;
-        Ok(Choice { layouts, mapping, library: Library::DEFAULT, threads })
+        Ok(ContractionConfig { layouts, mapping, library: GemmLibrary::DEFAULT, threads })
     }
 }
 
-impl Space for ContractionSpace {
+impl ConfigSpace for ContractionSpace {
     fn tensors(&self) -> &[TensorChoice] {
         &self.tensors
     }
@@ -196,33 +199,33 @@ impl Space for ContractionSpace {
     fn identity(&self, n: u64) -> String {
         let plan = self.choice(n).and_then(|choice| self.plan(&choice));
         // Permutations of the containers' own dims always make a plan; a number that does not is only like itself.
-        let Ok(Plan { call, origins, library, threads, .. }) = plan else { return format!("number {n}") };
+        let Ok(ContractionPlan { call, origins, library, threads, .. }) = plan else { return format!("number {n}") };
         let at = if origins == [0; 3] { String::new() } else { format!(" at {origins:?}") };
         format!("{} {library} {threads} {}{at}", self.problem.types, call.normal())
     }
 
     /// Predicted seconds, as the bytes that one core would copy meanwhile.
-    fn promise(&self, n: u64) -> f64 {
+    fn predicted_cost(&self, n: u64) -> f64 {
         let seconds = self.choice(n).and_then(|choice| self.seconds(&choice));
         seconds.map_or(f64::INFINITY, |seconds| seconds * estimate::CORE_BYTES)
     }
 
     /// Mapping and threads are those predicted to be best under the configuration's layouts.
-    fn intuitive(&self, config: &KernelConfig) -> bool {
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
         let bare = KernelConfig { layouts: config.layouts.clone(), knobs: Knobs::default() };
         let plan = |config: &KernelConfig| self.problem.plan_of(config, self.cores);
         matches!((plan(config), plan(&bare)), (Ok(x), Ok(y)) if x.call == y.call && x.threads == y.threads)
     }
 }
 
-impl Problem {
+impl ContractionProblem {
     /// Reads the contraction of a kernel.
     ///
     /// # Errors
     /// Anything but a contraction; one that is no matrix product.
     pub fn of(spec: &KernelSpec) -> Result<Self, KernelError> {
         match &spec.unit {
-            Unit::Operation(operation) => Ok(Problem::within(spec, operation)?),
+            Unit::Operation(operation) => Ok(ContractionProblem::within(spec, operation)?),
             _ => Err(ContractionError::NotAContraction { operation: spec.name.clone(), label: "fused kernel".into() }.into()),
         }
     }
@@ -232,17 +235,17 @@ impl Problem {
     /// # Errors
     /// One that is no matrix product.
     pub fn within(spec: &KernelSpec, operation: &Operation) -> Result<Self, ContractionError> {
-        let mut problem = Problem::new(operation, &spec.containers, &spec.extents, &spec.sizes)?;
+        let mut problem = ContractionProblem::new(operation, &spec.containers, &spec.extents, &spec.sizes)?;
         problem.types.tf32 = spec.tf32 && problem.types.factor == Dtype::F32;
         Ok(problem)
     }
 
-    /// The same as [`Problem::of`], for the libraries that run on cores.
+    /// The same as [`ContractionProblem::of`], for the libraries that run on cores.
     ///
     /// # Errors
-    /// As [`Problem::of`]; factors that none of them takes.
+    /// As [`ContractionProblem::of`]; factors that none of them takes.
     pub fn on_cores(spec: &KernelSpec) -> Result<Self, KernelError> {
-        let problem = Problem::of(spec)?;
+        let problem = ContractionProblem::of(spec)?;
         match problem.types.factor {
             factor @ Dtype::F16 => Err(ContractionError::Cores { operation: problem.name, factor }.into()),
             _ => Ok(problem),
@@ -255,10 +258,16 @@ impl Problem {
     }
 
     /// Everything worked out for given layouts of `a`, `b`, `out` and given knobs.
-    pub fn plan(&self, layouts: [&Layout; 3], mapping: &Mapping, library: Library, threads: Threads) -> Result<Plan, ContractionError> {
+    pub fn plan(
+        &self,
+        layouts: [&Layout; 3],
+        mapping: &Mapping,
+        library: GemmLibrary,
+        threads: Threads,
+    ) -> Result<ContractionPlan, ContractionError> {
         let axes = self.axes(layouts)?;
-        let call = Call::new(mapping, &axes).ok_or_else(|| self.unknown("mapping", mapping, mappings(&axes).iter()))?;
-        Ok(Plan { call, origins: self.origins(layouts)?, types: self.types, scale: self.scale, library, threads })
+        let call = GemmNest::new(mapping, &axes).ok_or_else(|| self.unknown("mapping", mapping, mappings(&axes).iter()))?;
+        Ok(ContractionPlan { call, origins: self.origins(layouts)?, types: self.types, scale: self.scale, library, threads })
     }
 
     /// The layouts of `a`, `b`, `out` that a configuration holds; absent ones are the containers' own order.
@@ -267,12 +276,12 @@ impl Problem {
     }
 
     /// The plan of a configuration. Absent layouts are the containers' own order, absent knobs the predicted best.
-    pub fn plan_of(&self, config: &KernelConfig, cores: usize) -> Result<Plan, ContractionError> {
+    pub fn plan_of(&self, config: &KernelConfig, cores: usize) -> Result<ContractionPlan, ContractionError> {
         let layouts = self.layouts_of(config);
         let layouts = layouts.each_ref();
         let library = match config.knobs.get("library") {
-            None => Library::DEFAULT,
-            Some(text) => text.parse().map_err(|()| self.unknown("library", text, Library::ALL.iter()))?,
+            None => GemmLibrary::DEFAULT,
+            Some(text) => text.parse().map_err(|()| self.unknown("library", text, GemmLibrary::ALL.iter()))?,
         };
         let mut threads: Option<Threads> = match config.knobs.get("threads") {
             None => None,
@@ -300,7 +309,7 @@ impl Problem {
     pub fn best(&self, layouts: [&Layout; 3], cores: usize) -> Result<(Mapping, Threads), ContractionError> {
         let axes = self.axes(layouts)?;
         let timed = mappings(&axes).into_iter().filter_map(|mapping| {
-            let (seconds, threads) = faster(&Call::new(&mapping, &axes)?, cores, self.types);
+            let (seconds, threads) = faster(&GemmNest::new(&mapping, &axes)?, cores, self.types);
             Some((seconds, mapping, threads))
         });
         let best = timed.min_by(|(x, ..), (y, ..)| x.total_cmp(y)).map(|(_, mapping, threads)| (mapping, threads));
@@ -318,7 +327,7 @@ impl Problem {
 }
 
 /// Predicted seconds and threads of the better way to use the cores.
-fn faster(call: &Call, cores: usize, types: Types) -> (f64, Threads) {
+fn faster(call: &GemmNest, cores: usize, types: Types) -> (f64, Threads) {
     let timed = Threads::ALL.map(|threads| (estimate::seconds(call, threads, cores, types), threads));
     if timed[1].0 < timed[0].0 { timed[1] } else { timed[0] }
 }

@@ -5,14 +5,14 @@ use crate::cancel::CancelToken;
 use crate::compile::Toolchain;
 use crate::error::KernelError;
 use crate::in_place::InPlace;
-use crate::kernel::{Executable, KernelSpec, Space};
+use crate::kernel::{ConfigSpace, Executable, KernelSpec};
 use crate::template;
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Layout};
 use std::sync::Arc;
 
 /// Configurations of a kernel whose code is made at a time: several share one text, and all cores should have something to do.
-const PREPARED: usize = 16;
+const PRECOMPILE_BATCH: usize = 16;
 
 /// The cores as a device.
 pub struct Cores {
@@ -40,7 +40,7 @@ impl Device for Cores {
         None
     }
 
-    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
+    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
         template::space(spec)
     }
 
@@ -56,12 +56,12 @@ impl Device for Cores {
         template::relayout(container, shape, from, to, &self.toolchain)
     }
 
-    fn prepares(&self, _: &KernelSpec) -> usize {
-        PREPARED
+    fn precompile_batch_size(&self, _: &KernelSpec) -> usize {
+        PRECOMPILE_BATCH
     }
 
-    fn prepare(&self, kernels: &[CompileRequest], until: CancelToken) {
-        let kernels: Vec<(KernelSpec, KernelConfig)> = kernels.iter().flat_map(|coming| coming.each(self)).collect();
-        template::prepare(&kernels, &self.toolchain, until);
+    fn precompile(&self, kernels: &[CompileRequest], until: CancelToken) {
+        let kernels: Vec<(KernelSpec, KernelConfig)> = kernels.iter().flat_map(|request| request.each(self)).collect();
+        template::precompile(&kernels, &self.toolchain, until);
     }
 }

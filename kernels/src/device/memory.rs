@@ -8,33 +8,33 @@ use sdfg::{Container, Layout};
 
 /// Bytes where kernels can reach them.
 #[derive(Debug)]
-pub enum Memory {
+pub enum DeviceMemory {
     /// Of this machine.
     Host(Buffer),
-    Gpu(cuda::Memory),
+    Gpu(cuda::GpuMemory),
 }
 
-impl Memory {
+impl DeviceMemory {
     /// What kernels take: an address of the device that the memory belongs to.
     pub fn address(&mut self) -> *mut u8 {
         match self {
-            Memory::Host(buffer) => buffer.as_mut_ptr(),
-            Memory::Gpu(memory) => memory.address() as *mut u8,
+            DeviceMemory::Host(buffer) => buffer.as_mut_ptr(),
+            DeviceMemory::Gpu(memory) => memory.address() as *mut u8,
         }
     }
 
     /// Throws the lines of its first bytes out of the caches; false where Memlet does not know how.
     pub fn flush(&self, bytes: usize) -> bool {
         match self {
-            Memory::Host(buffer) => buffer.flush(bytes),
-            Memory::Gpu(_) => false,
+            DeviceMemory::Host(buffer) => buffer.flush(bytes),
+            DeviceMemory::Gpu(_) => false,
         }
     }
 
     pub fn len(&self) -> usize {
         match self {
-            Memory::Host(buffer) => buffer.len(),
-            Memory::Gpu(memory) => memory.len(),
+            DeviceMemory::Host(buffer) => buffer.len(),
+            DeviceMemory::Gpu(memory) => memory.len(),
         }
     }
 
@@ -52,8 +52,8 @@ impl Memory {
             _ => bytes.chunks_mut(pattern.len().max(1)).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()])),
         };
         match self {
-            Memory::Host(buffer) => repeat(buffer.as_mut_slice()),
-            Memory::Gpu(memory) => {
+            DeviceMemory::Host(buffer) => repeat(buffer.as_mut_slice()),
+            DeviceMemory::Gpu(memory) => {
                 let mut bytes = vec![0; memory.len()];
                 repeat(&mut bytes);
                 memory.write(0, &bytes)?;
@@ -68,8 +68,8 @@ impl Memory {
     /// An array of another size; a layout of other dims; a device that failed.
     pub fn pack(&mut self, container: &Container, layout: &Layout, array: &ArrayD<f64>) -> Result<(), KernelError> {
         match self {
-            Memory::Host(buffer) => buffer.pack(container, layout, array),
-            Memory::Gpu(memory) => {
+            DeviceMemory::Host(buffer) => buffer.pack(container, layout, array),
+            DeviceMemory::Gpu(memory) => {
                 let mut buffer = Buffer::new(memory.len())?;
                 buffer.pack(container, layout, array)?;
                 memory.write(0, buffer.as_slice())
@@ -83,8 +83,8 @@ impl Memory {
     /// A shape of another size; a layout of other dims; a device that failed.
     pub fn unpack(&self, at: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
         match self {
-            Memory::Host(buffer) => buffer.unpack_from(at, container, layout, shape),
-            Memory::Gpu(memory) => {
+            DeviceMemory::Host(buffer) => buffer.unpack_from(at, container, layout, shape),
+            DeviceMemory::Gpu(memory) => {
                 let bytes = container.dtype.bytes(layout.extent(&container.dims, shape).unwrap_or_default() as u64) as usize;
                 let mut buffer = Buffer::new(bytes)?;
                 memory.read(at, buffer.as_mut_slice())?;
@@ -99,12 +99,12 @@ impl Memory {
     /// More bytes than there are; a device that failed.
     pub fn read(&self, at: usize, bytes: usize) -> Result<Vec<u8>, KernelError> {
         match self {
-            Memory::Host(buffer) => {
+            DeviceMemory::Host(buffer) => {
                 let all = buffer.as_slice();
                 let part = at.checked_add(bytes).and_then(|end| all.get(at..end));
                 part.map(<[u8]>::to_vec).ok_or(KernelError::Beyond { at, bytes, len: all.len() })
             }
-            Memory::Gpu(memory) => {
+            DeviceMemory::Gpu(memory) => {
                 let mut copy = vec![0; bytes];
                 memory.read(at, &mut copy).map(|()| copy)
             }
@@ -117,19 +117,19 @@ impl Memory {
     /// More bytes than there are; a device that failed.
     pub fn write(&mut self, at: usize, from: &[u8]) -> Result<(), KernelError> {
         match self {
-            Memory::Host(buffer) => {
+            DeviceMemory::Host(buffer) => {
                 let all = buffer.as_mut_slice();
                 let (bytes, len) = (from.len(), all.len());
                 let part = all.get_mut(at..at.saturating_add(bytes));
                 part.map(|part| part.copy_from_slice(from)).ok_or(KernelError::Beyond { at, bytes, len })
             }
-            Memory::Gpu(memory) => memory.write(at, from),
+            DeviceMemory::Gpu(memory) => memory.write(at, from),
         }
     }
 
     /// Writes one byte again and again into a part of it, where that takes no copy.
     pub fn spoil(&mut self, at: usize, bytes: usize, with: u8) {
-        if let Memory::Host(buffer) = self {
+        if let DeviceMemory::Host(buffer) = self {
             buffer.as_mut_slice().get_mut(at..at + bytes).unwrap_or_default().fill(with);
         }
     }

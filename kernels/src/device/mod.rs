@@ -8,14 +8,14 @@ pub mod shim;
 mod streams;
 
 pub use compile_request::CompileRequest;
-pub use memory::Memory;
+pub use memory::DeviceMemory;
 pub use streams::Streams;
 
 use crate::buffer::Buffer;
 use crate::cancel::CancelToken;
 use crate::error::KernelError;
 use crate::in_place::InPlace;
-use crate::kernel::{Executable, KernelSpec, Space};
+use crate::kernel::{ConfigSpace, Executable, KernelSpec};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Container, Layout};
@@ -59,7 +59,7 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// Units that no template takes.
-    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError>;
+    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError>;
 
     /// A unit under a configuration, ready to run on memory of this device.
     ///
@@ -79,7 +79,7 @@ pub trait Device: Send + Sync {
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError>;
 
     /// A change of layout as a kernel whose code can be made ahead; `None` where it is not one like others.
-    fn relayout_ahead(&self, _container: &Container, _shape: &[usize], _from: &Layout, _to: &Layout) -> Option<CompileRequest> {
+    fn relayout_request(&self, _container: &Container, _shape: &[usize], _from: &Layout, _to: &Layout) -> Option<CompileRequest> {
         None
     }
 
@@ -100,22 +100,22 @@ pub trait Device: Send + Sync {
     }
 
     /// How long whoever compiles has waited for code so far, where others make it meanwhile.
-    fn waited(&self) -> Duration {
+    fn compile_wait(&self) -> Duration {
         Duration::ZERO
     }
 
     /// How many configurations of a kernel are worth preparing at a time; 0 where making code takes no longer than checking and
     /// timing it.
-    fn prepares(&self, _spec: &KernelSpec) -> usize {
+    fn precompile_batch_size(&self, _spec: &KernelSpec) -> usize {
         0
     }
 
     /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, as long as it goes on.
-    fn prepare(&self, _kernels: &[CompileRequest], _until: CancelToken) {}
+    fn precompile(&self, _kernels: &[CompileRequest], _until: CancelToken) {}
 
     /// Begins to make the code of kernels, in this order, while others are checked and timed, until it is unwanted; false where cores
     /// that make code would disturb what is timed, and nothing is made.
-    fn prepare_meanwhile(&self, _kernels: Vec<CompileRequest>, _unwanted: &Arc<AtomicBool>) -> bool {
+    fn precompile_in_background(&self, _kernels: Vec<CompileRequest>, _unwanted: &Arc<AtomicBool>) -> bool {
         false
     }
 
@@ -123,8 +123,8 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// Not enough of it.
-    fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {
-        Buffer::new(bytes).map(Memory::Host)
+    fn memory(&self, bytes: usize) -> Result<DeviceMemory, KernelError> {
+        Buffer::new(bytes).map(DeviceMemory::Host)
     }
 
     /// Milliseconds that work takes, from its beginning until nothing of it runs any more: by the wall, where a device has no clock of
@@ -161,7 +161,7 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// A device that failed.
-    fn flush(&self, memories: &[(&Memory, usize)]) -> Result<bool, KernelError> {
+    fn flush(&self, memories: &[(&DeviceMemory, usize)]) -> Result<bool, KernelError> {
         Ok(memories.iter().all(|(memory, bytes)| memory.flush(*bytes)))
     }
 

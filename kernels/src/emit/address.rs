@@ -4,13 +4,13 @@ use super::cuda::{BANK_GAP, BANKS};
 use super::printer::{Printer, c_type};
 use super::scalar::{constant, integer};
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Space, Tensor};
+use crate::loopnest::{Element, LoopGroup, MemorySpace, NestTensor};
 use sdfg::{Dtype, Expr, Layout};
 
 impl Printer<'_> {
     /// Whether a local container is one scalar, or one value for each lane.
-    pub fn is_value(&self, tensor: &Tensor) -> bool {
-        tensor.space == Space::Local && tensor.shape.is_empty()
+    pub fn is_value(&self, tensor: &NestTensor) -> bool {
+        tensor.space == MemorySpace::Local && tensor.shape.is_empty()
     }
 
     /// Layout and shape of the storage behind a heap container.
@@ -28,13 +28,13 @@ impl Printer<'_> {
     pub fn strides(&self, data: &str) -> Result<(Vec<i64>, Option<usize>, i64), KernelError> {
         let tensor = self.tensor(data)?;
         match &tensor.space {
-            Space::Heap { root, .. } => {
+            MemorySpace::Heap { root, .. } => {
                 let (layout, dims, _) = self.storage(root)?;
                 let (strides, first) = self.heap_strides(data, root)?;
                 let unit = layout.innermost().and_then(|inner| dims.iter().position(|d| d == inner));
                 Ok((strides, unit, first))
             }
-            Space::Local | Space::Kept | Space::Private { .. } => {
+            MemorySpace::Local | MemorySpace::Kept | MemorySpace::Private { .. } => {
                 let vector = self.nest.vector_dim(data);
                 let mut strides = vec![0; tensor.shape.len()];
                 let mut next = if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };
@@ -42,8 +42,8 @@ impl Printer<'_> {
                 // Rows of what tiles hold on a GPU begin in different banks.
                 // With more dims the two innermost may be the columns of one product.
                 let rows = tensor.shape.iter().filter(|n| **n > 1).count() == 2;
-                let tile = self.schedule.is_some() && self.nest.products.is_some();
-                let apart = rows && tile && !matches!(tensor.space, Space::Private { .. });
+                let tile = self.schedule.is_some() && self.nest.gemm.is_some();
+                let apart = rows && tile && !matches!(tensor.space, MemorySpace::Private { .. });
                 for (place, n) in vector.into_iter().chain((0..tensor.shape.len()).rev().filter(|n| Some(*n) != vector)).enumerate() {
                     strides[n] = next;
                     next *= tensor.shape[n];
@@ -101,9 +101,9 @@ impl Printer<'_> {
         let tensor = self.tensor(&element.data)?;
         let (strides, unit, first) = self.strides(&element.data)?;
         let name = self.identifier(&element.data);
-        let heap = matches!(tensor.space, Space::Heap { .. });
+        let heap = matches!(tensor.space, MemorySpace::Heap { .. });
         let mut terms = Vec::new();
-        if let Space::Heap { root, .. } = &tensor.space
+        if let MemorySpace::Heap { root, .. } = &tensor.space
             && root != &element.data
         {
             terms.push(self.given(format!("first_{name}"), first));
@@ -144,9 +144,9 @@ impl Printer<'_> {
         if self.is_value(tensor) {
             return Ok(if self.nest.per_lane(tensor) { format!("{name}[lane]") } else { name });
         }
-        if !matches!(tensor.space, Space::Heap { .. }) {
+        if !matches!(tensor.space, MemorySpace::Heap { .. }) {
             let elements: i64 = tensor.shape.iter().product::<i64>() * if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };
-            let owner = self.nest.slots.get(&element.data).map_or(name, |owner| self.identifier(owner));
+            let owner = self.nest.reuses.get(&element.data).map_or(name, |owner| self.identifier(owner));
             self.scratch.insert(owner.clone(), ("real", elements as usize * if self.double { 8 } else { 4 }));
             return Ok(format!("{owner}[{}]", self.position(element)?));
         }
@@ -165,8 +165,8 @@ impl Printer<'_> {
                     place
                 }
             }
-            Space::Heap { .. } if tensor.dtype == Dtype::Bf16 => format!("load_bf16({place})"),
-            Space::Heap { .. } => format!("(real){place}"),
+            MemorySpace::Heap { .. } if tensor.dtype == Dtype::Bf16 => format!("load_bf16({place})"),
+            MemorySpace::Heap { .. } => format!("(real){place}"),
             _ => place,
         };
         let Some(fill) = element.fill else { return Ok(text) };
@@ -189,8 +189,8 @@ impl Printer<'_> {
             return self.store_cuda(element, tensor, &place, text);
         }
         Ok(match (&tensor.space, c_type(tensor.dtype)) {
-            (Space::Heap { .. }, Some("uint16_t")) => format!("{place} = store_bf16({text});"),
-            (Space::Heap { .. }, Some(kind)) => format!("{place} = ({kind}){text};"),
+            (MemorySpace::Heap { .. }, Some("uint16_t")) => format!("{place} = store_bf16({text});"),
+            (MemorySpace::Heap { .. }, Some(kind)) => format!("{place} = ({kind}){text};"),
             _ => format!("{place} = {text};"),
         })
     }
@@ -201,7 +201,7 @@ impl Printer<'_> {
     }
 
     /// Number of loops of a group that must be open before the subscripts have a value.
-    pub fn level(&self, group: &Group, element: &Element) -> usize {
+    pub fn level(&self, group: &LoopGroup, element: &Element) -> usize {
         let per_lane = self.tensor(&element.data).is_ok_and(|t| self.nest.per_lane(t));
         let uses = |index: &str| element.subscripts.iter().any(|s| s.symbols().contains(index));
         let deepest = group.loops.iter().rposition(|l| uses(&l.index)).map_or(0, |n| n + 1);

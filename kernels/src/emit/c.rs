@@ -8,7 +8,7 @@ use super::scalar::combined;
 use crate::error::KernelError;
 use crate::in_place;
 use crate::kernel::{Access, KernelSpec};
-use crate::loopnest::{LoopNest, Space, Tag, Tile};
+use crate::loopnest::{LoopNest, MemorySpace, Tag, Tile};
 use crate::runtime::dropout::Mask;
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Dtype};
@@ -32,7 +32,7 @@ pub struct Partial {
 
 /// A C file and the numbers that it takes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Source {
+pub struct CSource {
     pub text: String,
     pub integers: Vec<i64>,
     pub masks: Vec<Mask>,
@@ -54,7 +54,7 @@ pub struct Source {
 ///
 /// # Errors
 /// Element types and accesses that kernels do not have.
-pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<Source, KernelError> {
+pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<CSource, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
     let mut printer = Printer::new(spec, nest, config, double);
     for tile in nest.tiles.iter().filter(|t| t.is_ragged()) {
@@ -68,8 +68,8 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         if let Some(whole) = &whole {
             printer.line(1, format!("if ({whole}) {{"));
         }
-        match group.product {
-            true => printer.product(group, 1)?,
+        match group.is_gemm {
+            true => printer.gemm(group, 1)?,
             false => printer.group(group, 1)?,
         }
         if whole.is_some() {
@@ -106,7 +106,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         .tensors
         .iter()
         .filter_map(|(data, tensor)| match &tensor.space {
-            Space::Heap { argument, root } if printer.pointers.contains(data) => Some((data.clone(), *argument, root.clone())),
+            MemorySpace::Heap { argument, root } if printer.pointers.contains(data) => Some((data.clone(), *argument, root.clone())),
             _ => None,
         })
         .collect();
@@ -150,7 +150,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     text += &format!("#define LANES {}\n", nest.lanes);
     text += if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
     text += functions::c_prelude();
-    if let Some(products) = &nest.products {
+    if let Some(products) = &nest.gemm {
         text += &products.calls(double);
     }
     let declarations: Vec<&str> = points.iter().map(|(d, _)| d).chain(parameters.iter().map(|(d, _, _)| d)).map(String::as_str).collect();
@@ -198,7 +198,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
 
     let mut partials = Vec::new();
     for (data, tensor) in &nest.tensors {
-        if let Space::Private { combine } = tensor.space {
+        if let MemorySpace::Private { combine } = tensor.space {
             let name = &printer.identifiers[data.as_str()];
             let at = places.iter().find(|(n, _, _)| n == name).map_or(0, |(_, _, at)| *at);
             let elements: i64 = tensor.shape.iter().product();
@@ -228,9 +228,9 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         text += &printer.preparing();
         text += "}\n";
     }
-    Ok(Source {
+    Ok(CSource {
         text,
-        library: nest.products.as_ref().map(|products| products.code(double)),
+        library: nest.gemm.as_ref().map(|products| products.code(double)),
         prepared,
         preparations,
         integers: printer.integers.values().copied().collect(),
@@ -258,7 +258,7 @@ fn finish(printer: &mut Printer) -> Result<(), KernelError> {
     let nest = printer.nest;
     let mut which = 0;
     for (data, tensor) in &nest.tensors {
-        let Space::Private { combine } = tensor.space else { continue };
+        let MemorySpace::Private { combine } = tensor.space else { continue };
         let target = data.trim_end_matches(".partial");
         let container = printer
             .spec

@@ -4,23 +4,23 @@ use super::long_sum::LongSum;
 use super::printer::Printer;
 use super::scalar::{Reciprocal, combined, constant, reduction, value};
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Space, Statement, Tag};
+use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement, Tag};
 use indexmap::IndexSet;
 use sdfg::{Binary, Combine, Scalar};
 
 impl Printer<'_> {
-    pub fn group(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+    pub fn group(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
         self.title(group, depth);
         let reductions = self.reductions(group)?;
         for r in &reductions {
             let tensor = self.tensor(&r.statement.write.data)?;
-            if !matches!(tensor.space, Space::Private { .. }) && r.again {
+            if !matches!(tensor.space, MemorySpace::Private { .. }) && r.again {
                 self.initialise(group, r.statement, r.combine, depth)?;
             } else if self.is_value(tensor) {
                 let name = self.identifier(&r.statement.write.data);
                 self.line(depth, format!("real {name};"));
             }
-            if let Some(long) = r.long.as_ref().filter(|_| !matches!(tensor.space, Space::Private { .. })) {
+            if let Some(long) = r.long.as_ref().filter(|_| !matches!(tensor.space, MemorySpace::Private { .. })) {
                 self.begin_total(group, r, long, depth)?;
             }
         }
@@ -37,7 +37,7 @@ impl Printer<'_> {
             if long.at.is_none() {
                 self.move_to_total(group, r, long, depth)?;
             }
-            if !matches!(self.tensor(&r.statement.write.data)?.space, Space::Private { .. }) {
+            if !matches!(self.tensor(&r.statement.write.data)?.space, MemorySpace::Private { .. }) {
                 self.end_total(group, r, long, depth)?;
             }
         }
@@ -46,7 +46,7 @@ impl Printer<'_> {
 
     /// Before the loops of a group, one row of reciprocals for each divisor that only the innermost of them changes: the loops
     /// around it would divide by the same row again and again.
-    fn reciprocal_rows(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+    fn reciprocal_rows(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
         let [around @ .., last] = group.loops.as_slice() else { return Ok(()) };
         if self.is_block(&last.index) || around.iter().all(|l| l.count < 2) {
             return Ok(());
@@ -62,7 +62,7 @@ impl Printer<'_> {
             for room in [&fit, &over] {
                 self.scratch.insert(room.clone(), ("real", last.count as usize * bytes));
             }
-            let nest = Group { loops: vec![last.clone()], statements: vec![], product: false, last: false };
+            let nest = LoopGroup { loops: vec![last.clone()], statements: vec![], is_gemm: false, last: false };
             self.open_loop(&nest, 0, &[], false, depth);
             let (text, at) = (self.load(&element)?, self.index(&last.index));
             self.line(depth + 1, format!("const real by = {text};"));
@@ -75,7 +75,7 @@ impl Printer<'_> {
     }
 
     /// C text of whether the sequential outer loops are in their last iteration, for a group that waits for that.
-    pub fn whole(&mut self, group: &Group) -> Option<String> {
+    pub fn whole(&mut self, group: &LoopGroup) -> Option<String> {
         let nest = self.nest;
         let at_last = |l: &crate::loopnest::Loop| format!("{} + 1 == {}", self.index(&l.index), self.count(&l.index, l.count));
         let all: Vec<String> = nest.sequential().map(at_last).collect();
@@ -83,7 +83,7 @@ impl Printer<'_> {
     }
 
     /// Forgets the values of the group before, and names the maps of this one.
-    pub fn title(&mut self, group: &Group, depth: usize) {
+    pub fn title(&mut self, group: &LoopGroup, depth: usize) {
         self.known.clear();
         self.divisors.clear();
         self.rows.clear();
@@ -92,17 +92,17 @@ impl Printer<'_> {
     }
 
     /// How each reduction of a group is held while its loops run.
-    pub fn reductions<'g>(&mut self, group: &'g Group) -> Result<Vec<Reduction<'g>>, KernelError> {
+    pub fn reductions<'g>(&mut self, group: &'g LoopGroup) -> Result<Vec<Reduction<'g>>, KernelError> {
         let mut reductions = Vec::new();
         for statement in &group.statements {
             let Some(combine) = statement.combine else { continue };
             let level = self.level(group, &statement.write);
-            let private = matches!(self.tensor(&statement.write.data)?.space, Space::Private { .. });
+            let private = matches!(self.tensor(&statement.write.data)?.space, MemorySpace::Private { .. });
             let names = |index: &str| statement.write.subscripts.iter().any(|s| s.symbols().contains(index)) || group.is_lane(index);
             let again = private || level == group.loops.len() || group.loops[..level].iter().any(|l| !names(&l.index));
             let variable = (level < group.loops.len()).then(|| self.fresh("sum"));
             let tensor = self.tensor(&statement.write.data)?;
-            if again && matches!(tensor.space, Space::Heap { .. }) && tensor.dtype != tensor.dtype.accumulator() {
+            if again && matches!(tensor.space, MemorySpace::Heap { .. }) && tensor.dtype != tensor.dtype.accumulator() {
                 let (data, dtype) = (&statement.write.data, tensor.dtype);
                 return Err(self.unsupported(format!(
                     "`{data}` would be summed in {dtype}, rounded at every term; sum into a container of {} and cast that",
@@ -127,7 +127,7 @@ impl Printer<'_> {
     }
 
     /// Sets what is about to be reduced to the identity.
-    fn initialise(&mut self, group: &Group, statement: &Statement, combine: Combine, depth: usize) -> Result<(), KernelError> {
+    fn initialise(&mut self, group: &LoopGroup, statement: &NestStatement, combine: Combine, depth: usize) -> Result<(), KernelError> {
         let tensor = self.tensor(&statement.write.data)?;
         if self.is_value(tensor) {
             self.declare_value(&statement.write.data, depth)?;
@@ -141,7 +141,7 @@ impl Printer<'_> {
             .cloned()
             .collect();
         let identity = constant(combine.identity().first().copied().unwrap_or(0.0), self.double);
-        let nest = Group { loops, statements: vec![], product: false, last: false };
+        let nest = LoopGroup { loops, statements: vec![], is_gemm: false, last: false };
         for (n, _) in nest.loops.iter().enumerate() {
             self.open_loop(&nest, n, &[], false, depth + n);
         }
@@ -153,7 +153,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    pub(super) fn open_loop(&mut self, group: &Group, n: usize, reductions: &[&Reduction], pieces: bool, depth: usize) {
+    pub(super) fn open_loop(&mut self, group: &LoopGroup, n: usize, reductions: &[&Reduction], pieces: bool, depth: usize) {
         let each = &group.loops[n];
         if n + 1 == group.loops.len() {
             let clauses: String = reductions.iter().filter_map(|r| Some(r.clause(r.variable.as_ref()?))).collect();
@@ -172,7 +172,7 @@ impl Printer<'_> {
         }
     }
 
-    fn open(&mut self, group: &Group, reductions: &[Reduction], level: usize, depth: usize) -> Result<(), KernelError> {
+    fn open(&mut self, group: &LoopGroup, reductions: &[Reduction], level: usize, depth: usize) -> Result<(), KernelError> {
         self.loads(group, level, depth)?;
         let innermost = level + 1 == group.loops.len();
         let sums = reductions.iter().any(|r| r.total.is_some());
@@ -243,7 +243,7 @@ impl Printer<'_> {
     }
 
     /// Reads of elements that have their address at this level.
-    pub fn loads(&mut self, group: &Group, level: usize, depth: usize) -> Result<(), KernelError> {
+    pub fn loads(&mut self, group: &LoopGroup, level: usize, depth: usize) -> Result<(), KernelError> {
         for element in self.reads_at(group, level) {
             let name = self.fresh("x");
             let text = match self.ahead.get(&element) {
@@ -266,7 +266,7 @@ impl Printer<'_> {
     }
 
     /// Elements that are read and have their address at this level, unless a statement of the group makes the value.
-    pub fn reads_at(&self, group: &Group, level: usize) -> IndexSet<Element> {
+    pub fn reads_at(&self, group: &LoopGroup, level: usize) -> IndexSet<Element> {
         let made = |element: &Element| {
             group.statements.iter().any(|s| s.combine.is_none() && s.write.data == element.data && s.write.subscripts == element.subscripts)
         };
@@ -274,7 +274,7 @@ impl Printer<'_> {
         reads.filter(|e| !made(e) && self.level(group, e) == level && !self.known.contains_key(*e)).cloned().collect()
     }
 
-    pub fn statement(&mut self, statement: &Statement, reductions: &[Reduction], depth: usize) -> Result<(), KernelError> {
+    pub fn statement(&mut self, statement: &NestStatement, reductions: &[Reduction], depth: usize) -> Result<(), KernelError> {
         self.connectors.clear();
         for (connector, element) in &statement.reads {
             let name = self.known.get(element).cloned();
@@ -315,7 +315,7 @@ impl Printer<'_> {
 }
 
 /// Whether the code of a statement divides by what it reads from an element.
-pub fn divides_by(statement: &Statement, element: &Element) -> bool {
+pub fn divides_by(statement: &NestStatement, element: &Element) -> bool {
     let mut found = false;
     statement.code.walk(&mut |s| {
         if let Scalar::Binary(Binary::Div, _, by) = s
@@ -327,7 +327,7 @@ pub fn divides_by(statement: &Statement, element: &Element) -> bool {
     found
 }
 
-impl Group {
+impl LoopGroup {
     pub(super) fn is_lane(&self, index: &str) -> bool {
         self.loops.last().is_some_and(|l| l.index == index && l.tag == Tag::Vector)
     }
@@ -341,7 +341,7 @@ fn nan_seen(variable: &str) -> String {
 
 /// A statement that reduces.
 pub struct Reduction<'a> {
-    pub statement: &'a Statement,
+    pub statement: &'a NestStatement,
     pub combine: Combine,
     /// Loops around the target.
     pub level: usize,

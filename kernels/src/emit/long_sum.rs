@@ -8,7 +8,7 @@
 use super::group::Reduction;
 use super::printer::Printer;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Tag};
+use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, Tag};
 use sdfg::Combine;
 
 /// Terms that are added to an element one after the other. Moving them takes as long as adding three, so a tenth of the time.
@@ -30,7 +30,7 @@ pub struct LongSum {
 }
 
 /// Terms that the loops of a nest which do not tell elements apart add to each of them; with the loops, from outer to inner.
-fn adding<'a>(nest: &'a LoopNest, group: &'a Group, write: &Element, private: bool, level: usize) -> (i64, Vec<(&'a Loop, bool)>) {
+fn adding<'a>(nest: &'a LoopNest, group: &'a LoopGroup, write: &Element, private: bool, level: usize) -> (i64, Vec<(&'a Loop, bool)>) {
     let uses = |l: &Loop| write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
     let outer = nest.outer.iter().filter(|l| private && !uses(l)).map(|l| (l, true));
     let inner = group.loops[..level].iter().filter(|l| !uses(l) && !group.is_lane(&l.index)).map(|l| (l, false));
@@ -45,7 +45,7 @@ pub fn has_total(nest: &LoopNest, data: &str) -> bool {
     let Some((group, statement)) = writers.find(|(_, s)| s.write.data == data) else { return false };
     let uses = |l: &Loop| statement.write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
     let level = group.loops.iter().rposition(uses).map_or(0, |n| n + 1);
-    !group.product && statement.combine == Some(Combine::Sum) && adding(nest, group, &statement.write, true, level).0 >= LONG
+    !group.is_gemm && statement.combine == Some(Combine::Sum) && adding(nest, group, &statement.write, true, level).0 >= LONG
 }
 
 /// Name of the totals of a container.
@@ -55,11 +55,11 @@ pub fn total_of(name: &str) -> String {
 
 impl Printer<'_> {
     /// The totals of a sum that is held in memory, if it may be long.
-    pub fn long_sum(&mut self, group: &Group, r: &Reduction) -> Result<Option<LongSum>, KernelError> {
+    pub fn long_sum(&mut self, group: &LoopGroup, r: &Reduction) -> Result<Option<LongSum>, KernelError> {
         let (nest, write) = (self.nest, &r.statement.write);
         let tensor = self.tensor(&write.data)?;
-        let private = matches!(tensor.space, Space::Private { .. });
-        if self.schedule.is_some() || r.combine != Combine::Sum || !r.again || !(private || tensor.space == Space::Local) {
+        let private = matches!(tensor.space, MemorySpace::Private { .. });
+        if self.schedule.is_some() || r.combine != Combine::Sum || !r.again || !(private || tensor.space == MemorySpace::Local) {
             return Ok(None);
         }
         let (terms, loops) = adding(nest, group, write, private, r.level);
@@ -88,13 +88,13 @@ impl Printer<'_> {
     }
 
     /// Sets totals to 0 before the loops of a group.
-    pub fn begin_total(&mut self, group: &Group, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
+    pub fn begin_total(&mut self, group: &LoopGroup, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
         let at = self.total_place(&r.statement.write, sum)?;
         self.over_elements(group, r, 0, &sum.long, vec![format!("{at} = 0;")], depth)
     }
 
     /// Moves what has come together to the totals, where a block of terms is in.
-    pub fn move_to_total(&mut self, group: &Group, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
+    pub fn move_to_total(&mut self, group: &LoopGroup, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
         let (at, held) = (self.total_place(&r.statement.write, sum)?, self.place(&r.statement.write)?);
         let when = format!("{} && ({} + 1) % {TERMS} == 0", sum.long, sum.term);
         let inside = sum.at.map_or(0, |n| n + 1);
@@ -102,7 +102,7 @@ impl Printer<'_> {
     }
 
     /// Adds the totals to what is left, after the loops of a group.
-    pub fn end_total(&mut self, group: &Group, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
+    pub fn end_total(&mut self, group: &LoopGroup, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
         let (at, held) = (self.total_place(&r.statement.write, sum)?, self.place(&r.statement.write)?);
         self.over_elements(group, r, 0, &sum.long, vec![format!("{held} = (real)({at} + {held});")], depth)
     }
@@ -114,7 +114,7 @@ impl Printer<'_> {
     /// Lines for every element that the loops of a group from one on tell apart.
     fn over_elements(
         &mut self,
-        group: &Group,
+        group: &LoopGroup,
         r: &Reduction,
         from: usize,
         when: &str,
@@ -125,7 +125,7 @@ impl Printer<'_> {
         let lane = self.nest.per_lane(self.tensor(&r.statement.write.data)?);
         let inner = group.loops.iter().skip(from);
         let loops = inner.filter(|l| uses(l) || (lane && group.is_lane(&l.index) && self.is_block(&l.index))).cloned().collect();
-        let nest = Group { loops, statements: vec![], product: false, last: false };
+        let nest = LoopGroup { loops, statements: vec![], is_gemm: false, last: false };
         self.line(depth, format!("if ({when}) {{"));
         for n in 0..nest.loops.len() {
             self.open_loop(&nest, n, &[], false, depth + 1 + n);

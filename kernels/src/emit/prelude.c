@@ -179,7 +179,7 @@ typedef struct {
     /* `stream`, where factors that every worker is to read had better be streamed; else 0. */
     void (*around)(void *to, const void *from, int64_t bytes);
     /* Packing and products of tiles, for kernels that have any. */
-    void (*pack)(void), (*pack_lines)(void), (*product)(void);
+    void (*pack)(void), (*pack_lines)(void), (*gemm)(void);
 } Host;
 
 /* The lane of one element. */

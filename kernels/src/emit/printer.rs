@@ -1,11 +1,11 @@
 //! What is gathered while the C of one point of the outer range is printed.
 
-use super::cuda::prefetch::Next;
-use super::cuda::schedule::Schedule;
+use super::cuda::prefetch::PrefetchedRows;
+use super::cuda::schedule::ThreadSchedule;
 use super::scalar::{Names, Reciprocal, combined, extreme, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::loopnest::{Element, LoopNest, Tensor, Tile};
+use crate::loopnest::{Element, LoopNest, NestTensor, Tile};
 use crate::runtime::dropout::Mask;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
@@ -91,11 +91,11 @@ pub struct Printer<'a> {
     /// Packs, and values that a row has one of, that have come before they are wanted, by the element.
     pub ahead: IndexMap<Element, String>,
     /// What is read of the next point while this one is worked on.
-    pub next: Next,
+    pub next: PrefetchedRows,
     /// What threads hold of masks from one point to the next.
     pub in_turn: Vec<String>,
     /// How a CUDA kernel spreads the nest; without one, C is printed.
-    pub schedule: Option<Schedule>,
+    pub schedule: Option<ThreadSchedule>,
     /// Whether all threads of a team compute what is printed now alike.
     pub uniform: bool,
     /// Whether only reductions leave results: another walk over the same group stores the rest.
@@ -154,7 +154,7 @@ impl<'a> Printer<'a> {
             meetings: 0,
             lasting: IndexMap::new(),
             ahead: IndexMap::new(),
-            next: Next::default(),
+            next: PrefetchedRows::default(),
             in_turn: vec![],
             schedule: None,
             uniform: true,
@@ -203,7 +203,7 @@ impl<'a> Printer<'a> {
         KernelError::Unsupported { kernel: self.spec.name.clone(), what }
     }
 
-    pub fn tensor(&self, data: &str) -> Result<&'a Tensor, KernelError> {
+    pub fn tensor(&self, data: &str) -> Result<&'a NestTensor, KernelError> {
         self.nest.tensors.get(data).ok_or_else(|| KernelError::UnknownContainer { kernel: self.spec.name.clone(), data: data.to_string() })
     }
 

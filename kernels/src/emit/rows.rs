@@ -3,7 +3,7 @@
 use super::printer::{FIRST, MaskRow, Printer, StreamRow, c_type};
 use super::scalar::integer;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Loop, Space, Tag, slope};
+use crate::loopnest::{Element, Loop, LoopGroup, MemorySpace, Tag, slope};
 use crate::runtime::dropout::{self, Mask};
 use sdfg::{Dtype, Expr, Scalar};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl Printer<'_> {
     /// Rows of dropout lanes for masks whose elements lie at a fixed stride along the innermost loop: for the whole loop, or
     /// within a piece of a long one where they are neighbours. Others are
     /// kept for the next rows, so they are made for the whole loop.
-    pub fn mask_rows(&mut self, group: &Group, piecewise: bool, within: bool, depth: usize) {
+    pub fn mask_rows(&mut self, group: &LoopGroup, piecewise: bool, within: bool, depth: usize) {
         let Some(last) = group.loops.last() else { return };
         for (mask, element, step) in self.linear_masks(group, last) {
             // Decided by the lanes of a block and never by sizes: what is checked at small sizes is the code that is timed.
@@ -74,7 +74,7 @@ impl Printer<'_> {
     }
 
     /// Masks of a group, each once, whose elements lie at a fixed stride along a loop: number, element, stride.
-    pub fn linear_masks(&mut self, group: &Group, along: &Loop) -> Vec<(usize, Expr, Expr)> {
+    pub fn linear_masks(&mut self, group: &LoopGroup, along: &Loop) -> Vec<(usize, Expr, Expr)> {
         let mut found = Vec::new();
         for statement in &group.statements {
             statement.code.walk(&mut |s| {
@@ -118,23 +118,23 @@ impl Printer<'_> {
     /// Whether vectors run along a contiguous row of this element in memory.
     fn is_row(&self, element: &Element, last: &Loop) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
-        let heap = matches!(tensor.space, Space::Heap { .. }) && matches!(tensor.dtype, Dtype::F32 | Dtype::Bf16);
+        let heap = matches!(tensor.space, MemorySpace::Heap { .. }) && matches!(tensor.dtype, Dtype::F32 | Dtype::Bf16);
         Ok(heap && last.tag == Tag::Vector && self.contiguous(element, last)?)
     }
 
     /// Whether a row of this element is contiguous, and nothing in this kernel reads it from memory.
-    fn streams(&self, element: &Element, last: &Loop, group: &Group) -> Result<bool, KernelError> {
+    fn streams(&self, element: &Element, last: &Loop, group: &LoopGroup) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
-        let Space::Heap { root, .. } = &tensor.space else { return Ok(false) };
+        let MemorySpace::Heap { root, .. } = &tensor.space else { return Ok(false) };
         let same_root =
-            |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(Space::Heap { root: r, .. }) if r == root);
+            |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(MemorySpace::Heap { root: r, .. }) if r == root);
         let others = self.nest.groups.iter().filter(|g| !std::ptr::eq(*g, group));
         let read_again = others.flat_map(|g| &g.statements).flat_map(|s| &s.reads).any(|(_, e)| same_root(&e.data));
         Ok(!read_again && self.is_row(element, last)?)
     }
 
     /// Whether the innermost loop runs in pieces: its results may be streamed, or rows are fetched meanwhile.
-    pub fn in_pieces(&mut self, group: &Group) -> Result<bool, KernelError> {
+    pub fn in_pieces(&mut self, group: &LoopGroup) -> Result<bool, KernelError> {
         let Some(last) = group.loops.last() else { return Ok(false) };
         for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
             if self.streams(&statement.write, last, group)? {
@@ -148,7 +148,7 @@ impl Printer<'_> {
     /// place, or to a buffer that is streamed there.
     ///
     /// Sums need pieces that are no longer than their blocks, also where nothing is streamed.
-    pub fn open_pieces(&mut self, group: &Group, sums: bool, depth: usize) -> Result<(), KernelError> {
+    pub fn open_pieces(&mut self, group: &LoopGroup, sums: bool, depth: usize) -> Result<(), KernelError> {
         let Some(last) = group.loops.last() else { return Ok(()) };
         let (count, at, most) = self.iterations(last);
         let mut rows: Vec<StreamRow> = Vec::new();
@@ -206,11 +206,11 @@ impl Printer<'_> {
     ///
     /// A group alone reads on along its row. Of several groups the first reads a row from memory and the others find it in the
     /// cache: the one that computes most fetches the row of the next point meanwhile.
-    fn fetched(&mut self, group: &Group, last: &Loop) -> Result<Vec<(String, usize, usize)>, KernelError> {
+    fn fetched(&mut self, group: &LoopGroup, last: &Loop) -> Result<Vec<(String, usize, usize)>, KernelError> {
         let nest = self.nest;
         let next = nest.outer.last().filter(|l| l.tag == Tag::Core).map(|l| &l.index);
         let alone = nest.groups.len() == 1;
-        let same_rows = |g: &&Group| g.loops.last().is_some_and(|l| l.index == last.index && l.tag == Tag::Vector);
+        let same_rows = |g: &&LoopGroup| g.loops.last().is_some_and(|l| l.index == last.index && l.tag == Tag::Vector);
         let most = nest.groups.iter().filter(same_rows).map(weight).max();
         let chosen = nest.groups.iter().filter(same_rows).find(|g| Some(weight(g)) == most);
         let mut found: Vec<(&str, (String, usize, usize))> = Vec::new();
@@ -250,7 +250,7 @@ impl Printer<'_> {
 }
 
 /// How much a group computes at each iteration: operations, of which functions count several.
-fn weight(group: &Group) -> usize {
+fn weight(group: &LoopGroup) -> usize {
     let mut total = 0;
     for statement in &group.statements {
         statement.code.walk(&mut |s| {

@@ -3,8 +3,8 @@
 //! A nest runs its outer loops as one flattened range that the cores share; for each point of it, the groups run one after
 //! another. All loops start at 0 and step by 1: other bounds have been folded into the subscripts.
 
-pub mod product;
-pub mod sweeps;
+pub mod matmul_pattern;
+pub mod streaming;
 
 use crate::processor::Block;
 use indexmap::IndexMap;
@@ -34,7 +34,7 @@ pub struct Loop {
 
 /// Where the elements of a container are while the nest runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Space {
+pub enum MemorySpace {
     /// Argument number, and the container that has the storage.
     Heap { argument: usize, root: String },
     /// Memory of one worker, used anew at each point of the outer range.
@@ -47,8 +47,8 @@ pub enum Space {
 
 /// A container as the nest sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
-    pub space: Space,
+pub struct NestTensor {
+    pub space: MemorySpace,
     pub dtype: Dtype,
     /// Extents at the sizes of the spec.
     pub shape: Vec<i64>,
@@ -66,7 +66,7 @@ pub struct Element {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Statement {
+pub struct NestStatement {
     pub name: String,
     pub code: Scalar,
     pub reads: Vec<(String, Element)>,
@@ -76,11 +76,11 @@ pub struct Statement {
 
 /// Loops from outer to inner around statements that run together.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub struct LoopGroup {
     pub loops: Vec<Loop>,
-    pub statements: Vec<Statement>,
+    pub statements: Vec<NestStatement>,
     /// Whether it is one sum of products, run as matrix products of the whole group.
-    pub product: bool,
+    pub is_gemm: bool,
     /// Whether it waits for the last iteration of the sequential outer loops: what they add up is whole then.
     pub last: bool,
 }
@@ -110,7 +110,7 @@ impl Tile {
 
 /// How matrix products are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Products {
+pub struct GemmPlan {
     pub block: Block,
     /// Most steps of the depth that are packed at once.
     pub depth: i64,
@@ -132,15 +132,15 @@ pub struct LoopNest {
     /// Outer indices that are walked in tiles.
     pub tiles: Vec<Tile>,
     /// How matrix products are run, if there are any.
-    pub products: Option<Products>,
+    pub gemm: Option<GemmPlan>,
     /// The indices along which vectors run: in each group the first of them that it has.
     pub vectors: Vec<String>,
     /// Iterations of a block.
     pub lanes: i64,
-    pub groups: Vec<Group>,
-    pub tensors: IndexMap<String, Tensor>,
+    pub groups: Vec<LoopGroup>,
+    pub tensors: IndexMap<String, NestTensor>,
     /// Locals that have the memory of another one: that one.
-    pub slots: IndexMap<String, String>,
+    pub reuses: IndexMap<String, String>,
     /// Lines about where the kernel comes from.
     pub about: Vec<String>,
 }
@@ -178,8 +178,8 @@ impl LoopNest {
     }
 
     /// Whether a container is held for each lane of a block.
-    pub fn per_lane(&self, tensor: &Tensor) -> bool {
-        tensor.space == Space::Local && self.block().is_some()
+    pub fn per_lane(&self, tensor: &NestTensor) -> bool {
+        tensor.space == MemorySpace::Local && self.block().is_some()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::caches::largest_cache;
 use crate::compile::{Entry, Host, Toolchain};
-use crate::emit::c::{Source, emit};
+use crate::emit::c::{CSource, emit};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use crate::loopnest::LoopNest;
@@ -19,7 +19,7 @@ const PARTS: i64 = 8;
 pub struct MapKernel {
     name: String,
     arguments: usize,
-    source: Source,
+    source: CSource,
     entry: Entry,
     row: dropout::Row,
     stream: stream::Stream,
@@ -47,7 +47,7 @@ pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, to
 }
 
 /// Compiles and loads the C of a kernel.
-pub(super) fn of_text(spec: &KernelSpec, source: Source, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
+pub(super) fn of_text(spec: &KernelSpec, source: CSource, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
     let entry = toolchain.load(&spec.name, &source)?;
     let arguments = spec.arguments();
     let mut bytes = 0;
@@ -70,7 +70,7 @@ pub(super) fn of_text(spec: &KernelSpec, source: Source, toolchain: &Toolchain) 
 ///
 /// # Errors
 /// Scopes that cannot be generated.
-pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Result<CSource, KernelError> {
     emit(spec, &super::lower(spec, config)?, config)
 }
 
@@ -97,7 +97,7 @@ impl MapKernel {
 
     /// `late` and `far` are whether results that nobody reads soon are streamed, and whether those are that others may read next.
     fn host(&self, masks: &[dropout::Keep], late: bool, far: bool) -> Host {
-        let [pack, pack_lines, product] = self.entry.products;
+        let [pack, pack_lines, gemm] = self.entry.gemm;
         Host {
             keep: masks.as_ptr(),
             row: self.row,
@@ -107,7 +107,7 @@ impl MapKernel {
             around: far.then_some(self.stream),
             pack,
             pack_lines,
-            product,
+            gemm,
         }
     }
 

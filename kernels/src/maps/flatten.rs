@@ -2,14 +2,14 @@
 
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, unsupported};
-use crate::loopnest::{Element, Space, Statement, Tensor};
+use crate::loopnest::{Element, MemorySpace, NestStatement, NestTensor};
 use indexmap::IndexMap;
 use sdfg::{Combine, Expr, Index, IndexKind, Item, Scope, Storage, Unit};
 use std::collections::BTreeMap;
 
 /// An index that runs from 0 by 1, and the map that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct IndexRange {
     pub index: String,
     pub count: i64,
     pub map: String,
@@ -19,17 +19,17 @@ pub struct Range {
 /// A statement and the inner indices around it.
 #[derive(Clone, Debug)]
 pub struct Flat {
-    pub inner: Vec<Range>,
-    pub statement: Statement,
+    pub inner: Vec<IndexRange>,
+    pub statement: NestStatement,
     /// Whether it is run as matrix products.
-    pub product: bool,
+    pub is_gemm: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct Flattened {
-    pub outer: Vec<Range>,
+    pub outer: Vec<IndexRange>,
     pub statements: Vec<Flat>,
-    pub tensors: IndexMap<String, Tensor>,
+    pub tensors: IndexMap<String, NestTensor>,
     pub about: Vec<String>,
 }
 
@@ -47,8 +47,8 @@ impl Flattened {
 
 /// A statement with the number of the scope that each of its inner indices belongs to.
 struct Draft {
-    inner: Vec<(usize, Range)>,
-    statement: Statement,
+    inner: Vec<(usize, IndexRange)>,
+    statement: NestStatement,
 }
 
 struct Walk<'a> {
@@ -60,7 +60,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Bounds to numbers; `start + step·i` takes the place of an index that does not run from 0 by 1.
-    fn range(&self, index: &Index, map: &str, with: &mut BTreeMap<String, Expr>) -> Result<Range, KernelError> {
+    fn range(&self, index: &Index, map: &str, with: &mut BTreeMap<String, Expr>) -> Result<IndexRange, KernelError> {
         if index.kind == IndexKind::Sequential {
             return Err(unsupported(self.spec, format!("the index `{}` is sequential, which only the interpreter runs", index.name)));
         }
@@ -73,10 +73,10 @@ impl Walk<'_> {
         if index.start != Expr::Int(0) || index.step != Expr::Int(1) {
             with.insert(index.name.clone(), index.start.clone() + index.step.clone() * Expr::sym(index.name.as_str()));
         }
-        Ok(Range { index: index.name.clone(), count, map: map.to_string(), reduction: index.kind == IndexKind::Reduction })
+        Ok(IndexRange { index: index.name.clone(), count, map: map.to_string(), reduction: index.kind == IndexKind::Reduction })
     }
 
-    fn walk(&mut self, items: &[Item], around: &[(usize, Range)], with: &BTreeMap<String, Expr>) -> Result<(), KernelError> {
+    fn walk(&mut self, items: &[Item], around: &[(usize, IndexRange)], with: &BTreeMap<String, Expr>) -> Result<(), KernelError> {
         for item in items {
             match item {
                 Item::Operation(operation) => {
@@ -112,7 +112,7 @@ impl Walk<'_> {
                         let place = computation.tasklet.origin.as_ref().map(|o| format!("  ({o})")).unwrap_or_default();
                         self.about.push(format!("{name}: {memlet}{place}"));
                         let used = code.inputs();
-                        let statement = Statement {
+                        let statement = NestStatement {
                             name: name.clone(),
                             code: code.substitute(with),
                             reads: reads.iter().filter(|(c, _)| used.contains(c)).cloned().collect(),
@@ -149,7 +149,7 @@ pub fn statements(spec: &KernelSpec, inner_reductions: bool) -> Result<Flattened
     walk.walk(body, &[], &with)?;
     let Walk { mut drafts, about, .. } = walk;
     if inner_reductions && drafts.iter().all(|d| d.inner.is_empty()) {
-        let (moved, kept): (Vec<Range>, Vec<Range>) = outer.into_iter().partition(|r| r.reduction);
+        let (moved, kept): (Vec<IndexRange>, Vec<IndexRange>) = outer.into_iter().partition(|r| r.reduction);
         outer = kept;
         for draft in &mut drafts {
             draft.inner = moved.iter().map(|r| (1, r.clone())).collect();
@@ -159,12 +159,12 @@ pub fn statements(spec: &KernelSpec, inner_reductions: bool) -> Result<Flattened
     extend_locals(&mut drafts, &mut tensors);
     let statements = drafts
         .into_iter()
-        .map(|d| Flat { inner: d.inner.into_iter().map(|(_, r)| r).collect(), statement: d.statement, product: false })
+        .map(|d| Flat { inner: d.inner.into_iter().map(|(_, r)| r).collect(), statement: d.statement, is_gemm: false })
         .collect();
     Ok(Flattened { outer, statements, tensors, about })
 }
 
-fn tensors(spec: &KernelSpec, drafts: &[Draft]) -> Result<IndexMap<String, Tensor>, KernelError> {
+fn tensors(spec: &KernelSpec, drafts: &[Draft]) -> Result<IndexMap<String, NestTensor>, KernelError> {
     let arguments = spec.arguments();
     let mut tensors = IndexMap::new();
     let elements = drafts.iter().flat_map(|d| d.statement.reads.iter().map(|(_, e)| e).chain([&d.statement.write]));
@@ -180,22 +180,22 @@ fn tensors(spec: &KernelSpec, drafts: &[Draft]) -> Result<IndexMap<String, Tenso
                 let root = spec.root(data).to_string();
                 let argument = arguments.iter().position(|a| a.data == root);
                 let argument = argument.ok_or_else(|| unsupported(spec, format!("`{root}` behind `{data}` is not on the heap")))?;
-                Space::Heap { argument, root }
+                MemorySpace::Heap { argument, root }
             }
-            Storage::Local | Storage::Shared | Storage::Register => Space::Local,
+            Storage::Local | Storage::Shared | Storage::Register => MemorySpace::Local,
         };
-        let stored = matches!(space, Space::Heap { .. });
-        tensors.insert(data.clone(), Tensor { space, dtype: container.dtype, shape, stored });
+        let stored = matches!(space, MemorySpace::Heap { .. });
+        tensors.insert(data.clone(), NestTensor { space, dtype: container.dtype, shape, stored });
     }
     Ok(tensors)
 }
 
 /// A local container exists once in each iteration of the scopes around all its uses. Indices of those scopes, other than
 /// the outer ones, become dims of it, so that its statements may be pulled apart.
-fn extend_locals(drafts: &mut [Draft], tensors: &mut IndexMap<String, Tensor>) {
-    for (data, tensor) in tensors.iter_mut().filter(|(_, t)| t.space == Space::Local) {
-        let touches = |s: &Statement| s.write.data == *data || s.reads.iter().any(|(_, e)| e.data == *data);
-        let mut shared: Option<Vec<(usize, Range)>> = None;
+fn extend_locals(drafts: &mut [Draft], tensors: &mut IndexMap<String, NestTensor>) {
+    for (data, tensor) in tensors.iter_mut().filter(|(_, t)| t.space == MemorySpace::Local) {
+        let touches = |s: &NestStatement| s.write.data == *data || s.reads.iter().any(|(_, e)| e.data == *data);
+        let mut shared: Option<Vec<(usize, IndexRange)>> = None;
         for draft in drafts.iter().filter(|d| touches(&d.statement)) {
             shared = Some(match shared {
                 None => draft.inner.clone(),
@@ -228,7 +228,7 @@ pub fn reductions(spec: &KernelSpec, flattened: &mut Flattened, wanted: &dyn Fn(
     let targets: Vec<(String, Combine)> = {
         let mut found: IndexMap<String, Combine> = IndexMap::new();
         for Flat { statement, .. } in &flattened.statements {
-            if let (Some(combine), Some(Space::Heap { .. })) =
+            if let (Some(combine), Some(MemorySpace::Heap { .. })) =
                 (statement.combine, flattened.tensors.get(&statement.write.data).map(|t| &t.space))
             {
                 found.insert(statement.write.data.clone(), combine);
@@ -250,7 +250,7 @@ pub fn reductions(spec: &KernelSpec, flattened: &mut Flattened, wanted: &dyn Fn(
         let Some(tensor) = flattened.tensors.get(&data).cloned() else { continue };
         if lacks {
             let private = flattened.fresh_name(format!("{data}.partial"));
-            flattened.tensors.insert(private.clone(), Tensor { space: Space::Private { combine }, stored: true, ..tensor });
+            flattened.tensors.insert(private.clone(), NestTensor { space: MemorySpace::Private { combine }, stored: true, ..tensor });
             for Flat { statement, .. } in &mut flattened.statements {
                 if statement.write.data == data {
                     statement.write.data = private.clone();
@@ -265,7 +265,7 @@ pub fn reductions(spec: &KernelSpec, flattened: &mut Flattened, wanted: &dyn Fn(
         let kept: Vec<usize> = (0..names.len()).filter(|n| writer_ranges.iter().any(|r| r.index == names[*n])).collect();
         let local = flattened.fresh_name(format!("{data}.sum"));
         let shape = kept.iter().map(|n| tensor.shape[*n]).collect();
-        flattened.tensors.insert(local.clone(), Tensor { space: Space::Local, dtype: tensor.dtype, shape, stored: true });
+        flattened.tensors.insert(local.clone(), NestTensor { space: MemorySpace::Local, dtype: tensor.dtype, shape, stored: true });
         let project = |e: &Element| Element {
             data: local.clone(),
             subscripts: kept.iter().map(|n| e.subscripts[*n].clone()).collect(),
@@ -287,7 +287,7 @@ pub fn reductions(spec: &KernelSpec, flattened: &mut Flattened, wanted: &dyn Fn(
             }
             let heap = flat.statement.write.clone();
             flat.statement.write = project(&heap);
-            let copy = Statement {
+            let copy = NestStatement {
                 name: format!("{data} done"),
                 code: sdfg::Scalar::input("value"),
                 reads: vec![("value".into(), flat.statement.write.clone())],
@@ -296,7 +296,7 @@ pub fn reductions(spec: &KernelSpec, flattened: &mut Flattened, wanted: &dyn Fn(
             };
             let inner = flat.inner.iter().filter(|r| subscripts.contains(&Expr::sym(r.index.as_str()))).cloned().collect();
             copied.push(flat);
-            copied.push(Flat { inner, statement: copy, product: false });
+            copied.push(Flat { inner, statement: copy, is_gemm: false });
         }
         flattened.statements = copied;
     }

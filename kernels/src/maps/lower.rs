@@ -1,9 +1,9 @@
 //! From a scope and a configuration to a loop nest: which statements share loops, and in which order the loops run.
 
-use super::flatten::{Flat, Flattened, Range, flatten};
+use super::flatten::{Flat, Flattened, IndexRange, flatten};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::loopnest::{Group, Loop, LoopNest, Space, Statement, Tag, Tensor};
+use crate::loopnest::{Loop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag};
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 
@@ -32,7 +32,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         Some(other) => return Err(knob_error("reduce", other, "inner, private")),
     };
     let Flattened { outer, statements, mut tensors, about } = flatten(spec, inner_reductions)?;
-    let inner: Vec<&Range> = statements.iter().flat_map(|f| &f.inner).collect();
+    let inner: Vec<&IndexRange> = statements.iter().flat_map(|f| &f.inner).collect();
     let names = || outer.iter().chain(inner.iter().copied()).map(|r| r.index.as_str());
     let vector = match config.knobs.get("vector") {
         Some(name) if names().any(|n| n == name) => Some(name.to_string()),
@@ -44,23 +44,23 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         None => LANES,
         Some(text) => text.parse().ok().filter(|l| (1..=65536).contains(l)).ok_or_else(|| knob_error("lanes", text, "1 to 65536"))?,
     };
-    let is_vector = |r: &Range| vector.as_deref() == Some(r.index.as_str());
+    let is_vector = |r: &IndexRange| vector.as_deref() == Some(r.index.as_str());
     let blocked = outer.iter().any(is_vector);
     let mut ordered = outer.clone();
     if let Some(order) = config.knobs.get("order") {
         let wanted: Vec<&str> = order.split(',').filter(|n| !n.is_empty()).collect();
-        let place = |r: &Range| wanted.iter().position(|w| *w == r.index);
+        let place = |r: &IndexRange| wanted.iter().position(|w| *w == r.index);
         if wanted.len() != outer.len() || outer.iter().any(|r| place(r).is_none()) {
             let all: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
             return Err(knob_error("order", order, &format!("the permutations of {}", all.join(","))));
         }
         ordered.sort_by_key(place);
     }
-    let to_loop = |r: &Range, tag: Tag| Loop { index: r.index.clone(), tag, count: r.count, map: r.map.clone() };
+    let to_loop = |r: &IndexRange, tag: Tag| Loop { index: r.index.clone(), tag, count: r.count, map: r.map.clone() };
     let block = outer.iter().find(|r| is_vector(r)).map(|r| to_loop(r, Tag::Vector));
     let outer = ordered.iter().map(|r| to_loop(r, if is_vector(r) { Tag::Block } else { Tag::Core })).collect();
 
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<LoopGroup> = Vec::new();
     for Flat { inner, statement, .. } in statements {
         let mut loops: Vec<Loop> = inner.iter().map(|r| to_loop(r, Tag::Sequential)).collect();
         loops.sort_by_key(|l| vector.as_deref() == Some(l.index.as_str()));
@@ -69,12 +69,12 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
             last.tag = Tag::Vector;
         }
         let earliest = groups.iter().enumerate().map(|(n, g)| after(n, g, &statement, &tensors)).max().unwrap_or(0);
-        let same = |g: &Group| {
+        let same = |g: &LoopGroup| {
             g.loops.len() == loops.len() && loops.iter().all(|l| g.loops.iter().any(|k| k.index == l.index && k.count == l.count))
         };
         match (earliest..groups.len()).find(|n| same(&groups[*n])) {
             Some(n) => groups[n].statements.push(statement),
-            None => groups.push(Group { loops, statements: vec![statement], product: false, last: false }),
+            None => groups.push(LoopGroup { loops, statements: vec![statement], is_gemm: false, last: false }),
         }
     }
     hold(&groups, &mut tensors);
@@ -83,20 +83,20 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         name: spec.name.clone(),
         outer,
         tiles: vec![],
-        products: None,
+        gemm: None,
         vectors: vector.into_iter().collect(),
         lanes,
         groups,
         tensors,
-        slots: IndexMap::new(),
+        reuses: IndexMap::new(),
         about,
     })
 }
 
 /// The first group in which a statement may run, given that group `n` runs before it in the program.
-pub fn after(n: usize, group: &Group, statement: &Statement, tensors: &IndexMap<String, Tensor>) -> usize {
+pub fn after(n: usize, group: &LoopGroup, statement: &NestStatement, tensors: &IndexMap<String, NestTensor>) -> usize {
     let root = |data: &str| match tensors.get(data).map(|t| &t.space) {
-        Some(Space::Heap { root, .. }) => root.clone(),
+        Some(MemorySpace::Heap { root, .. }) => root.clone(),
         _ => data.to_string(),
     };
     let mut first = 0;
@@ -122,8 +122,8 @@ fn same_element(a: &crate::loopnest::Element, b: &crate::loopnest::Element) -> b
 }
 
 /// A local container needs memory if another group reads it, or if it is reduced.
-pub fn hold(groups: &[Group], tensors: &mut IndexMap<String, Tensor>) {
-    for (data, tensor) in tensors.iter_mut().filter(|(_, t)| t.space == Space::Local) {
+pub fn hold(groups: &[LoopGroup], tensors: &mut IndexMap<String, NestTensor>) {
+    for (data, tensor) in tensors.iter_mut().filter(|(_, t)| t.space == MemorySpace::Local) {
         let writer = groups.iter().position(|g| g.statements.iter().any(|s| s.write.data == *data));
         let reduced = groups.iter().flat_map(|g| &g.statements).any(|s| s.write.data == *data && s.combine.is_some());
         let far = groups

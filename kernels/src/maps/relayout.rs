@@ -5,7 +5,7 @@ use super::cuda::cuda_source;
 use super::executable::{MapKernel, compile, of_text};
 use crate::compile::Toolchain;
 use crate::emit::c;
-use crate::emit::cuda::{Chip, Source};
+use crate::emit::cuda::{Chip, CudaSource};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use sdfg::config::{KernelConfig, Knobs};
@@ -30,7 +30,7 @@ pub fn relayout(
     to: &Layout,
     toolchain: &Toolchain,
 ) -> Result<MapKernel, KernelError> {
-    let split = crate::blocks::plain(dims, [from, to]);
+    let split = crate::split_blocked_dims::plain(dims, [from, to]);
     let (dims, from, to) = split.as_ref().map_or((dims, from, to), |(dims, [from, to])| (dims.as_slice(), from, to));
     let (spec, config) = copy(data, dtype, dims, from, to)?;
     match (from.innermost(), to.innermost()) {
@@ -42,7 +42,7 @@ pub fn relayout(
 }
 
 /// The C of a copy from one innermost dim to another.
-fn squares(spec: &KernelSpec, dtype: Dtype, dims: &[(String, i64)], [from, to]: [&Layout; 2]) -> Result<c::Source, KernelError> {
+fn squares(spec: &KernelSpec, dtype: Dtype, dims: &[(String, i64)], [from, to]: [&Layout; 2]) -> Result<c::CSource, KernelError> {
     let (names, shape): (Vec<String>, Vec<usize>) = dims.iter().map(|(dim, size)| (dim.clone(), *size as usize)).unzip();
     let strides = |layout: &Layout| {
         layout.strides(&names, &shape).ok_or_else(|| KernelError::Layout {
@@ -66,7 +66,7 @@ fn squares(spec: &KernelSpec, dtype: Dtype, dims: &[(String, i64)], [from, to]: 
     let strips = (dims[if along { columns } else { rows }].1 + STRIP - 1) / STRIP;
     let size = dtype.bytes(1);
     let text = format!("#define WORD uint{}_t\n#define SIZE {size}\n#define STRIP {STRIP}\n{}", 8 * size, include_str!("relayout.c"));
-    Ok(c::Source { points: strips * outer.iter().map(|n| dims[*n].1).product::<i64>(), text, integers, ..c::Source::default() })
+    Ok(c::CSource { points: strips * outer.iter().map(|n| dims[*n].1).product::<i64>(), text, integers, ..c::CSource::default() })
 }
 
 /// The same kernel as CUDA: 16 bytes at a time where both layouts have the same innermost dim; else neighbouring threads read a line
@@ -80,7 +80,7 @@ pub fn cuda_relayout(
     dims: &[(String, i64)],
     from: &Layout,
     to: &Layout,
-) -> Result<(KernelSpec, Source), KernelError> {
+) -> Result<(KernelSpec, CudaSource), KernelError> {
     let (spec, config) = cuda_copy(data, dtype, dims, from, to)?;
     // A copy is the same on every chip: it has no partial results.
     let source = cuda_source(&spec, &config, Chip::HOPPER)?;

@@ -2,7 +2,7 @@
 
 use super::flatten::flatten;
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
 use crate::loopnest::slope;
 use crate::mixed_radix::{MixedRadix, layouts};
 use indexmap::IndexSet;
@@ -90,7 +90,7 @@ impl MapSpace {
 
     /// The same with layouts in panels of `width` columns as well.
     pub fn in_panels(self, width: usize) -> Self {
-        let tensors = self.tensors.into_iter().map(|t| crate::blocks::with_panels(&self.spec, t, width)).collect();
+        let tensors = self.tensors.into_iter().map(|t| crate::split_blocked_dims::with_panels(&self.spec, t, width)).collect();
         MapSpace { tensors, ..self }
     }
 
@@ -207,7 +207,7 @@ impl MapSpace {
                 (false, _, _) => 1.0,
             };
             let far = if inner == vector && !second.is_empty() && second != next { 1.1 } else { 1.0 };
-            let later = if layout.is_plain() { 1.0 } else { crate::blocks::LATER };
+            let later = if layout.is_plain() { 1.0 } else { crate::split_blocked_dims::LATER };
             total += bytes * weight * far * later;
             largest = largest.max(bytes);
         }
@@ -251,7 +251,7 @@ pub(super) fn collect(scope: &sdfg::Scope, into: &mut Vec<(String, String)>) {
     }
 }
 
-impl Space for MapSpace {
+impl ConfigSpace for MapSpace {
     fn tensors(&self) -> &[TensorChoice] {
         &self.tensors
     }
@@ -269,11 +269,11 @@ impl Space for MapSpace {
         crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
-    fn promise(&self, n: u64) -> f64 {
+    fn predicted_cost(&self, n: u64) -> f64 {
         self.cost(&self.config(n))
     }
 
-    fn intuitive(&self, config: &KernelConfig) -> bool {
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
         let Some(largest) = self.largest.first().map(|n| &self.tensors[*n].data) else { return true };
         let layout = self.layout(config, largest);
         let vector = config.knobs.get("vector").map(|v| self.dim(v));

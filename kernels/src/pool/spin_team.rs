@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Looks at a number that others change before the core is offered to who else may need it.
-const LOOKS: u32 = 1 << 12;
+const PREFETCH: u32 = 1 << 12;
 /// Offers of the core that come back at once mean that nobody else needs it: so long they are made before this thread sleeps.
 const AWAKE: Duration = Duration::from_millis(2);
 /// An offer that takes as long was taken.
@@ -56,7 +56,7 @@ impl Crowd {
     /// Looks until that is so, or until it is time to sleep: false.
     fn looked(&self, until: impl Fn() -> bool) -> bool {
         let crowded = self.is_there();
-        for _ in 0..LOOKS {
+        for _ in 0..PREFETCH {
             if until() {
                 return true;
             }

@@ -3,7 +3,7 @@
 use super::TileSpace;
 use crate::contraction::ContractionSpace;
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
 use sdfg::config::KernelConfig;
 use sdfg::{Sdfg, Unit};
 
@@ -30,7 +30,7 @@ pub fn expanded(spec: &KernelSpec) -> Result<KernelSpec, KernelError> {
 }
 
 /// Libraries and generated products: for each combination of layouts first the knobs of the former, then of the latter.
-pub struct ProductSpace {
+pub struct GemmSpace {
     libraries: ContractionSpace,
     generated: TileSpace,
     /// Configurations for one combination of layouts.
@@ -39,7 +39,7 @@ pub struct ProductSpace {
     least: f64,
 }
 
-impl ProductSpace {
+impl GemmSpace {
     /// `None` if the two do not take the same tensors.
     pub fn new(libraries: ContractionSpace, generated: TileSpace) -> Option<Self> {
         let alike = |(a, b): (&TensorChoice, &TensorChoice)| a.data == b.data && b.layouts.starts_with(&a.layouts);
@@ -50,7 +50,7 @@ impl ProductSpace {
         let layouts = |tensors: &[TensorChoice]| tensors.iter().map(|t| t.layouts.len() as u64).product::<u64>();
         let knobs = [libraries.count() / layouts(libraries.tensors()), generated.count() / layouts(generated.tensors())];
         let least = generated.bytes();
-        Some(ProductSpace { libraries, generated, knobs, least })
+        Some(GemmSpace { libraries, generated, knobs, least })
     }
 
     /// Which space, and the number in it.
@@ -74,7 +74,7 @@ impl ProductSpace {
     }
 }
 
-impl Space for ProductSpace {
+impl ConfigSpace for GemmSpace {
     fn tensors(&self) -> &[TensorChoice] {
         self.generated.tensors()
     }
@@ -97,15 +97,15 @@ impl Space for ProductSpace {
         }
     }
 
-    fn promise(&self, n: u64) -> f64 {
+    fn predicted_cost(&self, n: u64) -> f64 {
         match self.place(n) {
-            (0, n) => self.libraries.promise(n),
+            (0, n) => self.libraries.predicted_cost(n),
             // What is badly walked costs packing, of which there is little beside the multiplications.
-            (_, n) => self.libraries.best() * (0.9 + 0.1 * self.generated.promise(n) / self.least),
+            (_, n) => self.libraries.best() * (0.9 + 0.1 * self.generated.predicted_cost(n) / self.least),
         }
     }
 
-    fn intuitive(&self, config: &KernelConfig) -> bool {
-        if super::takes(config) { self.generated.intuitive(config) } else { self.libraries.intuitive(config) }
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
+        if super::is_tiled(config) { self.generated.matches_rule_of_thumb(config) } else { self.libraries.matches_rule_of_thumb(config) }
     }
 }

@@ -2,10 +2,10 @@
 
 use super::space::{TileSpace, Tiles};
 use crate::collapsed_dims::CollapsedDims;
-use crate::emit::cuda::{self, Chip, Source};
+use crate::emit::cuda::{self, Chip, CudaSource};
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, Space, TensorChoice, unsupported};
-use crate::loopnest::sweeps::SWEEPS;
+use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice, unsupported};
+use crate::loopnest::streaming::is_streamed;
 use crate::maps::flatten::statements;
 use sdfg::config::KernelConfig;
 
@@ -41,8 +41,8 @@ pub fn blocks(chip: Chip) -> Tiles {
 ///
 /// # Errors
 /// Scopes without a matrix product, or that cannot be generated; knobs that kernels do not have.
-pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
-    if config.knobs.get("form") == Some(SWEEPS) {
+pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<CudaSource, KernelError> {
+    if is_streamed(config) {
         let folded = CollapsedDims::under(spec, config)?;
         let config = folded.config(config).ok_or_else(|| unsupported(spec, "dims that it takes as one do not lie together"))?;
         return cuda::emit(&folded.spec, &super::lower(&folded.spec, &config)?, &config, chip);
@@ -51,7 +51,7 @@ pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Resu
 }
 
 /// Whether a unit is a scope of one product, and nothing else but rounding and scaling it, that has tiles on some GPU.
-pub fn is_product(spec: &KernelSpec) -> bool {
+pub fn is_plain_gemm(spec: &KernelSpec) -> bool {
     let alone =
         || statements(spec, true).is_ok_and(|found| found.statements.iter().filter(|flat| flat.statement.combine.is_some()).count() == 1);
     matches!(spec.unit, sdfg::Unit::Scope(_)) && alone() && CudaTileSpace::new(spec, Chip::HOPPER).is_ok()
@@ -80,7 +80,7 @@ impl CudaTileSpace {
     }
 }
 
-impl Space for CudaTileSpace {
+impl ConfigSpace for CudaTileSpace {
     fn tensors(&self) -> &[TensorChoice] {
         self.tiles.tensors()
     }
@@ -100,12 +100,12 @@ impl Space for CudaTileSpace {
         format!("{rest} {}", self.tiles.identity(n / Self::KNOBS))
     }
 
-    fn promise(&self, n: u64) -> f64 {
-        self.tiles.promise(n / Self::KNOBS) * (1.0 + 0.01 * (n % Self::KNOBS) as f64)
+    fn predicted_cost(&self, n: u64) -> f64 {
+        self.tiles.predicted_cost(n / Self::KNOBS) * (1.0 + 0.01 * (n % Self::KNOBS) as f64)
     }
 
-    fn intuitive(&self, config: &KernelConfig) -> bool {
-        self.tiles.intuitive(config)
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
+        self.tiles.matches_rule_of_thumb(config)
             && config.knobs.get("threads") == Some("256")
             && config.knobs.get("width") == Some(&self.widths[0].to_string())
     }

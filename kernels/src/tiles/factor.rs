@@ -4,8 +4,8 @@
 //! softmax stands before a product, what its rows are divided by is left until the product is done: `Σ_k (e[k] / s) v[k]` is
 //! `(Σ_k e[k] v[k]) / s`, and the rows need not be walked once more.
 
-use crate::loopnest::product::{factors, is_product};
-use crate::loopnest::{Element, Space, Statement, Tensor};
+use crate::loopnest::matmul_pattern::{factors, is_matmul};
+use crate::loopnest::{Element, MemorySpace, NestStatement, NestTensor};
 use crate::maps::flatten::{Flat, Flattened};
 use sdfg::{Binary, Combine, Expr, Scalar};
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub fn share(flattened: &mut Flattened) {
 }
 
 fn is_local(flattened: &Flattened, data: &str) -> bool {
-    flattened.tensors.get(data).is_some_and(|t| t.space == Space::Local)
+    flattened.tensors.get(data).is_some_and(|t| t.space == MemorySpace::Local)
 }
 
 /// Whether a statement is a sum of products of two matrices.
@@ -31,7 +31,7 @@ fn multiplies(flattened: &Flattened, at: usize) -> bool {
     let Flat { inner, statement, .. } = &flattened.statements[at];
     let everywhere: Vec<&str> = flattened.outer.iter().map(|r| r.index.as_str()).collect();
     let is_index = |name: &str| everywhere.contains(&name) || inner.iter().any(|r| r.index == name);
-    is_product(statement, &is_index, &|data| is_local(flattened, data), &everywhere)
+    is_matmul(statement, &is_index, &|data| is_local(flattened, data), &everywhere)
 }
 
 /// The only statement that reads a container.
@@ -52,7 +52,7 @@ fn writer(flattened: &Flattened, data: &str) -> Option<usize> {
 fn take_scale(flattened: &mut Flattened, at: usize) {
     let raw = flattened.statements[at].statement.write.clone();
     let Some(next) = reader(flattened, &raw.data).filter(|_| is_local(flattened, &raw.data)) else { return };
-    let Statement { code, reads, write, combine, .. } = &flattened.statements[next].statement;
+    let NestStatement { code, reads, write, combine, .. } = &flattened.statements[next].statement;
     let ([(connector, element)], None) = (reads.as_slice(), combine) else { return };
     let Some(scale) = constant_factor(code, connector) else { return };
     let alike = |data: &str| flattened.tensors.get(data).map(|t| (t.space.clone(), t.dtype, t.shape.clone()));
@@ -120,7 +120,7 @@ fn divisor(flattened: &Flattened, user: usize, factor: &Element, summed: &BTreeS
         return None;
     }
     let made = writer(flattened, &factor.data).filter(|m| *m < user)?;
-    let Statement { code, reads, write, .. } = &flattened.statements[made].statement;
+    let NestStatement { code, reads, write, .. } = &flattened.statements[made].statement;
     if write.subscripts != factor.subscripts {
         return None;
     }
@@ -187,7 +187,7 @@ fn divide(flattened: &mut Flattened, at: usize, made: usize, by: Element) -> usi
     statement.code = without(&statement.code, &connector);
     statement.reads.retain(|(c, _)| *c != connector);
     let kept = inner.iter().filter(|r| out.subscripts.iter().any(|e| e.as_sym() == Some(&r.index))).cloned().collect();
-    let divided = Statement {
+    let divided = NestStatement {
         name: flattened.statements[at].statement.name.clone(),
         code: Scalar::binary(Binary::Div, Scalar::input("sum"), Scalar::input("by")),
         reads: vec![("sum".into(), sum.clone()), ("by".into(), by)],
@@ -195,16 +195,16 @@ fn divide(flattened: &mut Flattened, at: usize, made: usize, by: Element) -> usi
         combine: None,
     };
     let dtype = tensor.dtype.accumulator();
-    flattened.tensors.insert(sum.data.clone(), Tensor { space: Space::Local, dtype, shape, stored: true });
+    flattened.tensors.insert(sum.data.clone(), NestTensor { space: MemorySpace::Local, dtype, shape, stored: true });
     debug_assert_eq!(flattened.statements[at].statement.combine, Some(Combine::Sum));
     flattened.statements[at].statement.write = sum;
-    flattened.statements.insert(at + 1, Flat { inner: kept, statement: divided, product: false });
+    flattened.statements.insert(at + 1, Flat { inner: kept, statement: divided, is_gemm: false });
     usize::from(!drop_copy(flattened, made, at))
 }
 
 /// A statement that only copies a local for the product at `at` is left out. Returns whether it was one.
 fn drop_copy(flattened: &mut Flattened, made: usize, at: usize) -> bool {
-    let Statement { code, reads, write, .. } = flattened.statements[made].statement.clone();
+    let NestStatement { code, reads, write, .. } = flattened.statements[made].statement.clone();
     let (Scalar::Input(_), [(_, from)]) = (&code, reads.as_slice()) else { return false };
     let alike = |data: &str| flattened.tensors.get(data).map(|t| (t.space.clone(), t.dtype, t.shape.clone()));
     if !is_local(flattened, &from.data) || from.subscripts != write.subscripts || alike(&from.data) != alike(&write.data) {

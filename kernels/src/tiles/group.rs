@@ -2,9 +2,9 @@
 
 use super::cuda::blocks;
 use super::{TileSpace, expanded};
-use crate::emit::cuda::{self, Chip, Source};
+use crate::emit::cuda::{self, Chip, CudaSource};
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, Space, TensorChoice};
+use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
 use crate::mixed_radix::{MixedRadix, layouts};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, Unit};
@@ -69,7 +69,7 @@ impl GroupSpace {
 ///
 /// # Errors
 /// As [`GroupSpace::new`]; knobs that groups do not have.
-pub fn group_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
+pub fn group_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<CudaSource, KernelError> {
     let space = GroupSpace::new(spec, chip)?;
     let arguments = spec.arguments();
     let mut nests = Vec::new();
@@ -82,7 +82,7 @@ pub fn group_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Res
     cuda::emit_group(&spec.name, &nests, chip)
 }
 
-impl Space for GroupSpace {
+impl ConfigSpace for GroupSpace {
     fn tensors(&self) -> &[TensorChoice] {
         &self.tensors
     }
@@ -105,13 +105,13 @@ impl Space for GroupSpace {
         crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
-    fn promise(&self, n: u64) -> f64 {
+    fn predicted_cost(&self, n: u64) -> f64 {
         let config = self.config(n);
         let cost = |member: &Member| self.member(member, &config).map_or(f64::INFINITY, |own| member.space.cost(&own));
         self.members.iter().map(cost).sum::<f64>() * if config.knobs.get("threads") == Some("256") { 1.0 } else { 1.01 }
     }
 
-    fn intuitive(&self, config: &KernelConfig) -> bool {
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
         let first = |key: &str, value: &str| config.knobs.get(key) == Some(value);
         first("sides", "128x128") && first("depth", "32") && first("threads", "256")
     }

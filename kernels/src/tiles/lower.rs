@@ -6,14 +6,14 @@
 //! is either accumulated in place, those indices walked in order by one worker, or kept once for each worker. Sums that
 //! memory holds in bf16 are made in f32 scratch memory and rounded once, when they are whole.
 
+use super::buffer_reuse;
 use super::factor;
-use super::slots;
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, unsupported};
-use crate::loopnest::product::is_product;
-use crate::loopnest::sweeps::{SWEEPS, localized};
-use crate::loopnest::{Element, Group, Loop, LoopNest, Products, Space, Statement, Tag, Tensor, Tile};
-use crate::maps::flatten::{Flat, Flattened, Range, reductions, statements};
+use crate::loopnest::matmul_pattern::is_matmul;
+use crate::loopnest::streaming::{is_streamed, localized};
+use crate::loopnest::{Element, GemmPlan, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag, Tile};
+use crate::maps::flatten::{Flat, Flattened, IndexRange, reductions, statements};
 use crate::maps::lower::{ROW_LANES, after, hold};
 use crate::processor::Block;
 use indexmap::IndexMap;
@@ -44,7 +44,7 @@ pub fn on_cores(spec: &KernelSpec) -> Result<(), KernelError> {
 /// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
 /// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results
 /// are neighbours along rows of a product, not along its columns), `vector` (indices, the first of which that a group has is
-/// its innermost), `reduce` (`sequential` or `private`), `form` (`sweeps`: see [`crate::loopnest::sweeps`]).
+/// its innermost), `reduce` (`sequential` or `private`), `form` (`streaming`: see [`crate::loopnest::streaming`]).
 ///
 /// # Errors
 /// Scopes without a matrix product; knobs that the scope does not have; scopes that cannot be generated.
@@ -112,12 +112,12 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
             }
         }
         if *size > 1 || range.count == 1 {
-            within.push(Range { count: *size, ..range.clone() });
+            within.push(IndexRange { count: *size, ..range.clone() });
         }
     }
     shared.extend(ordered);
     let narrow = |data: &str| tensors.get(data).is_some_and(|t| t.dtype == Dtype::Bf16);
-    let narrow = statements.iter().filter(|f| f.product).flat_map(|f| &f.statement.reads).any(|(_, e)| narrow(&e.data));
+    let narrow = statements.iter().filter(|f| f.is_gemm).flat_map(|f| &f.statement.reads).any(|(_, e)| narrow(&e.data));
     widen(&mut statements, &mut tensors, &within, &sequential);
     for Flat { statement, .. } in &mut statements {
         place(statement, &tensors, &with);
@@ -127,10 +127,10 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         return Err(unsupported(spec, format!("its tiles have {scratch} elements in all, more than {SCRATCH}; choose smaller ones")));
     }
 
-    let mut groups: Vec<Group> = Vec::new();
-    for Flat { inner, statement, product } in statements {
-        let to_loop = |r: &Range| Loop { index: r.index.clone(), tag: Tag::Sequential, count: r.count, map: r.map.clone() };
-        let last = statement.reads.iter().any(|(_, e)| tensors.get(&e.data).is_some_and(|t| t.space == Space::Kept));
+    let mut groups: Vec<LoopGroup> = Vec::new();
+    for Flat { inner, statement, is_gemm } in statements {
+        let to_loop = |r: &IndexRange| Loop { index: r.index.clone(), tag: Tag::Sequential, count: r.count, map: r.map.clone() };
+        let last = statement.reads.iter().any(|(_, e)| tensors.get(&e.data).is_some_and(|t| t.space == MemorySpace::Kept));
         let mine = within.iter().filter(|r| !last || !sequential.contains(&r.index));
         let mut loops: Vec<Loop> = mine.chain(&inner).map(to_loop).collect();
         let innermost = vectors.iter().find(|v| loops.iter().any(|l| l.index == **v));
@@ -138,60 +138,60 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         if let Some(last) = loops.last_mut() {
             last.tag = Tag::Vector;
         }
-        let earliest = groups.iter().enumerate().map(|(n, g)| after(n, g, &statement, &tensors).max(stage(n, g, &statement, product)));
+        let earliest = groups.iter().enumerate().map(|(n, g)| after(n, g, &statement, &tensors).max(stage(n, g, &statement, is_gemm)));
         let earliest = earliest.max().unwrap_or(0);
-        let same = |g: &Group| {
-            !g.product
+        let same = |g: &LoopGroup| {
+            !g.is_gemm
                 && g.last == last
                 && g.loops.len() == loops.len()
                 && loops.iter().all(|l| g.loops.iter().any(|k| k.index == l.index && k.count == l.count))
         };
-        match (earliest..groups.len()).find(|n| !product && same(&groups[*n])) {
+        match (earliest..groups.len()).find(|n| !is_gemm && same(&groups[*n])) {
             Some(n) => groups[n].statements.push(statement),
-            None => groups.push(Group { loops, statements: vec![statement], product, last }),
+            None => groups.push(LoopGroup { loops, statements: vec![statement], is_gemm, last }),
         }
     }
     hold(&groups, &mut tensors);
-    let products = Some(Products { block: Block::native(), depth, narrow, pairs, across });
-    let (name, lanes, slots) = (spec.name.clone(), ROW_LANES, IndexMap::new());
-    let nest = LoopNest { name, outer: shared, tiles, products, vectors, lanes, groups, tensors, slots, about };
-    let nest = if config.knobs.get("form") == Some(SWEEPS) { localized(nest) } else { nest };
-    Ok(LoopNest { slots: slots::slots(&nest), ..nest })
+    let gemm = Some(GemmPlan { block: Block::native(), depth, narrow, pairs, across });
+    let (name, lanes, reuses) = (spec.name.clone(), ROW_LANES, IndexMap::new());
+    let nest = LoopNest { name, outer: shared, tiles, gemm, vectors, lanes, groups, tensors, reuses, about };
+    let nest = if is_streamed(config) { localized(nest) } else { nest };
+    Ok(LoopNest { reuses: buffer_reuse::reused(&nest), ..nest })
 }
 
 /// The first group after those that a statement must wait for because one of them is a product: it has all of its results at
 /// once, and takes all of its factors at once.
-fn stage(n: usize, group: &Group, statement: &Statement, product: bool) -> usize {
+fn stage(n: usize, group: &LoopGroup, statement: &NestStatement, product: bool) -> usize {
     let hands_on = group.statements.iter().any(|s| statement.reads.iter().any(|(_, e)| e.data == s.write.data));
-    if hands_on && (product || group.product) { n + 1 } else { 0 }
+    if hands_on && (product || group.is_gemm) { n + 1 } else { 0 }
 }
 
 /// Whether it has memory in a worker's tile.
-fn is_scratch(tensor: &Tensor) -> bool {
-    matches!(tensor.space, Space::Local | Space::Kept)
+fn is_scratch(tensor: &NestTensor) -> bool {
+    matches!(tensor.space, MemorySpace::Local | MemorySpace::Kept)
 }
 
 /// Finds the products and gives every other reduction a place of its own. Returns the indices that must be walked in order.
 fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, private: bool) -> Result<BTreeSet<String>, KernelError> {
     let Flattened { outer, statements, tensors, .. } = flattened;
     let everywhere: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
-    let is_local = |data: &str| tensors.get(data).is_some_and(|t| t.space == Space::Local);
+    let is_local = |data: &str| tensors.get(data).is_some_and(|t| t.space == MemorySpace::Local);
     let double = tensors.values().any(|t| t.dtype == Dtype::F64);
     let multiplied = |dtype: Dtype| if double { dtype == Dtype::F64 } else { matches!(dtype, Dtype::F32 | Dtype::Bf16 | Dtype::F16) };
     let is_real = |data: &str| tensors.get(data).is_some_and(|t| multiplied(t.dtype));
     let mut any = false;
-    for Flat { inner, statement, product } in statements.iter_mut() {
+    for Flat { inner, statement, is_gemm } in statements.iter_mut() {
         let is_index = |name: &str| everywhere.contains(&name) || inner.iter().any(|r| r.index == name);
         let real = statement.reads.iter().map(|(_, e)| e).chain([&statement.write]).all(|e| is_real(&e.data));
-        *product = real && is_product(statement, &is_index, &is_local, &everywhere);
-        any |= *product;
+        *is_gemm = real && is_matmul(statement, &is_index, &is_local, &everywhere);
+        any |= *is_gemm;
     }
     if !any {
         return Err(unsupported(spec, "it has no matrix product"));
     }
     let (mut direct, mut sequential) = (BTreeSet::new(), BTreeSet::new());
     let mut rounded: Vec<(String, BTreeSet<String>)> = Vec::new();
-    for flat in statements.iter().filter(|f| f.product && !is_local(&f.statement.write.data)) {
+    for flat in statements.iter().filter(|f| f.is_gemm && !is_local(&f.statement.write.data)) {
         let target = &flat.statement.write;
         let named = |index: &str| target.subscripts.iter().any(|e| e.symbols().contains(index));
         let lacking: BTreeSet<String> = outer.iter().filter(|r| r.count > 1 && !named(&r.index)).map(|r| r.index.clone()).collect();
@@ -234,16 +234,16 @@ fn keep(flattened: &mut Flattened, data: &str) {
     let shape = heap.subscripts.iter().zip(&tensor.shape).filter(|(e, _)| kept(e)).map(|(_, n)| *n).collect();
     let sum = Element { data: local, subscripts, fill: None };
     let inner = statements[at].inner.iter().filter(|r| heap.subscripts.contains(&Expr::sym(r.index.as_str()))).cloned().collect();
-    let copy = Statement {
+    let copy = NestStatement {
         name: format!("{data} done"),
         code: Scalar::input("value"),
         reads: vec![("value".into(), sum.clone())],
         write: heap,
         combine: None,
     };
-    tensors.insert(sum.data.clone(), Tensor { space: Space::Kept, dtype: tensor.dtype, shape, stored: true });
+    tensors.insert(sum.data.clone(), NestTensor { space: MemorySpace::Kept, dtype: tensor.dtype, shape, stored: true });
     statements[at].statement.write = sum;
-    statements.insert(at + 1, Flat { inner, statement: copy, product: false });
+    statements.insert(at + 1, Flat { inner, statement: copy, is_gemm: false });
 }
 
 /// Whether neighbours in the target's memory are neighbours along an index that only one factor has: then products write it
@@ -264,7 +264,7 @@ fn is_reachable(spec: &KernelSpec, config: &KernelConfig, flat: &Flat) -> Result
 }
 
 /// Iterations of a tile for each outer index, from the knob.
-fn sizes(outer: &[Range], knob: Option<&str>) -> Result<Vec<i64>, String> {
+fn sizes(outer: &[IndexRange], knob: Option<&str>) -> Result<Vec<i64>, String> {
     let mut sizes = vec![1; outer.len()];
     if let (None, Some(last)) = (knob, outer.last()) {
         sizes[outer.len() - 1] = last.count.min(TILE);
@@ -280,10 +280,11 @@ fn sizes(outer: &[Range], knob: Option<&str>) -> Result<Vec<i64>, String> {
 }
 
 /// Scratch memory is held for a whole tile: its indices become the first dims, but for those that kept sums add up.
-fn widen(statements: &mut [Flat], tensors: &mut IndexMap<String, Tensor>, within: &[Range], sequential: &BTreeSet<String>) {
-    let targets: BTreeSet<String> = statements.iter().filter(|f| f.product).map(|f| f.statement.write.data.clone()).collect();
+fn widen(statements: &mut [Flat], tensors: &mut IndexMap<String, NestTensor>, within: &[IndexRange], sequential: &BTreeSet<String>) {
+    let targets: BTreeSet<String> = statements.iter().filter(|f| f.is_gemm).map(|f| f.statement.write.data.clone()).collect();
     for (data, tensor) in tensors.iter_mut().filter(|(_, t)| is_scratch(t)) {
-        let own: Vec<&Range> = within.iter().filter(|r| tensor.space == Space::Local || !sequential.contains(&r.index)).collect();
+        let own: Vec<&IndexRange> =
+            within.iter().filter(|r| tensor.space == MemorySpace::Local || !sequential.contains(&r.index)).collect();
         // A product writes to memory, even a single value.
         let single = own.is_empty() && tensor.shape.is_empty() && targets.contains(data);
         tensor.shape.splice(0..0, own.iter().map(|r| r.count).chain(single.then_some(1)));
@@ -298,7 +299,7 @@ fn widen(statements: &mut [Flat], tensors: &mut IndexMap<String, Tensor>, within
 }
 
 /// Indices within a tile in the place of whole ones, except where scratch memory is meant.
-fn place(statement: &mut Statement, tensors: &IndexMap<String, Tensor>, with: &BTreeMap<String, Expr>) {
+fn place(statement: &mut NestStatement, tensors: &IndexMap<String, NestTensor>, with: &BTreeMap<String, Expr>) {
     let in_tile = |data: &str| tensors.get(data).is_some_and(is_scratch);
     let elements = statement.reads.iter_mut().map(|(_, e)| e).chain([&mut statement.write]);
     for element in elements.filter(|e| !in_tile(&e.data)) {

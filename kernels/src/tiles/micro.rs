@@ -5,7 +5,7 @@ use crate::processor::{Block, is_intel, near};
 use std::fmt::Write;
 
 impl Block {
-    /// What `product.c` must know of the block.
+    /// What `gemm.c` must know of the block.
     pub fn defines(self) -> String {
         let Block { vector, height, vectors } = self;
         let (near, reads) = (near(), i32::from(self.reads_rows()));
@@ -20,9 +20,9 @@ impl Block {
     ///
     /// `NAME[h](depth, a, a_row, a_step, b, b_step, scale, c, row, how, ahead)` computes h rows. A panel holds h values of `a` for each
     /// step of the depth; rows that are read where they lie are `a_row` apart and their steps `a_step`. `b` holds one row of columns
-    /// for each step, `b_step` apart, which is the width of a panel but for `Kind::Open`.
+    /// for each step, `b_step` apart, which is the width of a panel but for `MicroKernelKind::Open`.
     /// Meanwhile the lines that `ahead` walks over are brought near (`walk.c`).
-    pub fn code(self, kind: Kind) -> String {
+    pub fn code(self, kind: MicroKernelKind) -> String {
         let name = kind.name();
         let mut text = String::new();
         for rows in 1..=self.height {
@@ -33,7 +33,7 @@ impl Block {
         text
     }
 
-    fn kernel(self, text: &mut String, rows: usize, kind: Kind) {
+    fn kernel(self, text: &mut String, rows: usize, kind: MicroKernelKind) {
         let (vectors, name) = (self.vectors, kind.name());
         let _ = writeln!(text, "\nstatic __attribute__((noinline)) void {name}{rows}({PARAMETERS})\n{{");
         for i in 0..rows {
@@ -106,12 +106,12 @@ impl Block {
     /// Whether multiply-adds of this row read its values themselves: two reads in place of one, but an instruction less. Where
     /// processors decode little, nine rows of 14 in panels do, which the two ports for reads bear; of others those at an address that
     /// is one register. Zen 5 starts two multiply-adds and two reads in a cycle and decodes eight: reads are what it lacks.
-    fn reads(self, kind: Kind, row: usize) -> bool {
+    fn reads(self, kind: MicroKernelKind, row: usize) -> bool {
         !self.reads_rows() && if kind.lies() { row.is_multiple_of(3) } else { row * 9 % 14 < 9 }
     }
 
     /// One step of the depth, so many steps after the place that the addresses stand at.
-    fn step(self, text: &mut String, rows: usize, kind: Kind, step: usize) {
+    fn step(self, text: &mut String, rows: usize, kind: MicroKernelKind, step: usize) {
         let vectors = self.vectors;
         let across = kind.across();
         let (load, fetch) = if kind.is_paired() { ("LOAD_PAIRS", "__builtin_prefetch") } else { ("LOAD", "FETCH") };
@@ -135,7 +135,7 @@ impl Block {
             };
             let all = |each: &dyn Fn(usize) -> String| (0..vectors).map(each).collect::<Vec<_>>().join(" ");
             let sums = match kind {
-                Kind::Pairs | Kind::DirectPairs => {
+                MicroKernelKind::Pairs | MicroKernelKind::DirectPairs => {
                     let word = if kind.lies() { "free_word" } else { "word" };
                     format!("x = *(const {word} *)({at}) - (words){{0}}; IN_REGISTER(x); ")
                         + &all(&|v| format!("c{i}_{v} = dot(c{i}_{v}, x, b{v});"))
@@ -150,7 +150,7 @@ impl Block {
 
 /// Where a micro-kernel finds its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MicroKernelKind {
     /// In a packed panel.
     Packed,
     /// Where they lie.
@@ -163,25 +163,25 @@ pub enum Kind {
     DirectPairs,
 }
 
-impl Kind {
+impl MicroKernelKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Packed => "micro",
-            Kind::Direct => "direct",
-            Kind::Open => "open",
-            Kind::Pairs => "micro_pairs",
-            Kind::DirectPairs => "direct_pairs",
+            MicroKernelKind::Packed => "micro",
+            MicroKernelKind::Direct => "direct",
+            MicroKernelKind::Open => "open",
+            MicroKernelKind::Pairs => "micro_pairs",
+            MicroKernelKind::DirectPairs => "direct_pairs",
         }
     }
 
     /// Whether rows are read where they lie.
     fn lies(self) -> bool {
-        matches!(self, Kind::Direct | Kind::Open | Kind::DirectPairs)
+        matches!(self, MicroKernelKind::Direct | MicroKernelKind::Open | MicroKernelKind::DirectPairs)
     }
 
     /// Whether columns are read where they lie, too.
     fn columns_lie(self) -> bool {
-        self == Kind::Open
+        self == MicroKernelKind::Open
     }
 
     /// C text of the elements between steps of the columns.
@@ -190,7 +190,7 @@ impl Kind {
     }
 
     fn is_paired(self) -> bool {
-        matches!(self, Kind::Pairs | Kind::DirectPairs)
+        matches!(self, MicroKernelKind::Pairs | MicroKernelKind::DirectPairs)
     }
 }
 

@@ -1,30 +1,30 @@
 //! Tile kernels: scopes with matrix products inside, walked tile by tile, with what surrounds the products done while the tile
 //! is in a core's cache. "FusionStitching", block composition, is where the shape comes from.
 
+mod buffer_reuse;
 mod contraction;
 mod cuda;
 mod factor;
 mod group;
 mod lower;
 mod micro;
-mod slots;
 mod space;
-mod sweeps;
+mod streaming;
 
-pub use contraction::{ProductSpace, expanded};
-pub use cuda::{CudaTileSpace, cuda_source, is_product};
+pub use contraction::{GemmSpace, expanded};
+pub use cuda::{CudaTileSpace, cuda_source, is_plain_gemm};
 pub use group::{GroupSpace, group_source};
 pub use lower::lower;
-use micro::Kind;
+use micro::MicroKernelKind;
 pub use space::TileSpace;
-pub use sweeps::{SweepSpace, in_sweeps};
+pub use streaming::{StreamedSpace, is_streamable};
 
 use crate::collapsed_dims::CollapsedDims;
 use crate::compile::Toolchain;
-use crate::emit::c::{Source, emit};
+use crate::emit::c::{CSource, emit};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::loopnest::Products;
+use crate::loopnest::GemmPlan;
 use crate::maps::{self, MapKernel};
 use crate::processor::Block;
 use sdfg::config::KernelConfig;
@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex};
 /// A library of products: its block, whether factors are narrow, whether it computes in f64; and its C.
 type Printed = ((Block, bool, bool), Arc<str>);
 
-impl Products {
+impl GemmPlan {
     /// C of packing, micro-kernels and products: a library of its own, so that every kernel that uses it compiles in no time.
     pub fn code(&self, double: bool) -> Arc<str> {
         // Printing it takes as long as printing a kernel.
@@ -54,12 +54,17 @@ impl Products {
         let narrow = if self.narrow { "#define HAS_NARROW\n" } else { "" };
         let start = "#include <stdint.h>\n#define ALWAYS static inline __attribute__((always_inline))\n";
         let least = "ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }\n";
-        let pairs = if self.narrow { self.block.code(Kind::Pairs) + &self.block.code(Kind::DirectPairs) } else { String::new() };
-        let kernels: String = [Kind::Packed, Kind::Direct, Kind::Open].map(|kind| self.block.code(kind)).concat();
-        let body = include_str!("product.c")
+        let pairs = if self.narrow {
+            self.block.code(MicroKernelKind::Pairs) + &self.block.code(MicroKernelKind::DirectPairs)
+        } else {
+            String::new()
+        };
+        let kernels: String =
+            [MicroKernelKind::Packed, MicroKernelKind::Direct, MicroKernelKind::Open].map(|kind| self.block.code(kind)).concat();
+        let body = include_str!("gemm.c")
             .replace("WALKS\n", include_str!("walk.c"))
             .replace("PACKING\n", include_str!("pack.c"))
-            .replace("NARROW_FACTORS\n", if self.narrow { include_str!("narrow.c") } else { "" })
+            .replace("NARROW_FACTORS\n", if self.narrow { include_str!("bf16.c") } else { "" })
             .replace("MICRO_KERNELS_OF_PAIRS\n", &pairs)
             .replace("MICRO_KERNELS\n", &kernels);
         format!("{start}{real}{narrow}{least}{}{body}", self.block.defines())
@@ -73,7 +78,7 @@ impl Products {
 ALWAYS int64_t in_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; }}
 #define pack_chunks ((void (*)(const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *, void (*)(void *, const void *, int64_t)))host->pack)
 #define pack_lines ((void (*)(const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, real *, void (*)(void *, const void *, int64_t)))host->pack_lines)
-#define product ((void (*)(int64_t, int64_t, int64_t, int64_t, const void *, int64_t, int64_t, real, const void *, int64_t, int64_t, int, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t, const real *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, const void *, const void *))host->product)
+#define gemm ((void (*)(int64_t, int64_t, int64_t, int64_t, const void *, int64_t, int64_t, real, const void *, int64_t, int64_t, int, real *, int64_t, int64_t, int, real *, real *, const real *, int64_t, int64_t, const real *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, const void *, const void *))host->gemm)
 ",
             last = width - 1
         )
@@ -84,7 +89,7 @@ ALWAYS int64_t in_panels(int64_t n) {{ return (n + {last}) / {width} * {width}; 
 ///
 /// # Errors
 /// Scopes without a matrix product, or that cannot be generated.
-pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Result<CSource, KernelError> {
     lower::on_cores(spec)?;
     emit(spec, &lower(spec, config)?, config)
 }
@@ -100,7 +105,7 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
 }
 
 /// Whether a configuration is one of tile kernels.
-pub fn takes(config: &KernelConfig) -> bool {
+pub fn is_tiled(config: &KernelConfig) -> bool {
     config.knobs.get("tile").is_some()
 }
 
@@ -164,9 +169,9 @@ mod tests {
         // Packing is what is looked at: products for many rows would be compiled for nothing.
         let (block, dir) = (Block { height: 6, ..Block::native() }, tempfile::tempdir().expect("a folder"));
         let toolchain = Toolchain { cache: dir.path().into(), ..Toolchain::system().expect("a compiler") };
-        let text = Products { block, depth: 384, narrow: true, pairs: true, across: false }.code(false);
+        let text = GemmPlan { block, depth: 384, narrow: true, pairs: true, across: false }.code(false);
         let [columns, rows, _] = toolchain.functions(&text).expect("a library");
-        // SAFETY: as `Products::calls` declares them, for elements of f32.
+        // SAFETY: as `GemmPlan::calls` declares them, for elements of f32.
         let (columns, rows) =
             unsafe { (std::mem::transmute::<Option<Opaque>, Columns>(columns), std::mem::transmute::<Option<Opaque>, Rows>(rows)) };
         let from: Vec<u16> = (0..1 << 20).map(|n| ((n * 2654435761u64) >> 13) as u16 & 0x7f7f).collect();
@@ -209,7 +214,7 @@ mod tests {
             (&["-march=armv8-a"], neon, None),
         ];
         for (flags, block, instruction) in processors {
-            let text = Products { block, depth: 384, narrow: true, pairs: true, across: false }.code(false);
+            let text = GemmPlan { block, depth: 384, narrow: true, pairs: true, across: false }.code(false);
             let Some(found) = assembly(&text, flags) else { continue };
             let assembly = found.unwrap_or_else(|why| panic!("{flags:?}: {why}"));
             match instruction {

@@ -4,10 +4,10 @@
 use super::lower::SCRATCH;
 use crate::emit::cuda;
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, Space, TensorChoice};
-use crate::loopnest::product::{Factors, factors, is_product};
-use crate::loopnest::{self, Statement};
-use crate::maps::flatten::{Flat, Flattened, Range, statements};
+use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
+use crate::loopnest::matmul_pattern::{Factors, factors, is_matmul};
+use crate::loopnest::{self, NestStatement};
+use crate::maps::flatten::{Flat, Flattened, IndexRange, statements};
 use crate::mixed_radix::{MixedRadix, layouts};
 use crate::processor::{cores, pairs};
 use sdfg::config::{KernelConfig, Knobs};
@@ -52,7 +52,7 @@ const PANEL: i64 = 32;
 
 /// An outer index, and how products use it.
 struct Outer {
-    range: Range,
+    range: IndexRange,
     dim: String,
     side: Side,
 }
@@ -79,7 +79,7 @@ pub struct TileSpace {
     dims: Vec<(String, String)>,
     /// Positions in `tensors` of what is written, largest first.
     written: Vec<usize>,
-    products: Vec<Statement>,
+    products: Vec<NestStatement>,
     reduces: &'static [&'static str],
     /// The outer indices that a product sums over: they are walked in order unless sums are private.
     summed: BTreeSet<String>,
@@ -118,30 +118,30 @@ impl TileSpace {
         }
         written.sort_by_key(|(elements, _)| std::cmp::Reverse(*elements));
         let everywhere: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
-        let is_local = |data: &str| seen.get(data).is_some_and(|t| t.space == loopnest::Space::Local);
+        let is_local = |data: &str| seen.get(data).is_some_and(|t| t.space == loopnest::MemorySpace::Local);
         let product = |flat: &&Flat| {
             let is_index = |name: &str| everywhere.contains(&name) || flat.inner.iter().any(|r| r.index == name);
-            is_product(&flat.statement, &is_index, &is_local, &everywhere)
+            is_matmul(&flat.statement, &is_index, &is_local, &everywhere)
         };
         let found: Vec<&Flat> = statements.iter().filter(product).collect();
         let flop = found.iter().map(|f| 2.0 * f.inner.iter().chain(&outer).map(|r| r.count as f64).product::<f64>()).sum();
-        let elements = |t: &loopnest::Tensor| t.shape.iter().product::<i64>();
+        let elements = |t: &loopnest::NestTensor| t.shape.iter().product::<i64>();
         // Rows on chip have gaps between them, see `Printer::strides`.
-        let apart = |t: &loopnest::Tensor| match t.shape.iter().filter(|n| **n > 1).collect::<Vec<_>>()[..] {
+        let apart = |t: &loopnest::NestTensor| match t.shape.iter().filter(|n| **n > 1).collect::<Vec<_>>()[..] {
             [row] if row % cuda::BANKS == 0 => row + cuda::BANK_GAP,
             _ => elements(t),
         };
         let local = match tiles.packs {
-            true => seen.values().filter(|t| t.space == loopnest::Space::Local).map(elements).sum(),
+            true => seen.values().filter(|t| t.space == loopnest::MemorySpace::Local).map(elements).sum(),
             // Shared memory has room for what is stored, once for all that have it in turns.
             false => {
-                let stored = |(data, t): &(&String, &loopnest::Tensor)| {
-                    t.stored && !matches!(t.space, loopnest::Space::Heap { .. }) && !point.slots.contains_key(*data)
+                let stored = |(data, t): &(&String, &loopnest::NestTensor)| {
+                    t.stored && !matches!(t.space, loopnest::MemorySpace::Heap { .. }) && !point.reuses.contains_key(*data)
                 };
                 point.tensors.iter().filter(stored).map(|(_, t)| apart(t)).sum()
             }
         };
-        let products: Vec<Statement> = found.iter().map(|f| f.statement.clone()).collect();
+        let products: Vec<NestStatement> = found.iter().map(|f| f.statement.clone()).collect();
         let mut dims = Vec::new();
         if let sdfg::Unit::Scope(scope) = &spec.unit {
             for (around, _) in scope.computations() {
@@ -155,7 +155,7 @@ impl TileSpace {
             let named = |index: &str| target.subscripts.iter().any(|e| e.symbols().contains(index));
             summed.extend(outer.iter().filter(|r| r.count > 1 && !named(&r.index)).map(|r| r.index.clone()));
         }
-        let bf16 = |s: &Statement| s.reads.iter().all(|(_, e)| seen.get(&e.data).is_some_and(|t| t.dtype == Dtype::Bf16));
+        let bf16 = |s: &NestStatement| s.reads.iter().all(|(_, e)| seen.get(&e.data).is_some_and(|t| t.dtype == Dtype::Bf16));
         let pairs: &[bool] = match pairs().filter(|_| tiles.packs && products.iter().any(bf16)) {
             None => &[true],
             Some(true) => &[true, false],
@@ -191,7 +191,7 @@ impl TileSpace {
 
     /// The same with layouts in panels of `width` columns as well.
     pub fn in_panels(self, width: usize) -> Self {
-        let tensors = self.tensors.into_iter().map(|t| crate::blocks::with_panels(&self.spec, t, width)).collect();
+        let tensors = self.tensors.into_iter().map(|t| crate::split_blocked_dims::with_panels(&self.spec, t, width)).collect();
         TileSpace { tensors, ..self }
     }
 
@@ -344,7 +344,7 @@ impl TileSpace {
         for (tensor, bytes) in self.tensors.iter().zip(&self.bytes) {
             let layout = self.layout(config, &tensor.data);
             let inner = layout.innermost().unwrap_or_default();
-            let in_products: Vec<&Statement> = self
+            let in_products: Vec<&NestStatement> = self
                 .products
                 .iter()
                 .filter(|s| root(&s.write.data) == tensor.data || s.reads.iter().any(|(_, e)| root(&e.data) == tensor.data))
@@ -376,7 +376,7 @@ impl TileSpace {
                 .filter_map(|o| layout.pieces.iter().position(|p| p.dim == o.dim))
                 .collect();
             let apart = outer_dims.iter().max().zip(outer_dims.iter().min()).map_or(0, |(high, low)| (high - low + 1) - outer_dims.len());
-            let later = if layout.is_plain() { 1.0 } else { crate::blocks::LATER };
+            let later = if layout.is_plain() { 1.0 } else { crate::split_blocked_dims::LATER };
             total += bytes * (weight + 0.3 * apart as f64) * later;
         }
         let knob = |name: &str| config.knobs.get(name).unwrap_or_default();
@@ -417,7 +417,7 @@ fn divided(count: i64, tiles: i64) -> i64 {
 }
 
 /// How the first product that has an outer index uses it.
-fn side(products: &[Statement], index: &str, is_local: &dyn Fn(&str) -> bool) -> Side {
+fn side(products: &[NestStatement], index: &str, is_local: &dyn Fn(&str) -> bool) -> Side {
     for statement in products {
         let Some(Factors { a, b, .. }) = factors(&statement.code) else { continue };
         let has = |element: &loopnest::Element| is_local(&element.data) || element.subscripts.iter().any(|e| e.symbols().contains(index));
@@ -431,7 +431,7 @@ fn side(products: &[Statement], index: &str, is_local: &dyn Fn(&str) -> bool) ->
     Side::Point
 }
 
-impl Space for TileSpace {
+impl ConfigSpace for TileSpace {
     fn tensors(&self) -> &[TensorChoice] {
         &self.tensors
     }
@@ -469,11 +469,11 @@ impl Space for TileSpace {
         crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
-    fn promise(&self, n: u64) -> f64 {
+    fn predicted_cost(&self, n: u64) -> f64 {
         self.cost(&self.config(n))
     }
 
-    fn intuitive(&self, config: &KernelConfig) -> bool {
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
         let inner: BTreeSet<String> = self
             .written
             .first()

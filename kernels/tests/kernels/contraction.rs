@@ -2,9 +2,9 @@
 
 use half::bf16;
 use indexmap::IndexMap;
-use kernels::contraction::{Choice, ContractionError, ContractionKernel, ContractionSpace, Group, Problem};
+use kernels::contraction::{ContractionConfig, ContractionError, ContractionKernel, ContractionProblem, ContractionSpace, IndexGroup};
 use kernels::pool::Pool;
-use kernels::{Buffer, Completion, Executable, KernelError, KernelSpec, RunContext, Space};
+use kernels::{Buffer, Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
 use ndarray::ArrayD;
 use proptest::prelude::*;
 use sdfg::config::{KernelConfig, Knobs};
@@ -47,8 +47,8 @@ impl Einsum {
         self
     }
 
-    fn problem(&self) -> Result<Problem, ContractionError> {
-        Problem::new(&self.operation, &self.containers, &self.dims, &self.sizes)
+    fn problem(&self) -> Result<ContractionProblem, ContractionError> {
+        ContractionProblem::new(&self.operation, &self.containers, &self.dims, &self.sizes)
     }
 
     fn space(&self) -> ContractionSpace {
@@ -84,7 +84,7 @@ fn points(shape: &[usize]) -> Vec<Vec<usize>> {
 
 /// What the contraction of such values, rounded to what the factors store, means in f64 and in the containers' own order:
 /// values and sums of magnitudes, for the error bound.
-fn naive(problem: &Problem) -> (Vec<f64>, Vec<f64>) {
+fn naive(problem: &ContractionProblem) -> (Vec<f64>, Vec<f64>) {
     let extents: Vec<usize> = problem.indices.iter().map(|(_, _, e)| *e).collect();
     // How far an index moves in a tensor: an odometer over all indices then needs no lists.
     let strides = |t: usize| -> Vec<usize> {
@@ -123,7 +123,7 @@ fn naive(problem: &Problem) -> (Vec<f64>, Vec<f64>) {
 }
 
 /// Positions of a tensor's elements in its storage, in the containers' own order.
-fn positions(problem: &Problem, t: usize, layout: &Layout) -> Vec<usize> {
+fn positions(problem: &ContractionProblem, t: usize, layout: &Layout) -> Vec<usize> {
     let tensor = &problem.tensors[t];
     let strides = layout.strides(&tensor.dims, &tensor.storage).unwrap();
     let position = |point: &Vec<usize>| (0..point.len()).map(|d| (point[d] + tensor.offsets[d]) * strides[d]).sum();
@@ -167,7 +167,7 @@ impl Number for bf16 {
 
 struct Bench {
     space: ContractionSpace,
-    problem: Problem,
+    problem: ContractionProblem,
     values: Vec<f64>,
     magnitudes: Vec<f64>,
     pool: rayon::ThreadPool,
@@ -187,7 +187,7 @@ impl Bench {
     /// scale and its multiplication are two more, and the sums over products of several steps multiply it in each step.
     /// So |error| ≤ γ(K + 3) · Σ|terms|, γ(n) = n·u / (1 − n·u), for any order of the sum, with the u of what is summed in;
     /// an output that stores less rounds the sum, which may be off by so much, once more.
-    fn check<T: Number, O: Number>(&self, choice: &Choice) {
+    fn check<T: Number, O: Number>(&self, choice: &ContractionConfig) {
         let plan = self.space.plan(choice).unwrap();
         let layouts: Vec<&Layout> = self
             .problem
@@ -407,7 +407,7 @@ fn number_zero_is_the_plain_choice_and_numbers_wrap_around() {
     // 6 · 6 · 24 layouts, 3 sets of rows, 3 of columns, 1 of depth, 2 libraries, 2 ways to use the cores.
     assert_eq!(space.count(), 6 * 6 * 24 * 9 * 4);
     assert_eq!(space.config(0).to_string(), "A[p,h,i] B[i,b,j] C[p,h,b,j] library=gemm mapping=p,h/b,j/i threads=inside");
-    assert!(space.intuitive(&space.config(0)));
+    assert!(space.matches_rule_of_thumb(&space.config(0)));
     assert_eq!(space.config(space.count() + 5), space.config(5));
 }
 
@@ -486,17 +486,17 @@ proptest! {
         orders in prop::array::uniform3(any::<u64>()),
         picks in prop::collection::vec(any::<u64>(), 8),
     ) {
-        let groups = [Group::Batch, Group::Rows, Group::Columns, Group::Depth];
+        let groups = [IndexGroup::Batch, IndexGroup::Rows, IndexGroup::Columns, IndexGroup::Depth];
         let mut operands = [String::new(), String::new(), String::new()];
         let mut sizes = Vec::new();
         for (n, (group, extent)) in indices.iter().enumerate() {
             let letter = (b'a' + n as u8) as char;
             sizes.push((letter, *extent));
             let without = match groups[*group as usize] {
-                Group::Batch => 3,
-                Group::Rows => 1,
-                Group::Columns => 0,
-                Group::Depth => 2,
+                IndexGroup::Batch => 3,
+                IndexGroup::Rows => 1,
+                IndexGroup::Columns => 0,
+                IndexGroup::Depth => 2,
             };
             for (t, operand) in operands.iter_mut().enumerate().filter(|(t, _)| *t != without) {
                 // More than four dims would have more permutations than a test has time for.

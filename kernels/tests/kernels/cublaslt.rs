@@ -1,12 +1,12 @@
 //! What cuBLASLt is told about a contraction, carried out literally: every description must mean the contraction.
 
-use kernels::contraction::cublaslt::{Description, Descriptors, Form, Operand, Refusal, Units, carry_out};
-use kernels::contraction::{Axis, Call, Group, Loop, Types, mappings};
-use kernels::device::cuda::Library;
+use kernels::contraction::cublaslt::{Description, DescriptionRefusal, Descriptors, MatrixOrder, OperandView, Units, carry_out};
+use kernels::contraction::{ContractionAxis, GemmNest, IndexGroup, StridedLoop, Types, mappings};
+use kernels::device::cuda::CudaLibrary;
 use sdfg::Dtype;
 
 /// `phi,ibj->phbj` with each tensor's dims in the order in which they lie in memory, `p3 h2 …` for the extents.
-fn axes(text: &str, extents: &str, memory: [&str; 3]) -> Vec<Axis> {
+fn axes(text: &str, extents: &str, memory: [&str; 3]) -> Vec<ContractionAxis> {
     let extent = |index: char| -> usize {
         extents.split(' ').find_map(|e| e.strip_prefix(index)).and_then(|n| n.parse().ok()).expect("an extent for each index")
     };
@@ -18,17 +18,17 @@ fn axes(text: &str, extents: &str, memory: [&str; 3]) -> Vec<Axis> {
             None => 0,
         }
     };
-    let mut found: Vec<Axis> = Vec::new();
+    let mut found: Vec<ContractionAxis> = Vec::new();
     for index in a.chars().chain(b.chars()) {
         let group = match (a.contains(index), b.contains(index), out.contains(index)) {
-            (true, true, true) => Group::Batch,
-            (true, false, true) => Group::Rows,
-            (false, true, true) => Group::Columns,
-            _ => Group::Depth,
+            (true, true, true) => IndexGroup::Batch,
+            (true, false, true) => IndexGroup::Rows,
+            (false, true, true) => IndexGroup::Columns,
+            _ => IndexGroup::Depth,
         };
         if found.iter().all(|f| f.index != index.to_string()) {
             let strides = [stride(0, index), stride(1, index), stride(2, index)];
-            found.push(Axis { index: index.to_string(), group, extent: extent(index), strides });
+            found.push(ContractionAxis { index: index.to_string(), group, extent: extent(index), strides });
         }
     }
     found
@@ -40,7 +40,7 @@ fn value(seed: usize, n: usize) -> f64 {
 }
 
 /// The contraction as a plain sum.
-fn sum(axes: &[Axis], a: &[f64], b: &[f64], out: &mut [f64]) {
+fn sum(axes: &[ContractionAxis], a: &[f64], b: &[f64], out: &mut [f64]) {
     let points: usize = axes.iter().map(|x| x.extent).product();
     for mut point in 0..points {
         let mut at = [0; 3];
@@ -64,14 +64,14 @@ fn check(text: &str, extents: &str, memory: [&str; 3]) -> usize {
     sum(&axes, &a, &b, &mut want);
     let mut checked = 0;
     for mapping in mappings(&axes) {
-        let call = Call::new(&mapping, &axes).expect("a mapping of these axes");
+        let call = GemmNest::new(&mapping, &axes).expect("a mapping of these axes");
         for (form, batching, description) in Description::all(&call, [0; 3], 1.0) {
             assert_eq!(description.flop(), call.flop(), "{text} {mapping} {form} {batching}");
             let mut got = vec![f64::NAN; size(2)];
             let stored = std::cell::RefCell::new(&mut got);
-            let read = |operand: Operand, at: usize| match operand {
-                Operand::A => a[at],
-                Operand::B => b[at],
+            let read = |operand: OperandView, at: usize| match operand {
+                OperandView::A => a[at],
+                OperandView::B => b[at],
                 _ => stored.borrow()[at],
             };
             carry_out(&description, &read, &mut |_, at, value| stored.borrow_mut()[at] = value);
@@ -126,7 +126,7 @@ fn one_launch_where_the_library_has_words_for_it() {
     let call = |text, memory| {
         let axes = axes(text, "p4 h3 i8 b2 j5 k5", memory);
         let mapping = mappings(&axes).into_iter().next().expect("a mapping");
-        Call::new(&mapping, &axes).expect("a call")
+        GemmNest::new(&mapping, &axes).expect("a call")
     };
     // All heads and positions in one product.
     let projection = call("phi,ibj->phbj", ["phi", "bji", "phbj"]);
@@ -146,16 +146,16 @@ fn one_launch_where_the_library_has_words_for_it() {
 
 #[test]
 fn what_has_no_unit_stride_is_refused() {
-    let far = |extent, a, b, c| Loop { extent, strides: [a, b, c] };
-    let call = Call { m: far(3, 8, 0, 1), n: far(4, 0, 1, 3), k: far(4, 2, 4, 0), batch: vec![], depth: vec![] };
-    let refusal = Description::new(&call, [0; 3], 1.0, Form::Columns, kernels::contraction::cublaslt::Batching::Strided);
-    assert_eq!(refusal, Err(Refusal::Strides { matrix: 'a', rows: 8, columns: 2 }));
+    let far = |extent, a, b, c| StridedLoop { extent, strides: [a, b, c] };
+    let call = GemmNest { m: far(3, 8, 0, 1), n: far(4, 0, 1, 3), k: far(4, 2, 4, 0), batch: vec![], depth: vec![] };
+    let refusal = Description::new(&call, [0; 3], 1.0, MatrixOrder::Columns, kernels::contraction::cublaslt::Batching::Strided);
+    assert_eq!(refusal, Err(DescriptionRefusal::Strides { matrix: 'a', rows: 8, columns: 2 }));
 }
 
 /// The library itself, which makes descriptors without a GPU, takes every description, and notes what it was told.
 #[test]
 fn the_library_takes_every_description() -> Result<(), Box<dyn std::error::Error>> {
-    if let Err(missing) = Library::CublasLt.load() {
+    if let Err(missing) = CudaLibrary::CublasLt.load() {
         println!("skipped: {missing}");
         return Ok(());
     }
@@ -167,7 +167,7 @@ fn the_library_takes_every_description() -> Result<(), Box<dyn std::error::Error
     for memory in [["phbk", "phbj", "hbjk"], ["hbkp", "hbjp", "hbjk"], ["bhkp", "hbjp", "hbjk"], ["kpbh", "jphb", "jkhb"]] {
         let axes = axes("phbk,phbj->hbjk", "p8 h2 b3 j5 k7", memory);
         for mapping in mappings(&axes) {
-            let call = Call::new(&mapping, &axes).ok_or("a mapping of these axes")?;
+            let call = GemmNest::new(&mapping, &axes).ok_or("a mapping of these axes")?;
             for (form, batching, d) in Description::all(&call, [0, 3, 16], 0.5) {
                 for types in all.iter().copied() {
                     let made = Descriptors::new(&d, types, Units::Any);

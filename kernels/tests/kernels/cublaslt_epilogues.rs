@@ -3,12 +3,14 @@
 
 use crate::common::*;
 use crate::harness::{Failure, Reference};
-use kernels::contraction::cublaslt::{Batching, Bias, Choice, CublasLtSpace, Descriptors, Everything, Function, Fused, Units};
+use kernels::contraction::cublaslt::{
+    Batching, Bias, CublasLtConfig, CublasLtSpace, Descriptors, EpilogueFunction, Everything, Fused, Units,
+};
 use kernels::device::Device;
-use kernels::device::cuda::Library;
+use kernels::device::cuda::CudaLibrary;
 use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
-use kernels::{KernelSpec, Space};
+use kernels::{ConfigSpace, KernelSpec};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::library::calculus::pullback;
 use sdfg::{Binary, Combine, Dtype, IndexKind, Item, Layout, Op, Operand, Operation, Pass, Role, Scalar, Scope, Unary, Unit};
@@ -111,16 +113,16 @@ fn relu_gradient_with_sums() -> Case {
     case(declare, vec![tasklet(at("y", &FULL), code, reads), tasklet(wcr(at("sums", &["u"]), Combine::Sum), v("y"), vec![at("y", &FULL)])])
 }
 
-type Meant = (Option<Function>, Option<Bias>, bool);
+type Meant = (Option<EpilogueFunction>, Option<Bias>, bool);
 
 fn cases() -> [(Case, Meant); 6] {
     [
-        (bias_relu(), (Some(Function::Relu), Some(Bias::Added), false)),
-        (bias_gelu_with_argument(), (Some(Function::Gelu), Some(Bias::Added), true)),
-        (gelu_gradient_with_sums(), (Some(Function::GeluGradient), Some(Bias::OfResult), true)),
+        (bias_relu(), (Some(EpilogueFunction::Relu), Some(Bias::Added), false)),
+        (bias_gelu_with_argument(), (Some(EpilogueFunction::Gelu), Some(Bias::Added), true)),
+        (gelu_gradient_with_sums(), (Some(EpilogueFunction::GeluGradient), Some(Bias::OfResult), true)),
         (sums_of_an_operand(), (None, Some(Bias::OfA), false)),
-        (bias_relu_with_signs(), (Some(Function::Relu), Some(Bias::Added), true)),
-        (relu_gradient_with_sums(), (Some(Function::ReluGradient), Some(Bias::OfResult), true)),
+        (bias_relu_with_signs(), (Some(EpilogueFunction::Relu), Some(Bias::Added), true)),
+        (relu_gradient_with_sums(), (Some(EpilogueFunction::ReluGradient), Some(Bias::OfResult), true)),
     ]
 }
 
@@ -144,7 +146,7 @@ fn what_is_recognised_means_the_scope_in_every_layout() -> Result<(), Failure> {
             let space = device.space(&reference.spec)?;
             let mut seen = std::collections::BTreeSet::new();
             // Algorithms, which are numbered last, are all alike to the reference.
-            let numbers = (n as u64..space.count()).step_by(128).filter(|number| space.promise(*number).is_finite());
+            let numbers = (n as u64..space.count()).step_by(128).filter(|number| space.predicted_cost(*number).is_finite());
             let different: Vec<u64> = numbers.filter(|number| seen.insert(space.identity(*number))).collect();
             for config in different.iter().map(|number| space.config(*number)) {
                 let kernel = device.compile(&reference.spec, &config)?;
@@ -194,7 +196,8 @@ fn f32_has_plain_units_beside_tensor_cores_where_it_may_be_tf32() -> Result<(), 
         let fused = Fused::of(&spec)?;
         let space = CublasLtSpace::new(fused.clone(), Arc::new(Everything));
         let some = (0..space.count()).step_by(128).map(|n| space.config(n)).filter(|c| c.knobs.get("units") == Some("plain"));
-        let plain = some.filter(|c| Choice::of(&fused.problem, c).is_ok_and(|choice| fused.description(&choice, c).is_ok())).count();
+        let plain =
+            some.filter(|c| CublasLtConfig::of(&fused.problem, c).is_ok_and(|choice| fused.description(&choice, c).is_ok())).count();
         assert_eq!(plain > 0, tf32);
         // A sum of 40 products, each factor with 10 bits of fraction.
         let tolerances = sdfg::tolerance::unit_tolerance(&program, &unit)?;
@@ -223,13 +226,13 @@ fn tensor_cores_are_held_against_plain_units() -> Result<(), Failure> {
         }
         let space = CublasLtSpace::new(Fused::of(&KernelSpec::new(&program, &unit)?)?, Arc::new(Everything));
         // The third algorithm of the first description.
-        let found = space.contrast(2);
+        let found = space.control(2);
         assert_eq!(found.is_some(), expected, "{dtype:?} {found:?}");
         let Some(plain) = found else { continue };
         let mut same = space.config(2);
         same.knobs = same.knobs.with("units", "plain").with("algorithm", 0);
         assert_eq!(space.config(plain), same);
-        assert_eq!(space.contrast(plain), None, "what runs on plain units has no other");
+        assert_eq!(space.control(plain), None, "what runs on plain units has no other");
     }
     Ok(())
 }
@@ -237,7 +240,7 @@ fn tensor_cores_are_held_against_plain_units() -> Result<(), Failure> {
 /// The library takes every epilogue, and notes which it is.
 #[test]
 fn the_library_takes_every_epilogue() -> Result<(), Failure> {
-    if let Err(missing) = Library::CublasLt.load() {
+    if let Err(missing) = CudaLibrary::CublasLt.load() {
         println!("skipped: {missing}");
         return Ok(());
     }
@@ -249,7 +252,7 @@ fn the_library_takes_every_epilogue() -> Result<(), Failure> {
         let mut found = std::collections::BTreeSet::new();
         for number in (0..space.count()).step_by(128) {
             let config = space.config(number);
-            let choice = Choice::of(&fused.problem, &config)?;
+            let choice = CublasLtConfig::of(&fused.problem, &config)?;
             let Ok(description) = fused.description(&choice, &config) else { continue };
             let descriptors = Descriptors::new(&description, fused.problem.types, Units::Any)?;
             drop(descriptors.address([64, 128])?);
@@ -289,7 +292,7 @@ fn batches_by_address_where_strides_do_not_describe_them() -> Result<(), Failure
     };
     for (batching, launches, batch) in [(Batching::Pointers, 1, 6), (Batching::Strided, 2, 3), (Batching::Launches, 6, 1)] {
         let config = config(["b", "h", "k", "p"], batching);
-        let description = fused.description(&Choice::of(&fused.problem, &config)?, &config)?;
+        let description = fused.description(&CublasLtConfig::of(&fused.problem, &config)?, &config)?;
         assert_eq!((description.launches.len(), description.batch), (launches, batch), "{batching}");
         let (ratio, what) = reference.ratio(&reference.run(&*device.compile(&reference.spec, &config)?, &config, &pool)?);
         assert!(ratio <= 1.0, "{batching}: {what}");

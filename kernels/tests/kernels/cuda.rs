@@ -4,7 +4,7 @@ use crate::common::{self, CASES, Case};
 use crate::harness::{self, Failure, Reference, shim};
 use kernels::emit::cuda::Chip;
 use kernels::maps::{self, CudaSpace};
-use kernels::{KernelSpec, Space};
+use kernels::{ConfigSpace, KernelSpec};
 use sdfg::Dtype;
 use sdfg::config::{KernelConfig, Knobs};
 

@@ -1,11 +1,11 @@
 //! Tile kernels in CUDA, run on the CPU by the shim, against the interpreter.
 
 use crate::common::{Case, Sizes};
+use crate::gemms::{self, Stored, TILES, attention, mixed, narrow};
 use crate::harness::{self, Failure, Reference, shim};
-use crate::products::{self, Stored, TILES, attention, mixed, narrow};
 use kernels::emit::cuda::Chip;
 use kernels::tiles::{self, CudaTileSpace};
-use kernels::{KernelError, Space};
+use kernels::{ConfigSpace, KernelError};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Unit};
 
@@ -107,12 +107,12 @@ fn chips_with_less_shared_memory() -> Result<(), Failure> {
 fn sums_are_private_where_processors_would_idle() -> Result<(), Failure> {
     let best = |heads: i64, processors: i64| -> Result<String, Failure> {
         let sizes: Sizes = &[("b", 1), ("h", heads), ("j", 2048), ("k", 512), ("i", 8), ("u", 8), ("p", 64)];
-        let Case { program, unit } = products::keys(sizes);
+        let Case { program, unit } = gemms::keys(sizes);
         let space = CudaTileSpace::new(&kernels::KernelSpec::new(&program, &unit)?, Chip { processors, ..Chip::HOPPER })?;
         // Layouts are the slowest digits.
         let layouts = space.config(0).layouts;
         let knobs = (0..space.count()).take_while(|n| space.config(*n).layouts == layouts);
-        let first = knobs.min_by(|x, y| space.promise(*x).total_cmp(&space.promise(*y))).ok_or("no configuration")?;
+        let first = knobs.min_by(|x, y| space.predicted_cost(*x).total_cmp(&space.predicted_cost(*y))).ok_or("no configuration")?;
         Ok(space.config(first).knobs.get("reduce").unwrap_or_default().to_string())
     };
     for (heads, processors, expected) in

@@ -7,9 +7,9 @@ use kernels::in_place::with;
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;
 use kernels::template::in_place;
-use kernels::template::prepare;
+use kernels::template::precompile;
 use kernels::tiles::{self, TileSpace};
-use kernels::{InPlace, KernelError, Space};
+use kernels::{ConfigSpace, InPlace, KernelError};
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Expr, IndexKind, Item, Layout, Memlet, Role, Scope, Unit};
 
@@ -20,7 +20,7 @@ fn pair(written: &str, read: &str) -> InPlace {
 }
 
 /// A fixed spread of configurations.
-fn spread(space: &dyn Space, wanted: u64) -> impl Iterator<Item = KernelConfig> {
+fn spread(space: &dyn ConfigSpace, wanted: u64) -> impl Iterator<Item = KernelConfig> {
     let count = space.count();
     (0..wanted).map(move |n| space.config((n * 1_000_003 + n * n * 7919) % count))
 }
@@ -64,7 +64,7 @@ fn what_is_allowed_is_right() -> Result<(), Failure> {
         let reference = Reference::new(&program, &unit)?;
         let tiled = TileSpace::new(&reference.spec).ok();
         let mapped = MapSpace::new(&reference.spec)?;
-        let space: &dyn Space = tiled.as_ref().map_or(&mapped, |t| t);
+        let space: &dyn ConfigSpace = tiled.as_ref().map_or(&mapped, |t| t);
         let mut asked = Vec::new();
         for mut config in spread(space, 6) {
             // Layouts that agree, in an order of their own.
@@ -80,7 +80,7 @@ fn what_is_allowed_is_right() -> Result<(), Failure> {
         }
         // Together: a compiler reads what all of them include once.
         let kernels: Vec<_> = asked.iter().map(|(config, _)| (reference.spec.clone(), config.clone())).collect();
-        prepare(&kernels, &toolchain, CancelToken::default());
+        precompile(&kernels, &toolchain, CancelToken::default());
         for (seen, (config, pair)) in asked.iter().enumerate() {
             let kernel = match tiled.is_some() {
                 true => tiles::compile(&reference.spec, config, &toolchain)?,

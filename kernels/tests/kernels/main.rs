@@ -1,14 +1,15 @@
 //! Kernels as their users see them: against the interpreter, on this machine's cores and, of GPUs, on the shim.
 
+mod alpha_equivalence;
 mod common;
 mod contraction;
 mod cublaslt;
 mod cublaslt_epilogues;
 mod cuda;
 mod cuda_mutations;
-mod cuda_sweeps;
+mod cuda_streaming;
 mod cuda_tiles;
-mod families;
+mod gemms;
 mod harness;
 mod in_place;
 mod maps;
@@ -17,6 +18,5 @@ mod maps_functions;
 mod maps_mutations;
 mod maps_storage;
 mod nvrtc;
-mod preparing;
-mod products;
+mod precompile;
 mod tiles;

@@ -5,8 +5,8 @@ use crate::harness::{Failure, Reference, toolchain};
 use kernels::CancelToken;
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;
-use kernels::template::prepare;
-use kernels::{Buffer, Executable, KernelSpec, RunContext, Space, blocks};
+use kernels::template::precompile;
+use kernels::{Buffer, ConfigSpace, Executable, KernelSpec, RunContext, split_blocked_dims};
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Layout, random};
@@ -14,7 +14,7 @@ use sdfg::{Dtype, Layout, random};
 const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
 
 /// A fixed spread of configurations of each space.
-fn spread(space: &dyn Space, wanted: u64) -> impl Iterator<Item = KernelConfig> {
+fn spread(space: &dyn ConfigSpace, wanted: u64) -> impl Iterator<Item = KernelConfig> {
     let count = space.count();
     // A step with no small factor in common with the radices visits all of their digits.
     (0..wanted).map(move |n| space.config((n * 1_000_003 + n * n * 7919) % count))
@@ -45,10 +45,10 @@ fn each_equals(
         kernels.extend(configs.iter().map(|config| (reference.spec.clone(), config.clone())));
         cases.push((name, reference, configs));
     }
-    prepare(&kernels, &toolchain, CancelToken::default());
+    precompile(&kernels, &toolchain, CancelToken::default());
     for (name, reference, configs) in cases {
         for (n, config) in configs.into_iter().enumerate() {
-            let (spec, split) = blocks::split(&reference.spec, &config)?;
+            let (spec, split) = split_blocked_dims::split(&reference.spec, &config)?;
             let kernel = maps::compile(&spec, &split, &toolchain)?.streaming(n % 2 == 1);
             let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pools[n % 2])?);
             assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");

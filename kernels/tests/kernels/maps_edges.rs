@@ -4,7 +4,7 @@ use crate::common::{self, at, heap, over, program, tasklet, v};
 use crate::harness::{Failure, Reference, toolchain};
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;
-use kernels::{Buffer, Completion, Executable, KernelError, KernelSpec, RunContext, Space};
+use kernels::{Buffer, Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Expr, IndexKind, Layout, Memlet, Role, Scope, Unit};
 use std::collections::BTreeMap;
@@ -126,7 +126,7 @@ fn blocks_that_do_not_fit_are_refused() -> Result<(), Failure> {
     let split = |spec: &KernelSpec, x: &str, y: &str| -> Result<String, Failure> {
         let layouts = BTreeMap::from([("x".to_string(), x.parse::<Layout>()?), ("y".to_string(), y.parse()?)]);
         let config = KernelConfig { layouts, knobs: Knobs::default().with("order", "j,i").with("vector", "i") };
-        Ok(match kernels::blocks::split(spec, &config) {
+        Ok(match kernels::split_blocked_dims::split(spec, &config) {
             Ok((_, config)) => config.to_string(),
             Err(why) => why.to_string(),
         })
@@ -145,6 +145,6 @@ fn blocks_that_do_not_fit_are_refused() -> Result<(), Failure> {
     // Half of a dim is walked, and by an index of another one.
     let found = split(&copy(true)?, "i,j,i%16", "j,k")?;
     assert!(found.contains("is not walked as"), "{found}");
-    assert_eq!(kernels::blocks::panels(&copy(true)?, "x", 16), vec![]);
+    assert_eq!(kernels::split_blocked_dims::panels(&copy(true)?, "x", 16), vec![]);
     Ok(())
 }

@@ -6,7 +6,7 @@ use half::bf16;
 use kernels::emit::cuda::Chip;
 use kernels::maps::{self, MapSpace};
 use kernels::pool::Pool;
-use kernels::{KernelSpec, Space};
+use kernels::{ConfigSpace, KernelSpec};
 use ndarray::ArrayD;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::interpret::Tensors;

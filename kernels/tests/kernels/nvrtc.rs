@@ -1,8 +1,8 @@
 //! Generated CUDA compiles for real GPUs: NVRTC needs no GPU. Skipped, and saying so, where the library is not found.
 
 use crate::common::{self, CASES, Case};
-use crate::products::{TILES, narrow};
-use kernels::device::cuda::{Library, Nvrtc};
+use crate::gemms::{TILES, narrow};
+use kernels::device::cuda::{CudaLibrary, Nvrtc};
 use kernels::emit::cuda::Chip;
 use kernels::template::{cuda_source, cuda_space};
 use kernels::{KernelSpec, maps};
@@ -20,7 +20,7 @@ const HOPPER: u32 = 90;
 fn nvrtc() -> Option<Nvrtc> {
     let found = Nvrtc::find();
     if let Err(e) = &found {
-        println!("skipped: NVRTC not found, {} ({e})", Library::Nvrtc.advice());
+        println!("skipped: NVRTC not found, {} ({e})", CudaLibrary::Nvrtc.advice());
     }
     found.ok()
 }
@@ -116,7 +116,7 @@ fn compiles(nvrtc: &Nvrtc, name: &str, dtype: Dtype, spec: &KernelSpec, configs:
                 // Where a block does many things one after the other, ptxas spills some of what waits.
                 // For older generations it fills all registers with loads, beside rows of partial results, and keeps two words
                 // of what waits for the end of the block in memory.
-                let allowed = match kernels::tiles::takes(config) {
+                let allowed = match kernels::tiles::is_tiled(config) {
                     true => 1024,
                     false if *capability < HOPPER && source.finish.is_some() => 32,
                     false => 0,

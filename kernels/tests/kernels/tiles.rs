@@ -1,13 +1,13 @@
 //! Tile kernels against the interpreter, over layouts and knobs.
 
 use crate::common::{self, Case, Sizes};
+use crate::gemms::{Stored, TILES, attention, keys, mixed, narrow, plain};
 use crate::harness::{Failure, Reference, toolchain, toolchain_told};
-use crate::products::{Stored, TILES, attention, keys, mixed, narrow, plain};
 use kernels::CancelToken;
 use kernels::pool::Pool;
-use kernels::template::prepare;
+use kernels::template::precompile;
 use kernels::tiles::{self, TileSpace};
-use kernels::{Executable, Space, Toolchain};
+use kernels::{ConfigSpace, Executable, Toolchain};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Container, Dtype, Layout, Unit};
 
@@ -16,7 +16,7 @@ const SIZES: Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u"
 const LARGER: Sizes = &[("b", 2), ("h", 2), ("j", 45), ("k", 150), ("i", 300), ("u", 140), ("p", 40)];
 
 /// A fixed spread of configurations of each space.
-fn spread(space: &dyn Space, wanted: u64) -> impl Iterator<Item = KernelConfig> {
+fn spread(space: &dyn ConfigSpace, wanted: u64) -> impl Iterator<Item = KernelConfig> {
     let count = space.count();
     (0..wanted).map(move |n| space.config((n * 1_000_003 + n * n * 7919) % count))
 }
@@ -50,7 +50,7 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>, tool
         references.push(reference);
     }
     // Together: a compiler reads what all of them include once.
-    prepare(&kernels, toolchain, CancelToken::default());
+    precompile(&kernels, toolchain, CancelToken::default());
     for (name, number, n, config) in cases {
         let reference = &references[number];
         let kernel = tiles::compile(&reference.spec, &config, toolchain)?.streaming(n / 2 % 2 == 1);
@@ -164,7 +164,7 @@ fn the_next_point_is_named() -> Result<(), Failure> {
     let (moved, given) = text.split_once("const void *next_a").ok_or("no next point")?;
     let steps: Vec<&str> = moved.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(2).collect();
     assert!(steps[0].contains(") != 0 ? i_") && steps[1].contains(" + 1 < n_") && !steps[1].contains("!= 0"), "{steps:?}");
-    assert!(given.contains("= &t_x[") && !given.split("product(").next().unwrap_or_default().contains("t_w["), "{given}");
+    assert!(given.contains("= &t_x[") && !given.split("gemm(").next().unwrap_or_default().contains("t_w["), "{given}");
     let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &Pool::new(2)?)?);
     assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
     Ok(())
@@ -300,7 +300,9 @@ fn what_is_turned_is_the_smaller_side() -> Result<(), Failure> {
         let Case { program, unit } = plain(sizes);
         let space = TileSpace::new(&kernels::KernelSpec::new(&program, &unit)?)?;
         let is = |config: &KernelConfig| layouts.iter().all(|(data, layout)| config.layouts[*data].to_string() == *layout);
-        let best = (0..space.count()).filter(|n| is(&space.config(*n))).min_by(|x, y| space.promise(*x).total_cmp(&space.promise(*y)));
+        let best = (0..space.count())
+            .filter(|n| is(&space.config(*n)))
+            .min_by(|x, y| space.predicted_cost(*x).total_cmp(&space.predicted_cost(*y)));
         Ok(space.config(best.ok_or("no such layouts")?).knobs.get("columns").is_some())
     };
     // y[b,j,u] of w[u,i] and x[b,j,i], all along the depth: w becomes columns.
@@ -355,7 +357,7 @@ fn f16_is_refused_and_left_to_other_templates() -> Result<(), Failure> {
     let refused = TileSpace::new(&spec).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(refused.contains("tiles hold f64, f32 and bf16, and `") && refused.contains("is f16"), "{refused}");
     let space = kernels::template::space(&spec)?;
-    assert!(space.count() > 0 && !tiles::takes(&space.config(0)));
+    assert!(space.count() > 0 && !tiles::is_tiled(&space.config(0)));
     Ok(())
 }
 
@@ -363,11 +365,11 @@ fn f16_is_refused_and_left_to_other_templates() -> Result<(), Failure> {
 fn statements(case: Case) -> Result<(Vec<String>, indexmap::IndexMap<String, String>), Failure> {
     let spec = kernels::KernelSpec::new(&case.program, &case.unit)?;
     let nest = tiles::lower(&spec, &KernelConfig { knobs: Knobs::default().with("tile", "j:16"), ..KernelConfig::default() })?;
-    let line = |g: &kernels::loopnest::Group, s: &kernels::loopnest::Statement| {
-        format!("{}{} = {}", s.write.data, if g.product { " *" } else { "" }, serde_json::to_string(&s.code).unwrap_or_default())
+    let line = |g: &kernels::loopnest::LoopGroup, s: &kernels::loopnest::NestStatement| {
+        format!("{}{} = {}", s.write.data, if g.is_gemm { " *" } else { "" }, serde_json::to_string(&s.code).unwrap_or_default())
     };
     let lines = nest.groups.iter().flat_map(|g| g.statements.iter().map(move |s| line(g, s))).collect();
-    Ok((lines, nest.slots))
+    Ok((lines, nest.reuses))
 }
 
 #[test]

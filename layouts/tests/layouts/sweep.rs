@@ -59,10 +59,10 @@ impl KernelSpace for Space {
         // Kernels called `alike` and something differ in names alone.
         if self.name.starts_with("alike") { self.identity(n) } else { String::new() }
     }
-    fn promise(&self, n: u64) -> f64 {
+    fn predicted_cost(&self, n: u64) -> f64 {
         (n % 7) as f64
     }
-    fn intuitive(&self, _: &KernelConfig) -> bool {
+    fn matches_rule_of_thumb(&self, _: &KernelConfig) -> bool {
         false
     }
     fn lower_bound_ms(&self, n: u64) -> f64 {
@@ -523,23 +523,23 @@ impl KernelSpace for Partly {
         self.0.identity(n)
     }
 
-    fn promise(&self, n: u64) -> f64 {
-        if n % 4 != 3 { f64::INFINITY } else { self.0.promise(n) }
+    fn predicted_cost(&self, n: u64) -> f64 {
+        if n % 4 != 3 { f64::INFINITY } else { self.0.predicted_cost(n) }
     }
 
-    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
+    fn predicted_costs(&self, numbers: &[u64]) -> Vec<f64> {
         // All of a grain, or of its neighbours' digits one.
         let whole = |grain: &[u64]| grain.len() == 1 || grain.len() as u64 == self.1;
         assert!(numbers.chunk_by(|a, b| a / self.1 == b / self.1).all(whole) || numbers.len() < 2048);
-        numbers.iter().map(|n| self.promise(*n)).collect()
+        numbers.iter().map(|n| self.predicted_cost(*n)).collect()
     }
 
-    fn grain(&self) -> u64 {
+    fn ranking_batch(&self) -> u64 {
         self.1
     }
 
-    fn intuitive(&self, config: &KernelConfig) -> bool {
-        self.0.intuitive(config)
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
+        self.0.matches_rule_of_thumb(config)
     }
 }
 

@@ -6,7 +6,7 @@ use bench::Machine;
 use clap::Args;
 use kernels::contraction::Types;
 use kernels::device::Device;
-use kernels::device::cuda::{self, Ceiling, CudaDevice, Driver, Nvrtc};
+use kernels::device::cuda::{self, CudaDevice, Driver, GemmCeiling, Nvrtc};
 use kernels::{KernelError, Toolchain};
 use sdfg::Dtype;
 use serde::Serialize;
@@ -76,7 +76,7 @@ struct Measured {
     toolchain: String,
     /// Bytes read plus bytes written by a copy that fits no cache.
     copy_gb_per_s: Option<f64>,
-    products: Vec<Ceiling>,
+    products: Vec<GemmCeiling>,
 }
 
 /// Products that are measured: a large one, and those of a BERT-large layer with 4096 tokens.
@@ -126,12 +126,12 @@ fn measured(gpu: i32) -> Result<Measured, PipelineError> {
 
 /// What CUDA kernels and contractions need.
 fn libraries() -> Vec<Library> {
-    let each = |library: cuda::Library| {
+    let each = |library: cuda::CudaLibrary| {
         let found = library.load();
         let folder = found.as_ref().ok().and_then(|f| f.as_ref().map(|f| f.display().to_string()));
         Library { name: library.name(), found: found.is_ok(), folder, advice: found.is_err().then(|| library.advice()) }
     };
-    cuda::Library::ALL.map(each).into()
+    cuda::CudaLibrary::ALL.map(each).into()
 }
 
 fn gpus() -> Gpus {
@@ -206,7 +206,7 @@ fn text(devices: &Devices) -> String {
         let Some(Measured { toolchain, copy_gb_per_s, products }) = measured else { continue };
         lines.push(format!("          {toolchain}"));
         lines.extend(copy_gb_per_s.map(|rate| format!("          copy: {rate:.0} GB/s, bytes read plus bytes written")));
-        for Ceiling { types, sizes: [m, n, k], first, best, algorithms } in products {
+        for GemmCeiling { types, sizes: [m, n, k], first, best, algorithms } in products {
             lines.push(format!(
                 "          {types} {m}×{n}×{k}: {best:.1} TFLOP/s, the library's own choice {first:.1}; {algorithms} algorithms"
             ));

@@ -34,7 +34,7 @@ fn promising(program: Sdfg, device: &dyn Device) -> Result<Candidate, Failure> {
         let spec = KernelSpec::new(&program, &unit)?;
         let space = device.space(&spec)?;
         let some = (0..4000u64).map(|n| n.wrapping_mul(2_654_435_761) % space.count());
-        let best = some.min_by(|a, b| space.promise(*a).total_cmp(&space.promise(*b))).ok_or("no configuration")?;
+        let best = some.min_by(|a, b| space.predicted_cost(*a).total_cmp(&space.predicted_cost(*b))).ok_or("no configuration")?;
         configuration.kernels.insert(spec.name.clone(), space.config(best));
     }
     Ok(Candidate { name: "promising".into(), program, configuration, predicted_ms: 0.0, streams: 1, exchanges: vec![] })
@@ -43,7 +43,7 @@ fn promising(program: Sdfg, device: &dyn Device) -> Result<Candidate, Failure> {
 /// A whole step of attention in sweeps against the interpreter, projections stacked and not, rows of the softmax made again and not; of
 /// all but the plainest every kernel beside that of the cores as well.
 #[test]
-fn a_step_in_sweeps() -> Result<(), Failure> {
+fn a_step_of_streamed_tiles() -> Result<(), Failure> {
     let sizes = [("b", 2), ("j", 40), ("h", 2), ("p", 16), ("i", 32)].map(|(name, size)| (name.to_string(), size)).to_vec();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml");
     let recipe = load_with(&path, &Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
@@ -57,7 +57,7 @@ fn a_step_in_sweeps() -> Result<(), Failure> {
             candidate.configuration.kernels.values().filter(|c| c.knobs.get("tile").is_some() && c.knobs.get("form") == form).count()
         };
         // Beside the chains there are the gradients of keys and values, products that memory limits.
-        assert_eq!((tiles(Some("sweeps")), tiles(None)), (2, 2), "{}: {:?}", variant.name, candidate.configuration);
+        assert_eq!((tiles(Some("streaming")), tiles(None)), (2, 2), "{}: {:?}", variant.name, candidate.configuration);
         if variant.name != SWEPT {
             let compared = beside(&candidate, &given, &run, &pool, (device.as_ref(), &cores()?), &mut |_| ())?;
             assert!(compared.iter().all(|c| c.ratio <= 1.0), "{}: {compared:?}", variant.name);

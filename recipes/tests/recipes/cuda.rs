@@ -1,12 +1,12 @@
 //! Every CUDA kernel that the pipeline makes of a shipped recipe, run on the CPU by the shim at small odd sizes, against the
 //! oracle.
 
-use kernels::device::cuda::{Library, Nvrtc};
+use kernels::device::cuda::{CudaLibrary, Nvrtc};
 use kernels::device::shim::{Shim, ShimRun};
 use kernels::emit::cuda::Chip;
 use kernels::template::{cuda_source, cuda_space, cuda_written};
 use kernels::tiles;
-use kernels::{Access, Buffer, KernelSpec, Space};
+use kernels::{Access, Buffer, ConfigSpace, KernelSpec};
 use ndarray::ArrayD;
 use rayon::prelude::*;
 use recipes::load::{Overrides, load_with};
@@ -27,11 +27,11 @@ const RUN: Run = Run { seed: 3, step: 2, dropout: true };
 const PROMISING: usize = 1;
 const OTHERS: u64 = 1;
 
-fn configurations(space: &dyn Space) -> Vec<KernelConfig> {
+fn configurations(space: &dyn ConfigSpace) -> Vec<KernelConfig> {
     let all = space.count();
     let spread = |count: u64| (0..count).map(move |n| ((n + 1) * 1_000_003 + n * n / 2 * 7919) % all);
     let mut promising: Vec<u64> = spread(100).collect();
-    promising.sort_by(|a, b| space.promise(*a).total_cmp(&space.promise(*b)));
+    promising.sort_by(|a, b| space.predicted_cost(*a).total_cmp(&space.predicted_cost(*b)));
     promising.truncate(PROMISING);
     promising.into_iter().chain(spread(OTHERS)).map(|n| space.config(n)).collect()
 }
@@ -270,7 +270,7 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
 
 /// The compiler; without it a test says that it is skipped, and what to install.
 fn nvrtc() -> Option<Nvrtc> {
-    Nvrtc::find().inspect_err(|e| println!("skipped: NVRTC not found, {} ({e})", Library::Nvrtc.advice())).ok()
+    Nvrtc::find().inspect_err(|e| println!("skipped: NVRTC not found, {} ({e})", CudaLibrary::Nvrtc.advice())).ok()
 }
 
 /// The paper's layer at its own sizes, in the types of its recipe: what shares a launch fits a block.
@@ -295,10 +295,10 @@ fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
 }
 
 /// The most promising configuration of a kernel under the recipe's order of dims.
-fn most_promising(space: &dyn Space) -> Result<KernelConfig, Failure> {
+fn most_promising(space: &dyn ConfigSpace) -> Result<KernelConfig, Failure> {
     // Knobs are the fastest digits.
     let numbers: Vec<u64> = (0..space.knobs().iter().product()).collect();
-    let promises = space.promises(&numbers);
+    let promises = space.predicted_costs(&numbers);
     let best = numbers.iter().zip(promises).min_by(|(_, a), (_, b)| a.total_cmp(b)).ok_or("no configuration")?;
     Ok(space.config(*best.0))
 }
@@ -326,9 +326,9 @@ fn a_second_name_is_the_dim_that_it_runs_along() -> Result<(), Failure> {
 }
 
 /// The most promising of some configurations, in whatever layouts.
-fn in_any_order(space: &dyn Space) -> KernelConfig {
+fn in_any_order(space: &dyn ConfigSpace) -> KernelConfig {
     let numbers: Vec<u64> = (0..SAMPLED).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % space.count()).collect();
-    let ranked = numbers.iter().zip(space.promises(&numbers));
+    let ranked = numbers.iter().zip(space.predicted_costs(&numbers));
     space.config(ranked.min_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(n, _)| *n))
 }
 
@@ -416,7 +416,7 @@ fn what_is_checked_is_what_is_timed() -> Result<(), Failure> {
         let whole = KernelSpec::new(program, &unit)?;
         let space = cuda_space(&whole, Chip::HOPPER)?;
         let mut numbers: Vec<u64> = (0..SAMPLED).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % space.count()).collect();
-        let promises = space.promises(&numbers);
+        let promises = space.predicted_costs(&numbers);
         let mut ranked: Vec<(f64, u64)> = promises.into_iter().zip(numbers.drain(..)).collect();
         ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         for (_, n) in ranked.into_iter().take(40) {

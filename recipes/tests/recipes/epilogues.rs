@@ -1,10 +1,10 @@
 //! Programs for devices on which only some compositions have a form: products with the epilogues that cuBLASLt has.
 
-use kernels::contraction::cublaslt::{Bias, Function, Fused};
+use kernels::contraction::cublaslt::{Bias, EpilogueFunction, Fused};
 use kernels::device::Device;
 use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
-use kernels::{Access, Buffer, KernelSpec, RunContext, Space};
+use kernels::{Access, Buffer, ConfigSpace, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Recipe, load_str, load_str_as};
 use recipes::pipeline::oracle::operators::operators;
@@ -29,10 +29,10 @@ fn composed(recipe: &Recipe) -> Variant {
     Composing::on(recipe, &[], false, Kernels::Library(Fused::has)).and_then(|c| c.composed(&|_| true)).expect("a composed program")
 }
 
-type Ending = (Option<Function>, Option<Bias>, bool);
+type EpilogueDesc = (Option<EpilogueFunction>, Option<Bias>, bool);
 
 /// What each kernel with an epilogue does besides its product: the function, the vector, whether there is an auxiliary matrix.
-fn epilogues(variant: &Variant) -> Vec<(String, Ending)> {
+fn epilogues(variant: &Variant) -> Vec<(String, EpilogueDesc)> {
     let units = variant.program.units();
     let fused = units.iter().filter_map(|(_, _, unit)| {
         let spec = KernelSpec::new(&variant.program, unit).expect("a kernel");
@@ -43,7 +43,7 @@ fn epilogues(variant: &Variant) -> Vec<(String, Ending)> {
 }
 
 /// Kernels that end like this.
-fn count(variant: &Variant, wanted: Ending) -> usize {
+fn count(variant: &Variant, wanted: EpilogueDesc) -> usize {
     epilogues(variant).iter().filter(|(_, ending)| *ending == wanted).count()
 }
 
@@ -64,7 +64,7 @@ fn means_the_same(recipe: &Recipe, variant: &Variant) {
 }
 
 /// Configurations from all over a space, each with the first or the second algorithm, which are the last of its knobs.
-fn sampled(space: &dyn Space) -> impl Iterator<Item = u64> {
+fn sampled(space: &dyn ConfigSpace) -> impl Iterator<Item = u64> {
     let algorithms = space.knobs().last().copied().unwrap_or(1);
     let others = space.count() / algorithms;
     (0..20_000u64).map(move |n| n.wrapping_mul(2_654_435_761) % others * algorithms + n % 2)
@@ -94,7 +94,7 @@ fn equals_the_oracle(variant: &Variant) -> usize {
         interpret_unit(&small, &unit, &mut want, &RUN).expect("the oracle");
         let tolerances = unit_tolerance(&small, &unit).expect("tolerances");
         let space = device.space(&spec).expect("a space");
-        let fits = |n: &u64| space.promise(*n).is_finite();
+        let fits = |n: &u64| space.predicted_cost(*n).is_finite();
         for config in sampled(&*space).filter(fits).map(|n| space.config(n)).take(2) {
             let layout = |data: &str| config.layouts.get(data).cloned().unwrap_or_else(|| Layout::natural(&spec.containers[data]));
             let mut buffers = Vec::new();
@@ -131,8 +131,8 @@ fn a_decoder_in_f32() {
     means_the_same(&recipe, &variant);
     let all = epilogues(&variant);
     // GELU's argument is what backward reads, and the gradient of its bias leaves with it.
-    assert_eq!(count(&variant, (Some(Function::Gelu), Some(Bias::Added), true)), 1, "{all:#?}");
-    assert_eq!(count(&variant, (Some(Function::GeluGradient), Some(Bias::OfResult), true)), 1, "{all:#?}");
+    assert_eq!(count(&variant, (Some(EpilogueFunction::Gelu), Some(Bias::Added), true)), 1, "{all:#?}");
+    assert_eq!(count(&variant, (Some(EpilogueFunction::GeluGradient), Some(Bias::OfResult), true)), 1, "{all:#?}");
     // Queries, keys, values and the two projections behind them.
     assert_eq!(count(&variant, (None, Some(Bias::Added), false)), 5, "{all:#?}");
     // Gradients of other biases beside those of the weights.
@@ -149,8 +149,8 @@ fn a_decoder_in_f16() {
     means_the_same(&recipe, &variant);
     let all = epilogues(&variant);
     assert!(variant.program.containers.contains_key("b1.f16"), "{:?}", variant.program.containers.keys());
-    assert_eq!(count(&variant, (Some(Function::Gelu), Some(Bias::Added), true)), 1, "{all:#?}");
-    assert_eq!(count(&variant, (Some(Function::GeluGradient), None, true)), 1, "{all:#?}");
+    assert_eq!(count(&variant, (Some(EpilogueFunction::Gelu), Some(Bias::Added), true)), 1, "{all:#?}");
+    assert_eq!(count(&variant, (Some(EpilogueFunction::GeluGradient), None, true)), 1, "{all:#?}");
     assert!(equals_the_oracle(&variant) >= all.len(), "{all:#?}");
 }
 
@@ -160,7 +160,7 @@ fn only_what_the_library_computes_exactly() {
     let all = epilogues(&erf);
     assert!(all.iter().all(|(_, (function, ..))| function.is_none()) && !all.is_empty(), "{all:#?}");
     let relu = composed(&recipe(MLP, Dtype::F32));
-    assert_eq!(count(&relu, (Some(Function::Relu), Some(Bias::Added), false)), 1, "{:#?}", epilogues(&relu));
+    assert_eq!(count(&relu, (Some(EpilogueFunction::Relu), Some(Bias::Added), false)), 1, "{:#?}", epilogues(&relu));
     // Chains and rows have no form: every composed kernel is one product.
     assert!(erf.compositions.iter().chain(&relu.compositions).all(|c| c.contractions.len() == 1 && !c.kinds.is_empty()));
 }
@@ -178,8 +178,8 @@ fn signs_are_kept_as_bits() {
     means_the_same(&recipe, &variant);
     let all = epilogues(&variant);
     assert_eq!(variant.program.containers["hidden.positive"].dtype, Dtype::Bit);
-    assert_eq!(count(&variant, (Some(Function::Relu), Some(Bias::Added), true)), 1, "{all:#?}");
-    assert_eq!(count(&variant, (Some(Function::ReluGradient), Some(Bias::OfResult), true)), 1, "{all:#?}");
+    assert_eq!(count(&variant, (Some(EpilogueFunction::Relu), Some(Bias::Added), true)), 1, "{all:#?}");
+    assert_eq!(count(&variant, (Some(EpilogueFunction::ReluGradient), Some(Bias::OfResult), true)), 1, "{all:#?}");
     assert!(equals_the_oracle(&variant) >= all.len(), "{all:#?}");
     assert!(with_signs(&MLP.replace("relu(w1[u,i] * x[i,b] + b1[u])", "dropout(relu(w1[u,i] * x[i,b] + b1[u]), rate: 0.5)")).is_none());
 }
@@ -218,7 +218,7 @@ fn kept_arguments_are_checked_at_sizes_that_fit() {
         let small = with_small_sizes_for(&variant.program, std::iter::empty(), &granules, (&[], i64::MAX));
         assert!(small.sizes.iter().all(|(name, size)| *size <= variant.program.sizes[name] && *size < 20), "{:?}", small.sizes);
         let space = device.space(&spec).expect("a space");
-        let config = sampled(&*space).find(|n| space.promise(*n).is_finite()).map(|n| space.config(n)).expect("a configuration");
+        let config = sampled(&*space).find(|n| space.predicted_cost(*n).is_finite()).map(|n| space.config(n)).expect("a configuration");
         let at =
             |program| device.compile(&KernelSpec::new(program, &unit).expect("a kernel"), &config).map(|_| ()).map_err(|e| e.to_string());
         assert_eq!(at(&small), Ok(()), "{} under {config}", spec.name);

@@ -41,7 +41,7 @@ fn checked_of(recipe: &str, programs: &[&Sdfg]) -> Result<(), Failure> {
         let mut bench = DeviceBench::new(program, &kernels, &device, &pool);
         for kernel in kernels.iter().filter(|k| matches!(k.spec.unit, Unit::Scope(_)) && seen.insert(k.key().to_string())) {
             let mut promising: Vec<u64> = spread(kernel, 200).collect();
-            promising.sort_by(|a, b| kernel.promise(*a).total_cmp(&kernel.promise(*b)));
+            promising.sort_by(|a, b| kernel.predicted_cost(*a).total_cmp(&kernel.predicted_cost(*b)));
             promising.truncate(PROMISING);
             for n in promising.into_iter().chain(spread(kernel, OTHERS)) {
                 let config = kernel.config(n);

@@ -2,7 +2,7 @@
 //! are.
 
 use kernels::KernelSpec;
-use kernels::family::Family;
+use kernels::alpha_equivalence::KernelClass;
 use recipes::load::{Recipe, load};
 use recipes::pipeline::choose::partial_fusion_search::made;
 use recipes::pipeline::oracle::operators::operators;
@@ -160,7 +160,7 @@ fn compositions_of_layers_are_undone_together() {
     let family = |name: &str| {
         let units = variant.program.units();
         let unit = units.iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == name)?;
-        Some(Family::of(&KernelSpec::new(&variant.program, unit).ok()?)?.mark(""))
+        Some(KernelClass::of(&KernelSpec::new(&variant.program, unit).ok()?)?.fingerprint(""))
     };
     let alone = full.undoings();
     let together = Change::together(alone.clone(), &family);

@@ -53,11 +53,11 @@ fn products_mean_what_the_library_is_told() {
                 let kernels = build_problem(&variant.program, &device).expect("a problem").kernels;
                 let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
                 for kernel in kernels.iter().filter(|k| Fused::wanted(&k.spec).is_ok_and(|f| f.is_some())) {
-                    let (stems, mut configs) = (kernel.count() / kernel.grain(), Vec::new());
+                    let (stems, mut configs) = (kernel.count() / kernel.ranking_batch(), Vec::new());
                     for try_ in 0..2000u64 {
                         let stem = try_.wrapping_mul(0x9e37_79b9_7f4a_7c15) % stems;
-                        let n = stem * kernel.grain() + ALGORITHMS[try_ as usize % ALGORITHMS.len()];
-                        if configs.len() < EACH && kernel.promise(n) < f64::INFINITY {
+                        let n = stem * kernel.ranking_batch() + ALGORITHMS[try_ as usize % ALGORITHMS.len()];
+                        if configs.len() < EACH && kernel.predicted_cost(n) < f64::INFINITY {
                             configs.push(kernel.config(n));
                         }
                     }

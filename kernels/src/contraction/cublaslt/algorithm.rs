@@ -1,7 +1,7 @@
 //! An algorithm of the library, and what it is made of.
 
-use super::catalogue::{Abilities, Told};
-use super::choice::Units;
+use super::catalogue::{AlgorithmCapabilities, AlgorithmConfig};
+use super::config::Units;
 use super::descriptors::{Descriptors, failed};
 use crate::error::KernelError;
 use cudarc::cublaslt::sys;
@@ -107,7 +107,7 @@ pub(super) fn known(
     handle: sys::cublasLtHandle_t,
     descriptors: &Descriptors,
     units: Units,
-) -> Result<Vec<(sys::cublasLtMatmulAlgo_t, Abilities)>, KernelError> {
+) -> Result<Vec<(sys::cublasLtMatmulAlgo_t, AlgorithmCapabilities)>, KernelError> {
     use sys::cublasLtMatmulAlgoCapAttributes_t as Key;
     let (compute, scale, [a, b, d]) = descriptors.arithmetic()?;
     let (mut ids, mut count) = ([0; IDS], 0);
@@ -129,7 +129,7 @@ pub(super) fn known(
             if units == Units::Plain && able::<u64>(&algorithm, Key::CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS) & 0xff != 1 {
                 continue;
             }
-            Abilities {
+            AlgorithmCapabilities {
                 tiles: listed(&algorithm, Key::CUBLASLT_ALGO_CAP_TILE_IDS),
                 stages: listed(&algorithm, Key::CUBLASLT_ALGO_CAP_STAGES_IDS),
                 splits: able::<i32>(&algorithm, Key::CUBLASLT_ALGO_CAP_SPLITK_SUPPORT) != 0,
@@ -172,9 +172,9 @@ unsafe fn listed(algorithm: &sys::cublasLtMatmulAlgo_t, key: sys::cublasLtMatmul
 }
 
 /// An algorithm that has been told this; `None` where the library refuses.
-pub(super) fn told(mut algorithm: sys::cublasLtMatmulAlgo_t, told: &Told) -> Option<sys::cublasLtMatmulAlgo_t> {
+pub(super) fn told(mut algorithm: sys::cublasLtMatmulAlgo_t, told: &AlgorithmConfig) -> Option<sys::cublasLtMatmulAlgo_t> {
     use sys::cublasLtMatmulAlgoConfigAttributes_t as Key;
-    let Told { tile, stages, split, scheme, swizzled, option } = *told;
+    let AlgorithmConfig { tile, stages, split, scheme, swizzled, option } = *told;
     let values = [
         (Key::CUBLASLT_ALGO_CONFIG_TILE_ID, tile),
         (Key::CUBLASLT_ALGO_CONFIG_STAGES_ID, stages),

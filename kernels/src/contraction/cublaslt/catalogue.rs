@@ -11,7 +11,7 @@ const OPTIONS: i32 = 3;
 
 /// What an algorithm can be told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Abilities {
+pub struct AlgorithmCapabilities {
     /// The library's numbers of tiles and of stages; none where it takes no such number.
     pub tiles: Vec<u32>,
     pub stages: Vec<u32>,
@@ -25,20 +25,20 @@ pub struct Abilities {
 
 /// What an algorithm is told; 0 where nothing is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Told {
+pub struct AlgorithmConfig {
     pub tile: u32,
     pub stages: u32,
     /// Parts of the depth, 1 if it is whole.
     pub split: i32,
-    /// A bit of [`Abilities::schemes`].
+    /// A bit of [`AlgorithmCapabilities::schemes`].
     pub scheme: u32,
     pub swizzled: bool,
     pub option: i32,
 }
 
-impl Abilities {
+impl AlgorithmCapabilities {
     /// Everything that an algorithm can be told, plain things first.
-    pub fn told(&self) -> Vec<Told> {
+    pub fn told(&self) -> Vec<AlgorithmConfig> {
         let or_none = |all: &[u32]| if all.is_empty() { vec![0] } else { all.to_vec() };
         let (tiles, stages) = (or_none(&self.tiles), or_none(&self.stages));
         let schemes: Vec<u32> = (0..u32::BITS).map(|bit| 1 << bit).filter(|bit| self.schemes & bit != 0).collect();
@@ -52,7 +52,7 @@ impl Abilities {
                 for swizzled in if self.swizzles { vec![false, true] } else { vec![false] } {
                     for tile in &tiles {
                         for stages in &stages {
-                            let told = Told { tile: *tile, stages: *stages, split, scheme, swizzled, option };
+                            let told = AlgorithmConfig { tile: *tile, stages: *stages, split, scheme, swizzled, option };
                             if seen.insert(told) {
                                 all.push(told);
                             }
@@ -67,8 +67,13 @@ impl Abilities {
 
 /// At most `most` of what algorithms can be told and pass a check, of at most `checks` that are checked: those that are told the plainest
 /// things first, algorithm by algorithm in turn.
-pub fn catalogued<A, T>(algorithms: &[(A, Abilities)], checks: usize, most: usize, check: impl Fn(&A, &Told) -> Option<T>) -> Vec<T> {
-    let all: Vec<(&A, Vec<Told>)> = algorithms.iter().map(|(algorithm, abilities)| (algorithm, abilities.told())).collect();
+pub fn catalogued<A, T>(
+    algorithms: &[(A, AlgorithmCapabilities)],
+    checks: usize,
+    most: usize,
+    check: impl Fn(&A, &AlgorithmConfig) -> Option<T>,
+) -> Vec<T> {
+    let all: Vec<(&A, Vec<AlgorithmConfig>)> = algorithms.iter().map(|(algorithm, abilities)| (algorithm, abilities.told())).collect();
     let longest = all.iter().map(|(_, told)| told.len()).max().unwrap_or(0);
     let in_turn = (0..longest).flat_map(|n| all.iter().filter_map(move |(algorithm, told)| Some((*algorithm, told.get(n)?))));
     in_turn.take(checks).filter_map(|(algorithm, told)| check(algorithm, told)).take(most).collect()
@@ -78,14 +83,14 @@ pub fn catalogued<A, T>(algorithms: &[(A, Abilities)], checks: usize, most: usiz
 mod tests {
     use super::*;
 
-    fn able() -> Abilities {
-        Abilities { tiles: vec![15, 18], stages: vec![7], splits: true, schemes: 0b101, swizzles: true, options: 1 }
+    fn able() -> AlgorithmCapabilities {
+        AlgorithmCapabilities { tiles: vec![15, 18], stages: vec![7], splits: true, schemes: 0b101, swizzles: true, options: 1 }
     }
 
     #[test]
     fn plain_things_are_said_first_and_nothing_twice() {
         let told = able().told();
-        assert_eq!(told[0], Told { tile: 15, stages: 7, split: 1, scheme: 0, swizzled: false, option: 0 });
+        assert_eq!(told[0], AlgorithmConfig { tile: 15, stages: 7, split: 1, scheme: 0, swizzled: false, option: 0 });
         assert_eq!(told[1].tile, 18);
         // Two tiles, swizzled or not, two options: whole, or split eight ways with two ways to sum.
         assert_eq!(told.len(), 2 * 2 * 2 * (1 + 8 * 2));
@@ -95,14 +100,14 @@ mod tests {
 
     #[test]
     fn an_algorithm_without_knobs_is_told_nothing() {
-        assert_eq!(Abilities::default().told(), [Told { split: 1, ..Told::default() }]);
-        let cannot_sum = Abilities { splits: true, ..Abilities::default() };
+        assert_eq!(AlgorithmCapabilities::default().told(), [AlgorithmConfig { split: 1, ..AlgorithmConfig::default() }]);
+        let cannot_sum = AlgorithmCapabilities { splits: true, ..AlgorithmCapabilities::default() };
         assert_eq!(cannot_sum.told().len(), 1);
     }
 
     #[test]
     fn algorithms_take_turns_within_what_is_checked() {
-        let all = [("a", able()), ("b", Abilities::default()), ("c", able())];
+        let all = [("a", able()), ("b", AlgorithmCapabilities::default()), ("c", able())];
         let named = |checks, most| catalogued(&all, checks, most, |name, told| (told.tile != 18).then_some(*name));
         assert_eq!(named(100, 4), ["a", "b", "c", "a"]);
         // The fourth and the fifth are of tile 18.

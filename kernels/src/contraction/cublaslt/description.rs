@@ -1,23 +1,23 @@
 //! A contraction as calls of `cublasLtMatmul`: descriptors of the three matrices, operations, batches and launches.
 //!
 //! The library computes `D = α op(A) op(B) + β C` for matrices that lie in columns or in rows at a leading dimension, many of them at
-//! a fixed stride or at addresses of their own. Everything else of a [`Call`] becomes further launches.
+//! a fixed stride or at addresses of their own. Everything else of a [`GemmNest`] becomes further launches.
 
-use super::ending::Ending;
-use crate::contraction::mapping::{Call, Loop};
+use super::epilogue_desc::EpilogueDesc;
+use crate::contraction::mapping::{GemmNest, StridedLoop};
 use std::fmt;
 use std::str::FromStr;
 
 /// In which order the elements of a matrix follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Order {
+pub enum MajorOrder {
     Column,
     Row,
 }
 
 /// How matrices whose rows are contiguous are told to a library that thinks in columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum MatrixOrder {
     /// All orders are columns: what lies in rows is transposed, operands are exchanged if need be.
     Columns,
     /// All orders are rows, likewise.
@@ -37,8 +37,8 @@ pub enum Batching {
     Launches,
 }
 
-impl Form {
-    pub const ALL: [Form; 3] = [Form::Columns, Form::Rows, Form::Own];
+impl MatrixOrder {
+    pub const ALL: [MatrixOrder; 3] = [MatrixOrder::Columns, MatrixOrder::Rows, MatrixOrder::Own];
 }
 
 impl Batching {
@@ -65,7 +65,7 @@ macro_rules! named {
 
 pub(super) use named;
 
-named!(Form: Columns = "columns", Rows = "rows", Own = "own");
+named!(MatrixOrder: Columns = "columns", Rows = "rows", Own = "own");
 named!(Batching: Strided = "strided", Pointers = "pointers", Launches = "launches");
 
 /// A matrix layout descriptor.
@@ -74,7 +74,7 @@ pub struct Matrix {
     /// As stored, before an operation transposes it.
     pub rows: usize,
     pub columns: usize,
-    pub order: Order,
+    pub order: MajorOrder,
     /// Elements from one column to the next, or from one row to the next.
     pub leading: usize,
     /// Elements from one matrix of a batch to the next; 0 uses the same matrix again.
@@ -83,7 +83,7 @@ pub struct Matrix {
 
 /// One launch: where the matrices begin, in elements, and whether the result is added to what is there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Launch {
+pub struct GemmLaunch {
     /// Of `a`, `b`, `out`; with [`Batching::Pointers`] one for each product of the batch.
     pub origins: Vec<[usize; 3]>,
     pub accumulate: bool,
@@ -107,13 +107,13 @@ pub struct Description {
     /// Matrices of one launch.
     pub batch: usize,
     pub pointers: bool,
-    pub launches: Vec<Launch>,
-    pub epilogue: Option<Ending>,
+    pub launches: Vec<GemmLaunch>,
+    pub epilogue: Option<EpilogueDesc>,
 }
 
 /// Why the library cannot be given a call in some form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum DescriptionRefusal {
     #[error("neither rows nor columns of `{matrix}` are contiguous ({rows} and {columns} elements apart)")]
     Strides { matrix: char, rows: usize, columns: usize },
     #[error("columns or rows of `{matrix}` overlap")]
@@ -125,8 +125,8 @@ pub enum Refusal {
 /// A matrix whose rows and columns are walked by loops, seen by tensor `t`.
 struct Walk {
     name: char,
-    rows: Loop,
-    columns: Loop,
+    rows: StridedLoop,
+    columns: StridedLoop,
     t: usize,
 }
 
@@ -136,51 +136,51 @@ impl Walk {
     }
 
     /// The order in which the matrix lies; of a vector both are right, and `wanted` decides.
-    fn order(&self, wanted: Order) -> Result<Order, Refusal> {
+    fn order(&self, wanted: MajorOrder) -> Result<MajorOrder, DescriptionRefusal> {
         let (rows, columns) = self.strides();
         let column = rows == 1 || self.rows.extent == 1;
         let row = columns == 1 || self.columns.extent == 1;
         match (column, row) {
             (true, true) => Ok(self.vector(wanted)),
-            (true, false) => Ok(Order::Column),
-            (false, true) => Ok(Order::Row),
-            (false, false) => Err(Refusal::Strides { matrix: self.name, rows, columns }),
+            (true, false) => Ok(MajorOrder::Column),
+            (false, true) => Ok(MajorOrder::Row),
+            (false, false) => Err(DescriptionRefusal::Strides { matrix: self.name, rows, columns }),
         }
     }
 
     /// A single row or column lies in the order in which its elements are neighbours, if they are.
-    fn vector(&self, wanted: Order) -> Order {
+    fn vector(&self, wanted: MajorOrder) -> MajorOrder {
         let (rows, columns) = self.strides();
         match wanted {
-            Order::Column if rows != 1 && self.rows.extent > 1 => Order::Row,
-            Order::Row if columns != 1 && self.columns.extent > 1 => Order::Column,
+            MajorOrder::Column if rows != 1 && self.rows.extent > 1 => MajorOrder::Row,
+            MajorOrder::Row if columns != 1 && self.columns.extent > 1 => MajorOrder::Column,
             _ => wanted,
         }
     }
 
     /// The descriptor in an order, and whether it describes the transpose.
-    fn matrix(&self, own: Order, wanted: Order, stride: usize) -> Result<(Matrix, bool), Refusal> {
+    fn matrix(&self, own: MajorOrder, wanted: MajorOrder, stride: usize) -> Result<(Matrix, bool), DescriptionRefusal> {
         let (rows, columns) = self.strides();
         // Within a column of `length` elements, `count` columns; for rows likewise.
         let (length, count, step) = match own {
-            Order::Column => (self.rows.extent, self.columns.extent, columns),
-            Order::Row => (self.columns.extent, self.rows.extent, rows),
+            MajorOrder::Column => (self.rows.extent, self.columns.extent, columns),
+            MajorOrder::Row => (self.columns.extent, self.rows.extent, rows),
         };
         // A single column may be any distance from the next.
         let leading = if count == 1 { length } else { step };
         if leading < length {
-            return Err(Refusal::Overlap { matrix: self.name });
+            return Err(DescriptionRefusal::Overlap { matrix: self.name });
         }
         let (rows, columns) = match wanted {
-            Order::Column => (length, count),
-            Order::Row => (count, length),
+            MajorOrder::Column => (length, count),
+            MajorOrder::Row => (count, length),
         };
         Ok((Matrix { rows, columns, order: wanted, leading, stride }, own != wanted))
     }
 }
 
 /// Where each iteration of a nest begins in the three tensors, the last loop fastest.
-fn begins(nest: &[Loop]) -> Vec<[usize; 3]> {
+fn begins(nest: &[StridedLoop]) -> Vec<[usize; 3]> {
     nest.iter().fold(vec![[0; 3]], |starts, each| {
         let at = |start: [usize; 3], n: usize| std::array::from_fn(|t| start[t] + n * each.strides[t]);
         starts.into_iter().flat_map(|start| (0..each.extent).map(move |n| at(start, n))).collect()
@@ -192,18 +192,24 @@ impl Description {
     ///
     /// # Errors
     /// Strides that the library has no words for.
-    pub fn new(call: &Call, origins: [usize; 3], alpha: f64, form: Form, batching: Batching) -> Result<Self, Refusal> {
+    pub fn new(
+        call: &GemmNest,
+        origins: [usize; 3],
+        alpha: f64,
+        form: MatrixOrder,
+        batching: Batching,
+    ) -> Result<Self, DescriptionRefusal> {
         if call.k.extent == 0 || call.steps() == 0 {
-            return Err(Refusal::Empty);
+            return Err(DescriptionRefusal::Empty);
         }
-        let d = |call: &Call| Walk { name: 'd', rows: call.m, columns: call.n, t: 2 };
+        let d = |call: &GemmNest| Walk { name: 'd', rows: call.m, columns: call.n, t: 2 };
         // D has no operation: if its order is not the wanted one, the whole product is transposed.
         let wanted = match form {
-            Form::Columns => Some(Order::Column),
-            Form::Rows => Some(Order::Row),
-            Form::Own => None,
+            MatrixOrder::Columns => Some(MajorOrder::Column),
+            MatrixOrder::Rows => Some(MajorOrder::Row),
+            MatrixOrder::Own => None,
         };
-        let own = d(call).order(wanted.unwrap_or(Order::Column))?;
+        let own = d(call).order(wanted.unwrap_or(MajorOrder::Column))?;
         let exchanged = wanted.is_some_and(|w| w != own);
         let call = if exchanged { call.transposed() } else { call.clone() };
         let walks =
@@ -211,11 +217,11 @@ impl Description {
         // The innermost loop over independent products becomes the batch.
         let (strided, looped) = match (batching, call.batch.split_last()) {
             (Batching::Strided, Some((last, others))) => (*last, others.to_vec()),
-            _ => (Loop::ONCE, call.batch.clone()),
+            _ => (StridedLoop::ONCE, call.batch.clone()),
         };
         let mut matrices = Vec::new();
         for walk in &walks {
-            let own = walk.order(wanted.unwrap_or(Order::Column))?;
+            let own = walk.order(wanted.unwrap_or(MajorOrder::Column))?;
             matrices.push(walk.matrix(own, wanted.unwrap_or(own), strided.strides[walk.t])?);
         }
         let turn = |o: [usize; 3]| if exchanged { [o[1], o[0], o[2]] } else { o };
@@ -227,7 +233,7 @@ impl Description {
         let mut launches = Vec::new();
         for group in &groups {
             for (n, step) in begins(&call.depth).into_iter().enumerate() {
-                launches.push(Launch { origins: group.iter().map(|o| add(*o, step)).collect(), accumulate: n > 0 });
+                launches.push(GemmLaunch { origins: group.iter().map(|o| add(*o, step)).collect(), accumulate: n > 0 });
             }
         }
         let batch = if batching == Batching::Pointers { call.items() } else { strided.extent };
@@ -251,9 +257,9 @@ impl Description {
     }
 
     /// Every different description of a call, with the form and batching of the first of each.
-    pub fn all(call: &Call, origins: [usize; 3], alpha: f64) -> Vec<(Form, Batching, Description)> {
-        let mut found: Vec<(Form, Batching, Description)> = Vec::new();
-        for form in Form::ALL {
+    pub fn all(call: &GemmNest, origins: [usize; 3], alpha: f64) -> Vec<(MatrixOrder, Batching, Description)> {
+        let mut found: Vec<(MatrixOrder, Batching, Description)> = Vec::new();
+        for form in MatrixOrder::ALL {
             for batching in Batching::ALL {
                 if let Ok(description) = Description::new(call, origins, alpha, form, batching)
                     && found.iter().all(|(_, _, d)| *d != description)

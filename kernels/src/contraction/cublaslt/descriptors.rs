@@ -1,10 +1,10 @@
 //! What the library is told: descriptors of matrices and operations, and preferences. Making them needs the library, but no GPU.
 
-use super::choice::Units;
-use super::description::{Description, Matrix, Order};
-use super::ending::{Bias, Ending, Function};
+use super::config::Units;
+use super::description::{Description, MajorOrder, Matrix};
+use super::epilogue_desc::{Bias, EpilogueDesc, EpilogueFunction};
 use crate::contraction::Types;
-use crate::device::cuda::Library;
+use crate::device::cuda::CudaLibrary;
 use crate::error::KernelError;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
@@ -68,7 +68,7 @@ fn stored(dtype: Dtype) -> Result<sys::cudaDataType_t, KernelError> {
     storage(dtype).ok_or_else(|| KernelError::Cuda { what: format!("cuBLASLt has no products of {dtype}") })
 }
 
-impl Ending {
+impl EpilogueDesc {
     /// The library's name for it; `None` where it has none.
     fn named(self) -> Option<sys::cublasLtEpilogue_t> {
         use sys::cublasLtEpilogue_t as Named;
@@ -76,18 +76,18 @@ impl Ending {
             (None, Some(Bias::Added), false) => Named::CUBLASLT_EPILOGUE_BIAS,
             (None, Some(Bias::OfA), false) => Named::CUBLASLT_EPILOGUE_BGRADA,
             (None, Some(Bias::OfB), false) => Named::CUBLASLT_EPILOGUE_BGRADB,
-            (Some(Function::Relu), None, false) => Named::CUBLASLT_EPILOGUE_RELU,
-            (Some(Function::Relu), Some(Bias::Added), false) => Named::CUBLASLT_EPILOGUE_RELU_BIAS,
-            (Some(Function::Relu), None, true) => Named::CUBLASLT_EPILOGUE_RELU_AUX,
-            (Some(Function::Relu), Some(Bias::Added), true) => Named::CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
-            (Some(Function::ReluGradient), None, true) => Named::CUBLASLT_EPILOGUE_DRELU,
-            (Some(Function::ReluGradient), Some(Bias::OfResult), true) => Named::CUBLASLT_EPILOGUE_DRELU_BGRAD,
-            (Some(Function::Gelu), None, false) => Named::CUBLASLT_EPILOGUE_GELU,
-            (Some(Function::Gelu), None, true) => Named::CUBLASLT_EPILOGUE_GELU_AUX,
-            (Some(Function::Gelu), Some(Bias::Added), false) => Named::CUBLASLT_EPILOGUE_GELU_BIAS,
-            (Some(Function::Gelu), Some(Bias::Added), true) => Named::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-            (Some(Function::GeluGradient), None, true) => Named::CUBLASLT_EPILOGUE_DGELU,
-            (Some(Function::GeluGradient), Some(Bias::OfResult), true) => Named::CUBLASLT_EPILOGUE_DGELU_BGRAD,
+            (Some(EpilogueFunction::Relu), None, false) => Named::CUBLASLT_EPILOGUE_RELU,
+            (Some(EpilogueFunction::Relu), Some(Bias::Added), false) => Named::CUBLASLT_EPILOGUE_RELU_BIAS,
+            (Some(EpilogueFunction::Relu), None, true) => Named::CUBLASLT_EPILOGUE_RELU_AUX,
+            (Some(EpilogueFunction::Relu), Some(Bias::Added), true) => Named::CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
+            (Some(EpilogueFunction::ReluGradient), None, true) => Named::CUBLASLT_EPILOGUE_DRELU,
+            (Some(EpilogueFunction::ReluGradient), Some(Bias::OfResult), true) => Named::CUBLASLT_EPILOGUE_DRELU_BGRAD,
+            (Some(EpilogueFunction::Gelu), None, false) => Named::CUBLASLT_EPILOGUE_GELU,
+            (Some(EpilogueFunction::Gelu), None, true) => Named::CUBLASLT_EPILOGUE_GELU_AUX,
+            (Some(EpilogueFunction::Gelu), Some(Bias::Added), false) => Named::CUBLASLT_EPILOGUE_GELU_BIAS,
+            (Some(EpilogueFunction::Gelu), Some(Bias::Added), true) => Named::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+            (Some(EpilogueFunction::GeluGradient), None, true) => Named::CUBLASLT_EPILOGUE_DGELU,
+            (Some(EpilogueFunction::GeluGradient), Some(Bias::OfResult), true) => Named::CUBLASLT_EPILOGUE_DGELU_BGRAD,
             _ => return None,
         })
     }
@@ -121,7 +121,7 @@ impl Descriptors {
     /// # Errors
     /// No library; element types that it does not multiply; several products added up in memory that rounds each sum.
     pub fn new(description: &Description, types: Types, units: Units) -> Result<Self, KernelError> {
-        Library::CublasLt.load()?;
+        CudaLibrary::CublasLt.load()?;
         let unsupported = |what: String| KernelError::Cuda { what };
         let (factor, out) = (stored(types.factor)?, stored(types.out)?);
         if types.narrows() && description.launches.iter().any(|l| l.accumulate) {
@@ -157,7 +157,7 @@ impl Descriptors {
                 if let Some(leading) = ending.aux {
                     set(operation, Key::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, leading as i64)?;
                     // Bits have no type.
-                    if !ending.function.is_some_and(Function::keeps_bits) {
+                    if !ending.function.is_some_and(EpilogueFunction::keeps_bits) {
                         set(operation, Key::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, out as i32)?;
                     }
                 }
@@ -181,8 +181,8 @@ fn layout(
     let layout =
         result::create_matrix_layout(stored, rows, columns, matrix.leading as i64).map_err(failed("cublasLtMatrixLayoutCreate"))?;
     let order = match matrix.order {
-        Order::Column => sys::cublasLtOrder_t::CUBLASLT_ORDER_COL,
-        Order::Row => sys::cublasLtOrder_t::CUBLASLT_ORDER_ROW,
+        MajorOrder::Column => sys::cublasLtOrder_t::CUBLASLT_ORDER_COL,
+        MajorOrder::Row => sys::cublasLtOrder_t::CUBLASLT_ORDER_ROW,
     };
     let addresses = sys::cublasLtBatchMode_t::CUBLASLT_BATCH_MODE_POINTER_ARRAY as u32;
     // SAFETY: the layout was just made; the manual gives these types.

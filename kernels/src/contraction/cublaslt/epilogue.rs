@@ -1,10 +1,10 @@
 //! What the library does with a product before it stores it: a bias, an activation, its gradient, a bias gradient. Biases and
 //! auxiliary tensors have the type of the result, as the library's table of types asks.
 
-use super::description::{Description, Order};
-use super::ending::{Bias, Ending, Function};
-use crate::contraction::Problem;
-use crate::contraction::mapping::{Axis, Mapping};
+use super::description::{Description, MajorOrder};
+use super::epilogue_desc::{Bias, EpilogueDesc, EpilogueFunction};
+use crate::contraction::ContractionProblem;
+use crate::contraction::mapping::{ContractionAxis, Mapping};
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, TensorChoice};
 use sdfg::config::KernelConfig;
@@ -22,7 +22,7 @@ pub struct Beside {
 /// What a kernel does besides a contraction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Epilogue {
-    pub function: Option<Function>,
+    pub function: Option<EpilogueFunction>,
     pub bias: Option<(Bias, Beside)>,
     /// GELU's argument, or where ReLU's is positive.
     pub aux: Option<Beside>,
@@ -66,10 +66,10 @@ impl Epilogue {
         &self,
         d: &Description,
         mapping: &Mapping,
-        axes: &[Axis],
-        problem: &Problem,
+        axes: &[ContractionAxis],
+        problem: &ContractionProblem,
         config: &KernelConfig,
-    ) -> Result<Ending, KernelError> {
+    ) -> Result<EpilogueDesc, KernelError> {
         let refused = |what: &str| KernelError::Cuda { what: format!("`{}` has an epilogue, and {what}", problem.name) };
         if d.launches.len() != 1 || d.batch != 1 {
             return Err(refused("more than one product"));
@@ -89,14 +89,14 @@ impl Epilogue {
                     other => *other,
                 };
                 // The library has none of them for results in rows, though its manual does not say so.
-                if matches!(bias, Bias::Added | Bias::OfResult) && d.d.order == Order::Row {
+                if matches!(bias, Bias::Added | Bias::OfResult) && d.d.order == MajorOrder::Row {
                     return Err(refused("the library wants the columns of a result with a vector one after another"));
                 }
                 // Along what the vector lies; neighbours of the result are one element or one leading dimension apart there.
-                let (along, near) = if bias == Bias::OfB { (columns, Order::Row) } else { (rows, Order::Column) };
+                let (along, near) = if bias == Bias::OfB { (columns, MajorOrder::Row) } else { (rows, MajorOrder::Column) };
                 let unit = if d.d.order == near { 1 } else { d.d.leading };
                 let strides = strides(beside)?;
-                let follows = |a: &Axis| {
+                let follows = |a: &ContractionAxis| {
                     let wanted = if along.contains(&a.index) { a.strides[2] } else { 0 };
                     beside.stride(&strides, &a.index) * unit == wanted
                 };
@@ -111,16 +111,16 @@ impl Epilogue {
             Some(beside) => {
                 let strides = strides(beside)?;
                 let alike = walked().filter(|a| a.strides[2] != 0).all(|a| beside.stride(&strides, &a.index) == a.strides[2]);
-                if !alike || d.d.order != Order::Column {
+                if !alike || d.d.order != MajorOrder::Column {
                     return Err(refused("its auxiliary matrix does not lie as the result does, in columns"));
                 }
-                let column = self.function.map_or(1, Function::column);
+                let column = self.function.map_or(1, EpilogueFunction::column);
                 if !d.d.leading.is_multiple_of(column as usize) {
                     return Err(refused(&format!("columns of its auxiliary matrix do not begin at multiples of {column} elements")));
                 }
                 Some(d.d.leading)
             }
         };
-        Ok(Ending { function: self.function, bias, aux })
+        Ok(EpilogueDesc { function: self.function, bias, aux })
     }
 }

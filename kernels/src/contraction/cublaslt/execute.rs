@@ -2,11 +2,11 @@
 
 use super::algorithm::{Algorithm, Listing, algorithm, known, told};
 use super::catalogue::catalogued;
-use super::choice::Units;
-use super::description::{Description, Launch};
+use super::config::Units;
+use super::description::{Description, GemmLaunch};
 use super::descriptors::{Descriptors, failed};
 use crate::contraction::Types;
-use crate::device::cuda::{Context, Library, Memory, STREAMS};
+use crate::device::cuda::{Context, CudaLibrary, GpuMemory, STREAMS};
 use crate::error::KernelError;
 use cudarc::cublaslt::result;
 use cudarc::cublaslt::sys;
@@ -28,7 +28,7 @@ pub struct CublasLt {
     context: Arc<Context>,
     handle: sys::cublasLtHandle_t,
     /// One for each stream.
-    workspaces: Vec<Memory>,
+    workspaces: Vec<GpuMemory>,
 }
 
 // SAFETY: the handle may be used by any thread (the manual says so of it), and the context is bound before it is.
@@ -45,7 +45,7 @@ pub struct Matmul {
 }
 
 /// For each launch the addresses of the first matrices, of the second, of the results.
-type Arrays = Vec<[Memory; 3]>;
+type Arrays = Vec<[GpuMemory; 3]>;
 
 /// Where a product finds what it reads and writes.
 #[derive(Clone, Copy, Debug)]
@@ -60,15 +60,15 @@ impl CublasLt {
     /// # Errors
     /// No library; no memory.
     pub fn new(context: &Arc<Context>, workspace: usize) -> Result<Self, KernelError> {
-        Library::CublasLt.load()?;
-        let workspaces = (0..STREAMS).map(|_| Memory::new(context, workspace)).collect::<Result<_, _>>()?;
+        CudaLibrary::CublasLt.load()?;
+        let workspaces = (0..STREAMS).map(|_| GpuMemory::new(context, workspace)).collect::<Result<_, _>>()?;
         context.current()?;
         let handle = result::create_handle().map_err(failed("cublasLtCreate"))?;
         Ok(CublasLt { context: context.clone(), handle, workspaces })
     }
 
     /// That of the stream which takes what is put under way.
-    fn workspace(&self) -> &Memory {
+    fn workspace(&self) -> &GpuMemory {
         &self.workspaces[self.context.at()]
     }
 
@@ -182,9 +182,9 @@ impl Matmul {
         }
         let (widths, [a, b, out]) = (types.widths().map(|w| w as u64), operands);
         let bases = if d.exchanged { [b, a, out] } else { [a, b, out] };
-        let array = |launch: &Launch, t: usize| -> Result<Memory, KernelError> {
+        let array = |launch: &GemmLaunch, t: usize| -> Result<GpuMemory, KernelError> {
             let bytes: Vec<u8> = launch.origins.iter().flat_map(|o| (bases[t] + o[t] as u64 * widths[t]).to_le_bytes()).collect();
-            let mut memory = Memory::new(&self.library.context, bytes.len())?;
+            let mut memory = GpuMemory::new(&self.library.context, bytes.len())?;
             memory.write(0, &bytes)?;
             Ok(memory)
         };
@@ -196,7 +196,7 @@ impl Matmul {
                 place.insert(arrays.collect::<Result<Arrays, KernelError>>()?)
             }
         };
-        Ok(arrays.iter().map(|each| each.each_ref().map(Memory::address)).collect())
+        Ok(arrays.iter().map(|each| each.each_ref().map(GpuMemory::address)).collect())
     }
 
     /// Puts all launches on the context's stream.

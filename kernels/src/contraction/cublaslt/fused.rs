@@ -3,11 +3,11 @@
 //! A scope is recognised if it computes exactly that, and refused otherwise: of GELU the tanh form is the library's, and its
 //! auxiliary tensor is GELU's argument. That of ReLU is a container of bits, set where its argument is positive.
 
-use super::choice::Choice;
+use super::config::CublasLtConfig;
 use super::description::Description;
-use super::ending::{Bias, Function};
 use super::epilogue::{Beside, Epilogue};
-use crate::contraction::{Group, Problem};
+use super::epilogue_desc::{Bias, EpilogueFunction};
+use crate::contraction::{ContractionProblem, IndexGroup};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use indexmap::IndexMap;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A contraction, alone or with an epilogue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
-    pub problem: Problem,
+    pub problem: ContractionProblem,
     pub epilogue: Option<Epilogue>,
 }
 
@@ -27,7 +27,7 @@ impl Fused {
     /// # Errors
     /// No contraction; a scope that is anything but a contraction with an epilogue of the library's.
     pub fn of(spec: &KernelSpec) -> Result<Self, KernelError> {
-        let Unit::Scope(scope) = &spec.unit else { return Ok(Fused { problem: Problem::of(spec)?, epilogue: None }) };
+        let Unit::Scope(scope) = &spec.unit else { return Ok(Fused { problem: ContractionProblem::of(spec)?, epilogue: None }) };
         let what = "it is no product with an epilogue that cuBLASLt has".into();
         recognised(spec, scope).ok_or(KernelError::Unsupported { kernel: spec.name.clone(), what })
     }
@@ -59,8 +59,8 @@ impl Fused {
     /// What the library is told under a configuration.
     ///
     /// # Errors
-    /// As [`Choice::description`] and [`Epilogue::ending`].
-    pub fn description(&self, choice: &Choice, config: &KernelConfig) -> Result<Description, KernelError> {
+    /// As [`CublasLtConfig::description`] and [`Epilogue::ending`].
+    pub fn description(&self, choice: &CublasLtConfig, config: &KernelConfig) -> Result<Description, KernelError> {
         let layouts = self.problem.layouts_of(config);
         let mut description = choice.description(&self.problem, layouts.each_ref())?;
         if let Some(epilogue) = &self.epilogue {
@@ -164,19 +164,21 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
         epilogue.bias = Some((Bias::Added, Beside::new(spec, data, loads.get(data)?)?));
     }
     match (function, others) {
-        (Some((Function::GeluGradient | Function::ReluGradient, aux)), None) => {
+        (Some((EpilogueFunction::GeluGradient | EpilogueFunction::ReluGradient, aux)), None) => {
             epilogue.aux = Some(Beside::new(spec, &aux, loads.get(&aux)?)?)
         }
-        (Some((Function::Gelu, _)), Some(other)) if other.code == argument && other.indices.len() == out.indices.len() => {
+        (Some((EpilogueFunction::Gelu, _)), Some(other)) if other.code == argument && other.indices.len() == out.indices.len() => {
             epilogue.aux = Some(Beside::new(spec, &other.data, &other.indices)?);
         }
-        (Some((Function::Relu, _)), Some(other)) if other.code == positive(argument) && other.indices.len() == out.indices.len() => {
+        (Some((EpilogueFunction::Relu, _)), Some(other))
+            if other.code == positive(argument) && other.indices.len() == out.indices.len() =>
+        {
             epilogue.aux = Some(Beside::new(spec, &other.data, &other.indices)?);
         }
         (_, None) => {}
         _ => return None,
     }
-    let gradient = matches!(epilogue.function, Some(Function::GeluGradient | Function::ReluGradient));
+    let gradient = matches!(epilogue.function, Some(EpilogueFunction::GeluGradient | EpilogueFunction::ReluGradient));
     if let [sum] = sums.as_slice() {
         let plain = added.is_none() && scale == Scalar::Const(1.0);
         let operand = |m: &Memlet| sum.code == value(&m.data) && epilogue.function.is_none();
@@ -198,7 +200,7 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
     }
     let beside: Vec<&str> = epilogue.bias.iter().map(|(_, b)| b).chain(&epilogue.aux).map(|b| b.data.as_str()).collect();
     // Nothing else is read, and types are the result's, or bits.
-    let bits = epilogue.aux.as_ref().filter(|_| epilogue.function.is_some_and(Function::keeps_bits)).map(|aux| aux.data.as_str());
+    let bits = epilogue.aux.as_ref().filter(|_| epilogue.function.is_some_and(EpilogueFunction::keeps_bits)).map(|aux| aux.data.as_str());
     let alike = |data: &str| types(data) == if bits == Some(data) { Some(Dtype::Bit) } else { types(&out.data) };
     let used = |data: &String| beside.contains(&data.as_str()) || [&a.data, &b.data].contains(&data);
     let some = epilogue.function.is_some() || epilogue.bias.is_some();
@@ -218,33 +220,33 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
         pass: Pass::Forward,
         origin: None,
     };
-    let problem = Problem::within(spec, &operation).ok()?;
+    let problem = ContractionProblem::within(spec, &operation).ok()?;
     placed(&problem, &epilogue).then_some(())?;
     Some(Fused { problem, epilogue: Some(epilogue) })
 }
 
 /// Whether there is one product, the vector beside it has all of its rows or all of its columns, and columns of the auxiliary matrix
 /// can begin where the library wants them.
-fn placed(problem: &Problem, epilogue: &Epilogue) -> bool {
-    let all = |wanted: Group| {
+fn placed(problem: &ContractionProblem, epilogue: &Epilogue) -> bool {
+    let all = |wanted: IndexGroup| {
         let indices = problem.indices.iter().filter(|(_, group, extent)| *group == wanted && *extent != 1);
         indices.map(|(index, ..)| index.as_str()).collect::<BTreeSet<_>>()
     };
-    let along = |beside: &Beside, group: Group| {
+    let along = |beside: &Beside, group: IndexGroup| {
         let walked = |index: &&str| problem.indices.iter().any(|(i, _, extent)| i == index && *extent != 1);
         beside.indices().filter(walked).collect::<BTreeSet<_>>() == all(group)
     };
     let vector = epilogue.bias.as_ref().is_none_or(|(bias, beside)| match bias {
-        Bias::OfA => along(beside, Group::Rows),
-        Bias::OfB => along(beside, Group::Columns),
-        Bias::Added | Bias::OfResult => along(beside, Group::Rows) || along(beside, Group::Columns),
+        Bias::OfA => along(beside, IndexGroup::Rows),
+        Bias::OfB => along(beside, IndexGroup::Columns),
+        Bias::Added | Bias::OfResult => along(beside, IndexGroup::Rows) || along(beside, IndexGroup::Columns),
     });
-    let column = epilogue.function.filter(|_| epilogue.aux.is_some()).map_or(1, Function::column);
-    let elements = |wanted: Group| -> i64 {
+    let column = epilogue.function.filter(|_| epilogue.aux.is_some()).map_or(1, EpilogueFunction::column);
+    let elements = |wanted: IndexGroup| -> i64 {
         problem.indices.iter().filter(|(_, group, _)| *group == wanted).map(|(_, _, extent)| *extent as i64).product()
     };
-    let held = [Group::Rows, Group::Columns].into_iter().any(|side| elements(side) % column == 0);
-    vector && held && all(Group::Batch).is_empty()
+    let held = [IndexGroup::Rows, IndexGroup::Columns].into_iter().any(|side| elements(side) % column == 0);
+    vector && held && all(IndexGroup::Batch).is_empty()
 }
 
 fn positive(x: Scalar) -> Scalar {
@@ -262,28 +264,28 @@ fn result(mut stored: Vec<Stored>, bits: &dyn Fn(&Stored) -> bool) -> Option<(St
 }
 
 /// The function around an argument, with the tensor that it reads if it is a gradient.
-fn peeled(code: &Scalar, loads: &BTreeMap<String, Vec<String>>) -> (Option<(Function, String)>, Scalar) {
+fn peeled(code: &Scalar, loads: &BTreeMap<String, Vec<String>>) -> (Option<(EpilogueFunction, String)>, Scalar) {
     match code {
         Scalar::Binary(Binary::Max, x, zero) if **zero == Scalar::Const(0.0) => {
-            return (Some((Function::Relu, String::new())), (**x).clone());
+            return (Some((EpilogueFunction::Relu, String::new())), (**x).clone());
         }
         Scalar::Select(condition, value_there, zero) if **zero == Scalar::Const(0.0) && **value_there == product() => {
             if let Some(data) = loads.keys().find(|data| **condition == positive(value(data))) {
-                return (Some((Function::ReluGradient, data.clone())), product());
+                return (Some((EpilogueFunction::ReluGradient, data.clone())), product());
             }
         }
         Scalar::Binary(Binary::Mul, half, _) => {
             if let Scalar::Binary(Binary::Mul, _, x) = &**half
                 && gelu((**x).clone()) == *code
             {
-                return (Some((Function::Gelu, String::new())), (**x).clone());
+                return (Some((EpilogueFunction::Gelu, String::new())), (**x).clone());
             }
         }
         _ => {}
     }
     let gradient = pullback(&gelu(Scalar::input("x")), "x", Scalar::input("dy")).inline("dy", &product());
     match loads.keys().find(|data| gradient.inline("x", &value(data)) == *code) {
-        Some(data) => (Some((Function::GeluGradient, data.clone())), product()),
+        Some(data) => (Some((EpilogueFunction::GeluGradient, data.clone())), product()),
         None => (None, code.clone()),
     }
 }

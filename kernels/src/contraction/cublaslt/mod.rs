@@ -2,26 +2,26 @@
 
 mod algorithm;
 mod catalogue;
-mod choice;
+mod config;
 mod description;
 mod descriptors;
-mod ending;
 mod epilogue;
+mod epilogue_desc;
 mod execute;
 mod fused;
-mod product;
+mod kernel;
 mod reference;
 mod space;
 
 pub use algorithm::{Algorithm, Listing};
-pub use catalogue::{Abilities, Told, catalogued};
-pub use choice::{Choice, Units};
-pub use description::{Batching, Description, Form, Launch, Matrix, Order, Refusal};
+pub use catalogue::{AlgorithmCapabilities, AlgorithmConfig, catalogued};
+pub use config::{CublasLtConfig, Units};
+pub use description::{Batching, Description, DescriptionRefusal, GemmLaunch, MajorOrder, Matrix, MatrixOrder};
 pub use descriptors::{Descriptors, Preference};
-pub use ending::{Bias, Ending, Function};
 pub use epilogue::{Beside, Epilogue};
+pub use epilogue_desc::{Bias, EpilogueDesc, EpilogueFunction};
 pub use execute::{Addresses, CublasLt, Matmul};
 pub use fused::Fused;
-pub use product::Product;
-pub use reference::{Everything, Operand, Reference, carry_out};
-pub use space::{Asked, CublasLtSpace, Offer};
+pub use kernel::CublasLtKernel;
+pub use reference::{Everything, OperandView, Reference, carry_out};
+pub use space::{AlgorithmQuery, AlgorithmSource, CublasLtSpace};

@@ -1,11 +1,11 @@
 //! What the library's manual says about a description, carried out by plain loops: for machines without a GPU.
 
 use super::algorithm::Listing;
-use super::choice::Choice;
-use super::description::{Description, Matrix, Order};
-use super::ending::{Bias, Ending, Function};
+use super::config::CublasLtConfig;
+use super::description::{Description, MajorOrder, Matrix};
+use super::epilogue_desc::{Bias, EpilogueDesc, EpilogueFunction};
 use super::fused::Fused;
-use super::space::{Asked, Offer};
+use super::space::{AlgorithmQuery, AlgorithmSource};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use half::{bf16, f16};
@@ -21,14 +21,14 @@ fn position(matrix: &Matrix, transposed: bool, row: usize, column: usize) -> usi
     let (row, column) = if transposed { (column, row) } else { (row, column) };
     assert!(row < matrix.rows && column < matrix.columns, "beyond the descriptor {matrix:?}");
     match matrix.order {
-        Order::Column => row + column * matrix.leading,
-        Order::Row => row * matrix.leading + column,
+        MajorOrder::Column => row + column * matrix.leading,
+        MajorOrder::Row => row * matrix.leading + column,
     }
 }
 
 /// What a description speaks of, by the contraction's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operand {
+pub enum OperandView {
     A,
     B,
     Out,
@@ -49,12 +49,12 @@ fn gelu(x: f64) -> (f64, f64) {
 ///
 /// # Panics
 /// Descriptors that contradict themselves.
-pub fn carry_out(d: &Description, read: &dyn Fn(Operand, usize) -> f64, write: &mut dyn FnMut(Operand, usize, f64)) {
+pub fn carry_out(d: &Description, read: &dyn Fn(OperandView, usize) -> f64, write: &mut dyn FnMut(OperandView, usize, f64)) {
     for matrix in [&d.a, &d.b, &d.d] {
-        let length = if matrix.order == Order::Column { matrix.rows } else { matrix.columns };
+        let length = if matrix.order == MajorOrder::Column { matrix.rows } else { matrix.columns };
         assert!(matrix.leading >= length, "a leading dimension below the length: {matrix:?}");
     }
-    let (first, second) = if d.exchanged { (Operand::B, Operand::A) } else { (Operand::A, Operand::B) };
+    let (first, second) = if d.exchanged { (OperandView::B, OperandView::A) } else { (OperandView::A, OperandView::B) };
     let single = d.launches.len() == 1 && d.batch == 1;
     assert!(d.epilogue.is_none() || single, "an epilogue of several products");
     for launch in &d.launches {
@@ -68,13 +68,13 @@ pub fn carry_out(d: &Description, read: &dyn Fn(Operand, usize) -> f64, write: &
                 for j in 0..d.n {
                     let total = d.alpha * (0..d.k).map(|l| a(i, l) * b(l, j)).sum::<f64>();
                     let at = of(&d.d, 2) + position(&d.d, false, i, j);
-                    let before = if launch.accumulate { read(Operand::Out, at) } else { 0.0 };
+                    let before = if launch.accumulate { read(OperandView::Out, at) } else { 0.0 };
                     let value = ended(d.epilogue, before + total, (i, j), read, write);
                     *sum += value;
-                    write(Operand::Out, at, value);
+                    write(OperandView::Out, at, value);
                 }
             }
-            let mut vector = |length: usize, sum: &dyn Fn(usize) -> f64| (0..length).for_each(|n| write(Operand::Bias, n, sum(n)));
+            let mut vector = |length: usize, sum: &dyn Fn(usize) -> f64| (0..length).for_each(|n| write(OperandView::Bias, n, sum(n)));
             match d.epilogue.and_then(|e| e.bias) {
                 Some(Bias::OfA) => vector(d.m, &|i| (0..d.k).map(|l| a(i, l)).sum()),
                 Some(Bias::OfB) => vector(d.n, &|j| (0..d.k).map(|l| b(l, j)).sum()),
@@ -87,31 +87,31 @@ pub fn carry_out(d: &Description, read: &dyn Fn(Operand, usize) -> f64, write: &
 
 /// An element after its epilogue.
 fn ended(
-    epilogue: Option<Ending>,
+    epilogue: Option<EpilogueDesc>,
     sum: f64,
     (row, column): (usize, usize),
-    read: &dyn Fn(Operand, usize) -> f64,
-    write: &mut dyn FnMut(Operand, usize, f64),
+    read: &dyn Fn(OperandView, usize) -> f64,
+    write: &mut dyn FnMut(OperandView, usize, f64),
 ) -> f64 {
-    let Some(Ending { function, bias, aux }) = epilogue else { return sum };
-    let x = if bias == Some(Bias::Added) { sum + read(Operand::Bias, row) } else { sum };
+    let Some(EpilogueDesc { function, bias, aux }) = epilogue else { return sum };
+    let x = if bias == Some(Bias::Added) { sum + read(OperandView::Bias, row) } else { sum };
     let at = aux.map(|leading| row + column * leading);
     match (function, at) {
         (None, _) => x,
-        (Some(Function::Relu), at) => {
+        (Some(EpilogueFunction::Relu), at) => {
             if let Some(at) = at {
-                write(Operand::Aux, at, f64::from(u8::from(x > 0.0)));
+                write(OperandView::Aux, at, f64::from(u8::from(x > 0.0)));
             }
             x.max(0.0)
         }
-        (Some(Function::ReluGradient), at) => x * at.map_or(0.0, |at| read(Operand::Aux, at)),
-        (Some(Function::Gelu), at) => {
+        (Some(EpilogueFunction::ReluGradient), at) => x * at.map_or(0.0, |at| read(OperandView::Aux, at)),
+        (Some(EpilogueFunction::Gelu), at) => {
             if let Some(at) = at {
-                write(Operand::Aux, at, x);
+                write(OperandView::Aux, at, x);
             }
             gelu(x).0
         }
-        (Some(Function::GeluGradient), at) => x * gelu(at.map_or(0.0, |at| read(Operand::Aux, at))).1,
+        (Some(EpilogueFunction::GeluGradient), at) => x * gelu(at.map_or(0.0, |at| read(OperandView::Aux, at))).1,
     }
 }
 
@@ -121,7 +121,7 @@ pub struct Reference {
     description: Description,
     arguments: usize,
     /// By operand: which argument it is, of how many elements of which type.
-    operands: BTreeMap<Operand, (usize, usize, Dtype)>,
+    operands: BTreeMap<OperandView, (usize, usize, Dtype)>,
 }
 
 /// Any product has as many algorithms as any other.
@@ -135,8 +135,8 @@ fn listed(listing: Listing) -> usize {
     }
 }
 
-impl Offer for Everything {
-    fn known(&self, _: &Asked, listing: Listing) -> Option<usize> {
+impl AlgorithmSource for Everything {
+    fn known(&self, _: &AlgorithmQuery, listing: Listing) -> Option<usize> {
         Some(listed(listing))
     }
 }
@@ -145,7 +145,7 @@ impl Reference {
     /// # Errors
     /// Layouts or knobs that do not fit, algorithms that there are not.
     pub fn new(spec: &KernelSpec, fused: Fused, config: &KernelConfig) -> Result<Self, KernelError> {
-        let choice = Choice::of(&fused.problem, config)?;
+        let choice = CublasLtConfig::of(&fused.problem, config)?;
         let description = fused.description(&choice, config)?;
         let (listing, number) = Listing::of(choice.algorithm);
         if number >= listed(listing) {
@@ -162,7 +162,7 @@ impl Reference {
         let [bias, aux] = fused.beside(spec);
         let mut operands = BTreeMap::new();
         for (operand, position) in
-            [Operand::A, Operand::B, Operand::Out, Operand::Bias, Operand::Aux].into_iter().zip([a, b, out, bias, aux])
+            [OperandView::A, OperandView::B, OperandView::Out, OperandView::Bias, OperandView::Aux].into_iter().zip([a, b, out, bias, aux])
         {
             let Some(position) = position else { continue };
             let elements = spec.shape(&arguments[position].data)?.iter().product();
@@ -177,17 +177,17 @@ impl Executable for Reference {
         if arguments.len() != self.arguments {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
-        let place = |operand: Operand, at: usize| {
+        let place = |operand: OperandView, at: usize| {
             let (position, elements, dtype) = self.operands[&operand];
             assert!(at < elements, "element {at} of {elements} of {operand:?}");
             (arguments[position], dtype)
         };
-        let read = |operand: Operand, at: usize| {
+        let read = |operand: OperandView, at: usize| {
             let (base, dtype) = place(operand, at);
             // SAFETY: an element of a whole container, as promised by the caller.
             unsafe { load(base, dtype, at) }
         };
-        let mut write = |operand: Operand, at: usize, value: f64| {
+        let mut write = |operand: OperandView, at: usize, value: f64| {
             let (base, dtype) = place(operand, at);
             // SAFETY: as above; nothing else writes meanwhile.
             unsafe { store(base, dtype, at, value) };

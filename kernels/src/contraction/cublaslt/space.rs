@@ -1,11 +1,11 @@
 //! Every way to run one contraction through cuBLASLt: layouts of its tensors × mappings × forms × batchings × algorithms.
 
 use super::algorithm::Listing;
-use super::choice::{Choice, Units};
-use super::description::{Batching, Description, Form};
+use super::config::{CublasLtConfig, Units};
+use super::description::{Batching, Description, MatrixOrder};
 use super::fused::Fused;
-use crate::contraction::{ContractionSpace, Problem, Types};
-use crate::kernel::{Space, TensorChoice};
+use crate::contraction::{ContractionProblem, ContractionSpace, Types};
+use crate::kernel::{ConfigSpace, TensorChoice};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use std::collections::BTreeMap;
@@ -19,27 +19,27 @@ const WIDE_FLOP: f64 = 5e13;
 const LAUNCH: f64 = 2.5e-6;
 
 /// Whoever knows which algorithms there are for a product.
-pub trait Offer: Send + Sync {
+pub trait AlgorithmSource: Send + Sync {
     /// How many there are in a listing, if that has been asked before: asking takes longer than all else that a space does.
-    fn known(&self, asked: &Asked, listing: Listing) -> Option<usize>;
+    fn known(&self, asked: &AlgorithmQuery, listing: Listing) -> Option<usize>;
 }
 
 /// A product as the library is asked about it: its types and units, and its description.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked {
+pub struct AlgorithmQuery {
     types: String,
     digest: [u8; 32],
 }
 
-impl Asked {
+impl AlgorithmQuery {
     pub fn of(description: &Description, types: Types, units: Units) -> Self {
-        Asked { types: format!("{types} {units}"), digest: description.digest() }
+        AlgorithmQuery { types: format!("{types} {units}"), digest: description.digest() }
     }
 }
 
 /// What configurations have in common that differ in their algorithm alone.
 struct Stem {
-    asked: Asked,
+    asked: AlgorithmQuery,
     /// Equal where the library is told the same.
     identity: String,
     /// Predicted, of the library's first algorithm; infinite where the library has no words.
@@ -52,30 +52,30 @@ pub struct CublasLtSpace {
     fused: Fused,
     mapped: ContractionSpace,
     count: u64,
-    offer: Arc<dyn Offer>,
+    offer: Arc<dyn AlgorithmSource>,
     /// By number without its algorithm; `None` where layouts and knobs do not fit. Working one out takes a hundred times as long as
     /// all else that is asked about a configuration, and it is asked about again with every algorithm.
     stems: RwLock<BTreeMap<u64, Option<Arc<Stem>>>>,
 }
 
 impl CublasLtSpace {
-    const RADICES: [u64; 4] = [Form::ALL.len() as u64, Batching::ALL.len() as u64, Units::ALL.len() as u64, Listing::ALL as u64];
+    const RADICES: [u64; 4] = [MatrixOrder::ALL.len() as u64, Batching::ALL.len() as u64, Units::ALL.len() as u64, Listing::ALL as u64];
     const ALGORITHMS: u64 = Listing::ALL as u64;
     const KNOBS: u64 = Self::RADICES[0] * Self::RADICES[1] * Self::RADICES[2] * Self::RADICES[3];
 
-    pub fn new(fused: Fused, offer: Arc<dyn Offer>) -> Self {
+    pub fn new(fused: Fused, offer: Arc<dyn AlgorithmSource>) -> Self {
         let beside = fused.epilogue.iter().flat_map(|e| e.tensors()).collect();
         let mapped = ContractionSpace::new(fused.problem.clone(), 1).beside(beside);
         let count = mapped.mapped_radices().iter().product::<u64>() * Self::KNOBS;
         CublasLtSpace { mapped, fused, count, offer, stems: RwLock::default() }
     }
 
-    fn problem(&self) -> &Problem {
+    fn problem(&self) -> &ContractionProblem {
         &self.fused.problem
     }
 
-    fn described(&self, config: &KernelConfig) -> Option<(Choice, Description)> {
-        let choice = Choice::of(self.problem(), config).ok()?;
+    fn described(&self, config: &KernelConfig) -> Option<(CublasLtConfig, Description)> {
+        let choice = CublasLtConfig::of(self.problem(), config).ok()?;
         let description = self.fused.description(&choice, config).ok()?;
         Some((choice, description))
     }
@@ -91,18 +91,18 @@ impl CublasLtSpace {
         found
     }
 
-    fn worked_out(&self, choice: &Choice, description: &Description) -> Stem {
+    fn worked_out(&self, choice: &CublasLtConfig, description: &Description) -> Stem {
         let types = self.problem().types;
         let digest: String = description.digest()[..16].iter().map(|b| format!("{b:02x}")).collect();
         Stem {
-            asked: Asked::of(description, types, choice.units),
+            asked: AlgorithmQuery::of(description, types, choice.units),
             identity: format!("{types} {digest} {}", choice.units),
             seconds: self.first(choice, description),
         }
     }
 
     /// Predicted seconds of the library's first algorithm.
-    fn first(&self, choice: &Choice, description: &Description) -> f64 {
+    fn first(&self, choice: &CublasLtConfig, description: &Description) -> f64 {
         let types = self.problem().types;
         if types.narrows() && description.launches.iter().any(|l| l.accumulate) {
             return f64::INFINITY;
@@ -115,18 +115,18 @@ impl CublasLtSpace {
         let widths = types.widths();
         let Description { m, n, k, batch, .. } = *description;
         // An auxiliary matrix is as large as the result, or one of bits, which is next to nothing.
-        let large = |e: super::ending::Ending| e.aux.is_some() && !e.function.is_some_and(|f| f.keeps_bits());
+        let large = |e: super::epilogue_desc::EpilogueDesc| e.aux.is_some() && !e.function.is_some_and(|f| f.keeps_bits());
         let stored = if description.epilogue.is_some_and(large) { 2 * m * n } else { m * n };
         let each = [m * k, k * n, stored].iter().zip(widths).map(|(elements, width)| (elements * width * batch) as f64).sum::<f64>();
         let launches = description.launches.len() as f64;
         let work = (description.flop() / peak).max(each * launches / BANDWIDTH);
         // Matrices in columns are what the library was made for.
-        let form = if choice.form == Form::Columns { 1.0 } else { 1.005 };
+        let form = if choice.form == MatrixOrder::Columns { 1.0 } else { 1.005 };
         (work + launches * LAUNCH) * form
     }
 }
 
-impl Space for CublasLtSpace {
+impl ConfigSpace for CublasLtSpace {
     fn tensors(&self) -> &[TensorChoice] {
         self.mapped.tensors()
     }
@@ -151,9 +151,9 @@ impl Space for CublasLtSpace {
             }
             digits
         };
-        let (form, batching, units) = (Form::ALL[form], Batching::ALL[batching], Units::ALL[units]);
+        let (form, batching, units) = (MatrixOrder::ALL[form], Batching::ALL[batching], Units::ALL[units]);
         let layouts = self.tensors().iter().map(|t| t.data.clone()).zip(layouts.into_iter().cloned()).collect();
-        KernelConfig { layouts, knobs: Choice { mapping, form, batching, units, algorithm }.knobs() }
+        KernelConfig { layouts, knobs: CublasLtConfig { mapping, form, batching, units, algorithm }.knobs() }
     }
 
     /// What the library is told, and the algorithm.
@@ -164,13 +164,13 @@ impl Space for CublasLtSpace {
         }
     }
 
-    fn grain(&self) -> u64 {
+    fn ranking_batch(&self) -> u64 {
         Self::ALGORITHMS
     }
 
     /// Predicted seconds, as the bytes that the memory would move meanwhile; infinite where the library has no words or no such
     /// algorithm.
-    fn promise(&self, n: u64) -> f64 {
+    fn predicted_cost(&self, n: u64) -> f64 {
         let algorithm = (n % Self::ALGORITHMS) as usize;
         let (listing, place) = Listing::of(algorithm);
         match self.stem(n) {
@@ -182,22 +182,22 @@ impl Space for CublasLtSpace {
         }
     }
 
-    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
+    fn predicted_costs(&self, numbers: &[u64]) -> Vec<f64> {
         // Together those of one stem, so that it is worked out once.
         let alike = |a: &u64, b: &u64| a / Self::ALGORITHMS == b / Self::ALGORITHMS;
-        numbers.par_chunk_by(alike).flat_map_iter(|numbers| numbers.iter().map(|n| self.promise(*n))).collect()
+        numbers.par_chunk_by(alike).flat_map_iter(|numbers| numbers.iter().map(|n| self.predicted_cost(*n))).collect()
     }
 
     /// One launch in columns, with the algorithm that the library chooses itself.
-    fn intuitive(&self, config: &KernelConfig) -> bool {
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
         self.described(config).is_some_and(|(choice, d)| {
-            d.launches.len() == 1 && choice.form == Form::Columns && choice.units == Units::Any && choice.algorithm == 0
+            d.launches.len() == 1 && choice.form == MatrixOrder::Columns && choice.units == Units::Any && choice.algorithm == 0
         })
     }
 
     /// The same product on plain units, with the algorithm that the library chooses itself: what tensor cores bring. `None` where
     /// no tensor cores multiply, and beside an epilogue, whose product is another kernel as well.
-    fn contrast(&self, n: u64) -> Option<u64> {
+    fn control(&self, n: u64) -> Option<u64> {
         let plain = n - n % Self::ALGORITHMS + Self::ALGORITHMS;
         let (choice, _) = self.described(&self.config(n))?;
         (choice.units == Units::Any && self.fused.epilogue.is_none() && self.stem(plain).is_some()).then_some(plain)

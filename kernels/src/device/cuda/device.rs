@@ -1,15 +1,17 @@
 //! A GPU as a device: fused scopes as generated kernels, contractions as products of cuBLASLt.
 
+use super::algorithm_cache::AlgorithmCache;
 use super::context::locked;
-use super::products::Products;
 use super::{Context, CudaKernel, JitCompiler, Module, Nvrtc};
 use crate::cancel::CancelToken;
-use crate::contraction::cublaslt::{Addresses, Asked, Batching, CublasLtSpace, Description, Form, Fused, Listing, Product, Units};
-use crate::contraction::{Call, Loop, Types};
-use crate::device::{CompileRequest, Device, Forms, Memory, Recording, Streams, Work};
-use crate::emit::cuda::Source;
+use crate::contraction::cublaslt::{
+    Addresses, AlgorithmQuery, Batching, CublasLtKernel, CublasLtSpace, Description, Fused, Listing, MatrixOrder, Units,
+};
+use crate::contraction::{GemmNest, StridedLoop, Types};
+use crate::device::{CompileRequest, Device, DeviceMemory, Forms, Recording, Streams, Work};
+use crate::emit::cuda::CudaSource;
 use crate::error::{Blame, KernelError};
-use crate::kernel::{Executable, KernelSpec, Space};
+use crate::kernel::{ConfigSpace, Executable, KernelSpec};
 use crate::template;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
@@ -30,7 +32,7 @@ const STEPS: usize = 20;
 const WARM_UP_MS: f64 = 1.0;
 /// Configurations of a kernel that are made ready ahead: a text takes the compiler some tenths of a second, a list of algorithms the
 /// library some hundredths, and the GPU less than a millisecond, but kernels take turns.
-const PREPARED: usize = 8;
+const PRECOMPILE_BATCH: usize = 8;
 /// Bytes of the arrays whose copy is timed, and how often.
 const COPIED: usize = 1 << 30;
 const COPIES: usize = 10;
@@ -38,11 +40,11 @@ const COPIES: usize = 10;
 /// One GPU with what makes code for it.
 pub struct CudaDevice {
     context: Arc<Context>,
-    maker: Arc<JitCompiler>,
-    products: Arc<Products>,
+    jit: Arc<JitCompiler>,
+    algorithms: Arc<AlgorithmCache>,
     /// Loaded code by its text.
     modules: Mutex<BTreeMap<[u8; 32], Arc<Module>>>,
-    waited: Mutex<Duration>,
+    compile_wait: Mutex<Duration>,
 }
 
 impl CudaDevice {
@@ -52,23 +54,23 @@ impl CudaDevice {
     /// A library that is missing, a driver that is too old for the compiler, no such GPU.
     pub fn new(number: usize, cache: PathBuf) -> Result<Self, KernelError> {
         let nvrtc = Nvrtc::find()?;
-        super::Library::CublasLt.load()?;
+        super::CudaLibrary::CublasLt.load()?;
         let driver = super::Driver::find()?;
         // Code of a newer major version than the driver's is not loaded.
         super::driver::new_enough(driver.version, (nvrtc.version.0, 0))?;
         let context = Context::new(number)?;
-        let products = Arc::new(Products::new(&context)?);
-        let maker = Arc::new(JitCompiler::new(nvrtc, &context.gpu, cache)?);
-        Ok(CudaDevice { context, maker, products, modules: Mutex::default(), waited: Mutex::default() })
+        let algorithms = Arc::new(AlgorithmCache::new(&context)?);
+        let jit = Arc::new(JitCompiler::new(nvrtc, &context.gpu, cache)?);
+        Ok(CudaDevice { context, jit, algorithms, modules: Mutex::default(), compile_wait: Mutex::default() })
     }
 
     /// What makes a kernel ready to be checked and timed: its code, or what the library says about it.
-    fn readies(&self) -> impl Fn(&CompileRequest) + Send + Sync + 'static {
+    fn compile_step(&self) -> impl Fn(&CompileRequest) + Send + Sync + 'static {
         // Whoever waits for the device to be free of them waits for what is under way, not for what only stands in line.
-        let (maker, products) = (Arc::downgrade(&self.maker), Arc::downgrade(&self.products));
-        move |coming| match (maker.upgrade(), products.upgrade()) {
-            (Some(maker), _) if generates(&coming.timed) => maker.make(coming),
-            (_, Some(products)) => products.ask(coming),
+        let (jit, algorithms) = (Arc::downgrade(&self.jit), Arc::downgrade(&self.algorithms));
+        move |request| match (jit.upgrade(), algorithms.upgrade()) {
+            (Some(jit), _) if generates(&request.timed) => jit.make(request),
+            (_, Some(algorithms)) => algorithms.ask(request),
             _ => {}
         }
     }
@@ -77,17 +79,17 @@ impl CudaDevice {
     fn waiting<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let found = work();
-        *locked(&self.waited) += began.elapsed();
+        *locked(&self.compile_wait) += began.elapsed();
         found
     }
 
-    fn kernel(&self, name: &str, source: Source, arguments: usize) -> Result<CudaKernel, KernelError> {
+    fn kernel(&self, name: &str, source: CudaSource, arguments: usize) -> Result<CudaKernel, KernelError> {
         let hash = *blake3::hash(source.text.as_bytes()).as_bytes();
         let known = locked(&self.modules).get(&hash).cloned();
         let module = match known {
             Some(module) => module,
             None => {
-                let compiled = self.waiting(|| self.maker.compiled(name, &source.text))?;
+                let compiled = self.waiting(|| self.jit.compiled(name, &source.text))?;
                 let module = Arc::new(Module::new(&self.context, &compiled, source.finish.is_some())?);
                 locked(&self.modules).insert(hash, module.clone());
                 module
@@ -104,13 +106,13 @@ fn generates(spec: &KernelSpec) -> bool {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        self.maker.wait();
+        self.jit.wait();
     }
 }
 
 /// What the library makes of one product.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct Ceiling {
+pub struct GemmCeiling {
     pub types: String,
     /// m, n, k.
     pub sizes: [usize; 3],
@@ -131,13 +133,13 @@ impl CudaDevice {
     ///
     /// # Errors
     /// Not enough memory; a device that failed.
-    pub fn ceiling(&self, types: Types, sizes: [usize; 3]) -> Result<Ceiling, KernelError> {
+    pub fn ceiling(&self, types: Types, sizes: [usize; 3]) -> Result<GemmCeiling, KernelError> {
         let [m, n, k] = sizes;
-        let walk = |extent, a, b, c| Loop { extent, strides: [a, b, c] };
-        let call = Call { m: walk(m, k, 0, 1), n: walk(n, 0, k, m), k: walk(k, 1, 1, 0), batch: vec![], depth: vec![] };
-        let description = Description::new(&call, [0; 3], 1.0, Form::Columns, Batching::Strided);
+        let walk = |extent, a, b, c| StridedLoop { extent, strides: [a, b, c] };
+        let call = GemmNest { m: walk(m, k, 0, 1), n: walk(n, 0, k, m), k: walk(k, 1, 1, 0), batch: vec![], depth: vec![] };
+        let description = Description::new(&call, [0; 3], 1.0, MatrixOrder::Columns, Batching::Strided);
         let description = description.map_err(|e| KernelError::Cuda { what: e.to_string() })?;
-        let matmul = self.products.library.matmul(&description, types, Units::Any)?;
+        let matmul = self.algorithms.library.matmul(&description, types, Units::Any)?;
         let mut memory = Vec::new();
         for (which, (elements, width)) in [m * k, k * n, m * n].iter().zip(types.widths()).enumerate() {
             let mut each = self.memory(elements * width)?;
@@ -153,8 +155,10 @@ impl CudaDevice {
         }
         let addresses: Vec<u64> = memory.iter_mut().map(|m| m.address() as u64).collect();
         let mut rates = Vec::new();
-        for algorithm in
-            self.products.algorithms(&matmul, Units::Any, &Asked::of(&description, types, Units::Any), Listing::Heuristic)?.iter()
+        for algorithm in self
+            .algorithms
+            .algorithms(&matmul, Units::Any, &AlgorithmQuery::of(&description, types, Units::Any), Listing::Heuristic)?
+            .iter()
         {
             let mut least = f64::INFINITY;
             for _ in 0..ROUNDS {
@@ -171,13 +175,13 @@ impl CudaDevice {
             rates.push(description.flop() / least / 1e9);
         }
         let (first, best) = (rates.first().copied().unwrap_or(0.0), rates.iter().copied().fold(0.0, f64::max));
-        Ok(Ceiling { types: types.to_string(), sizes, first, best, algorithms: rates.iter().filter(|rate| **rate > 0.0).count() })
+        Ok(GemmCeiling { types: types.to_string(), sizes, first, best, algorithms: rates.iter().filter(|rate| **rate > 0.0).count() })
     }
 }
 
-struct Graph(super::Graph);
+struct CudaGraph(super::CudaGraph);
 
-impl Recording for Graph {
+impl Recording for CudaGraph {
     fn run(&self, run: &Run) -> Result<(), KernelError> {
         self.0.context().draw(run)?;
         self.0.launch()
@@ -190,8 +194,8 @@ impl Device for CudaDevice {
     }
 
     fn toolchain(&self) -> String {
-        let (major, minor) = self.maker.nvrtc.version;
-        format!("NVRTC {major}.{minor}, cuBLASLt {}", self.products.library.version())
+        let (major, minor) = self.jit.nvrtc.version;
+        format!("NVRTC {major}.{minor}, cuBLASLt {}", self.algorithms.library.version())
     }
 
     fn clock(&self) -> &'static str {
@@ -206,9 +210,9 @@ impl Device for CudaDevice {
         Some(Fused::has)
     }
 
-    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
+    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
         match Fused::wanted(spec)? {
-            Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, self.products.clone()))),
+            Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, self.algorithms.clone()))),
             None => template::cuda_space(spec, self.context.gpu.chip),
         }
     }
@@ -216,10 +220,10 @@ impl Device for CudaDevice {
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
         match Fused::wanted(spec)? {
             Some(fused) => {
-                let (choice, matmul, offered) = self.waiting(|| self.products.product(&fused, config))?;
-                Ok(Arc::new(Product::new(spec, &fused, &choice, matmul, &offered)?))
+                let (choice, matmul, offered) = self.waiting(|| self.algorithms.matmul(&fused, config))?;
+                Ok(Arc::new(CublasLtKernel::new(spec, &fused, &choice, matmul, &offered)?))
             }
-            None => Ok(Arc::new(self.kernel(&spec.name, self.maker.source(spec, config)?, spec.arguments().len())?)),
+            None => Ok(Arc::new(self.kernel(&spec.name, self.jit.source(spec, config)?, spec.arguments().len())?)),
         }
     }
 
@@ -231,7 +235,7 @@ impl Device for CudaDevice {
         if generates(spec) { template::cuda_written(spec, config) } else { vec![] }
     }
 
-    fn relayout_ahead(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<CompileRequest> {
+    fn relayout_request(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<CompileRequest> {
         CompileRequest::relayout(container, shape, from, to).ok()
     }
 
@@ -242,30 +246,30 @@ impl Device for CudaDevice {
 
     /// At other sizes the library offers other algorithms: one of those.
     fn scaled(&self, config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
-        self.waiting(|| self.products.scaled(config, from, to))
+        self.waiting(|| self.algorithms.scaled(config, from, to))
     }
 
-    fn waited(&self) -> Duration {
-        *locked(&self.waited)
+    fn compile_wait(&self) -> Duration {
+        *locked(&self.compile_wait)
     }
 
-    fn prepares(&self, _: &KernelSpec) -> usize {
-        PREPARED
+    fn precompile_batch_size(&self, _: &KernelSpec) -> usize {
+        PRECOMPILE_BATCH
     }
 
-    fn prepare(&self, kernels: &[CompileRequest], until: CancelToken) {
-        self.maker.all(kernels, until, self.readies());
+    fn precompile(&self, kernels: &[CompileRequest], until: CancelToken) {
+        self.jit.compile_all(kernels, until, self.compile_step());
     }
 
-    fn prepare_meanwhile(&self, kernels: Vec<CompileRequest>, unwanted: &Arc<AtomicBool>) -> bool {
-        self.maker.meanwhile(kernels, unwanted, self.readies());
+    fn precompile_in_background(&self, kernels: Vec<CompileRequest>, unwanted: &Arc<AtomicBool>) -> bool {
+        self.jit.compile_in_background(kernels, unwanted, self.compile_step());
         true
     }
 
-    fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {
-        let mut memory = super::Memory::new(&self.context, bytes)?;
+    fn memory(&self, bytes: usize) -> Result<DeviceMemory, KernelError> {
+        let mut memory = super::GpuMemory::new(&self.context, bytes)?;
         memory.zero()?;
-        Ok(Memory::Gpu(memory))
+        Ok(DeviceMemory::Gpu(memory))
     }
 
     fn time(&self, work: Work) -> Result<f64, KernelError> {
@@ -273,7 +277,7 @@ impl Device for CudaDevice {
     }
 
     fn record(&self, work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
-        Ok(Some(Box::new(Graph(self.context.capture(work)?))))
+        Ok(Some(Box::new(CudaGraph(self.context.capture(work)?))))
     }
 
     fn records(&self) -> bool {
@@ -284,7 +288,7 @@ impl Device for CudaDevice {
         Some(&*self.context)
     }
 
-    fn flush(&self, _: &[(&Memory, usize)]) -> Result<bool, KernelError> {
+    fn flush(&self, _: &[(&DeviceMemory, usize)]) -> Result<bool, KernelError> {
         self.context.flush().map(|()| true)
     }
 
@@ -301,7 +305,7 @@ impl Device for CudaDevice {
     }
 
     fn copy_bandwidth(&self) -> Result<Option<f64>, KernelError> {
-        let (mut from, mut to) = (super::Memory::new(&self.context, COPIED)?, super::Memory::new(&self.context, COPIED)?);
+        let (mut from, mut to) = (super::GpuMemory::new(&self.context, COPIED)?, super::GpuMemory::new(&self.context, COPIED)?);
         from.zero()?;
         to.copy(&from)?;
         let mut least = f64::INFINITY;

@@ -1,6 +1,6 @@
 //! What the driver says about itself and the GPUs of this machine.
 
-use super::Library;
+use super::CudaLibrary;
 use crate::emit::cuda::Chip;
 use crate::error::KernelError;
 use cudarc::driver::result::{self, DriverError};
@@ -69,14 +69,14 @@ pub fn failed(what: &str) -> impl Fn(DriverError) -> KernelError + '_ {
 /// # Errors
 /// An older driver.
 pub fn new_enough(has: (i32, i32), needs: (i32, i32)) -> Result<(), KernelError> {
-    if has >= needs { Ok(()) } else { Err(KernelError::OldDriver { has, needs, advice: Library::Driver.advice() }) }
+    if has >= needs { Ok(()) } else { Err(KernelError::OldDriver { has, needs, advice: CudaLibrary::Driver.advice() }) }
 }
 
 impl Driver {
     /// # Errors
     /// No driver; one that is too old; one without a GPU.
     pub fn find() -> Result<Self, KernelError> {
-        Library::Driver.load()?;
+        CudaLibrary::Driver.load()?;
         let mut version = 0;
         // SAFETY: the pointer is to an integer that lives long enough. The version may be asked for before anything else.
         unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("cuDriverGetVersion"))?;

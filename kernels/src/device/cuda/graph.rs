@@ -10,20 +10,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Work captured from the streams, launched as one.
-pub struct Graph {
+pub struct CudaGraph {
     context: Arc<Context>,
     executable: sys::CUgraphExec,
 }
 
 // SAFETY: as for the context.
-unsafe impl Send for Graph {}
+unsafe impl Send for CudaGraph {}
 
 impl Context {
     /// Captures what `work` puts on the streams.
     ///
     /// # Errors
     /// What `work` returns; work that cannot be captured.
-    pub fn capture(self: &Arc<Self>, work: impl FnOnce() -> Result<(), KernelError>) -> Result<Graph, KernelError> {
+    pub fn capture(self: &Arc<Self>, work: impl FnOnce() -> Result<(), KernelError>) -> Result<CudaGraph, KernelError> {
         self.current()?;
         let first = self.streams[0];
         // SAFETY: the stream lives as long as this value.
@@ -45,7 +45,7 @@ impl Context {
             // SAFETY: as above; nobody else has it, whatever came of the work.
             let _ = unsafe { graph::destroy(captured) };
         }
-        Ok(Graph { context: self.clone(), executable: executable? })
+        Ok(CudaGraph { context: self.clone(), executable: executable? })
     }
 }
 
@@ -74,7 +74,7 @@ impl Streams for Context {
     }
 }
 
-impl Graph {
+impl CudaGraph {
     /// Puts the captured work on the first stream.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Graph {
     }
 }
 
-impl Drop for Graph {
+impl Drop for CudaGraph {
     fn drop(&mut self) {
         if self.context.current().is_ok() {
             // SAFETY: made by `Context::capture`, destroyed once.

@@ -5,7 +5,7 @@ use super::{Compiled, Nvrtc};
 use crate::cancel::CancelToken;
 use crate::compile::single_flight::InFlight;
 use crate::device::CompileRequest;
-use crate::emit::cuda::{Chip, Source};
+use crate::emit::cuda::{Chip, CudaSource};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::template;
@@ -62,7 +62,7 @@ impl JitCompiler {
     ///
     /// # Errors
     /// Knobs that kernels do not have; scopes that cannot be generated.
-    pub fn source(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Source, KernelError> {
+    pub fn source(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<CudaSource, KernelError> {
         template::cuda_source(spec, config, self.chip)
     }
 
@@ -98,11 +98,11 @@ impl JitCompiler {
     }
 
     /// Makes the code of a kernel that is about to be checked and timed.
-    pub fn make(&self, coming: &CompileRequest) {
+    pub fn make(&self, request: &CompileRequest) {
         // Configurations of generated kernels are the same at all sizes.
-        for spec in coming.checked.iter().chain([&coming.timed]) {
+        for spec in request.checked.iter().chain([&request.timed]) {
             // Whoever compiles the kernel again is told what is wrong with it.
-            let Ok(source) = self.source(spec, &coming.config) else { return };
+            let Ok(source) = self.source(spec, &request.config) else { return };
             // As it is checked and as it is timed it is one text mostly: nobody waits for who is at it already.
             let key = self.nvrtc.key(&source.text, self.capability);
             if !self.making.has(&key) {
@@ -112,26 +112,26 @@ impl JitCompiler {
     }
 
     /// Has all threads make something of each of these, as long as it goes on.
-    pub fn all(&self, coming: &[CompileRequest], until: CancelToken, each: impl Fn(&CompileRequest) + Sync) {
+    pub fn compile_all(&self, request: &[CompileRequest], until: CancelToken, each: impl Fn(&CompileRequest) + Sync) {
         self.threads.install(|| {
-            coming.par_iter().filter(|_| until.goes_on()).for_each(&each);
+            request.par_iter().filter(|_| until.goes_on()).for_each(&each);
         });
     }
 
     /// Begins to make something of each of these, in this order, and goes on until nobody wants it.
-    pub fn meanwhile(
+    pub fn compile_in_background(
         self: &Arc<Self>,
-        coming: Vec<CompileRequest>,
+        request: Vec<CompileRequest>,
         unwanted: &Arc<AtomicBool>,
         each: impl Fn(&CompileRequest) + Send + Sync + 'static,
     ) {
         let each = Arc::new(each);
-        for coming in coming {
-            let (maker, unwanted, each) = (self.clone(), unwanted.clone(), each.clone());
+        for request in request {
+            let (jit, unwanted, each) = (self.clone(), unwanted.clone(), each.clone());
             self.threads.spawn_fifo(move || {
-                let _busy = maker.busy.read();
+                let _busy = jit.busy.read();
                 if !unwanted.load(Ordering::Relaxed) {
-                    each(&coming);
+                    each(&request);
                 }
             });
         }

@@ -2,9 +2,9 @@
 
 use super::context::Context;
 use super::driver::failed;
-use super::memory::Memory;
+use super::memory::GpuMemory;
 use super::nvrtc::{Compiled, Nvrtc};
-use crate::emit::cuda::Source;
+use crate::emit::cuda::CudaSource;
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, Resources, RunContext};
 use cudarc::driver::result::{function, launch_kernel, module};
@@ -34,10 +34,10 @@ unsafe impl Sync for Module {}
 /// A kernel on a GPU, with the scratch memory of its teams.
 pub struct CudaKernel {
     name: String,
-    source: Source,
+    source: CudaSource,
     context: Arc<Context>,
     module: Arc<Module>,
-    scratch: Memory,
+    scratch: GpuMemory,
     arguments: usize,
 }
 
@@ -63,7 +63,7 @@ impl CudaKernel {
     ///
     /// # Errors
     /// What the compiler refuses; memory that cannot be had.
-    pub fn new(name: &str, source: Source, arguments: usize, context: &Arc<Context>, nvrtc: &Nvrtc) -> Result<Self, KernelError> {
+    pub fn new(name: &str, source: CudaSource, arguments: usize, context: &Arc<Context>, nvrtc: &Nvrtc) -> Result<Self, KernelError> {
         let compiled = nvrtc.compile(name, &source.text, context.gpu.capability)?;
         let module = Module::new(context, &compiled, source.finish.is_some())?;
         CudaKernel::of(name, source, arguments, Arc::new(module))
@@ -73,7 +73,7 @@ impl CudaKernel {
     ///
     /// # Errors
     /// Memory that cannot be had.
-    pub fn of(name: &str, source: Source, arguments: usize, module: Arc<Module>) -> Result<Self, KernelError> {
+    pub fn of(name: &str, source: CudaSource, arguments: usize, module: Arc<Module>) -> Result<Self, KernelError> {
         let context = module.context.clone();
         if source.shared > SHARED {
             context.current()?;
@@ -83,7 +83,7 @@ impl CudaKernel {
             unsafe { function::set_function_attribute(module.kernel, attribute, source.shared as i32) }.map_err(failed(&what))?;
         }
         // Others keep less: the sweep goes on with them.
-        let scratch = Memory::new(&context, (source.teams * source.scratch * if source.double { 8 } else { 4 }) as usize);
+        let scratch = GpuMemory::new(&context, (source.teams * source.scratch * if source.double { 8 } else { 4 }) as usize);
         let scratch = scratch.map_err(|error| match error {
             KernelError::GpuMemory { bytes, free, .. } => KernelError::Scratch { kernel: name.into(), bytes, free },
             other => other,

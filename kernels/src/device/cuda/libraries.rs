@@ -9,33 +9,33 @@ use std::sync::OnceLock;
 
 /// A library that CUDA kernels or contractions need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Library {
+pub enum CudaLibrary {
     /// The driver: comes with the graphics card's driver alone.
     Driver,
     Nvrtc,
     CublasLt,
 }
 
-impl Library {
-    pub const ALL: [Library; 3] = [Library::Driver, Library::Nvrtc, Library::CublasLt];
+impl CudaLibrary {
+    pub const ALL: [CudaLibrary; 3] = [CudaLibrary::Driver, CudaLibrary::Nvrtc, CudaLibrary::CublasLt];
 
     /// The name under which systems know it.
     pub fn name(self) -> &'static str {
         match self {
-            Library::Driver => "libcuda.so.1",
-            Library::Nvrtc => "libnvrtc.so",
-            Library::CublasLt => "libcublasLt.so",
+            CudaLibrary::Driver => "libcuda.so.1",
+            CudaLibrary::Nvrtc => "libnvrtc.so",
+            CudaLibrary::CublasLt => "libcublasLt.so",
         }
     }
 
     /// What to do where it is missing.
     pub fn advice(self) -> &'static str {
         match self {
-            Library::Driver => "install NVIDIA's driver (580 or newer for CUDA 13)",
-            Library::Nvrtc => {
+            CudaLibrary::Driver => "install NVIDIA's driver (580 or newer for CUDA 13)",
+            CudaLibrary::Nvrtc => {
                 "install the CUDA toolkit, or `pip install nvidia-cuda-nvrtc==13.0.88` and set MEMLET_CUDA_PATH to its folder nvidia/cu13"
             }
-            Library::CublasLt => {
+            CudaLibrary::CublasLt => {
                 "install the CUDA toolkit, or `pip install nvidia-cublas==13.0.*` and set MEMLET_CUDA_PATH to its folder nvidia/cu13"
             }
         }
@@ -44,9 +44,9 @@ impl Library {
     /// Files to open, in this order: first what the library itself opens by name.
     fn files(self) -> &'static [&'static str] {
         match self {
-            Library::Driver => &["libcuda.so"],
-            Library::Nvrtc => &["libnvrtc-builtins.so", "libnvrtc.so"],
-            Library::CublasLt => &["libcublasLt.so"],
+            CudaLibrary::Driver => &["libcuda.so"],
+            CudaLibrary::Nvrtc => &["libnvrtc-builtins.so", "libnvrtc.so"],
+            CudaLibrary::CublasLt => &["libcublasLt.so"],
         }
     }
 
@@ -54,9 +54,9 @@ impl Library {
         // SAFETY: these libraries of the system's vendor are meant to be loaded into any process.
         unsafe {
             match self {
-                Library::Driver => cudarc::driver::sys::is_culib_present(),
-                Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
-                Library::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
+                CudaLibrary::Driver => cudarc::driver::sys::is_culib_present(),
+                CudaLibrary::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
+                CudaLibrary::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
             }
         }
     }

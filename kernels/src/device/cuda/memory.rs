@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 /// Bytes on the GPU.
 #[derive(Debug)]
-pub struct Memory {
+pub struct GpuMemory {
     context: Arc<Context>,
     address: sys::CUdeviceptr,
     bytes: usize,
 }
 
-impl Memory {
+impl GpuMemory {
     /// Memory, not initialised.
     ///
     /// # Errors
@@ -23,7 +23,7 @@ impl Memory {
     pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, KernelError> {
         context.current()?;
         let address = if bytes == 0 { 0 } else { context.allocate(bytes)? };
-        Ok(Memory { context: context.clone(), address, bytes })
+        Ok(GpuMemory { context: context.clone(), address, bytes })
     }
 
     pub fn address(&self) -> u64 {
@@ -72,7 +72,7 @@ impl Memory {
     ///
     /// # Errors
     /// More bytes than there are; a device that failed.
-    pub fn copy(&mut self, from: &Memory) -> Result<(), KernelError> {
+    pub fn copy(&mut self, from: &GpuMemory) -> Result<(), KernelError> {
         self.fits(from.bytes)?;
         self.context.current()?;
         // SAFETY: the bytes fit, and both live until the stream has been waited for: dropping waits.
@@ -102,7 +102,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for GpuMemory {
     fn drop(&mut self) {
         if self.address != 0 && self.context.wait().is_ok() {
             // SAFETY: allocated by `Context::allocate`, freed once; nothing on the stream uses it any more.

@@ -1,6 +1,6 @@
 //! CUDA C to code for a GPU, by NVRTC: needs the library, but no GPU.
 
-use super::Library;
+use super::CudaLibrary;
 use crate::error::KernelError;
 use crate::kernel::Resources;
 use cudarc::nvrtc::{result, sys};
@@ -40,7 +40,7 @@ impl Nvrtc {
     /// # Errors
     /// No library.
     pub fn find() -> Result<Self, KernelError> {
-        let folder = Library::Nvrtc.load()?;
+        let folder = CudaLibrary::Nvrtc.load()?;
         let (mut major, mut minor, mut count) = (0, 0, 0);
         // SAFETY: the library is loaded; the pointers are to integers that live long enough, the last one to `count` of them.
         let capabilities = unsafe {

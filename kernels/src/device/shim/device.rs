@@ -6,9 +6,9 @@ use super::{Shim, ShimKernel, ShimRun};
 use crate::cancel::CancelToken;
 use crate::contraction::cublaslt::{CublasLtSpace, Everything, Fused, Reference};
 use crate::device::{CompileRequest, Device, Forms, Recording, Streams, Work};
-use crate::emit::cuda::{Chip, Source};
+use crate::emit::cuda::{Chip, CudaSource};
 use crate::error::KernelError;
-use crate::kernel::{Argument, Completion, Executable, KernelSpec, RunContext, Space};
+use crate::kernel::{Argument, Completion, ConfigSpace, Executable, KernelSpec, RunContext};
 use crate::template;
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
@@ -39,7 +39,7 @@ impl ShimDevice {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kernel(&self, spec: &KernelSpec, source: Source) -> Result<Scope, KernelError> {
+    fn kernel(&self, spec: &KernelSpec, source: CudaSource) -> Result<Scope, KernelError> {
         let ready = self.ready().get(&source.text).map(|made| made.of(source.clone()));
         let kernel = match ready {
             None => self.shim.compile(vec![source])?.pop(),
@@ -112,7 +112,7 @@ impl Device for ShimDevice {
         Some(Fused::has)
     }
 
-    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
+    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
         match Fused::wanted(spec)? {
             Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, Arc::new(Everything)))),
             None => template::cuda_space(spec, Chip::HOPPER),
@@ -126,16 +126,17 @@ impl Device for ShimDevice {
         }
     }
 
-    fn prepares(&self, spec: &KernelSpec) -> usize {
+    fn precompile_batch_size(&self, spec: &KernelSpec) -> usize {
         if matches!(Fused::wanted(spec), Ok(None)) { TOGETHER } else { 0 }
     }
 
-    fn prepare(&self, kernels: &[CompileRequest], until: CancelToken) {
-        let generated = kernels.iter().filter(|coming| self.prepares(&coming.timed) > 0).flat_map(|coming| coming.each(self));
+    fn precompile(&self, kernels: &[CompileRequest], until: CancelToken) {
+        let generated =
+            kernels.iter().filter(|request| self.precompile_batch_size(&request.timed) > 0).flat_map(|request| request.each(self));
         let sources = generated.filter_map(|(spec, config)| template::cuda_source(&spec, &config, Chip::HOPPER).ok());
-        let mut wanted: BTreeMap<String, Source> = sources.map(|source| (source.text.clone(), source)).collect();
+        let mut wanted: BTreeMap<String, CudaSource> = sources.map(|source| (source.text.clone(), source)).collect();
         wanted.retain(|text, _| !self.ready().contains_key(text));
-        let wanted: Vec<Source> = wanted.into_values().collect();
+        let wanted: Vec<CudaSource> = wanted.into_values().collect();
         wanted.par_chunks(TOGETHER).filter(|_| until.goes_on()).for_each(|sources| {
             // What cannot be compiled is told to whoever compiles it alone.
             let made = self.shim.compile(sources.to_vec()).unwrap_or_default();
@@ -151,7 +152,7 @@ impl Device for ShimDevice {
         if matches!(Fused::wanted(spec), Ok(Some(_))) { vec![] } else { template::cuda_written(spec, config) }
     }
 
-    fn relayout_ahead(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<CompileRequest> {
+    fn relayout_request(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<CompileRequest> {
         CompileRequest::relayout(container, shape, from, to).ok()
     }
 

@@ -11,7 +11,7 @@ pub use device::ShimDevice;
 
 use crate::buffer::Buffer;
 use crate::compile::{Toolchain, run, single_flight::InFlight};
-use crate::emit::cuda::{Source, drawn};
+use crate::emit::cuda::{CudaSource, drawn};
 use crate::error::KernelError;
 use crate::kernel::{Access, Argument, KernelSpec};
 use sdfg::interpret::Run;
@@ -31,7 +31,7 @@ pub struct Shim {
 
 /// A CUDA kernel that the CPU can run.
 pub struct ShimKernel {
-    source: Source,
+    source: CudaSource,
     which: c_int,
     run: Entry,
 }
@@ -100,7 +100,7 @@ impl Shim {
     ///
     /// # Errors
     /// A compiler that is missing or refuses.
-    pub fn compile(&self, sources: Vec<Source>) -> Result<Vec<ShimKernel>, KernelError> {
+    pub fn compile(&self, sources: Vec<CudaSource>) -> Result<Vec<ShimKernel>, KernelError> {
         let mut text = String::new();
         let mut cases = String::new();
         for (n, source) in sources.iter().enumerate() {
@@ -198,11 +198,11 @@ fn cache(path: &Path) -> impl FnOnce(std::io::Error) -> KernelError {
 
 impl ShimKernel {
     /// The same code for a source of the same text.
-    fn of(&self, source: Source) -> ShimKernel {
+    fn of(&self, source: CudaSource) -> ShimKernel {
         ShimKernel { source, ..*self }
     }
 
-    pub fn source(&self) -> &Source {
+    pub fn source(&self) -> &CudaSource {
         &self.source
     }
 

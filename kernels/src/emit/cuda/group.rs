@@ -1,12 +1,12 @@
 //! The CUDA of one group of loops: the team shares the innermost one, its threads walk the others together.
 
 use super::register::cuda_type;
-use super::schedule::Place;
+use super::schedule::Placement;
 use crate::emit::group::{Reduction, divides_by};
 use crate::emit::printer::{MaskRow, Printer, StreamRow};
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Loop, LoopNest, Space};
+use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace};
 use indexmap::{IndexMap, IndexSet};
 use sdfg::Combine;
 
@@ -37,7 +37,7 @@ impl Printer<'_> {
     pub fn cuda_groups(&mut self, depth: usize) -> Result<(), KernelError> {
         let nest = self.nest;
         self.keep_between_groups(nest)?;
-        self.look_ahead(nest)?;
+        self.prefetch_rows(nest)?;
         let (mut open, mut declared): (Vec<Touch>, IndexSet<String>) = (Vec::new(), IndexSet::new());
         for group in &nest.groups {
             let touches = self.touches(group)?;
@@ -54,7 +54,8 @@ impl Printer<'_> {
             self.cuda_group(group, &mut declared, depth)?;
             // What is the same for a whole point, and no group writes, is read once for all of them.
             let written = |root: &String| nest.groups.iter().flat_map(|g| &g.statements).any(|s| self.spec.root(&s.write.data) == root);
-            let given = |e: &Element| matches!(self.tensor(&e.data).map(|t| &t.space), Ok(Space::Heap { root, .. }) if !written(root));
+            let given =
+                |e: &Element| matches!(self.tensor(&e.data).map(|t| &t.space), Ok(MemorySpace::Heap { root, .. }) if !written(root));
             // A divisor is turned over where it is read.
             let divides = |e: &Element| nest.groups.iter().flat_map(|g| &g.statements).any(|s| divides_by(s, e));
             let alike = self.known.iter().filter(|(e, _)| self.level(group, e) == 0 && given(e) && !divides(e));
@@ -64,8 +65,8 @@ impl Printer<'_> {
         }
         self.lasting.clear();
         // The next point uses the same intermediates.
-        let reused = |p: &Place| matches!(p, Place::Shared | Place::Scratch);
-        let locals = nest.tensors.iter().filter(|(_, t)| t.space == Space::Local && t.stored);
+        let reused = |p: &Placement| matches!(p, Placement::Shared | Placement::Scratch);
+        let locals = nest.tensors.iter().filter(|(_, t)| t.space == MemorySpace::Local && t.stored);
         if locals.filter_map(|(d, _)| self.held_in(d)).any(|p| reused(&p)) {
             self.line(depth, "team_sync();");
         }
@@ -73,7 +74,7 @@ impl Printer<'_> {
     }
 
     /// What the threads of a team do to memory in a group.
-    fn touches(&self, group: &Group) -> Result<Vec<Touch>, KernelError> {
+    fn touches(&self, group: &LoopGroup) -> Result<Vec<Touch>, KernelError> {
         let mut touches = Vec::new();
         for statement in &group.statements {
             let each = statement.reads.iter().map(|(_, e)| (e, false)).chain([(&statement.write, true)]);
@@ -83,7 +84,7 @@ impl Printer<'_> {
                     continue;
                 }
                 let memory = match &tensor.space {
-                    Space::Heap { root, .. } => root.clone(),
+                    MemorySpace::Heap { root, .. } => root.clone(),
                     _ => element.data.clone(),
                 };
                 let last = group.loops.last().filter(|_| self.level(group, element) == group.loops.len());
@@ -100,8 +101,9 @@ impl Printer<'_> {
         for group in nest.groups.iter().filter(|g| g.loops.len() == 1) {
             let last = &group.loops[0];
             for element in self.reads_at(group, 1) {
-                let Space::Heap { root, .. } = &self.tensor(&element.data)?.space else { continue };
-                let same = |data: &str| matches!(nest.tensors.get(data).map(|t| &t.space), Some(Space::Heap { root: r, .. }) if r == root);
+                let MemorySpace::Heap { root, .. } = &self.tensor(&element.data)?.space else { continue };
+                let same =
+                    |data: &str| matches!(nest.tensors.get(data).map(|t| &t.space), Some(MemorySpace::Heap { root: r, .. }) if r == root);
                 if nest.groups.iter().flat_map(|g| &g.statements).any(|s| same(&s.write.data)) {
                     continue;
                 }
@@ -123,7 +125,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn cuda_group(&mut self, group: &Group, declared: &mut IndexSet<String>, depth: usize) -> Result<(), KernelError> {
+    fn cuda_group(&mut self, group: &LoopGroup, declared: &mut IndexSet<String>, depth: usize) -> Result<(), KernelError> {
         self.title(group, depth);
         self.known.clone_from(&self.lasting);
         self.uniform = true;
@@ -131,7 +133,7 @@ impl Printer<'_> {
         for r in &reductions {
             let data = &r.statement.write.data;
             let tensor = self.tensor(data)?;
-            if matches!(tensor.space, Space::Private { .. }) {
+            if matches!(tensor.space, MemorySpace::Private { .. }) {
                 continue;
             }
             let identity = constant(r.combine.identity().first().copied().unwrap_or(0.0), self.double);
@@ -157,7 +159,7 @@ impl Printer<'_> {
 
     pub fn walk(
         &mut self,
-        group: &Group,
+        group: &LoopGroup,
         reductions: &[Reduction],
         declared: &mut IndexSet<String>,
         level: usize,
@@ -251,7 +253,7 @@ impl Printer<'_> {
 
     fn strips(
         &mut self,
-        group: &Group,
+        group: &LoopGroup,
         last: &Loop,
         reductions: &[Reduction],
         declared: &mut IndexSet<String>,
@@ -268,7 +270,7 @@ impl Printer<'_> {
             }
         }
         let each = group.statements.iter().flat_map(|s| s.reads.iter().map(|(_, e)| e).chain([&s.write]));
-        let owned = |p: Option<Place>| matches!(p, Some(Place::Owned { .. }));
+        let owned = |p: Option<Placement>| matches!(p, Some(Placement::Owned { .. }));
         let unrolled = each.clone().any(|e| owned(self.held_in(&e.data)) || kept.contains_key(e) || self.ahead.contains_key(e));
         self.open_strips(last, unrolled, depth);
         self.uniform = false;
@@ -281,7 +283,7 @@ impl Printer<'_> {
     /// What is done to one strip: reads, masks, statements, stores.
     pub fn strip(
         &mut self,
-        group: &Group,
+        group: &LoopGroup,
         last: &Loop,
         reads: IndexSet<Element>,
         reductions: &[Reduction],
@@ -350,9 +352,9 @@ impl Printer<'_> {
         let silent = self.silent;
         for statement in group.statements.iter().filter(|s| s.combine.is_none() && !silent) {
             let tensor = self.tensor(&statement.write.data)?;
-            let heap = matches!(tensor.space, Space::Heap { .. }) && cuda_type(tensor.dtype).is_some();
+            let heap = matches!(tensor.space, MemorySpace::Heap { .. }) && cuda_type(tensor.dtype).is_some();
             let step = if heap { self.turned(group, &statement.write, last) } else { None };
-            let near = tensor.stored && self.held_in(&statement.write.data) == Some(Place::Shared);
+            let near = tensor.stored && self.held_in(&statement.write.data) == Some(Placement::Shared);
             if !(heap || near) || step.is_none() && !self.contiguous(&statement.write, last)? {
                 continue;
             }
@@ -390,7 +392,7 @@ impl Printer<'_> {
         for StreamRow { element, room, to, out: step, even, .. } in std::mem::take(&mut self.streamed) {
             let name = self.identifier(&element.data);
             // What is on chip is a row's own, and is read again by it.
-            let heap = matches!(self.tensor(&element.data)?.space, Space::Heap { .. });
+            let heap = matches!(self.tensor(&element.data)?.space, MemorySpace::Heap { .. });
             let live = if turns && heap { "active ? live : 0" } else { "live" };
             if step.is_empty() {
                 self.line(inside, format!("store_row<{even}>({name}, {to}, {room}, {live});"));

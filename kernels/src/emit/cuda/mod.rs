@@ -13,7 +13,7 @@ mod split_reduction;
 mod tile;
 mod transposed_store;
 
-pub use schedule::{Place, Schedule, WARP, lanes};
+pub use schedule::{Placement, ThreadSchedule, WARP, lanes};
 pub use split_reduction::{elements_first, partials};
 
 use super::c::header;
@@ -21,7 +21,7 @@ use super::functions;
 use super::printer::Printer;
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
-use crate::loopnest::{LoopNest, Space, Tag};
+use crate::loopnest::{LoopNest, MemorySpace, Tag};
 use crate::runtime::dropout::Mask;
 use register::cuda_type;
 use sdfg::config::KernelConfig;
@@ -62,7 +62,7 @@ impl Chip {
 
 /// A CUDA file and what is needed to launch it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Source {
+pub struct CudaSource {
     pub text: String,
     pub integers: Vec<i64>,
     pub masks: Vec<Mask>,
@@ -87,10 +87,10 @@ pub struct Source {
 pub struct Member {
     /// Numbers of its arguments among those of all.
     pub arguments: Vec<usize>,
-    pub source: Source,
+    pub source: CudaSource,
 }
 
-impl Source {
+impl CudaSource {
     /// The argument of both kernels: `struct Arguments` of the text, in words of 8 bytes. `draw` is where [`drawn`] words lie.
     pub fn pack(&self, pointers: &[u64], scratch: u64, draw: u64) -> Vec<u64> {
         if !self.members.is_empty() {
@@ -128,12 +128,12 @@ pub type Lowered = (KernelSpec, LoopNest, KernelConfig, Vec<usize>);
 ///
 /// # Errors
 /// As [`emit`]; nests that cannot be launched together.
-pub fn emit_group(name: &str, nests: &[Lowered], chip: Chip) -> Result<Source, KernelError> {
+pub fn emit_group(name: &str, nests: &[Lowered], chip: Chip) -> Result<CudaSource, KernelError> {
     let part = |(spec, nest, config, _): &Lowered, stages: Option<i64>| {
         let staged = stages.map(|stages| KernelConfig { knobs: config.knobs.clone().with("stages", stages), ..config.clone() });
         let config = staged.as_ref().unwrap_or(config);
         let mut printer = Printer::new(spec, nest, config, nest.tensors.values().any(|t| t.dtype == Dtype::F64));
-        printer.schedule = Some(Schedule::new(spec, nest, config)?);
+        printer.schedule = Some(ThreadSchedule::new(spec, nest, config)?);
         tile::part(printer, split_reduction::partials(nest).next().is_some(), chip)
     };
     let all = |stages| nests.iter().map(|member| Ok((part(member, stages)?, member.3.clone()))).collect::<Result<Vec<_>, KernelError>>();
@@ -152,14 +152,14 @@ pub fn emit_group(name: &str, nests: &[Lowered], chip: Chip) -> Result<Source, K
 ///
 /// # Errors
 /// Knobs, element types and accesses that kernels do not have; partial results that need too much memory.
-pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
+pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chip) -> Result<CudaSource, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
     let mut printer = Printer::new(spec, nest, config, double);
-    let mut schedule = Schedule::new(spec, nest, config)?;
+    let mut schedule = ThreadSchedule::new(spec, nest, config)?;
     schedule.turns = transposed_store::turns(&printer, &schedule);
     printer.schedule = Some(schedule.clone());
     let private = split_reduction::partials(nest).next().is_some();
-    if nest.products.is_some() {
+    if nest.gemm.is_some() {
         return tile::emit(printer, private, chip);
     }
 
@@ -187,7 +187,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     let (mut scratch, mut parts) = (0i64, Vec::new());
     for (data, tensor) in &nest.tensors {
         let elements: i64 = tensor.shape.iter().product();
-        if matches!(tensor.space, Space::Private { .. }) || schedule.places.get(data) == Some(&Place::Scratch) {
+        if matches!(tensor.space, MemorySpace::Private { .. }) || schedule.places.get(data) == Some(&Placement::Scratch) {
             let name = printer.identifier(data);
             printer.given(format!("at_{name}"), scratch);
             parts.push((data.clone(), name));
@@ -266,7 +266,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     printer.integers.insert("points".into(), points);
     printer.integers.insert("teams".into(), teams);
     printer.integers.insert("stride".into(), scratch);
-    Ok(Source {
+    Ok(CudaSource {
         text,
         integers: printer.integers.values().copied().collect(),
         masks: printer.masks.clone(),
@@ -282,7 +282,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
 }
 
 /// What a text begins with: where the kernel comes from, types, sizes, functions.
-fn opening(printer: &Printer, schedule: &Schedule) -> String {
+fn opening(printer: &Printer, schedule: &ThreadSchedule) -> String {
     let mut text = header(printer.spec, printer.nest);
     let double = if printer.double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
     text += &format!("#undef REAL_IS_DOUBLE\n{double}");
@@ -370,7 +370,7 @@ fn integers(printer: &Printer) -> String {
 /// What a kernel begins with: who the thread is, integers, pointers, masks, shared memory.
 fn kernel_head(
     printer: &mut Printer,
-    schedule: &Schedule,
+    schedule: &ThreadSchedule,
     parts: &[(String, String)],
     sections: Option<&Sections>,
 ) -> Result<String, KernelError> {
@@ -404,9 +404,9 @@ fn kernel_head(
     text += &pointers(printer)?;
     for (data, name) in parts {
         // Beside the registers of partial results.
-        let suffix = if matches!(printer.tensor(data)?.space, Space::Private { .. }) { "_part" } else { "" };
+        let suffix = if matches!(printer.tensor(data)?.space, MemorySpace::Private { .. }) { "_part" } else { "" };
         text += &format!("    POINTER(real) {name}{suffix} = GLOBAL(real, a.scratch) + ((int64_t){part} * stride + at_{name});\n");
-        if !suffix.is_empty() && schedule.places.get(data) == Some(&Place::Scratch) {
+        if !suffix.is_empty() && schedule.places.get(data) == Some(&Placement::Scratch) {
             text += &format!("    POINTER(real) {name} = {name}_part;\n");
         }
     }
@@ -427,8 +427,8 @@ fn kernel_head(
     if printer.meetings > 0 {
         text += "    SHARED(real, slots, 2 * SLOTS);\n    int turn = 0;\n";
     }
-    for (data, place) in schedule.places.iter().filter(|(d, p)| **p == Place::Shared && printer.pointers.contains(*d)) {
-        debug_assert_eq!(*place, Place::Shared);
+    for (data, place) in schedule.places.iter().filter(|(d, p)| **p == Placement::Shared && printer.pointers.contains(*d)) {
+        debug_assert_eq!(*place, Placement::Shared);
         let (name, elements) = (printer.identifier(data), printer.tensor(data)?.shape.iter().product::<i64>());
         text += &format!("    SHARED(real, {name}_all, {});\n", elements * schedule.rows);
         text += &format!("    POINTER(real) {name} = {name}_all + row * {elements};\n");
@@ -456,7 +456,7 @@ fn pointers(printer: &Printer) -> Result<String, KernelError> {
         .tensors
         .iter()
         .filter_map(|(data, tensor)| match &tensor.space {
-            Space::Heap { argument, root } if printer.pointers.contains(data) => Some((data, *argument, root)),
+            MemorySpace::Heap { argument, root } if printer.pointers.contains(data) => Some((data, *argument, root)),
             _ => None,
         })
         .collect();

@@ -6,17 +6,17 @@
 use super::register::cuda_type;
 use crate::emit::printer::Printer;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, LoopNest, Space};
+use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
 
 /// The knob of kernels that look ahead, and its values.
-pub const NEXT: &str = "next";
-pub const LOOKS: [&str; 2] = ["wait", "ahead"];
+pub const PREFETCH_KNOB: &str = "next";
+pub const PREFETCH: [&str; 2] = ["wait", "ahead"];
 /// Accesses of 16 bytes that a thread has under way for the next point.
 const PACKS: i64 = 8;
 
 /// What is read of the next point.
 #[derive(Default)]
-pub struct Next {
+pub struct PrefetchedRows {
     pub declared: Vec<String>,
     /// What a row has one of, and what is read for each `slot` of a thread.
     pub once: Vec<String>,
@@ -24,16 +24,16 @@ pub struct Next {
 }
 
 /// Whether a group is a walk over a point's rows after which sums meet.
-pub fn meets(group: &Group) -> bool {
+pub fn meets(group: &LoopGroup) -> bool {
     let along = |l: &str, e: &Element| e.subscripts.iter().any(|s| s.symbols().contains(l));
     group.loops.len() == 1 && group.statements.iter().any(|s| s.combine.is_some() && !along(&group.loops[0].index, &s.write))
 }
 
 impl Printer<'_> {
     /// Chooses what the first group reads of its points that nobody writes, and that comes out even: it takes that from what was read.
-    pub fn look_ahead(&mut self, nest: &LoopNest) -> Result<(), KernelError> {
+    pub fn prefetch_rows(&mut self, nest: &LoopNest) -> Result<(), KernelError> {
         let (Some(schedule), Some(group)) = (self.schedule.clone(), nest.groups.first()) else { return Ok(()) };
-        if !schedule.looks_ahead || schedule.turns || nest.block().is_some() || !meets(group) {
+        if !schedule.prefetches || schedule.turns || nest.block().is_some() || !meets(group) {
             return Ok(());
         }
         let last = &group.loops[0];
@@ -47,7 +47,7 @@ impl Printer<'_> {
         let mut wanted: Vec<(Element, &'static str)> = Vec::new();
         for element in self.reads_at(group, 1).into_iter().filter(|e| e.fill.is_none() && of_point(e)) {
             let tensor = self.tensor(&element.data)?;
-            let (Space::Heap { root, .. }, Some(kind)) = (&tensor.space, cuda_type(tensor.dtype)) else { continue };
+            let (MemorySpace::Heap { root, .. }, Some(kind)) = (&tensor.space, cuda_type(tensor.dtype)) else { continue };
             let bytes = tensor.dtype.bytes(schedule.width as u64);
             let fits = (4..=16).contains(&bytes) && slots * (wanted.len() as i64 + 1) <= PACKS;
             if fits && !written(root) && self.contiguous(&element, last)? && self.is_even(&element, last)? {
@@ -55,7 +55,7 @@ impl Printer<'_> {
             }
         }
         let alone = self.reads_at(group, 0).into_iter().filter(|e| e.fill.is_none() && of_point(e));
-        let given = |e: &Element| matches!(self.tensor(&e.data).map(|t| &t.space), Ok(Space::Heap { root, .. }) if !written(root));
+        let given = |e: &Element| matches!(self.tensor(&e.data).map(|t| &t.space), Ok(MemorySpace::Heap { root, .. }) if !written(root));
         let alone: Vec<Element> = alone.filter(given).collect();
         for (element, kind) in wanted {
             let subscripts = element.subscripts.iter().map(|e| self.at_first(e, last)).collect();
@@ -77,7 +77,7 @@ impl Printer<'_> {
     }
 }
 
-impl Next {
+impl PrefetchedRows {
     /// What stands before the loop over points: where rows go, and what reads those of a point, whose indices are `decoded`.
     pub fn opening(&self, slots: i64, decoded: &str) -> String {
         if self.read.is_empty() {

@@ -1,10 +1,10 @@
 //! Elements in registers: which variable holds them, and how values get into memory.
 
-use super::schedule::Place;
+use super::schedule::Placement;
 use crate::emit::printer::{Printer, c_type};
 use crate::emit::scalar::integer;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Loop, Space, Tensor};
+use crate::loopnest::{Element, Loop, MemorySpace, NestTensor};
 use sdfg::{Dtype, Expr};
 
 /// Type of an element in global memory.
@@ -17,14 +17,14 @@ pub fn cuda_type(dtype: Dtype) -> Option<&'static str> {
 }
 
 impl Printer<'_> {
-    pub fn held_in(&self, data: &str) -> Option<Place> {
+    pub fn held_in(&self, data: &str) -> Option<Placement> {
         self.schedule.as_ref().and_then(|s| s.places.get(data).copied())
     }
 
     /// Whether an element has an address.
     pub fn in_memory(&self, data: &str) -> Result<bool, KernelError> {
         let tensor = self.tensor(data)?;
-        Ok(matches!(tensor.space, Space::Heap { .. }) || matches!(self.held_in(data), Some(Place::Shared | Place::Scratch)))
+        Ok(matches!(tensor.space, MemorySpace::Heap { .. }) || matches!(self.held_in(data), Some(Placement::Shared | Placement::Scratch)))
     }
 
     /// Whether every strip of an element along a loop begins where a vector may, wherever its container does: containers begin at
@@ -35,8 +35,8 @@ impl Printer<'_> {
         // What is held on chip has the type that is computed in; a team's part of memory begins anywhere.
         let real = if self.double { 8 } else { 4 };
         let bytes = match (&tensor.space, self.held_in(&element.data)) {
-            (Space::Heap { .. }, _) => tensor.dtype.bytes(1) as i64,
-            (_, Some(Place::Shared)) if self.nest.products.is_some() || self.extent(&element.data)? * real % 16 == 0 => real,
+            (MemorySpace::Heap { .. }, _) => tensor.dtype.bytes(1) as i64,
+            (_, Some(Placement::Shared)) if self.nest.gemm.is_some() || self.extent(&element.data)? * real % 16 == 0 => real,
             _ => return Ok(false),
         };
         let vector = width.min(16 / bytes.max(1)).max(1);
@@ -56,13 +56,13 @@ impl Printer<'_> {
         let dims = schedule.dims(self.nest, data, tensor);
         let lanes = schedule.team() * schedule.width;
         Ok(match place {
-            Place::Replicated => Some(dims.iter().map(|n| tensor.shape[*n]).product()),
-            Place::Owned { along } => {
+            Placement::Replicated => Some(dims.iter().map(|n| tensor.shape[*n]).product()),
+            Placement::Owned { along } => {
                 let others: i64 = dims.iter().filter(|n| Some(**n) != along).map(|n| tensor.shape[*n]).product();
                 let along = along.filter(|n| dims.contains(n)).map_or(1, |n| (tensor.shape[n] + lanes - 1) / lanes);
                 Some(others * along * schedule.width)
             }
-            Place::Strip | Place::Line | Place::Shared | Place::Scratch => None,
+            Placement::Strip | Placement::Line | Placement::Shared | Placement::Scratch => None,
         })
     }
 
@@ -71,17 +71,17 @@ impl Printer<'_> {
         let tensor = self.tensor(&element.data)?;
         let (Some(schedule), Some(place)) = (self.schedule.clone(), self.held_in(&element.data)) else { return Ok(None) };
         let along = match place {
-            Place::Replicated => None,
-            Place::Owned { along } => along,
-            Place::Strip => return Ok(Some(format!("{}[w]", self.identifier(&element.data)))),
-            Place::Line => return Ok(Some(format!("{}[half]", self.identifier(&element.data)))),
-            Place::Shared | Place::Scratch => return Ok(None),
+            Placement::Replicated => None,
+            Placement::Owned { along } => along,
+            Placement::Strip => return Ok(Some(format!("{}[w]", self.identifier(&element.data)))),
+            Placement::Line => return Ok(Some(format!("{}[half]", self.identifier(&element.data)))),
+            Placement::Shared | Placement::Scratch => return Ok(None),
         };
         let name = self.identifier(&element.data);
         let dims = schedule.dims(self.nest, &element.data, tensor);
         let lanes = schedule.team() * schedule.width;
         let (mut terms, mut next) = (Vec::new(), 1);
-        if matches!(place, Place::Owned { .. }) {
+        if matches!(place, Placement::Owned { .. }) {
             terms.push("w".to_string());
             next = schedule.width;
             if let Some(n) = along.filter(|n| dims.contains(n)) {
@@ -100,7 +100,7 @@ impl Printer<'_> {
     pub fn declare_registers(&mut self, data: &str, identity: Option<&str>, depth: usize) -> Result<(), KernelError> {
         let Some(count) = self.registers(data)? else { return Ok(()) };
         let name = self.identifier(data);
-        let scalar = self.held_in(data) == Some(Place::Replicated) && self.dims_of(data)?.is_empty();
+        let scalar = self.held_in(data) == Some(Placement::Replicated) && self.dims_of(data)?.is_empty();
         match identity {
             Some(identity) if scalar => self.line(depth, format!("real {name} = {identity};")),
             None if scalar => self.line(depth, format!("real {name};")),
@@ -116,7 +116,7 @@ impl Printer<'_> {
     pub fn fill_registers(&mut self, data: &str, value: &str, depth: usize) -> Result<(), KernelError> {
         let Some(count) = self.registers(data)? else { return Ok(()) };
         let name = self.identifier(data);
-        if self.held_in(data) == Some(Place::Replicated) && self.dims_of(data)?.is_empty() {
+        if self.held_in(data) == Some(Placement::Replicated) && self.dims_of(data)?.is_empty() {
             self.line(depth, format!("{name} = {value};"));
         } else {
             self.line(depth, "#pragma unroll");
@@ -131,14 +131,16 @@ impl Printer<'_> {
     }
 
     /// A store in CUDA. What all threads of a team compute alike, its first thread stores.
-    pub fn store_cuda(&self, element: &Element, tensor: &Tensor, place: &str, text: &str) -> Result<String, KernelError> {
+    pub fn store_cuda(&self, element: &Element, tensor: &NestTensor, place: &str, text: &str) -> Result<String, KernelError> {
         if !self.in_memory(&element.data)? || self.streamed.iter().any(|r| r.element == *element) {
             return Ok(format!("{place} = {text};"));
         }
         let alone = if self.uniform { "member == 0" } else { "" };
         match (&tensor.space, cuda_type(tensor.dtype)) {
-            (Space::Heap { .. }, Some(kind)) => Ok(format!("{}{place} = From<{kind}>::real_({text});", self.if_active(alone))),
-            (Space::Heap { .. }, None) => Err(self.unsupported(format!("`{}` holds bits, which kernels cannot address", element.data))),
+            (MemorySpace::Heap { .. }, Some(kind)) => Ok(format!("{}{place} = From<{kind}>::real_({text});", self.if_active(alone))),
+            (MemorySpace::Heap { .. }, None) => {
+                Err(self.unsupported(format!("`{}` holds bits, which kernels cannot address", element.data)))
+            }
             _ if self.uniform => Ok(format!("if ({alone}) {place} = {text};")),
             _ => Ok(format!("{place} = {text};")),
         }

@@ -1,9 +1,9 @@
 //! How the threads of a GPU share a loop nest, and where intermediates are held.
 
-use super::prefetch::{LOOKS, NEXT};
+use super::prefetch::{PREFETCH, PREFETCH_KNOB};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement, Tag, Tensor};
+use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag};
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Expr, Scalar};
@@ -21,7 +21,7 @@ const NARROW: i64 = 1 << 30;
 
 /// Where the elements of an intermediate are while a point is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Placement {
     /// Registers: every thread of the team has all elements.
     Replicated,
     /// Registers: each thread has the elements that it computes; `along` is the dim that the team shares, if it is a dim of
@@ -29,7 +29,7 @@ pub enum Place {
     Owned {
         along: Option<usize>,
     },
-    /// Registers: eight neighbours of each of a lane's rows, where tiles are walked in sweeps; and a value of each of these rows.
+    /// Registers: in a streamed tile eight neighbours of each of a lane's rows (`Strip`), and one value of each of these rows (`Line`).
     Strip,
     Line,
     /// Shared memory of the block, a part for each team.
@@ -40,7 +40,7 @@ pub enum Place {
 
 /// Knobs of a CUDA kernel and what follows from them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Schedule {
+pub struct ThreadSchedule {
     /// Threads of a block.
     pub threads: i64,
     /// Points that a block works on at a time; each has a team of `threads / rows` threads.
@@ -52,12 +52,12 @@ pub struct Schedule {
     /// Whether values read by several groups are kept in registers between them: one loop instead of two.
     pub keeps: bool,
     /// Whether rows of the next point are read while sums of this one meet, see [`prefetch`](super::prefetch).
-    pub looks_ahead: bool,
+    pub prefetches: bool,
     /// Whether indices take 64 bits.
     pub wide: bool,
     /// Whether results whose neighbours along the vectors lie far apart are transposed on their way out.
     pub turns: bool,
-    pub places: IndexMap<String, Place>,
+    pub places: IndexMap<String, Placement>,
     /// Values that are kept in registers from one group to the next, and their names.
     pub kept: IndexMap<Element, String>,
 }
@@ -91,7 +91,7 @@ pub fn lanes(spec: &KernelSpec, config: &KernelConfig) -> Result<i64, KernelErro
     Ok(threads / rows * width)
 }
 
-impl Schedule {
+impl ThreadSchedule {
     /// The schedule of a nest under the knobs `threads`, `rows`, `width`, `unroll`, `loops` (`one` or `two`), `hold` (`registers` or
     /// `shared`), `out` (`direct` or `turned`), `next` (`wait` or `ahead`). Absent knobs: 256, a warp for each row, 4, 4, `one`, `registers`, `direct`, `wait`.
     ///
@@ -115,37 +115,39 @@ impl Schedule {
                 allowed: "1 to 16".into(),
             })?,
         };
-        let looks_ahead = !choice(NEXT, LOOKS)?;
+        let prefetches = !choice(PREFETCH_KNOB, PREFETCH)?;
         let (keeps, registers) = (choice("loops", ["one", "two"])?, choice("hold", ["registers", "shared"])?);
-        let elements = |t: &Tensor| t.shape.iter().fold(1i64, |a, b| a.saturating_mul(*b));
+        let elements = |t: &NestTensor| t.shape.iter().fold(1i64, |a, b| a.saturating_mul(*b));
         // Strips go beyond the end of the loop that vectors run along.
         let strip = threads / rows * width;
         let whole = |l: &Loop, along: bool| if along { (l.count + strip - 1) / strip * strip } else { l.count };
         let points = nest.outer.iter().fold(1i64, |n, l| n.saturating_mul(whole(l, l.tag == Tag::Block)));
         let blocked = |l: &&Loop| nest.block().is_none_or(|b| b.index != l.index);
-        let last = |g: &Group, l: &Loop| g.loops.last().is_some_and(|last| last.index == l.index);
+        let last = |g: &LoopGroup, l: &Loop| g.loops.last().is_some_and(|last| last.index == l.index);
         // Products find their factors from where they begin: nothing counts all of their steps.
-        let walked = nest.groups.iter().filter(|g| !g.product);
+        let walked = nest.groups.iter().filter(|g| !g.is_gemm);
         let inner = walked.map(|g| g.loops.iter().filter(blocked).fold(1i64, |n, l| n.saturating_mul(whole(l, last(g, l)))));
         let inner = inner.max().unwrap_or(1);
         // A view lies somewhere in its storage, which may be larger.
-        let storage = |t: &Tensor| match &t.space {
-            Space::Heap { root, .. } => spec.shape(root).map_or(i64::MAX, |shape| shape.iter().fold(1, |n, d| n.saturating_mul(*d as i64))),
+        let storage = |t: &NestTensor| match &t.space {
+            MemorySpace::Heap { root, .. } => {
+                spec.shape(root).map_or(i64::MAX, |shape| shape.iter().fold(1, |n, d| n.saturating_mul(*d as i64)))
+            }
             _ => elements(t),
         };
         let wide = points.saturating_mul(inner) >= NARROW || nest.tensors.values().any(|t| storage(t) >= NARROW);
         let turns = !choice("out", ["direct", "turned"])?;
         let mut schedule =
-            Schedule { threads, rows, width, unroll, keeps, looks_ahead, wide, turns, places: IndexMap::new(), kept: IndexMap::new() };
+            ThreadSchedule { threads, rows, width, unroll, keeps, prefetches, wide, turns, places: IndexMap::new(), kept: IndexMap::new() };
         let real = if nest.tensors.values().any(|t| t.dtype == Dtype::F64) { 8 } else { 4 };
         let turning = if turns { schedule.turned() * real + rows * 12 } else { 0 };
         // What rows draw together of masks has two bytes for each value.
         let drawn = if may_draw_together(nest, rows) { masks(nest) * 2 * threads * width } else { 0 };
         // Partial results of rows meet there.
-        let private = nest.tensors.values().any(|t| matches!(t.space, Space::Private { .. }));
+        let private = nest.tensors.values().any(|t| matches!(t.space, MemorySpace::Private { .. }));
         let gathered = if private && rows > 1 { threads * width * real } else { 0 };
         // What warps of a team combine lies there twice.
-        let sums = |g: &Group| g.statements.iter().filter(|s| s.combine.is_some()).count() as i64;
+        let sums = |g: &LoopGroup| g.statements.iter().filter(|s| s.combine.is_some()).count() as i64;
         let meeting = if threads / rows > WARP { 2 * nest.groups.iter().map(sums).max().unwrap_or(0) * (threads / WARP) * real } else { 0 };
         let mut shared = meeting.max(WARP * 8) + turning + drawn + gathered;
         if shared > SHARED {
@@ -161,11 +163,11 @@ impl Schedule {
             let bytes = elements(tensor).saturating_mul(rows * real).saturating_add(15) / 16 * 16;
             let fits = shared + bytes <= SHARED;
             let place = match tensor.space {
-                Space::Heap { .. } => continue,
-                Space::Local | Space::Kept => schedule.local(nest, data, tensor, fits && !registers, fits),
-                Space::Private { .. } => schedule.private(nest, data, tensor),
+                MemorySpace::Heap { .. } => continue,
+                MemorySpace::Local | MemorySpace::Kept => schedule.local(nest, data, tensor, fits && !registers, fits),
+                MemorySpace::Private { .. } => schedule.private(nest, data, tensor),
             };
-            if place == Place::Shared {
+            if place == Placement::Shared {
                 shared += bytes;
             }
             schedule.places.insert(data.clone(), place);
@@ -190,17 +192,17 @@ impl Schedule {
         if nest.block().is_some_and(|b| b.index == along.index) { 1 } else { (along.count + lanes - 1) / lanes }
     }
 
-    fn local(&self, nest: &LoopNest, data: &str, tensor: &Tensor, shared: bool, fits: bool) -> Place {
+    fn local(&self, nest: &LoopNest, data: &str, tensor: &NestTensor, shared: bool, fits: bool) -> Placement {
         if nest.per_lane(tensor) {
-            return Place::Owned { along: None };
+            return Placement::Owned { along: None };
         }
         let elements: i64 = tensor.shape.iter().product();
-        let uses_last = |(group, element, _): &(&Group, &Element, bool)| {
+        let uses_last = |(group, element, _): &(&LoopGroup, &Element, bool)| {
             group.loops.last().is_some_and(|l| element.subscripts.iter().any(|s| s.symbols().contains(&l.index)))
         };
-        let uses: Vec<(&Group, &Element, bool)> = uses(nest, data).collect();
+        let uses: Vec<(&LoopGroup, &Element, bool)> = uses(nest, data).collect();
         if elements <= COPIES && !uses.iter().any(|u| u.2 && uses_last(u)) {
-            return Place::Replicated;
+            return Placement::Replicated;
         }
         let along = (0..tensor.shape.len()).find(|n| {
             uses.iter().all(|(group, element, _)| {
@@ -215,30 +217,30 @@ impl Schedule {
             Some(n) if !shared => {
                 let lanes = self.team() * self.width;
                 let held = elements / tensor.shape[n] * ((tensor.shape[n] + lanes - 1) / lanes) * self.width;
-                if held <= REGISTERS || !fits { Place::Owned { along } } else { Place::Shared }
+                if held <= REGISTERS || !fits { Placement::Owned { along } } else { Placement::Shared }
             }
-            _ if fits => Place::Shared,
-            _ => Place::Scratch,
+            _ if fits => Placement::Shared,
+            _ => Placement::Scratch,
         }
     }
 
-    fn private(&self, nest: &LoopNest, data: &str, tensor: &Tensor) -> Place {
-        let Some((group, statement)) = writer(nest, data) else { return Place::Scratch };
+    fn private(&self, nest: &LoopNest, data: &str, tensor: &NestTensor) -> Placement {
+        let Some((group, statement)) = writer(nest, data) else { return Placement::Scratch };
         let last = group.loops.last();
         let along = last.and_then(|l| statement.write.subscripts.iter().position(|s| *s == Expr::sym(l.index.as_str())));
         let inner: i64 = self.dims(nest, data, tensor).iter().filter(|n| Some(**n) != along).map(|n| tensor.shape[*n]).product();
         let strips = last.filter(|_| along.is_some()).map_or(1, |l| self.slots(nest, l) * self.width);
         match along {
-            _ if inner * strips > REGISTERS => Place::Scratch,
-            None => Place::Replicated,
-            Some(_) => Place::Owned { along },
+            _ if inner * strips > REGISTERS => Placement::Scratch,
+            None => Placement::Replicated,
+            Some(_) => Placement::Owned { along },
         }
     }
 
     /// Dims of a container that its registers have: all of an intermediate, those of inner loops of a partial result.
-    pub fn dims(&self, nest: &LoopNest, data: &str, tensor: &Tensor) -> Vec<usize> {
+    pub fn dims(&self, nest: &LoopNest, data: &str, tensor: &NestTensor) -> Vec<usize> {
         let all = 0..tensor.shape.len();
-        if tensor.space == Space::Local {
+        if tensor.space == MemorySpace::Local {
             return all.collect();
         }
         let Some((_, statement)) = writer(nest, data) else { return vec![] };
@@ -253,13 +255,13 @@ const EIGHT: i64 = 8;
 /// Whether rows of a block may draw masks together: each has a point of its own, next to one another.
 pub fn may_draw_together(nest: &LoopNest, rows: i64) -> bool {
     let block = nest.outer.last().is_none_or(|points| points.tag == Tag::Block);
-    let private = nest.tensors.values().any(|t| matches!(t.space, Space::Private { .. }));
-    nest.products.is_none() && !private && !block && rows % EIGHT == 0
+    let private = nest.tensors.values().any(|t| matches!(t.space, MemorySpace::Private { .. }));
+    nest.gemm.is_none() && !private && !block && rows % EIGHT == 0
 }
 
 /// Masks that groups draw, each once in a group.
 fn masks(nest: &LoopNest) -> i64 {
-    let of = |group: &Group| {
+    let of = |group: &LoopGroup| {
         let mut found: Vec<Scalar> = Vec::new();
         for statement in &group.statements {
             statement.code.walk(&mut |s| {
@@ -274,7 +276,7 @@ fn masks(nest: &LoopNest) -> i64 {
 }
 
 /// Every access to a container: its group, the element, whether it is written.
-fn uses<'a>(nest: &'a LoopNest, data: &'a str) -> impl Iterator<Item = (&'a Group, &'a Element, bool)> {
+fn uses<'a>(nest: &'a LoopNest, data: &'a str) -> impl Iterator<Item = (&'a LoopGroup, &'a Element, bool)> {
     nest.groups.iter().flat_map(move |g| {
         let each = g.statements.iter().flat_map(|s| s.reads.iter().map(|(_, e)| (e, false)).chain([(&s.write, true)]));
         each.filter(move |(e, _)| e.data == data).map(move |(e, written)| (g, e, written))
@@ -282,6 +284,6 @@ fn uses<'a>(nest: &'a LoopNest, data: &'a str) -> impl Iterator<Item = (&'a Grou
 }
 
 /// The statement that makes a partial result, and its group.
-pub fn writer<'a>(nest: &'a LoopNest, data: &str) -> Option<(&'a Group, &'a Statement)> {
+pub fn writer<'a>(nest: &'a LoopNest, data: &str) -> Option<(&'a LoopGroup, &'a NestStatement)> {
     nest.groups.iter().find_map(|g| g.statements.iter().find(|s| s.write.data == data).map(|s| (g, s)))
 }

@@ -8,22 +8,22 @@ use super::schedule::may_draw_together;
 use super::split_reduction;
 use crate::emit::printer::Printer;
 use crate::emit::scalar::integer;
-use crate::loopnest::{Group, Loop, Tag, Tile, slope};
+use crate::loopnest::{Loop, LoopGroup, Tag, Tile, slope};
 use sdfg::Expr;
 use std::collections::BTreeMap;
 
 impl Printer<'_> {
     /// Whether a team comes to neighbours of a mask one after the other, with a lane of its own for each.
-    pub fn drawn_in_turn(&self, group: &Group, element: &Expr, along: &Loop) -> bool {
+    pub fn drawn_in_turn(&self, group: &LoopGroup, element: &Expr, along: &Loop) -> bool {
         let (nest, Some(schedule)) = (self.nest, &self.schedule) else { return false };
         let Some(points) = nest.outer.last().filter(|l| l.tag != Tag::Block) else { return false };
-        let in_turn = nest.products.is_none() && split_reduction::partials(nest).next().is_some();
+        let in_turn = nest.gemm.is_none() && split_reduction::partials(nest).next().is_some();
         let once = group.loops.len() == 1 && schedule.slots(nest, along) == 1;
         in_turn && once && slope(element, &points.index) == Some(Expr::Int(1))
     }
 
     /// Whether strips along a loop begin where so many elements of a mask do, at every point.
-    pub fn is_even_mask(&self, group: &Group, element: &Expr, along: &Loop) -> bool {
+    pub fn is_even_mask(&self, group: &LoopGroup, element: &Expr, along: &Loop) -> bool {
         let Some(width) = self.schedule.as_ref().map(|s| s.width) else { return false };
         let loops: Vec<&Loop> = self.nest.outer.iter().chain(&group.loops).collect();
         let zero: BTreeMap<String, Expr> = loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
@@ -37,7 +37,7 @@ impl Printer<'_> {
 
     /// C text that says whether eight rows of a block, all with points of their own, are eight neighbours of a mask that begin where a
     /// block of random numbers does; `None` where they cannot be.
-    pub fn drawn_together(&mut self, group: &Group, element: &Expr, along: &Loop) -> Option<String> {
+    pub fn drawn_together(&mut self, group: &LoopGroup, element: &Expr, along: &Loop) -> Option<String> {
         let nest = self.nest;
         let points = nest.outer.last()?;
         let rows = self.schedule.as_ref()?.rows;

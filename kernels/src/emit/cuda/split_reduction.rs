@@ -4,11 +4,11 @@
 use super::GRID;
 use super::group::functor;
 use super::register::cuda_type;
-use super::schedule::{Place, writer};
+use super::schedule::{Placement, writer};
 use crate::emit::printer::Printer;
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Loop, LoopNest, Space, Statement};
+use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement};
 use sdfg::{Combine, Expr};
 
 /// Threads of the kernel that combines: 32 neighbouring results, in slices of the parts.
@@ -18,7 +18,7 @@ const SLICES: i64 = 32;
 /// The partial results of a nest.
 pub fn partials(nest: &LoopNest) -> impl Iterator<Item = (&String, Combine, i64)> {
     nest.tensors.iter().filter_map(|(data, tensor)| match tensor.space {
-        Space::Private { combine } => Some((data, combine, tensor.shape.iter().product())),
+        MemorySpace::Private { combine } => Some((data, combine, tensor.shape.iter().product())),
         _ => None,
     })
 }
@@ -53,13 +53,13 @@ impl Printer<'_> {
     pub fn sections(&mut self, blocks: i64) -> Option<Sections> {
         let (nest, schedule) = (self.nest, self.schedule.as_ref()?);
         let several = |l: &Loop| nest.steps(l) > 1;
-        let names = |s: &Statement, l: &Loop| s.write.subscripts.contains(&Expr::sym(l.index.as_str()));
-        let writers: Vec<&Statement> = partials(nest).filter_map(|(data, _, _)| Some(writer(nest, data)?.1)).collect();
+        let names = |s: &NestStatement, l: &Loop| s.write.subscripts.contains(&Expr::sym(l.index.as_str()));
+        let writers: Vec<&NestStatement> = partials(nest).filter_map(|(data, _, _)| Some(writer(nest, data)?.1)).collect();
         let named = |l: &&Loop| several(l) && writers.iter().any(|s| names(s, l));
         let around = nest.outer.len() - nest.outer.iter().rev().take_while(|l| !named(l)).count();
         let (outer, inner) = nest.outer.split_at(around);
         let apart = outer.iter().all(|l| !several(l) || writers.iter().all(|s| names(s, l)));
-        if !apart || nest.sequential().next().is_some() || schedule.places.values().any(|p| *p == Place::Scratch) {
+        if !apart || nest.sequential().next().is_some() || schedule.places.values().any(|p| *p == Placement::Scratch) {
             return None;
         }
         let steps = |loops: &[Loop]| loops.iter().map(|l| nest.steps(l)).product::<i64>();
@@ -135,8 +135,8 @@ impl Printer<'_> {
 
     /// Opens loops over the registers of a partial result but for the one that the team shares. That one, if there is one, and how
     /// many are open.
-    fn open_elements<'g>(&mut self, data: &str, group: &'g Group, element: &Element, depth: usize) -> (Option<&'g Loop>, usize) {
-        let owned = matches!(self.held_in(data), Some(Place::Owned { along: Some(_) }));
+    fn open_elements<'g>(&mut self, data: &str, group: &'g LoopGroup, element: &Element, depth: usize) -> (Option<&'g Loop>, usize) {
+        let owned = matches!(self.held_in(data), Some(Placement::Owned { along: Some(_) }));
         let last = group.loops.last().filter(|_| owned);
         let uses = |index: &str| element.subscripts.contains(&Expr::sym(index));
         let mut opened = 0;
@@ -154,7 +154,7 @@ impl Printer<'_> {
         let run = self.given("run".into(), run);
         self.line(depth, format!("if (point + by >= to || (point + by) % {run} == 0) {{"));
         for (data, combine, _) in partials(self.nest) {
-            if self.held_in(data) == Some(Place::Scratch) {
+            if self.held_in(data) == Some(Placement::Scratch) {
                 continue;
             }
             let Some((group, statement)) = writer(self.nest, data) else { continue };

@@ -5,22 +5,22 @@
 //! together: one that has no point of its own computes the last one again and writes nothing.
 
 use super::register::cuda_type;
-use super::schedule::Schedule;
+use super::schedule::ThreadSchedule;
 use crate::emit::printer::Printer;
-use crate::loopnest::{Element, Group, Loop, LoopNest, Space, slope};
+use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, slope};
 use sdfg::Expr;
 
 /// Whether anything of a nest is transposed: what is asked for, where rows are several, where nothing is summed over points and no
 /// row reads what another one writes.
-pub fn turns(printer: &Printer, schedule: &Schedule) -> bool {
+pub fn turns(printer: &Printer, schedule: &ThreadSchedule) -> bool {
     let nest = printer.nest;
-    let private = nest.tensors.values().any(|t| matches!(t.space, Space::Private { .. }));
+    let private = nest.tensors.values().any(|t| matches!(t.space, MemorySpace::Private { .. }));
     schedule.turns && schedule.rows > 1 && !private && !reads_results(nest) && turned_writes(printer).next().is_some()
 }
 
 fn root<'a>(nest: &'a LoopNest, data: &str) -> Option<&'a String> {
     nest.tensors.get(data).and_then(|t| match &t.space {
-        Space::Heap { root, .. } => Some(root),
+        MemorySpace::Heap { root, .. } => Some(root),
         _ => None,
     })
 }
@@ -41,9 +41,9 @@ fn turned_writes<'p>(printer: &'p Printer) -> impl Iterator<Item = &'p Element> 
 }
 
 /// The dim of a result that a loop runs along, if neighbours along it are no neighbours in memory.
-fn crosses(printer: &Printer, group: &Group, element: &Element, along: &Loop) -> Option<usize> {
+fn crosses(printer: &Printer, group: &LoopGroup, element: &Element, along: &Loop) -> Option<usize> {
     let tensor = printer.nest.tensors.get(&element.data)?;
-    let stored = matches!(tensor.space, Space::Heap { .. }) && cuda_type(tensor.dtype).is_some();
+    let stored = matches!(tensor.space, MemorySpace::Heap { .. }) && cuda_type(tensor.dtype).is_some();
     let uses = |e: &Expr| e.symbols().contains(&along.index);
     let mut dims = (0..element.subscripts.len()).filter(|n| uses(&element.subscripts[*n]));
     let (dim, more) = (dims.next()?, dims.next());
@@ -54,7 +54,7 @@ fn crosses(printer: &Printer, group: &Group, element: &Element, along: &Loop) ->
 
 impl Printer<'_> {
     /// C text of the step between neighbours along a loop of a result that is transposed.
-    pub fn turned(&mut self, group: &Group, element: &Element, along: &Loop) -> Option<String> {
+    pub fn turned(&mut self, group: &LoopGroup, element: &Element, along: &Loop) -> Option<String> {
         self.schedule.as_ref().filter(|s| s.turns)?;
         let dim = crosses(self, group, element, along)?;
         let (strides, _, _) = self.strides(&element.data).ok()?;

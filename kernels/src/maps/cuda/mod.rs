@@ -1,15 +1,15 @@
 //! Scopes as CUDA kernels: the text of a configuration, and every configuration.
 
-mod promise;
+mod cost_model;
 
 use super::MapSpace;
 use super::space::Picks;
-use crate::emit::cuda::prefetch::{LOOKS, NEXT};
-use crate::emit::cuda::{self, Chip, Source};
+use crate::emit::cuda::prefetch::{PREFETCH, PREFETCH_KNOB};
+use crate::emit::cuda::{self, Chip, CudaSource};
 use crate::error::KernelError;
-use crate::kernel::{Argument, KernelSpec, Space, TensorChoice};
+use crate::kernel::{Argument, ConfigSpace, KernelSpec, TensorChoice};
 use crate::mixed_radix::MixedRadix;
-use promise::{Facts, Rows};
+use cost_model::{Facts, Rows};
 use sdfg::Unit;
 use sdfg::config::KernelConfig;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// # Errors
 /// Knobs that kernels do not have; scopes that cannot be generated.
-pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<Source, KernelError> {
+pub fn cuda_source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<CudaSource, KernelError> {
     let knobs = config.knobs.clone().with("lanes", cuda::lanes(spec, config)?);
     let config = KernelConfig { layouts: config.layouts.clone(), knobs };
     let mut nest = crate::maps::lower(spec, &config)?;
@@ -50,7 +50,7 @@ const SUMMING: [i64; 5] = [2, 1, 4, 6, 8];
 /// Those of other kernels, each for several points: what a block begins with is done once for them. 0 stands for one point, a row.
 const STAYING: [i64; 4] = [0, 4, 5, 8];
 /// Choices of whether rows of the next point are read while sums of this one meet.
-const LOOKING: usize = LOOKS.len();
+const LOOKING: usize = PREFETCH.len();
 /// Numbers among which every knob of maps has each of its values.
 const SEARCHED: u64 = 4096;
 
@@ -176,7 +176,7 @@ impl CudaSpace {
     }
 }
 
-impl Space for CudaSpace {
+impl ConfigSpace for CudaSpace {
     fn tensors(&self) -> &[TensorChoice] {
         self.maps.tensors()
     }
@@ -202,7 +202,7 @@ impl Space for CudaSpace {
             knobs = knobs.with("out", OUT[1]);
         }
         if picked.ahead {
-            knobs = knobs.with(NEXT, LOOKS[1]);
+            knobs = knobs.with(PREFETCH_KNOB, PREFETCH[1]);
         }
         // What a lane of a block holds is in its registers, and it has one strip.
         if !picked.blocked {
@@ -215,15 +215,15 @@ impl Space for CudaSpace {
         format!("{} {}", self.config(n).knobs, self.maps.identity(n / self.own()))
     }
 
-    fn promise(&self, n: u64) -> f64 {
+    fn predicted_cost(&self, n: u64) -> f64 {
         let picked = self.picked(n);
         // Which of two that move the same is faster is for measurement to say; one that looks ahead is asked first.
         self.cost(&picked) * if picked.ahead { 0.98 } else { 1.0 }
     }
 
-    fn intuitive(&self, config: &KernelConfig) -> bool {
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
         let has = |key: &str, value: &str| config.knobs.get(key).is_none_or(|v| v == value);
-        self.maps.intuitive(config)
+        self.maps.matches_rule_of_thumb(config)
             && has("threads", "256")
             && has("rows", "8")
             && has("width", if self.widest == 2 { "8" } else { "4" })

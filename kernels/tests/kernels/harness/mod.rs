@@ -1,7 +1,7 @@
 //! Runs map kernels on small tensors and compares them with the interpreter.
 
 use kernels::device::shim::{Shim, ShimKernel, ShimRun};
-use kernels::emit::cuda::Source;
+use kernels::emit::cuda::CudaSource;
 use kernels::pool::Pool;
 use kernels::{Access, Buffer, Completion, Executable, InPlace, KernelSpec, RunContext, Toolchain};
 use ndarray::ArrayD;
@@ -150,7 +150,7 @@ impl Reference {
 }
 
 /// Runs CUDA kernels on the CPU: of each case its configurations, in the order of their sources. Says how many there were.
-pub fn each_equals(cases: &[(&str, Reference, Vec<KernelConfig>)], sources: Vec<Source>) -> Result<usize, Failure> {
+pub fn each_equals(cases: &[(&str, Reference, Vec<KernelConfig>)], sources: Vec<CudaSource>) -> Result<usize, Failure> {
     let mut kernels = shim().compile(sources)?.into_iter();
     let mut checked = 0;
     for (name, reference, configs) in cases {
@@ -169,14 +169,14 @@ pub fn each_equals(cases: &[(&str, Reference, Vec<KernelConfig>)], sources: Vec<
 pub fn faults_are_found(
     reference: &Reference,
     config: &KernelConfig,
-    sound: &Source,
+    sound: &CudaSource,
     faults: &[(&str, &str, &str, Option<&str>)],
 ) -> Result<(), Failure> {
     let mut sources = vec![sound.clone()];
     for (fault, from, to, _) in faults {
         let text = sound.text.replace(from, to);
         assert_ne!(text, sound.text, "{fault}: there is no such place");
-        sources.push(Source { text, ..sound.clone() });
+        sources.push(CudaSource { text, ..sound.clone() });
     }
     let kernels = shim().compile(sources)?;
     let (ratio, _) = reference.ratio(&reference.emulate(&kernels[0], config, 1)?);

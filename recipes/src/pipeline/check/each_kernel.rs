@@ -95,7 +95,7 @@ fn compared(
         configs.push(config.ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?);
     }
     // One after the other they take the compilers longer than everything else here.
-    device.prepare(
+    device.precompile(
         &specs.iter().zip(&configs).map(|(spec, config)| CompileRequest::once(spec, config)).collect::<Vec<_>>(),
         CancelToken::default(),
     );
@@ -164,7 +164,8 @@ impl<'a> Cores<'a> {
             let config = natural(device, &spec)?;
             plain.push_back((spec, config));
         }
-        device.prepare(&plain.iter().map(|(spec, config)| CompileRequest::once(spec, config)).collect::<Vec<_>>(), CancelToken::default());
+        device
+            .precompile(&plain.iter().map(|(spec, config)| CompileRequest::once(spec, config)).collect::<Vec<_>>(), CancelToken::default());
         Ok(Cores { device, program, plain })
     }
 

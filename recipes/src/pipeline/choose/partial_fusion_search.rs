@@ -9,7 +9,7 @@ use crate::pipeline::variants::{
     Change, Composing, FusionSet, PartialFusionLog, Programs, RewriteOptions, Trial, Variant, bar, best, mix, stackings, wrong,
 };
 use kernels::KernelSpec;
-use kernels::family::Family;
+use kernels::alpha_equivalence::KernelClass;
 use layouts::problem::KernelSpace;
 use layouts::{Finish, Store};
 use rayon::prelude::*;
@@ -122,8 +122,8 @@ impl<'a> Builder<'a> {
         let subjects: BTreeSet<&str> = changes.iter().map(|change| change.subject.as_str()).collect();
         let mut families = BTreeMap::new();
         for (_, _, unit) in program.units().iter().filter(|(_, _, unit)| subjects.contains(unit.name())) {
-            let family = Family::of(&KernelSpec::new(program, unit)?);
-            families.extend(family.map(|family| (unit.name().to_string(), family.mark(""))));
+            let family = KernelClass::of(&KernelSpec::new(program, unit)?);
+            families.extend(family.map(|family| (unit.name().to_string(), family.fingerprint(""))));
         }
         Ok(Change::together(changes, &|name| families.get(name).cloned()))
     }

@@ -371,7 +371,7 @@ pub fn plainest(
         let spec = KernelSpec::new(unfused, &unit)?;
         let space = device.space(&spec)?;
         let measured = || baselines.iter().find_map(|baseline| baseline.configuration.kernels.get(&spec.name)).cloned();
-        let config = Some(space.config(0)).filter(|_| space.promise(0).is_finite()).or_else(measured);
+        let config = Some(space.config(0)).filter(|_| space.predicted_cost(0).is_finite()).or_else(measured);
         configuration.kernels.insert(spec.name.clone(), config.unwrap_or_else(|| space.config(0)));
     }
     let (name, program) = ("the plainest unfused plan".to_string(), unfused.clone());

@@ -4,7 +4,7 @@ use super::phase_times::PhaseTimes;
 use super::scratch_operands::{ScratchBuffer, ScratchOperands};
 use super::swept_kernel::SweptKernel;
 use crate::pipeline::oracle::{RUN, Reference, ReferenceCache, SEED, tensors, with_small_sizes_for, within_jumps};
-use kernels::device::{CompileRequest, Device, Memory, Recording};
+use kernels::device::{CompileRequest, Device, DeviceMemory, Recording};
 use kernels::error::Blame;
 use kernels::pool::Pool;
 use kernels::{CancelToken, Completion, Executable, KernelError, KernelSpec, RunContext};
@@ -132,8 +132,8 @@ impl<'a> DeviceBench<'a> {
         time: Option<Instant>,
     ) -> Duration {
         let until = CancelToken { time, interrupt: self.interrupt };
-        let (began, products) = (Instant::now(), kernels::compile::spent_on_products());
-        let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.prepares(&k.spec) > 0).collect();
+        let (began, products) = (Instant::now(), kernels::compile::spent_on_gemm_libraries());
+        let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.precompile_batch_size(&k.spec) > 0).collect();
         // What each begins with takes as long to find as its code to write.
         kernels.par_iter().for_each(|kernel| drop(kernel.seeds()));
         let wanted = |numbers: &dyn Fn(&SweptKernel) -> Vec<u64>| {
@@ -145,16 +145,16 @@ impl<'a> DeviceBench<'a> {
             turns.collect::<Vec<(&SweptKernel, KernelConfig)>>()
         };
         let first = wanted(&|kernel| kernel.seeds().into_iter().chain([0]).take(1).collect());
-        let meanwhile = self.device.prepare_meanwhile(self.coming(&first), &self.unwanted);
+        let meanwhile = self.device.precompile_in_background(self.coming(&first), &self.unwanted);
         if !meanwhile {
-            self.device.prepare(&self.coming(&first), CancelToken { time: None, ..until });
+            self.device.precompile(&self.coming(&first), CancelToken { time: None, ..until });
         }
         // While one core makes a library of products, the others make kernels.
-        let shared = kernels::compile::spent_on_products().saturating_sub(products) / rayon::current_num_threads().max(1) as u32;
+        let shared = kernels::compile::spent_on_gemm_libraries().saturating_sub(products) / rayon::current_num_threads().max(1) as u32;
         let took = began.elapsed().saturating_sub(shared);
         let seeds = wanted(&|kernel| kernel.seeds());
-        if !self.device.prepare_meanwhile(self.coming(&seeds), &self.unwanted) {
-            self.device.prepare(&self.coming(&seeds), until);
+        if !self.device.precompile_in_background(self.coming(&seeds), &self.unwanted) {
+            self.device.precompile(&self.coming(&seeds), until);
         }
         let in_time = meanwhile || until.goes_on();
         for (kernel, config) in first.into_iter().chain(seeds.into_iter().filter(|_| in_time)) {
@@ -282,28 +282,28 @@ fn bytes(container: &Container, shape: &[usize], layout: &Layout) -> Result<usiz
 impl Bench for DeviceBench<'_> {
     fn ahead(&mut self, name: &str, config: &KernelConfig, coming: &dyn Fn(usize) -> Vec<KernelConfig>) {
         let Some(kernel) = self.kernels.get(name).copied() else { return };
-        let most = self.device.prepares(&kernel.spec);
+        let most = self.device.precompile_batch_size(&kernel.spec);
         if most == 0 {
             return;
         }
         let began = Instant::now();
         let made = self.made.get(name);
         // Where code is made at once, what is there already needs no look at what comes.
-        let meanwhile = self.device.prepare_meanwhile(vec![], &self.unwanted);
+        let meanwhile = self.device.precompile_in_background(vec![], &self.unwanted);
         if !meanwhile && made.is_some_and(|made| made.contains(config)) {
             return;
         }
         let soon = || [config.clone()].into_iter().chain(coming(most - 1)).map(|config| (kernel, config));
         if meanwhile {
             let new: Vec<(&SweptKernel, KernelConfig)> = soon().filter(|(_, c)| made.is_none_or(|made| !made.contains(c))).collect();
-            self.device.prepare_meanwhile(self.coming(&new), &self.unwanted);
+            self.device.precompile_in_background(self.coming(&new), &self.unwanted);
             self.made.entry(name.to_string()).or_default().extend(new.into_iter().map(|(_, config)| config));
         } else {
             // Twice as many as the last time: a small budget ends soon.
             let many = (2 * made.map_or(0, BTreeSet::len)).clamp(LEAST_MADE.min(most), most);
             let wanted: Vec<(&SweptKernel, KernelConfig)> = soon().take(self.affordable(many)).collect();
             self.made.insert(name.to_string(), wanted.iter().map(|(_, config)| config.clone()).collect());
-            self.device.prepare(&self.coming(&wanted), CancelToken { time: self.until, interrupt: self.interrupt });
+            self.device.precompile(&self.coming(&wanted), CancelToken { time: self.until, interrupt: self.interrupt });
             let each = began.elapsed().as_secs_f64() / wanted.len().max(1) as f64;
             // Half of it is what the last ones took: kernels differ, and so does what else the machine does.
             self.pace = Some(self.pace.map_or(each, |pace| (pace + each) / 2.0));
@@ -312,18 +312,18 @@ impl Bench for DeviceBench<'_> {
     }
 
     fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
-        let (began, waited) = (Instant::now(), self.device.waited());
+        let (began, waited) = (Instant::now(), self.device.compile_wait());
         let checked = self.checked(name, config);
-        let making = self.device.waited().saturating_sub(waited);
+        let making = self.device.compile_wait().saturating_sub(waited);
         self.spent.making += making.as_secs_f64();
         PhaseTimes::without(&mut self.spent.checking, began, making);
         checked
     }
 
     fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
-        let (began, waited) = (Instant::now(), self.device.waited());
+        let (began, waited) = (Instant::now(), self.device.compile_wait());
         let timed = self.undisturbed(name, config, give_up);
-        let making = self.device.waited().saturating_sub(waited);
+        let making = self.device.compile_wait().saturating_sub(waited);
         self.spent.making += making.as_secs_f64();
         PhaseTimes::without(&mut self.spent.timing, began, making);
         timed
@@ -421,10 +421,10 @@ impl DeviceBench<'_> {
     }
 
     fn timed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
-        let (began, waited) = (Instant::now(), self.device.waited());
+        let (began, waited) = (Instant::now(), self.device.compile_wait());
         let (executable, rooms) = self.compiled(name, config)?;
         let operands = self.operands.take(&rooms, self.device, SEED).map_err(|e| Fault::Device(e.to_string()))?;
-        PhaseTimes::without(&mut self.spent.loading, began, self.device.waited().saturating_sub(waited));
+        PhaseTimes::without(&mut self.spent.loading, began, self.device.compile_wait().saturating_sub(waited));
         let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();
         // A device of its own needs no workers, and this thread any core that is free.
         let (mut samples, _held) = (Vec::new(), self.device.name().is_none().then(|| self.pool.hold()));
@@ -444,7 +444,7 @@ impl DeviceBench<'_> {
         // a third of that time, and choices would be full of relayouts.
         let relayout = self.relayouted(name).is_some();
         loop {
-            let parts: Vec<(&Memory, usize)> =
+            let parts: Vec<(&DeviceMemory, usize)> =
                 operands.iter().zip(&rooms).filter_map(|(n, room)| Some((self.operands.memory(*n)?, room.bytes))).collect();
             let emptied = (self.cache == Cache::Cold || relayout) && self.device.flush(&parts).map_err(fault)?;
             if self.cache == Cache::Cold && !emptied {

@@ -6,7 +6,7 @@
 
 use crate::pipeline::PipelineError;
 use bench::unit::significant;
-use kernels::{Family, KernelSpec};
+use kernels::{KernelClass, KernelSpec};
 use layouts::Store;
 use sdfg::Sdfg;
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ impl MeasurementBudget {
             let spec = KernelSpec::new(program, &unit)?;
             let key = spec.key();
             let measured = store.of(&key).any(|m| store.ms(m).is_some());
-            let mark = Family::of(&spec).map_or(key, |family| family.mark(""));
+            let mark = KernelClass::of(&spec).map_or(key, |family| family.fingerprint(""));
             if !measured && !self.known.contains(&mark) {
                 new.insert(mark);
             }

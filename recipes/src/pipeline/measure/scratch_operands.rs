@@ -4,7 +4,7 @@
 //! What is read is never written by anybody and keeps its signed numbers; what is written holds what kernels have left there.
 
 use kernels::KernelError;
-use kernels::device::{Device, Memory};
+use kernels::device::{Device, DeviceMemory};
 use sdfg::Dtype;
 use std::cmp::Reverse;
 
@@ -32,7 +32,7 @@ impl ScratchBuffer {
 #[derive(Default)]
 pub struct ScratchOperands {
     /// Of each kind the larger ones first.
-    held: Vec<(ScratchBuffer, Option<Memory>)>,
+    held: Vec<(ScratchBuffer, Option<DeviceMemory>)>,
 }
 
 impl ScratchOperands {
@@ -68,16 +68,16 @@ impl ScratchOperands {
     }
 
     pub fn address(&mut self, at: usize) -> *mut u8 {
-        self.held[at].1.as_mut().map_or(std::ptr::null_mut(), Memory::address)
+        self.held[at].1.as_mut().map_or(std::ptr::null_mut(), DeviceMemory::address)
     }
 
     /// The piece that an argument lies in.
-    pub fn memory(&self, at: usize) -> Option<&Memory> {
+    pub fn memory(&self, at: usize) -> Option<&DeviceMemory> {
         self.held[at].1.as_ref()
     }
 }
 
-fn filled(room: ScratchBuffer, number: usize, device: &dyn Device, seed: u64) -> Result<Memory, KernelError> {
+fn filled(room: ScratchBuffer, number: usize, device: &dyn Device, seed: u64) -> Result<DeviceMemory, KernelError> {
     let mut memory = device.memory(room.bytes)?;
     let values = sdfg::random::tensor(seed, &number.to_string(), PATTERN).into_iter();
     let pattern: Vec<u8> = match room.dtype {

@@ -3,8 +3,8 @@
 use super::dim_order::{boundary, flat_order, follows, pytorch_order};
 use crate::pipeline::PipelineError;
 use kernels::device::Device;
-use kernels::{Family, KernelSpec, Space};
-use layouts::problem::{Access, KernelSpace, RelayoutSpace, TensorSpace, by_promise};
+use kernels::{ConfigSpace, KernelClass, KernelSpec};
+use layouts::problem::{Access, KernelSpace, RelayoutSpace, TensorSpace, by_predicted_cost};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Layout, Pass, Sdfg, StateId, Unit};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,9 +14,9 @@ use std::sync::OnceLock;
 pub struct SweptKernel {
     pub spec: KernelSpec,
     pub pass: Pass,
-    space: Box<dyn Space>,
+    space: Box<dyn ConfigSpace>,
     key: String,
-    family: Option<Family>,
+    family: Option<KernelClass>,
     tensors: Vec<TensorSpace>,
     /// Of dims, in which everything may stand together.
     orders: Vec<Vec<String>>,
@@ -51,7 +51,7 @@ impl SweptKernel {
             .collect();
         Ok(SweptKernel {
             key: spec.key(),
-            family: Family::of(&spec),
+            family: KernelClass::of(&spec),
             pass: if backward { Pass::Backward } else { Pass::Forward },
             spec,
             space,
@@ -93,7 +93,7 @@ impl KernelSpace for SweptKernel {
     }
 
     fn mark(&self, n: u64) -> String {
-        self.family.as_ref().map_or_else(String::new, |family| family.mark(&self.space.identity(n)))
+        self.family.as_ref().map_or_else(String::new, |family| family.fingerprint(&self.space.identity(n)))
     }
 
     /// One digit for each knob where the space tells them apart: configurations that differ in one of them are neighbours.
@@ -112,20 +112,20 @@ impl KernelSpace for SweptKernel {
         }
     }
 
-    fn promise(&self, n: u64) -> f64 {
-        self.space.promise(n)
+    fn predicted_cost(&self, n: u64) -> f64 {
+        self.space.predicted_cost(n)
     }
 
-    fn promises(&self, numbers: &[u64]) -> Vec<f64> {
-        self.space.promises(numbers)
+    fn predicted_costs(&self, numbers: &[u64]) -> Vec<f64> {
+        self.space.predicted_costs(numbers)
     }
 
-    fn grain(&self) -> u64 {
-        self.space.grain()
+    fn ranking_batch(&self) -> u64 {
+        self.space.ranking_batch()
     }
 
-    fn intuitive(&self, config: &KernelConfig) -> bool {
-        self.space.intuitive(config)
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
+        self.space.matches_rule_of_thumb(config)
     }
 
     fn seeds(&self) -> Vec<u64> {
@@ -152,7 +152,7 @@ impl SweptKernel {
         };
         let ranked = |base: u64| {
             // Knobs that make no difference number one configuration twice.
-            let (mut known, mut numbers) = (BTreeSet::new(), by_promise(self, &(base..base + knobs).collect::<Vec<u64>>()));
+            let (mut known, mut numbers) = (BTreeSet::new(), by_predicted_cost(self, &(base..base + knobs).collect::<Vec<u64>>()));
             numbers.retain(|n| known.len() < SEEDS && known.insert(self.config(*n)));
             numbers
         };
@@ -165,7 +165,7 @@ impl SweptKernel {
         }
         let orders: Vec<Vec<u64>> = bases.into_iter().map(ranked).collect();
         let mut seeds: Vec<u64> = (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect();
-        seeds.extend(seeds.first().and_then(|first| self.space.contrast(*first)));
+        seeds.extend(seeds.first().and_then(|first| self.space.control(*first)));
         seeds
     }
 }

@@ -34,7 +34,11 @@ pub fn sweeps(run: &Finished, plan: &Plan) -> Vec<KernelSweep> {
                 chosen = Some(configurations.len());
             }
             let median = Measured(Milliseconds(ms));
-            configurations.push(SweptConfiguration { label: m.config.to_string(), median, intuitive: kernel.intuitive(&m.config) });
+            configurations.push(SweptConfiguration {
+                label: m.config.to_string(),
+                median,
+                intuitive: kernel.matches_rule_of_thumb(&m.config),
+            });
         }
         let class = classes.get(kernel.name()).copied().unwrap_or(Class::Elementwise);
         found.push(KernelSweep { kernel: kernel.name().to_string(), class, configurations, chosen });

@@ -6,7 +6,7 @@ use super::streams::{last_beside, over, schedule as spread};
 use crate::pipeline::PipelineError;
 use bench::memory::MemoryMap;
 use kernels::CancelToken;
-use kernels::device::{CompileRequest, Device, Memory};
+use kernels::device::{CompileRequest, Device, DeviceMemory};
 use kernels::{Access, InPlace, KernelSpec};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, Step};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(in crate::pipeline) struct Assembly {
     pub launches: Vec<Launch>,
     pub slots: Vec<Slot>,
-    pub arena: Memory,
+    pub arena: DeviceMemory,
     /// Boundary container → slot that holds it.
     pub boundary: BTreeMap<String, usize>,
     pub memory: PeakMemory,
@@ -283,10 +283,10 @@ impl Assembler<'_> {
             Work::Relayout => {
                 let (from, to) = (&self.slots[draft.arguments[0].0], &self.slots[draft.arguments[1].0]);
                 let (container, shape) = (self.program.containers.get(&from.data)?, self.program.shape_of(&from.data).ok()?);
-                self.device.relayout_ahead(container, &shape, &from.layout, &to.layout)
+                self.device.relayout_request(container, &shape, &from.layout, &to.layout)
             }
         });
-        self.device.prepare(&coming.collect::<Vec<_>>(), CancelToken::default());
+        self.device.precompile(&coming.collect::<Vec<_>>(), CancelToken::default());
     }
 
     /// A launch ready to run.

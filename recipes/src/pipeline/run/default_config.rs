@@ -13,6 +13,6 @@ pub fn natural(device: &dyn Device, spec: &KernelSpec) -> Result<KernelConfig, P
     let space = device.space(spec)?;
     let layouts = space.tensors().iter().fold(1u64, |n, t| n.saturating_mul(t.layouts.len() as u64));
     let knobs = (space.count() / layouts.max(1)).clamp(1, CONSIDERED);
-    let best = (0..knobs).min_by(|a, b| space.promise(*a).total_cmp(&space.promise(*b)));
+    let best = (0..knobs).min_by(|a, b| space.predicted_cost(*a).total_cmp(&space.predicted_cost(*b)));
     Ok(space.config(best.unwrap_or(0)))
 }

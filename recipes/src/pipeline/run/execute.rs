@@ -9,7 +9,7 @@ use super::streams::{put, schedule, used};
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::{tensors::given, tensors::results};
 use bench::memory::MemoryMap;
-use kernels::device::{Device, Memory, Recording};
+use kernels::device::{Device, DeviceMemory, Recording};
 use kernels::kernel::Resources;
 use kernels::pool::{Pool, Working};
 use kernels::{Executable, KernelSpec, RunContext};
@@ -43,7 +43,7 @@ pub struct Execution {
     program: Sdfg,
     launches: Vec<Launch>,
     slots: Vec<Slot>,
-    arena: Memory,
+    arena: DeviceMemory,
     /// Boundary container → slot that holds it.
     boundary: BTreeMap<String, usize>,
     pub memory: PeakMemory,

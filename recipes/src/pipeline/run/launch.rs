@@ -1,7 +1,7 @@
 //! What runs in a step, and where what it touches lies.
 
 use super::streams::Region;
-use kernels::device::Memory;
+use kernels::device::DeviceMemory;
 use kernels::{Completion, Executable, InPlace, KernelError, RunContext};
 use sdfg::{Layout, Pass};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(in crate::pipeline) struct Slot {
 
 pub(in crate::pipeline) enum Place {
     /// Across steps, in memory of its own.
-    Held(Memory),
+    Held(DeviceMemory),
     /// In the arena, at this offset.
     Arena(usize),
 }

@@ -3,7 +3,7 @@
 use super::launch::{Place, Slot};
 use super::streams::Region;
 use kernels::KernelError;
-use kernels::device::Memory;
+use kernels::device::DeviceMemory;
 use std::ops::Range;
 
 /// What a launch finds where it both reads and writes.
@@ -17,7 +17,7 @@ impl SavedInputs {
     ///
     /// # Errors
     /// A device that failed.
-    pub fn before(regions: Vec<Region>, slots: &[Slot], arena: &Memory) -> Result<Self, KernelError> {
+    pub fn before(regions: Vec<Region>, slots: &[Slot], arena: &DeviceMemory) -> Result<Self, KernelError> {
         let shared = |a: &Region, b: &Region| a.memory == b.memory && a.bytes.start < b.bytes.end && b.bytes.start < a.bytes.end;
         let read = |written: &&Region| regions.iter().any(|r| !r.written && shared(r, written));
         let mut parts = Vec::new();
@@ -33,7 +33,7 @@ impl SavedInputs {
 
     /// # Errors
     /// A device that failed.
-    pub fn put_back(&self, slots: &mut [Slot], arena: &mut Memory) -> Result<(), KernelError> {
+    pub fn put_back(&self, slots: &mut [Slot], arena: &mut DeviceMemory) -> Result<(), KernelError> {
         for (memory, bytes, copy) in &self.parts {
             let memory = match slots.get_mut(*memory).map(|s| &mut s.place) {
                 Some(Place::Held(memory)) => memory,

@@ -269,7 +269,9 @@ impl Kernels {
         match self {
             Kernels::Generated => None,
             Kernels::Library(forms) => Some(forms),
-            Kernels::SweptProgram | Kernels::SweptAgain => Some(|spec| kernels::tiles::in_sweeps(spec) || kernels::tiles::is_product(spec)),
+            Kernels::SweptProgram | Kernels::SweptAgain => {
+                Some(|spec| kernels::tiles::is_streamable(spec) || kernels::tiles::is_plain_gemm(spec))
+            }
         }
     }
 

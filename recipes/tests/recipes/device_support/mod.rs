@@ -1,8 +1,8 @@
 //! The shim with something wrong about it, and a view of what it is asked for.
 
 use kernels::device::shim::ShimDevice;
-use kernels::device::{Device, Forms, Memory, Recording, Streams, Work};
-use kernels::{Completion, Executable, KernelError, KernelSpec, RunContext, Space};
+use kernels::device::{Device, DeviceMemory, Forms, Recording, Streams, Work};
+use kernels::{Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::run::candidate::Candidate;
 use recipes::pipeline::variants::programs::programs;
@@ -161,7 +161,7 @@ impl Device for Fake {
         self.device.epilogues()
     }
 
-    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn Space>, KernelError> {
+    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
         self.device.space(spec)
     }
 
@@ -178,7 +178,7 @@ impl Device for Fake {
         Ok(self.wrapped(self.device.relayout(container, shape, from, to)?))
     }
 
-    fn memory(&self, bytes: usize) -> Result<Memory, KernelError> {
+    fn memory(&self, bytes: usize) -> Result<DeviceMemory, KernelError> {
         self.call(Call::Memory)?;
         self.device.memory(bytes)
     }
@@ -206,7 +206,7 @@ impl Device for Fake {
         Some(self)
     }
 
-    fn flush(&self, memories: &[(&Memory, usize)]) -> Result<bool, KernelError> {
+    fn flush(&self, memories: &[(&DeviceMemory, usize)]) -> Result<bool, KernelError> {
         self.call(Call::Flush)?;
         self.device.flush(memories)
     }

@@ -3,12 +3,12 @@
 use crate::emit::printer::Printer;
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
-use crate::loopnest::{Group, Loop, Space, Statement};
+use crate::loopnest::{Loop, LoopGroup, MemorySpace, NestStatement};
 use indexmap::IndexSet;
 use std::collections::BTreeSet;
 
 /// The loops of a group whose indices an element has.
-fn held(group: &Group, statement: &Statement) -> BTreeSet<String> {
+fn held(group: &LoopGroup, statement: &NestStatement) -> BTreeSet<String> {
     let uses = |l: &&Loop| statement.write.subscripts.iter().any(|e| e.symbols().contains(&l.index));
     group.loops.iter().filter(uses).map(|l| l.index.clone()).collect()
 }
@@ -16,7 +16,7 @@ fn held(group: &Group, statement: &Statement) -> BTreeSet<String> {
 impl Printer<'_> {
     /// All statements of a group. Reductions over different loops are walks of their own, each of which computes again what it
     /// reduces; the last walk stores the rest. Each ends with a barrier.
-    pub fn tile_group(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+    pub fn tile_group(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
         let all: BTreeSet<String> = group.loops.iter().map(|l| l.index.clone()).collect();
         let mut kinds: Vec<BTreeSet<String>> = Vec::new();
         for statement in group.statements.iter().filter(|s| s.combine.is_some()) {
@@ -35,12 +35,12 @@ impl Printer<'_> {
         }
         for (n, kind) in kinds.iter().enumerate() {
             self.silent = n + 1 < kinds.len();
-            let mine = |s: &Statement| s.combine.is_none() || held(group, s) == *kind;
+            let mine = |s: &NestStatement| s.combine.is_none() || held(group, s) == *kind;
             let statements = needed(group.statements.iter().filter(|s| mine(s)).cloned().collect(), self.silent);
             let (kept, others): (Vec<Loop>, Vec<Loop>) =
                 group.loops.iter().filter(|l| l.index != last).cloned().partition(|l| kind.contains(&l.index));
             let ordered = kept.iter().chain(&others).chain(group.loops.last()).cloned().collect();
-            let part = Group { loops: ordered, statements, ..group.clone() };
+            let part = LoopGroup { loops: ordered, statements, ..group.clone() };
             self.title(&part, depth);
             self.line(depth, "{");
             if across(kind) {
@@ -57,12 +57,12 @@ impl Printer<'_> {
     }
 
     /// Warps share the iterations of the first loops; lanes share the last one.
-    fn rows(&mut self, group: &Group, shared: usize, depth: usize) -> Result<(), KernelError> {
+    fn rows(&mut self, group: &LoopGroup, shared: usize, depth: usize) -> Result<(), KernelError> {
         let mut reductions = self.reductions(group)?;
         // What all loops tell apart is reached once, and nobody has set it to anything before.
         let once = self.nest.sequential().next().is_none();
         for r in reductions.iter_mut().filter(|r| once && r.level == group.loops.len()) {
-            r.again = matches!(self.tensor(&r.statement.write.data)?.space, Space::Private { .. });
+            r.again = matches!(self.tensor(&r.statement.write.data)?.space, MemorySpace::Private { .. });
         }
         self.uniform = true;
         self.open_units(&group.loops[..shared], depth);
@@ -92,7 +92,7 @@ impl Printer<'_> {
 
     /// Sums over rows: a thread keeps those of its lanes in registers. Warps share the rows that have sums of their own; where there
     /// are none, the whole block shares the columns.
-    fn columns(&mut self, group: &Group, kept: usize, depth: usize) -> Result<(), KernelError> {
+    fn columns(&mut self, group: &LoopGroup, kept: usize, depth: usize) -> Result<(), KernelError> {
         let Some(last) = group.loops.last() else { return Ok(()) };
         let mut reductions = self.reductions(group)?;
         for r in &mut reductions {
@@ -138,7 +138,7 @@ impl Printer<'_> {
         self.open_lanes(last, at);
         for r in &reductions {
             let variable = r.variable.clone().unwrap_or_default();
-            let private = matches!(self.tensor(&r.statement.write.data)?.space, Space::Private { .. });
+            let private = matches!(self.tensor(&r.statement.write.data)?.space, MemorySpace::Private { .. });
             let text = if private {
                 let held = self.held_value(&r.statement.write)?;
                 format!("({})", self.combined(r.combine, &held, &variable))
@@ -158,13 +158,13 @@ impl Printer<'_> {
 }
 
 /// The statements that a walk needs: of one that only reduces, those that its reductions depend on.
-fn needed(statements: Vec<Statement>, silent: bool) -> Vec<Statement> {
+fn needed(statements: Vec<NestStatement>, silent: bool) -> Vec<NestStatement> {
     if !silent {
         return statements;
     }
     let mut wanted: Vec<bool> = statements.iter().map(|s| s.combine.is_some()).collect();
     for n in (0..statements.len()).rev() {
-        let read = |later: &Statement| later.reads.iter().any(|(_, e)| *e == statements[n].write);
+        let read = |later: &NestStatement| later.reads.iter().any(|(_, e)| *e == statements[n].write);
         wanted[n] |= (n + 1..statements.len()).any(|m| wanted[m] && read(&statements[m]));
     }
     statements.into_iter().zip(wanted).filter_map(|(s, wanted)| wanted.then_some(s)).collect()

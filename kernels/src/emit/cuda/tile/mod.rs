@@ -2,23 +2,23 @@
 //! another. What is local to a tile is in the block's shared memory as far as it fits, the rest in global memory.
 
 mod async_copy;
+mod gemm;
 mod group;
-mod product;
 mod smem_ring;
-mod sweep;
+mod streaming;
 
-use super::schedule::{Place, Schedule, WARP};
+use super::schedule::{Placement, ThreadSchedule, WARP};
 use super::split_reduction::{FINISH_THREADS, partials};
-use super::{Chip, GRID, Member, SCRATCH, Source, arguments, blocks, finishing, integers, masks, opening, pointers};
+use super::{Chip, CudaSource, GRID, Member, SCRATCH, arguments, blocks, finishing, integers, masks, opening, pointers};
 use crate::emit::printer::Printer;
 use crate::emit::scalar::{Names, constant};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::loopnest::sweeps::SWEEPS;
-use crate::loopnest::{Space, Tag, Tile};
+use crate::loopnest::streaming::{FORM, STREAMING, is_streaming};
+use crate::loopnest::{MemorySpace, Tag, Tile};
 use indexmap::IndexMap;
 use std::ops::RangeInclusive;
-use sweep::Swept;
+use streaming::StreamedBlock;
 
 /// Pieces of shared memory begin at multiples of so many bytes.
 const LINE: i64 = 16;
@@ -28,7 +28,7 @@ const STAGES: RangeInclusive<i64> = 2..=4;
 /// Where what is local to a tile is held.
 #[derive(Default)]
 struct Rooms {
-    places: IndexMap<String, Place>,
+    places: IndexMap<String, Placement>,
     /// Names in global memory, and where each begins.
     parts: Vec<(String, i64)>,
     /// Names in shared memory, where each begins, and how many elements it has.
@@ -46,25 +46,26 @@ impl Rooms {
     fn of(printer: &Printer, mut at: i64, chip: Chip) -> Result<Self, KernelError> {
         let (nest, real) = (printer.nest, if printer.double { 8 } else { 4 });
         let mut found = Rooms::default();
-        let mut locals: Vec<_> = nest.tensors.iter().filter(|(_, t)| !matches!(t.space, Space::Heap { .. })).collect();
+        let mut locals: Vec<_> = nest.tensors.iter().filter(|(_, t)| !matches!(t.space, MemorySpace::Heap { .. })).collect();
         // Whoever lends its memory has as much as any of those that take it over.
         let mut rooms: IndexMap<&String, i64> = IndexMap::new();
         for (data, _) in &locals {
-            let room = rooms.entry(nest.slots.get(*data).unwrap_or(data)).or_insert(0);
+            let room = rooms.entry(nest.reuses.get(*data).unwrap_or(data)).or_insert(0);
             *room = (*room).max((printer.extent(data)? + 3) / 4 * 4);
         }
         // What has no room any more where the stage is larger had the least before.
-        locals.sort_by_key(|(data, _)| rooms.get(nest.slots.get(*data).unwrap_or(data)).copied());
+        locals.sort_by_key(|(data, _)| rooms.get(nest.reuses.get(*data).unwrap_or(data)).copied());
         for (data, tensor) in locals {
             let (name, elements) = (printer.identifier(data), rooms.get(data).copied().unwrap_or(0));
-            if let Some(owner) = nest.slots.get(data) {
+            if let Some(owner) = nest.reuses.get(data) {
                 found.aliases.push((data.clone(), owner.clone()));
                 continue;
             }
-            let partial = matches!(tensor.space, Space::Private { .. });
-            let place = if partial || (tensor.stored && at + elements * real > chip.shared) { Place::Scratch } else { Place::Shared };
+            let partial = matches!(tensor.space, MemorySpace::Private { .. });
+            let place =
+                if partial || (tensor.stored && at + elements * real > chip.shared) { Placement::Scratch } else { Placement::Shared };
             found.places.insert(data.clone(), place);
-            if place == Place::Scratch {
+            if place == Placement::Scratch {
                 found.parts.push((name, found.scratch));
                 found.scratch += elements;
             } else if tensor.stored {
@@ -82,7 +83,7 @@ impl Rooms {
 }
 
 /// A kernel without what its text begins with.
-pub struct Part {
+pub struct KernelPart {
     /// The type of what it is given.
     arguments: String,
     /// What a block does, `block` being its number.
@@ -93,19 +94,19 @@ pub struct Part {
     opening: String,
     /// Parts of the stage.
     pub stages: i64,
-    pub source: Source,
+    pub source: CudaSource,
 }
 
 /// Prints a nest with products; `private` says whether it has partial results.
-pub fn emit(printer: Printer, private: bool, chip: Chip) -> Result<Source, KernelError> {
+pub fn emit(printer: Printer, private: bool, chip: Chip) -> Result<CudaSource, KernelError> {
     let (spec, config) = (printer.spec, printer.config);
-    let Part { arguments, body, finish, opening, source, .. } = part(printer, private, chip)?;
+    let KernelPart { arguments, body, finish, opening, source, .. } = part(printer, private, chip)?;
     let head = match config.knobs.get("resident") {
         None => "MEMLET_KERNEL(memlet_kernel, THREADS)".to_string(),
         Some(text) => format!("MEMLET_RESIDENT(memlet_kernel, THREADS, {})", resident(spec, text)?),
     };
     let kernel = format!("\n{head}(const Arguments a)\n{{\n    const index_t block = blockIdx.x;\n{body}}}\n");
-    Ok(Source { text: opening + &arguments + &kernel + &finish, ..source })
+    Ok(CudaSource { text: opening + &arguments + &kernel + &finish, ..source })
 }
 
 /// Blocks that are to fit a processor at a time, by the knob `resident`.
@@ -120,14 +121,14 @@ fn resident(spec: &KernelSpec, text: &str) -> Result<i64, KernelError> {
 
 /// Several kernels as one launch: the first blocks are those of the first kernel, and so on. Each comes with the numbers of its
 /// arguments among those of all. `None` of them has partial results or scratch memory.
-pub fn emit_group(parts: Vec<(Part, Vec<usize>)>) -> Option<Source> {
+pub fn emit_group(parts: Vec<(KernelPart, Vec<usize>)>) -> Option<CudaSource> {
     // Where one takes indices of 64 bits, all do.
     let opening = parts.iter().map(|(p, _)| &p.opening).max_by_key(|o| o.contains("typedef long long index_t"))?.clone();
     let (mut text, mut kernel, mut given) = (opening, String::new(), String::new());
     let (mut members, mut grid, mut shared) = (Vec::new(), 0, 0);
     let first = parts.first()?.0.source.clone();
     for (n, (part, arguments)) in parts.into_iter().enumerate() {
-        let Part { arguments: kind, body, source, .. } = part;
+        let KernelPart { arguments: kind, body, source, .. } = part;
         let alike = source.threads == first.threads && source.double == first.double;
         (alike && source.scratch == 0 && source.finish.is_none()).then_some(())?;
         text += &format!("\nnamespace member{n} {{\n{kind}\nDEVICE void run(const Arguments &a, const index_t block)\n{{\n{body}}}\n}}\n");
@@ -141,11 +142,11 @@ pub fn emit_group(parts: Vec<(Part, Vec<usize>)>) -> Option<Source> {
     }
     text += &format!("\nstruct Arguments {{\n{given}}};\n\nMEMLET_KERNEL(memlet_kernel, THREADS)(const Arguments a)\n{{\n");
     text += &format!("    const index_t block = blockIdx.x;\n{kernel}}}\n");
-    Some(Source { text, integers: vec![], masks: vec![], grid, teams: grid, shared, members, ..first })
+    Some(CudaSource { text, integers: vec![], masks: vec![], grid, teams: grid, shared, members, ..first })
 }
 
 /// Everything of a kernel with products but the text that all have.
-pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, KernelError> {
+pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<KernelPart, KernelError> {
     let (spec, nest, config, double) = (printer.spec, printer.nest, printer.config, printer.double);
     let Some(mut schedule) = printer.schedule.clone() else { return Err(printer.unsupported("it has no schedule".into())) };
     let real = if double { 8 } else { 4 };
@@ -157,7 +158,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
             allowed: "nothing: products are a block's, and rows a warp's".into(),
         });
     }
-    let depth = nest.products.map_or(0, |p| p.depth);
+    let depth = nest.gemm.map_or(0, |p| p.depth);
     if depth % 16 != 0 || depth > 128 {
         return Err(KernelError::Knob {
             kernel: spec.name.clone(),
@@ -175,16 +176,16 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
             allowed: format!("{} to {}", STAGES.start(), STAGES.end()),
         });
     };
-    if let Some(form) = config.knobs.get("form") {
-        if form != SWEEPS {
+    if let Some(form) = config.knobs.get(FORM) {
+        if !is_streaming(form) {
             return Err(KernelError::Knob {
                 kernel: spec.name.clone(),
-                key: "form".into(),
+                key: FORM.into(),
                 value: form.into(),
-                allowed: format!("{SWEEPS}, or nothing"),
+                allowed: format!("{STREAMING}, or nothing"),
             });
         }
-        return sweeps(printer, schedule, most, chip);
+        return streamed(printer, schedule, most, chip);
     }
     schedule.places = IndexMap::new();
     printer.schedule = Some(schedule.clone());
@@ -232,8 +233,8 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
         if let Some(whole) = &whole {
             printer.line(2, format!("if ({whole}) {{"));
         }
-        match group.product {
-            true => printer.tile_product(group, 2)?,
+        match group.is_gemm {
+            true => printer.tile_gemm(group, 2)?,
             false => printer.tile_group(group, 2)?,
         }
         if whole.is_some() {
@@ -272,9 +273,9 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<Part, Ker
     text += &begin;
     text += &walked(&loops, &body);
     let finishes = finish.map(|blocks| (blocks, FINISH_THREADS));
-    let source = Source { scratch, finish: finishes, ..launched(&printer, &schedule, grid, end) };
+    let source = CudaSource { scratch, finish: finishes, ..launched(&printer, &schedule, grid, end) };
     let finish = if source.finish.is_some() { finishing(&printer, &finish_body) } else { String::new() };
-    Ok(Part { arguments: arguments(&printer), body: text, finish, opening, stages, source })
+    Ok(KernelPart { arguments: arguments(&printer), body: text, finish, opening, stages, source })
 }
 
 /// How many iterations of every ragged tile there are.
@@ -298,8 +299,8 @@ fn decoding(printer: &mut Printer, grid: i64, scratch: i64) -> Vec<(Tag, String,
 }
 
 /// How a kernel without scratch memory or partial results is launched; its text comes later.
-fn launched(printer: &Printer, schedule: &Schedule, grid: i64, shared: i64) -> Source {
-    Source {
+fn launched(printer: &Printer, schedule: &ThreadSchedule, grid: i64, shared: i64) -> CudaSource {
+    CudaSource {
         text: String::new(),
         integers: printer.integers.values().copied().collect(),
         masks: printer.masks.clone(),
@@ -329,16 +330,16 @@ fn walked(loops: &[(Tag, String, String)], body: &str) -> String {
     text + "    }\n"
 }
 
-/// A kernel whose tiles are walked in sweeps: nothing that is local to one is in memory.
-fn sweeps(mut printer: Printer, schedule: Schedule, most: i64, chip: Chip) -> Result<Part, KernelError> {
-    let depth = printer.nest.products.map_or(0, |p| p.depth);
+/// A kernel of streamed tiles: nothing that is local to a tile is in memory.
+fn streamed(mut printer: Printer, schedule: ThreadSchedule, most: i64, chip: Chip) -> Result<KernelPart, KernelError> {
+    let depth = printer.nest.gemm.map_or(0, |p| p.depth);
     open_tiles(&mut printer);
-    let Swept { body, stage, bytes, stages } = printer.swept(most, chip.shared, 2)?;
+    let StreamedBlock { body, stage, bytes, stages } = printer.streamed_tile(most, chip.shared, 2)?;
     let grid = printer.nest.points().min(GRID);
     let loops = decoding(&mut printer, grid, 0);
     let sizes = format!("enum {{ DEPTH = {depth}, STAGES = {stages} }};\n");
-    let opening = opening(&printer, &schedule) + &sizes + include_str!("prelude.cu") + include_str!("sweep.cu");
+    let opening = opening(&printer, &schedule) + &sizes + include_str!("prelude.cu") + include_str!("streaming.cu");
     let text = integers(&printer) + &pointers(&printer)? + &stage + &masks(&printer) + &walked(&loops, &body);
     let source = launched(&printer, &schedule, grid, bytes);
-    Ok(Part { arguments: arguments(&printer), body: text, finish: String::new(), opening, stages, source })
+    Ok(KernelPart { arguments: arguments(&printer), body: text, finish: String::new(), opening, stages, source })
 }

@@ -309,7 +309,7 @@ template <class S, int BM, int BN> struct Sums<S, BM, BN, true> {
 /* c = scale a b, or added to what is in c: m rows, n columns, k steps. The stage is a ring of STAGES parts: while one is multiplied,
    the next ones come, those of the next panel, too. Ends with a barrier. */
 template <class S, int BM, int BN, int A_NEAR, int B_NEAR, int A_WHERE, int B_WHERE, class A, class B, class C>
-DEVICE void product(index_t m, index_t n, index_t k, POINTER(A) a, index_t a_row, index_t a_step, POINTER(B) b, index_t b_step, index_t b_column,
+DEVICE void gemm(index_t m, index_t n, index_t k, POINTER(A) a, index_t a_row, index_t a_step, POINTER(B) b, index_t b_step, index_t b_column,
                     POINTER(C) c, index_t c_row, index_t c_column, real scale, bool adds, POINTER(S) rows, POINTER(S) columns) {
     constexpr bool UNITS = TENSOR_CORES && sizeof(S) == 2 && sizeof(real) == 4;
     using Rows = Factor<S, BM, A_NEAR, A_WHERE, A>;

@@ -1,12 +1,12 @@
 //! The ring buffer in shared memory ("the stage") through which factors of streamed tiles come, and the chunks that they come in.
 
 use super::LINE;
+use crate::emit::gemm::{GemmAxis, Matrices};
 use crate::emit::printer::Printer;
-use crate::emit::product::{Axis, Matrices};
 use crate::emit::scalar::value;
 use crate::error::KernelError;
-use crate::loopnest::sweeps::Sweeps;
-use crate::loopnest::{Group, Loop};
+use crate::loopnest::streaming::StreamedTile;
+use crate::loopnest::{Loop, LoopGroup};
 use sdfg::{Dtype, Expr};
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub struct Staged {
     pub chunks: i64,
     /// Bytes of the stage where its chunks begin.
     pub at: i64,
-    /// Whether its lines are dealt, see `sweep.cu`.
+    /// Whether its lines are dealt, see `streaming.cu`.
     pub dealt: bool,
     /// Whether every chunk is whole, and every line of it begins where a vector may.
     pub whole: bool,
@@ -62,32 +62,32 @@ pub struct Last {
 
 /// The side of a factor that is not its steps, the lines of a chunk along it, and the steps of a chunk.
 struct Sides<'m> {
-    side: &'m Option<Axis>,
+    side: &'m Option<GemmAxis>,
     lines: i64,
     depth: i64,
 }
 
 impl Printer<'_> {
     /// The type that all factors have.
-    pub fn staged_type(&self, plan: &Sweeps) -> Result<&'static str, KernelError> {
+    pub fn staged_type(&self, plan: &StreamedTile) -> Result<&'static str, KernelError> {
         let mut found: Vec<Dtype> = Vec::new();
         for group in plan.first.iter().chain(plan.last.iter().map(|(g, _)| g)) {
             for (_, element) in group.statements.iter().flat_map(|s| &s.reads) {
                 found.push(self.tensor(&element.data)?.dtype);
             }
         }
-        let pairs = self.nest.products.is_some_and(|p| p.pairs);
+        let pairs = self.nest.gemm.is_some_and(|p| p.pairs);
         match found[..] {
             [Dtype::Bf16, ..] if pairs && found.iter().all(|d| *d == Dtype::Bf16) => Ok("bf16_t"),
             [Dtype::F16, ..] if pairs && found.iter().all(|d| *d == Dtype::F16) => Ok("f16_t"),
-            _ => Err(self.unsupported("sweeps multiply factors of one type of 16 bits".into())),
+            _ => Err(self.unsupported("streamed tiles multiply factors of one type of 16 bits".into())),
         }
     }
 
     /// A product as matrices whose rows are those of the tile.
-    fn matrices_of(&mut self, group: &Group, row: &Loop) -> Result<Matrices, KernelError> {
+    fn matrices_of(&mut self, group: &LoopGroup, row: &Loop) -> Result<Matrices, KernelError> {
         let mut m = self.matrices(group, false, [&|_, _, _| false; 2])?;
-        let is_row = |axis: &Option<Axis>| axis.as_ref().is_some_and(|x| x.indices == [row.index.clone()]);
+        let is_row = |axis: &Option<GemmAxis>| axis.as_ref().is_some_and(|x| x.indices == [row.index.clone()]);
         if is_row(&m.columns) {
             std::mem::swap(&mut m.a, &mut m.b);
             std::mem::swap(&mut m.rows, &mut m.columns);
@@ -95,7 +95,7 @@ impl Printer<'_> {
                 axis.strides.swap(0, 1);
             }
         }
-        let one = |axis: &Option<Axis>| axis.as_ref().is_some_and(|x| x.indices.len() == 1);
+        let one = |axis: &Option<GemmAxis>| axis.as_ref().is_some_and(|x| x.indices.len() == 1);
         if !is_row(&m.rows) || !one(&m.columns) || !one(&m.steps) || !m.loops.is_empty() || !m.again.is_empty() {
             return Err(self.unsupported("its products have more than rows, columns and steps".into()));
         }
@@ -103,9 +103,9 @@ impl Printer<'_> {
     }
 
     /// One factor (0 or 1) of a product, its lines along `side`.
-    fn staged(&mut self, m: &Matrices, t: usize, sides: Sides, group: &Group, chunks: i64) -> Result<Staged, KernelError> {
+    fn staged(&mut self, m: &Matrices, t: usize, sides: Sides, group: &LoopGroup, chunks: i64) -> Result<Staged, KernelError> {
         let Sides { side, lines, depth } = sides;
-        let of = |axis: &Option<Axis>| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
+        let of = |axis: &Option<GemmAxis>| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
         let near = match (of(&m.steps), of(side)) {
             (1, _) => "STEPS",
             (_, 1) => "SIDE",
@@ -126,12 +126,12 @@ impl Printer<'_> {
     }
 
     /// Whether there is always a multiple of so many iterations along a side.
-    fn comes_out(&self, side: &Option<Axis>, number: i64) -> bool {
+    fn comes_out(&self, side: &Option<GemmAxis>, number: i64) -> bool {
         let ragged = |index: &String| self.nest.tiles.iter().any(|t| t.index == *index && t.is_ragged());
         side.as_ref().is_some_and(|x| x.most % number == 0 && !x.indices.iter().any(ragged))
     }
 
-    pub fn first(&mut self, group: &Group, plan: &Sweeps, chunk: i64, rows: i64, at: &mut i64) -> Result<First, KernelError> {
+    pub fn first(&mut self, group: &LoopGroup, plan: &StreamedTile, chunk: i64, rows: i64, at: &mut i64) -> Result<First, KernelError> {
         let m = self.matrices_of(group, &plan.row)?;
         let most = m.steps.as_ref().map_or(1, |x| x.most);
         if most > MOST {
@@ -146,14 +146,14 @@ impl Printer<'_> {
         Ok(First { rows: held, columns, steps: (most + 15) / 16 * 16, scale: value(&m.scale, self), out: m.out.data.clone() })
     }
 
-    pub fn last(&mut self, group: &Group, by: &str, plan: &Sweeps) -> Result<Last, KernelError> {
+    pub fn last(&mut self, group: &LoopGroup, by: &str, plan: &StreamedTile) -> Result<Last, KernelError> {
         let m = self.matrices_of(group, &plan.row)?;
         let most = m.columns.as_ref().map_or(1, |x| x.most);
         let columns = (most + STRIP - 1) / STRIP * STRIP;
         if columns > MOST || m.steps.as_ref().is_none_or(|s| s.indices != [plan.column.index.clone()]) {
             return Err(self.unsupported(format!("sums of {most} columns do not fit registers")));
         }
-        let chunk = self.nest.products.map_or(1, |p| p.depth);
+        let chunk = self.nest.gemm.map_or(1, |p| p.depth);
         let mut factor = self.staged(&m, 1, Sides { side: &m.columns, lines: columns, depth: chunk }, group, 1)?;
         factor.dealt = !factor.is_near();
         Ok(Last { factor, columns, scale: value(&m.scale, self), out: m.out.data.clone(), by: by.to_string() })

@@ -1,14 +1,14 @@
-//! Every configuration of a kernel whose tiles are walked in sweeps, see [`crate::loopnest::sweeps`]: layouts of its tensors × threads ×
-//! columns at a time × parts of the stage × warps of a processor. Attention is such a kernel, and what its gradient begins with.
+//! Every configuration of a kernel of streamed tiles (see [`crate::loopnest::streaming`]): layouts of its tensors × threads × columns at a
+//! time × parts of the shared-memory ring × warps of a processor.
 
 use super::lower::lower;
 use crate::collapsed_dims::{CollapsedDims, FOLD};
 use crate::emit::cuda::{self, Chip, WARP};
 use crate::error::KernelError;
-use crate::kernel::{Access, KernelSpec, Space, TensorChoice, unsupported};
+use crate::kernel::{Access, ConfigSpace, KernelSpec, TensorChoice, unsupported};
 use crate::loopnest::LoopNest;
-use crate::loopnest::sweeps::{SWEEPS, Sweeps};
-use crate::maps::flatten::{Range, statements};
+use crate::loopnest::streaming::{FORM, STREAMING, StreamedTile};
+use crate::maps::flatten::{IndexRange, statements};
 use crate::mixed_radix::{MixedRadix, layouts};
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
@@ -18,15 +18,15 @@ const ROWS: i64 = 16;
 const THREADS: [i64; 3] = [128, 256, 64];
 /// Columns at a time.
 const DEPTHS: [i64; 2] = [32, 64];
-/// Parts of the stage.
+/// Parts of the ring.
 const STAGES: [i64; 2] = [2, 3];
 /// Warps that are to fit a processor: 12 of them leave each thread 168 registers, 16 leave 128. None where the compiler decides.
 const WARPS: [Option<i64>; 4] = [Some(12), Some(16), None, Some(8)];
 /// Values of 16 bits that a sector has: memory brings all of them where one is wanted.
 const SECTOR: f64 = 16.0;
 
-/// All layouts of the tensors and all knobs of one kernel in sweeps.
-pub struct SweepSpace {
+/// All layouts of the tensors and all knobs of one kernel of streamed tiles.
+pub struct StreamedSpace {
     spec: KernelSpec,
     tensors: Vec<TensorChoice>,
     /// The innermost dim of each tensor's layouts, as the folded kernel calls it.
@@ -36,9 +36,9 @@ pub struct SweepSpace {
     lies: Vec<(f64, Vec<(String, f64)>)>,
 }
 
-impl SweepSpace {
+impl StreamedSpace {
     /// # Errors
-    /// Scopes that cannot be walked in sweeps, and GPUs that cannot multiply so.
+    /// Scopes whose tiles cannot be streamed, and GPUs without tensor cores for bf16.
     pub fn new(spec: &KernelSpec, chip: Chip) -> Result<Self, KernelError> {
         if !chip.tensor_cores {
             return Err(unsupported(spec, "this GPU has no tensor cores that take bf16"));
@@ -52,7 +52,7 @@ impl SweepSpace {
             near.push(layouts.iter().map(|layout| layout.innermost().unwrap_or_default().to_string()).collect());
             tensors.push(TensorChoice { data: argument.data, layouts: layouts.iter().map(|layout| folded.unfolded(layout)).collect() });
         }
-        Ok(SweepSpace { spec: spec.clone(), tensors, near, sides, lies })
+        Ok(StreamedSpace { spec: spec.clone(), tensors, near, sides, lies })
     }
 
     const KNOBS: u64 = (THREADS.len() * DEPTHS.len() * STAGES.len() * WARPS.len()) as u64;
@@ -60,17 +60,17 @@ impl SweepSpace {
 
 /// The outer indices that are rows and, unless they are inner ones, columns; with the nest over tiles of rows. Dims are taken as one where
 /// there is no other way: each takes layouts from the space.
-fn found(spec: &KernelSpec, chip: Chip) -> Result<(CollapsedDims, Sides, LoopNest, Sweeps), KernelError> {
-    let mut why = unsupported(spec, "its tiles cannot be walked in sweeps");
+fn found(spec: &KernelSpec, chip: Chip) -> Result<(CollapsedDims, Sides, LoopNest, StreamedTile), KernelError> {
+    let mut why = unsupported(spec, "its tiles cannot be streamed");
     for folded in CollapsedDims::ways(spec) {
-        let outer: Vec<Range> = statements(&folded.spec, true)?.outer.into_iter().filter(|r| r.count > 1).collect();
+        let outer: Vec<IndexRange> = statements(&folded.spec, true)?.outer.into_iter().filter(|r| r.count > 1).collect();
         for row in &outer {
             for column in [None].into_iter().chain(outer.iter().filter(|r| r.index != row.index).map(Some)) {
                 let column = column.map(|r| (r.index.clone(), r.count));
                 let sides = Sides { row: row.index.clone(), column, fold: folded.knob() };
                 let config = KernelConfig { knobs: sides.knobs([THREADS[0], DEPTHS[0], STAGES[0]], None), ..KernelConfig::default() };
                 let Ok(nest) = lower(&folded.spec, &config) else { continue };
-                let Some(plan) = Sweeps::of(&nest).filter(|plan| plan.row.index == row.index) else { continue };
+                let Some(plan) = StreamedTile::of(&nest).filter(|plan| plan.row.index == row.index) else { continue };
                 match cuda::emit(&folded.spec, &nest, &config, chip) {
                     Ok(_) => return Ok((folded, sides, nest, plan)),
                     Err(e) => why = e,
@@ -94,19 +94,19 @@ impl Sides {
         let columns = self.column.as_ref().map_or_else(String::new, |(index, count)| format!(",{index}:{count}"));
         let tile = format!("{}:{}{columns}", self.row, threads / WARP * ROWS);
         let knobs = Knobs::default().with("tile", tile).with("depth", depth).with("width", 8);
-        let knobs = knobs.with("threads", threads).with("stages", stages).with("form", SWEEPS);
+        let knobs = knobs.with("threads", threads).with("stages", stages).with(FORM, STREAMING);
         let knobs = self.fold.iter().fold(knobs, |knobs, fold| knobs.with(FOLD, fold));
         warps.map_or(knobs.clone(), |n| knobs.with("resident", n * WARP / threads))
     }
 }
 
-/// Whether a unit can be walked in sweeps on some GPU.
-pub fn in_sweeps(spec: &KernelSpec) -> bool {
+/// Whether the tiles of a unit can be streamed on some GPU.
+pub fn is_streamable(spec: &KernelSpec) -> bool {
     matches!(spec.unit, sdfg::Unit::Scope(_)) && found(spec, Chip::HOPPER).is_ok()
 }
 
 /// How much longer a tensor takes to bring or to write under each innermost dim.
-fn weights(spec: &KernelSpec, nest: &LoopNest, plan: &Sweeps, data: &str) -> Vec<(String, f64)> {
+fn weights(spec: &KernelSpec, nest: &LoopNest, plan: &StreamedTile, data: &str) -> Vec<(String, f64)> {
     let Some(container) = spec.containers.get(data) else { return vec![] };
     let mut found: Vec<(String, f64)> = container.dims.iter().map(|d| (d.clone(), 0.0)).collect();
     for group in &nest.groups {
@@ -120,7 +120,7 @@ fn weights(spec: &KernelSpec, nest: &LoopNest, plan: &Sweeps, data: &str) -> Vec
                 let along = |index: &str| subscript.symbols().contains(index);
                 let free = group.loops.iter().any(|l| l.index != row && l.index != column && along(&l.index));
                 // Squares of tensor cores are loaded whole where what is near is a step of a first product, or a column of a last one.
-                let own = match (group.product && read, first) {
+                let own = match (group.is_gemm && read, first) {
                     (true, true) if free => 1.0,
                     (true, true) if along(column) => 3.0,
                     (true, true) if along(row) => 1.5,
@@ -137,7 +137,7 @@ fn weights(spec: &KernelSpec, nest: &LoopNest, plan: &Sweeps, data: &str) -> Vec
     found
 }
 
-impl Space for SweepSpace {
+impl ConfigSpace for StreamedSpace {
     fn tensors(&self) -> &[TensorChoice] {
         &self.tensors
     }
@@ -162,7 +162,7 @@ impl Space for SweepSpace {
         crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
-    fn promise(&self, n: u64) -> f64 {
+    fn predicted_cost(&self, n: u64) -> f64 {
         let mut digits = MixedRadix::of(n, self.count());
         let knobs: f64 =
             [THREADS.len(), DEPTHS.len(), STAGES.len(), WARPS.len()].map(|radix| digits.below(radix) as f64 * 0.02).iter().sum();
@@ -173,7 +173,7 @@ impl Space for SweepSpace {
         brought.sum::<f64>() * (1.0 + knobs)
     }
 
-    fn intuitive(&self, config: &KernelConfig) -> bool {
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
         let written = self.spec.arguments().into_iter().filter(|a| a.access == Access::Write);
         let largest = written.max_by_key(|a| self.spec.shape(&a.data).map_or(0, |s| s.iter().product::<usize>()));
         let near = largest.and_then(|a| {

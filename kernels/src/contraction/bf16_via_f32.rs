@@ -3,7 +3,7 @@
 //!
 //! For processors that multiply bf16 no faster than f32, for outputs that keep the f32 sums, and as a rival elsewhere.
 
-use super::library::{Factor, Library, Multiply, Product};
+use super::library::{GemmCall, GemmFactor, GemmLibrary, Multiply};
 use half::bf16;
 use rayon::prelude::*;
 use std::cell::Cell;
@@ -52,7 +52,7 @@ impl<T: Copy> Shared<T> {
 }
 
 /// What an output of f32 sums is stored in.
-pub trait Stored: Copy + Send + Sync + 'static {
+pub trait GemmOutput: Copy + Send + Sync + 'static {
     /// Whether an f32 library may write it.
     const SUMS: bool;
     /// Stores the sum, added to what is there if `accumulate`.
@@ -61,7 +61,7 @@ pub trait Stored: Copy + Send + Sync + 'static {
     fn store_row(to: &mut [Self], sums: &[f32]);
 }
 
-impl Stored for f32 {
+impl GemmOutput for f32 {
     const SUMS: bool = true;
 
     fn store(&mut self, sum: f32, accumulate: bool) {
@@ -73,7 +73,7 @@ impl Stored for f32 {
     }
 }
 
-impl Stored for bf16 {
+impl GemmOutput for bf16 {
     const SUMS: bool = false;
 
     fn store(&mut self, sum: f32, accumulate: bool) {
@@ -158,17 +158,17 @@ unsafe fn widened(m: Matrix<bf16>, rows: usize, columns: usize, to: &mut [f32], 
 }
 
 /// Widens, multiplies with this library, rounds.
-pub struct Widened(pub Library);
+pub struct ViaF32(pub GemmLibrary);
 
-impl Widened {
+impl ViaF32 {
     /// # Safety
     /// As for [`Multiply::run`].
-    unsafe fn strip<O: Stored>(&self, p: &Product<bf16, O>, right: Matrix<f32>) {
+    unsafe fn strip<O: GemmOutput>(&self, p: &GemmCall<bf16, O>, right: Matrix<f32>) {
         with_strip(p.m * p.k, |left| {
             // SAFETY: promised by the caller.
             let left = unsafe { widened(p.a, p.m, p.k, left, 1) };
-            let library = <f32 as Factor<f32>>::implementation(self.0);
-            let product = |c: (*mut f32, isize, isize), accumulate: bool| Product {
+            let library = <f32 as GemmFactor<f32>>::implementation(self.0);
+            let product = |c: (*mut f32, isize, isize), accumulate: bool| GemmCall {
                 m: p.m,
                 n: p.n,
                 k: p.k,
@@ -208,11 +208,11 @@ impl Widened {
     }
 }
 
-impl<O: Stored> Multiply<bf16, O> for Widened {
-    unsafe fn run(&self, p: &Product<bf16, O>) {
+impl<O: GemmOutput> Multiply<bf16, O> for ViaF32 {
+    unsafe fn run(&self, p: &GemmCall<bf16, O>) {
         if p.m < p.n {
             // Strips are taken of the longer side: Cᵀ = BᵀAᵀ.
-            let turned = Product { m: p.n, n: p.m, a: (p.b.0, p.b.2, p.b.1), b: (p.a.0, p.a.2, p.a.1), c: (p.c.0, p.c.2, p.c.1), ..*p };
+            let turned = GemmCall { m: p.n, n: p.m, a: (p.b.0, p.b.2, p.b.1), b: (p.a.0, p.a.2, p.a.1), c: (p.c.0, p.c.2, p.c.1), ..*p };
             // SAFETY: the same product.
             return unsafe { self.run(&turned) };
         }
@@ -229,7 +229,7 @@ impl<O: Stored> Multiply<bf16, O> for Widened {
                     let start = (n * rows) as isize;
                     let (a, c) = unsafe { (p.a.0.offset(start * p.a.1), c.offset(start * p.c.1)) };
                     let m = rows.min(p.m - n * rows);
-                    unsafe { self.strip(&Product { m, n: columns, a: (a, p.a.1, p.a.2), c: (c, p.c.1, p.c.2), ..p }, right) };
+                    unsafe { self.strip(&GemmCall { m, n: columns, a: (a, p.a.1, p.a.2), c: (c, p.c.1, p.c.2), ..p }, right) };
                 };
                 let strips = p.m.div_ceil(rows);
                 if p.threads > 1 { (0..strips).into_par_iter().for_each(strip) } else { (0..strips).for_each(strip) }
@@ -254,7 +254,7 @@ mod tests {
         for (threads, turned) in [(1, false), (2, true)] {
             c.fill(bf16::NAN);
             let c_strides = if turned { (1, m as isize) } else { (n as isize, 1) };
-            let product = Product {
+            let product = GemmCall {
                 m,
                 n,
                 k,
@@ -266,7 +266,7 @@ mod tests {
                 threads,
             };
             // SAFETY: three matrices of these sizes.
-            unsafe { Widened(Library::Gemm).run(&product) };
+            unsafe { ViaF32(GemmLibrary::Gemm).run(&product) };
             for i in 0..m {
                 for j in 0..n {
                     let sum: f32 = (0..k).map(|l| a[i * k + l].to_f32() * b[l * n + j].to_f32()).sum();

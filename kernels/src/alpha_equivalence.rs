@@ -17,13 +17,13 @@ const NAMING: [&str; 12] = ["name", "data", "connector", "start", "stop", "step"
 
 /// A kernel without its names.
 #[derive(Clone, Debug)]
-pub struct Family {
+pub struct KernelClass {
     hash: String,
     /// The kernel's names, in the order in which they come in its text.
     names: IndexSet<String>,
 }
 
-impl Family {
+impl KernelClass {
     /// Of a scope or a contraction; `None` for what is no kernel.
     pub fn of(spec: &KernelSpec) -> Option<Self> {
         let mut unit = match &spec.unit {
@@ -38,7 +38,7 @@ impl Family {
         // So does a symbol, which stands for its size.
         all.literals.extend(spec.sizes.keys().cloned());
         let known: BTreeSet<String> = all.names.difference(&all.literals).cloned().collect();
-        let mut family = Family { hash: String::new(), names: IndexSet::new() };
+        let mut family = KernelClass { hash: String::new(), names: IndexSet::new() };
         let mut text = format!("{GENERATION}\n{}", family.numbered(&unit.to_string(), &known));
         let mut containers: Vec<_> = spec.containers.values().collect();
         containers.sort_by_key(|c| family.names.get_index_of(&c.name).unwrap_or(usize::MAX));
@@ -55,8 +55,8 @@ impl Family {
     }
 
     /// A mark of one of the kernel's configurations that is the same for the corresponding one of every kernel of the family;
-    /// `identity` is that of [`crate::Space::identity`].
-    pub fn mark(&self, identity: &str) -> String {
+    /// `identity` is that of [`crate::ConfigSpace::identity`].
+    pub fn fingerprint(&self, identity: &str) -> String {
         let mut text = format!("{}\n", self.hash);
         words(identity, |word, is_name| match self.names.get_index_of(word).filter(|_| is_name) {
             Some(number) => drop(write!(text, "#{number}")),

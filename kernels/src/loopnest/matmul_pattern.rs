@@ -1,6 +1,6 @@
 //! Which statements are matrix products.
 
-use super::{Element, Statement};
+use super::{Element, NestStatement};
 use sdfg::{Binary, Combine, Scalar};
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ pub fn factors(code: &Scalar) -> Option<Factors> {
 
 /// Whether a statement sums products such that whole matrices are multiplied: the result has an index from each factor that
 /// the other lacks, and the factors share one that the result lacks. `everywhere` are the indices that locals have unsaid.
-pub fn is_product(statement: &Statement, is_index: &dyn Fn(&str) -> bool, is_local: &dyn Fn(&str) -> bool, everywhere: &[&str]) -> bool {
+pub fn is_matmul(statement: &NestStatement, is_index: &dyn Fn(&str) -> bool, is_local: &dyn Fn(&str) -> bool, everywhere: &[&str]) -> bool {
     if statement.combine != Some(Combine::Sum) {
         return false;
     }

@@ -1,14 +1,14 @@
 //! A contraction as a kernel on a GPU.
 
 use super::algorithm::{Algorithm, Listing};
-use super::choice::Choice;
+use super::config::CublasLtConfig;
 use super::execute::{Addresses, Matmul};
 use super::fused::Fused;
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 
 /// A contraction under one configuration on a GPU.
-pub struct Product {
+pub struct CublasLtKernel {
     name: String,
     matmul: Matmul,
     algorithm: Algorithm,
@@ -20,12 +20,18 @@ pub struct Product {
     text: String,
 }
 
-impl Product {
+impl CublasLtKernel {
     /// Works a configuration out; `offered` are the algorithms that the library has for it, listed where the choice says.
     ///
     /// # Errors
     /// An algorithm that the library does not have.
-    pub fn new(spec: &KernelSpec, fused: &Fused, choice: &Choice, matmul: Matmul, offered: &[Algorithm]) -> Result<Self, KernelError> {
+    pub fn new(
+        spec: &KernelSpec,
+        fused: &Fused,
+        choice: &CublasLtConfig,
+        matmul: Matmul,
+        offered: &[Algorithm],
+    ) -> Result<Self, KernelError> {
         let (listing, number) = Listing::of(choice.algorithm);
         let algorithm = offered.get(number).cloned().ok_or_else(|| KernelError::Cuda {
             what: match listing {
@@ -46,11 +52,11 @@ impl Product {
             fused.problem.types, matmul.descriptors.description, choice.algorithm
         );
         let (position, beside) = (fused.problem.positions(spec)?, fused.beside(spec));
-        Ok(Product { name: spec.name.clone(), matmul, algorithm, arguments: spec.arguments().len(), position, beside, text })
+        Ok(CublasLtKernel { name: spec.name.clone(), matmul, algorithm, arguments: spec.arguments().len(), position, beside, text })
     }
 }
 
-impl Executable for Product {
+impl Executable for CublasLtKernel {
     /// Returns before the products are done, whatever the deadline.
     unsafe fn run(&self, arguments: &[*mut u8], _: &RunContext) -> Result<Completion, KernelError> {
         if arguments.len() != self.arguments {

@@ -199,7 +199,7 @@ typedef void Stream(void *, const void *, int64_t);
 /* Steps of so many lines or columns that one slice holds. */
 ALWAYS int64_t slice_of(int64_t lines) { return SLICE / lines / VL * VL; }
 
-/* Columns `first` to `first` + n of an operand, chunk by chunk of the depth: what `product` takes as `ready`. By `stream`, where
+/* Columns `first` to `first` + n of an operand, chunk by chunk of the depth: what `gemm` takes as `ready`. By `stream`, where
    there is one. */
 void memlet_pack(const void *b, int64_t step, int64_t column, int64_t column_block, int64_t jump, int types, int64_t n, int64_t k, int64_t most,
     int64_t block, int64_t whole, int64_t first, real *to, Stream *stream)
@@ -224,7 +224,7 @@ void memlet_pack(const void *b, int64_t step, int64_t column, int64_t column_blo
     }
 }
 
-/* Panels `start` to `end` of a tile of m rows, the first of them row `first`, chunk by chunk of the depth: what `product` takes as
+/* Panels `start` to `end` of a tile of m rows, the first of them row `first`, chunk by chunk of the depth: what `gemm` takes as
    `lines`. By `stream`, where there is one, unless steps jump. */
 void memlet_pack_rows(const void *a, int64_t row, int64_t step, int64_t block, int64_t jump, int types, int64_t m, int64_t k, int64_t most,
     int64_t whole, int64_t first, int64_t start, int64_t end, real *to, Stream *stream)
@@ -260,7 +260,7 @@ void memlet_pack_rows(const void *a, int64_t row, int64_t step, int64_t block, i
    steps of the depth in a (1 where it has none), of `column_block` columns, whole panels, in b and in c. Panels of b are then read
    where they lie if they lie as packed ones. `next_a` and `next_b` are where the next product finds its factors, or null: small ones,
    and what is read first of others, are brought near while this one goes on. */
-void memlet_product(int64_t m, int64_t n, int64_t k, int64_t most, const void *a, int64_t a_row, int64_t a_step, real scale, const void *b, int64_t b_step,
+void memlet_gemm(int64_t m, int64_t n, int64_t k, int64_t most, const void *a, int64_t a_row, int64_t a_step, real scale, const void *b, int64_t b_step,
     int64_t b_column, int types, real *c, int64_t c_row, int64_t c_column, int add, real *rows, real *columns, const real *ready, int64_t whole,
     int64_t first, const real *lines, int64_t whole_rows, int64_t first_row, int64_t a_block, int64_t a_jump, int64_t column_block,
     int64_t b_jump, int64_t c_jump, const void *next_a, const void *next_b)

@@ -1,7 +1,7 @@
 //! Which locals of a tile share memory: what one group leaves behind is where a later one, or the same one, puts its results.
 //! The fewer bytes a tile has, the nearer the cache in which it stays between groups.
 
-use crate::loopnest::{Group, LoopNest, Space, Statement, Tensor};
+use crate::loopnest::{LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor};
 use indexmap::IndexMap;
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ struct Slot {
 }
 
 /// For every local that takes over memory of another one: the first that had it.
-pub fn slots(nest: &LoopNest) -> IndexMap<String, String> {
-    let elements = |tensor: &Tensor| tensor.shape.iter().product::<i64>();
-    let locals = nest.tensors.iter().filter(|(_, t)| t.space == Space::Local && t.stored && !t.shape.is_empty());
+pub fn reused(nest: &LoopNest) -> IndexMap<String, String> {
+    let elements = |tensor: &NestTensor| tensor.shape.iter().product::<i64>();
+    let locals = nest.tensors.iter().filter(|(_, t)| t.space == MemorySpace::Local && t.stored && !t.shape.is_empty());
     let mut born: Vec<(usize, usize, &str, i64)> = Vec::new();
     for (data, tensor) in locals {
-        let uses = |g: &Group| g.statements.iter().any(|s| s.write.data == *data || s.reads.iter().any(|(_, e)| e.data == *data));
+        let uses = |g: &LoopGroup| g.statements.iter().any(|s| s.write.data == *data || s.reads.iter().any(|(_, e)| e.data == *data));
         let (Some(first), Some(last)) = (nest.groups.iter().position(uses), nest.groups.iter().rposition(uses)) else { continue };
         born.push((first, last, data, elements(tensor)));
     }
@@ -42,9 +42,11 @@ pub fn slots(nest: &LoopNest) -> IndexMap<String, String> {
 
 /// Whether a group may write `new` over `old`: each of its iterations reads of `old` only the place that it then writes, and no
 /// two iterations have the same place.
-fn in_place(nest: &LoopNest, group: &Group, old: &str, new: &str) -> bool {
+fn in_place(nest: &LoopNest, group: &LoopGroup, old: &str, new: &str) -> bool {
     let mut writers = group.statements.iter().filter(|s| s.write.data == new);
-    let (Some(Statement { write, combine: None, .. }), None, false) = (writers.next(), writers.next(), group.product) else { return false };
+    let (Some(NestStatement { write, combine: None, .. }), None, false) = (writers.next(), writers.next(), group.is_gemm) else {
+        return false;
+    };
     let reads = || group.statements.iter().flat_map(|s| &s.reads).map(|(_, e)| e).filter(|e| e.data == old);
     let written = group.statements.iter().any(|s| s.write.data == old);
     let same = |data: &str| (nest.tensors.get(data).map(|t| t.shape.clone()), nest.vector_dim(data));

@@ -4,8 +4,8 @@ use super::printer::{Prepared, Printer};
 use super::scalar::value;
 use crate::caches::largest_cache;
 use crate::error::KernelError;
-use crate::loopnest::product::factors;
-use crate::loopnest::{Element, Group, Space, Tensor, Tile, slope};
+use crate::loopnest::matmul_pattern::factors;
+use crate::loopnest::{Element, LoopGroup, MemorySpace, NestTensor, Tile, slope};
 use crate::processor::{Block, near};
 use sdfg::{Dtype, Expr, Scalar};
 use std::cmp::Reverse;
@@ -35,7 +35,7 @@ struct Lines {
 
 impl Lines {
     /// Whether rows by which `passing` columns are multiplied, in so many tiles of `tile` columns, had better be packed once for all:
-    /// where a tile by itself would pack them (`lie_well` in `product.c`), and where so many columns pass that instructions with
+    /// where a tile by itself would pack them (`lie_well` in `gemm.c`), and where so many columns pass that instructions with
     /// shorter addresses win back what packing takes. Rows that are neighbours are packed twice in less time than they are brought
     /// to a farther cache and back.
     fn want_packing(&self, block: Block, width: i64, passing: i64, (tiles, tile): (i64, i64)) -> bool {
@@ -50,7 +50,7 @@ impl Lines {
 
 /// One index, or several that are walked as one.
 #[derive(Clone, Debug)]
-pub struct Axis {
+pub struct GemmAxis {
     /// From inner to outer.
     pub indices: Vec<String>,
     /// Most iterations.
@@ -73,21 +73,21 @@ pub struct Matrices {
     pub a: Element,
     pub b: Element,
     pub out: Element,
-    pub rows: Option<Axis>,
-    pub columns: Option<Axis>,
-    pub steps: Option<Axis>,
+    pub rows: Option<GemmAxis>,
+    pub columns: Option<GemmAxis>,
+    pub steps: Option<GemmAxis>,
     /// Of products that have nothing to do with one another.
-    pub loops: Vec<Axis>,
+    pub loops: Vec<GemmAxis>,
     /// Of products that are added up.
-    pub again: Vec<Axis>,
+    pub again: Vec<GemmAxis>,
 }
 
 /// Whether a tensor (a, b, out: 0, 1, 2) may jump after blocks of so many neighbours, so many elements apart.
 pub type MayJump<'a> = &'a dyn Fn(usize, i64, i64) -> bool;
 
-impl Axis {
+impl GemmAxis {
     /// `self` around `inner`, if it continues where `inner` ends wherever they occur, or jumps where it may.
-    fn around(&self, inner: &Axis, may_jump: MayJump) -> Option<Axis> {
+    fn around(&self, inner: &GemmAxis, may_jump: MayJump) -> Option<GemmAxis> {
         let (mut block, mut jumps) = (inner.block, inner.jumps);
         for (t, jump) in jumps.iter_mut().enumerate() {
             let jumped = jump.map(|jump| jump * (inner.most / inner.block));
@@ -100,7 +100,7 @@ impl Axis {
                 _ => return None,
             }
         }
-        let joined = || Axis {
+        let joined = || GemmAxis {
             indices: inner.indices.iter().chain(&self.indices).cloned().collect(),
             most: self.most * inner.most,
             count: format!("{} * {}", self.count, inner.count),
@@ -115,9 +115,9 @@ impl Axis {
 
 /// The axis that a matrix takes from a group, and what is left for loops around. `by` is the tensor whose neighbours should
 /// be neighbours.
-fn take(mut axes: Vec<Axis>, by: usize, wanted: Option<i64>, may_jump: MayJump) -> (Option<Axis>, Vec<Axis>) {
+fn take(mut axes: Vec<GemmAxis>, by: usize, wanted: Option<i64>, may_jump: MayJump) -> (Option<GemmAxis>, Vec<GemmAxis>) {
     axes.sort_by_key(|a| a.strides[by]);
-    let mut chains: Vec<Axis> = Vec::new();
+    let mut chains: Vec<GemmAxis> = Vec::new();
     for axis in &axes {
         match chains.last().and_then(|inner| axis.around(inner, may_jump)) {
             Some(joined) => {
@@ -153,7 +153,7 @@ impl Printer<'_> {
     }
 
     /// The matrices of a group of products. `may_jump` says of the axes of columns and of the depth where tensors may jump.
-    pub fn matrices(&mut self, group: &Group, across: bool, may_jump: [MayJump; 2]) -> Result<Matrices, KernelError> {
+    pub fn matrices(&mut self, group: &LoopGroup, across: bool, may_jump: [MayJump; 2]) -> Result<Matrices, KernelError> {
         let statement = group.statements.first().ok_or_else(|| self.unsupported("a group of products is empty".into()))?;
         let factors = factors(&statement.code).ok_or_else(|| self.unsupported(format!("`{}` is no product", statement.name)))?;
         let read = |connector: &str| statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e.clone());
@@ -166,7 +166,7 @@ impl Printer<'_> {
             let strides = [self.stride(&a, &each.index)?, self.stride(&b, &each.index)?, self.stride(&out, &each.index)?];
             let ragged = self.nest.tiles.iter().any(|t| t.index == each.index && t.is_ragged());
             let count = self.count(&each.index, each.count);
-            axes.push(Axis {
+            axes.push(GemmAxis {
                 indices: vec![each.index.clone()],
                 most: each.count,
                 count,
@@ -200,8 +200,8 @@ impl Printer<'_> {
         Ok(Matrices { scale: factors.scale, a, b, out, rows, columns, steps, loops, again })
     }
 
-    pub fn product(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
-        let (Some(statement), Some(products)) = (group.statements.first(), self.nest.products) else {
+    pub fn gemm(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
+        let (Some(statement), Some(products)) = (group.statements.first(), self.nest.gemm) else {
             return Err(self.unsupported("a group of products is empty".into()));
         };
         let bytes = if self.double { 8 } else { 4 };
@@ -227,18 +227,18 @@ impl Printer<'_> {
         let first: BTreeMap<String, Expr> =
             [&rows, &columns, &steps].into_iter().flatten().flat_map(|x| &x.indices).map(|i| (i.clone(), Expr::Int(0))).collect();
         let (left, right, to) = (self.pointer(&a, &first)?, self.pointer(&b, &first)?, self.pointer(&out, &first)?);
-        let count = |axis: &Option<Axis>| axis.as_ref().map_or_else(|| "1".to_string(), |x| x.count.clone());
-        let most = |axis: &Option<Axis>| axis.as_ref().map_or(1, |x| x.most);
+        let count = |axis: &Option<GemmAxis>| axis.as_ref().map_or_else(|| "1".to_string(), |x| x.count.clone());
+        let most = |axis: &Option<GemmAxis>| axis.as_ref().map_or(1, |x| x.most);
         let (m, n, k) = (count(&rows), count(&columns), count(&steps));
-        let step = |axis: &Option<Axis>, t: usize| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
+        let step = |axis: &Option<GemmAxis>, t: usize| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
         self.given("most".into(), products.depth);
         let number = self.fresh("");
-        let mut stride = |name: &str, axis: &Option<Axis>, t: usize| self.given(format!("{name}{number}"), step(axis, t));
+        let mut stride = |name: &str, axis: &Option<GemmAxis>, t: usize| self.given(format!("{name}{number}"), step(axis, t));
         let (a_row, a_step) = (stride("a_row", &rows, 0), stride("a_step", &steps, 0));
         let (b_step, b_column) = (stride("b_step", &steps, 1), stride("b_column", &columns, 1));
         let (c_row, c_column) = (stride("c_row", &rows, 2), stride("c_column", &columns, 2));
 
-        let jump = |axis: &Option<Axis>, t: usize| axis.as_ref().and_then(|x| x.jumps[t]).unwrap_or(0);
+        let jump = |axis: &Option<GemmAxis>, t: usize| axis.as_ref().and_then(|x| x.jumps[t]).unwrap_or(0);
         let block = if jump(&steps, 0) == 0 { 1 } else { steps.as_ref().map_or(1, |x| x.block) };
         let a_block = self.given(format!("a_block{number}"), block);
         let column_block = columns.as_ref().map_or(1, |x| x.block);
@@ -291,7 +291,7 @@ impl Printer<'_> {
         let streams = if add == "0" { self.streamed(&out.data)? } else { "" };
         self.line(
             level,
-            format!("product({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types}{streams},"),
+            format!("gemm({m}, {n}, {k}, most, {left}, {a_row}, {a_step}, {scale}, {right}, {b_step}, {b_column}, {types}{streams},"),
         );
         self.line(
             level + 1,
@@ -314,12 +314,12 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Of two factors, as `memlet_product` takes it: which of them are bf16 in memory, and whether both count as bf16.
+    /// Of two factors, as `memlet_gemm` takes it: which of them are bf16 in memory, and whether both count as bf16.
     fn types(&self, a: &Element, b: &Element) -> Result<i32, KernelError> {
         let (a, b) = (self.tensor(&a.data)?, self.tensor(&b.data)?);
         // What is local is held in f32, whatever its type.
-        let narrow = |t: &Tensor| i32::from(t.dtype == Dtype::Bf16 && matches!(t.space, Space::Heap { .. }));
-        let paired = self.nest.products.is_some_and(|p| p.pairs);
+        let narrow = |t: &NestTensor| i32::from(t.dtype == Dtype::Bf16 && matches!(t.space, MemorySpace::Heap { .. }));
+        let paired = self.nest.gemm.is_some_and(|p| p.pairs);
         let both = i32::from(paired && a.dtype == Dtype::Bf16 && b.dtype == Dtype::Bf16);
         Ok(narrow(a) | narrow(b) << 1 | both << 2)
     }
@@ -327,9 +327,8 @@ impl Printer<'_> {
     /// C text for a product's types that has its result written around the caches, where it is one that this kernel does not read:
     /// when nobody reads it soon, since it is handed back at the end of the step or larger than all caches, or when cores are far apart.
     fn streamed(&self, data: &str) -> Result<&'static str, KernelError> {
-        let Some(Space::Heap { root, .. }) = self.nest.tensors.get(data).map(|t| &t.space) else { return Ok("") };
-        let mine =
-            |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(Space::Heap { root: other, .. }) if other == root);
+        let Some(MemorySpace::Heap { root, .. }) = self.nest.tensors.get(data).map(|t| &t.space) else { return Ok("") };
+        let mine = |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(MemorySpace::Heap { root: other, .. }) if other == root);
         let read = || self.nest.groups.iter().flat_map(|g| &g.statements).any(|s| s.reads.iter().any(|(_, r)| mine(&r.data)));
         let Some(container) = self.spec.containers.get(root).filter(|_| !read()) else { return Ok("") };
         let bytes = container.dtype.bytes(self.spec.shape(root)?.iter().product::<usize>() as u64);
@@ -344,11 +343,11 @@ impl Printer<'_> {
     }
 
     /// C text of whether the result is added to what is there: partial results always, others from the second time on.
-    pub fn adds(&mut self, out: &Element, again: &[Axis]) -> Result<String, KernelError> {
-        if matches!(self.tensor(&out.data)?.space, Space::Private { .. }) {
+    pub fn adds(&mut self, out: &Element, again: &[GemmAxis]) -> Result<String, KernelError> {
+        if matches!(self.tensor(&out.data)?.space, MemorySpace::Private { .. }) {
             return Ok("1".into());
         }
-        let lasts = matches!(self.tensor(&out.data)?.space, Space::Heap { .. } | Space::Kept);
+        let lasts = matches!(self.tensor(&out.data)?.space, MemorySpace::Heap { .. } | MemorySpace::Kept);
         let nest = self.nest;
         let mut later: Vec<String> = again.iter().map(|x| self.index(&x.indices[0])).collect();
         if lasts {
@@ -364,8 +363,8 @@ impl Printer<'_> {
     fn prepare(
         &mut self,
         b: &Element,
-        columns: &Option<Axis>,
-        steps: &Option<Axis>,
+        columns: &Option<GemmAxis>,
+        steps: &Option<GemmAxis>,
         width: i64,
         [b_step, b_column, columns_block, jump, k, block]: [&str; 6],
         (bytes, types): (usize, i32),
@@ -401,13 +400,13 @@ impl Printer<'_> {
     fn prepare_lines(
         &mut self,
         a: &Element,
-        [rows, columns, steps]: [&Option<Axis>; 3],
+        [rows, columns, steps]: [&Option<GemmAxis>; 3],
         [a_row, a_step, k, block, jump]: [&str; 5],
         (bytes, types): (usize, i32),
     ) -> Result<Option<Operand>, KernelError> {
-        let (Some(rows), Some(columns), Some(steps), Some(products)) = (rows, columns, steps, self.nest.products) else { return Ok(None) };
+        let (Some(rows), Some(columns), Some(steps), Some(products)) = (rows, columns, steps, self.nest.gemm) else { return Ok(None) };
         let Some(tile) = self.shared(a, rows, steps).filter(|_| !rows.ragged) else { return Ok(None) };
-        let tiles = |axis: &Axis| {
+        let tiles = |axis: &GemmAxis| {
             let of = |index: &String| self.nest.tiles.iter().find(|t| t.index == *index).map_or(1, |t| (t.count + t.size - 1) / t.size);
             axis.indices.iter().map(of).product::<i64>()
         };
@@ -439,7 +438,7 @@ impl Printer<'_> {
     }
 
     /// Of an operand that depends on one side and the depth only and that several points use: the tile of that side, if it has one.
-    fn shared(&self, operand: &Element, side: &Axis, steps: &Axis) -> Option<Option<Tile>> {
+    fn shared(&self, operand: &Element, side: &GemmAxis, steps: &GemmAxis) -> Option<Option<Tile>> {
         if !self.is_given(&operand.data) || steps.ragged {
             return None;
         }
@@ -456,7 +455,7 @@ impl Printer<'_> {
     }
 
     /// C text of a pointer to the first element of an operand.
-    fn beginning(&mut self, operand: &Element, side: &Axis, steps: &Axis) -> Result<String, KernelError> {
+    fn beginning(&mut self, operand: &Element, side: &GemmAxis, steps: &GemmAxis) -> Result<String, KernelError> {
         let inner = self.nest.groups.iter().flat_map(|g| &g.loops).filter(|l| l.count == 1);
         let outer = self.nest.outer.iter().chain(inner).map(|l| &l.index);
         let zero = outer.chain(side.indices.iter().chain(&steps.indices)).map(|i| (i.clone(), Expr::Int(0))).collect();
@@ -473,7 +472,7 @@ impl Printer<'_> {
     }
 
     /// C text of a number that tells for which outer iterations an operand was packed; `None` if each point has its own.
-    fn tag(&mut self, b: &Element, loops: &[Axis], again: &[Axis]) -> Option<String> {
+    fn tag(&mut self, b: &Element, loops: &[GemmAxis], again: &[GemmAxis]) -> Option<String> {
         let depends = |index: &str| b.subscripts.iter().any(|e| e.symbols().contains(index));
         let inside = loops.iter().chain(again).any(|x| x.indices.iter().any(|i| depends(i)));
         let nest = self.nest;
@@ -492,7 +491,7 @@ impl Printer<'_> {
     /// Whether nothing in this kernel writes a heap container.
     pub fn is_given(&self, data: &str) -> bool {
         let root = |data: &str| match self.nest.tensors.get(data).map(|t| &t.space) {
-            Some(Space::Heap { root, .. }) => Some(root.clone()),
+            Some(MemorySpace::Heap { root, .. }) => Some(root.clone()),
             _ => None,
         };
         let mine = root(data);

@@ -3,8 +3,8 @@
 
 use super::{CudaSpace, Picked, SUMMING};
 use crate::emit::cuda;
-use crate::kernel::{Access, Argument, KernelSpec, Space as _, TensorChoice};
-use crate::loopnest::{Element, Group, LoopNest, Space};
+use crate::kernel::{Access, Argument, ConfigSpace as _, KernelSpec, TensorChoice};
+use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
 use crate::maps::MapSpace;
 use crate::maps::space::ORDERS;
 use sdfg::Layout;
@@ -42,11 +42,11 @@ pub(super) struct Rows {
 
 impl Rows {
     pub(super) fn of(spec: &KernelSpec, nest: &LoopNest, vector: &str) -> Self {
-        let along = |group: &Group, element: &Element| {
+        let along = |group: &LoopGroup, element: &Element| {
             group.loops.last().is_some_and(|last| element.subscripts.iter().any(|s| s.symbols().contains(&last.index)))
         };
         let uses = |data: &str| {
-            let touches = |g: &&Group| {
+            let touches = |g: &&LoopGroup| {
                 let all = g.statements.iter().flat_map(|s| s.reads.iter().map(|(_, e)| e).chain([&s.write]));
                 all.filter(|e| e.data == *data).any(|e| along(g, e))
             };
@@ -55,8 +55,8 @@ impl Rows {
         let mut rows = Rows::default();
         for (data, tensor) in &nest.tensors {
             match tensor.space {
-                Space::Private { .. } => rows.summed += f64::from(uses(data) > 0),
-                Space::Heap { .. } => rows.handed += f64::from(uses(data) > 1),
+                MemorySpace::Private { .. } => rows.summed += f64::from(uses(data) > 0),
+                MemorySpace::Heap { .. } => rows.handed += f64::from(uses(data) > 1),
                 _ => rows.local += f64::from(uses(data) > 1),
             }
         }
@@ -64,7 +64,7 @@ impl Rows {
         rows.inner = nest.groups.iter().map(|g| g.loops.iter().map(|l| l.count as f64).product()).fold(1.0, f64::max);
         let statements = || nest.groups.iter().flat_map(|g| &g.statements);
         for element in statements().flat_map(|s| s.reads.iter().map(|(_, e)| e).chain([&s.write])) {
-            let Some(Space::Heap { root, .. }) = nest.tensors.get(&element.data).map(|t| &t.space) else { continue };
+            let Some(MemorySpace::Heap { root, .. }) = nest.tensors.get(&element.data).map(|t| &t.space) else { continue };
             let subscript = element.subscripts.iter().position(|s| s.symbols().contains(vector));
             // A view has the dims of what it views, under names of its own.
             let dim = subscript.and_then(|n| spec.containers.get(root)?.dims.get(n));
@@ -80,7 +80,7 @@ pub(super) struct Facts {
     /// By order, layout of the tensor that induces it, and place of reductions.
     orders: [Vec<Vec<Order>>; ORDERS],
     induced: [Option<usize>; ORDERS],
-    tensors: Vec<Tensor>,
+    tensors: Vec<NestTensor>,
 }
 
 /// An index that vectors may run along.
@@ -111,7 +111,7 @@ struct Order {
     held: Vec<(String, f64)>,
 }
 
-struct Tensor {
+struct NestTensor {
     elements: f64,
     /// Bytes of an element.
     size: f64,
@@ -158,7 +158,7 @@ impl Facts {
             Some(t) => choices[t].layouts.iter().map(each).collect(),
             None => vec![each(&Layout::default())],
         });
-        let tensor = |((argument, elements), choice): (&(Argument, f64), &TensorChoice)| Tensor {
+        let tensor = |((argument, elements), choice): (&(Argument, f64), &TensorChoice)| NestTensor {
             elements: *elements,
             size: argument.dtype.bytes(1) as f64,
             written: argument.access == Access::Write,

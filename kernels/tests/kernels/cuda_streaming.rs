@@ -1,9 +1,9 @@
-//! Tiles walked in sweeps, run on the CPU by the shim, against the interpreter.
+//! Streamed tiles, run on the CPU by the shim, against the interpreter.
 
 use crate::common::{Case, Sizes};
+use crate::gemms::{attention, narrow};
 use crate::harness::{self, Failure, Reference};
-use crate::products::{attention, narrow};
-use kernels::Space;
+use kernels::ConfigSpace;
 use kernels::emit::cuda::Chip;
 use kernels::tiles::{self, CudaTileSpace};
 use sdfg::Dtype;
@@ -27,14 +27,14 @@ fn reference(sizes: Sizes, half: bool) -> Result<Reference, Failure> {
     Reference::new(&program, &unit)
 }
 
-/// Layouts of many, and knobs of sweeps.
+/// Layouts of many, and knobs of streamed tiles.
 fn configs(reference: &Reference, knobs: &[[i64; 4]]) -> Result<Vec<KernelConfig>, Failure> {
     let space = CudaTileSpace::new(&reference.spec, Chip::HOPPER)?;
     let each = knobs.iter().enumerate().map(|(n, [rows, depth, stages, threads])| {
         let n = n as u64;
         let layouts = if n == 0 { Default::default() } else { space.config((n * 1_000_003 + n * n * 7919) * 101 % space.count()).layouts };
         let knobs = sdfg::config::Knobs::default().with("tile", format!("j:{rows}")).with("depth", depth);
-        let knobs = knobs.with("stages", stages).with("threads", threads).with("width", 8).with("form", "sweeps");
+        let knobs = knobs.with("stages", stages).with("threads", threads).with("width", 8).with("form", "streaming");
         KernelConfig { layouts, knobs }
     });
     Ok(each.collect())
@@ -49,7 +49,7 @@ fn steps_near(mut config: KernelConfig) -> KernelConfig {
 }
 
 #[test]
-fn attention_in_sweeps_equals_the_interpreter() -> Result<(), Failure> {
+fn streamed_attention_equals_the_interpreter() -> Result<(), Failure> {
     let many: Vec<[i64; 4]> = (0..12).map(|n| [[16, 8, 19][n % 3], [32, 64][n % 2], [2, 3, 4][n % 3], [32, 64, 128][n / 2 % 3]]).collect();
     let (mut cases, mut sources) = (Vec::new(), Vec::new());
     for (sizes, half, knobs) in [
@@ -81,7 +81,7 @@ fn attention_in_sweeps_equals_the_interpreter() -> Result<(), Failure> {
     assert_eq!(checked, 32);
     Ok(())
 }
-/// Faults planted into sweeps: the shim, or the comparison with the interpreter, must find each of them.
+/// Faults planted into streamed tiles: the shim, or the comparison with the interpreter, must find each of them.
 #[test]
 fn planted_faults_are_found() -> Result<(), Failure> {
     let faults: [(&str, &str, &str, Option<&str>); 10] = [
@@ -120,6 +120,6 @@ fn planted_faults_are_found() -> Result<(), Failure> {
     let reference = reference(&[("b", 1), ("h", 2), ("j", 40), ("k", 80), ("i", 8), ("u", 8), ("p", 32)], false)?;
     let config = steps_near(configs(&reference, &[[40, 32, 4, 64]])?.remove(0));
     let sound = tiles::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
-    assert!(sound.text.contains("if (next_sweep < 2)"), "the largest and the sum of exponentials less it are found in one sweep");
+    assert!(sound.text.contains("if (next_pass < 2)"), "the largest and the sum of exponentials less it are found in one pass");
     harness::faults_are_found(&reference, &config, &sound, &faults)
 }

@@ -1,48 +1,63 @@
-//! Nests whose tiles can be walked in sweeps: products make rows of values, of which each row needs sums or the largest, and which
-//! another product multiplies in turn. Attention is one.
+//! Streamed tiles, the FlashAttention form: matrix products make rows of values, each row needs a sum or the largest of its values, and
+//! another product multiplies the values in turn. Attention is such a nest, and so is the beginning of its gradient.
 //!
 //! "Data Movement Is All You Need" moves such rows through memory between kernels, a tile of `FusionStitching` through shared memory between
-//! groups. A sweep makes them a few columns at a time and hands them on in registers; where something of a whole row is needed before the
-//! next step, another sweep makes them again. Memory sees neither, however long rows are. A sum of exponentials
-//! less the largest needs no sweep of its own: it is taken less the largest of what came so far, and scaled where that grows.
+//! groups. A streamed tile makes them a few columns at a time and hands them on in registers, in one or more passes over the columns: where
+//! a step needs something of a whole row first, a further pass computes the values a second time. No value of a row goes to memory, however
+//! long rows are. A sum of exponentials less the largest value needs no pass of its own (online softmax): the exponentials are taken less the
+//! largest value so far, and the sum is scaled where that grows.
 
-use super::{Element, Group, Loop, LoopNest, Space, Statement};
+use super::{Element, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement};
+use sdfg::config::KernelConfig;
 use sdfg::{Binary, Combine, Scalar, Unary};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The knob `form` of kernels whose tiles are walked so.
-pub const SWEEPS: &str = "sweeps";
+/// The knob `form` of streamed tiles.
+pub const FORM: &str = "form";
+pub const STREAMING: &str = "streaming";
+/// The same value in plans written before it had this name.
+const STREAMING_BEFORE: &str = "sweeps";
 
-/// One walk over all columns.
-#[derive(Clone, Debug, Default)]
-pub struct Sweep {
-    /// Products that make values of this sweep, by their number among [`Sweeps::first`].
-    pub first: Vec<usize>,
-    /// What is done to each value: what this sweep is for, and what that needs.
-    pub statements: Vec<Statement>,
-    /// Sums of exponentials less the largest of what came so far, and the line that holds that.
-    pub relative: Vec<(String, String)>,
-    /// What is done to each value once the largest so far is known: those sums, and what they need.
-    pub later: Vec<Statement>,
-    /// Products that its values are multiplied by, by their number among [`Sweeps::last`].
-    pub last: Vec<usize>,
-    /// What is done to each row at the end.
-    pub rows: Vec<Statement>,
+/// Whether a value of the knob `form` asks for streamed tiles.
+pub fn is_streaming(form: &str) -> bool {
+    form == STREAMING || form == STREAMING_BEFORE
 }
 
-/// A nest as sweeps over the columns of a tile's rows.
+/// Whether a configuration asks for streamed tiles.
+pub fn is_streamed(config: &KernelConfig) -> bool {
+    config.knobs.get(FORM).is_some_and(is_streaming)
+}
+
+/// One pass over all columns.
+#[derive(Clone, Debug, Default)]
+pub struct ColumnPass {
+    /// Products that make values of this pass, by their number among [`StreamedTile::first`].
+    pub first: Vec<usize>,
+    /// Statements over each value: the results of this pass, and the statements that these results need.
+    pub statements: Vec<NestStatement>,
+    /// Online softmax: each sum of exponentials less the largest value so far, and the line that holds that largest value.
+    pub relative: Vec<(String, String)>,
+    /// Statements over each value once the largest so far is known: those sums, and the statements that they need.
+    pub later: Vec<NestStatement>,
+    /// Products that multiply the values of this pass, by their number among [`StreamedTile::last`].
+    pub last: Vec<usize>,
+    /// Statements over each row at the end of the pass.
+    pub rows: Vec<NestStatement>,
+}
+
+/// A nest as passes over the columns of a tile's rows.
 #[derive(Clone, Debug)]
-pub struct Sweeps {
+pub struct StreamedTile {
     pub row: Loop,
     pub column: Loop,
     /// Products that make a value for each row and column.
-    pub first: Vec<Group>,
+    pub first: Vec<LoopGroup>,
     /// Products that sum over columns, and the local container whose values they multiply.
-    pub last: Vec<(Group, String)>,
-    pub sweeps: Vec<Sweep>,
-    /// What is done to the results of the last products, over rows and their columns.
-    pub ends: Vec<Group>,
-    /// Containers of which a row has one value.
+    pub last: Vec<(LoopGroup, String)>,
+    pub passes: Vec<ColumnPass>,
+    /// Statements over the results of the last products: over rows and the columns of these results.
+    pub ends: Vec<LoopGroup>,
+    /// Containers with one value for each row.
     pub lines: BTreeSet<String>,
     /// Loops of one iteration, which no group has any more.
     pub single: BTreeSet<String>,
@@ -51,22 +66,22 @@ pub struct Sweeps {
 /// What a container that is local to a tile holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
-    /// A value for each row and column, from this sweep on.
+    /// A value for each row and column, from this pass on.
     Value(usize),
-    /// A value for each row, after this sweep.
+    /// A value for each row, after this pass.
     Line(usize),
     /// A sum for each row and column of a last product.
     Sum,
 }
 
 /// What a statement reads as this part of its code.
-fn input<'s>(statement: &'s Statement, code: &Scalar) -> Option<&'s str> {
+fn input<'s>(statement: &'s NestStatement, code: &Scalar) -> Option<&'s str> {
     let Scalar::Input(connector) = code else { return None };
     statement.reads.iter().find(|(c, _)| c == connector).map(|(_, element)| element.data.as_str())
 }
 
 /// The value and the line in a statement's exponential of the one less the other.
-fn less_line(statement: &Statement) -> Option<(&str, &str)> {
+fn less_line(statement: &NestStatement) -> Option<(&str, &str)> {
     let Scalar::Unary(Unary::Exp, of) = &statement.code else { return None };
     let Scalar::Binary(Binary::Sub, value, line) = of.as_ref() else { return None };
     Some((input(statement, value)?, input(statement, line)?))
@@ -74,13 +89,13 @@ fn less_line(statement: &Statement) -> Option<(&str, &str)> {
 
 /// The statements that are asked for, with all that make what they or others `want` of values; and all that is wanted then.
 fn needed<'s>(
-    values: &[(usize, &'s Statement)],
-    asked: &dyn Fn(usize, &Statement) -> bool,
+    values: &[(usize, &'s NestStatement)],
+    asked: &dyn Fn(usize, &NestStatement) -> bool,
     mut wanted: BTreeSet<&'s str>,
-) -> (Vec<Statement>, BTreeSet<&'s str>) {
-    let mut statements: Vec<Statement> = Vec::new();
-    for (sweep, statement) in values.iter().rev() {
-        if asked(*sweep, statement) || (statement.combine.is_none() && wanted.contains(statement.write.data.as_str())) {
+) -> (Vec<NestStatement>, BTreeSet<&'s str>) {
+    let mut statements: Vec<NestStatement> = Vec::new();
+    for (pass, statement) in values.iter().rev() {
+        if asked(*pass, statement) || (statement.combine.is_none() && wanted.contains(statement.write.data.as_str())) {
             wanted.extend(statement.reads.iter().map(|(_, e)| e.data.as_str()));
             statements.insert(0, (*statement).clone());
         }
@@ -89,17 +104,17 @@ fn needed<'s>(
 }
 
 /// Whether a group has exactly these loops.
-fn has_loops(group: &Group, indices: &[&str]) -> bool {
+fn has_loops(group: &LoopGroup, indices: &[&str]) -> bool {
     group.loops.len() == indices.len() && group.loops.iter().all(|l| indices.contains(&l.index.as_str()))
 }
 
-impl Sweeps {
+impl StreamedTile {
     /// `None` if the nest is none of these.
     pub fn of(nest: &LoopNest) -> Option<Self> {
         let all = nest.groups.iter().flat_map(|g| &g.loops);
         let single: BTreeSet<String> = all.filter(|l| l.count == 1).map(|l| l.index.clone()).collect();
-        let whole = |g: &Group| Group { loops: g.loops.iter().filter(|l| l.count > 1).cloned().collect(), ..g.clone() };
-        let groups: Vec<Group> = nest.groups.iter().map(whole).collect();
+        let whole = |g: &LoopGroup| LoopGroup { loops: g.loops.iter().filter(|l| l.count > 1).cloned().collect(), ..g.clone() };
+        let groups: Vec<LoopGroup> = nest.groups.iter().map(whole).collect();
         // Whether an element is a value of these indices and nothing else, in this order or another.
         let is_over = |element: &Element, indices: &[&str]| {
             let found: Vec<&str> = element.subscripts.iter().filter_map(|e| e.as_sym()).collect();
@@ -107,14 +122,14 @@ impl Sweeps {
             let found: Vec<&str> = found.into_iter().filter(|i| !single.contains(*i)).collect();
             plain && found.len() == indices.len() && indices.iter().all(|i| found.contains(i))
         };
-        let local = |data: &str| nest.tensors.get(data).is_some_and(|t| t.space == Space::Local);
+        let local = |data: &str| nest.tensors.get(data).is_some_and(|t| t.space == MemorySpace::Local);
         let (made, row, column) = rows_and_columns(nest, &groups, &single)?;
         let over = [row.index.as_str(), column.index.as_str()];
         let (mut first, mut last, mut ends) = (vec![made], Vec::new(), Vec::new());
         let mut held: BTreeMap<&str, Held> = BTreeMap::from([(made.statements[0].write.data.as_str(), Held::Value(0))]);
-        // Statements over rows and columns, and over rows, with the sweep that they belong to.
-        let [mut values, mut lines]: [Vec<(usize, &Statement)>; 2] = Default::default();
-        // Lines that are the largest of values, and of which; exponentials of these very values less theirs, with the sweep of the values.
+        // Statements over rows and columns, and over rows, with the pass that they belong to.
+        let [mut values, mut lines]: [Vec<(usize, &NestStatement)>; 2] = Default::default();
+        // Lines that are the largest of values, and of which; exponentials of these very values less theirs, with the pass of the values.
         // Less the largest of others so far they could be infinite.
         let mut largest: BTreeMap<&str, &str> = BTreeMap::new();
         let mut less: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
@@ -126,7 +141,7 @@ impl Sweeps {
             if group.last {
                 return None;
             }
-            if group.product {
+            if group.is_gemm {
                 let statement = group.statements.first()?;
                 let reads: Vec<&Element> = statement.reads.iter().map(|(_, e)| e).collect();
                 if is_over(&statement.write, &over) && local(&statement.write.data) && reads.iter().all(|e| given(e)) {
@@ -151,7 +166,7 @@ impl Sweeps {
                 let (line, value) = (is_over(write, &over[..1]), is_over(write, &over));
                 let mut needs: Vec<(&str, usize)> = Vec::new();
                 for (_, element) in &statement.reads {
-                    let sweep = match held.get(element.data.as_str()) {
+                    let pass = match held.get(element.data.as_str()) {
                         Some(Held::Value(n)) if is_over(element, &over) && has_loops(group, &over) => *n,
                         Some(Held::Line(n)) if is_over(element, &over[..1]) && has_loops(group, &over) => n + 1,
                         Some(Held::Line(n)) if is_over(element, &over[..1]) => *n,
@@ -159,10 +174,10 @@ impl Sweeps {
                         None if given(element) => 0,
                         _ => return None,
                     };
-                    needs.push((element.data.as_str(), sweep));
+                    needs.push((element.data.as_str(), pass));
                 }
                 let without = |data: &str| needs.iter().filter(|(d, _)| *d != data).map(|(_, n)| *n).max().unwrap_or(0);
-                let mut sweep = without("");
+                let mut pass = without("");
                 if has_loops(group, &over) {
                     let by = less_line(statement).filter(|(value, by)| largest.get(by) == Some(value)).map(|(_, by)| (by, without(by)));
                     match (statement.combine, &statement.code) {
@@ -177,25 +192,25 @@ impl Sweeps {
                             };
                             if let Some((by, _)) = by.filter(|(by, all)| *all <= held(by)) {
                                 relative.insert(&write.data, by);
-                                sweep = held(by);
+                                pass = held(by);
                             }
                         }
                         _ => {}
                     }
                     match (statement.combine, local(&write.data)) {
-                        (Some(combine), true) if line && combine.identity().len() == 1 => drop(held.insert(&write.data, Held::Line(sweep))),
-                        (None, true) if value => drop(held.insert(&write.data, Held::Value(sweep))),
+                        (Some(combine), true) if line && combine.identity().len() == 1 => drop(held.insert(&write.data, Held::Line(pass))),
+                        (None, true) if value => drop(held.insert(&write.data, Held::Value(pass))),
                         (None, false) => {}
                         _ => return None,
                     }
-                    values.push((sweep, statement));
+                    values.push((pass, statement));
                 } else if has_loops(group, &over[..1]) && statement.combine.is_none() {
                     match local(&write.data) {
-                        true if line => drop(held.insert(&write.data, Held::Line(sweep))),
+                        true if line => drop(held.insert(&write.data, Held::Line(pass))),
                         false => {}
                         true => return None,
                     }
-                    lines.push((sweep, statement));
+                    lines.push((pass, statement));
                 } else if end.is_some_and(|l| has_loops(group, &[over[0], &l.index])) && statement.combine.is_none() && !local(&write.data)
                 {
                     continue;
@@ -212,28 +227,28 @@ impl Sweeps {
             _ => 0,
         };
         let count = 1 + values.iter().chain(&lines).map(|(n, _)| *n).chain(last.iter().map(|(_, by)| ready(by))).max()?;
-        let sweeps = (0..count).map(|n| {
+        let passes = (0..count).map(|n| {
             let lasts: Vec<usize> = (0..last.len()).filter(|k| ready(&last[*k].1) == n).collect();
             let multiplied = lasts.iter().map(|k| last[*k].1.as_str()).collect();
-            let is_relative = |s: &Statement| relative.contains_key(s.write.data.as_str());
-            let asked = |s: &Statement| (s.combine.is_some() || !local(&s.write.data)) && !is_relative(s);
+            let is_relative = |s: &NestStatement| relative.contains_key(s.write.data.as_str());
+            let asked = |s: &NestStatement| (s.combine.is_some() || !local(&s.write.data)) && !is_relative(s);
             let (statements, mut wanted) = needed(&values, &|k, s| k == n && asked(s), multiplied);
             let (later, also) = needed(&values, &|k, s| k == n && is_relative(s), BTreeSet::new());
             wanted.extend(also);
-            let makes = |g: &Group| g.statements.first().is_some_and(|s| wanted.contains(s.write.data.as_str()));
+            let makes = |g: &LoopGroup| g.statements.first().is_some_and(|s| wanted.contains(s.write.data.as_str()));
             let sums = later.iter().filter_map(|s| relative.get_key_value(s.write.data.as_str()));
             let relative = sums.map(|(sum, by)| (sum.to_string(), by.to_string())).collect();
-            let rows = lines.iter().filter(|(sweep, _)| *sweep == n).map(|(_, s)| (*s).clone()).collect();
-            Sweep { first: (0..first.len()).filter(|k| makes(first[*k])).collect(), statements, relative, later, last: lasts, rows }
+            let rows = lines.iter().filter(|(pass, _)| *pass == n).map(|(_, s)| (*s).clone()).collect();
+            ColumnPass { first: (0..first.len()).filter(|k| makes(first[*k])).collect(), statements, relative, later, last: lasts, rows }
         });
-        let sweeps: Vec<Sweep> = sweeps.collect();
+        let passes: Vec<ColumnPass> = passes.collect();
         if last.is_empty() {
             return None;
         }
         let lines = held.iter().filter(|(_, h)| matches!(h, Held::Line(_))).map(|(data, _)| data.to_string()).collect();
-        let owned = |groups: Vec<&Group>| groups.into_iter().cloned().collect();
+        let owned = |groups: Vec<&LoopGroup>| groups.into_iter().cloned().collect();
         let last = last.into_iter().map(|(g, by)| (g.clone(), by)).collect();
-        Some(Sweeps { row: row.clone(), column: column.clone(), first: owned(first), last, sweeps, ends: owned(ends), lines, single })
+        Some(StreamedTile { row: row.clone(), column: column.clone(), first: owned(first), last, passes, ends: owned(ends), lines, single })
     }
 }
 
@@ -241,22 +256,26 @@ impl Sweeps {
 pub fn localized(mut nest: LoopNest) -> LoopNest {
     if nest.sequential().next().is_none() {
         nest.groups.iter_mut().for_each(|g| g.last = false);
-        nest.tensors.values_mut().filter(|t| t.space == Space::Kept).for_each(|t| t.space = Space::Local);
+        nest.tensors.values_mut().filter(|t| t.space == MemorySpace::Kept).for_each(|t| t.space = MemorySpace::Local);
     }
     nest
 }
 
 /// The first product between given factors whose result another product sums over, with its rows and its columns.
-fn rows_and_columns<'g>(nest: &LoopNest, groups: &'g [Group], single: &BTreeSet<String>) -> Option<(&'g Group, &'g Loop, &'g Loop)> {
+fn rows_and_columns<'g>(
+    nest: &LoopNest,
+    groups: &'g [LoopGroup],
+    single: &BTreeSet<String>,
+) -> Option<(&'g LoopGroup, &'g Loop, &'g Loop)> {
     if nest.sequential().next().is_some() {
         return None;
     }
-    let made = groups.iter().find(|g| g.product)?;
+    let made = groups.iter().find(|g| g.is_gemm)?;
     let write = &made.statements.first()?.write;
-    let is_local = |data: &String| nest.tensors.get(data).is_some_and(|t| t.space == Space::Local);
+    let is_local = |data: &String| nest.tensors.get(data).is_some_and(|t| t.space == MemorySpace::Local);
     let local = is_local(&write.data);
     // Others between given factors make values of the same rows and columns.
-    let later = groups.iter().filter(|g| g.product && !std::ptr::eq(*g, made)).flat_map(|g| &g.statements);
+    let later = groups.iter().filter(|g| g.is_gemm && !std::ptr::eq(*g, made)).flat_map(|g| &g.statements);
     let outs: Vec<&Element> = later.filter(|s| s.reads.iter().any(|(_, e)| is_local(&e.data))).map(|s| &s.write).collect();
     let subscripts: Vec<&str> = write.subscripts.iter().filter_map(|e| e.as_sym()).filter(|i| !single.contains(*i)).collect();
     let [a, b] = subscripts[..] else { return None };

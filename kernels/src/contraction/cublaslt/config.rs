@@ -1,8 +1,8 @@
 //! The knobs of a contraction on a GPU, and the description that they come to.
 
-use super::description::{Batching, Description, Form, named};
-use crate::contraction::mapping::{Call, Mapping, mappings};
-use crate::contraction::problem::{ContractionError, Problem};
+use super::description::{Batching, Description, MatrixOrder, named};
+use crate::contraction::mapping::{GemmNest, Mapping, mappings};
+use crate::contraction::problem::{ContractionError, ContractionProblem};
 use crate::error::KernelError;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
@@ -30,17 +30,17 @@ named!(Units: Any = "any", Plain = "plain");
 /// Knobs besides layouts: `mapping`, `form`, `batching`, `units`, and the number of the algorithm among those that the library
 /// offers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
+pub struct CublasLtConfig {
     pub mapping: Mapping,
-    pub form: Form,
+    pub form: MatrixOrder,
     pub batching: Batching,
     pub units: Units,
     pub algorithm: usize,
 }
 
-impl Choice {
+impl CublasLtConfig {
     pub fn knobs(&self) -> Knobs {
-        let Choice { mapping, form, batching, units, algorithm } = self;
+        let CublasLtConfig { mapping, form, batching, units, algorithm } = self;
         let told = Knobs::default().with("mapping", mapping).with("form", form).with("batching", batching);
         told.with("units", units).with("algorithm", algorithm)
     }
@@ -50,10 +50,10 @@ impl Choice {
     ///
     /// # Errors
     /// Knobs that contractions do not have.
-    pub fn of(problem: &Problem, config: &KernelConfig) -> Result<Self, KernelError> {
+    pub fn of(problem: &ContractionProblem, config: &KernelConfig) -> Result<Self, KernelError> {
         let layouts = problem.layouts_of(config);
         let axes = problem.axes(layouts.each_ref())?;
-        let form = knob(problem, config, "form", Form::Columns, &Form::ALL)?;
+        let form = knob(problem, config, "form", MatrixOrder::Columns, &MatrixOrder::ALL)?;
         let batching = knob(problem, config, "batching", Batching::Strided, &Batching::ALL)?;
         let units = knob(problem, config, "units", Units::Any, &Units::ALL)?;
         let algorithm = match config.knobs.get("algorithm") {
@@ -65,13 +65,13 @@ impl Choice {
             Some(text) => text.parse().map_err(|_| unknown(text))?,
             None => {
                 let described = |m: &Mapping| {
-                    let call = Call::new(m, &axes)?;
+                    let call = GemmNest::new(m, &axes)?;
                     Description::new(&call, [0; 3], problem.scale, form, batching).ok()
                 };
                 mappings(&axes).into_iter().find(|m| described(m).is_some()).ok_or_else(|| unknown(""))?
             }
         };
-        Ok(Choice { mapping, form, batching, units, algorithm })
+        Ok(CublasLtConfig { mapping, form, batching, units, algorithm })
     }
 
     /// What the library is told under layouts of `a`, `b`, `out`.
@@ -79,9 +79,9 @@ impl Choice {
     /// # Errors
     /// Indices that do not fuse under these layouts; strides that the library has no words for; too many launches; what another
     /// choice says more simply.
-    pub fn description(&self, problem: &Problem, layouts: [&Layout; 3]) -> Result<Description, KernelError> {
+    pub fn description(&self, problem: &ContractionProblem, layouts: [&Layout; 3]) -> Result<Description, KernelError> {
         let axes = problem.axes(layouts)?;
-        let call = Call::new(&self.mapping, &axes).ok_or_else(|| problem.unknown("mapping", &self.mapping, mappings(&axes).iter()))?;
+        let call = GemmNest::new(&self.mapping, &axes).ok_or_else(|| problem.unknown("mapping", &self.mapping, mappings(&axes).iter()))?;
         let batched = match self.batching {
             Batching::Strided => call.batch.last().map_or(1, |l| l.extent),
             Batching::Pointers => call.items(),
@@ -104,7 +104,7 @@ impl Choice {
 }
 
 fn knob<T: Copy + std::str::FromStr + std::fmt::Display>(
-    problem: &Problem,
+    problem: &ContractionProblem,
     config: &KernelConfig,
     key: &str,
     absent: T,

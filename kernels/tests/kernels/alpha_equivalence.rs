@@ -1,7 +1,7 @@
 //! Kernels that differ in names alone are told by their marks.
 
 use crate::common;
-use kernels::{Family, KernelSpec};
+use kernels::{KernelClass, KernelSpec};
 use sdfg::{Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, Unit};
 use std::collections::BTreeMap;
 
@@ -31,9 +31,9 @@ fn product(out: &str, a: &str, b: &str, scale: f64) -> KernelSpec {
 
 /// Marks of a thousand configurations, spread over the space, with their numbers.
 fn marks(spec: &KernelSpec) -> BTreeMap<String, u64> {
-    let (space, family) = (kernels::space(spec).unwrap(), Family::of(spec).unwrap());
+    let (space, family) = (kernels::space(spec).unwrap(), KernelClass::of(spec).unwrap());
     let step = (space.count() / 997).max(1);
-    (0..space.count()).step_by(step as usize).map(|n| (family.mark(&space.identity(n)), n)).collect()
+    (0..space.count()).step_by(step as usize).map(|n| (family.fingerprint(&space.identity(n)), n)).collect()
 }
 
 fn queries() -> KernelSpec {
@@ -76,7 +76,7 @@ fn scopes_differ_by_what_they_compute() {
     let mark = |case: &common::Case| {
         let spec = KernelSpec::new(&case.program, &case.unit).unwrap();
         let space = kernels::space(&spec).unwrap();
-        Family::of(&spec).unwrap().mark(&space.identity(0))
+        KernelClass::of(&spec).unwrap().fingerprint(&space.identity(0))
     };
     let case = common::softmax_dropout(sizes);
     let renamed = |text: &str| text.replace("softmax", "another");

@@ -9,7 +9,7 @@
 //! contains it.
 
 use indexmap::IndexMap;
-use kernels::contraction::Problem;
+use kernels::contraction::ContractionProblem;
 use kernels::pool::Pool;
 use kernels::{Buffer, Executable, KernelSpec, RunContext, Toolchain};
 use sdfg::config::KernelConfig;
@@ -52,7 +52,7 @@ struct Lane<'a> {
 
 impl Lane<'_> {
     fn is_generated(&self) -> bool {
-        kernels::tiles::takes(&self.config)
+        kernels::tiles::is_tiled(&self.config)
     }
 
     fn best(&self) -> f64 {
@@ -114,11 +114,11 @@ impl Order {
         let space = kernels::space(&self.spec)?;
         let layouts: u64 = space.tensors().iter().map(|t| t.layouts.len() as u64).product();
         let mut numbers: Vec<u64> = (0..space.count() / layouts).collect();
-        numbers.sort_by(|x, y| space.promise(*x).total_cmp(&space.promise(*y)));
+        numbers.sort_by(|x, y| space.predicted_cost(*x).total_cmp(&space.predicted_cost(*y)));
         let (mut seen, mut lanes, mut kinds) = (Vec::new(), Vec::new(), [0; 2]);
         for n in numbers {
             let (config, identity) = (space.config(n), space.identity(n));
-            let kind = usize::from(kernels::tiles::takes(&config));
+            let kind = usize::from(kernels::tiles::is_tiled(&config));
             if seen.contains(&identity) || kinds[kind] >= each {
                 continue;
             }
@@ -231,7 +231,12 @@ fn compare(
     }
     if std::env::var_os("ALL").is_some() {
         for lane in &lanes {
-            println!("    {:9.1} {} {}", Problem::of(&lane.order.spec)?.flop() / lane.best() / 1e9, lane.order.name, lane.config.knobs);
+            println!(
+                "    {:9.1} {} {}",
+                ContractionProblem::of(&lane.order.spec)?.flop() / lane.best() / 1e9,
+                lane.order.name,
+                lane.config.knobs
+            );
         }
     }
     let fastest = |generated: bool, own: bool| {
@@ -260,7 +265,7 @@ fn compare(
             final_rounds.push(times);
         }
     }
-    let flop = Problem::of(&generated.order.spec)?.flop();
+    let flop = ContractionProblem::of(&generated.order.spec)?.flop();
     let rate = |kind: usize| flop / median(final_rounds.iter().map(|t| t[kind])) / 1e9;
     let against = |kind: usize| median(final_rounds.iter().map(|t| t[kind] / t[4]));
     let name = |lane: &Lane| format!("{} {}", lane.order.name, lane.config.knobs);

@@ -5,7 +5,7 @@ use crate::harness::{Failure, Reference, toolchain_told};
 use kernels::CancelToken;
 use kernels::maps::MapSpace;
 use kernels::pool::Pool;
-use kernels::{Space, Toolchain, maps, template};
+use kernels::{ConfigSpace, Toolchain, maps, template};
 use sdfg::{Dtype, Unit};
 use std::path::Path;
 
@@ -42,7 +42,7 @@ fn what_was_prepared_is_loaded_and_right() -> Result<(), Failure> {
         cases.push((reference, configs));
     }
     let wanted: Vec<_> = cases.iter().flat_map(|(r, configs)| configs.iter().map(|c| (r.spec.clone(), c.clone()))).collect();
-    template::prepare(&wanted, &toolchain, CancelToken::default());
+    template::precompile(&wanted, &toolchain, CancelToken::default());
     let (libraries, runs) = (files(folder.path(), "so"), files(folder.path(), "c"));
     assert!(runs > 1 && libraries > runs, "{libraries} libraries by {runs} runs of the compiler");
     for (reference, configs) in &cases {

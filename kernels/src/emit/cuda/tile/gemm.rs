@@ -2,12 +2,12 @@
 
 use super::LINE;
 use crate::emit::cuda::register::cuda_type;
-use crate::emit::cuda::schedule::{Place, Schedule};
+use crate::emit::cuda::schedule::{Placement, ThreadSchedule};
+use crate::emit::gemm::{GemmAxis, Matrices};
 use crate::emit::printer::Printer;
-use crate::emit::product::{Axis, Matrices};
 use crate::emit::scalar::value;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Group, Space};
+use crate::loopnest::{Element, LoopGroup, MemorySpace};
 use sdfg::{Dtype, Expr};
 use std::collections::BTreeMap;
 
@@ -51,9 +51,9 @@ impl Route {
 }
 
 impl Printer<'_> {
-    fn panels(&mut self, group: &Group, threads: i64) -> Result<(Matrices, Panels), KernelError> {
+    fn panels(&mut self, group: &LoopGroup, threads: i64) -> Result<(Matrices, Panels), KernelError> {
         let matrices = self.matrices(group, false, [&|_, _, _| false; 2])?;
-        let most = |axis: &Option<Axis>| axis.as_ref().map_or(1, |x| x.most);
+        let most = |axis: &Option<GemmAxis>| axis.as_ref().map_or(1, |x| x.most);
         let panel = |most: i64| (most as u64).next_power_of_two().clamp(LEAST as u64, PANEL as u64) as i64;
         let (mut rows, mut columns) = (panel(most(&matrices.rows)), panel(most(&matrices.columns)));
         let sums = if self.double { SUMS / 2 } else { SUMS };
@@ -65,7 +65,7 @@ impl Printer<'_> {
             }
         }
         let (a, b) = (self.tensor(&matrices.a.data)?.dtype, self.tensor(&matrices.b.data)?.dtype);
-        let narrow = self.nest.products.is_some_and(|p| p.pairs) && a == b && !self.double;
+        let narrow = self.nest.gemm.is_some_and(|p| p.pairs) && a == b && !self.double;
         let (staged, bytes) = match a {
             Dtype::Bf16 if narrow => ("bf16_t", 2),
             Dtype::F16 if narrow => ("f16_t", 2),
@@ -83,12 +83,12 @@ impl Printer<'_> {
     }
 
     /// Bytes of a stage in so many parts for all products together, and its declarations.
-    pub fn stage(&mut self, schedule: &Schedule, parts: i64) -> Result<(i64, String), KernelError> {
-        let (nest, depth) = (self.nest, self.nest.products.map_or(0, |p| p.depth));
+    pub fn stage(&mut self, schedule: &ThreadSchedule, parts: i64) -> Result<(i64, String), KernelError> {
+        let (nest, depth) = (self.nest, self.nest.gemm.map_or(0, |p| p.depth));
         // A line has room for 16 bytes more, so that lines begin in different banks.
         let elements = |side: i64, bytes: i64| ((depth + 16 / bytes) * side).max((side + 16 / bytes) * depth);
         let mut sides: [BTreeMap<&'static str, (i64, i64)>; 2] = Default::default();
-        for group in nest.groups.iter().filter(|g| g.product) {
+        for group in nest.groups.iter().filter(|g| g.is_gemm) {
             let (_, panels) = self.panels(group, schedule.threads)?;
             for ((side, of), from) in sides.iter_mut().zip([panels.rows, panels.columns]).zip(panels.from) {
                 let held = side.entry(panels.staged).or_insert((0, panels.bytes));
@@ -116,7 +116,7 @@ impl Printer<'_> {
         let tensor = self.tensor(&element.data)?;
         let root = |root: &str| self.spec.arguments().into_iter().find(|a| a.data == root).map(|a| a.access);
         let kind = match &tensor.space {
-            Space::Heap { root: r, .. } => {
+            MemorySpace::Heap { root: r, .. } => {
                 let kind = cuda_type(tensor.dtype);
                 let kind = kind.ok_or_else(|| self.unsupported(format!("`{}` holds bits, which kernels cannot address", element.data)))?;
                 match (root(r), kind) {
@@ -134,16 +134,16 @@ impl Printer<'_> {
 
     /// Whether an element lies in global memory: as long as nothing has a place, what is local is on chip.
     fn is_global(&self, element: &Element) -> Result<bool, KernelError> {
-        let heap = matches!(self.tensor(&element.data)?.space, Space::Heap { .. });
-        Ok(heap || self.held_in(&element.data) == Some(Place::Scratch))
+        let heap = matches!(self.tensor(&element.data)?.space, MemorySpace::Heap { .. });
+        Ok(heap || self.held_in(&element.data) == Some(Placement::Scratch))
     }
 
-    pub fn tile_product(&mut self, group: &Group, depth: usize) -> Result<(), KernelError> {
+    pub fn tile_gemm(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
         let threads = self.schedule.as_ref().map_or(1, |s| s.threads);
         let (Matrices { scale, a, b, out, rows, columns, steps, loops, again }, panels) = self.panels(group, threads)?;
         let name = group.statements.first().map_or("", |s| s.name.as_str()).replace("*/", "");
         self.line(depth, format!("/* {name} */"));
-        let around: Vec<&Axis> = loops.iter().chain(&again).collect();
+        let around: Vec<&GemmAxis> = loops.iter().chain(&again).collect();
         for (n, axis) in around.iter().enumerate() {
             let at = self.index(&axis.indices[0]);
             self.line(depth + n, format!("for (index_t {at} = 0; {at} < {}; ++{at}) {{", axis.count));
@@ -153,18 +153,18 @@ impl Printer<'_> {
             [&rows, &columns, &steps].into_iter().flatten().flat_map(|x| &x.indices).map(|i| (i.clone(), Expr::Int(0))).collect();
         let ((left, left_type), (right, right_type), (to, to_type)) =
             (self.start(&a, &first)?, self.start(&b, &first)?, self.start(&out, &first)?);
-        let count = |axis: &Option<Axis>| axis.as_ref().map_or_else(|| "1".to_string(), |x| x.count.clone());
+        let count = |axis: &Option<GemmAxis>| axis.as_ref().map_or_else(|| "1".to_string(), |x| x.count.clone());
         let (m, n, k) = (count(&rows), count(&columns), count(&steps));
-        let of = |axis: &Option<Axis>, t: usize| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
+        let of = |axis: &Option<GemmAxis>, t: usize| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
         // What is near decides about the code, how far the rest is does not.
-        let near = |side: &Option<Axis>, t: usize| match (of(&steps, t), of(side, t)) {
+        let near = |side: &Option<GemmAxis>, t: usize| match (of(&steps, t), of(side, t)) {
             (1, _) => "STEPS",
             (_, 1) => "SIDE",
             _ => "NEITHER",
         };
         let (a_near, b_near) = (near(&rows, 0), near(&columns, 1));
         let number = self.fresh("");
-        let mut given = |name: &str, axis: &Option<Axis>, t: usize| self.given(format!("{name}{number}"), of(axis, t));
+        let mut given = |name: &str, axis: &Option<GemmAxis>, t: usize| self.given(format!("{name}{number}"), of(axis, t));
         let (a_row, a_step) = (given("a_row", &rows, 0), given("a_step", &steps, 0));
         let (b_step, b_column) = (given("b_step", &steps, 1), given("b_column", &columns, 1));
         let (c_row, c_column) = (given("c_row", &rows, 2), given("c_column", &columns, 2));
@@ -174,7 +174,7 @@ impl Printer<'_> {
         self.line(
             level,
             format!(
-                "product<{staged}, {high}, {wide}, {a_near}, {b_near}, {a_from}, {b_from}, {left_type}, {right_type}, {to_type}>({m}, {n}, {k}, {left}, {a_row}, {a_step},"
+                "gemm<{staged}, {high}, {wide}, {a_near}, {b_near}, {a_from}, {b_from}, {left_type}, {right_type}, {to_type}>({m}, {n}, {k}, {left}, {a_row}, {a_step},"
             ),
         );
         self.line(

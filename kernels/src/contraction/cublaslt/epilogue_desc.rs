@@ -2,7 +2,7 @@
 
 /// What happens to each element of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Function {
+pub enum EpilogueFunction {
     /// Of its argument; where that is positive is written besides, a bit an element, if anyone asks.
     Relu,
     /// The product where a bit that is read is set, else zero.
@@ -13,7 +13,7 @@ pub enum Function {
     GeluGradient,
 }
 
-impl Function {
+impl EpilogueFunction {
     /// Columns of the auxiliary matrix begin at multiples of so many of its elements.
     pub fn column(self) -> i64 {
         if self.keeps_bits() { 128 } else { 8 }
@@ -21,7 +21,7 @@ impl Function {
 
     /// Whether the auxiliary matrix is one of bits, in the order of Memlet's own: the first of a byte is its lowest.
     pub fn keeps_bits(self) -> bool {
-        matches!(self, Function::Relu | Function::ReluGradient)
+        matches!(self, EpilogueFunction::Relu | EpilogueFunction::ReluGradient)
     }
 }
 
@@ -38,8 +38,8 @@ pub enum Bias {
 
 /// An epilogue as the library is told it: with operands exchanged or not, and the auxiliary matrix in columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ending {
-    pub function: Option<Function>,
+pub struct EpilogueDesc {
+    pub function: Option<EpilogueFunction>,
     pub bias: Option<Bias>,
     /// Elements from one column of the auxiliary matrix to the next.
     pub aux: Option<usize>,

@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::context::locked;
-use crate::contraction::cublaslt::{Algorithm, Asked, Choice, CublasLt, Fused, Listing, Matmul, Offer, Units};
+use crate::contraction::cublaslt::{Algorithm, AlgorithmQuery, AlgorithmSource, CublasLt, CublasLtConfig, Fused, Listing, Matmul, Units};
 use crate::device::CompileRequest;
 use crate::error::{Blame, KernelError};
 use crate::kernel::KernelSpec;
@@ -22,29 +22,35 @@ struct Answer {
 }
 
 /// The library, and the algorithms that it has named.
-pub struct Products {
+pub struct AlgorithmCache {
     pub library: Arc<CublasLt>,
-    offered: Mutex<BTreeMap<Asked, BTreeMap<Listing, Arc<Answer>>>>,
+    offered: Mutex<BTreeMap<AlgorithmQuery, BTreeMap<Listing, Arc<Answer>>>>,
 }
 
-impl Offer for Products {
-    fn known(&self, asked: &Asked, listing: Listing) -> Option<usize> {
+impl AlgorithmSource for AlgorithmCache {
+    fn known(&self, asked: &AlgorithmQuery, listing: Listing) -> Option<usize> {
         locked(&self.offered).get(asked)?.get(&listing)?.said.get().map(|algorithms| algorithms.len())
     }
 }
 
-impl Products {
+impl AlgorithmCache {
     /// # Errors
     /// No library; no memory.
     pub fn new(context: &Arc<Context>) -> Result<Self, KernelError> {
-        Ok(Products { library: Arc::new(CublasLt::new(context, WORKSPACE)?), offered: Mutex::default() })
+        Ok(AlgorithmCache { library: Arc::new(CublasLt::new(context, WORKSPACE)?), offered: Mutex::default() })
     }
 
     /// Algorithms of a product, of what it offers the library's own choice first.
     ///
     /// # Errors
     /// A device that failed.
-    pub fn algorithms(&self, matmul: &Matmul, units: Units, asked: &Asked, listing: Listing) -> Result<Arc<Vec<Algorithm>>, KernelError> {
+    pub fn algorithms(
+        &self,
+        matmul: &Matmul,
+        units: Units,
+        asked: &AlgorithmQuery,
+        listing: Listing,
+    ) -> Result<Arc<Vec<Algorithm>>, KernelError> {
         let answer = locked(&self.offered).entry(asked.clone()).or_default().entry(listing).or_default().clone();
         if let Some(known) = answer.said.get() {
             return Ok(known.clone());
@@ -74,13 +80,13 @@ impl Products {
     ///
     /// # Errors
     /// Configurations that the library has no words for; a device that failed.
-    pub fn product(&self, fused: &Fused, config: &KernelConfig) -> Result<(Choice, Matmul, Arc<Vec<Algorithm>>), KernelError> {
-        let choice = Choice::of(&fused.problem, config)?;
+    pub fn matmul(&self, fused: &Fused, config: &KernelConfig) -> Result<(CublasLtConfig, Matmul, Arc<Vec<Algorithm>>), KernelError> {
+        let choice = CublasLtConfig::of(&fused.problem, config)?;
         let description = fused.description(&choice, config)?;
         let types = fused.problem.types;
         let matmul = self.library.matmul(&description, types, choice.units)?;
         let (listing, _) = Listing::of(choice.algorithm);
-        let offered = self.algorithms(&matmul, choice.units, &Asked::of(&description, types, choice.units), listing)?;
+        let offered = self.algorithms(&matmul, choice.units, &AlgorithmQuery::of(&description, types, choice.units), listing)?;
         Ok((choice, matmul, offered))
     }
 
@@ -90,7 +96,7 @@ impl Products {
         // Of those that the heuristic offers: the catalogue would take longer to list than everything else.
         let (listing, number) = Listing::of(number);
         let with = |number: usize| KernelConfig { knobs: config.knobs.clone().with("algorithm", number), ..config.clone() };
-        let offered = |spec: &KernelSpec| self.product(&Fused::of(spec).ok()?, &with(0)).ok().map(|(_, _, offered)| offered.len());
+        let offered = |spec: &KernelSpec| self.matmul(&Fused::of(spec).ok()?, &with(0)).ok().map(|(_, _, offered)| offered.len());
         // What is not there when it is timed need not be checked in the place of another.
         let absent = || offered(from).is_some_and(|offered| listing == Listing::Heuristic && number >= offered);
         // What is wrong with the configuration is said when it is compiled.
@@ -101,12 +107,12 @@ impl Products {
     }
 
     /// Asks for all that will be asked about a kernel that is about to be checked and timed. Whoever compiles it is told what is wrong.
-    pub fn ask(&self, coming: &CompileRequest) {
-        if let Some(small) = &coming.checked {
-            drop(self.scaled(&coming.config, &coming.timed, small));
+    pub fn ask(&self, request: &CompileRequest) {
+        if let Some(small) = &request.checked {
+            drop(self.scaled(&request.config, &request.timed, small));
         }
-        if let Ok(fused) = Fused::of(&coming.timed) {
-            drop(self.product(&fused, &coming.config));
+        if let Ok(fused) = Fused::of(&request.timed) {
+            drop(self.matmul(&fused, &request.config));
         }
     }
 }
