@@ -5,6 +5,7 @@ mod command;
 mod commands;
 mod compare;
 mod devices;
+mod docs;
 #[cfg(unix)]
 mod gpu_script;
 mod sites;
