@@ -77,7 +77,8 @@ fn files_that_pages_name_exist() {
         for text in code(&page) {
             for word in text.split(|c: char| c.is_whitespace() || "()\"'=,;:".contains(c)) {
                 // Placeholders are upper case, and a star stands for several files.
-                let placeholder = word.contains(['*', '<', '…']) || word.split(['/', '.']).any(|part| part.len() > 1 && is_placeholder(part));
+                let placeholder =
+                    word.contains(['*', '<', '…']) || word.split(['/', '.']).any(|part| part.len() > 1 && is_placeholder(part));
                 if FOLDERS.iter().any(|folder| word.starts_with(folder)) && !placeholder && !root().join(word).exists() {
                     missing.push(format!("{name}: {word}"));
                 }
@@ -101,7 +102,8 @@ fn memlet(arguments: &[&str]) -> String {
 fn commands() -> BTreeMap<String, BTreeSet<String>> {
     let help = memlet(&["--help"]);
     let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1).take_while(|line| !line.trim().is_empty());
-    let names: Vec<&str> = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")).filter_map(|l| l.split_whitespace().next()).collect();
+    let names: Vec<&str> =
+        listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")).filter_map(|l| l.split_whitespace().next()).collect();
     let options = |name: &str| {
         let help = memlet(&["help", name]);
         let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).filter(|word| word.starts_with("--"));
@@ -125,12 +127,15 @@ fn commands_and_options_that_pages_name_exist() {
                 (Some("memlet"), Some(command)) if command.starts_with(|c: char| c.is_ascii_lowercase()) => match commands.get(command) {
                     None => wrong.push(format!("{name}: there is no command `memlet {command}`")),
                     Some(known) => wrong.extend(
-                        words.filter_map(option).filter(|o| !known.contains(o)).map(|o| format!("{name}: `memlet {command}` has no option {o}")),
+                        words
+                            .filter_map(option)
+                            .filter(|o| !known.contains(o))
+                            .map(|o| format!("{name}: `memlet {command}` has no option {o}")),
                     ),
                 },
-                (Some(first), _) if name == "docs/usage.md" => wrong.extend(
-                    option(first).filter(|o| !all.contains(o)).map(|o| format!("{name}: no command has an option {o}")),
-                ),
+                (Some(first), _) if name == "docs/usage.md" => {
+                    wrong.extend(option(first).filter(|o| !all.contains(o)).map(|o| format!("{name}: no command has an option {o}")))
+                }
                 _ => {}
             }
         }
