@@ -3,7 +3,8 @@
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::run::memory::expected;
-use crate::pipeline::variants::programs::{self, COMPOSED};
+use crate::pipeline::variants::programs;
+use crate::pipeline::variants::table::VariantId;
 use bench::memory::MemoryMap;
 use serde::Serialize;
 use std::fmt::Write;
@@ -19,20 +20,20 @@ pub struct ProgramMemory {
     pub map: MemoryMap,
 }
 
-/// The memory of the separate and the composed program.
+/// The memory of the fused program, and of the one whose contractions are fused with their neighbours.
 ///
 /// # Errors
 /// What is wrong with the recipe.
 pub fn memory(recipe: &Recipe) -> Result<Vec<ProgramMemory>, PipelineError> {
     let (operators, saved) = crate::pipeline::oracle::operators::operators(recipe)?;
-    let separate = programs::fused(programs::SEPARATE.into(), operators, saved, false)?;
+    let separate = programs::fused(VariantId::Fused.into(), operators, saved, false)?;
     let composed = programs::composed(recipe, &[], &|_| true, false)?;
     let mut found = Vec::new();
-    for (program, variant) in [(programs::SEPARATE, &separate), (COMPOSED, &composed)] {
+    for (program, variant) in [(VariantId::Fused, &separate), (VariantId::GemmFused, &composed)] {
         let map = expected(&variant.program)?;
         let given_bytes = map.given_bytes();
         let peak_bytes = given_bytes + map.fullest().map_or(0, |at| map.alive_bytes(at));
-        found.push(ProgramMemory { program: program.to_string(), peak_bytes, given_bytes, map });
+        found.push(ProgramMemory { program: program.row().title.to_string(), peak_bytes, given_bytes, map });
     }
     Ok(found)
 }

@@ -18,6 +18,7 @@ use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::variants::programs;
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
+use crate::pipeline::variants::table::VariantId;
 use sdfg::movement::{Definition, Movement, MovementError, OperatorRow, definitions, movement, operators};
 use sdfg::{Class, Pass, Sdfg};
 use serde::Serialize;
@@ -130,7 +131,7 @@ pub fn analyze(recipe: &Recipe, making: impl Into<RewriteOptions>) -> Result<Ana
     let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
     let (recomputed, saved) = transforms::recompute::recompute(&unfused)?;
     let (variant, composed) = rayon::join(
-        || programs::fused(programs::SEPARATE.into(), recomputed, saved, making),
+        || programs::fused(VariantId::Fused.into(), recomputed, saved, making),
         || programs::composed(recipe, &[], &|_| true, making),
     );
     let (variant, composed) = (variant?, composed?);

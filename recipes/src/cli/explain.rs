@@ -7,8 +7,9 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
 use crate::pipeline::run::candidate::Candidate;
 use crate::pipeline::run::candidate::Exchange;
-use crate::pipeline::variants::programs::{Composing, UNFUSED, Variant, programs_on};
+use crate::pipeline::variants::programs::{Composing, Variant, programs_on};
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
+use crate::pipeline::variants::table::VariantId;
 use bench::model::FusionRefusal;
 use bench::report::tables::refusals as refusals_table;
 use bench::table::{Align, Cell, Table};
@@ -318,7 +319,7 @@ impl ExplainArgs {
         let programs = programs_on(&recipe, RewriteOptions::without(&plan.barred), plan.target.epilogues())?;
         let mut lent = programs.variants;
         if programs.unfused == plan.chosen.program {
-            let nothing = Variant { name: UNFUSED.into(), program: programs.unfused, refusals: vec![], ..lent.swap_remove(0) };
+            let nothing = Variant { key: VariantId::Unfused.into(), program: programs.unfused, refusals: vec![], ..lent.swap_remove(0) };
             return Ok(nothing);
         }
         if let Some(found) = lent.iter().find(|v| v.program == plan.chosen.program) {
@@ -354,7 +355,7 @@ impl ExplainArgs {
         let together = (first == second).then(|| first.clone());
         let is_pair = |r: &Refused| [&r.first, &r.second] == [&first, &second] || [&r.first, &r.second] == [&second, &first];
         let apart: Vec<Refused> = refusals(&variant).into_iter().filter(is_pair).collect();
-        if together.is_none() && apart.is_empty() && variant.name == UNFUSED {
+        if together.is_none() && apart.is_empty() && variant.key.is(VariantId::Unfused) {
             return Err(self.fault("the plan is the unfused program, which was faster as a whole than all others: nothing in it is fused"));
         }
         if together.is_none() && apart.is_empty() {

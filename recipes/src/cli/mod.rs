@@ -1,6 +1,5 @@
 //! The command line `memlet`.
 
-mod again;
 pub mod analyze;
 mod compare;
 mod devices;
@@ -11,10 +10,12 @@ mod out;
 mod place;
 mod progress;
 mod report;
+mod restart;
 mod run;
 mod solve;
 mod sweep;
 mod tensors;
+mod variants;
 mod verify_selection;
 
 use crate::load::{Overrides, Recipe, load_with};
@@ -64,6 +65,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Why this layout, this configuration, this fusion; and what the next best would cost
     Explain(explain::ExplainArgs),
+    /// The programs that are made of a recipe, each by which passes
+    Variants(variants::VariantsArgs),
     /// What can be used here, and what is missing
     Devices(devices::DevicesArgs),
     /// Run a recipe through the f64 oracle; tensors in and out
@@ -241,6 +244,7 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => return printed(args.run()),
         Command::Report(args) => args.run(),
         Command::Explain(args) => args.run(),
+        Command::Variants(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Interpret(args) => args.run(),
     };
@@ -249,7 +253,7 @@ pub fn main() -> ExitCode {
         Ok(()) => printed(ExitCode::SUCCESS),
         Err(error) => {
             out::errln!("{error}");
-            if error.goes_on() && again::allowed() { again::begin() } else { ExitCode::from(error.exit_code()) }
+            if error.goes_on() && restart::allowed() { restart::begin() } else { ExitCode::from(error.exit_code()) }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `memlet optimize`: the whole way from a recipe to a plan and its report.
 
-mod contest;
-mod outcome;
-mod tell;
-mod verdicts;
+mod messages;
+mod race;
+mod summary;
+mod verification;
 
 use super::out::outln;
 use super::sweep::{INTERRUPTED, MeasureArgs, Session, coverage};
@@ -18,15 +18,15 @@ use crate::pipeline::run::execute::Execution;
 use bench::model::Certainty;
 use bench::unit::significant;
 use clap::Args;
-use contest::{Contest, Contested, contenders, reserve};
 use kernels::device::Device;
 use layouts::Finish;
 use layouts::exact::Limits;
-use outcome::Outcome;
+use race::{PlanRace, RaceResult, contenders, reserve};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use summary::Summary;
 
 #[derive(Args)]
 pub struct OptimizeArgs {
@@ -58,7 +58,7 @@ impl OptimizeArgs {
         self.measure.table(&coverage(&sweeps));
         let stored = session.store.all().count();
         self.say(&format!("{stored} configurations are stored; {}", session.pace));
-        let mut outcome = Outcome::of(&sweeps, stored, session.pace);
+        let mut outcome = Summary::of(&sweeps, stored, session.pace);
         if sweeps.finish == Finish::Interrupted {
             self.say(INTERRUPTED);
             return self.done(&outcome);
@@ -81,7 +81,7 @@ impl OptimizeArgs {
         }
         let (choices, certainty) = self.choices(&sweeps, &session, &mut outcome)?;
         let say = |text: &str| self.say(text);
-        let mut contest = Contest::new(self, &session, &sweeps, &say)?;
+        let mut contest = PlanRace::new(self, &session, &sweeps, &say)?;
         let contending = contenders(&sweeps, &choices, &session)?;
         let reserve = reserve(&sweeps, &choices, &session, &contending);
         let candidates = contest.right(contending, reserve)?;
@@ -94,7 +94,7 @@ impl OptimizeArgs {
         let Some(contested) = contested else { return self.done(&outcome) };
         outcome.wholes(&contested.timed, &contested.candidates);
         self.tell(&outcome, &contested);
-        self.measure.say(&tell::agreement(&contested, &choices[0].selections[0], session.store.cache(), session.pace.load));
+        self.measure.say(&messages::agreement(&contested, &choices[0].selections[0], session.store.cache(), session.pace.load));
         let plan = contest.plan_of(&contested.candidates[contested.taken]);
         plan.write(&path)?;
         write_kernels(&session.out.join("kernels"), &plan, earlier.as_ref(), &session.device)?;
@@ -115,7 +115,7 @@ impl OptimizeArgs {
         };
         report::write(&session.out, &report::build(&finished)?, &session.store)?;
         let page = session.out.join("report.html");
-        self.say(&tell::summary(&contested, &report::coverage(&sweeps)));
+        self.say(&messages::summary(&contested, &report::coverage(&sweeps)));
         self.say(&format!("report: {}", page.display()));
         self.say(&format!("plan:   {}; run it: memlet run {}", path.display(), path.display()));
         self.say(&format!("why:    memlet explain {}", session.out.display()));
@@ -135,12 +135,12 @@ impl OptimizeArgs {
         &self,
         sweeps: &'a SweptPrograms,
         session: &Session,
-        outcome: &mut Outcome<'a>,
+        outcome: &mut Summary<'a>,
     ) -> Result<(Vec<Choices>, Option<Certainty>), PipelineError> {
         let compositions = report::compositions(sweeps);
         if !compositions.is_empty() {
             self.say("\ncompositions: measured");
-            self.measure.table(&tell::weighed(&compositions));
+            self.measure.table(&messages::weighed(&compositions));
         }
         sweeps.left_out.iter().for_each(|why| self.say(why));
         if let Some(why) = &sweeps.apart {
@@ -163,15 +163,15 @@ impl OptimizeArgs {
     }
 
     /// Every whole with its times, and what memory decided.
-    fn tell(&self, outcome: &Outcome, contested: &Contested) {
+    fn tell(&self, outcome: &Summary, contested: &RaceResult) {
         self.say("");
         self.measure.table(&outcome.table_of_wholes(&contested.wrong));
         let (taken, fastest) = (&outcome.timed[contested.taken], &outcome.timed[contested.fastest]);
         if contested.fastest != contested.taken {
-            self.say(&tell::for_memory(taken, fastest));
+            self.say(&messages::for_memory(taken, fastest));
         }
         if let Some(lean) = contested.lean() {
-            self.say(&tell::lean(&outcome.timed[lean], taken, fastest));
+            self.say(&messages::lean(&outcome.timed[lean], taken, fastest));
         }
     }
 
@@ -179,7 +179,7 @@ impl OptimizeArgs {
         self.measure.say(&format!("{text}\n"));
     }
 
-    fn done(&self, outcome: &Outcome) -> Result<(), PipelineError> {
+    fn done(&self, outcome: &Summary) -> Result<(), PipelineError> {
         if self.measure.json {
             outln!("{}", serde_json::to_string(outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
         }

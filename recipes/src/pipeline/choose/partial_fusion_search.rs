@@ -6,7 +6,7 @@ use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::{Extent, MemoryLimit, SweepContext, SweepEvent, SweptKernel, SweptProgram, sweep_program};
 use crate::pipeline::variants::{
-    Change, Composing, FusionSet, PartialFusionLog, Programs, RewriteOptions, Trial, Variant, bar, best, mix, stackings, wrong,
+    Change, Composing, FusionSet, PartialFusionLog, Programs, RewriteOptions, Trial, Variant, VariantKey, bar, best, mix, stackings, wrong,
 };
 use kernels::KernelSpec;
 use kernels::alpha_equivalence::KernelClass;
@@ -102,7 +102,7 @@ impl<'a> Builder<'a> {
                 Ok((variant, made)) => {
                     return match wrong(self.operators, std::slice::from_ref(&variant)).into_iter().flatten().next() {
                         Some(why) => {
-                            Err(PipelineError::Mismatch(format!("{} computes something else than the recipe: {why}", variant.name)))
+                            Err(PipelineError::Mismatch(format!("{} computes something else than the recipe: {why}", variant.key)))
                         }
                         None => Ok((variant, made)),
                     };
@@ -184,8 +184,8 @@ fn weigh(
             let mut known = known.clone();
             builder.build(&found.mixing.trials.iter().map(|(_, mixture)| mixture.clone()).collect::<Vec<_>>())?;
             for (name, mixture) in found.mixing.trials.clone() {
-                let variant = Variant { name, ..builder.variant(&mixture)?.0.clone() };
-                let swept = sweep_program(&variant.name, &variant.program, Some(Duration::ZERO), Extent::Trial(&known), with)?;
+                let variant = Variant { key: VariantKey::trial(name), ..builder.variant(&mixture)?.0.clone() };
+                let swept = sweep_program(&variant.key.to_string(), &variant.program, Some(Duration::ZERO), Extent::Trial(&known), with)?;
                 known.extend(keys([&swept]));
                 found.trials.push((variant, swept));
             }
@@ -249,18 +249,18 @@ fn weigh(
     if let Some(mixture) = &found.mixing.mixture {
         let new = with.budget.new_kernels(&builder.variant(mixture)?.0.program, with.store)?;
         if let Some(why) = with.budget.too_dear(new.len()) {
-            found.left_out.push(format!("{} is left out: {why}", mixture.name()));
+            found.left_out.push(format!("{} is left out: {why}", mixture.key()));
             found.mixing.mixture = None;
             return Ok(());
         }
         let (mut variant, _) = builder.variant(mixture)?.clone();
         if let Some(why) = with.memory.too_small(&variant.program)? {
-            found.left_out.push(format!("{} is left out: {why}", variant.name));
+            found.left_out.push(format!("{} is left out: {why}", variant.key));
             found.mixing.mixture = None;
             return Ok(());
         }
         found.mixing.tell(&mut variant);
-        let swept = sweep_program(&variant.name, &variant.program, half, Extent::Beside(&known), with)?;
+        let swept = sweep_program(&variant.key.to_string(), &variant.program, half, Extent::Beside(&known), with)?;
         found.program = Some((variant, swept));
     }
     Ok(())
@@ -322,18 +322,18 @@ fn sweep_trials(
         if budget.is_some_and(|b| began.elapsed() > b) {
             break;
         }
-        let taken = |name: &String| found.trials.iter().any(|(variant, _)| variant.name == *name);
+        let taken = |name: &String| found.trials.iter().any(|(variant, _)| variant.key.trial.as_ref() == Some(name));
         // In a later round the same words may mean another program.
         let name = (1..).map(|n| if n == 1 { change.to_string() } else { format!("{change} ({n})") }).find(|name| !taken(name));
-        let variant = Variant { name: name.unwrap_or_default(), ..builder.variant(&made.mixture)?.0.clone() };
+        let variant = Variant { key: VariantKey::trial(name.unwrap_or_default()), ..builder.variant(&made.mixture)?.0.clone() };
         let dear = with.budget.new_kernels(&variant.program, with.store)?;
         if with.budget.too_dear(dear.len()).is_some() {
             continue;
         }
-        let trial = sweep_program(&variant.name, &variant.program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
+        let trial = sweep_program(&variant.key.to_string(), &variant.program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
         known.extend(keys([&trial]));
         let finish = trial.report.finish;
-        found.mixing.trials.push((variant.name.clone(), made.mixture.clone()));
+        found.mixing.trials.push((variant.key.to_string(), made.mixture.clone()));
         found.trials.push((variant, trial));
         if finish == Finish::Interrupted {
             break;

@@ -5,13 +5,11 @@ use super::plan::{FORMAT, Plan, place};
 use crate::load::{Overrides, Recipe};
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::{
-    Extent, LOOK, MemoryLimit, QUICK, SweepContext, SweptProgram, build_problem, pytorch_order, sweep_posed, sweep_program,
+    BudgetPolicy, Extent, MemoryLimit, QUICK, SweepContext, SweptProgram, build_problem, pytorch_order, sweep_posed, sweep_program,
 };
 use crate::pipeline::oracle::{difference, with_small_sizes};
 use crate::pipeline::run::{Candidate, Target};
-use crate::pipeline::variants::{
-    COMBINED, COMPOSED, KernelSource, PartialFusionLog, Programs, STATISTICS, SWEPT, UNFUSED, Variant, merge_variants,
-};
+use crate::pipeline::variants::{KernelSource, PartialFusionLog, Programs, Variant, VariantId, VariantKey, merge_variants};
 use bench::unit::significant;
 use kernels::KernelSpec;
 use kernels::device::Device;
@@ -24,6 +22,8 @@ use std::time::Duration;
 /// Every program of a recipe that fits into memory, swept; the unfused one is last.
 pub struct SweptPrograms {
     pub variants: Vec<SweptProgram>,
+    /// Which variant each of them is, in their order.
+    pub keys: Vec<VariantKey>,
     pub unfused: Option<SweptProgram>,
     /// What was left out, and why: programs that do not fit, compositions that nothing can come of.
     pub left_out: Vec<String>,
@@ -36,38 +36,13 @@ pub struct SweptPrograms {
     pub finish: Finish,
 }
 
-/// Share of the budget for finding out which compositions pay, and for confirming what is chosen of all programs.
-const MIXING: f64 = 0.12;
-const COMBINING: f64 = 0.03;
-/// On a GPU, where code takes far longer to make than to time: share of the budget after which the fastest program gets what is left,
-/// and how many times as long as that a program may take at first before it is given up.
-const FIRST: f64 = 0.6;
-const HOPELESS: f64 = 3.0;
-/// A program that takes as many times as long, after all that an earlier sweep has measured of it, gets no more time.
-const BEHIND: f64 = 1.25;
-/// Share there of what programs are compared with.
-const BESIDE: f64 = 0.1;
-/// Less than that is not worth going through a program again.
-const LEAST: Duration = Duration::from_secs(1);
-/// How often that choice is made again with fresh samples, before another one may stand.
-const CHOICES: usize = 3;
+const POLICY: BudgetPolicy = BudgetPolicy::DEFAULT;
 
-/// Parts of the budget that programs are swept within.
-fn shares(variants: &[Variant], goes_on: bool) -> Vec<f64> {
-    // Composed programs win most often, and have kernels of their own; stacked ones share most with the separate one. Where what is
-    // left goes to one program later, those that seldom win have less at first.
-    let kind = |(n, variant): (usize, &Variant)| match () {
-        () if goes_on && variant.name == COMPOSED => (0, 0.08),
-        () if goes_on && variant.name.ends_with(STATISTICS) => (1, 0.1),
-        () if goes_on && variant.name.ends_with(SWEPT) => (5, 0.2),
-        () if goes_on && !variant.compositions.is_empty() => (2, 0.12),
-        () if !variant.compositions.is_empty() => (0, 0.35),
-        () if n == 0 => (3, 0.2),
-        () => (4, 0.1),
-    };
-    let kinds: Vec<(usize, f64)> = variants.iter().enumerate().map(kind).collect();
-    let alike = |kind: &(usize, f64)| kinds.iter().filter(|k| *k == kind).count() as f64;
-    kinds.iter().map(|kind| kind.1 / alike(kind)).collect()
+/// Parts of the budget that programs are swept within: the programs of one variant share what the table gives it.
+fn shares(variants: &[Variant], on_gpu: bool) -> Vec<f64> {
+    let programs = |id: VariantId| variants.iter().filter(|v| v.key.id == id).count() as f64;
+    let share = |id: VariantId| if on_gpu { id.row().share.gpu } else { id.row().share.cpu };
+    variants.iter().map(|v| share(v.key.id) / programs(v.key.id)).collect()
 }
 
 /// Sweeps all programs, the mixed one among them, which is added to the programs. Later ones find the kernels that they
@@ -84,11 +59,11 @@ pub fn sweep_all(
         left_out.extend(why.iter().map(|why| format!("{name} is left out: {why}")));
         Ok(why.is_none())
     };
-    let fit = programs.variants.iter().map(|v| held(&v.name, &v.program)).collect::<Result<Vec<_>, _>>()?;
-    let unfused_fits = held(UNFUSED, &programs.unfused)?;
+    let fit = programs.variants.iter().map(|v| held(&v.key.to_string(), &v.program)).collect::<Result<Vec<_>, _>>()?;
+    let unfused_fits = held(VariantId::Unfused.row().title, &programs.unfused)?;
     if !fit.contains(&true) {
         let all =
-            programs.variants.iter().map(|v| Ok((with.memory.needed(&v.program)?, &v.name))).collect::<Result<Vec<_>, PipelineError>>()?;
+            programs.variants.iter().map(|v| Ok((with.memory.needed(&v.program)?, &v.key))).collect::<Result<Vec<_>, PipelineError>>()?;
         let least =
             all.into_iter().min().map(|(needed, name)| format!("{name} would need least, {needed}, and may have {}", with.memory.bytes()));
         return Err(PipelineError::Memory(least.unwrap_or_default()));
@@ -111,7 +86,7 @@ pub fn sweep_all(
     found.resize_with(programs.variants.len(), || None);
     let mut unaffordable: Vec<(usize, String)> = Vec::new();
     let mut finish = Finish::Exhausted;
-    let budget = budget.map(|b| if goes_on { b.mul_f64(FIRST) } else { b });
+    let budget = budget.map(|b| if goes_on { b.mul_f64(POLICY.gpu_first_round) } else { b });
     for n in order(&programs.variants, goes_on) {
         let variant = &programs.variants[n];
         if unfused_fits {
@@ -129,12 +104,12 @@ pub fn sweep_all(
             Some(posed) => posed,
             None => build_problem(&variant.program, with.device)?,
         };
-        let behind = known[n].zip(fastest).is_some_and(|(known, fastest)| known > BEHIND * fastest);
+        let behind = known[n].zip(fastest).is_some_and(|(known, fastest)| known > POLICY.behind_ratio * fastest);
         let share = if behind && looked_at(&posed.problem, share, with) { Some(Duration::ZERO) } else { share };
-        let swept = sweep_posed(&variant.name, &variant.program, posed, share, Extent::Whole, with)?;
+        let swept = sweep_posed(&variant.key.to_string(), &variant.program, posed, share, Extent::Whole, with)?;
         finish = worse(finish, swept.report.finish);
         if goes_on && let Some(ms) = quick(&swept.problem, with.store) {
-            with.hopeless_ms = Some(with.hopeless_ms.unwrap_or(f64::INFINITY).min(HOPELESS * ms));
+            with.hopeless_ms = Some(with.hopeless_ms.unwrap_or(f64::INFINITY).min(POLICY.hopeless_ratio * ms));
         }
         found[n] = Some(swept);
     }
@@ -151,15 +126,16 @@ pub fn sweep_all(
     let mut variants: Vec<SweptProgram> = found.into_iter().flatten().collect();
     // A part of the space says nothing on which compositions pay.
     let whole = with.shard.of == 1 && finish != Finish::Interrupted;
-    let share = budget.map(|b| b.mul_f64(MIXING));
-    let composed = variants.iter().find(|swept| swept.name == COMPOSED).and_then(|swept| quick(&swept.problem, with.store));
+    let share = budget.map(|b| b.mul_f64(POLICY.partial_fusion));
+    let gemm_fused = programs.variants.iter().position(|v| v.key.is(VariantId::GemmFused));
+    let composed = gemm_fused.and_then(|n| quick(&variants[n].problem, with.store));
     // Undone one by one, compositions do not become that much faster.
     let far = composed.zip(with.hopeless_ms).filter(|(ms, most)| ms > most);
-    let paid = unaffordable.is_empty() || variants.iter().any(|swept| swept.name == COMPOSED);
+    let paid = unaffordable.is_empty() || gemm_fused.is_some();
     let mut mixed =
         if whole && far.is_none() && paid { mixed(recipe, programs, &variants, share, with)? } else { PartialFusion::default() };
     if let Some((ms, most)) = far.filter(|_| whole) {
-        let fastest = significant(most / HOPELESS);
+        let fastest = significant(most / POLICY.hopeless_ratio);
         left_out.push(format!("no composition is undone alone: all of them take {} ms, the fastest program {fastest}", significant(ms)));
     }
     for (_, swept) in mixed.trials.iter().chain(&mixed.program) {
@@ -178,10 +154,11 @@ pub fn sweep_all(
     with.budget.reserve(0);
     // Whatever it takes: without it nobody knows what a plan is worth, and it is what remains where all others are wrong.
     let unfused = if unfused_fits {
-        let share = budget.map(|b| b.mul_f64(if goes_on { BESIDE } else { 0.2 }));
+        let baseline = VariantId::Unfused.row().share;
+        let share = budget.map(|b| b.mul_f64(if goes_on { baseline.gpu } else { baseline.cpu }));
         let unfused = build_problem(&programs.unfused, with.device)?;
         let share = if goes_on && looked_at(&unfused.problem, share, with) { Some(Duration::ZERO) } else { share };
-        Some(sweep_posed(UNFUSED, &programs.unfused, unfused, share, Extent::Baseline, with)?)
+        Some(sweep_posed(VariantId::Unfused.row().title, &programs.unfused, unfused, share, Extent::Baseline, with)?)
     } else {
         None
     };
@@ -194,11 +171,11 @@ pub fn sweep_all(
         && let (Some(all), Some((n, _))) = (whole_budget, best.min_by(|a, b| a.1.total_cmp(&b.1)))
     {
         let swept = variants.iter().chain(mixed.trials.iter().map(|(_, trial)| trial)).chain(&unfused);
-        let left = all.mul_f64(1.0 - COMBINING).saturating_sub(with.ledger.taken(swept.map(|s| &s.problem)));
+        let left = all.mul_f64(1.0 - POLICY.merging).saturating_sub(with.ledger.taken(swept.map(|s| &s.problem)));
         let left = with.budget.left().unwrap_or(left);
         let (variant, budget) = (&programs.variants[n], with.ledger.budget(&variants[n].problem, left));
-        if left > LEAST {
-            let again = sweep_program(&variant.name, &variant.program, Some(budget), Extent::Whole, with)?;
+        if left > POLICY.least {
+            let again = sweep_program(&variant.key.to_string(), &variant.program, Some(budget), Extent::Whole, with)?;
             finish = worse(finish, again.report.finish);
             variants[n] = again.after(&variants[n]);
         }
@@ -208,7 +185,7 @@ pub fn sweep_all(
     if whole && finish != Finish::Interrupted {
         let lent = (programs.variants.iter().zip(&variants)).chain(mixed.trials.iter().map(|(variant, swept)| (variant, swept)));
         let lent: Vec<(&Variant, &SweptProgram)> = lent.collect();
-        match combine(&lent, programs.variants.len(), budget.map(|b| b.mul_f64(COMBINING)), with) {
+        match combine(&lent, programs.variants.len(), budget.map(|b| b.mul_f64(POLICY.merging)), with) {
             Ok(None) => {}
             Ok(Some((variant, swept))) => {
                 finish = worse(finish, swept.report.finish);
@@ -221,7 +198,8 @@ pub fn sweep_all(
         }
     }
     let trials = mixed.trials.into_iter().map(|(_, swept)| swept).collect();
-    Ok(SweptPrograms { variants, unfused, left_out, mixing: mixed.mixing, trials, apart, finish })
+    let keys = programs.variants.iter().map(|v| v.key.clone()).collect();
+    Ok(SweptPrograms { variants, keys, unfused, left_out, mixing: mixed.mixing, trials, apart, finish })
 }
 
 /// In which order programs are swept, by their places: where the budget may not reach for all, composed ones come right after the
@@ -236,7 +214,7 @@ fn order(variants: &[Variant], goes_on: bool) -> Vec<usize> {
 
 /// What is said of programs that the budget did not reach for.
 fn unreached(variants: &[Variant], unaffordable: &[(usize, String)]) -> Option<String> {
-    let names: Vec<&str> = unaffordable.iter().map(|(n, _)| variants[*n].name.as_str()).collect();
+    let names: Vec<String> = unaffordable.iter().map(|(n, _)| variants[*n].key.to_string()).collect();
     let (_, why) = unaffordable.first()?;
     let (first, rest) = names.split_first()?;
     let rest = if rest.is_empty() { String::new() } else { format!("; so are {} more: {}", rest.len(), rest.join(", ")) };
@@ -251,7 +229,7 @@ fn quick(problem: &layouts::Program, store: &Store) -> Option<f64> {
 /// Whether earlier sweeps have spent on a program what a first look at it takes of its share.
 fn looked_at(problem: &layouts::Program, share: Option<Duration>, with: &SweepContext) -> bool {
     let left = with.ledger.left(problem, share);
-    share.zip(left).is_some_and(|(share, left)| share.saturating_sub(left) >= share.mul_f64(LOOK))
+    share.zip(left).is_some_and(|(share, left)| share.saturating_sub(left) >= share.mul_f64(POLICY.first_look))
 }
 
 /// The program that runs the best kernels of all programs together, if it is none of the first ones, which compete as they
@@ -266,14 +244,16 @@ fn combine(
     if lent.len() < 2 {
         return Ok(None);
     }
-    let problems: Vec<(String, layouts::Program)> = lent.iter().map(|(v, swept)| (v.name.clone(), swept.problem.clone())).collect();
+    let labels: Vec<String> = lent.iter().map(|(variant, _)| variant.key.to_string()).collect();
+    let problems: Vec<(String, layouts::Program)> =
+        labels.iter().cloned().zip(lent.iter().map(|(_, swept)| swept.problem.clone())).collect();
     let among = layouts::Program::among(&problems);
-    let lenders: Vec<KernelSource> = lent.iter().map(|(variant, _)| KernelSource { name: &variant.name, variant }).collect();
+    let lenders: Vec<KernelSource> = labels.iter().zip(lent).map(|(name, (variant, _))| KernelSource { name, variant }).collect();
     let known = lent.iter().flat_map(|(_, swept)| &swept.problem.kernels).map(|k| k.key.clone()).collect();
     let mut found: Option<(Variant, SweptProgram)> = None;
-    for round in 1..=CHOICES {
+    for round in 1..=POLICY.merging_rounds {
         let variants = layouts::select(&among, with.store, Method::Exact, Limits::default())?.configuration.variants;
-        if lent[..competing].iter().any(|(variant, _)| among.programs.get(&variant.name) == Some(&variants)) {
+        if labels[..competing].iter().any(|label| among.programs.get(label) == Some(&variants)) {
             return Ok(None);
         }
         let variant = merge_variants(&among, &variants, &lenders)?;
@@ -288,8 +268,8 @@ fn combine(
             return Err(PipelineError::Combined(format!("they would compute something else: {wrong}")));
         }
         // Nothing new in the last round: the choice stays what it is.
-        let share = if round < CHOICES { budget.map(|b| b / CHOICES as u32) } else { Some(Duration::ZERO) };
-        let swept = sweep_program(COMBINED, &variant.program, share, Extent::Beside(&known), with)?;
+        let share = if round < POLICY.merging_rounds { budget.map(|b| b / POLICY.merging_rounds) } else { Some(Duration::ZERO) };
+        let swept = sweep_program(VariantId::Merged.row().title, &variant.program, share, Extent::Beside(&known), with)?;
         let finish = swept.report.finish;
         found = Some((variant, swept));
         if finish == Finish::Interrupted {
@@ -349,7 +329,9 @@ pub fn baselines(sweeps: &SweptPrograms, store: &Store) -> Result<(Vec<Candidate
             let named = names.iter().zip(&selections).map(|(name, s)| Candidate { name: name.to_string(), ..unfused.candidate(s) });
             Ok((named.collect(), None))
         }
-        Err(error @ PipelineError::Select(SelectError::Unmeasured { .. })) => Ok((vec![], Some(format!("{UNFUSED} is left out: {error}")))),
+        Err(error @ PipelineError::Select(SelectError::Unmeasured { .. })) => {
+            Ok((vec![], Some(format!("{} is left out: {error}", VariantId::Unfused.row().title))))
+        }
         Err(error) => Err(error),
     }
 }

@@ -1,6 +1,7 @@
 //! Times of each kernel of a program in its configurations.
 
 pub mod budget_ledger;
+pub mod budget_policy;
 pub mod device_bench;
 pub mod dim_order;
 pub mod measurement_budget;
@@ -11,8 +12,9 @@ pub mod sweep;
 pub mod swept_kernel;
 
 pub use budget_ledger::BudgetLedger;
+pub use budget_policy::BudgetPolicy;
 pub use dim_order::pytorch_order;
 pub use measurement_budget::MeasurementBudget;
 pub use memory_limit::MemoryLimit;
-pub use sweep::{Extent, LOOK, QUICK, SweepContext, SweepEvent, SweptProgram, build_problem, sweep_posed, sweep_program};
+pub use sweep::{Extent, QUICK, SweepContext, SweepEvent, SweptProgram, build_problem, sweep_posed, sweep_program};
 pub use swept_kernel::SweptKernel;

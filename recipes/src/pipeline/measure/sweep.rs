@@ -1,6 +1,7 @@
 //! The sweep over every program of a recipe, and the choice among all of them.
 
 use super::budget_ledger::BudgetLedger;
+use super::budget_policy::BudgetPolicy;
 use super::device_bench::DeviceBench;
 use super::dim_order::{boundary, follows};
 use super::measurement_budget::MeasurementBudget;
@@ -103,19 +104,7 @@ fn ties(program: &Sdfg) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Part of a budget that is kept for what choices are made of: fresh samples, and relayouts.
-const CONFIRMING: f64 = 0.15;
-/// Part of a budget for other knobs in the layouts that the choice takes.
-const REFINING: f64 = 0.3;
-
-/// Part of a budget that may go by while the first kernels are compiled, many at a time.
-const PREPARING: f64 = 0.25;
-/// Part of a budget after which a program that is far slower than others is given up: not on one configuration of each kernel, since
-/// which of its kernels pay is asked later, too.
-pub const LOOK: f64 = 0.25;
-/// What may be left of a budget, as a share and at least.
-const UNUSED: f64 = 0.03;
-const LEAST: Duration = Duration::from_secs(1);
+const POLICY: BudgetPolicy = BudgetPolicy::DEFAULT;
 
 /// What of a program is swept.
 #[derive(Clone, Copy)]
@@ -200,7 +189,8 @@ pub fn sweep_posed(
     let new = with.budget.new_kernels(program, with.store)?;
     let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();
     bench.until = budget.and_then(|b| Instant::now().checked_add(b));
-    let (made, mut firsts) = (bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(PREPARING)))), None);
+    let (made, mut firsts) =
+        (bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(POLICY.precompiling)))), None);
     let prepared = clock.elapsed();
     let mut given_up = false;
     // Where code takes far longer to make than to time, confirming leaves most of its part: that is searched, too.
@@ -230,7 +220,7 @@ pub fn sweep_posed(
             let wanted = sweeper.options.budget;
             // What was looked at before is not looked at again.
             let spent = share.unwrap_or_default().saturating_sub(wanted.unwrap_or_default());
-            sweeper.options.budget = share.map(|share| share.mul_f64(LOOK).saturating_sub(spent));
+            sweeper.options.budget = share.map(|share| share.mul_f64(POLICY.first_look).saturating_sub(spent));
             let report = sweep(&mut sweeper, &spaces, &relayouts)?;
             let best = |kernel: &dyn KernelSpace| sweeper.store.of(kernel.key()).filter_map(|m| sweeper.store.ms(m)).reduce(f64::min);
             if spaces.iter().filter_map(|kernel| best(*kernel)).sum::<f64>() > most {
@@ -243,14 +233,14 @@ pub fn sweep_posed(
         loop {
             // What is left is searched, then refined, then confirmed.
             let until = |later: f64| budget.map(|b| began + b.saturating_sub(began).mul_f64(1.0 - later));
-            sweeper.options.budget = until(if trial { 0.0 } else { CONFIRMING + REFINING });
+            sweeper.options.budget = until(if trial { 0.0 } else { POLICY.confirming + POLICY.refining });
             let last = sweeper.options.budget.map_or(1.0, |b| 1.0 - began.as_secs_f64() / b.as_secs_f64().max(f64::MIN_POSITIVE));
             sweeper.options = sweeper.options.clone().for_the_last(last.clamp(0.0, 1.0));
             let report = sweep(&mut sweeper, &spaces, &relayouts)?;
             if report.finish == Finish::Interrupted || trial {
                 return Ok(report);
             }
-            sweeper.options.budget = until(CONFIRMING);
+            sweeper.options.budget = until(POLICY.confirming);
             // Where a first look has taken all, there is nothing to refine with.
             if report.finish == Finish::Budget && sweeper.options.budget.is_none_or(|b| clock.elapsed() < b) {
                 sweeper.refine(&all, &problem, QUICK)?;
@@ -268,7 +258,7 @@ pub fn sweep_posed(
             }
             began = clock.elapsed();
             let left = budget.unwrap_or_default().saturating_sub(began);
-            if !devices || report.finish != Finish::Budget || left < LEAST.max(budget.unwrap_or_default().mul_f64(UNUSED)) {
+            if !devices || report.finish != Finish::Budget || left < POLICY.least.max(budget.unwrap_or_default().mul_f64(POLICY.unused)) {
                 return Ok(report);
             }
         }

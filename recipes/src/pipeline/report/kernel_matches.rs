@@ -4,7 +4,7 @@
 //! operator in common, directly or through others, are one match: it is the smallest piece whose times can be compared, and every kernel
 //! is in exactly one match, so that times of all matches add up to those of the programs.
 
-use super::{PartialFusionLog, counted, stacked_name, stackings};
+use super::{PartialFusionLog, VariantKey, counted, stackings};
 use crate::pipeline::PipelineError;
 use sdfg::Sdfg;
 use sdfg::movement::{Movement, movement};
@@ -97,11 +97,11 @@ fn is_stack(part: &str) -> bool {
     part.strip_prefix("stack").is_some_and(|count| !count.is_empty() && count.chars().all(|c| c.is_ascii_digit()))
 }
 
-/// Weights that may be stacked in a program of this name, the likeliest first.
-pub fn ways(operators: &Sdfg, mixing: &PartialFusionLog, name: &str) -> Vec<Vec<String>> {
+/// Weights that may be stacked in a program, first those that its key names.
+pub fn ways(operators: &Sdfg, mixing: &PartialFusionLog, key: &VariantKey) -> Vec<Vec<String>> {
     let mixtures = mixing.trials.iter().map(|(_, mixture)| mixture).chain(&mixing.mixture);
     let mut weights: Vec<Vec<String>> = mixtures.map(|mixture| mixture.weights.clone()).chain(stackings(operators)).collect();
-    weights.sort_by_key(|weights| !name.starts_with(&stacked_name(weights)));
+    weights.sort_by_key(|weights| *weights != key.stacked);
     weights
 }
 
@@ -190,17 +190,17 @@ mod tests {
         for variant in &programs.variants {
             let ours = movement(&variant.program).map_err(counted)?;
             let stacks =
-                stacks(&programs.operators, &variant.program, &ways(&programs.operators, &PartialFusionLog::default(), &variant.name))?;
+                stacks(&programs.operators, &variant.program, &ways(&programs.operators, &PartialFusionLog::default(), &variant.key))?;
             let found = matches(&ours, &unfused, &stacks);
             let mut all: Vec<usize> = found.iter().flat_map(|m| m.unfused.clone()).collect();
             all.sort_unstable();
-            assert_eq!(all, (0..unfused.len()).collect::<Vec<_>>(), "{}", variant.name);
-            assert_eq!(found.iter().map(|m| m.ours.len()).sum::<usize>(), ours.len(), "{}", variant.name);
+            assert_eq!(all, (0..unfused.len()).collect::<Vec<_>>(), "{}", variant.key);
+            assert_eq!(found.iter().map(|m| m.ours.len()).sum::<usize>(), ours.len(), "{}", variant.key);
             for m in &found {
                 let count = |operator: &String| operator.rsplit_once(".stack").and_then(|(_, count)| count.parse::<usize>().ok());
                 let members: usize = m.ours.iter().flat_map(|n| &ours[*n].operators).filter_map(count).sum();
                 stacked += members;
-                assert!(m.unfused.len() >= members, "{}: {:?}", variant.name, m.ours.iter().map(|n| &ours[*n].name).collect::<Vec<_>>());
+                assert!(m.unfused.len() >= members, "{}: {:?}", variant.key, m.ours.iter().map(|n| &ours[*n].name).collect::<Vec<_>>());
             }
         }
         assert!(stacked >= 12, "stacks of two and three, forward and backward: {stacked}");

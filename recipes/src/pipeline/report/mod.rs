@@ -16,7 +16,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::choose::{Choices, SweptPrograms};
 use crate::pipeline::measure::SweptProgram;
 use crate::pipeline::run::{Candidate, Timed};
-use crate::pipeline::variants::{Part, PartialFusionLog, Programs, SEPARATE, TrialCost, UNFUSED, Variant, stacked_name, stackings};
+use crate::pipeline::variants::{Part, PartialFusionLog, Programs, TrialCost, Variant, VariantId, VariantKey, stackings};
 use bench::mue::CopyBandwidth;
 use bench::unit::{Bytes, Milliseconds, Quantity};
 use bench::{Load, Provenance, Report, model};
@@ -60,6 +60,8 @@ struct Plan<'a> {
     candidate: &'a Candidate,
     timed: &'a Timed,
     swept: &'a SweptProgram,
+    /// Which variant it is.
+    key: VariantKey,
     baseline: Option<&'a Timed>,
     /// What each kernel of the plan and of the unfused program must move.
     kernels: Vec<Movement>,
@@ -97,7 +99,9 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
     let of_plan = |swept: &&SweptProgram| swept.program == candidate.program;
     let swept = run.sweeps.variants.iter().chain(&run.sweeps.unfused).find(of_plan).ok_or_else(|| missing("the sweep of its plan"))?;
     // The unfused program is none of the variants: nothing in it was refused.
-    let variant = run.programs.variants.iter().find(|v| v.name == swept.name);
+    let known = run.sweeps.keys.iter().zip(&run.sweeps.variants).find(|(_, variant)| variant.program == candidate.program);
+    let key = known.map_or_else(|| VariantId::Unfused.into(), |(key, _)| key.clone());
+    let variant = run.programs.variants.iter().find(|v| v.key == key);
     let (kernels, unfused) = (movement(&candidate.program).map_err(counted)?, movement(&run.programs.unfused).map_err(counted)?);
     let baseline = run.timed.get(run.contenders..).unwrap_or_default().last();
     let ours = rows::launches(&candidate.program, &kernels, timed);
@@ -106,12 +110,13 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         None => unfused.iter().map(|kernel| rows::Launch { kernel: kernel.clone(), ms: None }).collect(),
     };
     let operators = &run.programs.operators;
-    let stacks = kernel_matches::stacks(operators, &candidate.program, &kernel_matches::ways(operators, &run.sweeps.mixing, &swept.name))?;
+    let stacks = kernel_matches::stacks(operators, &candidate.program, &kernel_matches::ways(operators, &run.sweeps.mixing, &key))?;
     let moved = |launches: &[rows::Launch]| launches.iter().map(|l| l.kernel.clone()).collect::<Vec<Movement>>();
     let plan = Plan {
         candidate,
         timed,
         swept,
+        key,
         baseline,
         matches: kernel_matches::matches(&moved(&ours), &moved(&before), &stacks),
         kernels,
@@ -217,7 +222,8 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
         let relayouts: Vec<&str> = selection.relayouts.iter().map(|r| r.relayout.data.as_str()).collect();
         stage(name, &swept.program, &relayouts, Some(predicted(selection.total_ms)), note)
     };
-    let separate = run.sweeps.variants.iter().find(|s| s.name == SEPARATE);
+    let of = |id: VariantId| run.sweeps.keys.iter().position(|key| key.is(id)).map(|n| &run.sweeps.variants[n]);
+    let separate = of(VariantId::Fused);
     let operators = "one kernel for each operator, the best uniform layout";
     let mut steps = vec![match run.sweeps.unfused.as_ref().map(|unfused| chosen("unfused", unfused, Method::Uniform, operators.into())) {
         None | Some(Err(PipelineError::Select(layouts::SelectError::Unmeasured { .. }))) => stage(
@@ -235,9 +241,10 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
         Some(step) => steps.push(step?),
     }
     // Where the unfused program is taken in the end, the stages are those of the best choice all the same.
-    let best = run.choices.first().and_then(|c| run.sweeps.variants.get(c.swept)).filter(|_| plan.swept.name == UNFUSED);
-    let staged = best.unwrap_or(plan.swept);
-    if staged.name != SEPARATE {
+    let best = run.choices.first().map(|c| (&run.sweeps.variants[c.swept], &run.sweeps.keys[c.swept]));
+    let best = best.filter(|_| plan.key.is(VariantId::Unfused));
+    let (staged, key) = best.unwrap_or((plan.swept, &plan.key));
+    if !key.is(VariantId::Fused) {
         let note = format!("contractions stacked or composed: {}; still one uniform layout", staged.name);
         steps.push(chosen("algebraic", staged, Method::Uniform, note)?);
     }

@@ -104,7 +104,7 @@ pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, Pipeli
 /// The kernels of the plan as they ran in it, relayouts among them. What the unfused program takes for the same stands beside those that
 /// share no operator with another kernel.
 pub fn kernels(run: &Finished, plan: &Plan) -> Vec<OperatorRow> {
-    let places = run.programs.variants.iter().find(|v| v.name == plan.swept.name).map(|v| occurrences(&v.operators)).unwrap_or_default();
+    let places = run.programs.variants.iter().find(|v| v.key == plan.key).map(|v| occurrences(&v.operators)).unwrap_or_default();
     let row = |(n, launch): (usize, &Launch)| {
         let mut row = shown(plan, &launch.kernel, launch.ms);
         row.ours = launch.ms.map(measured);

@@ -166,12 +166,13 @@ pub fn algebraic(run: &Finished, plan: &Plan) -> Vec<AlgebraicVariant> {
     let site = groups.into_iter().collect::<Vec<_>>().join("; ");
     variants
         .iter()
-        .map(|v| AlgebraicVariant {
+        .zip(&run.sweeps.keys)
+        .map(|(v, key)| AlgebraicVariant {
             site: site.clone(),
             variant: v.name.clone(),
             forward: time(&v.problem.kernels, Pass::Forward),
             backward: time(&v.problem.kernels, Pass::Backward),
-            chosen: v.name == plan.swept.name,
+            chosen: *key == plan.key,
         })
         .collect()
 }

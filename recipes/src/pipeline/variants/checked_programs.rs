@@ -42,7 +42,7 @@ pub fn checked_programs(
             return Ok(programs);
         }
         if !making.verify_each {
-            let which = programs.variants.iter().zip(&wrong).filter_map(|(v, why)| Some(format!("{}: {}", v.name, why.as_ref()?)));
+            let which = programs.variants.iter().zip(&wrong).filter_map(|(v, why)| Some(format!("{}: {}", v.key, why.as_ref()?)));
             told(&format!(
                 "a program computes something else than its recipe ({}): all programs are made again, every patch checked",
                 which.collect::<Vec<_>>().join("; ")
@@ -56,7 +56,7 @@ pub fn checked_programs(
         programs.variants.retain(|variant| match wrong.next().flatten() {
             None => true,
             Some(why) => {
-                last = format!("{} computes something else than the recipe: {why}", variant.name);
+                last = format!("{} computes something else than the recipe: {why}", variant.key);
                 told(&format!("{last}; no single patch shows it, so the program is left out"));
                 false
             }

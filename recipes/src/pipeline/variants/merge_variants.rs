@@ -1,15 +1,13 @@
 //! Variants merged: kernels that a selection by sites took from several programs of a recipe, put together as one program.
 
 use super::programs::Variant;
+use super::table::VariantId;
 use crate::pipeline::PipelineError;
 use kernels::KernelSpec;
 use layouts::problem::Kernel;
 use layouts::problem::Variants;
 use sdfg::{Container, Role, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Name under which the program of a choice by sites is swept, where it is none of those that it was put together from.
-pub const COMBINED: &str = "combined";
 
 /// A program that lends its kernels, by the name under which it is in the records.
 pub struct KernelSource<'a> {
@@ -154,7 +152,7 @@ fn describe(program: Sdfg, taken: &[Taken], lenders: &[KernelSource]) -> Variant
     // What composes says more of what backward reads.
     let like = lent().find(|(_, v)| !v.compositions.is_empty()).or_else(|| lent().next()).map_or(lenders[0].variant, |(_, v)| v);
     Variant {
-        name: COMBINED.into(),
+        key: VariantId::Merged.into(),
         operators: like.operators.clone(),
         program,
         steps: vec![],

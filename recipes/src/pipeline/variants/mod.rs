@@ -8,11 +8,13 @@ pub mod partial_fusion_log;
 pub mod programs;
 pub mod rewrite_options;
 pub mod stacking;
+pub mod table;
 
 pub use checked_programs::{bar, wrong};
-pub use merge_variants::{COMBINED, KernelSource, merge_variants};
+pub use merge_variants::{KernelSource, merge_variants};
 pub use partial_fusion::{Change, FusionSet, Part, Trial, TrialCost, best, mix};
 pub use partial_fusion_log::PartialFusionLog;
-pub use programs::{COMPOSED, Composing, Programs, SEPARATE, STATISTICS, SWEPT, UNFUSED, Variant};
+pub use programs::{Composing, Programs, Variant};
 pub use rewrite_options::RewriteOptions;
 pub use stacking::{stacked_name, stackings};
+pub use table::{Contention, VariantId, VariantKey};

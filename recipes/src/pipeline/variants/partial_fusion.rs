@@ -7,6 +7,7 @@
 //! change brings counts as well, as when forward must store what backward no longer computes again.
 
 use super::stacking::stacked_name;
+use super::table::{VariantId, VariantKey};
 use layouts::Store;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +27,9 @@ impl FusionSet {
         cluster.contractions.iter().all(|c| self.without.get(c).is_none_or(|kinds| kinds.is_disjoint(&cluster.kinds)))
     }
 
-    /// `mixed`, with the weights that are stacked.
-    pub fn name(&self) -> String {
-        if self.weights.is_empty() { "mixed".into() } else { format!("{}, mixed", stacked_name(&self.weights)) }
+    /// The key of the program that fuses these alone.
+    pub fn key(&self) -> VariantKey {
+        VariantKey::stacked(VariantId::PartiallyFused, &self.weights)
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::partial_fusion::FusionSet;
 use super::rewrite_options::RewriteOptions;
-use super::stacking::{stacked_name, stackings};
+use super::stacking::stackings;
+use super::table::{VariantId, VariantKey};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::{counterexample, differentiated, operators};
@@ -22,39 +23,15 @@ use transforms::{
     Wanted, compose, dots, fixpoint, grouped, moved_bytes, row_statistics, slopes,
 };
 
-/// Name under which the unfused program is swept.
-pub const UNFUSED: &str = "unfused";
-/// The program in which nothing is stacked or composed.
-pub const SEPARATE: &str = "separate";
-/// The program in which nothing is stacked and everything that can be is composed.
-pub const COMPOSED: &str = "composed";
-/// The same with those compositions alone that a library has a form of.
-pub const EPILOGUES: &str = "epilogues";
-
-/// The same with those compositions alone whose tiles are walked in sweeps, and generated products where memory limits them.
-pub const SWEPT: &str = "sweeps";
-/// The same, in which backward makes rows of softmaxes again, and what its name ends in.
-pub const SWEPT_AGAIN: &str = "sweeps, again";
-const AGAIN: &str = ", again";
-
-/// The same with bits for the signs that gradients of rectifiers ask for.
-pub const SIGNS: &str = "epilogues, signs";
-
-/// A program in which rows are normalized again from their statistics.
-pub const STATISTICS: &str = "statistics";
-
-/// The separate program with the gradients of all weights in one launch.
-pub const GROUPED: &str = "grouped";
-
-/// Bytes that cores move in about the time that starting a kernel takes them, and some: beside what templates compose, independent
-/// kernels that are longer keep loops, and with them layouts, of their own. On GPUs, too, whose programs of this kind lose anyway.
-const SHORT: u64 = 1 << 20;
+/// Bytes, 1 MiB: a kernel that moves fewer takes cores about as long as its launch does. In a program with fused contractions only
+/// kernels below this are fused with kernels that they share no data with: longer ones keep loops, and so layouts, of their own.
+const LAUNCH_BOUND_BYTES: u64 = 1 << 20;
 
 /// One way of stacking contractions, fused or composed.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// `separate`, or the weights that are stacked, e.g. `wq+wk+wv`, of many the first; with `composed` if contractions are, `mixed` if some.
-    pub name: String,
+    /// Its row of the table, and the weights that are stacked in it.
+    pub key: VariantKey,
     /// The operations before expansion.
     pub operators: Sdfg,
     pub program: Sdfg,
@@ -95,11 +72,11 @@ pub fn programs_on(recipe: &Recipe, making: impl Into<RewriteOptions>, epilogues
     let making = &making.into();
     let (operators, saved) = operators(recipe)?;
     let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
-    let mut variants = vec![fused(SEPARATE.into(), operators.clone(), saved.clone(), making)?];
+    let mut variants = vec![fused(VariantId::Fused.into(), operators.clone(), saved.clone(), making)?];
     let stackings = stackings(&operators);
-    let on_gpus = epilogues.map(|forms| [Kernels::Library(forms), Kernels::SweptProgram, Kernels::SweptAgain]);
-    let kinds: Vec<Kernels> = [Kernels::Generated].into_iter().chain(on_gpus.into_iter().flatten()).collect();
-    let composed = kinds.into_par_iter().map(|kernels| compositions(recipe, stackings.first(), making, kernels));
+    let on_gpus = epilogues.map(|forms| [FusionPolicy::Library(forms), FusionPolicy::Streamed, FusionPolicy::StreamedRecompute]);
+    let kinds: Vec<FusionPolicy> = [FusionPolicy::Generated].into_iter().chain(on_gpus.into_iter().flatten()).collect();
+    let composed = kinds.into_par_iter().map(|policy| compositions(recipe, stackings.first(), making, policy));
     let composed = composed.collect::<Result<Vec<_>, PipelineError>>()?.into_iter().flatten();
     let composed: Vec<Variant> = composed.collect();
     // There are many, and fewer of them win: where time is short, they are what is not made.
@@ -108,17 +85,22 @@ pub fn programs_on(recipe: &Recipe, making: impl Into<RewriteOptions>, epilogues
             return Ok(None);
         }
         let program = stacked(&operators, weights)?;
-        fused(stacked_name(weights), program, saved.clone(), making).map(Some)
+        fused(VariantKey::stacked(VariantId::Stacked, weights), program, saved.clone(), making).map(Some)
     });
     let with_stacks = with_stacks.collect::<Result<Vec<_>, PipelineError>>()?;
-    let unmade = stackings.iter().zip(&with_stacks).filter(|(_, made)| made.is_none()).map(|(weights, _)| stacked_name(weights)).collect();
+    let unmade = stackings
+        .iter()
+        .zip(&with_stacks)
+        .filter(|(_, made)| made.is_none())
+        .map(|(weights, _)| VariantKey::stacked(VariantId::Stacked, weights).to_string())
+        .collect();
     variants.extend(with_stacks.into_iter().flatten());
     variants.extend(composed);
-    // What is made again is worth it where fewer bytes move.
-    let bytes: BTreeMap<String, u64> = variants.iter().map(|v| (v.name.clone(), moved_bytes(&v.program))).collect();
-    let fewer =
-        |v: &Variant| v.name.strip_suffix(AGAIN).is_none_or(|plain| bytes.get(plain).is_none_or(|plain| moved_bytes(&v.program) < *plain));
-    variants.retain(fewer);
+    // Recomputing rows pays where fewer bytes move for it.
+    let streamed = |v: &Variant| VariantKey { id: VariantId::Streamed, ..v.key.clone() };
+    let bytes: BTreeMap<VariantKey, u64> = variants.iter().map(|v| (v.key.clone(), moved_bytes(&v.program))).collect();
+    let fewer = |v: &Variant| bytes.get(&streamed(v)).is_none_or(|plain| moved_bytes(&v.program) < *plain);
+    variants.retain(|v| v.key.id != VariantId::StreamedRecompute || fewer(v));
     if let Some(forms) = epilogues {
         variants.extend(with_signs(recipe, making, forms)?);
     }
@@ -128,7 +110,7 @@ pub fn programs_on(recipe: &Recipe, making: impl Into<RewriteOptions>, epilogues
     if epilogues.is_some()
         && let Some(program) = grouped(&variants[0].program).map_err(transforms::DriverError::from)?
     {
-        variants.push(Variant { name: GROUPED.into(), program, ..variants[0].clone() });
+        variants.push(Variant { key: VariantId::GroupedGemm.into(), program, ..variants[0].clone() });
     }
     Ok(Programs { operators, unfused, variants, saved, unmade, making: making.clone() })
 }
@@ -139,9 +121,9 @@ fn compositions(
     recipe: &Recipe,
     stacking: Option<&Vec<String>>,
     making: &RewriteOptions,
-    kernels: Kernels,
+    policy: FusionPolicy,
 ) -> Result<Vec<Variant>, PipelineError> {
-    let composed = |weights: &[String]| Composing::on(recipe, weights, making, kernels)?.composed(&|_| true);
+    let composed = |weights: &[String]| Composing::on(recipe, weights, making, policy)?.composed(&|_| true);
     let (plain, stacked) = rayon::join(|| composed(&[]), || stacking.map(|weights| composed(weights)).transpose());
     let (plain, stacked) = (plain?, stacked?);
     if plain.compositions.is_empty() {
@@ -161,19 +143,19 @@ fn with_statistics(
     making: &RewriteOptions,
 ) -> Result<Option<Variant>, PipelineError> {
     let rows = row_statistics(&differentiated(recipe)?, Start::Memory)?;
-    let base = stacking.map_or_else(|| SEPARATE.to_string(), |weights| stacked_name(weights));
-    let Some(base) = variants.iter().find(|v| v.name == base).filter(|_| !rows.again.is_empty()) else { return Ok(None) };
+    let base = stacking.map_or_else(|| VariantId::Fused.into(), |weights| VariantKey::stacked(VariantId::Stacked, weights));
+    let Some(base) = variants.iter().find(|v| v.key == base).filter(|_| !rows.again.is_empty()) else { return Ok(None) };
     let (operators, saved) = recompute_with(&rows.program, Products::InMemory, rows.saved)?;
     let operators = if let Some(weights) = stacking { stacked(&operators, weights)? } else { operators };
-    let name = if stacking.is_some() { format!("{}, {STATISTICS}", base.name) } else { STATISTICS.to_string() };
-    let made = fused(name, operators, saved, making)?;
+    let key = VariantKey::stacked(VariantId::RowStatistics, stacking.map_or(&[], Vec::as_slice));
+    let made = fused(key, operators, saved, making)?;
     Ok((moved_bytes(&made.program) < moved_bytes(&base.program)).then_some(made))
 }
 
 /// The program with a library's compositions in which gradients of rectifiers read bits. Libraries alone write and read bits: a
 /// rectifier stays as it was where it or its gradient is in a kernel of its own.
 fn with_signs(recipe: &Recipe, making: &RewriteOptions, forms: Forms) -> Result<Option<Variant>, PipelineError> {
-    let composing = Composing::on(recipe, &[], making, Kernels::Library(forms))?;
+    let composing = Composing::on(recipe, &[], making, FusionPolicy::Library(forms))?;
     let mut refused: BTreeSet<String> = BTreeSet::new();
     loop {
         let wanted = |rectifier: &str| !refused.contains(rectifier);
@@ -181,7 +163,7 @@ fn with_signs(recipe: &Recipe, making: &RewriteOptions, forms: Forms) -> Result<
         let program = made(&operators, &[&Expand], &composing.making)?.program;
         let saved = composing.plain.apart.saved.clone();
         let expanded = Expanded { operators, program, saved, verdicts: Verdicts::default() };
-        let variant = Variant { name: SIGNS.into(), ..composing.under(&expanded, &|_| true)? };
+        let variant = Variant { key: VariantId::LibReluBits.into(), ..composing.under(&expanded, &|_| true)? };
         let mut apart = BTreeSet::new();
         for (state, node, unit) in variant.program.units() {
             if !variant.compositions.iter().any(|c| c.name == unit.name()) {
@@ -198,12 +180,12 @@ fn with_signs(recipe: &Recipe, making: &RewriteOptions, forms: Forms) -> Result<
 
 /// A program of operators, expanded and fused to a fixed point. A patch that is checked and found wrong is saved, made small,
 /// under `target/memlet`.
-pub fn fused(name: String, operators: Sdfg, saved: Vec<Saved>, making: impl Into<RewriteOptions>) -> Result<Variant, PipelineError> {
+pub fn fused(key: VariantKey, operators: Sdfg, saved: Vec<Saved>, making: impl Into<RewriteOptions>) -> Result<Variant, PipelineError> {
     let making = making.into();
     let expanded = made(&operators, &[&Expand], &making)?;
     let outcome = made(&expanded.program, &planted(&Fusion::default(), &making), &making)?;
     let Outcome { program, steps, refusals, .. } = outcome;
-    Ok(Variant { name, operators, program, steps, refusals, compositions: vec![], saved })
+    Ok(Variant { key, operators, program, steps, refusals, compositions: vec![], saved })
 }
 
 /// Fusion, and what a test has planted beside it.
@@ -234,8 +216,8 @@ pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, making: imp
 /// With the compositions of a library alone, all of them around a single product, rows are always saved; what backward reads of a
 /// product is what follows from it in the same kernel, and biases have the type of their sums.
 pub struct Composing {
-    name: String,
-    kernels: Kernels,
+    key: VariantKey,
+    policy: FusionPolicy,
     /// With slopes, and the products that they follow from; `None` if there are none.
     sloped: Option<(Kept, Vec<String>)>,
     plain: Kept,
@@ -244,43 +226,43 @@ pub struct Composing {
 
 /// Which kernels there are of those that hold contractions with their neighbours.
 #[derive(Clone, Copy)]
-pub enum Kernels {
+pub enum FusionPolicy {
     /// All that templates generate.
     Generated,
     /// Those of a library.
     Library(Forms),
     /// Chains of two contractions whose tiles are walked in sweeps; batches of products alone that memory limits.
-    SweptProgram,
+    Streamed,
     /// The same, in which backward makes what softmaxes handed it again, from their factors and statistics.
-    SweptAgain,
+    StreamedRecompute,
 }
 
-impl Kernels {
-    fn name(self) -> &'static str {
+impl FusionPolicy {
+    fn id(self) -> VariantId {
         match self {
-            Kernels::Generated => COMPOSED,
-            Kernels::Library(_) => EPILOGUES,
-            Kernels::SweptProgram => SWEPT,
-            Kernels::SweptAgain => SWEPT_AGAIN,
+            FusionPolicy::Generated => VariantId::GemmFused,
+            FusionPolicy::Library(_) => VariantId::LibEpilogue,
+            FusionPolicy::Streamed => VariantId::Streamed,
+            FusionPolicy::StreamedRecompute => VariantId::StreamedRecompute,
         }
     }
 
     fn forms(self) -> Option<Forms> {
         match self {
-            Kernels::Generated => None,
-            Kernels::Library(forms) => Some(forms),
-            Kernels::SweptProgram | Kernels::SweptAgain => {
+            FusionPolicy::Generated => None,
+            FusionPolicy::Library(forms) => Some(forms),
+            FusionPolicy::Streamed | FusionPolicy::StreamedRecompute => {
                 Some(|spec| kernels::tiles::is_streamable(spec) || kernels::tiles::is_plain_gemm(spec))
             }
         }
     }
 
-    fn swept(self) -> bool {
-        matches!(self, Kernels::SweptProgram | Kernels::SweptAgain)
+    fn streamed(self) -> bool {
+        matches!(self, FusionPolicy::Streamed | FusionPolicy::StreamedRecompute)
     }
 
     fn library(self) -> bool {
-        matches!(self, Kernels::Library(_))
+        matches!(self, FusionPolicy::Library(_))
     }
 }
 
@@ -303,16 +285,15 @@ struct Expanded {
 
 impl Composing {
     pub fn new(recipe: &Recipe, weights: &[String], making: impl Into<RewriteOptions>) -> Result<Self, PipelineError> {
-        Composing::on(recipe, weights, making, Kernels::Generated)
+        Composing::on(recipe, weights, making, FusionPolicy::Generated)
     }
 
-    pub fn on(recipe: &Recipe, weights: &[String], making: impl Into<RewriteOptions>, kernels: Kernels) -> Result<Self, PipelineError> {
+    pub fn on(recipe: &Recipe, weights: &[String], making: impl Into<RewriteOptions>, policy: FusionPolicy) -> Result<Self, PipelineError> {
         let making = making.into();
         let differentiated = differentiated(recipe)?;
-        let (kind, library) = (kernels.name(), kernels.library());
+        let (key, library) = (VariantKey::stacked(policy.id(), weights), policy.library());
         // Rows that are made again would be another composition's.
-        let (generated, swept) = (matches!(kernels, Kernels::Generated), kernels.swept());
-        let name = if weights.is_empty() { kind.to_string() } else { format!("{}, {kind}", stacked_name(weights)) };
+        let (generated, swept) = (matches!(policy, FusionPolicy::Generated), policy.streamed());
         let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
             let products = if library { Products::OnChip } else { Products::InMemory };
             let (operators, saved) = recompute_with(program, products, saved)?;
@@ -323,7 +304,7 @@ impl Composing {
             let program = made(&operators, &[&Expand], &making)?.program;
             Ok(Expanded { operators, program, saved, verdicts: Verdicts::default() })
         };
-        let again = matches!(kernels, Kernels::SweptAgain);
+        let again = matches!(policy, FusionPolicy::StreamedRecompute);
         // Sums of rows are taken from results before rows are made again.
         let summed = if again { dots(&differentiated).map_err(RecomputeError::from)? } else { None };
         let start = if again { Start::Products } else { Start::Contraction };
@@ -346,7 +327,7 @@ impl Composing {
             };
             Some((Kept { apart, streamed }, products))
         };
-        Ok(Composing { name, kernels, sloped, plain, making })
+        Ok(Composing { key, policy, sloped, plain, making })
     }
 
     /// The program with what is accepted composed, and all else fused.
@@ -374,7 +355,7 @@ impl Composing {
 
     /// The program with what a mixture accepts composed.
     pub fn mixed(&self, mixture: &FusionSet) -> Result<Variant, PipelineError> {
-        Ok(Variant { name: mixture.name(), ..self.composed(&|cluster| mixture.accepts(cluster))? })
+        Ok(Variant { key: mixture.key(), ..self.composed(&|cluster| mixture.accepts(cluster))? })
     }
 
     fn under(&self, expanded: &Expanded, accept: Accept) -> Result<Variant, PipelineError> {
@@ -382,19 +363,19 @@ impl Composing {
         let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder.as_deref());
         let verify = folder.is_some().then_some(&verify as transforms::driver::Verify);
         let options = Options { verify, barred: &self.making.barred, ..Options::default() };
-        let forms = self.kernels.forms();
+        let forms = self.policy.forms();
         let form = |program: &Sdfg, patch: &Patch| forms.is_none_or(|forms| has_form(forms, program, patch));
-        let chains = self.kernels.swept();
+        let chains = self.policy.streamed();
         let wanted = Wanted { accept, form: forms.is_some().then_some(&form as Form), chains, known: Some(&expanded.verdicts) };
         let composed = compose(&expanded.program, wanted, &options)?;
         // With nothing composed it is the separate program, kernel for kernel.
-        let independent = if forms.is_some() || composed.kernels.is_empty() { u64::MAX } else { SHORT };
+        let independent = if forms.is_some() || composed.kernels.is_empty() { u64::MAX } else { LAUNCH_BOUND_BYTES };
         let fusion = Fusion { apart: composed.kernels.iter().map(|c| c.name.clone()).collect(), independent };
         let fused = made(&composed.outcome.program, &planted(&fusion, &self.making), &self.making)?;
         // Why a contraction stays apart is said by composition.
         let others = fused.refusals.into_iter().filter(|r| !matches!(r.reason, Reason::Contraction { .. }));
         Ok(Variant {
-            name: self.name.clone(),
+            key: self.key.clone(),
             operators: expanded.operators.clone(),
             program: fused.program,
             steps: composed.outcome.steps.into_iter().chain(fused.steps).collect(),

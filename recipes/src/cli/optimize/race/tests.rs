@@ -53,7 +53,7 @@ fn taken(wrong: impl Fn(&str) -> bool, folder: &Path) -> Result<(Vec<String>, St
     let say = |text: &str| *said.borrow_mut() += &format!("{text}\n");
     let contending = contenders(&sweeps, &choices, &session)?;
     let reserve = reserve(&sweeps, &choices, &session, &contending);
-    let mut contest = Contest::new(&line.args, &session, &sweeps, &say)?;
+    let mut contest = PlanRace::new(&line.args, &session, &sweeps, &say)?;
     let right = contest.right(contending, reserve)?;
     let names: Vec<String> = right.iter().map(|c| c.name.clone()).collect();
     let warning = contest.warning(names.first().map_or("", String::as_str)).unwrap_or_default();

@@ -1,21 +1,21 @@
 //! What verification found of plans.
 
-use super::outcome::{Refused, Verified};
+use super::summary::{Refused, Verified};
 use crate::pipeline::PipelineError;
 use crate::pipeline::check::plan::Verification;
 use crate::pipeline::choose::plan::Refusal;
 use kernels::error::Blame;
 
 /// What was found of plans. One that is wrong is refused and left out, and another that was verified is taken.
-pub struct Verdicts<'a> {
+pub struct PlanChecks<'a> {
     pub say: &'a dyn Fn(&str),
     pub right: Vec<Verified>,
     pub refused: Vec<Refused>,
 }
 
-impl<'a> Verdicts<'a> {
+impl<'a> PlanChecks<'a> {
     pub fn new(say: &'a dyn Fn(&str)) -> Self {
-        Verdicts { say, right: vec![], refused: vec![] }
+        PlanChecks { say, right: vec![], refused: vec![] }
     }
 
     /// What a check says against a plan, which is told and kept; `None` of one that is right.
@@ -74,7 +74,7 @@ mod tests {
     fn a_wrong_plan_is_left_out_and_said_in_the_end() {
         let said = std::cell::RefCell::new(String::new());
         let say = |text: &str| said.borrow_mut().push_str(text);
-        let mut verdicts = Verdicts::new(&say);
+        let mut verdicts = PlanChecks::new(&say);
         let wrong = |what: &str| Err(PipelineError::Mismatch(what.into()));
         assert!(verdicts.warning("separate").is_none());
         assert!(matches!(verdicts.refusal("mixed", wrong("d_w1 is off")), Ok(Some(Refusal::Wrong(_)))));

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 /// What `memlet optimize --json` prints.
 #[derive(Serialize)]
-pub struct Outcome<'a> {
+pub struct Summary<'a> {
     pub finish: Finish,
     pub coverage: Vec<Coverage<'a>>,
     pub stored: usize,
@@ -109,9 +109,9 @@ impl Whole {
     }
 }
 
-impl<'a> Outcome<'a> {
+impl<'a> Summary<'a> {
     pub fn of(sweeps: &'a SweptPrograms, stored: usize, pace: Pace) -> Self {
-        Outcome {
+        Summary {
             finish: sweeps.finish,
             coverage: coverages(sweeps),
             stored,

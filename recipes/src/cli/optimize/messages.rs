@@ -1,7 +1,7 @@
 //! What a person reads between the tables: which compositions pay, whether predictions held, what memory costs.
 
-use super::contest::Contested;
-use super::outcome::Whole;
+use super::race::RaceResult;
+use super::summary::Whole;
 use crate::cli::{cells, table};
 use bench::Load;
 use bench::model::{CompositionRow, Coverage};
@@ -50,7 +50,7 @@ const BLAMED: usize = 3;
 /// and where. Kernels are timed alone, each over and over; in a plan each finds what its neighbours left.
 ///
 /// On a machine on which others were at work, differences are theirs, and nothing is concluded from them.
-pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache, sweep: Option<Load>) -> String {
+pub fn agreement(contested: &RaceResult, choice: &Selection, cache: Cache, sweep: Option<Load>) -> String {
     let busy = disturbed(sweep, contested.load());
     let (candidates, timed) = contested.competing();
     let measured: Vec<f64> = timed.iter().map(|t| layouts::record::median(&t.step.samples).unwrap_or(f64::NAN)).collect();
@@ -104,7 +104,7 @@ pub fn agreement(contested: &Contested, choice: &Selection, cache: Cache, sweep:
 }
 
 /// What came of it in the end, in a few lines.
-pub fn summary(contested: &Contested, coverage: &Coverage) -> String {
+pub fn summary(contested: &RaceResult, coverage: &Coverage) -> String {
     let own = &contested.timed[contested.taken];
     let ms = layouts::record::median(&own.step.samples).map_or_else(String::new, significant);
     let mut lines = vec![format!("\nresult: {} takes {ms} ms a step", own.name)];

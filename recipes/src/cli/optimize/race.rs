@@ -1,8 +1,8 @@
 //! Plans of a recipe as wholes: kept, verified, timed in turns, and one of them taken.
 
 use super::OptimizeArgs;
-use super::outcome::{Refused, Verified};
-use super::verdicts::Verdicts;
+use super::summary::{Refused, Verified};
+use super::verification::PlanChecks;
 use crate::cli::progress::{Stage, Whole};
 use crate::cli::sweep::Session;
 use crate::cli::{cells, command_line, table};
@@ -11,14 +11,13 @@ use crate::pipeline::check::plan::{Verification, verify_full, verify_small};
 use crate::pipeline::choose::plan::{Plan, Refusal};
 use crate::pipeline::choose::reselect_in_step::{Reselected, reselect_in_step};
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, baselines, plainest, plan};
+use crate::pipeline::measure::budget_policy::BudgetPolicy;
 use crate::pipeline::oracle::tensors::random_inputs;
 use crate::pipeline::run::candidate::{Candidate, Exchange};
 use crate::pipeline::run::execute::Execution;
 use crate::pipeline::run::race_plans::{Race, Timed, finals, time_plans, winner};
 use crate::pipeline::run::tune_in_step::tune_in_step;
-use crate::pipeline::variants::merge_variants::COMBINED;
-use crate::pipeline::variants::partial_fusion::FusionSet;
-use crate::pipeline::variants::programs::{COMPOSED, EPILOGUES, SIGNS, STATISTICS, SWEPT};
+use crate::pipeline::variants::table::{Contention, VariantId, VariantKey};
 use bench::Load;
 use bench::unit::significant;
 use layouts::Method;
@@ -34,7 +33,10 @@ const RUN: Run = Run { seed: 1, step: 0, dropout: true };
 /// Distinct choices that are timed as wholes, at least.
 const WHOLES: usize = 5;
 
-/// How many times as long as the best choice takes, by the times of its kernels, is no contender.
+/// Programs whose best choice is timed as a whole whatever their variant, the fastest by the times of their kernels.
+const AMONG_BEST: usize = 3;
+
+/// Choices that take this many times as long as the best one, by the times of their kernels, are no contenders.
 const FAR: f64 = 2.0;
 
 /// What is timed as wholes: the best choice for each of the three best programs and for the composed ones, and what comes
@@ -42,20 +44,13 @@ const FAR: f64 = 2.0;
 /// them and the program work for them. The choice is the first.
 pub fn contenders(sweeps: &SweptPrograms, choices: &[Choices], session: &Session) -> Result<Vec<Candidate>, PipelineError> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
-    let of_mixture = sweeps.mixing.mixture.as_ref().map(FusionSet::name);
-    // What is composed moves least, which shows in a whole and not in kernels that are timed alone, their tensors in the caches.
-    let is_composed = |choice: &Choices| {
-        let name = &sweeps.variants[choice.swept].name;
-        let known = [COMPOSED, EPILOGUES, SIGNS, COMBINED].contains(&name.as_str());
-        let known = known || name.ends_with(STATISTICS) || name.ends_with(SWEPT);
-        known || of_mixture.as_ref() == Some(name)
-    };
+    let contends = |choice: &Choices| sweeps.keys[choice.swept].id.row().contention == Contention::UnlessFar;
     let least = choices.first().map_or(f64::INFINITY, |best| best.selections[0].total_ms);
     let far = |choice: &Choices| choice.selections[0].total_ms > FAR * least;
     let mut candidates: Vec<Candidate> = choices
         .iter()
         .enumerate()
-        .filter(|(n, choice)| *n < 3 || (is_composed(choice) && !far(choice)))
+        .filter(|(n, choice)| *n < AMONG_BEST || (contends(choice) && !far(choice)))
         .map(|(_, choice)| exact(choice))
         .collect();
     let Some(best) = choices.first().map(|c| &sweeps.variants[c.swept]) else { return Ok(candidates) };
@@ -84,7 +79,7 @@ pub fn reserve(sweeps: &SweptPrograms, choices: &[Choices], session: &Session, c
 }
 
 /// The candidates of a recipe against each other, and beside the baselines.
-pub struct Contest<'a> {
+pub struct PlanRace<'a> {
     args: &'a OptimizeArgs,
     session: &'a Session,
     sweeps: &'a SweptPrograms,
@@ -94,18 +89,16 @@ pub struct Contest<'a> {
     plainest: Option<Candidate>,
     /// Of the plans of all candidates.
     folder: PathBuf,
-    verdicts: Verdicts<'a>,
+    verdicts: PlanChecks<'a>,
     whole: Whole,
     /// When it began, and what it may take.
     clock: (Instant, Option<Duration>),
 }
 
-/// Parts of a budget that checks of plans may take until no other is begun, and after which no choice is made again.
-const CHECKS: f64 = 0.35;
-const AGAIN: f64 = 0.6;
+const POLICY: BudgetPolicy = BudgetPolicy::DEFAULT;
 
 /// How it ended.
-pub struct Contested {
+pub struct RaceResult {
     /// The plans that are made for this, and then the baselines, one of which may be taken too.
     pub candidates: Vec<Candidate>,
     pub contenders: usize,
@@ -120,7 +113,7 @@ pub struct Contested {
 /// Of a plan that needs this share less memory, and takes at most this share more time, people are told.
 const LEAN: f64 = 0.1;
 
-impl Contested {
+impl RaceResult {
     /// All but the baselines.
     pub fn competing(&self) -> (&[Candidate], &[Timed]) {
         (&self.candidates[..self.contenders], &self.timed[..self.contenders])
@@ -153,7 +146,7 @@ impl Contested {
     }
 }
 
-impl<'a> Contest<'a> {
+impl<'a> PlanRace<'a> {
     pub fn new(
         args: &'a OptimizeArgs,
         session: &'a Session,
@@ -164,7 +157,7 @@ impl<'a> Contest<'a> {
         fresh_folder(&folder)?;
         let (baselines, left_out) = baselines(sweeps, &session.store)?;
         left_out.iter().for_each(|why| say(why));
-        Ok(Contest {
+        Ok(PlanRace {
             args,
             session,
             sweeps,
@@ -172,7 +165,7 @@ impl<'a> Contest<'a> {
             baselines,
             tensors: random_inputs(&session.programs.operators, 1)?,
             folder,
-            verdicts: Verdicts::new(say),
+            verdicts: PlanChecks::new(say),
             whole: Whole { began: session.began, expected: args.measure.bound().map(|bound| 2 * bound) },
             clock: (Instant::now(), args.measure.bound()),
         })
@@ -185,10 +178,8 @@ impl<'a> Contest<'a> {
 
     pub fn plan_of(&self, candidate: &Candidate) -> Plan {
         let (args, session, mixing) = (&self.args.measure, self.session, &self.sweeps.mixing);
-        // The program is the last that was added, if it was.
-        let of_mixture = mixing.mixture.as_ref().map(FusionSet::name);
-        let made = |name: &String| name == COMBINED || of_mixture.as_ref() == Some(name);
-        let made = self.sweeps.variants.iter().any(|s| made(&s.name) && s.program == candidate.program);
+        let searched = |key: &VariantKey| matches!(key.id, VariantId::Merged | VariantId::PartiallyFused);
+        let made = self.sweeps.keys.iter().zip(&self.sweeps.variants).any(|(key, s)| searched(key) && s.program == candidate.program);
         plan(
             (&args.recipe.recipe.display().to_string(), &session.recipe.text),
             &args.recipe.overrides(),
@@ -243,7 +234,7 @@ impl<'a> Contest<'a> {
         let _stage = Stage::new(&whole, "checking plans");
         let mut right = Vec::new();
         for (n, candidate) in candidates.into_iter().enumerate() {
-            if !right.is_empty() && self.over(CHECKS) {
+            if !right.is_empty() && self.over(POLICY.checking_plans) {
                 (self.verdicts.say)(&format!("--budget leaves no time to check {} more plans: they do not compete", all - n));
                 break;
             }
@@ -283,17 +274,17 @@ impl<'a> Contest<'a> {
     }
 
     /// Times the candidates in turns. `None` where there is none.
-    pub fn race(&mut self, mut candidates: Vec<Candidate>) -> Result<Option<Contested>, PipelineError> {
+    pub fn race(&mut self, mut candidates: Vec<Candidate>) -> Result<Option<RaceResult>, PipelineError> {
         let (session, say) = (self.session, self.verdicts.say);
         // All of them first, to see which are worth more of the time.
         let together = session.together(&mut candidates, say)?;
         let stage = Stage::new(&self.whole, "timing plans as wholes");
         let first = self.time(&candidates, self.args.timing() / 2)?;
         drop(stage);
-        let again = if self.over(AGAIN) { vec![] } else { self.again(&candidates, &first)? };
+        let again = if self.over(POLICY.reselecting) { vec![] } else { self.again(&candidates, &first)? };
         let fastest = winner(&first, 0.0, &BTreeSet::new());
         let of = again.first().or_else(|| candidates.get(fastest?)).cloned();
-        let of = of.filter(|_| !self.over(AGAIN));
+        let of = of.filter(|_| !self.over(POLICY.reselecting));
         let within = of.map(|candidate| self.within(&candidate)).transpose()?.flatten();
         for found in again.into_iter().chain(within) {
             self.keep(&found, None)?;
@@ -320,7 +311,7 @@ impl<'a> Contest<'a> {
             let next = |slack| winner(&timed, slack, &wrong).unwrap_or(0);
             (taken, fastest) = (next(slack), next(0.0));
         }
-        Ok(Some(Contested { candidates, contenders, timed, taken, fastest, wrong }))
+        Ok(Some(RaceResult { candidates, contenders, timed, taken, fastest, wrong }))
     }
 
     /// The choices for the fastest program and for the one of the choice as times within the step make them, the better one first.

@@ -1,0 +1,292 @@
+//! The table of variants: which programs are made of a recipe, by which passes, and how each competes.
+//!
+//! A variant is one way of fusing a recipe. Everything that differs between variants stands in [`VARIANTS`]: the passes that make
+//! it, the devices that it is made for, its first share of a measurement budget, and when its plan is timed as a whole.
+
+use super::stacking::stacked_name;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The ways of fusing a recipe, and the three kinds of programs that are put together of others while they are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VariantId {
+    Unfused,
+    Fused,
+    Stacked,
+    GemmFused,
+    LibEpilogue,
+    LibReluBits,
+    Streamed,
+    StreamedRecompute,
+    RowStatistics,
+    GroupedGemm,
+    PartiallyFused,
+    Trial,
+    Merged,
+}
+
+/// The devices that a variant is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Devices {
+    Any,
+    /// Those with a vendor's library of fused products, whose memory is slow beside its units.
+    Gpu,
+}
+
+/// Which weights a variant's contractions are stacked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stacking {
+    None,
+    /// One program for each way of stacking.
+    Each,
+    /// The program without stacking, and the one with the longest stacking if it moves fewer bytes.
+    LongestIfFewerBytes,
+    /// The longest stacking, or none where nothing can be stacked.
+    Longest,
+    /// As the search over partial fusion finds it.
+    Searched,
+}
+
+/// A step on the way from a recipe to a variant. A step with a `?` is left out where it does not pay in the program that comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    Differentiate,
+    /// Saves the local derivative of an activation in place of its argument, unless a product that it follows from is stored then.
+    SaveLocalDerivative,
+    SoftmaxGradRowDot,
+    /// Computes rows of a softmax or normalization once more in backward, from their statistics, unless a product would run once more
+    /// in a kernel of its own.
+    RowStatistics,
+    Recompute,
+    /// Recomputes nothing that a product made: a library's kernels keep products on chip.
+    RecomputeOnChip,
+    CastBias,
+    ReluBitmask,
+    StackGemms,
+    Expand,
+    /// Fuses contractions with their neighbours by generated kernels.
+    FuseGemms,
+    /// The same by kernels of the vendor's library alone.
+    FuseGemmsLibrary,
+    /// The same for chains of two contractions whose tiles are streamed, and for batches of products.
+    FuseGemmsStreamed,
+    Fuse,
+    GroupGemms,
+    /// Undoes fusions of contractions that do not pay, one by one.
+    SearchPartialFusion,
+    /// Takes the fastest kernels of several variants.
+    MergeVariants,
+}
+
+impl Step {
+    /// Whether it is left out where it does not pay in the program that comes of it.
+    pub fn is_optional(self) -> bool {
+        matches!(self, Step::SaveLocalDerivative | Step::RowStatistics)
+    }
+}
+
+/// When a variant's best plan is timed as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Contention {
+    /// Always, as what every plan is compared with.
+    Baseline,
+    /// If it is among the three best by the times of its kernels.
+    AmongBest,
+    /// Unless it is far slower by the times of its kernels: it moves fewest bytes, which shows in a whole step and not in kernels that
+    /// are timed alone, with their tensors in the caches.
+    UnlessFar,
+    /// Never: it lends its kernels to others.
+    Never,
+}
+
+/// A variant's first share of a measurement budget, from 0 to 1; the programs of one variant share it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Share {
+    pub cpu: f64,
+    /// On a GPU, where code takes far longer to make than to time: of the first round.
+    pub gpu: f64,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct VariantRow {
+    pub id: VariantId,
+    /// For display alone.
+    pub title: &'static str,
+    pub devices: Devices,
+    pub stacking: Stacking,
+    pub passes: &'static [Step],
+    pub share: Share,
+    pub contention: Contention,
+}
+
+use Contention::{AmongBest, Baseline, Never, UnlessFar};
+use Devices::{Any, Gpu};
+use Step::*;
+use VariantId as Id;
+
+const fn row(
+    (id, title): (VariantId, &'static str),
+    devices: Devices,
+    stacking: Stacking,
+    passes: &'static [Step],
+    (cpu, gpu): (f64, f64),
+    contention: Contention,
+) -> VariantRow {
+    VariantRow { id, title, devices, stacking, passes, share: Share { cpu, gpu }, contention }
+}
+
+/// Every variant, in the order in which a GPU sweeps them.
+///
+/// Shares: programs with fused contractions win most often and have kernels of their own; stacked ones share most kernels with the
+/// fused one, so that they need little. On a GPU what is left after the first round goes to the fastest program, and variants that
+/// seldom win get less in it.
+pub const VARIANTS: &[VariantRow] = &[
+    row((Id::Unfused, "unfused"), Any, Stacking::None, &[Differentiate, Recompute, Expand], (0.2, 0.1), Baseline),
+    row((Id::Fused, "fused"), Any, Stacking::None, &[Differentiate, Recompute, Expand, Fuse], (0.2, 0.2), AmongBest),
+    row((Id::Stacked, "stacked"), Any, Stacking::Each, &[Differentiate, Recompute, StackGemms, Expand, Fuse], (0.1, 0.08), AmongBest),
+    row(
+        (Id::GemmFused, "gemm-fused"),
+        Any,
+        Stacking::LongestIfFewerBytes,
+        &[Differentiate, RowStatistics, SaveLocalDerivative, Recompute, StackGemms, Expand, FuseGemms, Fuse],
+        (0.35, 0.1),
+        UnlessFar,
+    ),
+    row(
+        (Id::LibEpilogue, "library epilogues"),
+        Gpu,
+        Stacking::LongestIfFewerBytes,
+        &[Differentiate, RecomputeOnChip, CastBias, StackGemms, Expand, FuseGemmsLibrary, Fuse],
+        (0.05, 0.04),
+        UnlessFar,
+    ),
+    row(
+        (Id::Streamed, "streamed"),
+        Gpu,
+        Stacking::LongestIfFewerBytes,
+        &[Differentiate, Recompute, SoftmaxGradRowDot, StackGemms, Expand, FuseGemmsStreamed, Fuse],
+        (0.05, 0.2),
+        UnlessFar,
+    ),
+    row(
+        (Id::StreamedRecompute, "streamed, recomputed"),
+        Gpu,
+        Stacking::LongestIfFewerBytes,
+        &[Differentiate, SoftmaxGradRowDot, RowStatistics, Recompute, SoftmaxGradRowDot, StackGemms, Expand, FuseGemmsStreamed, Fuse],
+        (0.05, 0.04),
+        AmongBest,
+    ),
+    row(
+        (Id::LibReluBits, "library epilogues, relu bits"),
+        Gpu,
+        Stacking::None,
+        &[Differentiate, RecomputeOnChip, CastBias, ReluBitmask, Expand, FuseGemmsLibrary, Fuse],
+        (0.05, 0.04),
+        UnlessFar,
+    ),
+    row(
+        (Id::RowStatistics, "row statistics"),
+        Gpu,
+        Stacking::Longest,
+        &[Differentiate, RowStatistics, Recompute, StackGemms, Expand, Fuse],
+        (0.05, 0.1),
+        UnlessFar,
+    ),
+    row(
+        (Id::GroupedGemm, "grouped GEMM"),
+        Gpu,
+        Stacking::None,
+        &[Differentiate, Recompute, Expand, Fuse, GroupGemms],
+        (0.03, 0.02),
+        AmongBest,
+    ),
+    row((Id::PartiallyFused, "partially fused"), Any, Stacking::Searched, &[SearchPartialFusion, Fuse], (0.06, 0.06), UnlessFar),
+    row((Id::Trial, "trial"), Any, Stacking::Searched, &[SearchPartialFusion, Fuse], (0.06, 0.06), Never),
+    row((Id::Merged, "merged"), Any, Stacking::None, &[MergeVariants], (0.03, 0.03), UnlessFar),
+];
+
+impl VariantId {
+    /// The row of the table.
+    pub fn row(self) -> &'static VariantRow {
+        // A test finds every id in the table; the first row stands in for none.
+        VARIANTS.iter().find(|row| row.id == self).unwrap_or(&VARIANTS[0])
+    }
+
+    /// The text by which files and `memlet variants` name it.
+    pub fn text(self) -> String {
+        serde_json::to_value(self).ok().and_then(|value| value.as_str().map(String::from)).unwrap_or_default()
+    }
+}
+
+/// One program of a recipe: a variant, the weights that are stacked in it, and for a trial what it undoes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VariantKey {
+    pub id: VariantId,
+    pub stacked: Vec<String>,
+    /// Of a trial: the change that it tries.
+    pub trial: Option<String>,
+}
+
+impl VariantKey {
+    pub fn stacked(id: VariantId, weights: &[String]) -> Self {
+        VariantKey { id, stacked: weights.to_vec(), trial: None }
+    }
+
+    pub fn trial(change: String) -> Self {
+        VariantKey { id: VariantId::Trial, stacked: vec![], trial: Some(change) }
+    }
+
+    /// Whether it is this variant with nothing stacked.
+    pub fn is(&self, id: VariantId) -> bool {
+        self.id == id && self.stacked.is_empty()
+    }
+}
+
+impl From<VariantId> for VariantKey {
+    fn from(id: VariantId) -> Self {
+        VariantKey::stacked(id, &[])
+    }
+}
+
+/// For display alone.
+impl fmt::Display for VariantKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.trial, self.stacked.as_slice()) {
+            (Some(change), _) => write!(f, "{change}"),
+            (None, []) => write!(f, "{}", self.id.row().title),
+            (None, weights) if self.id == VariantId::Stacked => write!(f, "stacked {}", stacked_name(weights)),
+            (None, weights) => write!(f, "{}, stacked {}", self.id.row().title, stacked_name(weights)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_variant_has_one_row_and_a_share() {
+        let ids: BTreeSet<VariantId> = VARIANTS.iter().map(|row| row.id).collect();
+        assert_eq!((ids.len(), VARIANTS.len()), (13, 13));
+        assert!(VARIANTS.iter().all(|row| row.id.row().id == row.id));
+        assert!(VARIANTS.iter().all(|row| row.share.cpu > 0.0 && row.share.gpu > 0.0 && !row.passes.is_empty()));
+        let titles: BTreeSet<&str> = VARIANTS.iter().map(|row| row.title).collect();
+        assert_eq!(titles.len(), VARIANTS.len());
+        assert_eq!(VariantId::LibReluBits.text(), "lib_relu_bits");
+    }
+
+    #[test]
+    fn keys_are_shown_by_titles_and_weights() {
+        let weights = ["wq", "wk"].map(String::from);
+        assert_eq!(VariantKey::from(VariantId::GemmFused).to_string(), "gemm-fused");
+        assert_eq!(VariantKey::stacked(VariantId::Stacked, &weights).to_string(), "stacked wq+wk");
+        assert_eq!(VariantKey::stacked(VariantId::RowStatistics, &weights).to_string(), "row statistics, stacked wq+wk");
+    }
+}
