@@ -24,7 +24,7 @@ fn recipe(criterion: &mut Criterion, file: &str, sizes: &[(&str, i64)]) -> Resul
     // Kernels that are the same in another program are timed once.
     let separate = programs.variants.first();
     for variant in separate.into_iter().chain(programs.variants.iter().filter(|v| !v.compositions.is_empty())) {
-        kernels(criterion, &variant.name, &variant.program, &mut seen)?;
+        kernels(criterion, &variant.key.to_string(), &variant.program, &mut seen)?;
     }
     Ok(())
 }

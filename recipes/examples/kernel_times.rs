@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: usize = rest.first().map_or(Ok(6), |c| c.parse())?;
     let order: Vec<String> = dims.split(',').map(String::from).collect();
     let programs = programs(&recipes::load::load(Path::new(recipe), &[])?, false)?;
-    let variant = programs.variants.iter().find(|v| v.name == *wanted).ok_or("no such variant")?;
+    let variant = programs.variants.iter().find(|v| v.key.to_string() == *wanted).ok_or("no such variant")?;
     let (pool, device) = (Pool::new(0)?, Cores { toolchain: Toolchain::system()? });
     let kernels = swept_kernels(&variant.program, &device)?;
     let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);

@@ -89,8 +89,9 @@ fn casts_change_no_meaning_and_hide_no_stacking() {
     let made = programs(&narrow, false).unwrap();
     let plain = programs(&wide, false).unwrap();
     // Which stackings are worth composing may differ: casts move bytes.
-    let apart =
-        |variants: &[Variant]| -> Vec<String> { variants.iter().filter(|v| v.compositions.is_empty()).map(|v| v.name.clone()).collect() };
+    let apart = |variants: &[Variant]| -> Vec<String> {
+        variants.iter().filter(|v| v.compositions.is_empty()).map(|v| v.key.to_string()).collect()
+    };
     assert_eq!(apart(&made.variants), apart(&plain.variants));
     // On chip factors keep the type that contractions multiply, sums are f32.
     let composed = made.variants.iter().find(|v| !v.compositions.is_empty()).unwrap();
@@ -102,14 +103,14 @@ fn casts_change_no_meaning_and_hide_no_stacking() {
     let want = interpret(&with_small_sizes(&plain.operators), &given, &run).unwrap();
     for variant in &made.variants {
         let program = with_small_sizes(&variant.program);
-        assert_eq!(sdfg::validate::validate(&program), vec![], "{}", variant.name);
+        assert_eq!(sdfg::validate::validate(&program), vec![], "{}", variant.key);
         let got = interpret(&program, &given, &run).unwrap();
         for container in results(&with_small_sizes(&made.operators)) {
             let (want, got) = (&want[&container.name], &got[&container.name]);
             let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
             // Sums of a few hundred terms in f64, in another order.
             let close = want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e4 * f64::EPSILON * scale);
-            assert!(close, "{}: `{}`", variant.name, container.name);
+            assert!(close, "{}: `{}`", variant.key, container.name);
         }
     }
 }

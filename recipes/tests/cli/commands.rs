@@ -236,8 +236,8 @@ fn a_composition_that_does_not_pay_is_undone() {
         let kernels = session["program"]["kernels"].as_array().expect("kernels").iter();
         kernels.map(|k| (k["name"].as_str().expect("a name").into(), k["key"].as_str().expect("a key").into())).collect()
     };
-    let separate = keys("separate");
-    let own: Vec<(String, String)> = keys("composed").into_iter().filter(|k| !separate.iter().any(|s| s.1 == k.1)).collect();
+    let separate = keys("fused");
+    let own: Vec<(String, String)> = keys("gemm-fused").into_iter().filter(|k| !separate.iter().any(|s| s.1 == k.1)).collect();
     assert!(own.len() > 1, "the recipe has several compositions: {own:?}");
     let (slow, key) = &own[0];
     let changed: Vec<String> = parsed
@@ -258,10 +258,10 @@ fn a_composition_that_does_not_pay_is_undone() {
     optimize.extend(["--timing", "1s"]);
     let found = json(&memlet(&optimize));
     for part in ["choices", "coverage"] {
-        assert!(found[part].as_array().expect("rows").iter().any(|c| c["program"] == "mixed"), "{part}: {found:#}");
+        assert!(found[part].as_array().expect("rows").iter().any(|c| c["program"] == "partially fused"), "{part}: {found:#}");
     }
     for part in ["verified", "timed"] {
-        let mixed = |c: &Value| c["plan"].as_str().is_some_and(|p| p.starts_with("mixed"));
+        let mixed = |c: &Value| c["plan"].as_str().is_some_and(|p| p.starts_with("partially fused"));
         assert!(found[part].as_array().expect("rows").iter().any(mixed), "{part}: {found:#}");
     }
     let values = json(&memlet(&["report", &out, "--json"]));

@@ -27,7 +27,7 @@ fn shipped(name: &str) -> Recipe {
 /// Every program that a sweep meets: fused, stacked, composed, and with one composition undone.
 fn all(recipe: &Recipe) -> Vec<(String, Variant)> {
     let found = programs(recipe, false).expect("programs");
-    let mut all: Vec<(String, Variant)> = found.variants.into_iter().map(|v| (v.name.clone(), v)).collect();
+    let mut all: Vec<(String, Variant)> = found.variants.into_iter().map(|v| (v.key.to_string(), v)).collect();
     let composing = Composing::new(recipe, &[], false).expect("programs");
     let (_, full) = made(&composing, &FusionSet::default()).expect("the composed program");
     for change in full.undoings() {
@@ -184,13 +184,13 @@ fn kernels_of_several_programs_win_together_and_run_as_one_plan() {
         std::fs::write(file(&format!("{name}/records.jsonl")), with_times(&records, made_up)).expect("records");
         let found = optimize(&out(&name));
         let best = found["choices"][0].clone();
-        if best["program"] != "combined" {
+        if best["program"] != "merged" {
             told.push(best);
             continue;
         }
         assert!(best["predicted_ms"].as_f64().is_some_and(|ms| ms < 1.0), "{best}");
-        assert!(found["timed"].as_array().is_some_and(|timed| timed.iter().any(|t| t["plan"] == "combined · exact")), "{found}");
-        let plan = out(&format!("{name}/plans/combined-exact.json"));
+        assert!(found["timed"].as_array().is_some_and(|timed| timed.iter().any(|t| t["plan"] == "merged · exact")), "{found}");
+        let plan = out(&format!("{name}/plans/merged-exact.json"));
         let run = json(&memlet(&["run", &plan, "--timing", "0s", "--check", "--json"]));
         let checked = run["checked"].as_array().expect("comparisons");
         assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{checked:?}");

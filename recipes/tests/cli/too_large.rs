@@ -4,7 +4,7 @@ use crate::command::{memlet, path, recipe, refused, text};
 use recipes::load::load;
 use recipes::pipeline::choose::plan::Plan;
 use recipes::pipeline::measure::memory_limit::needed;
-use recipes::pipeline::variants::programs::{COMPOSED, SEPARATE, programs};
+use recipes::pipeline::variants::programs::programs;
 use std::path::Path;
 
 #[test]
@@ -13,10 +13,10 @@ fn a_composed_program_is_measured_without_those_that_do_not_fit() {
     let mha = recipe("mha.yaml");
     let all = programs(&load(Path::new(&mha), &sizes).expect("a recipe"), false).expect("programs");
     let needs = |name: &str| {
-        let variant = all.variants.iter().find(|v| v.name == name).expect("a program");
+        let variant = all.variants.iter().find(|v| v.key.to_string() == name).expect("a program");
         needed(&variant.program).expect("sizes").0
     };
-    let (composed, separate) = (needs(COMPOSED), needs(SEPARATE));
+    let (composed, separate) = (needs("gemm-fused"), needs("fused"));
     assert!(composed < separate && composed < needed(&all.unfused).expect("sizes").0);
 
     let folder = tempfile::tempdir().expect("a folder");
@@ -28,14 +28,14 @@ fn a_composed_program_is_measured_without_those_that_do_not_fit() {
         memlet(&arguments)
     };
     let told = text(&optimize(&composed.to_string()));
-    for left in [SEPARATE, "unfused", "wq+wk+wv"] {
+    for left in ["fused", "unfused", "stacked wq+wk+wv"] {
         assert!(told.contains(&format!("{left} is left out: it would need ")), "{left}: {told}");
     }
     assert!(told.contains("at full size"), "{told}");
     let plan = Plan::read(&folder.path().join("out/plan.json")).expect("a plan");
     assert!(plan.baselines.is_empty());
     let page = std::fs::read_to_string(folder.path().join("out/report.html")).expect("a report");
-    assert!(page.contains("composed"));
+    assert!(page.contains("gemm-fused"));
     text(&memlet(&["run", &path(folder.path(), "out/plan.json"), "--timing", "0s", "--baselines"]));
 
     refused(&optimize(&(composed - 1).to_string()), "would need least");

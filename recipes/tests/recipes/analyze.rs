@@ -56,12 +56,12 @@ fn json_has_the_documented_keys() {
 fn memory_names_what_is_alive_at_the_peak() {
     let memory = Analyze { memory: true, ..command("mha.yaml") };
     let text = output(&memory);
-    for line in ["separate: peak ", "composed: peak ", "inputs and parameters", "in the place of"] {
+    for line in ["\nfused: peak ", "gemm-fused: peak ", "inputs and parameters", "in the place of"] {
         assert!(text.contains(line), "no `{line}` in {text}");
     }
     let all: Value = serde_json::from_str(&output(&Analyze { json: true, ..memory })).expect("JSON");
     let programs = all.as_array().expect("a list");
-    assert_eq!(programs.iter().map(|p| p["program"].as_str()).collect::<Vec<_>>(), [Some("separate"), Some("composed")]);
+    assert_eq!(programs.iter().map(|p| p["program"].as_str()).collect::<Vec<_>>(), [Some("fused"), Some("gemm-fused")]);
     for program in programs {
         let number = |value: &Value| value.as_u64().expect("a number");
         let given: u64 = program["given"].as_array().expect("a list").iter().map(|g| number(&g[1])).sum();

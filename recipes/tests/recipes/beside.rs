@@ -12,7 +12,8 @@ use recipes::pipeline::check::each_kernel::{Progress, beside, compare_with_inter
 use recipes::pipeline::check::plan::verify_small;
 use recipes::pipeline::oracle::tensors::random_inputs;
 use recipes::pipeline::run::candidate::Candidate;
-use recipes::pipeline::variants::programs::{SIGNS, SWEPT, programs_on};
+use recipes::pipeline::variants::programs::programs_on;
+use recipes::pipeline::variants::table::VariantId;
 use sdfg::config::Configuration;
 use sdfg::interpret::Run;
 use sdfg::{Dtype, Sdfg};
@@ -51,19 +52,19 @@ fn a_step_of_streamed_tiles() -> Result<(), Failure> {
     let device: Arc<dyn Device> = Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()));
     let (given, pool, run) = (random_inputs(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
     let mut found = 0;
-    for variant in programs.variants.into_iter().filter(|v| v.name.contains(SWEPT)) {
+    for variant in programs.variants.into_iter().filter(|v| v.key.id == VariantId::Streamed) {
         let candidate = promising(variant.program, device.as_ref())?;
         let tiles = |form: Option<&str>| {
             candidate.configuration.kernels.values().filter(|c| c.knobs.get("tile").is_some() && c.knobs.get("form") == form).count()
         };
         // Beside the chains there are the gradients of keys and values, products that memory limits.
-        assert_eq!((tiles(Some("streaming")), tiles(None)), (2, 2), "{}: {:?}", variant.name, candidate.configuration);
-        if variant.name != SWEPT {
+        assert_eq!((tiles(Some("streaming")), tiles(None)), (2, 2), "{}: {:?}", variant.key, candidate.configuration);
+        if !variant.key.is(VariantId::Streamed) {
             let compared = beside(&candidate, &given, &run, &pool, (device.as_ref(), &cores()?), &mut |_| ())?;
-            assert!(compared.iter().all(|c| c.ratio <= 1.0), "{}: {compared:?}", variant.name);
+            assert!(compared.iter().all(|c| c.ratio <= 1.0), "{}: {compared:?}", variant.key);
         }
         let verified = verify_small(&candidate, &programs.operators, &pool, &device)?;
-        assert!(verified.worst() <= 1.0, "{}: {verified:?}", variant.name);
+        assert!(verified.worst() <= 1.0, "{}: {verified:?}", variant.key);
         found += 1;
     }
     assert_eq!(found, 4);
@@ -77,7 +78,7 @@ fn what_cores_do_not_store_is_held_against_what_they_do() -> Result<(), Failure>
     for dtype in [Dtype::F32, Dtype::F16] {
         let recipe = load_str_as("mlp.yaml", MLP, &sizes, Some(dtype))?;
         let programs = programs_on(&recipe, false, Some(Fused::has))?;
-        let program = programs.variants.into_iter().find(|v| v.name == SIGNS).ok_or("no program with signs")?.program;
+        let program = programs.variants.into_iter().find(|v| v.key.is(VariantId::LibReluBits)).ok_or("no program with signs")?.program;
         assert_eq!(program.containers.values().any(|c| c.dtype == Dtype::F16), dtype == Dtype::F16);
         let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
         let candidate = promising(program, &device)?;
@@ -154,7 +155,7 @@ fn the_largest_is_found_again() -> Result<(), Failure> {
         let programs = programs_on(&load_str_with("m.yaml", text, &overrides)?, false, None)?;
         for variant in &programs.variants {
             let candidate = promising(variant.program.clone(), device.as_ref())?;
-            verify_small(&candidate, &programs.operators, &pool, &device).map_err(|e| format!("{}, narrow {narrow}: {e}", variant.name))?;
+            verify_small(&candidate, &programs.operators, &pool, &device).map_err(|e| format!("{}, narrow {narrow}: {e}", variant.key))?;
         }
     }
     Ok(())

@@ -40,9 +40,9 @@ fn programs_that_the_time_does_not_reach_for_are_neither_made_nor_measured() -> 
     // The time is up before anything begins: a plan and what it is compared with there are all the same.
     let (first, least) = swept(MeasurementBudget::until(Some(Instant::now())))?;
     let names: Vec<&str> = first.variants.iter().map(|s| s.name.as_str()).collect();
-    assert_eq!((names, first.finish), (vec!["separate"], Finish::Budget));
+    assert_eq!((names, first.finish), (vec!["fused"], Finish::Budget));
     let said = first.left_out.join("\n");
-    assert!(said.contains("composed is left out: --budget is used up") && said.contains("A longer --budget measures them"), "{said}");
+    assert!(said.contains("gemm-fused is left out: --budget is used up") && said.contains("A longer --budget measures them"), "{said}");
     assert!(least.all().count() < everything.all().count());
     let (choices, left_out) = choose(&first, &least)?;
     assert!(choices.len() == 1 && left_out.is_empty() && first.unfused.is_some());

@@ -12,7 +12,8 @@ use rayon::prelude::*;
 use recipes::load::{Overrides, load_with};
 use recipes::pipeline::oracle::small_sizes::{with_small_sizes, with_small_sizes_for};
 use recipes::pipeline::oracle::tensors::random_inputs;
-use recipes::pipeline::variants::programs::{GROUPED, Programs, SWEPT, SWEPT_AGAIN, Variant, programs_on};
+use recipes::pipeline::variants::programs::{Programs, Variant, programs_on};
+use recipes::pipeline::variants::table::VariantId;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{Tolerance, compare, unit_tolerance};
@@ -95,7 +96,7 @@ fn checked_of(
     let (mut seen, mut sources, mut cases) = (BTreeSet::new(), Vec::new(), Vec::new());
     for variant in variants {
         // What is grouped has its types inside as well: it is grouped once they are known.
-        let is_grouped = variant.name == GROUPED;
+        let is_grouped = variant.key.is(VariantId::GroupedGemm);
         let mut small = sized(if is_grouped { &separate.program } else { &variant.program });
         for container in small.containers.values_mut().filter(|c| c.dtype == Dtype::F32) {
             container.dtype = retyped.unwrap_or(Dtype::F32);
@@ -217,7 +218,7 @@ fn what_sweeps_read_beside_factors_comes_with_them() -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpt2-decoder.yaml");
     let model = load_with(&path, &Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
     let programs = programs_on(&model, false, Some(kernels::contraction::cublaslt::Fused::has))?;
-    let swept: Vec<&Variant> = programs.variants.iter().filter(|v| v.name == SWEPT).collect();
+    let swept: Vec<&Variant> = programs.variants.iter().filter(|v| v.key.is(VariantId::Streamed)).collect();
     let unit = swept[0].program.units().into_iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_qq").ok_or("d_qq")?;
     let spec = KernelSpec::new(&swept[0].program, &unit)?;
     let text = cuda_source(&spec, &configurations(cuda_space(&spec, Chip::HOPPER)?.as_ref())[0], Chip::HOPPER)?.text;
@@ -240,12 +241,12 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
         let model = load_with(&path, &Overrides { dtype: Some(*dtype), narrow: *narrow, ..Overrides::default() }).expect("a recipe");
         let programs = programs_on(&model, false, Some(kernels::contraction::cublaslt::Fused::has)).expect("programs");
-        let swept: Vec<&Variant> = programs.variants.iter().filter(|v| v.name.contains(SWEPT)).collect();
+        let swept: Vec<&Variant> = programs.variants.iter().filter(|v| v.key.id == VariantId::Streamed).collect();
         let composed: Vec<&String> = swept.iter().flat_map(|v| &v.compositions).map(|c| &c.name).collect();
         println!("{recipe}: {composed:?}");
         assert!(composed.len() >= 2, "{recipe}: {composed:?}");
         // What dropout is done to need not be written: backward makes it again from scores, beside the gradient's own product.
-        let again = swept.iter().find(|v| v.name == SWEPT_AGAIN);
+        let again = swept.iter().find(|v| v.key.is(VariantId::StreamedRecompute));
         assert_eq!(again.is_some(), *recipe != "llama-decoder.yaml", "{recipe}");
         for (_, _, unit) in again.iter().flat_map(|v| v.program.units()).filter(|(_, _, unit)| unit.name() == "d_qq") {
             let members = &again.and_then(|v| v.compositions.iter().find(|c| c.name == "d_qq")).expect("a composition").members;
@@ -280,7 +281,7 @@ fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
     let recipe = load_with(&path, &Overrides { dtype: Some(Dtype::Bf16), ..Overrides::default() })?;
     let programs = programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?;
-    let program = &programs.variants.iter().find(|v| v.name == GROUPED).ok_or("a group")?.program;
+    let program = &programs.variants.iter().find(|v| v.key.is(VariantId::GroupedGemm)).ok_or("a group")?.program;
     let unit = program.units().into_iter().find_map(|(_, _, unit)| matches!(unit, Unit::Nested(_)).then_some(unit)).ok_or("a group")?;
     let spec = KernelSpec::new(program, &unit)?;
     let source = cuda_source(&spec, &cuda_space(&spec, Chip::HOPPER)?.config(0), Chip::HOPPER)?;
@@ -314,7 +315,7 @@ fn paper_layer() -> Result<Programs, Failure> {
 #[test]
 fn a_second_name_is_the_dim_that_it_runs_along() -> Result<(), Failure> {
     let programs = paper_layer()?;
-    let program = &programs.variants.iter().find(|v| v.name == "wq+wk+wv").ok_or("stacked projections")?.program;
+    let program = &programs.variants.iter().find(|v| v.key.to_string() == "stacked wq+wk+wv").ok_or("stacked projections")?.program;
     let units = program.units();
     let unit = units.iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_bq").ok_or("sums of projections' gradients")?;
     let spec = KernelSpec::new(program, unit)?;

@@ -10,7 +10,8 @@ use recipes::load::{Recipe, load_str, load_str_as};
 use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::small_sizes::{with_small_sizes, with_small_sizes_for};
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
-use recipes::pipeline::variants::programs::{Composing, Kernels, SIGNS, Variant, programs_on};
+use recipes::pipeline::variants::programs::{Composing, FusionPolicy, Variant, programs_on};
+use recipes::pipeline::variants::table::VariantId;
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{compare, unit_tolerance};
 use sdfg::{Dtype, Layout, Unit, random};
@@ -26,7 +27,7 @@ fn recipe(text: &str, dtype: Dtype) -> Recipe {
 }
 
 fn composed(recipe: &Recipe) -> Variant {
-    Composing::on(recipe, &[], false, Kernels::Library(Fused::has)).and_then(|c| c.composed(&|_| true)).expect("a composed program")
+    Composing::on(recipe, &[], false, FusionPolicy::Library(Fused::has)).and_then(|c| c.composed(&|_| true)).expect("a composed program")
 }
 
 type EpilogueDesc = (Option<EpilogueFunction>, Option<Bias>, bool);
@@ -42,8 +43,13 @@ fn epilogues(variant: &Variant) -> Vec<(String, EpilogueDesc)> {
     fused.collect()
 }
 
+<<<<<<< HEAD
 /// Kernels that end like this.
 fn count(variant: &Variant, wanted: EpilogueDesc) -> usize {
+=======
+/// FusionPolicy that end like this.
+fn count(variant: &Variant, wanted: Ending) -> usize {
+>>>>>>> 19d4900 (Name programs by the table's titles in tests)
     epilogues(variant).iter().filter(|(_, ending)| *ending == wanted).count()
 }
 
@@ -172,7 +178,7 @@ fn signs_are_kept_as_bits() {
     let with_signs = |text: &str| {
         let recipe = recipe(text, Dtype::F32);
         let all = programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants;
-        all.into_iter().find(|v| v.name == SIGNS).map(|variant| (recipe, variant))
+        all.into_iter().find(|v| v.key.is(VariantId::LibReluBits)).map(|variant| (recipe, variant))
     };
     let (recipe, variant) = with_signs(MLP).expect("a program with signs");
     means_the_same(&recipe, &variant);
@@ -189,8 +195,8 @@ fn signs_are_kept_as_bits() {
 fn each_epilogue_can_be_undone() {
     let recipe = recipe(MLP, Dtype::F32);
     let all = programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants;
-    assert!(all.iter().any(|v| v.compositions.is_empty()) && all.iter().any(|v| v.name == "composed"));
-    let composing = Composing::on(&recipe, &[], false, Kernels::Library(Fused::has)).expect("a program");
+    assert!(all.iter().any(|v| v.compositions.is_empty()) && all.iter().any(|v| v.key.is(VariantId::GemmFused)));
+    let composing = Composing::on(&recipe, &[], false, FusionPolicy::Library(Fused::has)).expect("a program");
     let (whole, made) = recipes::pipeline::choose::partial_fusion_search::made(&composing, &Default::default()).expect("a mixture");
     let undoings: Vec<_> = made.undoings().into_iter().filter(|change| change.without.is_superset(&change.kinds)).collect();
     assert_eq!(undoings.len(), whole.compositions.len());

@@ -32,7 +32,7 @@ fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineEr
     let setup = MeasurementSetup { pool: &pool, device, store: &mut store, ledger: &mut ledger, interrupt: &interrupt };
     let mut silent = |_: SweepEvent| ();
     let mut with = SweepContext { cache, ..SweepContext::unbounded(setup, &mut silent) };
-    let outcome = sweep_program("separate", &SOFTMAX, Some(Duration::ZERO), Extent::Whole, &mut with);
+    let outcome = sweep_program("fused", &SOFTMAX, Some(Duration::ZERO), Extent::Whole, &mut with);
     (outcome.err(), Store::read(&path).expect("records"))
 }
 

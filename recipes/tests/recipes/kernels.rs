@@ -6,7 +6,7 @@ use kernels::pool::Pool;
 use layouts::problem::{Bench, KernelSpace};
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::swept_kernel::swept_kernels;
-use recipes::pipeline::variants::programs::{Composing, Kernels, programs};
+use recipes::pipeline::variants::programs::{Composing, FusionPolicy, programs};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Sdfg, Unit};
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ fn chains_that_write_what_they_hand_on() -> Result<(), Failure> {
     let recipe = recipes::load::load_with(&path, &overrides)?;
     for weights in [vec![], ["wq", "wk", "wv"].map(String::from).to_vec()] {
         // Programs mean the same before and after.
-        let variant = Composing::on(&recipe, &weights, true, Kernels::SweptProgram)?.composed(&|_| true)?;
+        let variant = Composing::on(&recipe, &weights, true, FusionPolicy::Streamed)?.composed(&|_| true)?;
         let kernels = swept_kernels(&variant.program, &device)?;
         let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
         let chains: Vec<_> = kernels.iter().filter(|k| variant.compositions.iter().any(|c| c.name == k.name())).collect();

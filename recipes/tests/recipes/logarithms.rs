@@ -91,7 +91,7 @@ fn values_and_gradients_are_right_far_from_zero() -> Result<(), Failure> {
         let mut found = vec![("oracle".to_string(), oracle)];
         for variant in &programs.variants {
             for seed in [0, 1, 5] {
-                found.push((format!("{} {seed}", variant.name), run(&variant.program, &cores, &given, seed)?));
+                found.push((format!("{} {seed}", variant.key), run(&variant.program, &cores, &given, seed)?));
             }
         }
         found.push(("unfused".into(), run(&programs.unfused, &cores, &given, 0)?));

@@ -12,6 +12,7 @@ use recipes::pipeline::oracle::tensors::random_inputs;
 use recipes::pipeline::run::candidate::Candidate;
 use recipes::pipeline::run::execute::Execution;
 use recipes::pipeline::variants::programs::programs;
+use recipes::pipeline::variants::table::VariantId;
 use sdfg::config::Configuration;
 use sdfg::interpret::Run;
 use sdfg::{Pass, Role, Sdfg};
@@ -81,9 +82,9 @@ fn random_programs_keep_their_results() -> Result<(), Failure> {
 #[test]
 fn a_layer_keeps_its_results() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
-    for (recipe, name) in [("mha.yaml", "separate"), ("bert-large-encoder.yaml", "composed")] {
+    for (recipe, name) in [("mha.yaml", "fused"), ("bert-large-encoder.yaml", "gemm-fused")] {
         let programs = programs(&load_with(&Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe), &Overrides::default())?, false)?;
-        let variant = programs.variants.iter().find(|v| v.name == name).ok_or("a program")?;
+        let variant = programs.variants.iter().find(|v| v.key.to_string() == name).ok_or("a program")?;
         let handed_over = checked(&candidate(&variant.program, &*device, None)?, &programs.operators, &device, &pool)?;
         assert!(handed_over > 3, "{recipe}, {name}: {handed_over} buffers took the place of others");
     }
@@ -159,7 +160,7 @@ fn a_copy_in_another_layout_serves_all_kernels_of_a_pass() -> Result<(), Failure
     let (device, pool) = (device()?, Pool::new(2)?);
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
     let all = programs(&load_with(&recipe, &Overrides::default())?, false)?;
-    let program = with_small_sizes(&all.variants.iter().find(|v| v.name == "separate").ok_or("a program")?.program);
+    let program = with_small_sizes(&all.variants.iter().find(|v| v.key.is(VariantId::Fused)).ok_or("a program")?.program);
     let mut candidate = candidate(&program, &*device, None)?;
     let x = program.containers.get("x").ok_or("no x")?;
     let held = sdfg::Layout::permutations(&x.dims).into_iter().last().ok_or("no layout")?;

@@ -186,7 +186,7 @@ fn stacked_projections_keep_attention_backward_apart() {
     assert_eq!(change.to_string(), "wq+wk+wv stacked");
     let composing = Composing::new(&recipe, &weights, false).expect("programs");
     let (variant, made) = made(&composing, &change.of(&FusionSet::default())).expect("a program");
-    assert_eq!(variant.name, "wq+wk+wv, mixed");
+    assert_eq!(variant.key.to_string(), "partially fused, stacked wq+wk+wv");
     assert!(names(&made).iter().all(|name| !name.contains("again")));
     assert!(variant.refusals.iter().any(|r| matches!(r.reason, transforms::Reason::SeveralWriters { .. })));
 }
@@ -207,7 +207,7 @@ fn no_composition_writes_a_part_of_a_stack() {
                 let units = variant.program.units();
                 let Some((_, _, sdfg::Unit::Scope(scope))) = units.iter().find(|(_, _, u)| u.name() == cluster.name) else { continue };
                 let part = scope.writes().into_keys().find(|data| scope.writes_part(&variant.program, data));
-                assert_eq!(part, None, "{} of {}", cluster.name, variant.name);
+                assert_eq!(part, None, "{} of {}", cluster.name, variant.key);
             }
         }
     }

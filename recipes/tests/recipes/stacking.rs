@@ -6,12 +6,13 @@ use recipes::load::{Recipe, load, load_str};
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
 use recipes::pipeline::variants::programs::{Programs, programs_on};
+use recipes::pipeline::variants::table::VariantId;
 use sdfg::interpret::{Run, interpret};
 use std::path::Path;
 
 /// Names of the variants of a recipe on cores and how many contractions each has.
 fn variants(recipe: &str) -> Vec<String> {
-    checked(recipe, None).variants.into_iter().map(|v| format!("{} {}", v.name, contractions(&v.program))).collect()
+    checked(recipe, None).variants.into_iter().map(|v| format!("{} {}", v.key, contractions(&v.program))).collect()
 }
 
 /// The programs of a recipe, each variant checked against the operators it came from.
@@ -28,8 +29,8 @@ fn checked_recipe(recipe: &Recipe, epilogues: Option<Forms>) -> Programs {
     let want = interpret(&reference, &tensors, &run).expect("the operators run");
     for variant in &programs.variants {
         let program = with_small_sizes(&variant.program);
-        assert_eq!(sdfg::validate::validate(&program), vec![], "{}", variant.name);
-        let got = interpret(&program, &tensors, &run).unwrap_or_else(|e| panic!("{}: {e}", variant.name));
+        assert_eq!(sdfg::validate::validate(&program), vec![], "{}", variant.key);
+        let got = interpret(&program, &tensors, &run).unwrap_or_else(|e| panic!("{}: {e}", variant.key));
         for container in results(&reference) {
             let (want, got) = (&want[&container.name], &got[&container.name]);
             let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
@@ -37,7 +38,7 @@ fn checked_recipe(recipe: &Recipe, epilogues: Option<Forms>) -> Programs {
             assert!(
                 want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e4 * f64::EPSILON * scale),
                 "{}: `{}`",
-                variant.name,
+                variant.key,
                 container.name
             );
         }
@@ -51,17 +52,20 @@ fn contractions(program: &sdfg::Sdfg) -> usize {
 
 #[test]
 fn self_attention_stacks_three_or_two_projections() {
-    assert_eq!(variants("mha.yaml"), ["separate 18", "wq+wk+wv 12", "wq+wk 15", "wk+wv 15", "composed 5"]);
+    assert_eq!(variants("mha.yaml"), ["fused 18", "stacked wq+wk+wv 12", "stacked wq+wk 15", "stacked wk+wv 15", "gemm-fused 5"]);
 }
 
 #[test]
 fn cross_attention_stacks_keys_and_values() {
-    assert_eq!(variants("mha-cross.yaml"), ["separate 18", "wk+wv 15", "composed 6"]);
+    assert_eq!(variants("mha-cross.yaml"), ["fused 18", "stacked wk+wv 15", "gemm-fused 6"]);
 }
 
 #[test]
 fn an_encoder_layer_stacks_its_projections() {
-    assert_eq!(variants("bert-large-encoder.yaml"), ["separate 24", "wq+wk+wv 18", "wq+wk 21", "wk+wv 21", "composed 7"]);
+    assert_eq!(
+        variants("bert-large-encoder.yaml"),
+        ["fused 24", "stacked wq+wk+wv 18", "stacked wq+wk 21", "stacked wk+wv 21", "gemm-fused 7"]
+    );
 }
 
 /// Two layers of attention, one after the other.
@@ -87,8 +91,8 @@ pub fn two_layers() -> Recipe {
 fn layers_are_stacked_alike() {
     let recipe = two_layers();
     let programs = checked_recipe(&recipe, None);
-    let found: Vec<String> = programs.variants.iter().map(|v| format!("{} {}", v.name, contractions(&v.program))).collect();
-    let stacks = ["separate 36", "wq0+wk0+wv0+wq1+wk1+wv1 24", "wq0+wk0+wq1+wk1 30", "wk0+wv0+wk1+wv1 30"];
+    let found: Vec<String> = programs.variants.iter().map(|v| format!("{} {}", v.key, contractions(&v.program))).collect();
+    let stacks = ["fused 36", "stacked wq0+wk0+wv0+wq1+wk1+wv1 24", "stacked wq0+wk0+wq1+wk1 30", "stacked wk0+wv0+wk1+wv1 30"];
     assert_eq!(found[..4], stacks);
 }
 
@@ -105,8 +109,8 @@ fn gates_are_stacked_where_none_is_made_of_another() {
 fn on_a_gpu_rows_are_normalized_again_from_their_statistics() {
     for recipe in ["mha.yaml", "bert-large-encoder.yaml"] {
         let programs = checked(recipe, Some(Fused::has));
-        let named = |name: &str| programs.variants.iter().find(|v| v.name == name).unwrap_or_else(|| panic!("{recipe}: {name}"));
-        let (base, again) = (named("wq+wk+wv"), named("wq+wk+wv, statistics"));
+        let named = |name: &str| programs.variants.iter().find(|v| v.key.to_string() == name).unwrap_or_else(|| panic!("{recipe}: {name}"));
+        let (base, again) = (named("stacked wq+wk+wv"), named("row statistics, stacked wq+wk+wv"));
         let stored = |program: &sdfg::Sdfg, data: &str| program.containers.get(data).is_some_and(|c| c.storage == sdfg::Storage::Heap);
         assert!(stored(&base.program, "alpha.softmax") && !stored(&again.program, "alpha.softmax"), "{recipe}");
         assert!(stored(&again.program, "alpha.softmax.max") && stored(&again.program, "alpha.softmax.sum"), "{recipe}");
@@ -117,5 +121,5 @@ fn on_a_gpu_rows_are_normalized_again_from_their_statistics() {
         assert_eq!(moved(&base.program) + 2 * rows.iter().sum::<u64>(), moved(&again.program) + matrix, "{recipe}");
         assert_eq!(contractions(&base.program), contractions(&again.program), "{recipe}");
     }
-    assert!(checked("mlp.yaml", Some(Fused::has)).variants.iter().all(|v| !v.name.contains("statistics")));
+    assert!(checked("mlp.yaml", Some(Fused::has)).variants.iter().all(|v| v.key.id != VariantId::RowStatistics));
 }

@@ -47,7 +47,9 @@ fn products_mean_what_the_library_is_told() {
             let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
             let recipe = recipes::load::load_with(&recipe, &overrides).expect("a recipe");
             for variant in programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants {
-                if !["separate", "wq+wk+wv", "epilogues", "epilogues, signs"].contains(&variant.name.as_str()) {
+                if !["fused", "stacked wq+wk+wv", "library epilogues", "library epilogues, relu bits"]
+                    .contains(&variant.key.to_string().as_str())
+                {
                     continue;
                 }
                 let kernels = build_problem(&variant.program, &device).expect("a problem").kernels;

@@ -228,7 +228,7 @@ fn every_program_of_a_recipe_has_the_same_special_values() -> Result<(), Failure
             let pairs = [(&got.forward, &want.forward)].into_iter().chain(got.gradients.values().zip(want.gradients.values()));
             for (got, want) in pairs {
                 let same = got.iter().zip(want).all(|(g, w)| agrees(*g, *w, Dtype::F32));
-                assert!(same, "{} of {}: {got:?}, unfused {want:?}", variant.name, case.name);
+                assert!(same, "{} of {}: {got:?}, unfused {want:?}", variant.key, case.name);
             }
         }
     }

@@ -76,19 +76,19 @@ mod tests {
         let say = |text: &str| said.borrow_mut().push_str(text);
         let mut verdicts = PlanChecks::new(&say);
         let wrong = |what: &str| Err(PipelineError::Mismatch(what.into()));
-        assert!(verdicts.warning("separate").is_none());
-        assert!(matches!(verdicts.refusal("mixed", wrong("d_w1 is off")), Ok(Some(Refusal::Wrong(_)))));
-        assert!(matches!(verdicts.refusal("composed", wrong("y is off")), Ok(Some(Refusal::Wrong(_)))));
+        assert!(verdicts.warning("fused").is_none());
+        assert!(matches!(verdicts.refusal("partially fused", wrong("d_w1 is off")), Ok(Some(Refusal::Wrong(_)))));
+        assert!(matches!(verdicts.refusal("gemm-fused", wrong("y is off")), Ok(Some(Refusal::Wrong(_)))));
         // What a device cannot do is no verdict.
         assert!(verdicts.refusal("fused", Err(PipelineError::Internal("lost".into()))).is_err());
         let lost = kernels::KernelError::GpuLost { what: "it is gone".into() };
         assert!(verdicts.refusal("fused", Err(PipelineError::Kernel(lost))).is_err());
         let refused = kernels::KernelError::Cuda { what: "no such algorithm".into() };
         assert!(matches!(verdicts.refusal("stacked", Err(PipelineError::Kernel(refused))), Ok(Some(Refusal::Fails(_)))));
-        assert!(said.borrow().contains("mixed is left out, its result is wrong: d_w1 is off"));
+        assert!(said.borrow().contains("partially fused is left out, its result is wrong: d_w1 is off"));
         let warning = verdicts.warning("unfused").unwrap_or_default();
         assert!(warning.contains("3 plans were found wrong") && warning.contains("handed out is `unfused`"), "{warning}");
         let nothing = verdicts.nothing_is_right();
-        assert!(nothing.exit_code() == 3 && nothing.to_string().contains("mixed: d_w1 is off"), "{nothing}");
+        assert!(nothing.exit_code() == 3 && nothing.to_string().contains("partially fused: d_w1 is off"), "{nothing}");
     }
 }

@@ -70,9 +70,9 @@ mod tests {
             let programs = programs(&along, false).unwrap();
             assert!(programs.variants.len() > 1);
             for variant in &programs.variants {
-                assert!(draws_alike(&along, &variant.program).unwrap(), "{} with b={b}", variant.name);
+                assert!(draws_alike(&along, &variant.program).unwrap(), "{} with b={b}", variant.key);
                 let across = recipe("y[u,i] = v[u,b] * h[i,b]", b);
-                assert!(b == 1 || !draws_alike(&across, &variant.program).unwrap(), "{}", variant.name);
+                assert!(b == 1 || !draws_alike(&across, &variant.program).unwrap(), "{}", variant.key);
             }
         }
     }

@@ -67,11 +67,11 @@ fn another_plan_is_taken_where_one_is_wrong() -> Result<(), Failure> {
     // All that is fused is wrong: the unfused program remains, and the command does not fail.
     let (names, said) = taken(|name| name != "unfused", folder.path())?;
     assert_eq!(names, ["unfused · exact"]);
-    assert!(said.contains("REFUSED: separate · exact is left out, its result is wrong"), "{said}");
+    assert!(said.contains("REFUSED: fused · exact is left out, its result is wrong"), "{said}");
     assert!(said.contains("WARNING") && said.contains("The plan that is handed out is `unfused · exact`"), "{said}");
 
     // What was found is in the plan's file, and whoever would run it is told so.
-    let file = folder.path().join("plans/separate-exact.json");
+    let file = folder.path().join("plans/fused-exact.json");
     let plan = Plan::read(&file)?;
     assert!(matches!(plan.refused, Some(Refusal::Wrong(_))));
     let refused = plan.usable(&file).expect_err("it is refused");
