@@ -56,7 +56,7 @@ fn json_has_the_documented_keys() {
 fn memory_names_what_is_alive_at_the_peak() {
     let memory = Analyze { memory: true, ..command("mha.yaml") };
     let text = output(&memory);
-    for line in ["\nfused: peak ", "gemm-fused: peak ", "inputs and parameters", "in the place of"] {
+    for line in ["fused: peak ", "gemm-fused: peak ", "inputs and parameters", "in the place of"] {
         assert!(text.contains(line), "no `{line}` in {text}");
     }
     let all: Value = serde_json::from_str(&output(&Analyze { json: true, ..memory })).expect("JSON");

@@ -52,7 +52,7 @@ fn a_step_of_streamed_tiles() -> Result<(), Failure> {
     let device: Arc<dyn Device> = Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()));
     let (given, pool, run) = (random_inputs(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
     let mut found = 0;
-    for variant in programs.variants.into_iter().filter(|v| v.key.id == VariantId::Streamed) {
+    for variant in programs.variants.into_iter().filter(|v| matches!(v.key.id, VariantId::Streamed | VariantId::StreamedRecompute)) {
         let candidate = promising(variant.program, device.as_ref())?;
         let tiles = |form: Option<&str>| {
             candidate.configuration.kernels.values().filter(|c| c.knobs.get("tile").is_some() && c.knobs.get("form") == form).count()
