@@ -241,7 +241,8 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
         let model = load_with(&path, &Overrides { dtype: Some(*dtype), narrow: *narrow, ..Overrides::default() }).expect("a recipe");
         let programs = programs_on(&model, false, Some(kernels::contraction::cublaslt::Fused::has)).expect("programs");
-        let swept: Vec<&Variant> = programs.variants.iter().filter(|v| matches!(v.key.id, VariantId::Streamed | VariantId::StreamedRecompute)).collect();
+        let swept: Vec<&Variant> =
+            programs.variants.iter().filter(|v| matches!(v.key.id, VariantId::Streamed | VariantId::StreamedRecompute)).collect();
         let composed: Vec<&String> = swept.iter().flat_map(|v| &v.compositions).map(|c| &c.name).collect();
         println!("{recipe}: {composed:?}");
         assert!(composed.len() >= 2, "{recipe}: {composed:?}");

@@ -43,13 +43,8 @@ fn epilogues(variant: &Variant) -> Vec<(String, EpilogueDesc)> {
     fused.collect()
 }
 
-<<<<<<< HEAD
 /// Kernels that end like this.
 fn count(variant: &Variant, wanted: EpilogueDesc) -> usize {
-=======
-/// FusionPolicy that end like this.
-fn count(variant: &Variant, wanted: Ending) -> usize {
->>>>>>> 19d4900 (Name programs by the table's titles in tests)
     epilogues(variant).iter().filter(|(_, ending)| *ending == wanted).count()
 }
 
