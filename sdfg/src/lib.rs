@@ -36,6 +36,7 @@ pub mod scalar;
 pub mod scope;
 pub mod state;
 pub mod symbol;
+pub mod syntax;
 pub mod text;
 pub mod tolerance;
 pub mod validate;

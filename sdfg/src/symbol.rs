@@ -3,6 +3,7 @@
 //! An [`Expr`] is quasi-affine in practice (sums, products, floor division, modulo, minimum, maximum) and is
 //! evaluated late, under [`Bindings`]. Constructors fold constants, so that equal sizes print equally.
 
+use crate::{syntax, text};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -261,119 +262,17 @@ impl fmt::Display for Expr {
 impl FromStr for Expr {
     type Err = SymbolError;
 
-    /// Reads the form that `Display` prints. `/` is floor division. At most 200 levels of brackets.
+    /// Reads the form that `Display` prints. `/` is floor division.
     fn from_str(text: &str) -> Result<Self, SymbolError> {
-        let mut parser = Parser { text, rest: text, depth: 0 };
-        let value = parser.sum()?;
-        parser.space();
-        if parser.rest.is_empty() { Ok(value) } else { Err(parser.error("nothing more was expected")) }
-    }
-}
-
-struct Parser<'a> {
-    text: &'a str,
-    rest: &'a str,
-    depth: usize,
-}
-
-impl Parser<'_> {
-    fn error(&self, why: &str) -> SymbolError {
-        SymbolError::Syntax { text: self.text.to_string(), at: self.text.len() - self.rest.len(), why: why.to_string() }
-    }
-
-    fn space(&mut self) {
-        self.rest = self.rest.trim_start();
-    }
-
-    fn eat(&mut self, token: char) -> bool {
-        self.space();
-        match self.rest.strip_prefix(token) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
+        // Most are a name alone.
+        if syntax::is_name(text) {
+            return Ok(Expr::sym(text));
         }
-    }
-
-    fn sum(&mut self) -> Result<Expr, SymbolError> {
-        let mut left = self.product()?;
-        loop {
-            if self.eat('+') {
-                left = Expr::Add(Box::new(left), Box::new(self.product()?));
-            } else if self.eat('-') {
-                left = Expr::Sub(Box::new(left), Box::new(self.product()?));
-            } else {
-                return Ok(left);
-            }
-        }
-    }
-
-    fn product(&mut self) -> Result<Expr, SymbolError> {
-        let mut left = self.atom()?;
-        loop {
-            if self.eat('*') {
-                left = Expr::Mul(Box::new(left), Box::new(self.atom()?));
-            } else if self.eat('/') {
-                left = Expr::FloorDiv(Box::new(left), Box::new(self.atom()?));
-            } else if self.eat('%') {
-                left = Expr::Mod(Box::new(left), Box::new(self.atom()?));
-            } else {
-                return Ok(left);
-            }
-        }
-    }
-
-    fn atom(&mut self) -> Result<Expr, SymbolError> {
-        self.depth += 1;
-        if self.depth > 200 {
-            return Err(self.error("brackets are nested too deeply"));
-        }
-        let value = self.atom_inner();
-        self.depth -= 1;
-        value
-    }
-
-    fn atom_inner(&mut self) -> Result<Expr, SymbolError> {
-        if self.eat('(') {
-            if self.eat('-') {
-                let value = self.digits(true)?;
-                return if self.eat(')') { Ok(value) } else { Err(self.error("`)` was expected")) };
-            }
-            let value = self.sum()?;
-            return if self.eat(')') { Ok(value) } else { Err(self.error("`)` was expected")) };
-        }
-        self.space();
-        if self.rest.starts_with(|c: char| c.is_ascii_digit()) {
-            return self.digits(false);
-        }
-        let end = self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).unwrap_or(self.rest.len());
-        if end == 0 {
-            return Err(self.error("a number, a name or `(` was expected"));
-        }
-        let (name, rest) = self.rest.split_at(end);
-        self.rest = rest;
-        if (name == "min" || name == "max") && self.eat('(') {
-            let a = self.sum()?;
-            if !self.eat(',') {
-                return Err(self.error("`,` was expected"));
-            }
-            let b = self.sum()?;
-            if !self.eat(')') {
-                return Err(self.error("`)` was expected"));
-            }
-            return Ok(if name == "min" { Expr::Min(Box::new(a), Box::new(b)) } else { Expr::Max(Box::new(a), Box::new(b)) });
-        }
-        Ok(Expr::Sym(name.to_string()))
-    }
-
-    fn digits(&mut self, negative: bool) -> Result<Expr, SymbolError> {
-        self.space();
-        let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
-        let signed = if negative { format!("-{}", &self.rest[..end]) } else { self.rest[..end].to_string() };
-        let value = signed.parse().map_err(|_| self.error("the number does not fit in 64 bits"))?;
-        self.rest = &self.rest[end..];
-        Ok(Expr::Int(value))
+        text::parse_expr(text).map_err(|error| SymbolError::Syntax {
+            text: text.to_string(),
+            why: format!("expected {}, but found {}", error.expected, error.found),
+            at: error.column as usize - 1,
+        })
     }
 }
 

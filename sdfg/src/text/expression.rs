@@ -8,9 +8,10 @@
 //! ```
 
 use super::TextError;
-use super::lex::{self, Cursor, Token};
+use super::lex::{self, Expect};
 use crate::scalar::{Binary, Scalar, Unary};
 use crate::symbol::Expr;
+use crate::syntax::{Cursor, Grammar, Infix, SCALAR, Token};
 
 /// Most nodes in one expression, so that walking it by recursion is safe on any stack.
 const NODES: u32 = 4000;
@@ -18,21 +19,25 @@ const NODES: u32 = 4000;
 /// Functions of two arguments.
 const CALLED: [(&str, Binary); 3] = [("max", Binary::Max), ("min", Binary::Min), ("pow", Binary::Pow)];
 
-/// Operators between two arguments, with their binding strength. All associate to the left.
-const INFIX: [(&str, Binary, u8); 12] = [
-    ("||", Binary::Or, 1),
-    ("&&", Binary::And, 2),
-    ("<", Binary::Lt, 3),
-    ("<=", Binary::Le, 3),
-    (">", Binary::Gt, 3),
-    (">=", Binary::Ge, 3),
-    ("==", Binary::Eq, 3),
-    ("!=", Binary::Ne, 3),
-    ("+", Binary::Add, 4),
-    ("-", Binary::Sub, 4),
-    ("*", Binary::Mul, 5),
-    ("/", Binary::Div, 5),
-];
+/// Scalar code: comparisons chain to the left, as all operators do.
+const CODE: Grammar<Scalar, Binary, TextError> =
+    Grammar { table: SCALAR, single: None, operand, join: |_, op, left, right| Ok(Scalar::binary(op, left, right)) };
+
+type Joined = fn(Box<Expr>, Box<Expr>) -> Expr;
+
+/// Symbolic integers.
+const INTEGER: Grammar<Expr, Joined, TextError> = Grammar {
+    table: &[
+        Infix { sign: "+", op: Expr::Add, strength: 1 },
+        Infix { sign: "-", op: Expr::Sub, strength: 1 },
+        Infix { sign: "*", op: Expr::Mul, strength: 2 },
+        Infix { sign: "/", op: Expr::FloorDiv, strength: 2 },
+        Infix { sign: "%", op: Expr::Mod, strength: 2 },
+    ],
+    single: None,
+    operand: integer,
+    join: |_, op, left, right| Ok(op(Box::new(left), Box::new(right))),
+};
 
 /// Scalar code as text; [`parse_scalar`] gives the same code back.
 pub fn print_scalar(code: &Scalar) -> String {
@@ -74,9 +79,9 @@ fn show(code: &Scalar, outer: u8, input: &dyn Fn(&str) -> String, into: &mut Str
             into.push_str(if bracket { ")" } else { "" });
         }
         Scalar::Unary(op, a) => call(op.row().name, &[a]),
-        Scalar::Binary(op, a, b) => match INFIX.iter().find(|(_, o, _)| o == op) {
+        Scalar::Binary(op, a, b) => match SCALAR.iter().find(|row| row.op == *op) {
             None => call(CALLED.iter().find(|(_, o)| o == op).map_or("", |(name, _)| name), &[a, b]),
-            Some((sign, _, strength)) => {
+            Some(Infix { sign, strength, .. }) => {
                 into.push_str(if *strength < outer { "(" } else { "" });
                 show(a, *strength, input, into);
                 into.push_str(&if *strength == 5 { sign.to_string() } else { format!(" {sign} ") });
@@ -89,39 +94,25 @@ fn show(code: &Scalar, outer: u8, input: &dyn Fn(&str) -> String, into: &mut Str
 
 /// Reads what [`print_scalar`] prints.
 pub fn parse_scalar(text: &str) -> Result<Scalar, TextError> {
-    let mut cursor = Cursor::new(text)?;
+    let mut cursor = lex::cursor(text)?;
     let code = scalar(&mut cursor)?;
     cursor.want_end()?;
     Ok(code)
 }
 
 pub(super) fn scalar(cursor: &mut Cursor) -> Result<Scalar, TextError> {
-    infix(cursor, 1, &mut 0)
+    cursor.nodes = 0;
+    CODE.read(cursor)
 }
 
 /// One more node.
-fn count(cursor: &Cursor, nodes: &mut u32) -> Result<(), TextError> {
-    *nodes += 1;
-    if *nodes > NODES { Err(cursor.expected(format!("an expression of at most {NODES} parts"))) } else { Ok(()) }
+fn count(cursor: &mut Cursor) -> Result<(), TextError> {
+    cursor.nodes += 1;
+    if cursor.nodes > NODES { Err(cursor.expected(format!("an expression of at most {NODES} parts"))) } else { Ok(()) }
 }
 
-fn infix(cursor: &mut Cursor, least: u8, nodes: &mut u32) -> Result<Scalar, TextError> {
-    let mut left = operand(cursor, nodes)?;
-    loop {
-        let found = match cursor.peek() {
-            Token::Sign(sign) => INFIX.iter().find(|(s, _, strength)| s == sign && *strength >= least),
-            _ => None,
-        };
-        let Some((_, op, strength)) = found else { return Ok(left) };
-        count(cursor, nodes)?;
-        cursor.advance();
-        let right = cursor.deeper(1, |c| infix(c, strength + 1, nodes))?;
-        left = Scalar::binary(*op, left, right);
-    }
-}
-
-fn operand(cursor: &mut Cursor, nodes: &mut u32) -> Result<Scalar, TextError> {
-    count(cursor, nodes)?;
+fn operand(cursor: &mut Cursor) -> Result<Scalar, TextError> {
+    count(cursor)?;
     let is_value = |c: &Cursor| matches!(c.peek(), Token::Number(_)) || c.sees_word("inf") || c.sees_word("nan");
     if is_value(cursor) && !cursor.sees_call() {
         return cursor.float().map(Scalar::Const);
@@ -130,16 +121,16 @@ fn operand(cursor: &mut Cursor, nodes: &mut u32) -> Result<Scalar, TextError> {
         if is_value(cursor) && !cursor.sees_call() {
             return cursor.float().map(|value| Scalar::Const(-value));
         }
-        let inner = cursor.deeper(1, |c| operand(c, nodes))?;
+        let inner = cursor.nested(1, operand)?;
         return Ok(Scalar::Unary(Unary::Neg, Box::new(inner)));
     }
     if cursor.eat("(") {
-        let inner = cursor.deeper(1, |c| infix(c, 1, nodes))?;
+        let inner = cursor.nested(1, |c| CODE.read(c))?;
         cursor.want(")")?;
         return Ok(inner);
     }
     if cursor.eat("[") {
-        let inner = expr(cursor)?;
+        let inner = INTEGER.read(cursor)?;
         cursor.want("]")?;
         return Ok(Scalar::Index(inner));
     }
@@ -151,7 +142,7 @@ fn operand(cursor: &mut Cursor, nodes: &mut u32) -> Result<Scalar, TextError> {
         cursor.want("(")?;
         let stream = cursor.want_name("the name of a stream")?;
         cursor.want(",")?;
-        let element = if name == "keep" { Some(expr(cursor)?) } else { None };
+        let element = if name == "keep" { Some(INTEGER.read(cursor)?) } else { None };
         if element.is_some() {
             cursor.want(",")?;
         }
@@ -175,7 +166,7 @@ fn operand(cursor: &mut Cursor, nodes: &mut u32) -> Result<Scalar, TextError> {
         }
     };
     cursor.want("(")?;
-    let arguments = cursor.deeper(1, |c| c.list(")", |c| infix(c, 1, nodes)))?;
+    let arguments = cursor.nested(1, |c| c.list(")", |c| CODE.read(c)))?;
     let given = arguments.len();
     let mut arguments = arguments.into_iter();
     match (arguments.next(), arguments.next(), arguments.next(), unary, called) {
@@ -188,40 +179,25 @@ fn operand(cursor: &mut Cursor, nodes: &mut u32) -> Result<Scalar, TextError> {
 
 /// A symbolic integer, in the form that its `Display` prints.
 pub(super) fn expr(cursor: &mut Cursor) -> Result<Expr, TextError> {
-    expr_sum(cursor, &mut 0)
+    cursor.nodes = 0;
+    INTEGER.read(cursor)
 }
 
-fn expr_sum(cursor: &mut Cursor, nodes: &mut u32) -> Result<Expr, TextError> {
-    let mut left = expr_product(cursor, nodes)?;
-    loop {
-        let make = match cursor.peek() {
-            Token::Sign("+") => Expr::Add,
-            Token::Sign("-") => Expr::Sub,
-            _ => return Ok(left),
-        };
-        cursor.advance();
-        left = make(Box::new(left), Box::new(expr_product(cursor, nodes)?));
-    }
+/// Reads a symbolic integer alone.
+///
+/// # Errors
+/// Where the text stops being one.
+pub fn parse_expr(text: &str) -> Result<Expr, TextError> {
+    let mut cursor = lex::cursor(text)?;
+    let read = expr(&mut cursor)?;
+    cursor.want_end()?;
+    Ok(read)
 }
 
-fn expr_product(cursor: &mut Cursor, nodes: &mut u32) -> Result<Expr, TextError> {
-    let mut left = expr_atom(cursor, nodes)?;
-    loop {
-        let make = match cursor.peek() {
-            Token::Sign("*") => Expr::Mul,
-            Token::Sign("/") => Expr::FloorDiv,
-            Token::Sign("%") => Expr::Mod,
-            _ => return Ok(left),
-        };
-        cursor.advance();
-        left = make(Box::new(left), Box::new(expr_atom(cursor, nodes)?));
-    }
-}
-
-fn expr_atom(cursor: &mut Cursor, nodes: &mut u32) -> Result<Expr, TextError> {
-    count(cursor, nodes)?;
+fn integer(cursor: &mut Cursor) -> Result<Expr, TextError> {
+    count(cursor)?;
     if cursor.eat("(") {
-        let inner = cursor.deeper(1, |c| expr_sum(c, nodes))?;
+        let inner = cursor.nested(1, |c| INTEGER.read(c))?;
         cursor.want(")")?;
         return Ok(inner);
     }
@@ -232,9 +208,9 @@ fn expr_atom(cursor: &mut Cursor, nodes: &mut u32) -> Result<Expr, TextError> {
     if cursor.sees_call() && (cursor.sees_word("min") || cursor.sees_word("max")) {
         cursor.advance();
         cursor.want("(")?;
-        let a = cursor.deeper(1, |c| expr_sum(c, nodes))?;
+        let a = cursor.nested(1, |c| INTEGER.read(c))?;
         cursor.want(",")?;
-        let b = cursor.deeper(1, |c| expr_sum(c, nodes))?;
+        let b = cursor.nested(1, |c| INTEGER.read(c))?;
         cursor.want(")")?;
         return Ok(make(Box::new(a), Box::new(b)));
     }

@@ -36,12 +36,9 @@ mod parse;
 mod print;
 
 pub use compact::{print_operation, print_scope};
-pub use expression::{parse_scalar, print_scalar};
+pub use expression::{parse_expr, parse_scalar, print_scalar};
 pub use parse::parse;
 pub use print::print;
-
-/// Levels of brackets and nested programs (which count ten) that are read: the stack stays bounded.
-const DEPTH: u32 = 100;
 
 /// Where reading stopped, what was expected there and what stands there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

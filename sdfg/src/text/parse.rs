@@ -2,7 +2,7 @@
 
 use super::TextError;
 use super::expression::{expr, scalar};
-use super::lex::{Cursor, Token};
+use super::lex::{self, Expect};
 use super::print::{lifetime_name, relation_sign, role_name, storage_name, usual_grad, usual_lifetime};
 use crate::assemble::{self, AssembleError};
 use crate::bounds::Bounds;
@@ -14,6 +14,7 @@ use crate::node::{Alternatives, Edge, EdgeId, Index, IndexKind, Library, Map, Ne
 use crate::scalar::Scalar;
 use crate::state::State;
 use crate::symbol::Expr;
+use crate::syntax::{Cursor, Token};
 
 const ROLES: [Role; 5] = [Role::Input, Role::Parameter, Role::Output, Role::Gradient, Role::Transient];
 const STORAGES: [Storage; 4] = [Storage::Heap, Storage::Local, Storage::Shared, Storage::Register];
@@ -22,7 +23,7 @@ const RELATIONS: [Relation; 6] = [Relation::Lt, Relation::Le, Relation::Eq, Rela
 
 /// Reads a program from the text form. It is not validated.
 pub fn parse(text: &str) -> Result<Sdfg, TextError> {
-    let mut cursor = Cursor::new(text)?;
+    let mut cursor = lex::cursor(text)?;
     let program = program(&mut cursor)?;
     cursor.want_end()?;
     Ok(program)
@@ -278,7 +279,7 @@ fn node(cursor: &mut Cursor) -> Result<Node, TextError> {
         let name = cursor.want_name("the name of the nested program")?;
         cursor.want("[")?;
         let symbols = cursor.list("]", |c| pair(c, "a symbol", expr, |s| Expr::sym(s)))?.into_iter().collect();
-        let program = Box::new(cursor.deeper(10, program)?);
+        let program = Box::new(cursor.nested(10, program)?);
         return Ok(Node::Nested(Nested { name, program, symbols }));
     }
     if cursor.eat_word("alternatives") {
@@ -288,7 +289,7 @@ fn node(cursor: &mut Cursor) -> Result<Node, TextError> {
         while !cursor.eat("}") {
             cursor.want_word("variant")?;
             let variant = cursor.want_name("the name of the variant")?;
-            variants.push((variant, cursor.deeper(10, program)?));
+            variants.push((variant, cursor.nested(10, program)?));
         }
         return Ok(Node::Alternatives(Alternatives { name, variants }));
     }
