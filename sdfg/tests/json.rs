@@ -59,7 +59,10 @@ fn errors_say_what_is_wrong() {
     assert!(broken("/states/0/edges/0/to", json!(7)).contains("in state s0: e0 ends at n7, which is not there"));
     assert!(broken("/states/0/nodes/1/id", json!(0)).contains("n0 is given twice"));
     assert!(broken("/states/0/nodes/1/id", json!(4_000_000_000u32)).contains("n4000000000 is too large"));
-    assert!(broken("/states/0/edges/0/memlet/volume", json!("1+")).contains("expected an integer, a symbol or `(`, but found the end of the text"));
+    assert!(
+        broken("/states/0/edges/0/memlet/volume", json!("1+"))
+            .contains("expected an integer, a symbol or `(`, but found the end of the text")
+    );
     assert!(from_json(&json!([])).is_err());
 }
 

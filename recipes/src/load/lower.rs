@@ -6,8 +6,7 @@
 
 use super::header::Header;
 use super::pattern::{Pattern, pattern};
-use super::resolve::times;
-use super::value::{Factor, Logarithmic, Value, scalar_indices};
+use super::value::{Factor, Logarithmic, Value, scalar_indices, times};
 use indexmap::IndexMap;
 use sdfg::library::SHIFT;
 use sdfg::{Binary, Combine, Container, Dtype, Expr, Op, Operand, Operation, Origin, Pass, Role, Scalar, Unary};
@@ -356,7 +355,7 @@ impl<'a> Lowering<'a> {
             }
         }
         let one = Scalar::Const(1.0);
-        let stored = tensors.into_iter().map(|group| super::resolve::product(one.clone(), group, Vec::new()));
+        let stored = tensors.into_iter().map(|group| Value::product(one.clone(), group, Vec::new()));
         let values: Vec<Value> = stored.collect();
         values.iter().map(|value| self.store(value, Target::Transient)).collect()
     }

@@ -2,6 +2,7 @@
 //!
 //! The result is forward only: one state, `forward`, of operations. Every error is reported, each with its place.
 
+mod context;
 mod header;
 mod lexer;
 mod lower;
@@ -13,6 +14,7 @@ mod parser;
 mod pattern;
 mod problem;
 mod resolve;
+mod sections;
 mod sizes;
 mod source;
 mod steps;
@@ -21,8 +23,8 @@ mod subscript;
 mod value;
 mod yaml;
 
-pub use header::{KEYS, TENSOR_KEYS, TRAIN_KEYS};
 pub use problem::{Hint, Problem, RecipeError, RecipeErrors};
+pub use sections::{KEYS, TENSOR_KEYS, TRAIN_KEYS};
 
 use header::Header;
 use names::nearest;

@@ -1,24 +1,26 @@
-//! The grammar of a step: `name[index, …] = expression`.
+//! The grammar of a step: `name[subscript, …] = expression`.
 //!
 //! ```text
-//! step       = name [ '[' names ']' ] '=' comparison
-//! comparison = sum [ ('<' | '<=' | '>' | '>=' | '==' | '!=') sum ]
-//! sum        = product { ('+' | '-') product }
-//! product    = factor { ('*' | '/') factor }
-//! factor     = '-' factor | number | '(' comparison ')' | name [ '[' names ']' | '(' arguments ')' ]
-//! argument   = [ name ':' ] ( comparison | '[' names ']' )
+//! step       = name [ '[' subscripts ']' ] '=' expression
+//! subscripts = { ( expression | [ expression ] ':' [ expression ] ) ',' }
+//! expression = operands with operators between them, as in `sdfg::syntax::SCALAR`; comparisons do not chain
+//! operand    = '-' operand | number | '(' expression ')' | name [ '[' subscripts ']' | '(' arguments ')' ]
+//! argument   = [ name ':' ] ( expression | '[' subscripts ']' )
 //! ```
+//!
+//! A subscript is any expression here; which ones a tensor can be read at is for [`super::subscript`] to say.
 
-use super::lexer::Token;
+use super::number;
 use super::problem::{Place, Problem};
-use super::subscript::{Brackets, elsewhere};
 use super::yaml::Name;
 use sdfg::Binary;
+use sdfg::syntax::{self, Cursor, DEPTH, Grammar, Infix, Position, Token};
+use std::fmt;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     pub name: Name,
-    pub indices: Vec<Name>,
+    pub subscripts: Vec<Node>,
     pub value: Node,
 }
 
@@ -33,12 +35,15 @@ pub enum Ast {
     Number(f64),
     /// A tensor, constant or index, without brackets.
     Word(String),
-    Access(String, Vec<Name>),
+    /// A tensor and its subscripts.
+    Access(String, Vec<Node>),
     Call(String, Vec<Argument>),
     Negative(Box<Node>),
     Binary(Binary, Box<Node>, Box<Node>),
     /// `[i, j]` as an argument.
-    List(Vec<Name>),
+    List(Vec<Node>),
+    /// `from:to` as a subscript.
+    Slice(Option<Box<Node>>, Option<Box<Node>>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -47,224 +52,254 @@ pub struct Argument {
     pub value: Node,
 }
 
-/// Brackets within brackets: deeper ones are refused, so that no recursion runs out of stack.
-const DEPTH: usize = 50;
+impl Node {
+    /// The expressions that it is directly made of: operands, arguments, subscripts.
+    pub fn parts(&self) -> Vec<&Node> {
+        match &self.ast {
+            Ast::Number(_) | Ast::Word(_) => vec![],
+            Ast::Negative(of) => vec![of],
+            Ast::Binary(_, a, b) => vec![a, b],
+            Ast::Access(_, parts) | Ast::List(parts) => parts.iter().collect(),
+            Ast::Call(_, arguments) => arguments.iter().map(|argument| &argument.value).collect(),
+            Ast::Slice(from, to) => from.iter().chain(to).map(|bound| &**bound).collect(),
+        }
+    }
+}
 
-/// Words of a subscript that a message shows at most.
-const AHEAD: usize = 12;
+/// A place where the grammar does not go on, and why.
+type Fault = (Place, Problem);
+type Parsed<T> = Result<T, Fault>;
 
-type Parsed<T> = Result<T, (Place, Problem)>;
+const EXPRESSION: Grammar<Node, Binary, Fault> = Grammar {
+    table: syntax::SCALAR,
+    single: Some(syntax::COMPARISON),
+    operand,
+    join: |_, op, left, right| Ok(Node { place: left.place, ast: Ast::Binary(op, Box::new(left), Box::new(right)) }),
+};
 
 /// Reads one step.
 ///
 /// # Errors
 /// The first place where the grammar does not go on, with what was expected there.
-pub fn step(tokens: &[(Place, Token)], start: Place) -> Parsed<Step> {
-    let mut parser = Parser { tokens, at: 0, start, depth: 0 };
-    let name = parser.name("a step begins with the name of its result")?;
-    let indices = if parser.eat("[") { parser.names(Brackets::Assigned)? } else { Vec::new() };
-    parser.expect("=", "a step reads `name[index, …] = expression`")?;
-    let value = parser.last("step")?;
-    Ok(Step { name, indices, value })
+pub fn step(mut words: Cursor) -> Parsed<Step> {
+    let cursor = &mut words;
+    let name = name(cursor, "a step begins with the name of its result")?;
+    let subscripts = if cursor.eat("[") { subscripts(cursor)? } else { Vec::new() };
+    expect(cursor, "=", "a step reads `name[index, …] = expression`")?;
+    let value = last(cursor, "step")?;
+    Ok(Step { name, subscripts, value })
 }
 
 /// Reads what could stand on the right of a step.
 ///
 /// # Errors
 /// Those of [`step`].
-pub fn expression(tokens: &[(Place, Token)], start: Place) -> Parsed<Node> {
-    Parser { tokens, at: 0, start, depth: 0 }.last("expression")
+pub fn expression(mut words: Cursor) -> Parsed<Node> {
+    last(&mut words, "expression")
+}
+
+/// An expression with nothing after it.
+fn last(cursor: &mut Cursor, what: &str) -> Parsed<Node> {
+    let value = EXPRESSION.read(cursor)?;
+    match cursor.peek() {
+        Token::End => Ok(value),
+        token => {
+            let why = format!("{} was not expected here: the {what} could end before it", show(token));
+            Err((place(cursor), Problem::Syntax(why)))
+        }
+    }
 }
 
 fn show(token: &Token) -> String {
     match token {
-        Token::Name(name) => format!("`{name}`"),
-        Token::Number(value) => format!("`{value}`"),
+        Token::Name { text, .. } | Token::Number(text) => format!("`{text}`"),
         Token::Sign(sign) => format!("`{sign}`"),
+        Token::End => "the end".into(),
     }
 }
 
-struct Parser<'a> {
-    tokens: &'a [(Place, Token)],
-    at: usize,
-    start: Place,
-    depth: usize,
+/// Where the next word is; after the last one, where that is.
+fn place(cursor: &Cursor) -> Place {
+    let Position { line, column, .. } = if *cursor.peek() == Token::End { cursor.last_position() } else { cursor.position() };
+    Place { line, column }
 }
 
-impl Parser<'_> {
-    /// An expression with nothing after it.
-    fn last(&mut self, what: &str) -> Parsed<Node> {
-        let value = self.comparison()?;
-        match self.tokens.get(self.at) {
-            None => Ok(value),
-            Some((place, token)) => {
-                Err((*place, Problem::Syntax(format!("{} was not expected here: the {what} could end before it", show(token)))))
-            }
+fn error<T>(cursor: &Cursor, wanted: &str) -> Parsed<T> {
+    let found = match cursor.peek() {
+        Token::End => "the step ends".to_string(),
+        token => format!("{} stands", show(token)),
+    };
+    let instead = match cursor.peek() {
+        Token::Name { text, .. } if matches!(text.as_str(), "and" | "or" | "not") => {
+            "; conditions are 1 or 0: `(x > 0) * (x < 1)` is both, `max(x > 0, y > 0)` one of them, `1 - (x > 0)` neither"
+        }
+        _ => "",
+    };
+    Err((place(cursor), Problem::Syntax(format!("{wanted}, but {found} here{instead}"))))
+}
+
+fn expect(cursor: &mut Cursor, sign: &str, why: &str) -> Parsed<()> {
+    if cursor.eat(sign) { Ok(()) } else { error(cursor, &format!("`{sign}` was expected ({why})")) }
+}
+
+fn name(cursor: &mut Cursor, why: &str) -> Parsed<Name> {
+    let place = place(cursor);
+    match cursor.peek() {
+        Token::Name { text, .. } => {
+            let text = text.clone();
+            cursor.advance();
+            Ok(Name { place, text })
+        }
+        _ => error(cursor, &format!("a name was expected ({why})")),
+    }
+}
+
+fn deeper<T>(cursor: &mut Cursor, read: impl FnOnce(&mut Cursor) -> Parsed<T>) -> Parsed<T> {
+    let too_deep = |cursor: &Cursor| (place(cursor), Problem::Syntax(format!("this is nested more than {DEPTH} deep; split the step")));
+    cursor.deeper(1, too_deep, read)
+}
+
+/// Subscripts up to `]`, of which the opening bracket has been read.
+fn subscripts(cursor: &mut Cursor) -> Parsed<Vec<Node>> {
+    let mut subscripts = Vec::new();
+    if cursor.eat("]") {
+        return Ok(subscripts);
+    }
+    loop {
+        subscripts.push(deeper(cursor, subscript)?);
+        if cursor.eat("]") {
+            return Ok(subscripts);
+        }
+        expect(cursor, ",", "between indices, or `]` after the last one")?;
+    }
+}
+
+fn subscript(cursor: &mut Cursor) -> Parsed<Node> {
+    let place = place(cursor);
+    let from = if cursor.sees(":") { None } else { Some(EXPRESSION.read(cursor)?) };
+    match from {
+        Some(whole) if !cursor.sees(":") => Ok(whole),
+        from => {
+            cursor.advance();
+            let open = cursor.sees(",") || cursor.sees("]");
+            let to = if open { None } else { Some(EXPRESSION.read(cursor)?) };
+            Ok(Node { place, ast: Ast::Slice(from.map(Box::new), to.map(Box::new)) })
         }
     }
+}
 
-    fn peek(&self) -> Option<&Token> {
-        self.tokens.get(self.at).map(|(_, t)| t)
-    }
-
-    /// Where the next word is; after the last one, where that is.
-    fn place(&self) -> Place {
-        self.tokens.get(self.at).or(self.tokens.last()).map_or(self.start, |(p, _)| *p)
-    }
-
-    fn error<T>(&self, wanted: &str) -> Parsed<T> {
-        let found = self.peek().map_or("the step ends".to_string(), |t| format!("{} stands", show(t)));
-        let instead = match self.peek() {
-            Some(Token::Name(word)) if matches!(word.as_str(), "and" | "or" | "not") => {
-                "; conditions are 1 or 0: `(x > 0) * (x < 1)` is both, `max(x > 0, y > 0)` one of them, `1 - (x > 0)` neither"
+fn operand(cursor: &mut Cursor) -> Parsed<Node> {
+    let place = place(cursor);
+    let ast = match cursor.peek().clone() {
+        Token::Number(text) => {
+            let value = number::read(&text).map_err(|why| (place, Problem::Syntax(why)))?;
+            cursor.advance();
+            Ast::Number(value)
+        }
+        Token::Sign("-") => {
+            cursor.advance();
+            Ast::Negative(Box::new(deeper(cursor, operand)?))
+        }
+        Token::Sign("(") => {
+            cursor.advance();
+            let inside = deeper(cursor, |cursor| EXPRESSION.read(cursor))?;
+            expect(cursor, ")", "it closes the bracket")?;
+            return Ok(inside);
+        }
+        Token::Name { text, .. } => {
+            cursor.advance();
+            if cursor.eat("[") {
+                Ast::Access(text, subscripts(cursor)?)
+            } else if cursor.eat("(") {
+                Ast::Call(text, deeper(cursor, arguments)?)
+            } else {
+                Ast::Word(text)
             }
-            _ => "",
+        }
+        Token::Sign(_) | Token::End => return error(cursor, "an expression was expected"),
+    };
+    Ok(Node { place, ast })
+}
+
+fn arguments(cursor: &mut Cursor) -> Parsed<Vec<Argument>> {
+    let mut arguments = Vec::new();
+    if cursor.eat(")") {
+        return Ok(arguments);
+    }
+    loop {
+        let option = match (cursor.peek(), cursor.ahead(1)) {
+            (Token::Name { .. }, Token::Sign(":")) => {
+                let name = name(cursor, "an option")?;
+                cursor.advance();
+                Some(name)
+            }
+            _ => None,
         };
-        Err((self.place(), Problem::Syntax(format!("{wanted}, but {found} here{instead}"))))
-    }
-
-    fn eat(&mut self, sign: &str) -> bool {
-        let found = matches!(self.peek(), Some(Token::Sign(s)) if *s == sign);
-        self.at += usize::from(found);
-        found
-    }
-
-    fn expect(&mut self, sign: &str, why: &str) -> Parsed<()> {
-        if self.eat(sign) { Ok(()) } else { self.error(&format!("`{sign}` was expected ({why})")) }
-    }
-
-    fn name(&mut self, why: &str) -> Parsed<Name> {
-        match self.tokens.get(self.at) {
-            Some((place, Token::Name(text))) => {
-                self.at += 1;
-                Ok(Name { place: *place, text: text.clone() })
-            }
-            _ => self.error(&format!("a name was expected ({why})")),
-        }
-    }
-
-    /// Names up to `]`, of which the opening bracket has been read.
-    fn names(&mut self, brackets: Brackets) -> Parsed<Vec<Name>> {
-        let mut names = Vec::new();
-        if self.eat("]") {
-            return Ok(names);
-        }
-        loop {
-            let ahead: Vec<&Token> = self.tokens.iter().skip(self.at).take(AHEAD).map(|(_, token)| token).collect();
-            if let Some(why) = elsewhere(brackets, &ahead) {
-                return Err((self.place(), Problem::Syntax(why)));
-            }
-            names.push(self.name("an index is the name of a dim")?);
-            if self.eat("]") {
-                return Ok(names);
-            }
-            self.expect(",", "between indices, or `]` after the last one")?;
-        }
-    }
-
-    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
-        if self.depth == DEPTH {
-            return Err((self.place(), Problem::Syntax(format!("this is nested more than {DEPTH} deep; split the step"))));
-        }
-        self.depth += 1;
-        let read = read(self);
-        self.depth -= 1;
-        read
-    }
-
-    /// The first of the given signs that comes next.
-    fn operator(&mut self, signs: &[(&str, Binary)]) -> Option<(Place, Binary)> {
-        let place = self.place();
-        signs.iter().find(|(sign, _)| self.eat(sign)).map(|(_, op)| (place, *op))
-    }
-
-    fn comparison(&mut self) -> Parsed<Node> {
-        let left = self.sum()?;
-        let signs = [("<", Binary::Lt), ("<=", Binary::Le), (">", Binary::Gt), (">=", Binary::Ge), ("==", Binary::Eq), ("!=", Binary::Ne)];
-        match self.operator(&signs) {
-            Some((_, op)) => {
-                let right = self.sum()?;
-                Ok(binary(op, left, right))
-            }
-            None => Ok(left),
-        }
-    }
-
-    fn sum(&mut self) -> Parsed<Node> {
-        let mut left = self.product()?;
-        while let Some((_, op)) = self.operator(&[("+", Binary::Add), ("-", Binary::Sub)]) {
-            left = binary(op, left, self.product()?);
-        }
-        Ok(left)
-    }
-
-    fn product(&mut self) -> Parsed<Node> {
-        let mut left = self.factor()?;
-        while let Some((_, op)) = self.operator(&[("*", Binary::Mul), ("/", Binary::Div)]) {
-            left = binary(op, left, self.factor()?);
-        }
-        Ok(left)
-    }
-
-    fn factor(&mut self) -> Parsed<Node> {
-        let Some((place, token)) = self.tokens.get(self.at).cloned() else { return self.error("an expression was expected") };
-        match token {
-            Token::Number(value) => {
-                self.at += 1;
-                Ok(Node { place, ast: Ast::Number(value) })
-            }
-            Token::Sign("-") => {
-                self.at += 1;
-                let of = self.deeper(Self::factor)?;
-                Ok(Node { place, ast: Ast::Negative(Box::new(of)) })
-            }
-            Token::Sign("(") => {
-                self.at += 1;
-                let inside = self.deeper(Self::comparison)?;
-                self.expect(")", "it closes the bracket")?;
-                Ok(inside)
-            }
-            Token::Name(name) => {
-                self.at += 1;
-                let ast = if self.eat("[") {
-                    let indices = self.names(Brackets::Read(&name))?;
-                    Ast::Access(name, indices)
-                } else if self.eat("(") {
-                    Ast::Call(name, self.deeper(Self::arguments)?)
-                } else {
-                    Ast::Word(name)
-                };
-                Ok(Node { place, ast })
-            }
-            Token::Sign(_) => self.error("an expression was expected"),
-        }
-    }
-
-    fn arguments(&mut self) -> Parsed<Vec<Argument>> {
-        let mut arguments = Vec::new();
-        if self.eat(")") {
+        let place = place(cursor);
+        let value = if cursor.eat("[") { Node { place, ast: Ast::List(subscripts(cursor)?) } } else { EXPRESSION.read(cursor)? };
+        arguments.push(Argument { option, value });
+        if cursor.eat(")") {
             return Ok(arguments);
         }
-        loop {
-            let option = match (self.peek(), self.tokens.get(self.at + 1)) {
-                (Some(Token::Name(_)), Some((_, Token::Sign(":")))) => {
-                    let name = self.name("an option")?;
-                    self.at += 1;
-                    Some(name)
-                }
-                _ => None,
-            };
-            let place = self.place();
-            let value = if self.eat("[") { Node { place, ast: Ast::List(self.names(Brackets::List)?) } } else { self.comparison()? };
-            arguments.push(Argument { option, value });
-            if self.eat(")") {
-                return Ok(arguments);
-            }
-            self.expect(",", "between arguments, or `)` after the last one")?;
-        }
+        expect(cursor, ",", "between arguments, or `)` after the last one")?;
     }
 }
 
-fn binary(op: Binary, left: Node, right: Node) -> Node {
-    Node { place: left.place, ast: Ast::Binary(op, Box::new(left), Box::new(right)) }
+/// The shortest text that means the same, as messages quote it.
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show_node(self, 0, f)
+    }
+}
+
+fn show_node(node: &Node, outer: u8, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn list(nodes: &[Node], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, node) in nodes.iter().enumerate() {
+            f.write_str(if n > 0 { "," } else { "" })?;
+            show_node(node, 0, f)?;
+        }
+        Ok(())
+    }
+    match &node.ast {
+        Ast::Number(value) => write!(f, "{value}"),
+        Ast::Word(name) => f.write_str(name),
+        Ast::Access(name, subscripts) => {
+            write!(f, "{name}[")?;
+            list(subscripts, f)?;
+            f.write_str("]")
+        }
+        Ast::Call(name, arguments) => {
+            write!(f, "{name}(")?;
+            for (n, argument) in arguments.iter().enumerate() {
+                f.write_str(if n > 0 { "," } else { "" })?;
+                if let Some(option) = &argument.option {
+                    write!(f, "{}:", option.text)?;
+                }
+                show_node(&argument.value, 0, f)?;
+            }
+            f.write_str(")")
+        }
+        Ast::Negative(of) => {
+            f.write_str("-")?;
+            show_node(of, u8::MAX, f)
+        }
+        Ast::Binary(op, a, b) => {
+            let Some(Infix { sign, strength, .. }) = syntax::SCALAR.iter().find(|row| row.op == *op) else { return Ok(()) };
+            f.write_str(if *strength < outer { "(" } else { "" })?;
+            show_node(a, *strength, f)?;
+            f.write_str(sign)?;
+            show_node(b, strength + 1, f)?;
+            f.write_str(if *strength < outer { ")" } else { "" })
+        }
+        Ast::List(nodes) => {
+            f.write_str("[")?;
+            list(nodes, f)?;
+            f.write_str("]")
+        }
+        Ast::Slice(from, to) => {
+            from.iter().try_for_each(|node| show_node(node, 0, f))?;
+            f.write_str(":")?;
+            to.iter().try_for_each(|node| show_node(node, 0, f))
+        }
+    }
 }

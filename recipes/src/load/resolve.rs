@@ -3,14 +3,16 @@
 //! An index that the surroundings do not keep (it is not on the left, and no `over` around it names it) is summed within
 //! the product term that holds all of its occurrences, which must be at least two.
 
+use super::context::Context;
 use super::header::Header;
 use super::names::nearest;
 use super::operators;
 use super::parser::{Ast, Node};
 use super::problem::{Place, Problem, Problems};
-use super::value::{Factor, Value, scalar_indices};
+use super::subscript::{self, Brackets};
+use super::value::{Factor, Value, scalar_indices, times};
 use super::yaml::Name;
-use sdfg::{Binary, Expr, Scalar, Unary};
+use sdfg::{Binary, Expr, Scalar};
 
 /// Why a tensor is not known where it is read.
 pub enum Absence {
@@ -28,27 +30,6 @@ pub struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    pub fn is_index(&self, name: &str) -> bool {
-        self.header.dims.contains_key(name)
-    }
-
-    /// The value of an expression where the indices `kept` are bound. `None` after an error, which has been reported.
-    pub fn value(&mut self, node: &Node, kept: &[String]) -> Option<Value> {
-        match &node.ast {
-            Ast::Binary(Binary::Mul | Binary::Div, ..) | Ast::Negative(_) | Ast::Access(..) | Ast::Word(_) => self.product(node, kept),
-            Ast::Number(value) => Some(Value::Scalar(Scalar::Const(*value))),
-            Ast::Binary(op, a, b) => {
-                let (a, b) = (self.value(a, kept), self.value(b, kept));
-                Some(binary(*op, a?, b?))
-            }
-            Ast::Call(name, arguments) => operators::call(self, node.place, name, arguments, kept),
-            Ast::List(_) => {
-                self.problems.add(node.place, Problem::Syntax("a list in brackets can only follow `over:`".into()));
-                None
-            }
-        }
-    }
-
     /// One product term: decides what it sums.
     fn product(&mut self, node: &Node, kept: &[String]) -> Option<Value> {
         let mut written = Vec::new();
@@ -58,7 +39,7 @@ impl Resolver<'_> {
         let mut reduced: Vec<String> = Vec::new();
         let mut lonely = false;
         for index in inside.iter().flatten() {
-            if kept.contains(index) || !self.is_index(index) {
+            if kept.contains(index) || !self.header.is_index(index) {
                 continue;
             }
             let holders: Vec<&Node> =
@@ -96,12 +77,12 @@ impl Resolver<'_> {
         let mut sound = !lonely;
         for (factor, below) in written {
             let value = match &factor.ast {
-                Ast::Access(name, indices) => self.access(factor.place, name, indices),
+                Ast::Access(name, subscripts) => self.access(factor.place, name, subscripts),
                 Ast::Word(name) => self.word(factor.place, name, &kept, lonely),
                 _ => self.value(factor, &kept),
             };
             match value {
-                Some(Value::Scalar(s)) if scalar_indices(&s, &|name| self.is_index(name)).is_empty() => {
+                Some(Value::Scalar(s)) if scalar_indices(&s, &|name| self.header.is_index(name)).is_empty() => {
                     scale = match (&scale, &s, below) {
                         (Scalar::Const(a), Scalar::Const(b), true) => Scalar::Const(a / b),
                         (_, _, true) => scale / s,
@@ -112,7 +93,7 @@ impl Resolver<'_> {
                 None => sound = false,
             }
         }
-        sound.then(|| product(scale, factors, reduced))
+        sound.then(|| Value::product(scale, factors, reduced))
     }
 
     /// A name without brackets: a constant, an index as a number, or a whole tensor.
@@ -122,7 +103,7 @@ impl Resolver<'_> {
         }
         let constant = self.header.constants.get(name).map(|c| c.value.clone());
         let tensor = self.header.tensors.get(name);
-        if self.is_index(name) && (constant.is_some() || tensor.is_some()) {
+        if self.header.is_index(name) && (constant.is_some() || tensor.is_some()) {
             self.problems.add(place, Problem::Ambiguous { name: name.into() });
             return None;
         }
@@ -132,7 +113,7 @@ impl Resolver<'_> {
         if let Some(tensor) = tensor {
             return Some(Value::Access { data: name.into(), indices: tensor.dims.clone() });
         }
-        if !self.is_index(name) {
+        if !self.header.is_index(name) {
             self.unknown_tensor(place, name);
             return None;
         }
@@ -178,7 +159,7 @@ impl Resolver<'_> {
     /// Whether an expression has a product that is summed over this index.
     fn sums(&self, node: &Node, index: &String) -> bool {
         match &node.ast {
-            Ast::Number(_) | Ast::List(_) | Ast::Word(_) | Ast::Access(..) => false,
+            Ast::Number(_) | Ast::List(_) | Ast::Slice(..) | Ast::Word(_) | Ast::Access(..) => false,
             Ast::Negative(of) => self.sums(of, index),
             Ast::Binary(Binary::Mul | Binary::Div, ..) => {
                 let mut factors = Vec::new();
@@ -195,7 +176,10 @@ impl Resolver<'_> {
     }
 
     /// A tensor with indices: rank, sizes, repetition.
-    fn access(&mut self, place: Place, name: &str, indices: &[Name]) -> Option<Value> {
+    fn access(&mut self, place: Place, name: &str, subscripts: &[Node]) -> Option<Value> {
+        let dims = subscript::dims(Brackets::Read(name), subscripts);
+        let indices = dims.map_err(|(place, problem)| self.problems.add(place, problem)).ok()?;
+        let indices = indices.as_slice();
         let before = self.problems.failures();
         self.distinct(name, indices, false);
         if self.problems.failures() > before {
@@ -250,7 +234,7 @@ impl Resolver<'_> {
     /// Reports indices of a tensor that are no dims, and those that stand twice.
     pub fn distinct(&mut self, tensor: &str, indices: &[Name], assigned: bool) {
         for (n, index) in indices.iter().enumerate() {
-            if !self.is_index(&index.text) {
+            if !self.header.is_index(&index.text) {
                 let problem = self.header.unknown_dim(&index.text);
                 self.problems.add(index.place, problem);
             } else if indices.iter().take(n).any(|other| other.text == index.text) {
@@ -266,7 +250,7 @@ impl Resolver<'_> {
         let is_free = |name: &&String| indices.iter().all(|i| i.text != **name);
         let known = self.header.dims.iter().find(|(name, of)| Some(*of) == size && is_free(name)).map(|(name, _)| name.clone());
         let declared = known.is_some();
-        let fresh = || (2..).map(|n| format!("{index}{n}")).find(|name| !self.is_index(name)).unwrap_or_default();
+        let fresh = || (2..).map(|n| format!("{index}{n}")).find(|name| !self.header.is_index(name)).unwrap_or_default();
         let other = known.unwrap_or_else(fresh);
         let read = indices.iter().enumerate().map(|(m, i)| if m == n { other.as_str() } else { i.text.as_str() });
         let (tensor, index, read) = (tensor.to_string(), index.clone(), read.collect::<Vec<_>>().join(","));
@@ -275,9 +259,34 @@ impl Resolver<'_> {
             false => Problem::Diagonal { tensor, index, other, read, declared },
         }
     }
+}
 
-    /// Indices that occur in an expression and that no `over` inside it binds, in order of appearance.
-    pub fn occurring(&self, node: &Node) -> Vec<String> {
+impl Context for Resolver<'_> {
+    fn header(&self) -> &Header {
+        self.header
+    }
+
+    fn problems(&mut self) -> &mut Problems {
+        self.problems
+    }
+
+    fn value(&mut self, node: &Node, kept: &[String]) -> Option<Value> {
+        match &node.ast {
+            Ast::Binary(Binary::Mul | Binary::Div, ..) | Ast::Negative(_) | Ast::Access(..) | Ast::Word(_) => self.product(node, kept),
+            Ast::Number(value) => Some(Value::Scalar(Scalar::Const(*value))),
+            Ast::Binary(op, a, b) => {
+                let (a, b) = (self.value(a, kept), self.value(b, kept));
+                Some(Value::binary(*op, a?, b?))
+            }
+            Ast::Call(name, arguments) => operators::call(self, node.place, name, arguments, kept),
+            Ast::List(_) | Ast::Slice(..) => {
+                self.problems.add(node.place, Problem::Syntax("a list in brackets can only follow `over:`".into()));
+                None
+            }
+        }
+    }
+
+    fn occurring(&self, node: &Node) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         let mut add = |indices: Vec<String>| {
             for index in indices {
@@ -290,15 +299,18 @@ impl Resolver<'_> {
             Ast::Number(_) | Ast::List(_) => {}
             Ast::Word(name) => match self.header.tensors.get(name) {
                 Some(tensor) => add(tensor.dims.clone()),
-                None if self.is_index(name) && !self.header.constants.contains_key(name) => add(vec![name.clone()]),
+                None if self.header.is_index(name) && !self.header.constants.contains_key(name) => add(vec![name.clone()]),
                 None => {}
             },
-            Ast::Access(_, indices) => add(indices.iter().map(|i| i.text.clone()).collect()),
-            Ast::Negative(a) => add(self.occurring(a)),
-            Ast::Binary(_, a, b) => {
-                add(self.occurring(a));
-                add(self.occurring(b));
+            Ast::Access(_, subscripts) => {
+                for subscript in subscripts {
+                    match &subscript.ast {
+                        Ast::Word(index) => add(vec![index.clone()]),
+                        _ => add(self.occurring(subscript)),
+                    }
+                }
             }
+            Ast::Negative(_) | Ast::Binary(..) | Ast::Slice(..) => node.parts().into_iter().for_each(|part| add(self.occurring(part))),
             Ast::Call(name, arguments) => {
                 let bound = operators::bound(name, arguments);
                 for argument in operators::operands(name, arguments) {
@@ -339,51 +351,5 @@ fn bracketed(node: &Node) -> Vec<&Node> {
         }
         Ast::Negative(of) => bracketed(of),
         _ => vec![],
-    }
-}
-
-/// A product in its simplest form.
-pub fn product(scale: Scalar, mut factors: Vec<Factor>, reduced: Vec<String>) -> Value {
-    if factors.is_empty() {
-        return Value::Scalar(scale);
-    }
-    if let ([Factor { below: false, .. }], true, true) = (factors.as_slice(), reduced.is_empty(), scale == Scalar::Const(1.0))
-        && let Some(only) = factors.pop()
-    {
-        return only.value;
-    }
-    if reduced.is_empty() && factors.iter().all(|f| matches!(f.value, Value::Scalar(_))) {
-        let whole = factors.into_iter().fold(scale, |whole, factor| match (factor.value, factor.below) {
-            (Value::Scalar(s), false) => times(whole, s),
-            (Value::Scalar(s), true) => whole / s,
-            _ => whole,
-        });
-        return Value::Scalar(whole);
-    }
-    Value::Product { scale, factors, reduced }
-}
-
-/// A product of numbers. 0 times something that is not known yet is left to it: it may be NaN or infinite.
-pub fn times(a: Scalar, b: Scalar) -> Scalar {
-    let zero = Scalar::Const(0.0);
-    let plain = matches!((&a, &b), (Scalar::Const(_), Scalar::Const(_)));
-    if !plain && (a == zero || b == zero) { Scalar::binary(Binary::Mul, a, b) } else { a * b }
-}
-
-pub fn binary(op: Binary, a: Value, b: Value) -> Value {
-    match (op, a, b) {
-        (Binary::Add, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(a + b),
-        (Binary::Sub, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(a - b),
-        // The same but at −∞, where C's power is ∞ and everyone else's NaN.
-        (Binary::Pow, a, Value::Scalar(Scalar::Const(0.5))) => unary(Unary::Sqrt, a),
-        (op, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(Scalar::binary(op, a, b)),
-        (op, a, b) => Value::Binary(op, Box::new(a), Box::new(b)),
-    }
-}
-
-pub fn unary(op: Unary, a: Value) -> Value {
-    match a {
-        Value::Scalar(a) => Value::Scalar(Scalar::unary(op, a)),
-        a => Value::Unary(op, Box::new(a)),
     }
 }

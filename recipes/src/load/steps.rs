@@ -1,5 +1,6 @@
 //! Reads the steps in order: grammar, order of assignment, meaning, operations.
 
+use super::context::Context;
 use super::header::{Header, Tensor};
 use super::lexer;
 use super::lower::Lowering;
@@ -8,7 +9,9 @@ use super::parser::{self, Ast, Node, Step};
 use super::problem::{Place, Problem, Problems};
 use super::resolve::{Absence, Resolver};
 use super::source::Source;
+use super::subscript::{self, Brackets};
 use super::value::Value;
+use super::yaml::Name;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::{Bounds, Container, Dtype, Op, Operation, Role, Scalar};
 
@@ -30,6 +33,21 @@ struct Assignment {
     needs: IndexSet<String>,
 }
 
+/// A step that names a dim for each axis of what it assigns.
+struct Assigned {
+    name: Name,
+    indices: Vec<Name>,
+    value: Node,
+}
+
+impl Assigned {
+    fn of(step: Step) -> Result<Assigned, (Place, Problem)> {
+        let indices = subscript::dims(Brackets::Assigned, &step.subscripts)?;
+        subscript::check(&step.value)?;
+        Ok(Assigned { name: step.name, indices, value: step.value })
+    }
+}
+
 impl Steps {
     /// Adds the results to the tensors of `header`.
     pub fn read(header: &mut Header, source: &Source, problems: &mut Problems) -> Steps {
@@ -39,7 +57,7 @@ impl Steps {
         for text in &header.steps {
             let places = source.places(text.place, &text.text);
             let start = places.first().copied().unwrap_or(text.place);
-            let parsed = lexer::tokens(&text.text, &places).and_then(|tokens| parser::step(&tokens, start));
+            let parsed = lexer::words(&text.text, &places, start).and_then(parser::step).and_then(Assigned::of);
             match parsed {
                 Ok(step) => {
                     let mut needs = IndexSet::new();
@@ -68,7 +86,7 @@ impl Steps {
         found
     }
 
-    fn add(&mut self, step: &Step, header: &mut Header, absent: &dyn Fn(&str) -> Absence, problems: &mut Problems) {
+    fn add(&mut self, step: &Assigned, header: &mut Header, absent: &dyn Fn(&str) -> Absence, problems: &mut Problems) {
         let name = &step.name;
         let before = problems.failures();
         usable(name, problems);
@@ -79,7 +97,7 @@ impl Steps {
         }
         let mut left: Vec<String> = Vec::new();
         for index in &step.indices {
-            if header.dims.contains_key(&index.text) && !left.contains(&index.text) {
+            if header.is_index(&index.text) && !left.contains(&index.text) {
                 left.push(index.text.clone());
             }
         }
@@ -88,7 +106,7 @@ impl Steps {
         resolver.distinct(&name.text, &step.indices, true);
         let value = resolver.value(&step.value, &left);
         if let Some(value) = &value {
-            let bound = value.indices(&|index| header.dims.contains_key(index));
+            let bound = value.indices(&|index| header.is_index(index));
             for index in step.indices.iter().filter(|i| left.contains(&i.text) && !bound.contains(&i.text)) {
                 problems.add(index.place, Problem::NeverBound(index.text.clone()));
             }
@@ -150,21 +168,15 @@ fn beyond(header: &Header, operations: &[Operation]) -> Option<f64> {
 /// Every name that may be a tensor in an expression.
 fn names(node: &Node, found: &mut IndexSet<String>) {
     match &node.ast {
-        Ast::Number(_) | Ast::List(_) => {}
+        Ast::List(_) => return,
         Ast::Word(name) | Ast::Access(name, _) => {
             found.insert(name.clone());
         }
-        Ast::Negative(a) => names(a, found),
-        Ast::Binary(_, a, b) => {
-            names(a, found);
-            names(b, found);
-        }
-        Ast::Call(_, arguments) => {
-            for argument in arguments {
-                names(&argument.value, found);
-            }
-        }
+        _ => {}
     }
+    // A name alone as a subscript is that of a dim.
+    let is_dim = |part: &Node| matches!((&node.ast, &part.ast), (Ast::Access(..), Ast::Word(_)));
+    node.parts().into_iter().filter(|part| !is_dim(part)).for_each(|part| names(part, found));
 }
 
 /// Whether the step `from` needs the step `to`, directly or through others.

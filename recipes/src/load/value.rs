@@ -171,6 +171,56 @@ impl Value {
     }
 }
 
+impl Value {
+    /// A product in its simplest form.
+    pub fn product(scale: Scalar, mut factors: Vec<Factor>, reduced: Vec<String>) -> Value {
+        if factors.is_empty() {
+            return Value::Scalar(scale);
+        }
+        if let ([Factor { below: false, .. }], true, true) = (factors.as_slice(), reduced.is_empty(), scale == Scalar::Const(1.0))
+            && let Some(only) = factors.pop()
+        {
+            return only.value;
+        }
+        if reduced.is_empty() && factors.iter().all(|f| matches!(f.value, Value::Scalar(_))) {
+            let whole = factors.into_iter().fold(scale, |whole, factor| match (factor.value, factor.below) {
+                (Value::Scalar(s), false) => times(whole, s),
+                (Value::Scalar(s), true) => whole / s,
+                _ => whole,
+            });
+            return Value::Scalar(whole);
+        }
+        Value::Product { scale, factors, reduced }
+    }
+
+    /// `a op b`, with numbers folded.
+    pub fn binary(op: Binary, a: Value, b: Value) -> Value {
+        match (op, a, b) {
+            (Binary::Add, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(a + b),
+            (Binary::Sub, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(a - b),
+            // The same but at −∞, where C's power is ∞ and everyone else's NaN.
+            (Binary::Pow, a, Value::Scalar(Scalar::Const(0.5))) => Value::unary(Unary::Sqrt, a),
+            (op, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(Scalar::binary(op, a, b)),
+            (op, a, b) => Value::Binary(op, Box::new(a), Box::new(b)),
+        }
+    }
+
+    /// `op a`, with numbers folded.
+    pub fn unary(op: Unary, a: Value) -> Value {
+        match a {
+            Value::Scalar(a) => Value::Scalar(Scalar::unary(op, a)),
+            a => Value::Unary(op, Box::new(a)),
+        }
+    }
+}
+
+/// A product of numbers. 0 times something that is not known yet is left to it: it may be NaN or infinite.
+pub fn times(a: Scalar, b: Scalar) -> Scalar {
+    let zero = Scalar::Const(0.0);
+    let plain = matches!((&a, &b), (Scalar::Const(_), Scalar::Const(_)));
+    if !plain && (a == zero || b == zero) { Scalar::binary(Binary::Mul, a, b) } else { a * b }
+}
+
 /// Indices that scalar code reads as numbers.
 pub fn scalar_indices(scalar: &Scalar, is_index: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();

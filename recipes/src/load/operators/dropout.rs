@@ -11,11 +11,11 @@ fn dropout(call: &mut Call) -> Option<Value> {
     let of = call.operand(0);
     let (place, rate) = call.number("rate")?;
     if !(0.0..1.0).contains(&rate) {
-        call.resolver.problems.add(place, Problem::Rate(rate));
+        call.context.problems().add(place, Problem::Rate(rate));
         return None;
     }
     // What drops nothing is no operator: it would draw random numbers to no effect.
-    if rate == 0.0 || !call.resolver.header.dropout {
+    if rate == 0.0 || !call.context.header().dropout {
         return of;
     }
     Some(Value::Dropout { rate, of: Box::new(of?) })

@@ -38,9 +38,9 @@ fn cross_entropy(call: &mut Call) -> Option<Value> {
         return None;
     }
     let over = call.over()?;
-    let indices = call.resolver.occurring(call.operands.get(1)?);
+    let indices = call.context.occurring(call.operands.get(1)?);
     if let Some((place, index)) = over.iter().find(|(_, index)| indices.contains(index)) {
-        call.resolver.problems.add(*place, Problem::LabelOverClasses(index.clone()));
+        call.context.problems().add(*place, Problem::LabelOverClasses(index.clone()));
         return None;
     }
     let label = call.operand(1)?;
@@ -53,7 +53,7 @@ fn reduced(call: &mut Call, label: Option<Box<Value>>) -> Option<Value> {
     // An index of the surroundings means another one here, which only this reduction runs over.
     let kept: Vec<String> = call.kept.iter().cloned().chain(over.iter().map(|(_, index)| index.clone())).collect();
     let node = *call.operands.first()?;
-    let of = call.resolver.value(node, &kept)?;
+    let of = call.context.value(node, &kept)?;
     let over = call.within(over, &of)?;
     let kind = label.map_or(Logarithmic::Sum, Logarithmic::CrossEntropy);
     Some(Value::Logarithmic { kind, over, of: Box::new(of) })

@@ -15,10 +15,10 @@ mod select;
 mod size;
 mod softmax;
 
+use super::context::Context;
 use super::names::nearest;
 use super::parser::{Argument, Ast, Node};
 use super::problem::{Hint, Place, Problem};
-use super::resolve::Resolver;
 use super::value::Value;
 use call::Call;
 
@@ -49,7 +49,7 @@ const FAMILIES: [&[Operator]; 9] = [
 ];
 
 fn all() -> impl Iterator<Item = &'static Operator> {
-    FAMILIES.iter().copied().flatten().chain(function::TABLE.iter())
+    function::TABLE.iter().chain(FAMILIES.iter().copied().flatten())
 }
 
 /// Every operator's name.
@@ -70,38 +70,40 @@ pub fn bound(name: &str, arguments: &[Argument]) -> Vec<String> {
     let over = arguments.iter().find(|a| binds && a.option.as_ref().is_some_and(|o| o.text == "over"));
     match over.map(|a| &a.value.ast) {
         Some(Ast::Word(index)) => vec![index.clone()],
-        Some(Ast::List(indices)) => indices.iter().map(|i| i.text.clone()).collect(),
+        Some(Ast::List(items)) => {
+            items.iter().filter_map(|item| if let Ast::Word(index) = &item.ast { Some(index.clone()) } else { None }).collect()
+        }
         _ => Vec::new(),
     }
 }
 
 /// The value of a call where the indices `kept` are bound. `None` after an error, which has been reported.
-pub fn call(resolver: &mut Resolver, place: Place, name: &str, arguments: &[Argument], kept: &[String]) -> Option<Value> {
+pub fn call(context: &mut dyn Context, place: Place, name: &str, arguments: &[Argument], kept: &[String]) -> Option<Value> {
     let Some(operator) = all().find(|o| o.name == name) else {
         let hint = elsewhere::instead(name).map_or_else(|| nearest(name, names()), Hint::Instead);
-        resolver.problems.add(place, Problem::UnknownOperator { name: name.into(), hint });
+        context.problems().add(place, Problem::UnknownOperator { name: name.into(), hint });
         return None;
     };
-    let before = resolver.problems.failures();
+    let before = context.problems().failures();
     for option in arguments.iter().filter_map(|a| a.option.as_ref()) {
         if !operator.options.contains(&option.text.as_str()) {
             let hint = nearest(&option.text, operator.options.iter().copied());
-            resolver.problems.add(option.place, Problem::UnknownOption { operator: name.into(), option: option.text.clone(), hint });
+            context.problems().add(option.place, Problem::UnknownOption { operator: name.into(), option: option.text.clone(), hint });
         }
     }
     let operands: Vec<&Node> = arguments.iter().filter(|a| a.option.is_none()).map(|a| &a.value).collect();
     let (least, most) = operator.operands;
     let twice = arguments.iter().enumerate().any(|(n, a)| a.option.is_some() && arguments.iter().take(n).any(|b| same_option(a, b)));
     if operands.len() < least || operands.len() > most || twice {
-        resolver.problems.add(place, Problem::Arguments { operator: name.into(), expected: operator.usage.into() });
+        context.problems().add(place, Problem::Arguments { operator: name.into(), expected: operator.usage.into() });
     }
-    if resolver.problems.failures() > before {
+    if context.problems().failures() > before {
         return None;
     }
-    let mut call = Call { resolver, place, name: operator.name, operands, options: arguments, kept };
+    let mut call = Call { context, place, name: operator.name, operands, options: arguments, kept };
     let value = (operator.value)(&mut call);
-    if value.is_none() && call.resolver.problems.failures() == before {
-        call.resolver.problems.add(place, Problem::Arguments { operator: name.into(), expected: operator.usage.into() });
+    if value.is_none() && call.context.problems().failures() == before {
+        call.context.problems().add(place, Problem::Arguments { operator: name.into(), expected: operator.usage.into() });
     }
     value
 }

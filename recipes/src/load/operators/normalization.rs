@@ -28,25 +28,25 @@ fn normalize(call: &mut Call) -> Option<Value> {
             // Not finite, or below 0: there are rows without a square root then.
             let usable = (0.0..f64::INFINITY).contains(&eps);
             if !usable {
-                call.resolver.problems.add(place, Problem::Eps(eps));
+                call.context.problems().add(place, Problem::Eps(eps));
             }
             usable.then_some(eps)
         }),
         None => Some(1e-5),
     };
     let mut weight = |name: &str| match call.option(name).cloned() {
-        Some(node) => call.resolver.value(&node, call.kept).map(|v| Some(Box::new(v))),
+        Some(node) => call.context.value(&node, call.kept).map(|v| Some(Box::new(v))),
         None => Some(None),
     };
     let (scale, shift) = (weight("scale"), weight("shift"));
     let (of, eps, scale, shift) = (of?, eps?, scale?, shift?);
     let over = call.within(over?, &of)?;
-    let indices = of.indices(&|name| call.resolver.is_index(name));
+    let indices = of.indices(&|name| call.context.header().is_index(name));
     for weight in [&scale, &shift].into_iter().flatten() {
-        for index in weight.indices(&|name| call.resolver.is_index(name)) {
+        for index in weight.indices(&|name| call.context.header().is_index(name)) {
             if !indices.contains(&index) {
                 let hint = nearest(&index, indices.iter().map(String::as_str));
-                call.resolver.problems.add(call.place, Problem::NotInOperand { operator: call.name.into(), index, hint });
+                call.context.problems().add(call.place, Problem::NotInOperand { operator: call.name.into(), index, hint });
                 return None;
             }
         }

@@ -1,7 +1,6 @@
 //! Sums, means and extrema over indices; an extremum of two values is one point by point.
 
 use super::{Call, Operator};
-use crate::load::resolve::product;
 use crate::load::value::{Factor, Value};
 use sdfg::{Binary, Combine, Scalar};
 
@@ -30,9 +29,9 @@ fn reduce(call: &mut Call, combine: Combine) -> Option<Value> {
     // An index of the surroundings means another one here, which only this reduction runs over.
     let kept: Vec<String> = call.kept.iter().cloned().chain(over.iter().map(|(_, index)| index.clone())).collect();
     let node = *call.operands.first()?;
-    let of = call.resolver.value(node, &kept)?;
+    let of = call.context.value(node, &kept)?;
     let over = call.within(over, &of)?;
-    let count = over.iter().filter_map(|index| call.resolver.header.dims.get(index)).cloned();
+    let count = over.iter().filter_map(|index| call.context.header().dims.get(index)).cloned();
     let scale = match call.name {
         "mean" => Scalar::Const(1.0) / Scalar::Index(sdfg::Expr::product(count)),
         _ => Scalar::Const(1.0),
@@ -40,7 +39,7 @@ fn reduce(call: &mut Call, combine: Combine) -> Option<Value> {
     Some(match of {
         Value::Product { scale: inner, factors, mut reduced } if combine == Combine::Sum && contracts(call, &factors, &over) => {
             reduced.extend(over);
-            product(inner * scale, factors, reduced)
+            Value::product(inner * scale, factors, reduced)
         }
         of => Value::Reduce { label: call.name, combine, scale, over, of: Box::new(of) },
     })
@@ -49,7 +48,7 @@ fn reduce(call: &mut Call, combine: Combine) -> Option<Value> {
 /// Whether a sum over a product is a contraction: two tensors, both with all summed indices, each with one of its own.
 fn contracts(call: &Call, factors: &[Factor], over: &[String]) -> bool {
     let [Factor { value: a, below: false }, Factor { value: b, below: false }] = factors else { return false };
-    let is_index = |name: &str| call.resolver.is_index(name);
+    let is_index = |name: &str| call.context.header().is_index(name);
     let (left, right) = (a.indices(&is_index), b.indices(&is_index));
     !matches!(a, Value::Scalar(_))
         && !matches!(b, Value::Scalar(_))

@@ -11,11 +11,11 @@ pub const ALL: &[Operator] =
 fn size(call: &mut Call) -> Option<Value> {
     let node = call.operands.first()?;
     let Ast::Word(dim) = &node.ast else { return None };
-    match call.resolver.header.dims.get(dim) {
+    match call.context.header().dims.get(dim) {
         Some(size) => Some(Value::Scalar(Scalar::Index(size.clone()))),
         None => {
-            let problem = call.resolver.header.unknown_dim(dim);
-            call.resolver.problems.add(node.place, problem);
+            let problem = call.context.header().unknown_dim(dim);
+            call.context.problems().add(node.place, problem);
             None
         }
     }
