@@ -252,8 +252,8 @@ fn page(analysis: &Analysis) -> String {
         of(Class::Elementwise)
     );
     out += "\n## Bytes moved in a step\n\n\
-        The reduction by fusion depends on what the unfused program is said to be; the paper's figure names no baseline. Here is each,\n\
-        for f32. Our fused program stacks no contractions, Table III's operators do (Q, K and V at once).\n\n\
+        The reduction by fusion depends on the definition of the unfused program; the paper's figure names no baseline. The table has each\n\
+        definition, for f32. Our fused program stacks no contractions; Table III's operators do (Q, K and V at once).\n\n\
         | unfused program | unfused bytes | fused bytes | reduction |\n| --- | ---: | ---: | ---: |\n";
     for row in &analysis.movement {
         out += &format!("| {} | {} | {} | {:.2} % |\n", row.definition, row.unfused_bytes, row.fused_bytes, 100.0 * row.reduction);
