@@ -1,5 +1,6 @@
 //! What the pages say exists: links, files of the repository, commands, options, and the output of the walk.
 
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -144,6 +145,30 @@ fn commands_and_options_that_pages_name_exist() {
     let usage = std::fs::read_to_string(root().join("docs/usage.md")).expect("a page");
     let absent: Vec<&String> = commands.keys().filter(|c| *c != "help" && !usage.contains(&format!("`memlet {c}"))).collect();
     assert!(absent.is_empty(), "docs/usage.md does not name {absent:?}");
+}
+
+/// The table of variants in docs/selection.md is that of `memlet variants`; `MEMLET_BLESS=1` writes it anew.
+#[test]
+fn the_page_on_selection_has_the_table_of_variants() {
+    let rows: Vec<Value> = serde_json::from_str(&memlet(&["variants", "--json"])).expect("JSON");
+    let mut table = String::from("| variant | title | devices | passes | share, CPU / GPU |\n| --- | --- | --- | --- | --- |\n");
+    for row in &rows {
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_string();
+        let passes: Vec<&str> = row["passes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let share = |device: &str| format!("{:.0}", 100.0 * row["share"][device].as_f64().expect("a share"));
+        let passes = passes.join(", ");
+        table +=
+            &format!("| `{}` | {} | {} | {passes} | {} / {} |\n", text("id"), text("title"), text("devices"), share("cpu"), share("gpu"));
+    }
+    let path = root().join("docs/selection.md");
+    let page = std::fs::read_to_string(&path).expect("a page");
+    let (head, rest) = page.split_once("docs:: -->\n").expect("the beginning of the table");
+    let (found, tail) = rest.split_once("<!-- end variants -->").expect("the end of the table");
+    if std::env::var_os("MEMLET_BLESS").is_some() {
+        std::fs::write(&path, format!("{head}docs:: -->\n{table}<!-- end variants -->{tail}")).expect("a page");
+    } else {
+        assert!(found == table, "docs/selection.md is out of date; MEMLET_BLESS=1 writes its table of variants anew");
+    }
 }
 
 /// The README fits two screens of 50 lines.
