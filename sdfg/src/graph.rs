@@ -77,6 +77,8 @@ pub enum BuildError {
     UnknownDim { program: String, data: String, dim: String },
     #[error("the program `{program}` has no state {state}")]
     UnknownState { program: String, state: StateId },
+    #[error("`{unit}` of the program `{program}` is no operator any more; rewrite operators before expanding or fusing them")]
+    NoOperation { program: String, unit: String },
     #[error(
         "`{user}` reads `{data}` from memory and writes it too, which would make a cycle in `{program}`; write to a container of its own, or carry the value from step to step in one that lives on chip"
     )]
@@ -216,6 +218,34 @@ impl Sdfg {
             }
         }
         Ok(node)
+    }
+
+    /// Replaces the operations of a state. `with` is given each one in execution order, and what it answers stands in its place, in
+    /// that order; it may declare containers for it. The state keeps its handle, its nodes get new ones.
+    ///
+    /// # Errors
+    /// A state that does not exist or holds other units than operations, and containers that are not declared.
+    pub fn map_operations(
+        &mut self,
+        state: StateId,
+        mut with: impl FnMut(&mut Sdfg, Operation) -> Vec<Operation>,
+    ) -> Result<(), BuildError> {
+        let program = self.name.clone();
+        let found = self.state_mut(state).ok_or(BuildError::UnknownState { program, state })?;
+        let mut operations = Vec::new();
+        for (_, unit) in found.units() {
+            match unit {
+                Unit::Operation(operation) => operations.push(operation),
+                other => return Err(BuildError::NoOperation { program: self.name.clone(), unit: other.name().to_string() }),
+            }
+        }
+        *found = State::new(found.name.clone());
+        for operation in operations {
+            for replacement in with(self, operation) {
+                self.insert_operation(state, &replacement)?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds a nested program at the top level of a state, with access nodes and whole-container memlets for what it is given and what

@@ -1,9 +1,11 @@
-//! Applies transforms until none applies, and says why it stopped.
+//! Runs passes over a program, in order: the one place where programs are rewritten.
+//!
+//! Each rewrite is logged with the bytes and launches that it saves, left out where it is barred, and checked where that is asked for.
 
-use crate::boundary::kind_of;
-use crate::known::Known;
-use crate::patch::{Change, Patch, PatchError};
-use crate::transform::{Barred, Refusal, Site, Transform};
+use crate::pass::{Context, Facts, Pass, PassError, Promise, Rewrite, Search, Stopped};
+use crate::patch::{Change, PatchError};
+use crate::refusal::{Barred, Reason, Refusal, Site};
+use crate::unit_graph::kind_of;
 use sdfg::{Memlet, NodeId, Sdfg, StateId};
 use serde::Serialize;
 use std::sync::LazyLock;
@@ -11,12 +13,12 @@ use std::sync::LazyLock;
 /// Why the driver stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Stop {
-    /// No transform applies anywhere.
+    /// No pass has anything left to rewrite.
     Fixpoint,
     StepLimit(usize),
 }
 
-/// One applied patch.
+/// One applied rewrite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
     pub transform: &'static str,
@@ -28,23 +30,34 @@ pub struct Step {
     pub launches_after: usize,
 }
 
+/// A program on its way through passes, and the log of them.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub program: Sdfg,
     pub steps: Vec<Step>,
-    /// What was still refused in the final program.
+    /// What each pass still refused when it ended.
     pub refusals: Vec<Refusal>,
     pub stop: Stop,
+    /// What passes found out that later ones use.
+    pub facts: Facts,
 }
 
-/// Compares the program before a patch with the one after it; the error says what differs.
-pub type Verify<'a> = &'a dyn Fn(&Sdfg, &Sdfg) -> Result<(), String>;
+/// A program before a rewrite and after it, and what has to hold between them.
+pub struct Check<'a> {
+    pub before: &'a Sdfg,
+    pub after: &'a Sdfg,
+    pub promise: Promise,
+}
+
+/// Whether a rewrite keeps its promise; the error says what differs.
+pub type Verify<'a> = &'a dyn Fn(&Check) -> Result<(), String>;
 
 pub struct Options<'a> {
+    /// Rewrites of one pass.
     pub step_limit: usize,
-    /// Called after every patch; an error stops the driver and names the patch.
+    /// Called after every rewrite; an error stops the driver and names the rewrite.
     pub verify: Option<Verify<'a>>,
-    /// Patches that are not applied.
+    /// Rewrites that are not applied.
     pub barred: &'a Barred,
 }
 
@@ -59,9 +72,21 @@ impl Default for Options<'_> {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DriverError {
     #[error(transparent)]
-    Patch(#[from] PatchError),
+    Pass(#[from] PassError),
     #[error("after the patch `{summary}` the program computes something else: {difference}")]
-    Verification { transform: &'static str, summary: String, difference: String },
+    Verification {
+        transform: &'static str,
+        summary: String,
+        difference: String,
+        /// Whether programs can do without the rewrite.
+        optional: bool,
+    },
+}
+
+impl From<PatchError> for DriverError {
+    fn from(error: PatchError) -> Self {
+        DriverError::Pass(error.into())
+    }
 }
 
 /// Bytes that cross the boundary of top-level units: distinct elements per unit and container.
@@ -113,83 +138,112 @@ fn bytes(program: &Sdfg, memlet: &Memlet) -> u64 {
     container.dtype.bytes(elements.unwrap_or(0))
 }
 
-/// Applies a transform to each of these sites once. The sites have no unit in common.
-pub fn apply(program: &Sdfg, transform: &dyn Transform, sites: &[Site], options: &Options) -> Result<Outcome, DriverError> {
-    let mut log = Log::new(program);
-    let mut refusals = Vec::new();
-    for site in sites {
-        match transform.plan(&log.program, site) {
-            Ok(_) if log.steps.len() >= options.step_limit => return Ok(log.stopped(refusals, Stop::StepLimit(options.step_limit))),
-            Ok(patch) if options.barred.has(&patch) => refusals.push(options.barred.refusal(transform.name(), &log.program, site)),
-            Ok(patch) => _ = log.apply(transform.name(), patch, options)?,
-            Err(refusal) => refusals.push(*refusal),
+/// Runs passes over a program, in order; a pass that repeats runs until it is refused.
+///
+/// # Errors
+/// A program that a pass cannot rewrite; with [`Options::verify`], the rewrite that broke its promise.
+pub fn run_pipeline(program: &Sdfg, passes: &[&dyn Pass], options: &Options) -> Result<Outcome, DriverError> {
+    Outcome::new(program.clone()).then(passes, options)
+}
+
+impl Outcome {
+    /// A program before any pass.
+    pub fn new(program: Sdfg) -> Self {
+        Outcome { program, steps: vec![], refusals: vec![], stop: Stop::Fixpoint, facts: Facts::default() }
+    }
+
+    /// Runs further passes, which know what earlier ones found out.
+    ///
+    /// # Errors
+    /// As [`run_pipeline`].
+    pub fn then(mut self, passes: &[&dyn Pass], options: &Options) -> Result<Self, DriverError> {
+        let mut cost = Cost::of(&self.program);
+        for pass in passes {
+            self.run(*pass, &mut cost, options)?;
         }
-    }
-    Ok(log.stopped(refusals, Stop::Fixpoint))
-}
-
-/// A program on its way, and the patches applied so far.
-struct Log {
-    program: Sdfg,
-    cost: Cost,
-    steps: Vec<Step>,
-}
-
-impl Log {
-    fn new(program: &Sdfg) -> Self {
-        Log { program: program.clone(), cost: Cost::of(program), steps: vec![] }
+        Ok(self)
     }
 
-    fn apply(&mut self, transform: &'static str, patch: Patch, options: &Options) -> Result<Vec<Change>, DriverError> {
-        let previous = options.verify.map(|verify| (verify, self.program.clone()));
-        let removed = patch.edits.iter().flat_map(|e| e.remove.iter().map(|node| (e.state, *node)));
-        let rest = removed.fold(self.cost, |cost, unit| cost.without(&self.program, unit));
-        let summary = patch.summary.clone();
-        let changes = patch.apply(&mut self.program)?;
-        if let Some((verify, previous)) = previous {
-            verify(&previous, &self.program).map_err(|difference| DriverError::Verification {
-                transform,
-                summary: summary.clone(),
-                difference,
-            })?;
-        }
-        let inserted = changes.iter().flat_map(|c| c.inserted.iter().map(|node| (c.state, *node)));
-        let (before, after) = (self.cost, inserted.fold(rest, |cost, unit| cost.with(&self.program, unit)));
-        self.steps.push(Step {
-            transform,
-            summary,
-            bytes_before: before.total(),
-            bytes_after: after.total(),
-            launches_before: before.launches,
-            launches_after: after.launches,
-        });
-        self.cost = after;
-        Ok(changes)
-    }
-
-    fn stopped(self, refusals: Vec<Refusal>, stop: Stop) -> Outcome {
-        Outcome { program: self.program, steps: self.steps, refusals, stop }
-    }
-}
-
-/// Applies the transforms, in their order, to a fixed point: after each patch it starts again with the first transform.
-pub fn fixpoint(program: &Sdfg, transforms: &[&dyn Transform], options: &Options) -> Result<Outcome, DriverError> {
-    let mut log = Log::new(program);
-    let mut known: Vec<Known> = transforms.iter().map(|_| Known::default()).collect();
-    'again: loop {
-        let mut refusals = Vec::new();
-        for (n, transform) in transforms.iter().enumerate() {
-            match transform.first(&log.program, &mut known[n], options.barred) {
-                Ok(_) if log.steps.len() >= options.step_limit => return Ok(log.stopped(refusals, Stop::StepLimit(options.step_limit))),
-                Ok(patch) => {
-                    for change in log.apply(transform.name(), patch, options)? {
-                        known.iter_mut().for_each(|known| known.forget(&change));
+    /// Runs one pass until it is refused, or once if it does not repeat.
+    fn run(&mut self, pass: &dyn Pass, cost: &mut Cost, options: &Options) -> Result<(), DriverError> {
+        let mut search = Search::default();
+        let mut applied = 0;
+        loop {
+            let context = &mut Context { facts: &self.facts, barred: options.barred, search: &mut search };
+            let rewritten = match pass.run(&self.program, context) {
+                Ok(rewritten) => rewritten,
+                Err(Stopped::Refused { refusals, facts }) => {
+                    if refusals.is_empty() && applied == 0 {
+                        self.refusals.push(at_program(pass, Reason::NothingToRewrite));
                     }
-                    continue 'again;
+                    self.refusals.extend(refusals);
+                    self.facts.extend(*facts);
+                    return Ok(());
                 }
-                Err(refused) => refusals.extend(refused),
+                Err(Stopped::Failed(error)) => return Err(error.into()),
+            };
+            if applied == options.step_limit {
+                self.stop = Stop::StepLimit(options.step_limit);
+                return Ok(());
+            }
+            if options.barred.has(rewritten.summary()) {
+                self.refusals.push(at_program(pass, Reason::FoundWrong));
+                return Ok(());
+            }
+            self.facts.extend(rewritten.facts);
+            for change in self.apply(pass, rewritten.rewrite, cost, options)? {
+                search.known.forget(&change);
+            }
+            applied += 1;
+            if !pass.repeats() {
+                return Ok(());
             }
         }
-        return Ok(log.stopped(refusals, Stop::Fixpoint));
     }
+
+    /// Applies a rewrite, checks and logs it.
+    fn apply(&mut self, pass: &dyn Pass, rewrite: Rewrite, cost: &mut Cost, options: &Options) -> Result<Vec<Change>, DriverError> {
+        let before = *cost;
+        let previous = options.verify.map(|verify| (verify, self.program.clone()));
+        let (summary, changes) = match rewrite {
+            Rewrite::Patch(patch) => {
+                let removed = patch.edits.iter().flat_map(|e| e.remove.iter().map(|node| (e.state, *node)));
+                let rest = removed.fold(*cost, |cost, unit| cost.without(&self.program, unit));
+                let summary = patch.summary.clone();
+                let changes = patch.apply(&mut self.program)?;
+                let inserted = changes.iter().flat_map(|c| c.inserted.iter().map(|node| (c.state, *node)));
+                *cost = inserted.fold(rest, |cost, unit| cost.with(&self.program, unit));
+                (summary, changes)
+            }
+            Rewrite::Program { summary, program } => {
+                self.program = *program;
+                *cost = Cost::of(&self.program);
+                (summary, vec![])
+            }
+        };
+        if let Some((verify, previous)) = previous {
+            let check = Check { before: &previous, after: &self.program, promise: pass.promise() };
+            verify(&check).map_err(|difference| DriverError::Verification {
+                transform: pass.name(),
+                summary: summary.clone(),
+                difference,
+                optional: pass.is_optional(),
+            })?;
+        }
+        self.steps.push(Step {
+            transform: pass.name(),
+            summary,
+            bytes_before: before.total(),
+            bytes_after: cost.total(),
+            launches_before: before.launches,
+            launches_after: cost.launches,
+        });
+        Ok(changes)
+    }
+}
+
+/// A refusal that is about the whole program.
+fn at_program(pass: &dyn Pass, reason: Reason) -> Refusal {
+    let site = Site { state: StateId(0), units: vec![] };
+    Refusal { transform: pass.name(), site, units: vec![], reason, origin: None }
 }

@@ -1,9 +1,9 @@
 //! What a search for patches knows of a program and may use again after a patch: a patch replaces a few units, and all others stay as
 //! they are, with the pairs of them that were refused.
 
-use crate::boundary::{Kind, crossing, kind_of};
 use crate::patch::Change;
-use crate::transform::{Reason, Site};
+use crate::refusal::{Reason, Site};
+use crate::unit_graph::{Kind, crossing, kind_of};
 use fixedbitset::FixedBitSet;
 use sdfg::{NodeId, Sdfg, State, StateId};
 use std::collections::{BTreeSet, HashMap};

@@ -1,39 +1,34 @@
 //! Rewriting a program into an equal one that moves less. Nothing here times anything.
 //!
-//! A [`Transform`] looks at a site and returns a [`Patch`] or a [`Refusal`]; one driver applies patches. Differentiation
-//! and recomputation rewrite whole programs.
+//! Every rewrite is a [`Pass`]: it answers with a patch or a new program, or with [`Refusal`]s. One driver ([`run_pipeline`]) runs lists
+//! of passes, logs what each rewrite saves, and checks it where that is asked for. [`passes`] lists all of them.
 
-pub mod algebraic;
-mod alignment;
-mod boundary;
-pub mod cast_bias;
-pub mod compose;
-pub mod differentiate;
+pub mod algebra;
+pub mod autodiff;
 pub mod driver;
-pub mod expand;
 pub mod fusion;
-pub mod grouped_gemm;
-pub mod iteration_space;
-pub mod known;
+mod known;
+pub mod pass;
+pub mod passes;
 pub mod patch;
-pub mod recompute;
-pub mod relu_bitmask;
-mod relu_sign_from_output;
-pub mod row_statistics;
-pub mod save_local_derivative;
-pub mod softmax_grad_row_dot;
-mod softmax_shift_invariance;
-pub mod transform;
-mod units;
+pub mod refusal;
+mod unit_graph;
+pub mod verify;
 
-pub use compose::{Accept, Cluster, Composed, Composition, Form, Kind, Verdicts, Wanted, clusters, compose};
-pub use differentiate::{DifferentiateError, differentiate};
-pub use driver::{DriverError, Options, Outcome, Step, Stop, apply, fixpoint, moved_bytes};
-pub use expand::Expand;
-pub use fusion::Fusion;
-pub use grouped_gemm::grouped;
+pub use algebra::cast_bias::CastBias;
+pub use algebra::stack::{self, Stack};
+pub use autodiff::differentiate::{self, Differentiate, DifferentiateError};
+pub use autodiff::recompute::{self, Recompute};
+pub use autodiff::relu_bitmask::{self, ReluBitmask};
+pub use autodiff::relu_sign_from_output::ReluSignFromOutput;
+pub use autodiff::row_statistics::{RowStatistics, Start};
+pub use autodiff::save_local_derivative::SaveLocalDerivative;
+pub use autodiff::softmax_grad_row_dot::SoftmaxGradRowDot;
+pub use driver::{Check, DriverError, Options, Outcome, Step, Stop, moved_bytes, run_pipeline};
+pub use fusion::composition::{Accept, Cluster, Composition, Form, Kind, Verdicts, Wanted, clusters};
+pub use fusion::expand::Expand;
+pub use fusion::greedy::Fusion;
+pub use fusion::grouped_gemm::GroupedGemm;
+pub use pass::{Context, Facts, Pass, PassError, Pattern, Promise, Rewrite, Rewritten, Stopped};
 pub use patch::{Change, Edit, Patch, PatchError};
-pub use row_statistics::{Start, row_statistics};
-pub use save_local_derivative::{Sloped, slopes};
-pub use softmax_grad_row_dot::dots;
-pub use transform::{Barred, Reason, Refusal, Site, Transform};
+pub use refusal::{Barred, Reason, Refusal, Site};

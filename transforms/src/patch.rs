@@ -1,6 +1,6 @@
 //! A rewrite as a value: units out, units in, containers changed.
 
-use crate::boundary::kind_of;
+use crate::unit_graph::kind_of;
 use sdfg::{BuildError, Container, Expr, Map, Nested, NodeId, Operation, Scope, Sdfg, State, StateId, Unit};
 
 /// The part of a rewrite that falls into one state.

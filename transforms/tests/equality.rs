@@ -4,7 +4,10 @@
 use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Role, Sdfg};
-use transforms::{Expand, Fusion, Kind, Options, Start, Wanted, compose, differentiate, fixpoint, moved_bytes, row_statistics};
+use transforms::differentiate::differentiate;
+use transforms::{
+    Cluster, Composition, Expand, Fusion, GroupedGemm, Kind, Options, Outcome, RowStatistics, Start, moved_bytes, run_pipeline,
+};
 
 fn inputs(seed: u64, program: &Sdfg) -> Tensors {
     let given = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
@@ -36,6 +39,10 @@ fn assert_equal(seed: u64, what: &str, before: &Sdfg, after: &Sdfg) {
     }
 }
 
+fn composed(program: &Sdfg, accept: &dyn Fn(&Cluster) -> bool) -> Outcome {
+    run_pipeline(program, &[&Composition { wanted: accept.into() }], &Options::default()).expect("composition")
+}
+
 fn with_gradients(program: &Sdfg) -> Option<Sdfg> {
     let output = program.containers.values().find(|c| c.role == Role::Output && c.dtype.roundoff() > 0.0)?;
     let options = transforms::differentiate::Options { upstream: vec![output.name.clone()], ..Default::default() };
@@ -48,9 +55,9 @@ fn expansion_and_fusion_keep_the_meaning() {
     for seed in 0..80 {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).inspect(|_| differentiated += 1).unwrap_or(forward);
-        let expanded = fixpoint(&program, &[&Expand], &Options::default()).expect("expansion").program;
+        let expanded = run_pipeline(&program, &[&Expand], &Options::default()).expect("expansion").program;
         assert_equal(seed, "expansion", &program, &expanded);
-        let fused = fixpoint(&expanded, &[&Fusion::default()], &Options::default()).expect("fusion").program;
+        let fused = run_pipeline(&expanded, &[&Fusion::default()], &Options::default()).expect("fusion").program;
         assert_equal(seed, "fusion", &program, &fused);
     }
     assert!(differentiated > 40, "most random programs are differentiable: {differentiated}");
@@ -64,16 +71,15 @@ fn tensors_read_at_several_index_orders_keep_their_meaning() {
     for seed in 0..cases {
         let forward = sdfg::random::permuted_program(seed, seed % 2 == 0);
         let program = with_gradients(&forward).inspect(|_| differentiated += 1).unwrap_or(forward);
-        let expanded = fixpoint(&program, &[&Expand], &Options::default()).expect("expansion").program;
+        let expanded = run_pipeline(&program, &[&Expand], &Options::default()).expect("expansion").program;
         assert_equal(seed, "expansion", &program, &expanded);
-        let fused = fixpoint(&expanded, &[&Fusion::default()], &Options::default()).expect("fusion").program;
+        let fused = run_pipeline(&expanded, &[&Fusion::default()], &Options::default()).expect("fusion").program;
         assert_equal(seed, "fusion", &program, &fused);
         assert_eq!(sdfg::validate::validate(&fused), vec![], "seed {seed}");
         fewer += usize::from(fused.units().len() < expanded.units().len());
-        let wanted = Wanted { accept: &|_| true, form: None, chains: false, known: None };
-        let composed = compose(&expanded, wanted, &Options::default()).expect("composition").outcome.program;
+        let composed = composed(&expanded, &|_| true).program;
         assert_equal(seed, "composition", &program, &composed);
-        let fused = fixpoint(&composed, &[&Fusion::default()], &Options::default()).expect("fusion").program;
+        let fused = run_pipeline(&composed, &[&Fusion::default()], &Options::default()).expect("fusion").program;
         assert_equal(seed, "fusion after composition", &program, &fused);
         assert_eq!(sdfg::validate::validate(&fused), vec![], "seed {seed}");
     }
@@ -88,30 +94,24 @@ fn composition_keeps_the_meaning_and_moves_less() {
     for seed in 0..120 {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).unwrap_or(forward);
-        let again = row_statistics(&program, Start::Contraction).expect("a policy");
+        let rows = |start| run_pipeline(&program, &[&RowStatistics { start }], &Options::default()).expect("a policy");
+        let again = rows(Start::Contraction);
         assert_equal(seed, "row statistics", &program, &again.program);
-        let from_memory = row_statistics(&program, Start::Memory).expect("a policy");
+        let from_memory = rows(Start::Memory);
         assert_equal(seed, "row statistics, from memory", &program, &from_memory.program);
         for operators in [&program, &again.program] {
-            let expanded = fixpoint(operators, &[&Expand], &Options::default()).expect("expansion").program;
+            let expanded = run_pipeline(operators, &[&Expand], &Options::default()).expect("expansion").program;
             // Compositions of one kind or other are not wanted.
             let unwanted = Kind::ALL[seed as usize % Kind::ALL.len()];
-            let part = compose(
-                &expanded,
-                Wanted { accept: &|cluster| !cluster.kinds.contains(&unwanted), form: None, chains: false, known: None },
-                &Options::default(),
-            )
-            .expect("composition");
-            assert!(part.kernels.iter().all(|c| !c.kinds.contains(&unwanted)), "seed {seed}");
-            assert_equal(seed, "composition in part", &program, &part.outcome.program);
-            let composed = compose(&expanded, Wanted { accept: &|_| true, form: None, chains: false, known: None }, &Options::default())
-                .expect("composition");
-            assert_eq!(sdfg::validate::validate(&composed.outcome.program), vec![], "seed {seed}");
-            assert_equal(seed, "composition", &program, &composed.outcome.program);
-            assert!(moved_bytes(&composed.outcome.program) <= moved_bytes(&expanded), "seed {seed}");
-            kernels += composed.kernels.len();
-            let fusion = Fusion { apart: composed.kernels.into_iter().map(|c| c.name).collect(), ..Fusion::default() };
-            let fused = fixpoint(&composed.outcome.program, &[&fusion], &Options::default()).expect("fusion").program;
+            let part = composed(&expanded, &|cluster| !cluster.kinds.contains(&unwanted));
+            assert!(part.facts.kernels.iter().all(|c| !c.kinds.contains(&unwanted)), "seed {seed}");
+            assert_equal(seed, "composition in part", &program, &part.program);
+            let composed = composed(&expanded, &|_| true);
+            assert_eq!(sdfg::validate::validate(&composed.program), vec![], "seed {seed}");
+            assert_equal(seed, "composition", &program, &composed.program);
+            assert!(moved_bytes(&composed.program) <= moved_bytes(&expanded), "seed {seed}");
+            kernels += composed.facts.kernels.len();
+            let fused = composed.then(&[&Fusion::default()], &Options::default()).expect("fusion").program;
             assert_equal(seed, "fusion after composition", &program, &fused);
         }
     }
@@ -124,7 +124,11 @@ fn grouping_keeps_the_meaning() {
     let mut found = 0;
     for seed in 0..80 {
         let Some(program) = with_gradients(&sdfg::random::program(seed)) else { continue };
-        let Some(grouped) = transforms::grouped(&program).expect("a patch that fits") else { continue };
+        let outcome = run_pipeline(&program, &[&GroupedGemm], &Options::default()).expect("a patch that fits");
+        if outcome.steps.is_empty() {
+            continue;
+        }
+        let grouped = outcome.program;
         assert_eq!(sdfg::validate::validate(&grouped), vec![], "seed {seed}");
         assert_equal(seed, "grouping", &program, &grouped);
         assert!(grouped.units().len() < program.units().len());

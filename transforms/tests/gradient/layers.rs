@@ -1,11 +1,10 @@
 //! Whole layers: multi-head attention and the BERT encoder layer, operation by operation.
 
 use crate::builder::Builder;
-use crate::difference::{RUN, check, compare, random_tensor, random_tensors};
+use crate::difference::{RUN, check, compare, random_tensor, random_tensors, recompute};
 use sdfg::interpret::interpret;
 use sdfg::{Combine, Role, Scalar};
 use transforms::differentiate::{Options, differentiate};
-use transforms::recompute::recompute;
 
 /// Rate of every dropout of the layers.
 pub const RATE: f64 = 0.25;
@@ -85,7 +84,7 @@ fn the_encoder_layer_with_recomputation_agrees_with_differences() {
     let program = encoder(false).program;
     let (inputs, upstream) = (random_tensors(&program, 24), random_tensor(&program, 24, "y"));
     let options = Options { upstream: vec!["y".into()], ..Options::default() };
-    let (recomputed, _) = recompute(&differentiate(&program, &options).unwrap()).unwrap();
+    let (recomputed, _) = recompute(&differentiate(&program, &options).unwrap());
     let mut given = inputs.clone();
     given.insert("d_y".into(), upstream.clone());
     let gradients = interpret(&recomputed, &given, &RUN).unwrap();

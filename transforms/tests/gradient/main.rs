@@ -1,11 +1,13 @@
-//! Gradients against finite differences in f64 and against formulas written out by hand.
+//! Gradients against finite differences in f64 and against formulas written out by hand; every pass against its promise.
 
 mod builder;
 mod difference;
 mod dots;
+mod every_pass;
 mod formulas;
 mod layers;
 mod operators;
+mod planted;
 mod policy;
 mod programs;
 mod slope;

@@ -5,13 +5,17 @@ use crate::difference::same_gradients;
 use crate::layers::encoder;
 use crate::structure::{backward, upstream};
 use sdfg::{Dtype, Op, Operation, Pass, Role, Scalar, Sdfg, Unary, Unit};
-use transforms::differentiate;
-use transforms::recompute::{Policy, Products, recompute_with};
-use transforms::save_local_derivative::{Sloped, slopes};
+use transforms::differentiate::differentiate;
+use transforms::recompute::{Policy, Saved};
+use transforms::{Options, Outcome, Recompute, SaveLocalDerivative, run_pipeline};
+
+fn slopes(forward: &Sdfg, output: &str) -> Outcome {
+    run_pipeline(&differentiate(forward, &upstream(output)).unwrap(), &[&SaveLocalDerivative], &Options::default()).unwrap()
+}
 
 fn sloped(forward: &Sdfg) -> (Sdfg, Vec<String>) {
-    let Sloped { program, saved, .. } = slopes(&differentiate(forward, &upstream("y")).unwrap()).unwrap();
-    (program, saved.into_iter().map(|s| s.container).collect())
+    let Outcome { program, facts, .. } = slopes(forward, "y");
+    (program, facts.saved.into_iter().map(|s| s.container).collect())
 }
 
 fn operation(program: &Sdfg, name: &str) -> Operation {
@@ -73,9 +77,10 @@ fn the_sloped_program_has_the_same_gradients() {
 /// With the slope decided, what it is made of is neither saved nor computed again.
 #[test]
 fn a_slope_takes_the_place_of_its_argument() {
-    let Sloped { program, saved, products } = slopes(&differentiate(&bent(true).program, &upstream("y")).unwrap()).unwrap();
-    assert_eq!(products, ["dot"]);
-    let (program, decisions) = recompute_with(&program, Products::InMemory, saved).unwrap();
+    let outcome = slopes(&bent(true).program, "y");
+    assert_eq!(outcome.facts.products, ["dot"]);
+    let Outcome { program, facts, .. } = outcome.then(&[&Recompute::default()], &Options::default()).unwrap();
+    let decisions: Vec<Saved> = facts.saved;
     assert_eq!(decisions[0].policy, Policy::Saved);
     assert!(decisions.iter().all(|d| !["s", "dot"].contains(&d.container.as_str())), "{decisions:?}");
     assert!(backward(&program).iter().flat_map(|o| &o.inputs).all(|i| i.data != "s" && i.data != "dot"));
@@ -93,7 +98,8 @@ fn what_is_in_memory_anyway_is_read() {
     read.contraction(("more", "ip"), ("s", "ij"), ("v", "jp"), 1.0);
     read.declare("z", "ip", Role::Output);
     read.add(("z", "ip"), ("y", "ip"), ("more", "ip"));
-    let Sloped { program, saved, .. } = slopes(&differentiate(&read.program, &upstream("z")).unwrap()).unwrap();
+    let Outcome { program, facts, .. } = slopes(&read.program, "z");
+    let saved = facts.saved;
     assert!(saved.is_empty(), "{saved:?}");
     assert!(reads(&program, "d_s.r").contains(&"s".to_string()), "{:?}", reads(&program, "d_s.r"));
     let mut handed_back = bent(false);
@@ -125,7 +131,7 @@ fn what_backward_computes_again_is_no_slope() {
     gated.pointwise("gate", ("t", "ij"), &[("r", "ij"), ("u", "ij")], Scalar::input("r") * Scalar::input("u"));
     gated.declare("z", "ip", Role::Output);
     gated.contraction(("z", "ip"), ("t", "ij"), ("v", "jp"), 1.0);
-    let Sloped { saved, .. } = slopes(&differentiate(&gated.program, &upstream("z")).unwrap()).unwrap();
+    let saved = slopes(&gated.program, "z").facts.saved;
     assert!(saved.is_empty(), "{saved:?}");
 }
 

@@ -4,22 +4,22 @@
 
 use crate::builder::{Builder, flush, kernels, results};
 use sdfg::{Combine, Role, Scalar};
-use transforms::{Cluster, Composed, Composition, Kind, Options, Reason, Site, Transform, Wanted, clusters, compose};
+use transforms::{Cluster, Composition, Kind, Options, Outcome, Reason, Site, Wanted, clusters, run_pipeline};
 
-fn composed(built: &Builder, accept: &dyn Fn(&Cluster) -> bool) -> Composed {
-    compose(&built.program, accept.into(), &Options::default()).expect("composition")
+fn composed(built: &Builder, accept: &dyn Fn(&Cluster) -> bool) -> Outcome {
+    run_pipeline(&built.program, &[&Composition { wanted: accept.into() }], &Options::default()).expect("composition")
 }
 
 /// Composes; both texts must match, and the results agree: f64 sums of a few terms, in the same order or another.
 fn becomes(built: &Builder, before: &str, after: &str) {
     assert_eq!(kernels(&built.program), flush(before));
     let composed = composed(built, &|_| true);
-    assert_eq!(kernels(&composed.outcome.program), flush(after));
-    assert_eq!(sdfg::validate::validate(&composed.outcome.program), vec![]);
-    for step in &composed.outcome.steps {
+    assert_eq!(kernels(&composed.program), flush(after));
+    assert_eq!(sdfg::validate::validate(&composed.program), vec![]);
+    for step in &composed.steps {
         assert!(step.bytes_after < step.bytes_before, "{step:?}");
     }
-    let (want, got) = (results(&built.program), results(&composed.outcome.program));
+    let (want, got) = (results(&built.program), results(&composed.program));
     for output in built.program.containers.values().filter(|c| c.role == Role::Output) {
         let (want, got) = (&want[&output.name], &got[&output.name]);
         assert!(want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e-12 * w.abs().max(1.0)), "{}: {want} became {got}", output.name);
@@ -204,7 +204,7 @@ fn an_operand_that_is_needed_elsewhere_is_no_prologue() {
         .contraction("dot", &["i", "j", "k"], "y[i,j]", "t[i,k]", "w[k,j]");
     let want = Reason::Stored { data: "t".into(), contraction: "dot".into(), reader: "the caller".into() };
     assert_eq!(refusal(&built, "exp", "dot"), want);
-    assert!(composed(&built, &|_| true).kernels.is_empty());
+    assert!(composed(&built, &|_| true).facts.kernels.is_empty());
 }
 
 /// With chains, alone: batches of products that do little with what they move; not one that does much, nor one without a batch.
@@ -218,11 +218,11 @@ fn batches_of_small_products_become_kernels_alone() {
         let built = Builder::new(&[&a, &b], &[], &[&c])
             .sized(&[("l", 3), ("i", size), ("j", size), ("k", size)])
             .contraction("product", &over, &c, &a, &b);
-        let wanted = Wanted { accept: &|_| true, form: None, chains: true, known: None };
-        let found = compose(&built.program, wanted, &Options::default()).expect("composes");
-        assert_eq!(found.kernels.len(), usize::from(alone), "{size} {batch}");
+        let wanted = Wanted { chains: true, ..Wanted::default() };
+        let found = run_pipeline(&built.program, &[&Composition { wanted }], &Options::default()).expect("composes");
+        assert_eq!(found.facts.kernels.len(), usize::from(alone), "{size} {batch}");
         if alone {
-            let (want, got) = (results(&built.program), results(&found.outcome.program));
+            let (want, got) = (results(&built.program), results(&found.program));
             assert!(want["c"].iter().zip(&got["c"]).all(|(w, g)| (w - g).abs() <= 1e-12 * w.abs().max(1.0)), "{want:?} became {got:?}");
         }
     }
@@ -240,16 +240,17 @@ fn chains_take_what_lies_between_two_products() {
         .contraction("mix", &["l", "i", "j", "k"], "r[l,i,j]", "d[l,i,k]", "v[l,k,j]")
         .map("after", &["l", "i", "j"], "o[l,i,j]", "exp(a)", &["r[l,i,j]"]);
     let chains = |chains: bool| {
-        compose(&built.program, Wanted { accept: &|_| true, form: None, chains, known: None }, &Options::default()).expect("composes")
+        run_pipeline(&built.program, &[&Composition { wanted: Wanted { chains, ..Wanted::default() } }], &Options::default())
+            .expect("composes")
     };
     let found = chains(true);
-    let members: Vec<&Vec<String>> = found.kernels.iter().map(|c| &c.members).collect();
+    let members: Vec<&Vec<String>> = found.facts.kernels.iter().map(|c| &c.members).collect();
     assert_eq!(members, [&["score", "weigh", "bend", "mix"]]);
-    let (want, got) = (results(&built.program), results(&found.outcome.program));
+    let (want, got) = (results(&built.program), results(&found.program));
     for data in ["o", "d"] {
         assert!(want[data].iter().zip(&got[data]).all(|(w, g)| (w - g).abs() <= 1e-12 * w.abs().max(1.0)), "{want:?} became {got:?}");
     }
-    assert!(chains(false).kernels.iter().all(|c| c.contractions.len() < 2), "what is needed elsewhere is no chain otherwise");
+    assert!(chains(false).facts.kernels.iter().all(|c| c.contractions.len() < 2), "what is needed elsewhere is no chain otherwise");
 }
 
 /// What lies between two products is no larger than what the first reads.
@@ -274,7 +275,7 @@ fn what_runs_between_is_not_jumped_over() {
     let units = built.program.units();
     let node = |name: &str| units.iter().find(|(_, _, u)| u.name() == name).map(|(state, node, _)| (*state, *node)).expect("a unit");
     let site = Site { state: node("first").0, units: vec![node("first").1, node("last").1] };
-    let refusal = Composition.plan(&built.program, &site).expect_err("a cycle");
+    let refusal = Composition::default().plan(&built.program, &site).expect_err("a cycle");
     assert_eq!(refusal.reason, Reason::Cycle { between: "side".into() });
 }
 
@@ -292,8 +293,8 @@ fn a_row_must_fit_a_cache() {
 }
 
 /// Names of the composed kernels, each with its kinds.
-fn held(composed: &Composed) -> Vec<(&str, Vec<Kind>)> {
-    composed.kernels.iter().map(|c| (c.name.as_str(), c.kinds.iter().copied().collect())).collect()
+fn held(composed: &Outcome) -> Vec<(&str, Vec<Kind>)> {
+    composed.facts.kernels.iter().map(|c| (c.name.as_str(), c.kinds.iter().copied().collect())).collect()
 }
 
 #[test]
@@ -301,14 +302,14 @@ fn a_kernel_that_is_not_wanted_stays_smaller() {
     let built = attention();
     let whole = composed(&built, &|_| true);
     assert_eq!(held(&whole), [("mix", Kind::ALL[..4].to_vec())]);
-    assert_eq!(whole.kernels[0].contractions, ["score", "mix"]);
+    assert_eq!(whole.facts.kernels[0].contractions, ["score", "mix"]);
     let apart = composed(&built, &|cluster| !cluster.kinds.contains(&Kind::Chain));
     assert_eq!(held(&apart), [("weight", vec![Kind::Epilogue, Kind::Rows])]);
-    let (want, got) = (results(&built.program), results(&apart.outcome.program));
+    let (want, got) = (results(&built.program), results(&apart.program));
     assert!(want["o"].iter().zip(&got["o"]).all(|(w, g)| (w - g).abs() <= 1e-12 * w.abs().max(1.0)), "{want:?} became {got:?}");
-    let found = apart.outcome.refusals.iter().find(|r| r.units == ["weight", "mix"]).expect("a refusal");
+    let found = apart.refusals.iter().find(|r| r.units == ["weight", "mix"]).expect("a refusal");
     assert_eq!(found.reason, Reason::NotWanted { kernel: "mix".into(), why: String::new() });
     let none = composed(&built, &|_| false);
-    assert!(none.kernels.is_empty());
-    assert_eq!(kernels(&none.outcome.program), kernels(&built.program));
+    assert!(none.facts.kernels.is_empty());
+    assert_eq!(kernels(&none.program), kernels(&built.program));
 }

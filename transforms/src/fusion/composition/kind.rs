@@ -1,6 +1,6 @@
 //! What a composed kernel holds besides its contractions.
 
-use crate::boundary::Boundary;
+use crate::unit_graph::Boundary;
 use sdfg::State;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -12,44 +12,50 @@
 //! *Not handled*: subscripts other than plain indices; more than one factor between a softmax and a contraction.
 //! *Source*: FlashAttention (Dao et al., 2022), appendix B.2, where it is the `D` of the backward pass.
 
+use crate::pass::{Context, Pass, Rewritten, Stopped, refused_at};
 use sdfg::library::calculus::fold_inline;
-use sdfg::{BuildError, Combine, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, Unit};
+use sdfg::{BuildError, Combine, Container, Dtype, Expr, Op, Operand, Operation, Pass as Direction, Role, Scalar, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A differentiated program of operators whose softmax gradients take sums of results where the rule holds; `None` if nowhere.
-///
-/// # Errors
-/// Operations that do not fit the program.
-pub fn dots(program: &Sdfg) -> Result<Option<Sdfg>, BuildError> {
-    let mut all = Vec::new();
-    for (state, _, unit) in program.units() {
-        let Unit::Operation(operation) = unit else { return Ok(None) };
-        all.push((state, operation));
+/// Lets gradients of softmaxes take their sums from results where the rule holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoftmaxGradRowDot;
+
+impl Pass for SoftmaxGradRowDot {
+    fn name(&self) -> &'static str {
+        "softmax gradient row dot"
     }
-    let operations: Vec<&Operation> = all.iter().map(|(_, o)| o).collect();
-    let found: BTreeMap<&str, Dot> = operations.iter().filter_map(|o| Some((o.name.as_str(), Dot::of(o, &operations)?))).collect();
-    if found.is_empty() {
-        return Ok(None);
-    }
-    let mut result = program.clone();
-    for (id, _) in program.states() {
-        if let Some(state) = result.state_mut(id) {
-            *state = State::new(state.name.clone());
+
+    fn run(&self, program: &Sdfg, _: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let mut all = Vec::new();
+        for (state, _, unit) in program.units() {
+            let Unit::Operation(operation) = unit else {
+                return Err(BuildError::NoOperation { program: program.name.clone(), unit: unit.name().to_string() }.into());
+            };
+            all.push((state, operation));
         }
-        for (_, operation) in all.iter().filter(|(at, _)| *at == id) {
-            match found.get(operation.name.as_str()) {
+        let operations: Vec<&Operation> = all.iter().map(|(_, o)| o).collect();
+        let found: BTreeMap<&str, Dot> = operations.iter().filter_map(|o| Some((o.name.as_str(), Dot::of(o, &operations)?))).collect();
+        if found.is_empty() {
+            let gradients = operations.iter().filter(|o| matches!(o.op, Op::SoftmaxGrad { .. }));
+            let why = "its row sums do not follow from the result of one contraction by one factor";
+            let refused = gradients.map(|o| (*o, why.to_string()));
+            return Err(refused_at(self.name(), program, refused, "there is no gradient of a softmax"));
+        }
+        let summary = format!("row sums of {} from results", found.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "));
+        let mut result = program.clone();
+        for (id, _) in program.states() {
+            result.map_operations(id, |result, operation| match found.get(operation.name.as_str()) {
                 Some(dot) => {
                     let name = result.fresh_name(&format!("{}.dot", operation.name));
                     result.add_container(dot.container(program, &name));
-                    for part in dot.operations(operation, &name) {
-                        result.insert_operation(id, &part)?;
-                    }
+                    dot.operations(&operation, &name)
                 }
-                None => drop(result.insert_operation(id, operation)?),
-            }
+                None => vec![operation],
+            })?;
         }
+        Ok(Rewritten::program(summary, result))
     }
-    Ok(Some(result))
 }
 
 /// The sum of one softmax gradient: in the names of its indices, those that are summed over being new.
@@ -72,7 +78,7 @@ fn renaming(own: &Operand, there: &[String]) -> Option<BTreeMap<String, String>>
 fn factor(operation: &Operation, with: &BTreeMap<String, String>) -> Option<Scalar> {
     let (Op::Elementwise { code, .. }, [from]) = (&operation.op, &operation.inputs[..]) else { return None };
     let with = with.iter().map(|(from, to)| (from.clone(), Expr::sym(to.as_str()))).collect();
-    crate::save_local_derivative::linear(code, &from.connector)
+    crate::autodiff::save_local_derivative::linear(code, &from.connector)
         .then(|| fold_inline(code, &from.connector, &Scalar::Const(1.0)).substitute(&with))
 }
 
@@ -97,7 +103,7 @@ impl Dot {
             second = maker(&from.data)?;
         }
         // Forward from the softmax to what has the same factor.
-        let forward = |o: &&&Operation| o.pass == Pass::Forward;
+        let forward = |o: &&&Operation| o.pass == Direction::Forward;
         let kept = if by == Scalar::Const(1.0) {
             y.data.as_str()
         } else {

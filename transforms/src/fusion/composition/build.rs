@@ -1,11 +1,11 @@
 //! Several units of one state put together as one scope: contractions expanded, indices aligned, intermediates local.
 
-use crate::alignment::align;
-use crate::boundary::needed_outside;
-use crate::fusion::unify_copies;
-use crate::iteration_space::{Statement, range_symbols, rebuild, shared_indices, statements};
+use crate::fusion::alignment::align;
+use crate::fusion::greedy::unify_copies;
+use crate::fusion::iteration_space::{Statement, range_symbols, rebuild, shared_indices, statements};
 use crate::patch::{Edit, Patch};
-use crate::transform::Reason;
+use crate::refusal::Reason;
+use crate::unit_graph::needed_outside;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::{
     Combine, Computation, Container, Dtype, Expr, Index, IndexKind, Item, Lifetime, Memlet, NodeId, Op, Operation, Role, Scalar, Scope,

@@ -5,8 +5,8 @@
 //! is found again everywhere.
 
 use super::cluster::Growth;
-use crate::boundary::Kind as UnitKind;
-use crate::units::Members;
+use crate::unit_graph::Kind as UnitKind;
+use crate::unit_graph::Members;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

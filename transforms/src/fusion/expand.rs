@@ -11,16 +11,21 @@
 //! *Not handled*: contractions stay, they have kernels of their own.
 //! *Source*: "Data Movement Is All You Need", §IV-A.
 
-use crate::fusion::fuse;
+use crate::fusion::greedy::fuse;
+use crate::pass::Pattern;
 use crate::patch::{Edit, Patch};
-use crate::transform::{Reason, Refusal, Site, Transform};
+use crate::refusal::{Reason, Refusal, Site};
 use sdfg::{Class, Node, Op, Sdfg, State, StateId, Unit};
 
 pub struct Expand;
 
-impl Transform for Expand {
+impl Pattern for Expand {
     fn name(&self) -> &'static str {
         "expand"
+    }
+
+    fn is_optional(&self) -> bool {
+        false
     }
 
     fn sites(&self, program: &Sdfg) -> Vec<Site> {

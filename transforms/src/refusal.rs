@@ -1,7 +1,5 @@
-//! What a transform is: sites, and for each site a patch or the reason why not.
+//! Sites of rewrites, the reasons why a pass does not rewrite one, and rewrites that are left out.
 
-use crate::known::Known;
-use crate::patch::Patch;
 use sdfg::{NodeId, Origin, Sdfg, StateId};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -63,6 +61,8 @@ pub enum Reason {
     /// Found by interpreting the program before and after it.
     #[error("with it the program computes something else, which is a fault of Memlet's: please report it")]
     FoundWrong,
+    #[error("the program has nothing of the kind that this pass rewrites")]
+    NothingToRewrite,
     #[error("{0}")]
     Unsupported(String),
 }
@@ -87,6 +87,7 @@ impl Reason {
             Reason::SavesNothing => "one kernel would move as many bytes as two",
             Reason::NotWanted { .. } => "this program leaves a composed kernel out",
             Reason::FoundWrong => "with it the program computes something else",
+            Reason::NothingToRewrite => "the program has nothing of the kind that this pass rewrites",
             Reason::Unsupported(why) => why,
         }
         .to_string()
@@ -124,8 +125,8 @@ impl Barred {
         self.0.insert(summary.to_string())
     }
 
-    pub fn has(&self, patch: &Patch) -> bool {
-        self.0.contains(&patch.summary)
+    pub fn has(&self, summary: &str) -> bool {
+        self.0.contains(summary)
     }
 
     /// Summaries of all of them.
@@ -142,30 +143,5 @@ impl Barred {
         };
         let units = site.units.iter().filter_map(name).collect();
         Refusal { transform, site: site.clone(), units, reason: Reason::FoundWrong, origin: None }
-    }
-}
-
-pub trait Transform {
-    fn name(&self) -> &'static str;
-
-    /// Where it could apply, best first.
-    fn sites(&self, program: &Sdfg) -> Vec<Site>;
-
-    /// "Can apply" is exactly `plan(..).is_ok()`.
-    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>>;
-
-    /// The first patch that applies and is not barred, best site first, or why every site was refused. Transforms override it to look at
-    /// the program once for all sites, and at what a patch has left as it was not at all: `known` is what this transform has found out
-    /// about the program since the search began.
-    fn first(&self, program: &Sdfg, _known: &mut Known, barred: &Barred) -> Result<Patch, Vec<Refusal>> {
-        let mut refusals = Vec::new();
-        for site in self.sites(program) {
-            match self.plan(program, &site) {
-                Ok(patch) if barred.has(&patch) => refusals.push(barred.refusal(self.name(), program, &site)),
-                Ok(patch) => return Ok(patch),
-                Err(refusal) => refusals.push(*refusal),
-            }
-        }
-        Err(refusals)
     }
 }

@@ -17,14 +17,18 @@
 //! Which stacking wins is decided by measurement: callers build one program for each choice.
 //! *Source*: "Data Movement Is All You Need", §IV-D and Table II.
 
+use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
 use crate::patch::{Edit, Patch};
-use crate::transform::{Reason, Refusal, Site, Transform};
+use crate::refusal::{Reason, Refusal, Site};
 use sdfg::data::View;
 use sdfg::{Container, Expr, NodeId, Op, Operand, Operation, Role, Scalar, Sdfg, StateId, Unit};
 use std::collections::BTreeMap;
 
-/// Stacks groups of contractions. A site is a group, in stacking order.
-pub struct Stack;
+/// Stacks the contractions of these weights wherever that is possible, forward and backward.
+#[derive(Clone, Debug, Default)]
+pub struct Stack {
+    pub weights: Vec<String>,
+}
 
 /// Contractions of one state that can be stacked.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,7 +106,7 @@ fn sliced(operation: &Operation, operand: &Operand) -> Option<(Vec<String>, Vec<
 
 /// All maximal groups, in program order; within a group in the order in which the weights are declared.
 pub fn groups(program: &Sdfg) -> Vec<Group> {
-    candidates(program).into_iter().filter(|group| Stack.plan(program, &group.site).is_ok()).collect()
+    candidates(program).into_iter().filter(|group| plan(program, &group.site).is_ok()).collect()
 }
 
 /// Groups that may be stacked, as far as that is seen without trying.
@@ -164,89 +168,93 @@ fn is_sum(operation: &Operation) -> bool {
     matches!(&operation.op, Op::Elementwise { code, .. } if terms(code) && operation.inputs.len() >= 2)
 }
 
-/// The program with the contractions of these weights stacked wherever that is possible, forward and backward.
-pub fn stacked(program: &Sdfg, weights: &[String]) -> Result<Sdfg, crate::driver::DriverError> {
-    Ok(stacked_with_members(program, weights)?.0)
-}
-
-/// The operations that stacked ones stand for, by the name of the stack.
-pub type Members = BTreeMap<String, Vec<String>>;
-
-/// The same, with the operations that each stack is made of.
-pub fn stacked_with_members(program: &Sdfg, weights: &[String]) -> Result<(Sdfg, Members), crate::driver::DriverError> {
-    let (mut program, mut members) = (program.clone(), Members::new());
-    loop {
-        let chosen = |g: &Group| g.weights.iter().filter(|w| weights.contains(w)).count() >= 2;
-        // Whether a group can be stacked is found by stacking it: those that nobody asks for need no such trial.
-        let mut groups = candidates(&program).into_iter().filter(chosen);
-        let Some(group) = groups.find(|group| Stack.plan(&program, &group.site).is_ok()) else { return Ok((program, members)) };
-        let wanted = |weight: &String| weights.contains(weight);
-        let units = group.site.units.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(n, _)| *n).collect();
-        let names: Vec<String> = group.members.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(m, _)| m.clone()).collect();
-        match Stack.plan(&program, &Site { units, ..group.site }) {
-            Ok(patch) => _ = patch.apply(&mut program)?,
-            Err(_) => return Ok((program, members)),
-        }
-        if let Some(first) = names.first() {
-            let own = names.iter().flat_map(|name| members.get(name).cloned().unwrap_or_else(|| vec![name.clone()])).collect();
-            members.insert(stack_name(first, names.len()), own);
-        }
-    }
-}
-
 /// What a stack of so many operations is called.
 fn stack_name(first: &str, count: usize) -> String {
     format!("{first}.stack{count}")
 }
 
-impl Transform for Stack {
+impl Pass for Stack {
     fn name(&self) -> &'static str {
         "stack"
     }
 
-    fn sites(&self, program: &Sdfg) -> Vec<Site> {
-        groups(program).into_iter().map(|g| g.site).collect()
+    fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let wanted = |weight: &String| self.weights.contains(weight);
+        let mut refusals = Vec::new();
+        // Whether a group can be stacked is found by stacking it: those without two of the weights need no such trial.
+        for group in candidates(program).into_iter().filter(|g| g.weights.iter().filter(|w| wanted(w)).count() >= 2) {
+            if let Err(refusal) = plan(program, &group.site) {
+                refusals.push(*refusal);
+                continue;
+            }
+            let units = group.site.units.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(n, _)| *n).collect();
+            let names: Vec<String> = group.members.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(m, _)| m.clone()).collect();
+            let site = Site { units, ..group.site };
+            let patch = match plan(program, &site) {
+                Ok(patch) if context.barred.has(&patch.summary) => {
+                    refusals.push(context.barred.refusal(self.name(), program, &site));
+                    break;
+                }
+                Ok(patch) => patch,
+                Err(refusal) => {
+                    refusals.push(*refusal);
+                    break;
+                }
+            };
+            let known = &context.facts.stacks;
+            let own = names.iter().flat_map(|name| known.get(name).cloned().unwrap_or_else(|| vec![name.clone()])).collect();
+            let stacks = names.first().map(|first| (stack_name(first, names.len()), own)).into_iter().collect();
+            return Ok(Rewritten::patch(patch).with(Facts { stacks, ..Facts::default() }));
+        }
+        if refusals.is_empty() {
+            return Err(Stopped::at_program(self.name(), "no two contractions of these weights read or make one tensor"));
+        }
+        Err(Stopped::refused(refusals))
     }
 
-    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
-        let all = contractions(program, site.state);
-        let members: Vec<Operation> = site.units.iter().filter_map(|n| all.iter().find(|(m, _)| m == n).map(|(_, o)| o.clone())).collect();
-        let refuse = |why: &str| {
-            let units = members.iter().map(|o| o.name.clone()).collect();
-            Box::new(Refusal {
-                transform: "stack",
-                site: site.clone(),
-                units,
-                reason: Reason::Unsupported(why.into()),
-                origin: members.first().and_then(|o| o.origin.clone()),
-            })
-        };
-        if members.len() < 2 || members.len() != site.units.len() {
-            return Err(refuse("stacking takes at least two contractions"));
-        }
-        if members.iter().any(|o| o.op != members[0].op) {
-            return Err(refuse("the contractions are scaled differently"));
-        }
-        // Shared is what all read in the same place; slices of one stack are different operands.
-        let offsets = |o: &Operation, i: &Operand| sliced(o, i).map(|(_, offsets)| offsets);
-        let reads =
-            |o: &Operation, of: &Operation, i: &Operand| o.inputs.iter().any(|j| j.data == i.data && offsets(o, j) == offsets(of, i));
-        let shared = members[0].inputs.iter().find(|i| members.iter().all(|o| reads(o, &members[0], i))).map(|i| i.data.clone());
-        let form = if shared.is_some() { Form::Shared } else { Form::Summed };
-        let aligned: Option<Vec<Operation>> = members.iter().map(|o| align(&members[0], o, shared.as_deref())).collect();
-        let Some(aligned) = aligned else { return Err(refuse("the contractions have different forms")) };
-        let Some(index) = stack_index(program, &aligned, form) else {
-            return Err(refuse("no single index exists along which the operands can be stacked while all others have equal sizes"));
-        };
-        let patch = plan_stack(program, site, &aligned, &index, form).map_err(|why| refuse(&why))?;
-        // A gate's gradient is made of that of what it gates: of one stack, a kernel would need what it writes.
-        let mut stacked = program.clone();
-        let applied = patch.clone().apply(&mut stacked).is_ok();
-        if !applied || stacked.states().any(|(_, state)| state.topological(None).is_none()) {
-            return Err(refuse("what is stacked would be needed to make another part of the same stack"));
-        }
-        Ok(patch)
+    fn repeats(&self) -> bool {
+        true
     }
+}
+
+/// Stacks a group of contractions, given in stacking order.
+fn plan(program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
+    let all = contractions(program, site.state);
+    let members: Vec<Operation> = site.units.iter().filter_map(|n| all.iter().find(|(m, _)| m == n).map(|(_, o)| o.clone())).collect();
+    let refuse = |why: &str| {
+        let units = members.iter().map(|o| o.name.clone()).collect();
+        Box::new(Refusal {
+            transform: "stack",
+            site: site.clone(),
+            units,
+            reason: Reason::Unsupported(why.into()),
+            origin: members.first().and_then(|o| o.origin.clone()),
+        })
+    };
+    if members.len() < 2 || members.len() != site.units.len() {
+        return Err(refuse("stacking takes at least two contractions"));
+    }
+    if members.iter().any(|o| o.op != members[0].op) {
+        return Err(refuse("the contractions are scaled differently"));
+    }
+    // Shared is what all read in the same place; slices of one stack are different operands.
+    let offsets = |o: &Operation, i: &Operand| sliced(o, i).map(|(_, offsets)| offsets);
+    let reads = |o: &Operation, of: &Operation, i: &Operand| o.inputs.iter().any(|j| j.data == i.data && offsets(o, j) == offsets(of, i));
+    let shared = members[0].inputs.iter().find(|i| members.iter().all(|o| reads(o, &members[0], i))).map(|i| i.data.clone());
+    let form = if shared.is_some() { Form::Shared } else { Form::Summed };
+    let aligned: Option<Vec<Operation>> = members.iter().map(|o| align(&members[0], o, shared.as_deref())).collect();
+    let Some(aligned) = aligned else { return Err(refuse("the contractions have different forms")) };
+    let Some(index) = stack_index(program, &aligned, form) else {
+        return Err(refuse("no single index exists along which the operands can be stacked while all others have equal sizes"));
+    };
+    let patch = plan_stack(program, site, &aligned, &index, form).map_err(|why| refuse(&why))?;
+    // A gate's gradient is made of that of what it gates: of one stack, a kernel would need what it writes.
+    let mut stacked = program.clone();
+    let applied = patch.clone().apply(&mut stacked).is_ok();
+    if !applied || stacked.states().any(|(_, state)| state.topological(None).is_none()) {
+        return Err(refuse("what is stacked would be needed to make another part of the same stack"));
+    }
+    Ok(patch)
 }
 
 /// A member with its operands in the order of the first and its indices called as in the first.

@@ -2,6 +2,7 @@
 //!
 //! Each of them alone has too few tiles for a large GPU; together they fill it, and are launched once.
 
+use crate::pass::{Context, Pass, Rewritten, Stopped, refused_at};
 use crate::patch::{Edit, Patch, PatchError};
 use sdfg::{Class, NodeId, Operand, Operation, Role, Sdfg, StateId, Unit};
 use std::collections::BTreeSet;
@@ -52,42 +53,55 @@ fn reads(state: &sdfg::State, node: NodeId) -> bool {
     !matches!(state.node(node), Some(sdfg::Node::Access(_)))
 }
 
-/// The program with the gradients of its weights in one kernel; `None` if it has not two of them in one state.
-///
-/// # Errors
-/// Nothing that a valid program would cause.
-pub fn grouped(program: &Sdfg) -> Result<Option<Sdfg>, PatchError> {
-    let mut changed = program.clone();
-    let states: Vec<StateId> = program.states().map(|(id, _)| id).collect();
-    let mut any = false;
-    for state in states {
-        let found = sinks(&changed, state);
-        if found.len() < 2 {
-            continue;
-        }
-        let names: Vec<&str> = found.iter().map(|(_, o)| o.name.as_str()).collect();
-        let name = names.join("+");
-        let mut inside = Sdfg::new(&name);
-        (inside.dims, inside.sizes) = (changed.dims.clone(), changed.sizes.clone());
-        let stage = inside.add_state("group");
-        for (_, operation) in &found {
-            for (operands, role) in [(&operation.inputs, Role::Input), (&operation.outputs, Role::Output)] {
-                for container in operands.iter().filter_map(|o| changed.containers.get(&o.data)) {
-                    let mut container = container.clone();
-                    container.role = role;
-                    inside.add_container(container);
-                }
+/// Makes one kernel of the matrix products of a state whose results nothing reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GroupedGemm;
+
+impl Pass for GroupedGemm {
+    fn name(&self) -> &'static str {
+        "grouped gemm"
+    }
+
+    fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let groups = || program.states().map(|(state, _)| (state, sinks(program, state)));
+        for (state, found) in groups().filter(|(_, found)| found.len() >= 2) {
+            let patch = plan(program, state, &found)?;
+            if !context.barred.has(&patch.summary) {
+                return Ok(Rewritten::patch(patch));
             }
         }
-        let summary = format!("`{name}` run as one kernel");
-        for (_, operation) in &found {
-            inside.insert_operation(stage, operation).map_err(|source| PatchError::Build { summary: summary.clone(), source })?;
-        }
-        let symbols = inside.sizes.keys().map(|s| (s.clone(), sdfg::Expr::sym(s.as_str()))).collect();
-        let unit = Unit::Nested(sdfg::Nested { name, program: Box::new(inside), symbols });
-        let edit = Edit { state, remove: found.iter().map(|(node, _)| *node).collect(), insert: vec![unit] };
-        Patch { summary, edits: vec![edit], containers: vec![], drop: vec![], dims: vec![] }.apply(&mut changed)?;
-        any = true;
+        let alone: Vec<Found> = groups().flat_map(|(_, found)| found).collect();
+        let refused = alone.iter().map(|(_, o)| (o, "no other matrix product of its state has a result that nothing reads".to_string()));
+        Err(refused_at(self.name(), program, refused, "no matrix product has a result that nothing reads"))
     }
-    Ok(any.then_some(changed))
+
+    fn repeats(&self) -> bool {
+        true
+    }
+}
+
+/// The patch that makes one kernel of these operations of a state.
+fn plan(program: &Sdfg, state: StateId, found: &[Found]) -> Result<Patch, PatchError> {
+    let names: Vec<&str> = found.iter().map(|(_, o)| o.name.as_str()).collect();
+    let name = names.join("+");
+    let mut inside = Sdfg::new(&name);
+    (inside.dims, inside.sizes) = (program.dims.clone(), program.sizes.clone());
+    let stage = inside.add_state("group");
+    for (_, operation) in found {
+        for (operands, role) in [(&operation.inputs, Role::Input), (&operation.outputs, Role::Output)] {
+            for container in operands.iter().filter_map(|o| program.containers.get(&o.data)) {
+                let mut container = container.clone();
+                container.role = role;
+                inside.add_container(container);
+            }
+        }
+    }
+    let summary = format!("`{name}` run as one kernel");
+    for (_, operation) in found {
+        inside.insert_operation(stage, operation).map_err(|source| PatchError::Build { summary: summary.clone(), source })?;
+    }
+    let symbols = inside.sizes.keys().map(|s| (s.clone(), sdfg::Expr::sym(s.as_str()))).collect();
+    let unit = Unit::Nested(sdfg::Nested { name, program: Box::new(inside), symbols });
+    let edit = Edit { state, remove: found.iter().map(|(node, _)| *node).collect(), insert: vec![unit] };
+    Ok(Patch { summary, edits: vec![edit], containers: vec![], drop: vec![], dims: vec![] })
 }

@@ -21,31 +21,23 @@
 //! contractions read, which is in memory anyway: `s` is read in the place of `a`, and `a` need not be written. Or `s` is made again and
 //! only what contractions read is left in memory ([`Start::Products`]).
 //!
-//! It pays only where the clones and their readers become one kernel: [`crate::compose()`]. Callers build programs with and
-//! without this policy and compare. Afterwards [`crate::recompute`] decides on everything else.
+//! It pays only where the clones and their readers become one kernel: [`crate::Composition`]. Callers build programs with and
+//! without this policy and compare. Afterwards [`crate::autodiff::recompute`] decides on everything else.
 //! *Source*: the online normalizer's statistics, as in memory-efficient attention: rows are recomputed from their maximum
 //! and sum.
 
-use crate::recompute::{Policy, RecomputeError, Saved};
-use crate::softmax_shift_invariance::compared;
+use crate::autodiff::recompute::{Policy, RecomputeError, Saved, forward_and_backward};
+use crate::autodiff::softmax_shift_invariance::compared;
+use crate::pass::{Context, Facts, Rewritten, Stopped, refused_at};
 use sdfg::{
-    Combine, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, StateId, Unit, library::Class, scalar::Unary,
+    Combine, Container, Dtype, Expr, Node, Op, Operand, Operation, Pass as Direction, Role, Scalar, Sdfg, StateId, Unit, library::Class,
+    scalar::Unary,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Flop that one byte less through memory may cost. Two cores with wide vectors do about 20 in the time of one byte, many
 /// cores that share a memory channel several times as many.
 const INTENSITY: u64 = 64;
-
-/// A program under the policy.
-#[derive(Clone, Debug)]
-pub struct Streamed {
-    pub program: Sdfg,
-    /// The decisions, in forward order.
-    pub saved: Vec<Saved>,
-    /// Names of the operations that backward runs again.
-    pub again: Vec<String>,
-}
 
 /// What a stream is computed again from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,54 +50,67 @@ pub enum Start {
     Products,
 }
 
-/// Applies the rule to a differentiated program. A program without a state `backward`, or without a stream, is returned
-/// unchanged.
-pub fn row_statistics(program: &Sdfg, start: Start) -> Result<Streamed, RecomputeError> {
-    let unchanged = || Streamed { program: program.clone(), saved: vec![], again: vec![] };
-    let Some(backward) = program.state_named("backward") else { return Ok(unchanged()) };
-    let split = split_softmax(program, backward)?;
-    let (mut forward, mut readers) = (Vec::new(), Vec::new());
-    for (state, _, unit) in split.units() {
-        match unit {
-            Unit::Operation(operation) if state == backward => readers.push(operation),
-            Unit::Operation(operation) => forward.push(operation),
-            other => return Err(RecomputeError::Expanded { unit: other.name().to_string() }),
+/// Applies the rule to a differentiated program of operators. A program without a state `backward`, or without a stream, is refused.
+#[derive(Clone, Copy, Debug)]
+pub struct RowStatistics {
+    pub start: Start,
+}
+
+impl crate::pass::Pass for RowStatistics {
+    fn name(&self) -> &'static str {
+        "row statistics"
+    }
+
+    fn run(&self, program: &Sdfg, _: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let Some(backward) = program.state_named("backward") else {
+            return Err(Stopped::at_program(self.name(), "the program has no state `backward`"));
+        };
+        let split = split_softmax(program, backward)?;
+        let (forward, readers) = forward_and_backward(&split, backward)?;
+        let streams = streams(&split, &forward, &readers)?;
+        let reads = |o: &Operation, data: &str| o.inputs.iter().any(|i| i.data == data);
+        let read = |data: &str| readers.iter().any(|r| reads(r, data));
+        // Results and operands of contractions are in memory, whatever becomes of the rest.
+        let multiplied = |data: &str| forward.iter().chain(&readers).any(|r| r.class() == Class::Contraction && reads(r, data));
+        let in_memory = |o: &Operation, data: &str| match self.start {
+            Start::Contraction => false,
+            Start::Memory => o.class() == Class::Contraction || multiplied(data),
+            Start::Products => multiplied(data),
+        };
+        let again = |o: &&Operation| out(o).is_some_and(|d| streams.contains(d) && read(d) && !in_memory(o, d));
+        let wanted: Vec<&Operation> = forward.iter().filter(again).collect();
+        if wanted.is_empty() {
+            let rows = |o: &&Operation| matches!(o.op, Op::Softmax { .. } | Op::Normalize { .. });
+            let why = "backward reads nothing of these rows that would pay to compute again from their statistics";
+            let all = program.units().into_iter().filter_map(|(_, _, u)| if let Unit::Operation(o) = u { Some(o) } else { None });
+            let all: Vec<Operation> = all.collect();
+            let found = all.iter().filter(rows).map(|o| (o, why.to_string()));
+            return Err(refused_at(self.name(), program, found, "no rows are normalized that follow from a contraction"));
         }
-    }
-    let streams = streams(&split, &forward, &readers)?;
-    let reads = |o: &Operation, data: &str| o.inputs.iter().any(|i| i.data == data);
-    let read = |data: &str| readers.iter().any(|r| reads(r, data));
-    // Results and operands of contractions are in memory, whatever becomes of the rest.
-    let multiplied = |data: &str| forward.iter().chain(&readers).any(|r| r.class() == Class::Contraction && reads(r, data));
-    let lies = |o: &Operation, data: &str| match start {
-        Start::Contraction => false,
-        Start::Memory => o.class() == Class::Contraction || multiplied(data),
-        Start::Products => multiplied(data),
-    };
-    let again = |o: &&Operation| out(o).is_some_and(|d| streams.contains(d) && read(d) && !lies(o, d));
-    let wanted: Vec<&Operation> = forward.iter().filter(again).collect();
-    if wanted.is_empty() {
-        return Ok(unchanged());
-    }
-    // What it takes to make the wanted ones again.
-    let mut needed: BTreeSet<&str> = wanted.iter().filter_map(|o| out(o)).collect();
-    let made: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| streams.contains(d) && !lies(o, d))).collect();
-    let streamed = |data: &str| made.iter().any(|o| out(o) == Some(data));
-    for operation in made.iter().rev() {
-        if out(operation).is_some_and(|d| needed.contains(d)) {
-            needed.extend(operation.inputs.iter().map(|i| i.data.as_str()).filter(|d| streamed(d)));
+        // What it takes to make the wanted ones again.
+        let mut needed: BTreeSet<&str> = wanted.iter().filter_map(|o| out(o)).collect();
+        let made: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| streams.contains(d) && !in_memory(o, d))).collect();
+        let streamed = |data: &str| made.iter().any(|o| out(o) == Some(data));
+        for operation in made.iter().rev() {
+            if out(operation).is_some_and(|d| needed.contains(d)) {
+                needed.extend(operation.inputs.iter().map(|i| i.data.as_str()).filter(|d| streamed(d)));
+            }
         }
+        let chain: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| needed.contains(d))).collect();
+        let sources: BTreeSet<&str> =
+            chain.iter().flat_map(|o| &o.inputs).map(|i| i.data.as_str()).filter(|d| !needed.contains(d)).collect();
+        let from = sources.iter().map(|s| format!("`{s}`")).collect::<Vec<_>>().join(", ");
+        let mut saved = Vec::new();
+        for operation in &wanted {
+            let Some(data) = out(operation) else { continue };
+            let why = format!("from {from}, in the kernel that reads it; rows are normalized by their saved statistics");
+            saved.push(Saved { container: data.to_string(), bytes: bytes(&split, data)?, policy: Policy::Recomputed, why });
+        }
+        let names: Vec<String> = saved.iter().map(|s| format!("`{}`", s.container)).collect();
+        let summary = format!("recompute rows of {} from their statistics", names.join(", "));
+        let (program, recomputed) = with_clones(&split, backward, &chain)?;
+        Ok(Rewritten::program(summary, program).with(Facts { saved, recomputed, ..Facts::default() }))
     }
-    let chain: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| needed.contains(d))).collect();
-    let sources: BTreeSet<&str> = chain.iter().flat_map(|o| &o.inputs).map(|i| i.data.as_str()).filter(|d| !needed.contains(d)).collect();
-    let from = sources.iter().map(|s| format!("`{s}`")).collect::<Vec<_>>().join(", ");
-    let mut decisions = Vec::new();
-    for operation in &wanted {
-        let Some(data) = out(operation) else { continue };
-        let why = format!("from {from}, in the kernel that reads it; rows are normalized by their saved statistics");
-        decisions.push(Saved { container: data.to_string(), bytes: bytes(&split, data)?, policy: Policy::Recomputed, why });
-    }
-    with_clones(&split, backward, &readers, &chain).map(|(program, again)| Streamed { program, saved: decisions, again })
 }
 
 fn out(operation: &Operation) -> Option<&str> {
@@ -177,34 +182,24 @@ fn stream(
     Ok((normalized && !missed).then_some(stream))
 }
 
-/// The program with each forward softmax that backward reads as four operations.
+/// The program with each forward softmax as four operations.
 fn split_softmax(program: &Sdfg, backward: StateId) -> Result<Sdfg, RecomputeError> {
     let mut result = program.clone();
     for (id, state) in program.states().filter(|(id, _)| *id != backward) {
-        let units = state.units();
-        if !units.iter().any(|(_, u)| matches!(u, Unit::Operation(o) if matches!(o.op, Op::Softmax { .. }))) {
-            continue;
-        }
-        if let Some(emptied) = result.state_mut(id) {
-            *emptied = State::new(state.name.clone());
-        }
-        for (_, unit) in units {
-            let Unit::Operation(operation) = unit else { return Err(RecomputeError::Expanded { unit: unit.name().to_string() }) };
-            match &operation.op {
-                Op::Softmax { over } => insert_split(&mut result, id, &operation, over)?,
-                _ => {
-                    result.insert_operation(id, &operation)?;
-                }
-            }
+        if state.nodes().any(|(_, v)| matches!(&v.node, Node::Library(l) if matches!(l.op, Op::Softmax { .. }))) {
+            result.map_operations(id, |program, operation| match &operation.op {
+                Op::Softmax { over } => split(program, &operation, over),
+                _ => vec![operation],
+            })?;
         }
     }
     Ok(result)
 }
 
-/// Inserts a softmax as maximum, exponential, sum and quotient.
-fn insert_split(program: &mut Sdfg, state: StateId, softmax: &Operation, over: &[String]) -> Result<(), RecomputeError> {
-    let (Some(x), Some(y)) = (softmax.inputs.first(), softmax.outputs.first()) else { return Ok(()) };
-    let Some(like) = program.containers.get(&y.data).cloned() else { return Ok(()) };
+/// A softmax as maximum, exponential, sum and quotient.
+fn split(program: &mut Sdfg, softmax: &Operation, over: &[String]) -> Vec<Operation> {
+    let (Some(x), Some(y)) = (softmax.inputs.first(), softmax.outputs.first()) else { return vec![softmax.clone()] };
+    let Some(like) = program.containers.get(&y.data).cloned() else { return vec![softmax.clone()] };
     let kept: Vec<(&String, &String)> = softmax.indices.iter().filter(|(name, _)| !over.contains(name)).collect();
     let row: Vec<Expr> = kept.iter().map(|(name, _)| Expr::sym(name.as_str())).collect();
     let mut declare = |suffix: &str, dims: Vec<String>, dtype: Dtype| {
@@ -246,7 +241,7 @@ fn insert_split(program: &mut Sdfg, state: StateId, softmax: &Operation, over: &
     let each = |label: &str, code: Scalar| Op::Elementwise { label: label.into(), code };
     let value = operand("x", &x.data, &x.subscripts);
     let power = |connector: &str| operand(connector, &powers, &y.subscripts);
-    let all = [
+    vec![
         operation(&top, reduce("row maximum", Combine::Max, "x"), vec![value.clone()], operand("out", &top, &row)),
         operation(
             &powers,
@@ -261,24 +256,12 @@ fn insert_split(program: &mut Sdfg, state: StateId, softmax: &Operation, over: &
             vec![power("exp"), operand("sum", &sum, &row)],
             operand("out", &y.data, &y.subscripts),
         ),
-    ];
-    for operation in &all {
-        program.insert_operation(state, operation)?;
-    }
-    Ok(())
+    ]
 }
 
-/// The program with its backward state written anew: the clones before their first reader, and readers that read them.
-fn with_clones(
-    program: &Sdfg,
-    backward: StateId,
-    readers: &[Operation],
-    chain: &[&Operation],
-) -> Result<(Sdfg, Vec<String>), RecomputeError> {
+/// The program with clones in its backward state, before their first reader, and readers that read them; and the names of the clones.
+fn with_clones(program: &Sdfg, backward: StateId, chain: &[&Operation]) -> Result<(Sdfg, Vec<String>), RecomputeError> {
     let mut result = program.clone();
-    if let Some(state) = result.state_mut(backward) {
-        *state = State::new(state.name.clone());
-    }
     let mut again: BTreeMap<String, String> = BTreeMap::new();
     for data in chain.iter().filter_map(|o| out(o)) {
         let name = result.fresh_name(&format!("{data}.again"));
@@ -287,47 +270,51 @@ fn with_clones(
         }
         again.insert(data.to_string(), name);
     }
-    let renamed = |operands: &[Operand]| -> Vec<Operand> {
-        operands.iter().map(|o| Operand { data: again.get(&o.data).unwrap_or(&o.data).clone(), ..o.clone() }).collect()
-    };
-    let mut made: BTreeSet<&str> = BTreeSet::new();
-    for reader in readers {
+    let mut clones = Clones { chain, again: &again, made: BTreeSet::new() };
+    result.map_operations(backward, |_, reader| {
+        let mut operations = Vec::new();
         for input in &reader.inputs {
             if again.contains_key(&input.data) {
-                insert_clones(&mut result, backward, (&input.data, chain), &again, &renamed, &mut made)?;
+                clones.make(&input.data, &mut operations);
             }
         }
-        result.insert_operation(backward, &Operation { inputs: renamed(&reader.inputs), ..reader.clone() })?;
-    }
+        operations.push(Operation { inputs: clones.renamed(&reader.inputs), ..reader });
+        operations
+    })?;
     Ok((result, again.into_values().collect()))
 }
 
-/// Inserts the clones that make `data` and are not there yet.
-fn insert_clones<'a>(
-    program: &mut Sdfg,
-    backward: StateId,
-    (data, chain): (&str, &[&'a Operation]),
-    again: &BTreeMap<String, String>,
-    renamed: &dyn Fn(&[Operand]) -> Vec<Operand>,
-    made: &mut BTreeSet<&'a str>,
-) -> Result<(), RecomputeError> {
-    let Some(link) = chain.iter().find(|o| out(o) == Some(data)) else { return Ok(()) };
-    if !out(link).is_some_and(|d| made.insert(d)) {
-        return Ok(());
+/// The clones of a chain of forward operations, as far as they are made.
+struct Clones<'a> {
+    chain: &'a [&'a Operation],
+    /// Forward container → its clone.
+    again: &'a BTreeMap<String, String>,
+    /// Forward containers whose clones are made.
+    made: BTreeSet<&'a str>,
+}
+
+impl Clones<'_> {
+    fn renamed(&self, operands: &[Operand]) -> Vec<Operand> {
+        operands.iter().map(|o| Operand { data: self.again.get(&o.data).unwrap_or(&o.data).clone(), ..o.clone() }).collect()
     }
-    for input in link.inputs.iter().filter(|i| again.contains_key(&i.data)) {
-        insert_clones(program, backward, (&input.data, chain), again, renamed, made)?;
+
+    /// Appends the clones that make `data` and are not there yet.
+    fn make(&mut self, data: &str, operations: &mut Vec<Operation>) {
+        let Some(link) = self.chain.iter().find(|o| out(o) == Some(data)) else { return };
+        if !out(link).is_some_and(|d| self.made.insert(d)) {
+            return;
+        }
+        for input in link.inputs.iter().filter(|i| self.again.contains_key(&i.data)) {
+            self.make(&input.data, operations);
+        }
+        operations.push(Operation {
+            name: self.again.get(data).cloned().unwrap_or_default(),
+            inputs: self.renamed(&link.inputs),
+            outputs: self.renamed(&link.outputs),
+            pass: Direction::Backward,
+            op: link.op.clone(),
+            indices: link.indices.clone(),
+            origin: link.origin.clone(),
+        });
     }
-    let name = again.get(data).cloned().unwrap_or_default();
-    let clone = Operation {
-        name,
-        inputs: renamed(&link.inputs),
-        outputs: renamed(&link.outputs),
-        pass: Pass::Backward,
-        op: link.op.clone(),
-        indices: link.indices.clone(),
-        origin: link.origin.clone(),
-    };
-    program.insert_operation(backward, &clone)?;
-    Ok(())
 }

@@ -14,14 +14,17 @@
 //! A cast to a narrower type is no step of its own: the gradient by `w.bf16` is the gradient by `w`, stored as `w` is. So
 //! a contraction of bf16 weights writes the gradient of their f32 master copy, which never passes through bf16.
 //!
-//! The backward state reads forward containers as if all were saved; [`crate::recompute`] decides which are.
+//! The backward state reads forward containers as if all were saved; [`crate::autodiff::recompute`] decides which are.
 //!
 //! *Not handled*: views, several forward states, statistics (mean, rstd) that something else depends on. Each is refused.
 
+use crate::pass::{self, Context, Promise, Rewritten, Stopped};
 use indexmap::IndexMap;
 use sdfg::library::calculus::fold_inline;
 use sdfg::library::{OperatorError, Wanted};
-use sdfg::{BuildError, Combine, Container, Expr, Lifetime, Op, Operand, Operation, Origin, Pass, Role, Scalar, Sdfg, Transition, Unit};
+use sdfg::{
+    BuildError, Combine, Container, Expr, Lifetime, Op, Operand, Operation, Origin, Pass as Direction, Role, Scalar, Sdfg, Transition, Unit,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What to differentiate, and by what.
@@ -66,6 +69,32 @@ pub enum DifferentiateError {
 
 fn place(at: &Option<Origin>) -> String {
     at.as_ref().map(|o| format!("{o}: ")).unwrap_or_default()
+}
+
+/// Differentiates a program of operators.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Differentiate {
+    pub options: Options,
+}
+
+impl pass::Pass for Differentiate {
+    fn name(&self) -> &'static str {
+        "differentiate"
+    }
+
+    fn run(&self, program: &Sdfg, _: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let seeds: Vec<String> = self.options.upstream.iter().chain(&self.options.loss).map(|seed| format!("`{seed}`")).collect();
+        let summary = format!("differentiate {}", seeds.join(", "));
+        Ok(Rewritten::program(summary, differentiate(program, &self.options)?))
+    }
+
+    fn is_optional(&self) -> bool {
+        false
+    }
+
+    fn promise(&self) -> Promise {
+        Promise::Gradients(self.options.clone())
+    }
 }
 
 /// The program with a state `backward` appended. The forward state is unchanged.
@@ -362,7 +391,7 @@ impl Tape {
             indices,
             inputs,
             outputs: vec![Operand { connector: "out".into(), data: target.clone(), subscripts }],
-            pass: Pass::Backward,
+            pass: Direction::Backward,
             origin,
         })?;
         Ok(Some(target))
@@ -401,7 +430,7 @@ impl Tape {
                     indices: from.dims.iter().map(|d| (d.clone(), d.clone())).collect(),
                     inputs: vec![operand("x", &from.name)],
                     outputs: vec![operand("out", &name)],
-                    pass: Pass::Backward,
+                    pass: Direction::Backward,
                     origin: operation.origin.clone(),
                 });
             }
@@ -440,7 +469,7 @@ impl Tape {
                     indices: IndexMap::new(),
                     inputs: vec![],
                     outputs: vec![Operand { connector: "out".into(), data: one, subscripts: vec![] }],
-                    pass: Pass::Backward,
+                    pass: Direction::Backward,
                     origin: operation.origin.clone(),
                 });
             }

@@ -14,11 +14,12 @@
 //! *Source*: "Data Movement Is All You Need", §IV and Fig. 3: (1) producer and consumer over equal spaces, (2) a consumer
 //! or producer that also reduces, (3) siblings that read the same data, (4) independent operators over equal spaces.
 
-use crate::boundary::{Kind, needed_outside};
-use crate::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
-use crate::known::{Known, UnitOfState, UnitsOfState};
+use crate::fusion::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
+use crate::known::{UnitOfState, UnitsOfState};
+use crate::pass::{Context, Pass, Rewritten, Stopped};
 use crate::patch::{Edit, Patch};
-use crate::transform::{Barred, Reason, Refusal, Site, Transform};
+use crate::refusal::{Reason, Refusal, Site};
+use crate::unit_graph::{Kind, needed_outside};
 use sdfg::{NodeId, Scope, Sdfg, StateId, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -26,19 +27,27 @@ use std::rc::Rc;
 /// Local buffers of one outer iteration must stay well within a core's private cache.
 const LOCAL_LIMIT: u64 = 128 << 10;
 
-/// Fuses pairs of scopes.
+/// Fuses pairs of scopes. Kernels that composition has made stay as they are.
+#[derive(Clone, Copy, Debug)]
 pub struct Fusion {
     /// Independent kernels over equal spaces are fused if one of them touches at most so many bytes: that saves a launch but no bytes,
     /// and one loop nest ties the layouts of both, which costs more than a launch where both are long.
     pub independent: u64,
-    /// Names of kernels that stay as they are.
-    pub apart: Vec<String>,
+    /// The same limit in programs with kernels that composition has made.
+    pub beside_composed: u64,
 }
 
 impl Default for Fusion {
     fn default() -> Self {
-        Fusion { independent: u64::MAX, apart: vec![] }
+        Fusion { independent: u64::MAX, beside_composed: u64::MAX }
     }
+}
+
+/// The pairs that one run of fusion looks for.
+struct Pairs<'a> {
+    independent: u64,
+    /// Names of kernels that stay as they are.
+    apart: BTreeSet<&'a str>,
 }
 
 /// How two units relate, best first.
@@ -51,11 +60,11 @@ enum Relation {
     Independent,
 }
 
-impl Fusion {
+impl Pairs<'_> {
     /// Pairs of one state that relate so and are worth a look, as (second, first), best first.
     fn pairs(&self, state: &UnitsOfState, relation: Relation) -> Vec<(usize, usize)> {
         let units = &state.units;
-        let free: Vec<bool> = units.iter().map(|unit| !self.apart.contains(&unit.name)).collect();
+        let free: Vec<bool> = units.iter().map(|unit| !self.apart.contains(unit.name.as_str())).collect();
         // Contractions are never fused here: naming each pair of them would bury the refusals that tell something.
         let scopes: Vec<bool> = units.iter().zip(&free).map(|(unit, free)| *free && unit.kind == Kind::Scope).collect();
         let short: Vec<bool> = units.iter().map(|unit| unit.bytes <= self.independent).collect();
@@ -92,49 +101,35 @@ fn site(state: &UnitsOfState, first: usize, second: usize) -> Site {
     Site { state: state.id, units: vec![state.units[first].node, state.units[second].node] }
 }
 
-impl Transform for Fusion {
+impl Pass for Fusion {
     fn name(&self) -> &'static str {
         "fusion"
     }
 
-    fn sites(&self, program: &Sdfg) -> Vec<Site> {
-        let states = Known::default().states(program);
-        self.ranked(&states).map(|(s, n, m)| site(&states[s], m, n)).collect()
-    }
-
-    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
-        let refuse = |reason: Reason| refusal(program, site, reason);
-        let &[first, second] = site.units.as_slice() else {
-            return Err(refuse(Reason::Unsupported("fusion looks at two units".into())));
-        };
-        let states = Known::default().states(program);
-        let Some(units) = states.iter().find(|units| units.id == site.state) else {
-            return Err(refuse(Reason::Unsupported("the state does not exist".into())));
-        };
-        let at = |node: NodeId| {
-            let position = units.units.iter().position(|u| u.node == node);
-            position.ok_or_else(|| refuse(Reason::Unsupported(format!("there is no unit {node}"))))
-        };
-        let (first, second) = (at(first)?, at(second)?);
-        between(units, first, second).and_then(|()| pair(program, units, first, second)).map_err(refuse)
-    }
-
-    fn first(&self, program: &Sdfg, known: &mut Known, barred: &Barred) -> Result<Patch, Vec<Refusal>> {
+    fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let kernels = &context.facts.kernels;
+        let independent = if kernels.is_empty() { self.independent } else { self.beside_composed };
+        let pairs = Pairs { independent, apart: kernels.iter().map(|kernel| kernel.name.as_str()).collect() };
+        let known = &mut context.search.known;
         let states = known.states(program);
         let mut refused = Vec::new();
-        for (s, n, m) in self.ranked(&states) {
+        for (s, n, m) in pairs.ranked(&states) {
             let site = site(&states[s], m, n);
             let judged = between(&states[s], m, n).and_then(|()| match known.refused(&site) {
                 Some(reason) => Err(reason),
                 None => pair(program, &states[s], m, n).inspect_err(|reason| known.refuse(&site, reason)),
             });
             match judged {
-                Ok(patch) if barred.has(&patch) => refused.push((site, Reason::FoundWrong)),
-                Ok(patch) => return Ok(patch),
+                Ok(patch) if context.barred.has(&patch.summary) => refused.push((site, Reason::FoundWrong)),
+                Ok(patch) => return Ok(Rewritten::patch(patch)),
                 Err(reason) => refused.push((site, reason)),
             }
         }
-        Err(refused.into_iter().map(|(site, reason)| *refusal(program, &site, reason)).collect())
+        Err(Stopped::refused(refused.into_iter().map(|(site, reason)| *refusal(program, &site, reason)).collect()))
+    }
+
+    fn repeats(&self) -> bool {
+        true
     }
 }
 

@@ -18,8 +18,40 @@
 //! arithmetic: f16 tells no sign.
 //! *Moves less because* `s`, or what it would be computed from again, is neither stored nor read.
 
+use crate::autodiff::recompute::forward_and_backward;
+use crate::pass::{Context, Facts, Pass, Rewritten, Stopped, refused_at};
 use sdfg::{Binary, Dtype, Expr, Op, Operand, Operation, Role, Scalar, Sdfg, library::Class};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Lets backward read the signs of a ReLU's argument from a result. A program without a state `backward` is refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReluSignFromOutput;
+
+impl Pass for ReluSignFromOutput {
+    fn name(&self) -> &'static str {
+        "relu sign from output"
+    }
+
+    fn run(&self, program: &Sdfg, _: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let Some(backward) = program.state_named("backward") else {
+            return Err(Stopped::at_program(self.name(), "the program has no state `backward`"));
+        };
+        let (forward, asking) = forward_and_backward(program, backward)?;
+        let (readers, signs) = told_by_results(program, &forward, &asking);
+        if readers == asking {
+            let asks = |o: &&Operation| o.inputs.iter().any(|i| asks_sign(o, &i.connector));
+            let why = "no result that is in memory in backward tells the sign that it asks for";
+            let found = asking.iter().filter(asks).map(|o| (o, why.to_string()));
+            return Err(refused_at(self.name(), program, found, "no operation of backward asks only for a sign"));
+        }
+        let changed = readers.iter().zip(&asking).filter(|(new, old)| new != old).map(|(_, old)| format!("`{}`", old.name));
+        let summary = format!("signs for {} from results", changed.collect::<Vec<_>>().join(", "));
+        let mut result = program.clone();
+        let mut readers = readers.into_iter();
+        result.map_operations(backward, |_, operation| vec![readers.next().unwrap_or(operation)])?;
+        Ok(Rewritten::program(summary, result).with(Facts { signs, ..Facts::default() }))
+    }
+}
 
 /// A container that tells a sign.
 #[derive(Clone)]
@@ -30,7 +62,7 @@ struct Witness {
 }
 
 /// Backward operations, each reading witnesses where it can; and the witness of each container that is asked no more.
-pub(crate) fn told_by_results(program: &Sdfg, forward: &[Operation], backward: &[Operation]) -> (Vec<Operation>, BTreeMap<String, String>) {
+fn told_by_results(program: &Sdfg, forward: &[Operation], backward: &[Operation]) -> (Vec<Operation>, BTreeMap<String, String>) {
     let stored = stored(program, forward, backward);
     let mut told = BTreeMap::new();
     let mut rewritten = backward.to_vec();

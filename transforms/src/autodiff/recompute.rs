@@ -16,15 +16,14 @@
 //! 4. Arithmetic stays small beside them: at most four for each byte that falls away. Long chains of element-wise steps
 //!    are saved every few steps; else each reader would compute the chain from its beginning, and n steps would take n² operations.
 //!
-//! Before that, readers that ask only for a sign which a result in memory tells are made to read that result: see
-//! `relu_sign_from_output`.
+//! Before it, [`crate::ReluSignFromOutput`] makes readers that ask only for a sign read a result that tells it.
 //!
 //! Each reader gets clones of its own, `<T>.again`, so that fusion can merge them into it. The count assumes that it does:
 //! a clone is element-wise and has one reader on its own iteration space. Dropout masks are always recomputed.
 
-use crate::relu_sign_from_output::told_by_results;
+use crate::pass::{Context, Facts, Rewritten, Stopped, refused_at};
 use sdfg::library::Class;
-use sdfg::{BuildError, Container, Op, Operation, Origin, Pass, Role, Scalar, Sdfg, State, StateId, SymbolError, Unit};
+use sdfg::{BuildError, Container, Op, Operation, Origin, Pass as Direction, Role, Scalar, Sdfg, StateId, SymbolError, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -75,42 +74,74 @@ pub enum Products {
     OnChip,
 }
 
-/// Applies the rule to a differentiated program, results of contractions being in memory.
-pub fn recompute(program: &Sdfg) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
-    recompute_with(program, Products::InMemory, vec![])
+/// Applies the rule to a differentiated program of operators. Decisions that earlier passes have made stay; its own follow in the order
+/// of the forward state, masks last. A program without a state `backward` is refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Recompute {
+    pub products: Products,
 }
 
-/// Applies the rule to a differentiated program; returns every decision in the order of the forward state, masks last.
-/// What is decided already comes first, and stays. A program without a state `backward` is returned unchanged.
-pub fn recompute_with(program: &Sdfg, products: Products, decided: Vec<Saved>) -> Result<(Sdfg, Vec<Saved>), RecomputeError> {
-    let Some(backward) = program.state_named("backward") else { return Ok((program.clone(), decided)) };
-    let mut lists = (Vec::new(), Vec::new());
+impl Default for Recompute {
+    fn default() -> Self {
+        Recompute { products: Products::InMemory }
+    }
+}
+
+impl crate::pass::Pass for Recompute {
+    fn name(&self) -> &'static str {
+        "recompute"
+    }
+
+    fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let Some(backward) = program.state_named("backward") else {
+            return Err(Stopped::at_program(self.name(), "the program has no state `backward`"));
+        };
+        let (forward, readers) = forward_and_backward(program, backward)?;
+        let decided = &context.facts.saved;
+        let mut choice = Choice::new(program, &forward, &readers, self.products);
+        let settled: BTreeSet<String> = decided.iter().map(|s| s.container.clone()).collect();
+        choice.in_memory.extend(decided.iter().filter(|s| s.policy == Policy::Saved).map(|s| s.container.clone()));
+        let mut decisions = Vec::new();
+        for output in forward.iter().flat_map(|o| &o.outputs).filter(|o| !settled.contains(&o.data)) {
+            if let Some(witness) = context.facts.signs.get(&output.data) {
+                let why = format!("only whether it is positive is asked, and `{witness}`, which is in memory anyway, tells that");
+                decisions.push(Saved {
+                    container: output.data.clone(),
+                    bytes: choice.bytes(&output.data)?,
+                    policy: Policy::Recomputed,
+                    why,
+                });
+            }
+            decisions.extend(choice.decide(&output.data)?);
+        }
+        decisions.extend(masks(program, &readers)?);
+        let chains = choice.chains;
+        let facts = Facts { saved: decisions, ..Facts::default() };
+        if chains.is_empty() {
+            let maker = |s: &Saved| forward.iter().find(|o| o.outputs.iter().any(|out| out.data == s.container));
+            let saved = facts.saved.iter().filter(|s| s.policy == Policy::Saved);
+            let found = saved.filter_map(|s| Some((maker(s)?, format!("`{}` is saved: {}", s.container, s.why))));
+            let refused = refused_at(self.name(), program, found, "backward reads no intermediate of forward");
+            let Stopped::Refused { refusals, .. } = refused else { return Err(refused) };
+            return Err(Stopped::Refused { refusals, facts: Box::new(facts) });
+        }
+        let names: Vec<String> = chains.keys().map(|data| format!("`{data}`")).collect();
+        let summary = format!("recompute {} in backward", names.join(", "));
+        Ok(Rewritten::program(summary, with_clones(program, backward, &chains)?).with(facts))
+    }
+}
+
+/// The operations of all other states and those of the state `backward`, each in execution order.
+pub(crate) fn forward_and_backward(program: &Sdfg, backward: StateId) -> Result<(Vec<Operation>, Vec<Operation>), RecomputeError> {
+    let (mut forward, mut readers) = (Vec::new(), Vec::new());
     for (state, _, unit) in program.units() {
         match unit {
-            Unit::Operation(operation) if state == backward => lists.1.push(operation),
-            Unit::Operation(operation) => lists.0.push(operation),
+            Unit::Operation(operation) if state == backward => readers.push(operation),
+            Unit::Operation(operation) => forward.push(operation),
             other => return Err(RecomputeError::Expanded { unit: other.name().to_string() }),
         }
     }
-    let (forward, asking) = lists;
-    let (readers, told) = told_by_results(program, &forward, &asking);
-    let mut choice = Choice::new(program, &forward, &readers, products);
-    let settled: BTreeSet<String> = decided.iter().map(|s| s.container.clone()).collect();
-    choice.in_memory.extend(decided.iter().filter(|s| s.policy == Policy::Saved).map(|s| s.container.clone()));
-    let mut decisions = decided;
-    for output in forward.iter().flat_map(|o| &o.outputs).filter(|o| !settled.contains(&o.data)) {
-        if let Some(witness) = told.get(&output.data) {
-            let why = format!("only whether it is positive is asked, and `{witness}`, which is in memory anyway, tells that");
-            decisions.push(Saved { container: output.data.clone(), bytes: choice.bytes(&output.data)?, policy: Policy::Recomputed, why });
-        }
-        decisions.extend(choice.decide(&output.data)?);
-    }
-    decisions.extend(masks(program, &readers)?);
-    let chains = choice.chains;
-    if chains.is_empty() && readers == asking {
-        return Ok((program.clone(), decisions));
-    }
-    Ok((with_clones(program, backward, &readers, &chains)?, decisions))
+    Ok((forward, readers))
 }
 
 /// How a container is computed again: element-wise operations in forward order.
@@ -247,13 +278,11 @@ fn masks(program: &Sdfg, backward: &[Operation]) -> Result<Vec<Saved>, Recompute
     Ok(found)
 }
 
-/// The program with its backward state written anew: before each reader, the clones that it reads instead.
-fn with_clones(program: &Sdfg, backward: StateId, readers: &[Operation], chains: &BTreeMap<String, Chain>) -> Result<Sdfg, RecomputeError> {
+/// The program with clones in its backward state: before each reader those that it reads instead.
+fn with_clones(program: &Sdfg, backward: StateId, chains: &BTreeMap<String, Chain>) -> Result<Sdfg, RecomputeError> {
     let mut result = program.clone();
-    if let Some(state) = result.state_mut(backward) {
-        *state = State::new(state.name.clone());
-    }
-    for reader in readers {
+    result.map_operations(backward, |result, reader| {
+        let mut operations = Vec::new();
         // Forward container → its clone for this reader.
         let mut again: BTreeMap<String, String> = BTreeMap::new();
         for input in &reader.inputs {
@@ -265,11 +294,12 @@ fn with_clones(program: &Sdfg, backward: StateId, readers: &[Operation], chains:
                     result.add_container(Container { name: name.clone(), role: Role::Transient, origin, ..like.clone() });
                 }
                 again.insert(data, name.clone());
-                result.insert_operation(backward, &Operation { name, pass: Pass::Backward, ..renamed(link, &again, true) })?;
+                operations.push(Operation { name, pass: Direction::Backward, ..renamed(link, &again, true) });
             }
         }
-        result.insert_operation(backward, &renamed(reader, &again, false))?;
-    }
+        operations.push(renamed(&reader, &again, false));
+        operations
+    })?;
     Ok(result)
 }
 

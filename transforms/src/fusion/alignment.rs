@@ -3,7 +3,7 @@
 //! Indices correspond where one scope subscripts what another wrote, and then where two read the same container. Nothing
 //! else counts: equal sizes alone make no correspondence, so that unrelated loops stay apart.
 
-use crate::iteration_space::{Statement, all_indices};
+use crate::fusion::iteration_space::{Statement, all_indices};
 use sdfg::{Expr, Index, Memlet, Range};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -30,19 +30,29 @@ mod cluster;
 mod grow;
 mod kind;
 
-use crate::driver::{DriverError, Options, Outcome, apply};
+use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
 use crate::patch::Patch;
-use crate::transform::{Reason, Refusal, Site, Transform};
-use crate::units::Members;
+use crate::refusal::{Reason, Refusal, Site};
+use crate::unit_graph::Members;
 use cluster::Growth;
 pub use kind::Kind;
 use sdfg::{Sdfg, StateId, Unit};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-/// Composes contractions with their neighbours. A site is a whole kernel to be.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Composition;
+/// Composes contractions with their neighbours, as far as that is wanted.
+#[derive(Clone, Copy, Default)]
+pub struct Composition<'a> {
+    pub wanted: Wanted<'a>,
+}
+
+/// The kernels of a program that are still to be made, and the refusals so far.
+pub(crate) struct Clusters {
+    waiting: VecDeque<Cluster>,
+    refused: Vec<Refusal>,
+    /// Of neighbours that stay apart.
+    apart: Vec<Refusal>,
+}
 
 /// A kernel to be: its units, and the name that it will have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +108,13 @@ impl Verdicts {
 
 const EVERYTHING: Wanted = Wanted { accept: &|_| true, form: None, chains: false, known: None };
 
+/// Every kernel that is legal and saves bytes.
+impl Default for Wanted<'_> {
+    fn default() -> Self {
+        EVERYTHING
+    }
+}
+
 impl<'a> From<Accept<'a>> for Wanted<'a> {
     fn from(accept: Accept<'a>) -> Self {
         Wanted { accept, ..EVERYTHING }
@@ -129,24 +146,6 @@ pub fn clusters(program: &Sdfg, wanted: Wanted) -> (Vec<Cluster>, Vec<Refusal>) 
     (found, refusals)
 }
 
-/// A program after composition.
-#[derive(Clone, Debug)]
-pub struct Composed {
-    pub outcome: Outcome,
-    /// The composed kernels.
-    pub kernels: Vec<Cluster>,
-}
-
-/// Composes as far as that is accepted. The refusals name neighbours that stay apart.
-pub fn compose(program: &Sdfg, wanted: Wanted, options: &Options) -> Result<Composed, DriverError> {
-    let (mut kernels, refusals) = clusters(program, wanted);
-    let sites: Vec<Site> = kernels.iter().map(|c| c.site.clone()).collect();
-    let mut outcome = apply(program, &Composition, &sites, options)?;
-    kernels.retain(|c| !outcome.refusals.iter().any(|r| r.site == c.site));
-    outcome.refusals.extend(refusals);
-    Ok(Composed { outcome, kernels })
-}
-
 fn refusal(program: &Sdfg, site: Site, units: Vec<String>, reason: Reason) -> Refusal {
     let last = site.units.last().zip(program.state(site.state));
     let origin = last.and_then(|(node, state)| match state.operation(*node) {
@@ -156,16 +155,40 @@ fn refusal(program: &Sdfg, site: Site, units: Vec<String>, reason: Reason) -> Re
     Refusal { transform: "composition", site, units, reason, origin }
 }
 
-impl Transform for Composition {
+impl Pass for Composition<'_> {
     fn name(&self) -> &'static str {
         "composition"
     }
 
-    fn sites(&self, program: &Sdfg) -> Vec<Site> {
-        clusters(program, EVERYTHING).0.into_iter().map(|c| c.site).collect()
+    /// Kernels are found once, in the program as it is given: no unit is in two of them.
+    fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let todo = context.search.clusters.get_or_insert_with(|| {
+            let (found, apart) = clusters(program, self.wanted);
+            Clusters { waiting: found.into(), refused: vec![], apart }
+        });
+        while let Some(cluster) = todo.waiting.pop_front() {
+            match self.plan(program, &cluster.site) {
+                Ok(patch) if context.barred.has(&patch.summary) => {
+                    todo.refused.push(context.barred.refusal(self.name(), program, &cluster.site));
+                }
+                Ok(patch) => return Ok(Rewritten::patch(patch).with(Facts { kernels: vec![cluster], ..Facts::default() })),
+                Err(refusal) => todo.refused.push(*refusal),
+            }
+        }
+        Err(Stopped::refused(todo.refused.drain(..).chain(todo.apart.drain(..)).collect()))
     }
 
-    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
+    fn repeats(&self) -> bool {
+        true
+    }
+}
+
+impl Composition<'_> {
+    /// The patch that makes one kernel of the units of a site, whether it is wanted or not.
+    ///
+    /// # Errors
+    /// Why they cannot be one kernel.
+    pub fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
         let names = |units: &[sdfg::NodeId]| -> Vec<String> {
             let state = program.state(site.state);
             let name = |n: &sdfg::NodeId| {

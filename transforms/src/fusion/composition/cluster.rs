@@ -3,10 +3,10 @@
 use super::build::build;
 use super::kind::{Inside, Kind};
 use super::{Cluster, Wanted};
-use crate::boundary::Kind as UnitKind;
 use crate::patch::Patch;
-use crate::transform::{Reason, Site};
-use crate::units::{Members, Units};
+use crate::refusal::{Reason, Site};
+use crate::unit_graph::Kind as UnitKind;
+use crate::unit_graph::{Members, UnitGraph};
 use sdfg::{NodeId, Role, Sdfg, State, StateId, Unit};
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -20,7 +20,7 @@ pub(super) struct Growth<'a> {
     program: &'a Sdfg,
     id: StateId,
     state: &'a State,
-    pub units: Units<'a>,
+    pub units: UnitGraph<'a>,
     /// What each unit reduces and reads, inside and out.
     inside: Vec<OnceCell<Inside>>,
     /// Which candidates are.
@@ -31,7 +31,7 @@ pub(super) struct Growth<'a> {
 
 impl<'a> Growth<'a> {
     pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State), wanted: Wanted<'a>) -> Self {
-        let units = Units::new(program, (id, state));
+        let units = UnitGraph::new(program, (id, state));
         let inside = units.all.iter().map(|_| OnceCell::new()).collect();
         Growth { program, id, state, units, inside, wanted, refused: BTreeMap::new() }
     }

@@ -19,80 +19,96 @@
 //! Meant for programs whose contractions are composed with what follows them: elsewhere their results are in memory anyway, and the
 //! slope would be one tensor more.
 
-use crate::recompute::{Policy, RecomputeError, Saved};
-use crate::relu_sign_from_output::{asks_sign, same_elements};
+use crate::autodiff::recompute::{Policy, RecomputeError, Saved};
+use crate::autodiff::relu_sign_from_output::{asks_sign, same_elements};
+use crate::pass::{Context, Facts, Rewritten, Stopped, refused_at};
 use sdfg::library::{Class, calculus::fold_inline};
-use sdfg::{Binary, Container, Dtype, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, State, Unary, Unit};
+use sdfg::{Binary, Container, Dtype, Op, Operand, Operation, Pass as Direction, Role, Scalar, Sdfg, Unary, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the names of slopes end with.
 const SUFFIX: &str = ".slope";
 
-/// A program that saves slopes.
-#[derive(Clone, Debug)]
-pub struct Sloped {
-    pub program: Sdfg,
-    /// The slopes, in the order of the backward state.
-    pub saved: Vec<Saved>,
-    /// The results of contractions that they follow from: in memory, they would be one tensor more.
-    pub products: Vec<String>,
-}
+/// Lets backward read saved local derivatives (slopes) where the rule holds. A program without a state `backward` is refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SaveLocalDerivative;
 
-/// A differentiated program of operators in which backward reads slopes where the rule holds.
-///
-/// # Errors
-/// Units that are no operators any more, sizes that cannot be told.
-pub fn slopes(program: &Sdfg) -> Result<Sloped, RecomputeError> {
-    let unchanged = || Sloped { program: program.clone(), saved: vec![], products: vec![] };
-    let Some(backward) = program.state_named("backward") else { return Ok(unchanged()) };
-    let mut all = Vec::new();
-    for (state, _, unit) in program.units() {
-        match unit {
-            Unit::Operation(operation) => all.push((state, operation)),
-            other => return Err(RecomputeError::Expanded { unit: other.name().to_string() }),
+impl crate::pass::Pass for SaveLocalDerivative {
+    fn name(&self) -> &'static str {
+        "save local derivative"
+    }
+
+    fn run(&self, program: &Sdfg, _: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let Some(backward) = program.state_named("backward") else {
+            return Err(Stopped::at_program(self.name(), "the program has no state `backward`"));
+        };
+        let mut all = Vec::new();
+        for (state, _, unit) in program.units() {
+            match unit {
+                Unit::Operation(operation) => all.push((state, operation)),
+                other => return Err(RecomputeError::Expanded { unit: other.name().to_string() }.into()),
+            }
         }
-    }
-    let operations: Vec<&Operation> = all.iter().map(|(_, o)| o).collect();
-    let search = Search::new(program, &operations);
-    let found: Vec<Slope> = operations.iter().filter_map(|reader| search.slope(reader)).collect();
-    if found.is_empty() {
-        return Ok(unchanged());
-    }
-    let mut result = program.clone();
-    let mut saved = Vec::new();
-    let mut made: BTreeMap<&str, Operation> = BTreeMap::new();
-    let mut rewritten: BTreeMap<&str, Operation> = BTreeMap::new();
-    for slope in &found {
-        let Some(like) = program.containers.get(&slope.of.data) else { continue };
-        let name = result.fresh_name(&format!("{}{SUFFIX}", slope.of.data));
-        result.add_container(Container { name: name.clone(), view: None, grad: false, ..like.clone() });
-        let bytes = result.bytes(&name).map_err(|source| RecomputeError::Size { container: name.clone(), source })?;
-        let why =
-            format!("`{}` multiplies with it, in place of computing it from `{}`, which is as large", slope.reader.name, slope.of.data);
-        saved.push(Saved { container: name.clone(), bytes, policy: Policy::Saved, why });
-        made.insert(&slope.maker.name, slope.made(&name));
-        rewritten.insert(&slope.reader.name, slope.read(&name));
-    }
-    let swallowed: BTreeSet<&str> = found.iter().flat_map(|s| &s.swallowed).map(String::as_str).collect();
-    for (id, _) in program.states() {
-        if let Some(state) = result.state_mut(id) {
-            *state = State::new(state.name.clone());
+        let operations: Vec<&Operation> = all.iter().map(|(_, o)| o).collect();
+        let search = Search::new(program, &operations);
+        let found: Vec<Slope> = operations.iter().filter_map(|reader| search.slope(reader)).collect();
+        if found.is_empty() {
+            let forward = |data: &str| search.makers.get(data).is_some_and(|m| m.pass == Direction::Forward);
+            let multiplies = |o: &&&Operation| {
+                let elementwise = matches!(o.op, Op::Elementwise { .. });
+                elementwise && o.pass == Direction::Backward && o.inputs.len() == 2 && o.inputs.iter().any(|i| forward(&i.data))
+            };
+            let why = "the forward tensor that it multiplies a gradient with is in memory for others, too, or asked only for its sign";
+            let refused = operations.iter().filter(multiplies).map(|o| (*o, why.to_string()));
+            return Err(refused_at(
+                self.name(),
+                program,
+                refused,
+                "backward multiplies no gradient with what follows from one forward tensor",
+            ));
         }
-        let mut late = Vec::new();
-        for (_, operation) in all.iter().filter(|(at, o)| *at == id && !(id == backward && swallowed.contains(o.name.as_str()))) {
-            let operation = rewritten.get(operation.name.as_str()).filter(|_| id == backward).unwrap_or(operation);
-            result.insert_operation(id, operation)?;
-            late.extend(made.get(operation.name.as_str()).filter(|_| id != backward));
+        let mut result = program.clone();
+        let mut saved = Vec::new();
+        let mut made: BTreeMap<&str, Operation> = BTreeMap::new();
+        let mut rewritten: BTreeMap<&str, Operation> = BTreeMap::new();
+        for slope in &found {
+            let Some(like) = program.containers.get(&slope.of.data) else { continue };
+            let name = result.fresh_name(&format!("{}{SUFFIX}", slope.of.data));
+            result.add_container(Container { name: name.clone(), view: None, grad: false, ..like.clone() });
+            let bytes = result.bytes(&name).map_err(|source| RecomputeError::Size { container: name.clone(), source })?;
+            let why =
+                format!("`{}` multiplies with it, in place of computing it from `{}`, which is as large", slope.reader.name, slope.of.data);
+            saved.push(Saved { container: name.clone(), bytes, policy: Policy::Saved, why });
+            made.insert(&slope.maker.name, slope.made(&name));
+            rewritten.insert(&slope.reader.name, slope.read(&name));
         }
-        for slope in late {
-            result.insert_operation(id, slope)?;
+        let swallowed: BTreeSet<&str> = found.iter().flat_map(|s| &s.swallowed).map(String::as_str).collect();
+        for (id, _) in program.states() {
+            if id == backward {
+                result.map_operations(id, |_, operation| match rewritten.get(operation.name.as_str()) {
+                    _ if swallowed.contains(operation.name.as_str()) => vec![],
+                    Some(reader) => vec![reader.clone()],
+                    None => vec![operation],
+                })?;
+                continue;
+            }
+            let mut late = Vec::new();
+            result.map_operations(id, |_, operation| {
+                late.extend(made.get(operation.name.as_str()));
+                vec![operation]
+            })?;
+            for slope in late {
+                result.insert_operation(id, slope)?;
+            }
         }
+        for slope in found.iter().flat_map(|s| &s.gradients) {
+            result.containers.shift_remove(slope);
+        }
+        let names: Vec<String> = found.iter().map(|s| format!("`{}`", s.of.data)).collect();
+        let summary = format!("save the local derivative at {}", names.join(", "));
+        let products = found.iter().map(|s| s.product.to_string()).collect();
+        Ok(Rewritten::program(summary, result).with(Facts { saved, products, ..Facts::default() }))
     }
-    for slope in found.iter().flat_map(|s| &s.gradients) {
-        result.containers.shift_remove(slope);
-    }
-    let products = found.iter().map(|s| s.product.to_string()).collect();
-    Ok(Sloped { program: result, saved, products })
 }
 
 /// A gradient times a slope.
@@ -121,7 +137,7 @@ impl Slope<'_> {
             indices: self.reader.indices.clone(),
             inputs: vec![self.of.clone()],
             outputs: self.reader.outputs.iter().map(|o| Operand { data: name.into(), ..o.clone() }).collect(),
-            pass: Pass::Forward,
+            pass: Direction::Forward,
             origin: self.maker.origin.clone(),
         }
     }
@@ -155,13 +171,15 @@ impl<'a> Search<'a> {
 
     /// What a backward operation multiplies a gradient with, if that is a slope to save.
     fn slope(&self, reader: &'a Operation) -> Option<Slope<'a>> {
-        let (Op::Elementwise { code, .. }, [output], Pass::Backward) = (&reader.op, &reader.outputs[..], reader.pass) else { return None };
+        let (Op::Elementwise { code, .. }, [output], Direction::Backward) = (&reader.op, &reader.outputs[..], reader.pass) else {
+            return None;
+        };
         let [one, other] = &reader.inputs[..] else { return None };
-        let forward = |operand: &Operand| self.makers.get(operand.data.as_str()).is_some_and(|m| m.pass == Pass::Forward);
+        let forward = |operand: &Operand| self.makers.get(operand.data.as_str()).is_some_and(|m| m.pass == Direction::Forward);
         let (of, gradient) = if forward(one) { (one, other) } else { (other, one) };
         let maker = *self.makers.get(of.data.as_str())?;
         let apart = [of, gradient].iter().all(|o| same_elements(&o.subscripts, output));
-        if !apart || forward(gradient) || maker.pass != Pass::Forward || asks_sign(reader, &of.connector) {
+        if !apart || forward(gradient) || maker.pass != Direction::Forward || asks_sign(reader, &of.connector) {
             return None;
         }
         let product = self.saved_for(reader, of)?;
@@ -210,7 +228,7 @@ impl<'a> Search<'a> {
         !seen.insert(data)
             || self.readers.get(data).into_iter().flatten().all(|&other| match (&other.op, other.pass) {
                 _ if other.class() == Class::Contraction => !first,
-                (_, Pass::Backward) => other.name == reader.name,
+                (_, Direction::Backward) => other.name == reader.name,
                 (Op::Elementwise { .. }, _) => other.outputs.iter().all(|o| self.only_for(reader, &o.data, seen)),
                 // What a normalization makes is saved for its own sake.
                 _ => !first,
@@ -224,7 +242,7 @@ impl<'a> Search<'a> {
         let (Op::Elementwise { code, .. }, [from], [to]) = (&maker.op, &maker.inputs[..], &maker.outputs[..]) else { return None };
         let alone = self.readers.get(gradient.data.as_str()).is_some_and(|r| r.len() == 1);
         let same = same_elements(&from.subscripts, gradient) && same_elements(&to.subscripts, gradient);
-        (transient && alone && same && maker.pass == Pass::Backward && linear(code, &from.connector))
+        (transient && alone && same && maker.pass == Direction::Backward && linear(code, &from.connector))
             .then(|| (maker, fold_inline(code, &from.connector, &Scalar::Const(1.0)), from))
     }
 }

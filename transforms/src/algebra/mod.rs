@@ -1,0 +1,4 @@
+//! Equal formulas: contractions over stacked operands, and casts.
+
+pub mod cast_bias;
+pub mod stack;

@@ -1,0 +1,8 @@
+//! Kernels: operations expanded into them, and several made one.
+
+mod alignment;
+pub mod composition;
+pub mod expand;
+pub mod greedy;
+pub mod grouped_gemm;
+pub mod iteration_space;

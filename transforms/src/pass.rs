@@ -1,0 +1,263 @@
+//! What every rewrite of a program is: a pass.
+//!
+//! A [`Pass`] looks at a program and answers with a rewrite (a patch or a whole new program) or with the reasons why there is none. The
+//! driver ([`crate::driver`]) alone applies rewrites: it logs what each one saves and, when asked, checks it.
+//!
+//! A [`Pattern`] is a pass that looks at one site after another; every pattern is a pass.
+
+use crate::autodiff::differentiate::{self, DifferentiateError};
+use crate::autodiff::recompute::{RecomputeError, Saved};
+use crate::fusion::composition::{Cluster, Clusters};
+use crate::known::Known;
+use crate::patch::{Patch, PatchError};
+use crate::refusal::{Barred, Reason, Refusal, Site};
+use sdfg::{BuildError, Operation, Sdfg, StateId};
+use std::collections::BTreeMap;
+
+/// A rewrite of programs.
+pub trait Pass {
+    /// Its name in logs, refusals and messages.
+    fn name(&self) -> &'static str;
+
+    /// The next rewrite of the program, or why there is none (any more).
+    ///
+    /// # Errors
+    /// [`Stopped::Refused`] where nothing is left to rewrite, [`Stopped::Failed`] where the program cannot be rewritten at all.
+    fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped>;
+
+    /// Whether the driver asks for the next rewrite after each one, until it is refused.
+    fn repeats(&self) -> bool {
+        false
+    }
+
+    /// Whether programs can do without its rewrites. One that is found wrong is left out then.
+    fn is_optional(&self) -> bool {
+        true
+    }
+
+    /// What holds between the program before a rewrite and the one after it.
+    fn promise(&self) -> Promise {
+        Promise::SameResults
+    }
+}
+
+/// What holds between the program before a rewrite and the one after it; `--verify-each` checks it with the interpreter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Promise {
+    /// Every output and gradient of the first is computed by the second, with the same values.
+    SameResults,
+    /// The same, and the second also computes gradients: the derivatives of what the options name.
+    Gradients(differentiate::Options),
+}
+
+/// A rewrite of one program, and what later passes and reports learn from it.
+#[derive(Clone, Debug)]
+pub struct Rewritten {
+    pub rewrite: Rewrite,
+    pub facts: Facts,
+}
+
+#[derive(Clone, Debug)]
+pub enum Rewrite {
+    Patch(Patch),
+    /// A whole program in place of the one that was given; the summary is a sentence without its full stop, for the log.
+    Program {
+        summary: String,
+        program: Box<Sdfg>,
+    },
+}
+
+impl Rewritten {
+    pub fn patch(patch: Patch) -> Self {
+        Rewritten { rewrite: Rewrite::Patch(patch), facts: Facts::default() }
+    }
+
+    pub fn program(summary: impl Into<String>, program: Sdfg) -> Self {
+        Rewritten { rewrite: Rewrite::Program { summary: summary.into(), program: Box::new(program) }, facts: Facts::default() }
+    }
+
+    pub fn with(self, facts: Facts) -> Self {
+        Rewritten { facts, ..self }
+    }
+
+    pub fn summary(&self) -> &str {
+        match &self.rewrite {
+            Rewrite::Patch(patch) => &patch.summary,
+            Rewrite::Program { summary, .. } => summary,
+        }
+    }
+
+    /// The program that the rewrite makes of the one that it was found for.
+    ///
+    /// # Errors
+    /// A patch that does not fit the program.
+    pub fn applied(self, program: &Sdfg) -> Result<Sdfg, PatchError> {
+        match self.rewrite {
+            Rewrite::Program { program, .. } => Ok(*program),
+            Rewrite::Patch(patch) => {
+                let mut changed = program.clone();
+                patch.apply(&mut changed)?;
+                Ok(changed)
+            }
+        }
+    }
+}
+
+/// Why a pass answers with no rewrite.
+#[derive(Clone, Debug)]
+pub enum Stopped {
+    /// There is nothing (more) to rewrite: the reasons, each at the units that it is about. A pass that only decides, as recomputation
+    /// may, hands its decisions on all the same.
+    Refused { refusals: Vec<Refusal>, facts: Box<Facts> },
+    /// The program cannot be rewritten: it is at fault, or passes ran in the wrong order.
+    Failed(PassError),
+}
+
+impl Stopped {
+    pub fn refused(refusals: Vec<Refusal>) -> Self {
+        Stopped::Refused { refusals, facts: Box::default() }
+    }
+
+    /// A single refusal, located at no unit.
+    pub fn at_program(pass: &'static str, why: &str) -> Self {
+        let site = Site { state: StateId(0), units: vec![] };
+        let reason = Reason::Unsupported(why.to_string());
+        Stopped::refused(vec![Refusal { transform: pass, site, units: vec![], reason, origin: None }])
+    }
+}
+
+impl<E: Into<PassError>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Stopped::Failed(error.into())
+    }
+}
+
+/// Why a program cannot be rewritten.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PassError {
+    #[error(transparent)]
+    Differentiate(#[from] DifferentiateError),
+    #[error(transparent)]
+    Recompute(#[from] RecomputeError),
+    #[error(transparent)]
+    Patch(#[from] PatchError),
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+/// What passes found out so far that later passes and reports use.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// What backward reads from memory and what it computes again, in the order of the decisions.
+    pub saved: Vec<Saved>,
+    /// Forward containers of which backward asked only whether they are positive, and the container in memory that it asks now.
+    pub signs: BTreeMap<String, String>,
+    /// Names of the operations that backward runs again to recompute rows.
+    pub recomputed: Vec<String>,
+    /// Results of contractions from which saved local derivatives follow: such a result in memory would be one tensor more.
+    pub products: Vec<String>,
+    /// By the name of a stacked contraction: the operations that it stands for.
+    pub stacks: BTreeMap<String, Vec<String>>,
+    /// The kernels that hold contractions with their neighbours.
+    pub kernels: Vec<Cluster>,
+}
+
+impl Facts {
+    /// Adds what a later rewrite has found out.
+    pub fn extend(&mut self, later: Facts) {
+        self.saved.extend(later.saved);
+        self.signs.extend(later.signs);
+        self.recomputed.extend(later.recomputed);
+        self.products.extend(later.products);
+        self.stacks.extend(later.stacks);
+        self.kernels.extend(later.kernels);
+    }
+}
+
+/// What a pass may use besides the program.
+pub struct Context<'a> {
+    pub facts: &'a Facts,
+    /// Rewrites that must not be offered.
+    pub barred: &'a Barred,
+    /// Kept from one call to the next while one pass is repeated.
+    pub search: &'a mut Search,
+}
+
+/// What one pass keeps from one rewrite to the next of the same program.
+#[derive(Default)]
+pub struct Search {
+    /// About units and pairs of them, but for those that a patch has changed.
+    pub(crate) known: Known,
+    /// The kernels that composition has still to make.
+    pub(crate) clusters: Option<Clusters>,
+}
+
+/// A rewrite of single sites.
+pub trait Pattern {
+    fn name(&self) -> &'static str;
+
+    /// Where it could apply, best first.
+    fn sites(&self, program: &Sdfg) -> Vec<Site>;
+
+    /// "Can apply" is exactly `plan(..).is_ok()`.
+    fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>>;
+
+    fn is_optional(&self) -> bool {
+        true
+    }
+}
+
+impl<P: Pattern> Pass for P {
+    fn name(&self) -> &'static str {
+        Pattern::name(self)
+    }
+
+    /// The first patch that applies and is not barred, best site first, or why every site was refused.
+    fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let mut refusals = Vec::new();
+        for site in self.sites(program) {
+            match self.plan(program, &site) {
+                Ok(patch) if context.barred.has(&patch.summary) => {
+                    refusals.push(context.barred.refusal(Pattern::name(self), program, &site));
+                }
+                Ok(patch) => return Ok(Rewritten::patch(patch)),
+                Err(refusal) => refusals.push(*refusal),
+            }
+        }
+        Err(Stopped::refused(refusals))
+    }
+
+    fn repeats(&self) -> bool {
+        true
+    }
+
+    fn is_optional(&self) -> bool {
+        Pattern::is_optional(self)
+    }
+}
+
+/// Refusals at operations, each with its own reason: what a pass over a program of operators answers where it finds nothing.
+pub(crate) fn refused_at<'a>(
+    pass: &'static str,
+    program: &Sdfg,
+    found: impl IntoIterator<Item = (&'a Operation, String)>,
+    none: &str,
+) -> Stopped {
+    let units = program.units();
+    let refusals: Vec<Refusal> = found
+        .into_iter()
+        .map(|(operation, why)| {
+            let at = units.iter().find(|(_, _, unit)| unit.name() == operation.name);
+            let site =
+                Site { state: at.map_or(StateId(0), |(state, _, _)| *state), units: at.map(|(_, node, _)| *node).into_iter().collect() };
+            Refusal {
+                transform: pass,
+                site,
+                units: vec![operation.name.clone()],
+                reason: Reason::Unsupported(why),
+                origin: operation.origin.clone(),
+            }
+        })
+        .collect();
+    if refusals.is_empty() { Stopped::at_program(pass, none) } else { Stopped::refused(refusals) }
+}

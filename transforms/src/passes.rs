@@ -1,0 +1,74 @@
+//! All passes, in one table: whoever adds a pass adds its row here, and the tests of this crate verify it.
+
+use crate::autodiff::recompute::Products;
+use crate::pass::Pass;
+use crate::{
+    CastBias, Composition, Expand, Fusion, GroupedGemm, Recompute, ReluBitmask, ReluSignFromOutput, RowStatistics, SaveLocalDerivative,
+    SoftmaxGradRowDot, Stack, Start,
+};
+use crate::{Differentiate, differentiate};
+use sdfg::Sdfg;
+
+/// The kind of program that a pass takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// Operators without gradients.
+    Forward,
+    /// Operators, differentiated or not.
+    Operators,
+    /// Maps, which expansion made of all operators but contractions.
+    Maps,
+}
+
+/// A pass as the table has it.
+pub struct Row {
+    pub takes: Takes,
+    /// What the pass does, in a few words.
+    pub about: &'static str,
+    /// The pass for a program, differentiated by these seeds if it differentiates.
+    pub make: fn(&Sdfg, differentiate::Options) -> Box<dyn Pass>,
+}
+
+/// Every pass, in an order in which they can run one after the other.
+pub const PASSES: &[Row] = &[
+    Row { takes: Takes::Forward, about: "append a state that computes gradients", make: |_, options| Box::new(Differentiate { options }) },
+    Row { takes: Takes::Operators, about: "take row sums of softmax gradients from results", make: |_, _| Box::new(SoftmaxGradRowDot) },
+    Row {
+        takes: Takes::Operators,
+        about: "recompute rows in backward from their saved statistics",
+        make: |_, _| Box::new(RowStatistics { start: Start::Contraction }),
+    },
+    Row {
+        takes: Takes::Operators,
+        about: "save local derivatives in place of the tensors that they follow from",
+        make: |_, _| Box::new(SaveLocalDerivative),
+    },
+    Row {
+        takes: Takes::Operators,
+        about: "read the sign of a rectifier's argument from a result in memory",
+        make: |_, _| Box::new(ReluSignFromOutput),
+    },
+    Row {
+        takes: Takes::Operators,
+        about: "recompute in backward what is cheaper to compute than to read",
+        make: |_, _| Box::new(Recompute { products: Products::InMemory }),
+    },
+    Row { takes: Takes::Operators, about: "save a bit for each sign of a rectifier", make: |_, _| Box::new(ReluBitmask::default()) },
+    Row { takes: Takes::Operators, about: "cast biases to the type of the sums that they enter", make: |_, _| Box::new(CastBias) },
+    Row {
+        takes: Takes::Operators,
+        about: "stack contractions that share an operand or a sum",
+        make: |program, _| {
+            let weights = crate::stack::groups(program).into_iter().flat_map(|group| group.weights).collect();
+            Box::new(Stack { weights })
+        },
+    },
+    Row {
+        takes: Takes::Operators,
+        about: "run matrix products whose results nothing reads as one kernel",
+        make: |_, _| Box::new(GroupedGemm),
+    },
+    Row { takes: Takes::Operators, about: "expand operators into maps", make: |_, _| Box::new(Expand) },
+    Row { takes: Takes::Maps, about: "fuse contractions with their neighbours", make: |_, _| Box::new(Composition::default()) },
+    Row { takes: Takes::Maps, about: "fuse maps over compatible iteration spaces", make: |_, _| Box::new(Fusion::default()) },
+];

@@ -1,0 +1,134 @@
+//! Every pass of the table keeps its promise, each rewrite checked, on random programs and on models; and every pass finds something to
+//! rewrite in one of the models.
+
+use crate::builder::Builder;
+use crate::difference::RUN;
+use crate::layers::encoder;
+use ndarray::{ArrayD, IxDyn};
+use sdfg::interpret::Tensors;
+use sdfg::{Dtype, Role, Scalar, Sdfg, Unary};
+use std::collections::BTreeMap;
+use transforms::passes::{PASSES, Row, Takes};
+use transforms::verify::keeps_promise;
+use transforms::{Check, Differentiate, DriverError, Expand, Options, Outcome, Pass, differentiate, run_pipeline};
+
+/// All that a program is given, from a seed: between −2 and 2, and nothing within 2⁻¹⁰ of 0, where rectifiers have their kink.
+fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, String> {
+    let viewed: Vec<&str> = program.containers.values().filter_map(|c| c.view.as_ref().map(|v| v.of.as_str())).collect();
+    let given =
+        program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter) && !viewed.contains(&c.name.as_str()));
+    let away = |v: f64| if v.abs() < 2f64.powi(-10) { v + 0.25f64.copysign(v) } else { v };
+    given
+        .map(|c| {
+            let shape = program.shape_of(&c.name).map_err(|e| e.to_string())?;
+            let values = sdfg::random::tensor(seed, &c.name, shape.iter().product()).into_iter().map(away).collect();
+            Ok((c.name.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| e.to_string())?))
+        })
+        .collect()
+}
+
+fn verify(check: &Check) -> Result<(), String> {
+    keeps_promise(check, &drawn, &RUN)
+}
+
+/// Runs passes, each rewrite verified.
+pub fn verified(program: &Sdfg, passes: &[&dyn Pass]) -> Result<Outcome, DriverError> {
+    run_pipeline(program, passes, &Options { verify: Some(&verify), ..Options::default() })
+}
+
+/// What to differentiate a program by: its first floating output.
+fn upstream(program: &Sdfg) -> Option<differentiate::Options> {
+    let output = program.containers.values().find(|c| c.role == Role::Output && c.dtype.roundoff() > 0.0)?;
+    Some(differentiate::Options { upstream: vec![output.name.clone()], ..Default::default() })
+}
+
+/// A forward program as a pass of the table takes it; `None` if the program has no derivative.
+pub fn prepared(row: &Row, forward: &Sdfg) -> Option<Sdfg> {
+    if row.takes == Takes::Forward {
+        return Some(forward.clone());
+    }
+    let differentiate = Differentiate { options: upstream(forward)? };
+    let operators = run_pipeline(forward, &[&differentiate], &Options::default()).ok()?.program;
+    match row.takes {
+        Takes::Maps => run_pipeline(&operators, &[&Expand], &Options::default()).ok().map(|outcome| outcome.program),
+        _ => Some(operators),
+    }
+}
+
+/// The passes of the table, each with the kind of program that it takes.
+pub fn passes(program: &Sdfg) -> Vec<(&'static Row, Box<dyn Pass>)> {
+    let options = upstream(program).unwrap_or_default();
+    PASSES.iter().map(|row| (row, (row.make)(program, options.clone()))).collect()
+}
+
+/// Two layers with a tanh and a rectifier, stored in bf16 and with biases in f32.
+fn narrow() -> Sdfg {
+    let mut builder = Builder::new();
+    builder.input("x", "ui");
+    for (name, dims) in [("w", "uj"), ("c", "j"), ("v", "jp"), ("d", "p"), ("q", "ph")] {
+        builder.parameter(name, dims);
+    }
+    builder.declare("y", "ih", Role::Output);
+    builder.contraction(("dot", "ij"), ("x", "ui"), ("w", "uj"), 1.0);
+    builder.add(("s", "ij"), ("dot", "ij"), ("c", "j"));
+    builder.pointwise("tanh", ("r", "ij"), &[("s", "ij")], Scalar::unary(Unary::Tanh, Scalar::input("s")));
+    builder.contraction(("more", "ip"), ("r", "ij"), ("v", "jp"), 1.0);
+    builder.add(("t", "ip"), ("more", "ip"), ("d", "p"));
+    builder.relu(("a", "ip"), "t");
+    builder.contraction(("y", "ih"), ("a", "ip"), ("q", "ph"), 1.0);
+    for container in builder.program.containers.values_mut() {
+        container.dtype = if ["c", "d"].contains(&container.name.as_str()) { Dtype::F32 } else { Dtype::Bf16 };
+    }
+    builder.program
+}
+
+pub fn models() -> Vec<Sdfg> {
+    vec![encoder(false).program, encoder(true).program, narrow()]
+}
+
+/// Runs each pass on a program, every rewrite verified, and counts the rewrites of each.
+fn run_all(what: &str, forward: &Sdfg, rewrites: &mut BTreeMap<&'static str, usize>) {
+    let Some(operators) = upstream(forward).and_then(|_| prepared(&PASSES[1], forward)) else { return };
+    for (row, pass) in passes(&operators) {
+        let Some(program) = prepared(row, forward) else { continue };
+        let name = pass.name();
+        match verified(&program, &[pass.as_ref()]) {
+            Ok(outcome) => {
+                assert!(!outcome.steps.is_empty() || !outcome.refusals.is_empty(), "{what}, {name}: neither a rewrite nor a reason");
+                *rewrites.entry(name).or_default() += outcome.steps.len();
+            }
+            Err(error) => panic!("{what}, {name}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn every_pass_keeps_its_promise_on_models() {
+    let mut rewrites = BTreeMap::new();
+    for model in models() {
+        run_all(&model.name.clone(), &model, &mut rewrites);
+    }
+    println!("{rewrites:?}");
+    assert_eq!(rewrites.len(), PASSES.len(), "each pass has a name of its own");
+    assert!(rewrites.values().all(|n| *n > 0), "every pass has something to rewrite: {rewrites:?}");
+}
+
+#[test]
+fn every_pass_keeps_its_promise_on_random_programs() {
+    let mut rewrites = BTreeMap::new();
+    for seed in 0..60 {
+        run_all(&format!("seed {seed}"), &sdfg::random::program(seed), &mut rewrites);
+    }
+    println!("{rewrites:?}");
+}
+
+/// All passes one after the other.
+#[test]
+fn the_whole_table_is_a_pipeline() {
+    for model in models() {
+        let all = passes(&prepared(&PASSES[1], &model).expect("a derivative"));
+        let all: Vec<&dyn Pass> = all.iter().map(|(_, pass)| pass.as_ref()).collect();
+        let outcome = verified(&model, &all).unwrap_or_else(|error| panic!("{}: {error}", model.name));
+        assert_eq!(sdfg::validate::validate(&outcome.program), vec![], "{}", model.name);
+    }
+}
