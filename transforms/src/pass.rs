@@ -5,6 +5,7 @@
 //!
 //! A [`Pattern`] is a pass that looks at one site after another; every pattern is a pass.
 
+use crate::algebra::stack::Members;
 use crate::autodiff::differentiate::{self, DifferentiateError};
 use crate::autodiff::recompute::{RecomputeError, Saved};
 use crate::fusion::composition::{Cluster, Clusters};
@@ -157,7 +158,7 @@ pub struct Facts {
     /// Results of contractions from which saved local derivatives follow: such a result in memory would be one tensor more.
     pub products: Vec<String>,
     /// By the name of a stacked contraction: the operations that it stands for.
-    pub stacks: BTreeMap<String, Vec<String>>,
+    pub stacks: Members,
     /// The kernels that hold contractions with their neighbours.
     pub kernels: Vec<Cluster>,
 }

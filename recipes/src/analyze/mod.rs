@@ -129,7 +129,7 @@ pub struct Analysis {
 pub fn analyze(recipe: &Recipe, making: impl Into<RewriteOptions>) -> Result<Analysis, PipelineError> {
     let making = &making.into();
     let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
-    let (recomputed, saved) = transforms::recompute::recompute(&unfused)?;
+    let (recomputed, saved) = crate::pipeline::oracle::operators::operators(recipe)?;
     let (variant, composed) = rayon::join(
         || programs::fused(VariantId::Fused.into(), recomputed, saved, making),
         || programs::composed(recipe, &[], &|_| true, making),

@@ -3,6 +3,7 @@
 use kernels::KernelError;
 use kernels::contraction::ContractionError;
 use thiserror::Error;
+use transforms::{DriverError, PassError};
 
 /// What can go wrong, with the exit code that it ends in.
 #[derive(Debug, Error)]
@@ -10,11 +11,7 @@ pub enum PipelineError {
     #[error("{0}")]
     Recipe(#[from] crate::load::RecipeErrors),
     #[error(transparent)]
-    Differentiate(#[from] transforms::DifferentiateError),
-    #[error(transparent)]
-    Recompute(#[from] transforms::recompute::RecomputeError),
-    #[error(transparent)]
-    Driver(#[from] transforms::DriverError),
+    Driver(#[from] DriverError),
     #[error(transparent)]
     Size(#[from] sdfg::SymbolError),
     #[error("{file}: {why}")]
@@ -59,7 +56,7 @@ impl PipelineError {
     pub fn exit_code(&self) -> u8 {
         match self {
             PipelineError::Recipe(_)
-            | PipelineError::Differentiate(_)
+            | PipelineError::Driver(DriverError::Pass(PassError::Differentiate(_)))
             | PipelineError::Size(_)
             | PipelineError::Tensors { .. }
             | PipelineError::Memory(_)
@@ -70,7 +67,7 @@ impl PipelineError {
             | PipelineError::Plan { .. } => 2,
             // No kernel takes these types: the recipe asks for what there is not.
             PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. } | ContractionError::Cores { .. })) => 2,
-            PipelineError::Driver(transforms::DriverError::Verification { .. }) => 3,
+            PipelineError::Driver(DriverError::Verification { .. }) => 3,
             PipelineError::Mismatch(_) | PipelineError::Overflow(_) => 3,
             PipelineError::Kernel(error) if error.missing() => 4,
             _ => 1,

@@ -6,7 +6,7 @@ use recipes::pipeline::variants::programs::{Programs, programs_on};
 use recipes::pipeline::variants::rewrite_options::RewriteOptions;
 use sdfg::interpret::{Run, interpret};
 use sdfg::{Item, Scalar, Sdfg, Unit};
-use transforms::{Edit, Patch, Refusal, Site, Transform};
+use transforms::{Edit, Patch, Pattern, Refusal, Site};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -15,7 +15,7 @@ struct Doubled;
 
 const ONCE: &str = "y twice";
 
-impl Transform for Doubled {
+impl Pattern for Doubled {
     fn name(&self) -> &'static str {
         "doubled"
     }

@@ -102,7 +102,9 @@ fn checked_of(
             container.dtype = retyped.unwrap_or(Dtype::F32);
         }
         if is_grouped {
-            small = transforms::grouped(&small)?.ok_or("a group")?;
+            let grouped = transforms::run_pipeline(&small, &[&transforms::GroupedGemm], &transforms::Options::default())?;
+            assert!(!grouped.steps.is_empty(), "a group");
+            small = grouped.program;
         }
         // Statistics drawn at random, not of the values beside them, make values on chip that are too large for f16.
         let own = if retyped == Some(Dtype::F16) { interpret(&small, &random_inputs(&small, 5)?, &RUN)? } else { Tensors::new() };

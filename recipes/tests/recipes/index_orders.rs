@@ -8,7 +8,7 @@ use recipes::load::load_str;
 use recipes::pipeline::run::execute::Execution;
 use recipes::pipeline::variants::programs::programs;
 use std::sync::Arc;
-use transforms::{Expand, Fusion, Options, Wanted, compose, fixpoint};
+use transforms::{Composition, Expand, Fusion, Options, Pass, Wanted, run_pipeline};
 
 /// `exp(x)` less its transpose, worked out here: the fused kernel of Memlet 0.1 gave zeros.
 #[test]
@@ -62,11 +62,10 @@ fn compiled_kernels_keep_the_meaning_of_permuted_reads() -> Result<(), Failure> 
         let device = if seed % 6 == 5 { &shim } else { &cores };
         let forward = sdfg::random::permuted_program(seed, seed % 2 == 0);
         let program = with_gradients(&forward).unwrap_or(forward);
-        let expanded = fixpoint(&program, &[&Expand], &Options::default())?.program;
         let all = seed % 3 == 1;
-        let composed = compose(&expanded, Wanted { accept: &|_| all, form: None, chains: false, known: None }, &Options::default())?;
-        let fusion = Fusion { apart: composed.kernels.into_iter().map(|c| c.name).collect(), ..Fusion::default() };
-        let fused = fixpoint(&composed.outcome.program, &[&fusion], &Options::default())?.program;
+        let wanted = Wanted { accept: &|_| all, ..Wanted::default() };
+        let passes: [&dyn Pass; 3] = [&Expand, &Composition { wanted }, &Fusion::default()];
+        let fused = run_pipeline(&program, &passes, &Options::default())?.program;
         let drawn = (seed % 2 == 1 && seed % 6 != 5).then_some(seed);
         checked(&candidate(&fused, &**device, drawn)?, &program, device, &pool).map_err(|e| format!("seed {seed}: {e}"))?;
     }

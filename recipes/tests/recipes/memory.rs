@@ -18,7 +18,8 @@ use sdfg::interpret::Run;
 use sdfg::{Pass, Role, Sdfg};
 use std::path::Path;
 use std::sync::Arc;
-use transforms::{Expand, Fusion, Options, Wanted, compose, differentiate, fixpoint};
+use transforms::differentiate::differentiate;
+use transforms::{Composition, Expand, Fusion, Options, Wanted, run_pipeline};
 
 pub type Failure = Box<dyn std::error::Error>;
 
@@ -67,11 +68,9 @@ fn random_programs_keep_their_results() -> Result<(), Failure> {
     for seed in 0..6 {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).unwrap_or(forward);
-        let expanded = fixpoint(&program, &[&Expand], &Options::default())?.program;
-        let composed =
-            compose(&expanded, Wanted { accept: &|_| seed % 2 == 1, form: None, chains: false, known: None }, &Options::default())?;
-        let fusion = Fusion { apart: composed.kernels.into_iter().map(|c| c.name).collect(), ..Fusion::default() };
-        let fused = fixpoint(&composed.outcome.program, &[&fusion], &Options::default())?.program;
+        let wanted = Wanted { accept: &|_| seed % 2 == 1, ..Wanted::default() };
+        let passes: [&dyn transforms::Pass; 3] = [&Expand, &Composition { wanted }, &Fusion::default()];
+        let fused = run_pipeline(&program, &passes, &Options::default())?.program;
         let drawn = (seed % 3 == 2).then_some(seed);
         handed_over += checked(&candidate(&fused, &*device, drawn)?, &program, &device, &pool).map_err(|e| format!("seed {seed}: {e}"))?;
     }

@@ -137,12 +137,12 @@ mod tests {
     use crate::pipeline::oracle::operators::differentiated;
     use crate::pipeline::variants::programs::rewritten;
     use sdfg::{Item, Scalar};
-    use transforms::{Edit, Expand, Patch, Refusal, Site, Transform};
+    use transforms::{Edit, Expand, Patch, Pattern, Refusal, Site};
 
-    /// A transform that is wrong: it doubles what the first scope named `unit` computes.
+    /// A pass that is wrong: it doubles what the first scope named `unit` computes.
     struct Doubled(&'static str);
 
-    impl Transform for Doubled {
+    impl Pattern for Doubled {
         fn name(&self) -> &'static str {
             "doubled"
         }

@@ -1,8 +1,9 @@
 //! Whether two programs compute the same, as the interpreter finds it at small sizes.
 
 use super::tensors::random_inputs;
-use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::interpret::{Run, interpret};
 use sdfg::{Container, Role, Sdfg};
+use transforms::verify::same_tensor;
 
 /// How two programs that should compute the same differ.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -30,19 +31,6 @@ pub fn difference(before: &Sdfg, after: &Sdfg) -> Option<Difference> {
         Err(why) => return Some(Difference::Fails(why)),
     };
     let seen = |c: &&Container| matches!(c.role, Role::Output | Role::Gradient);
-    let unequal = |c: &Container| compare(&c.name, &want, &got).err();
+    let unequal = |c: &Container| same_tensor(&c.name, &want, &got).err();
     before.containers.values().filter(seen).find_map(unequal).map(Difference::Value)
-}
-
-fn compare(name: &str, want: &Tensors, got: &Tensors) -> Result<(), String> {
-    let (Some(want), Some(got)) = (want.get(name), got.get(name)) else { return Err(format!("`{name}` is no longer computed")) };
-    let scale = want.iter().fold(1.0f64, |m, v| m.max(v.abs()));
-    // Patches reorder f64 sums of at most a few thousand small terms.
-    let bound = 1e4 * f64::EPSILON * scale;
-    for (w, g) in want.iter().zip(got) {
-        if (w - g).abs() > bound || w.is_nan() != g.is_nan() {
-            return Err(format!("`{name}` was {w} and became {g}"));
-        }
-    }
-    Ok(())
 }

@@ -4,15 +4,30 @@ use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use sdfg::Sdfg;
 use transforms::recompute::Saved;
+use transforms::{Differentiate, Options, Outcome, Recompute, ReluSignFromOutput};
+
+/// The pass that differentiates a recipe; `None` if it does not train.
+pub fn differentiation(recipe: &Recipe) -> Option<Differentiate> {
+    let train = recipe.train.as_ref()?;
+    let options = transforms::differentiate::Options { upstream: train.upstream.clone(), loss: train.loss.clone(), wanted: None };
+    Some(Differentiate { options })
+}
 
 /// The forward program of a recipe, differentiated if it trains; backward reads whatever forward made.
 pub fn differentiated(recipe: &Recipe) -> Result<Sdfg, PipelineError> {
-    let Some(train) = &recipe.train else { return Ok(recipe.program.clone()) };
-    let options = transforms::differentiate::Options { upstream: train.upstream.clone(), loss: train.loss.clone(), wanted: None };
-    Ok(transforms::differentiate(&recipe.program, &options)?)
+    Ok(unoptimized(recipe)?.program)
+}
+
+fn unoptimized(recipe: &Recipe) -> Result<Outcome, PipelineError> {
+    let forward = Outcome::new(recipe.program.clone());
+    match differentiation(recipe) {
+        Some(differentiate) => Ok(forward.then(&[&differentiate], &Options::default())?),
+        None => Ok(forward),
+    }
 }
 
 /// The operators of a recipe, and for what backward reads whether it is saved or computed again.
 pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
-    Ok(transforms::recompute::recompute(&differentiated(recipe)?)?)
+    let outcome = unoptimized(recipe)?.then(&[&ReluSignFromOutput, &Recompute::default()], &Options::default())?;
+    Ok((outcome.program, outcome.facts.saved))
 }

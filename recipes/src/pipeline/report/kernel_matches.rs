@@ -9,7 +9,8 @@ use crate::pipeline::PipelineError;
 use sdfg::Sdfg;
 use sdfg::movement::{Movement, movement};
 use std::collections::{BTreeMap, BTreeSet};
-use transforms::algebraic::{Members, stacked_with_members};
+use transforms::stack::Members;
+use transforms::{Options, Stack, run_pipeline};
 
 /// Kernels that compute the same, by their positions. Either side may be empty: a change of layout, or an operator that the plan needs no
 /// kernel for.
@@ -116,7 +117,7 @@ pub fn stacks(operators: &Sdfg, program: &Sdfg, ways: &[Vec<String>]) -> Result<
         if open.is_empty() {
             break;
         }
-        for (stack, members) in stacked_with_members(operators, weights)?.1 {
+        for (stack, members) in run_pipeline(operators, &[&Stack { weights: weights.clone() }], &Options::default())?.facts.stacks {
             let taken = |member: &String| held.contains(member.as_str()) || known.values().flatten().any(|m| m == member);
             if open.contains(stack.as_str()) && !members.iter().any(taken) {
                 open.remove(stack.as_str());

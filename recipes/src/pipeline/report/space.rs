@@ -161,8 +161,7 @@ pub fn algebraic(run: &Finished, plan: &Plan) -> Vec<AlgebraicVariant> {
         let total = concerned.map(least).sum::<Option<f64>>()?;
         (total > 0.0).then(|| measured(total))
     };
-    let groups: BTreeSet<String> =
-        transforms::algebraic::groups(&run.programs.operators).into_iter().map(|g| g.weights.join(", ")).collect();
+    let groups: BTreeSet<String> = transforms::stack::groups(&run.programs.operators).into_iter().map(|g| g.weights.join(", ")).collect();
     let site = groups.into_iter().collect::<Vec<_>>().join("; ");
     variants
         .iter()

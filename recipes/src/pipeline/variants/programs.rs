@@ -7,20 +7,25 @@ use super::stacking::stackings;
 use super::table::{VariantId, VariantKey};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::{counterexample, differentiated, operators};
+use crate::pipeline::oracle::counterexample::{self, Counterexample};
+use crate::pipeline::oracle::equivalence::Difference;
+use crate::pipeline::oracle::operators::differentiation;
+use crate::pipeline::oracle::tensors::random_inputs;
+use crate::pipeline::oracle::{RUN, with_small_sizes};
 use kernels::KernelSpec;
 use kernels::device::Forms;
 use rayon::prelude::*;
 use sdfg::{Sdfg, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use transforms::algebraic::stacked;
-use transforms::cast_bias::narrowed;
-use transforms::recompute::{Products, RecomputeError, Saved, recompute_with};
-use transforms::relu_bitmask::{SUFFIX, signs};
+use transforms::driver::Verify;
+use transforms::recompute::{Products, Saved};
+use transforms::relu_bitmask::SUFFIX;
+use transforms::verify::keeps_promise;
 use transforms::{
-    Accept, Barred, Cluster, Expand, Form, Fusion, Options, Outcome, Patch, Reason, Refusal, Sloped, Start, Step, Transform, Verdicts,
-    Wanted, compose, dots, fixpoint, grouped, moved_bytes, row_statistics, slopes,
+    Accept, Barred, CastBias, Check, Cluster, Composition, Expand, Facts, Form, Fusion, GroupedGemm, Options, Outcome, Pass, Patch,
+    Promise, Reason, Recompute, Refusal, ReluBitmask, ReluSignFromOutput, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack,
+    Start, Step, Verdicts, Wanted, moved_bytes, run_pipeline,
 };
 
 /// Bytes, 1 MiB: a kernel that moves fewer takes cores about as long as its launch does. In a program with fused contractions only
@@ -35,7 +40,9 @@ pub struct Variant {
     /// The operations before expansion.
     pub operators: Sdfg,
     pub program: Sdfg,
+    /// What each rewrite did and saved, from the recipe on or from the operators that were given.
     pub steps: Vec<Step>,
+    /// Why kernels stay apart.
     pub refusals: Vec<Refusal>,
     /// The kernels that hold contractions with their neighbours.
     pub compositions: Vec<Cluster>,
@@ -70,9 +77,10 @@ pub fn programs(recipe: &Recipe, making: impl Into<RewriteOptions>) -> Result<Pr
 /// that normalizes rows again.
 pub fn programs_on(recipe: &Recipe, making: impl Into<RewriteOptions>, epilogues: Option<Forms>) -> Result<Programs, PipelineError> {
     let making = &making.into();
-    let (operators, saved) = operators(recipe)?;
-    let unfused = fixpoint(&operators, &[&Expand], &Options::default())?.program;
-    let mut variants = vec![fused(VariantId::Fused.into(), operators.clone(), saved.clone(), making)?];
+    let base = run(differentiated_for(recipe, making)?, &[&ReluSignFromOutput, &Recompute::default()], making)?;
+    let (operators, saved) = (base.program.clone(), base.facts.saved.clone());
+    let unfused = run_pipeline(&operators, &[&Expand], &Options::default())?.program;
+    let mut variants = vec![fuse(VariantId::Fused.into(), base.clone(), making)?];
     let stackings = stackings(&operators);
     let on_gpus = epilogues.map(|forms| [FusionPolicy::Library(forms), FusionPolicy::Streamed, FusionPolicy::StreamedRecompute]);
     let kinds: Vec<FusionPolicy> = [FusionPolicy::Generated].into_iter().chain(on_gpus.into_iter().flatten()).collect();
@@ -84,8 +92,8 @@ pub fn programs_on(recipe: &Recipe, making: impl Into<RewriteOptions>, epilogues
         if !making.goes_on() {
             return Ok(None);
         }
-        let program = stacked(&operators, weights)?;
-        fused(VariantKey::stacked(VariantId::Stacked, weights), program, saved.clone(), making).map(Some)
+        let stacked = run(base.clone(), &[&Stack { weights: weights.clone() }], making)?;
+        fuse(VariantKey::stacked(VariantId::Stacked, weights), stacked, making).map(Some)
     });
     let with_stacks = with_stacks.collect::<Result<Vec<_>, PipelineError>>()?;
     let unmade = stackings
@@ -107,10 +115,12 @@ pub fn programs_on(recipe: &Recipe, making: impl Into<RewriteOptions>, epilogues
     if epilogues.is_some() {
         variants.extend(with_statistics(recipe, stackings.first(), &variants, making)?);
     }
-    if epilogues.is_some()
-        && let Some(program) = grouped(&variants[0].program).map_err(transforms::DriverError::from)?
-    {
-        variants.push(Variant { key: VariantId::GroupedGemm.into(), program, ..variants[0].clone() });
+    if epilogues.is_some() {
+        let grouped = run(Outcome::new(variants[0].program.clone()), &[&GroupedGemm], making)?;
+        if !grouped.steps.is_empty() {
+            let steps = variants[0].steps.iter().cloned().chain(grouped.steps).collect();
+            variants.push(Variant { key: VariantId::GroupedGemm.into(), program: grouped.program, steps, ..variants[0].clone() });
+        }
     }
     Ok(Programs { operators, unfused, variants, saved, unmade, making: making.clone() })
 }
@@ -142,13 +152,15 @@ fn with_statistics(
     variants: &[Variant],
     making: &RewriteOptions,
 ) -> Result<Option<Variant>, PipelineError> {
-    let rows = row_statistics(&differentiated(recipe)?, Start::Memory)?;
+    let rows = run(differentiated_for(recipe, making)?, &[&RowStatistics { start: Start::Memory }], making)?;
     let base = stacking.map_or_else(|| VariantId::Fused.into(), |weights| VariantKey::stacked(VariantId::Stacked, weights));
-    let Some(base) = variants.iter().find(|v| v.key == base).filter(|_| !rows.again.is_empty()) else { return Ok(None) };
-    let (operators, saved) = recompute_with(&rows.program, Products::InMemory, rows.saved)?;
-    let operators = if let Some(weights) = stacking { stacked(&operators, weights)? } else { operators };
+    let recomputes = !rows.facts.recomputed.is_empty();
+    let Some(base) = variants.iter().find(|v| v.key == base).filter(|_| recomputes) else { return Ok(None) };
+    let (recompute, stack) = (Recompute::default(), stacking.map(|weights| Stack { weights: weights.clone() }));
+    let passes = [&ReluSignFromOutput as &dyn Pass, &recompute].into_iter().chain(stack.iter().map(|stack| stack as &dyn Pass));
+    let operators = run(rows, &passes.collect::<Vec<_>>(), making)?;
     let key = VariantKey::stacked(VariantId::RowStatistics, stacking.map_or(&[], Vec::as_slice));
-    let made = fused(key, operators, saved, making)?;
+    let made = fuse(key, operators, making)?;
     Ok((moved_bytes(&made.program) < moved_bytes(&base.program)).then_some(made))
 }
 
@@ -158,12 +170,12 @@ fn with_signs(recipe: &Recipe, making: &RewriteOptions, forms: Forms) -> Result<
     let composing = Composing::on(recipe, &[], making, FusionPolicy::Library(forms))?;
     let mut refused: BTreeSet<String> = BTreeSet::new();
     loop {
-        let wanted = |rectifier: &str| !refused.contains(rectifier);
-        let Some(operators) = signs(&composing.plain.apart.operators, &wanted).map_err(RecomputeError::from)? else { return Ok(None) };
-        let program = made(&operators, &[&Expand], &composing.making)?.program;
-        let saved = composing.plain.apart.saved.clone();
-        let expanded = Expanded { operators, program, saved, verdicts: Verdicts::default() };
-        let variant = Variant { key: VariantId::LibReluBits.into(), ..composing.under(&expanded, &|_| true)? };
+        let plain = &composing.plain.apart.operators;
+        let operators = run(plain.clone(), &[&ReluBitmask { except: refused.clone() }], making)?;
+        if operators.steps.len() == plain.steps.len() {
+            return Ok(None);
+        }
+        let variant = Variant { key: VariantId::LibReluBits.into(), ..composing.under(&Expanded::of(operators, making)?, &|_| true)? };
         let mut apart = BTreeSet::new();
         for (state, node, unit) in variant.program.units() {
             if !variant.compositions.iter().any(|c| c.name == unit.name()) {
@@ -181,22 +193,35 @@ fn with_signs(recipe: &Recipe, making: &RewriteOptions, forms: Forms) -> Result<
 /// A program of operators, expanded and fused to a fixed point. A patch that is checked and found wrong is saved, made small,
 /// under `target/memlet`.
 pub fn fused(key: VariantKey, operators: Sdfg, saved: Vec<Saved>, making: impl Into<RewriteOptions>) -> Result<Variant, PipelineError> {
-    let making = making.into();
-    let expanded = made(&operators, &[&Expand], &making)?;
-    let outcome = made(&expanded.program, &planted(&Fusion::default(), &making), &making)?;
-    let Outcome { program, steps, refusals, .. } = outcome;
-    Ok(Variant { key, operators, program, steps, refusals, compositions: vec![], saved })
+    let facts = Facts { saved, ..Facts::default() };
+    fuse(key, Outcome { facts, ..Outcome::new(operators) }, &making.into())
 }
 
-/// Fusion, and what a test has planted beside it.
-fn planted<'a>(fusion: &'a Fusion, making: &RewriteOptions) -> Vec<&'a dyn Transform> {
-    [fusion as &dyn Transform].into_iter().chain(making.planted.map(|planted| planted as &dyn Transform)).collect()
+/// A program of operators, expanded and fused.
+fn fuse(key: VariantKey, operators: Outcome, making: &RewriteOptions) -> Result<Variant, PipelineError> {
+    let expanded = Expanded::of(operators, making)?;
+    let outcome = run(expanded.expanded.clone(), &with_planted(&[&Fusion::default()], making), making)?;
+    Ok(expanded.variant(key, outcome))
 }
 
-/// Transforms applied to a fixed point, as programs are to be made.
-fn made(program: &Sdfg, transforms: &[&dyn Transform], making: &RewriteOptions) -> Result<Outcome, PipelineError> {
-    let folder = making.folder(&program.name);
-    applied(transforms, program, folder.as_deref(), &making.barred)
+/// Passes, and one that a test has planted behind them.
+fn with_planted<'a>(passes: &[&'a dyn Pass], making: &RewriteOptions) -> Vec<&'a dyn Pass> {
+    passes.iter().copied().chain(making.planted.map(|planted| planted as &dyn Pass)).collect()
+}
+
+/// The forward program of a recipe, differentiated if it trains, with the log of that.
+fn differentiated_for(recipe: &Recipe, making: &RewriteOptions) -> Result<Outcome, PipelineError> {
+    let forward = Outcome::new(recipe.program.clone());
+    match differentiation(recipe) {
+        Some(differentiate) => run(forward, &[&differentiate], making),
+        None => Ok(forward),
+    }
+}
+
+/// Runs passes as programs are to be made: without what is barred, and with every rewrite checked if that is asked for.
+fn run(program: Outcome, passes: &[&dyn Pass], making: &RewriteOptions) -> Result<Outcome, PipelineError> {
+    let folder = making.folder(&program.program.name);
+    applied(passes, program, folder.as_deref(), &making.barred)
 }
 
 /// A recipe's program with these weights stacked, in which contractions swallow their neighbours where that is accepted.
@@ -218,8 +243,8 @@ pub fn composed(recipe: &Recipe, weights: &[String], accept: Accept, making: imp
 pub struct Composing {
     key: VariantKey,
     policy: FusionPolicy,
-    /// With slopes, and the products that they follow from; `None` if there are none.
-    sloped: Option<(Kept, Vec<String>)>,
+    /// With slopes; `None` if there are none.
+    sloped: Option<Kept>,
     plain: Kept,
     making: RewriteOptions,
 }
@@ -270,17 +295,34 @@ impl FusionPolicy {
 struct Kept {
     /// Backward reads whatever forward made.
     apart: Expanded,
-    /// Backward computes rows again, by the operations named here; `None` if there are none.
-    streamed: Option<(Expanded, Vec<String>)>,
+    /// Backward computes rows again; `None` if there are none.
+    streamed: Option<Expanded>,
 }
 
 /// A program under one policy of what backward saves.
 struct Expanded {
-    operators: Sdfg,
-    program: Sdfg,
-    saved: Vec<Saved>,
+    operators: Outcome,
+    /// The same with maps in the place of operators.
+    expanded: Outcome,
     /// Of the program's kernels that hold contractions.
     verdicts: Verdicts,
+}
+
+impl Expanded {
+    fn of(operators: Outcome, making: &RewriteOptions) -> Result<Self, PipelineError> {
+        let mut expanded = run(operators.clone(), &[&Expand], making)?;
+        // Refusals of a variant are about its kernels.
+        expanded.refusals.clear();
+        Ok(Expanded { operators, expanded, verdicts: Verdicts::default() })
+    }
+
+    /// A variant whose kernels were made of these maps.
+    fn variant(&self, key: VariantKey, outcome: Outcome) -> Variant {
+        let Outcome { program, steps, refusals, facts, .. } = outcome;
+        let refusals = refusals.into_iter().filter(|r| !r.site.units.is_empty()).collect();
+        let operators = self.operators.program.clone();
+        Variant { key, operators, program, steps, refusals, compositions: facts.kernels, saved: facts.saved }
+    }
 }
 
 impl Composing {
@@ -290,52 +332,43 @@ impl Composing {
 
     pub fn on(recipe: &Recipe, weights: &[String], making: impl Into<RewriteOptions>, policy: FusionPolicy) -> Result<Self, PipelineError> {
         let making = making.into();
-        let differentiated = differentiated(recipe)?;
+        let differentiated = differentiated_for(recipe, &making)?;
         let (key, library) = (VariantKey::stacked(policy.id(), weights), policy.library());
         // Rows that are made again would be another composition's.
-        let (generated, swept) = (matches!(policy, FusionPolicy::Generated), policy.streamed());
-        let expanded = |program: &Sdfg, saved: Vec<Saved>| -> Result<Expanded, PipelineError> {
-            let products = if library { Products::OnChip } else { Products::InMemory };
-            let (operators, saved) = recompute_with(program, products, saved)?;
-            let operators = if library { narrowed(&operators).map_err(RecomputeError::from)? } else { operators };
-            let summed = if swept { dots(&operators).map_err(RecomputeError::from)? } else { None };
-            let operators = summed.unwrap_or(operators);
-            let operators = if weights.is_empty() { operators } else { stacked(&operators, weights)? };
-            let program = made(&operators, &[&Expand], &making)?.program;
-            Ok(Expanded { operators, program, saved, verdicts: Verdicts::default() })
-        };
+        let (generated, streamed) = (matches!(policy, FusionPolicy::Generated), policy.streamed());
+        let recompute = Recompute { products: if library { Products::OnChip } else { Products::InMemory } };
+        let stack = Stack { weights: weights.to_vec() };
+        let mut passes: Vec<&dyn Pass> = vec![&ReluSignFromOutput, &recompute];
+        passes.extend(library.then_some(&CastBias as &dyn Pass));
+        passes.extend(streamed.then_some(&SoftmaxGradRowDot as &dyn Pass));
+        passes.extend((!weights.is_empty()).then_some(&stack as &dyn Pass));
+        let expanded = |program: Outcome| Expanded::of(run(program, &passes, &making)?, &making);
         let again = matches!(policy, FusionPolicy::StreamedRecompute);
-        // Sums of rows are taken from results before rows are made again.
-        let summed = if again { dots(&differentiated).map_err(RecomputeError::from)? } else { None };
         let start = if again { Start::Products } else { Start::Contraction };
-        let rows = row_statistics(summed.as_ref().unwrap_or(&differentiated), start)?;
-        let streams = !rows.again.is_empty() && (generated || again);
-        let plain = Kept {
-            apart: expanded(&differentiated, vec![])?,
-            streamed: if streams { Some((expanded(&rows.program, rows.saved.clone())?, rows.again.clone())) } else { None },
+        // Sums of rows are taken from results before rows are made again.
+        let statistics = RowStatistics { start };
+        let on_rows: &[&dyn Pass] = match (generated, again) {
+            (_, true) => &[&SoftmaxGradRowDot, &statistics],
+            (true, false) => &[&statistics],
+            (false, false) => &[],
         };
-        let Sloped { program, saved, products } = slopes(&differentiated)?;
-        let sloped = if saved.is_empty() || !generated {
-            None
-        } else {
-            let apart = expanded(&program, saved)?;
-            let streamed = if streams {
-                let Sloped { program, saved, .. } = slopes(&rows.program)?;
-                Some((expanded(&program, rows.saved.into_iter().chain(saved).collect())?, rows.again))
-            } else {
-                None
-            };
-            Some((Kept { apart, streamed }, products))
+        let rows = Some(run(differentiated.clone(), on_rows, &making)?).filter(|rows| !rows.facts.recomputed.is_empty());
+        let plain = Kept { apart: expanded(differentiated.clone())?, streamed: rows.clone().map(expanded).transpose()? };
+        let slopes = |program: Outcome| run(program, &[&SaveLocalDerivative], &making);
+        let sloped = if generated { Some(slopes(differentiated)?).filter(|s| !s.facts.products.is_empty()) } else { None };
+        let sloped = match sloped {
+            Some(sloped) => Some(Kept { apart: expanded(sloped)?, streamed: rows.map(slopes).transpose()?.map(expanded).transpose()? }),
+            None => None,
         };
         Ok(Composing { key, policy, sloped, plain, making })
     }
 
     /// The program with what is accepted composed, and all else fused.
     pub fn composed(&self, accept: Accept) -> Result<Variant, PipelineError> {
-        if let Some((sloped, products)) = &self.sloped {
+        if let Some(sloped) = &self.sloped {
             let found = self.of(sloped, accept)?;
             let stored = |data: &str| found.program.containers.get(data).is_some_and(|c| c.storage == Storage::Heap);
-            if !products.iter().any(|product| stored(product)) {
+            if !sloped.apart.operators.facts.products.iter().any(|product| stored(product)) {
                 return Ok(found);
             }
         }
@@ -343,8 +376,9 @@ impl Composing {
     }
 
     fn of(&self, kept: &Kept, accept: Accept) -> Result<Variant, PipelineError> {
-        if let Some((streamed, again)) = &kept.streamed {
+        if let Some(streamed) = &kept.streamed {
             let found = self.under(streamed, accept)?;
+            let again = &streamed.operators.facts.recomputed;
             let alone = |(_, _, unit): &(_, _, Unit)| matches!(unit, Unit::Operation(o) if again.contains(&o.name));
             if !found.program.units().iter().any(alone) {
                 return Ok(found);
@@ -359,30 +393,16 @@ impl Composing {
     }
 
     fn under(&self, expanded: &Expanded, accept: Accept) -> Result<Variant, PipelineError> {
-        let folder = self.making.folder(&expanded.program.name);
-        let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder.as_deref());
-        let verify = folder.is_some().then_some(&verify as transforms::driver::Verify);
-        let options = Options { verify, barred: &self.making.barred, ..Options::default() };
         let forms = self.policy.forms();
         let form = |program: &Sdfg, patch: &Patch| forms.is_none_or(|forms| has_form(forms, program, patch));
         let chains = self.policy.streamed();
         let wanted = Wanted { accept, form: forms.is_some().then_some(&form as Form), chains, known: Some(&expanded.verdicts) };
-        let composed = compose(&expanded.program, wanted, &options)?;
-        // With nothing composed it is the separate program, kernel for kernel.
-        let independent = if forms.is_some() || composed.kernels.is_empty() { u64::MAX } else { LAUNCH_BOUND_BYTES };
-        let fusion = Fusion { apart: composed.kernels.iter().map(|c| c.name.clone()).collect(), independent };
-        let fused = made(&composed.outcome.program, &planted(&fusion, &self.making), &self.making)?;
+        let fusion = Fusion { beside_composed: if forms.is_some() { u64::MAX } else { LAUNCH_BOUND_BYTES }, ..Fusion::default() };
+        let passes = [&Composition { wanted } as &dyn Pass, &fusion];
+        let mut outcome = run(expanded.expanded.clone(), &with_planted(&passes, &self.making), &self.making)?;
         // Why a contraction stays apart is said by composition.
-        let others = fused.refusals.into_iter().filter(|r| !matches!(r.reason, Reason::Contraction { .. }));
-        Ok(Variant {
-            key: self.key.clone(),
-            operators: expanded.operators.clone(),
-            program: fused.program,
-            steps: composed.outcome.steps.into_iter().chain(fused.steps).collect(),
-            refusals: composed.outcome.refusals.into_iter().chain(others).collect(),
-            compositions: composed.kernels,
-            saved: expanded.saved.clone(),
-        })
+        outcome.refusals.retain(|r| r.transform != fusion.name() || !matches!(r.reason, Reason::Contraction { .. }));
+        Ok(expanded.variant(self.key.clone(), outcome))
     }
 }
 
@@ -396,28 +416,36 @@ fn has_form(forms: Forms, program: &Sdfg, patch: &Patch) -> bool {
     units.all(|unit| KernelSpec::new(&around, unit).is_ok_and(|spec| forms(&spec)))
 }
 
-/// Transforms applied to a fixed point. With a folder, a shrunken program is interpreted before and after every patch; one
-/// that goes wrong is saved there.
+/// Runs passes. With a folder, a program with small sizes is interpreted before and after every rewrite; one that goes wrong is saved
+/// there.
 ///
 /// # Errors
-/// The patch that went wrong, how results differ, and where the smallest program is that shows it.
-pub fn rewritten(program: &Sdfg, transforms: &[&dyn Transform], folder: Option<&Path>) -> Result<Outcome, PipelineError> {
-    applied(transforms, program, folder, &Barred::default())
+/// The rewrite that went wrong, how results differ, and where the smallest program is that shows it.
+pub fn rewritten(program: &Sdfg, passes: &[&dyn Pass], folder: Option<&Path>) -> Result<Outcome, PipelineError> {
+    applied(passes, Outcome::new(program.clone()), folder, &Barred::default())
 }
 
-fn applied(transforms: &[&dyn Transform], program: &Sdfg, folder: Option<&Path>, barred: &Barred) -> Result<Outcome, PipelineError> {
-    let verify = |before: &Sdfg, after: &Sdfg| verified(before, after, folder);
-    let verify = folder.is_some().then_some(&verify as transforms::driver::Verify);
-    Ok(fixpoint(program, transforms, &Options { verify, barred, ..Options::default() })?)
+fn applied(passes: &[&dyn Pass], program: Outcome, folder: Option<&Path>, barred: &Barred) -> Result<Outcome, PipelineError> {
+    let verify = |check: &Check| folder.map_or(Ok(()), |folder| verified(check, folder));
+    let verify = folder.is_some().then_some(&verify as Verify);
+    Ok(program.then(passes, &Options { verify, barred, ..Options::default() })?)
 }
 
-/// Whether a patch left the results as they were. One that did not is saved, made small.
-fn verified(before: &Sdfg, after: &Sdfg, folder: Option<&Path>) -> Result<(), String> {
-    match (counterexample::find(before, after), folder) {
-        (Some(found), Some(folder)) => Err(match found.save(folder) {
-            Ok([before, after]) => format!("{}; see {} and {}", found.difference, before.display(), after.display()),
-            Err(why) => format!("{}; the smallest program could not be saved in {}: {why}", found.difference, folder.display()),
-        }),
-        _ => Ok(()),
-    }
+/// Whether a rewrite kept its promise. One that did not is saved, made small.
+fn verified(check: &Check, folder: &Path) -> Result<(), String> {
+    let found = match &check.promise {
+        Promise::SameResults => counterexample::find(check.before, check.after),
+        Promise::Gradients(_) => {
+            let (before, after) = (with_small_sizes(check.before), with_small_sizes(check.after));
+            let small = Check { before: &before, after: &after, promise: check.promise.clone() };
+            let draw = |program: &Sdfg, seed| random_inputs(program, seed).map_err(|e| e.to_string());
+            let wrong = keeps_promise(&small, &draw, &RUN).err().map(Difference::Value);
+            wrong.map(|difference| Counterexample { before, after, difference })
+        }
+    };
+    let Some(found) = found else { return Ok(()) };
+    Err(match found.save(folder) {
+        Ok([before, after]) => format!("{}; see {} and {}", found.difference, before.display(), after.display()),
+        Err(why) => format!("{}; the smallest program could not be saved in {}: {why}", found.difference, folder.display()),
+    })
 }

@@ -3,7 +3,7 @@
 use super::folder_name::folder_name;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use transforms::{Barred, Transform};
+use transforms::{Barred, Pass};
 
 /// How programs are made.
 #[derive(Clone, Default)]
@@ -14,13 +14,13 @@ pub struct RewriteOptions {
     pub barred: Barred,
     /// When no further way of stacking is made any more; what is begun is ended.
     pub until: Option<Instant>,
-    /// A transform that is applied after fusion: for tests that plant faults.
-    pub planted: Option<&'static (dyn Transform + Sync)>,
+    /// A pass that runs after fusion: for tests that plant faults.
+    pub planted: Option<&'static (dyn Pass + Sync)>,
 }
 
 impl std::fmt::Debug for RewriteOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let planted = self.planted.map(Transform::name);
+        let planted = self.planted.map(Pass::name);
         f.debug_struct("RewriteOptions")
             .field("verify_each", &self.verify_each)
             .field("barred", &self.barred)

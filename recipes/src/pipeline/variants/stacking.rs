@@ -5,7 +5,7 @@
 //! way of each layer would be three of every layer.
 
 use sdfg::{Dtype, Sdfg};
-use transforms::algebraic::groups;
+use transforms::stack::groups;
 
 /// Names of more weights are not all written: half as many are.
 const WRITTEN: usize = 6;
