@@ -28,7 +28,7 @@ fn checked(recipe: &Recipe) -> Variant {
 fn checked_with(recipe: &Recipe, weights: &[String], accept: Accept) -> Variant {
     let (operators, _) = operators(recipe).expect("operators");
     let variant = composed(recipe, weights, accept, false).expect("a composed program");
-    for step in &variant.steps {
+    for step in variant.steps.iter().filter(|step| ["composition", "fusion"].contains(&step.transform)) {
         assert!(step.bytes_after <= step.bytes_before, "`{}` moves {} -> {}", step.summary, step.bytes_before, step.bytes_after);
     }
     let (before, after) = (with_small_sizes(&operators), with_small_sizes(&variant.program));
