@@ -262,7 +262,7 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
             let spec = KernelSpec::new(&swept[0].program, &unit).expect("a kernel");
             let config = cuda_space(&spec, Chip::HOPPER).expect("a space").config(0);
             let text = cuda_source(&spec, &config, Chip::HOPPER).expect("a source").text;
-            assert!(text.contains("if (next_sweep < 2)"), "{recipe}: {config}");
+            assert!(text.contains("if (next_pass < 2)"), "{recipe}: {config}");
         }
         // Those beside them are what every recipe has.
         let in_tiles = |spec: &KernelSpec| cuda_space(spec, Chip::HOPPER).is_ok_and(|s| s.config(0).knobs.get("tile").is_some());

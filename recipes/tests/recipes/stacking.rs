@@ -101,7 +101,7 @@ fn layers_are_stacked_alike() {
 #[test]
 fn gates_are_stacked_where_none_is_made_of_another() {
     let found = variants("gru.yaml");
-    assert!(found.iter().any(|v| v.starts_with("wz+wr+wn ")) && found.iter().any(|v| v.starts_with("uz+ur ")), "{found:?}");
+    assert!(found.iter().any(|v| v.starts_with("stacked wz+wr+wn ")) && found.iter().any(|v| v.starts_with("stacked uz+ur ")), "{found:?}");
 }
 
 /// On a GPU attention's rows may be normalized again in backward, from what was normalized: then the normalized ones are not stored.
