@@ -1,5 +1,6 @@
 //! The contract of every kernel: what it computes, what may be chosen, and how it is run.
 
+use crate::codegen_version::codegen_version;
 use crate::error::KernelError;
 use crate::pool::{Pool, Working};
 use indexmap::{IndexMap, IndexSet};
@@ -8,9 +9,6 @@ use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Container, Dtype, Expr, Layout, Role, Sdfg, Storage, Unit};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
-
-/// Names what the generator makes of a kernel: changed whenever its code is, so that times of older code are not reused.
-pub(crate) const GENERATION: &str = "48: extrema are NaN where a value is, sums are made in blocks, divisors that have no reciprocal are scaled; doubles are rounded to 16 bits at once; sums of a team meet at once, what is alike for a point is read once, what strips of sweeps want comes ahead, and teams may look ahead; what holds a sum has a name of its own; the largest and its sum of exponentials in one sweep; points come in the order of partial results, and are counted beforehand; rows meet by strips; the stage of products on GPUs is a ring, factors on chip are multiplied where they are; partial results stay in registers until the end and rows put theirs together; vectors and masks that come out even ask nothing, what is only read is read ahead of stores, blocks may stay; rows on chip lie in different banks; rows draw masks together, points are decoded without divisions; a mask of neighbours is drawn once for eight; columns are packed by way of the second cache; micro-kernels ask for what is needed next, also where it lies and at the next point; products that nobody reads soon are written around the caches; few rows that lie badly are copied; pairs are packed by one permutation; what all workers read is packed around the caches; tiles of equal size";
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,7 +162,7 @@ impl KernelSpec {
     /// Content hash of everything that the kernel's result and its time depend on, sizes included.
     pub fn key(&self) -> String {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(GENERATION.as_bytes());
+        hasher.update(codegen_version().as_bytes());
         let unit = match &self.unit {
             Unit::Scope(scope) => serde_json::to_string(scope),
             Unit::Operation(operation) => serde_json::to_string(operation),

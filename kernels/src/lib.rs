@@ -4,6 +4,7 @@ pub mod alpha_equivalence;
 pub mod buffer;
 pub mod caches;
 mod cancel;
+mod codegen_version;
 mod collapsed_dims;
 pub mod compile;
 pub mod contraction;

@@ -31,6 +31,7 @@ pub mod node;
 pub mod philox;
 pub mod propagate;
 pub mod random;
+pub mod rename;
 pub mod rounding;
 pub mod scalar;
 pub mod scope;

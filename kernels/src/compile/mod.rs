@@ -7,7 +7,7 @@ use crate::cancel::CancelToken;
 use crate::emit::c::CSource;
 use crate::error::KernelError;
 use crate::runtime::{dropout, stream};
-pub use canonical::canonical;
+use canonical::canonical;
 use rayon::prelude::*;
 use single_flight::{InFlight, InFlightGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,7 +142,7 @@ impl Toolchain {
     pub(crate) fn load(&self, name: &str, source: &CSource) -> Result<Entry, KernelError> {
         static LOADED: OnceLock<Mutex<BTreeMap<String, Entry>>> = OnceLock::new();
         let loaded = LOADED.get_or_init(Mutex::default);
-        let text = canonical(&source.text);
+        let text = canonical(&source.text, &source.names);
         let hash = self.hash(&text);
         if let Some(entry) = loaded.lock().unwrap_or_else(|e| e.into_inner()).get(&hash) {
             return Ok(*entry);
@@ -163,7 +163,7 @@ impl Toolchain {
         let products: BTreeSet<Arc<str>> = sources.iter().filter_map(|source| source.library.clone()).collect();
         let mut parts: Vec<CompileJob> = products.into_iter().map(CompileJob::GemmLibrary).collect();
         for double in [false, true] {
-            let mine = sources.par_iter().filter(|source| source.double == double).map(|source| canonical(&source.text));
+            let mine = sources.par_iter().filter(|source| source.double == double).map(|source| canonical(&source.text, &source.names));
             let texts: BTreeMap<String, String> = mine.map(|text| (self.hash(&text), text)).collect();
             let texts: Vec<(String, String)> = texts.into_iter().filter(|(hash, _)| !self.library(hash).exists()).collect();
             let share = texts.len().div_ceil(rayon::current_num_threads()).clamp(1, TOGETHER);

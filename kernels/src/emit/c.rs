@@ -12,6 +12,7 @@ use crate::loopnest::{LoopNest, MemorySpace, Tag, Tile};
 use crate::runtime::dropout::Mask;
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Dtype};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Alignment of scratch buffers: a cache line, the widest vector.
@@ -34,6 +35,8 @@ pub struct Partial {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CSource {
     pub text: String,
+    /// Identifiers of the text that are made of the kernel's names: of containers, indices and sizes.
+    pub names: BTreeSet<String>,
     pub integers: Vec<i64>,
     pub masks: Vec<Mask>,
     /// Points of the outer range.
@@ -230,6 +233,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     }
     Ok(CSource {
         text,
+        names: printer.given_names(),
         library: nest.gemm.as_ref().map(|products| products.code(double)),
         prepared,
         preparations,

@@ -3,7 +3,7 @@
 mod address;
 pub mod c;
 pub mod cuda;
-mod functions;
+pub(crate) mod functions;
 pub(crate) mod gemm;
 mod group;
 mod long_sum;

@@ -10,7 +10,7 @@ use crate::runtime::dropout::Mask;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Combine, Dtype, Expr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Stands for the first iteration of a block.
@@ -116,6 +116,11 @@ pub fn c_type(dtype: Dtype) -> Option<&'static str> {
     })
 }
 
+/// The number of iterations of an index.
+fn count_name(index: &str) -> String {
+    format!("n_{}", mangled(index))
+}
+
 pub fn mangled(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
@@ -176,13 +181,22 @@ impl<'a> Printer<'a> {
         name
     }
 
+    /// All identifiers that are made of names of the kernel: of tensors and their buffers, indices, and integers that the kernel takes.
+    pub fn given_names(&self) -> BTreeSet<String> {
+        let loops = self.nest.outer.iter().chain(self.nest.groups.iter().flat_map(|g| &g.loops)).map(|l| &l.index);
+        let indices: BTreeSet<&String> = loops.chain(self.nest.tiles.iter().map(|t| &t.index)).collect();
+        let of_indices = indices.into_iter().flat_map(|i| [self.index(i), count_name(i)]);
+        let given = self.identifiers.values().chain(self.scratch.keys()).chain(self.integers.keys()).cloned();
+        of_indices.chain(given).collect()
+    }
+
     pub fn index(&self, name: &str) -> String {
         format!("i_{}", mangled(name))
     }
 
     /// C text of the number of iterations of an index. Of a tile whose last one is smaller it is known only at each tile.
     pub fn count(&mut self, index: &str, count: i64) -> String {
-        let name = format!("n_{}", mangled(index));
+        let name = count_name(index);
         match self.nest.tiles.iter().any(|t| t.index == index && t.is_ragged()) {
             true => name,
             false => self.given(name, count),

@@ -1,4 +1,4 @@
-//! Kernels that differ in names alone are told by their marks.
+//! Kernels that differ in names alone have equal fingerprints.
 
 use crate::common;
 use kernels::{KernelClass, KernelSpec};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// `out = a · b`, each written `name[dims as declared|indices]`; the dims j and k have one length.
 fn product(out: &str, a: &str, b: &str, scale: f64) -> KernelSpec {
-    let mut program = Sdfg::new("families");
+    let mut program = Sdfg::new("classes");
     for (dim, size) in [("b", 8), ("j", 96), ("k", 96), ("h", 4), ("p", 16), ("i", 64)] {
         program.dims.insert(dim.to_string(), Expr::Int(size));
     }
@@ -30,10 +30,10 @@ fn product(out: &str, a: &str, b: &str, scale: f64) -> KernelSpec {
 }
 
 /// Marks of a thousand configurations, spread over the space, with their numbers.
-fn marks(spec: &KernelSpec) -> BTreeMap<String, u64> {
-    let (space, family) = (kernels::space(spec).unwrap(), KernelClass::of(spec).unwrap());
+fn fingerprints(spec: &KernelSpec) -> BTreeMap<String, u64> {
+    let (space, class) = (kernels::space(spec).unwrap(), KernelClass::of(spec).unwrap());
     let step = (space.count() / 997).max(1);
-    (0..space.count()).step_by(step as usize).map(|n| (family.fingerprint(&space.identity(n)), n)).collect()
+    (0..space.count()).step_by(step as usize).map(|n| (class.fingerprint(&space.identity(n)), n)).collect()
 }
 
 fn queries() -> KernelSpec {
@@ -41,39 +41,39 @@ fn queries() -> KernelSpec {
 }
 
 #[test]
-fn queries_and_keys_are_one_family() {
+fn queries_and_keys_are_one_class() {
     let queries = queries();
     let values = product("vv[p,h,b,j]", "wv[p,h,i]", "x[i,b,j]", 1.0);
     assert_ne!(queries.key(), values.key());
-    assert_eq!(marks(&queries), marks(&values), "the same marks, for configurations of the same numbers");
+    assert_eq!(fingerprints(&queries), fingerprints(&values), "the same fingerprints, for configurations of the same numbers");
     // Keys run along their own dim, over the same tensor; where that tensor's innermost dim is meant, knobs may say so otherwise.
     let keys = product("kk[p,h,b,k]", "wk[p,h,i]", "x[i,b,j|i,b,k]", 1.0);
-    let (all, its) = (marks(&queries), marks(&keys));
-    let shared = all.iter().filter(|(mark, n)| its.get(*mark) == Some(n)).count();
-    assert!(shared * 2 > all.len(), "{shared} of {} marks", all.len());
+    let (all, its) = (fingerprints(&queries), fingerprints(&keys));
+    let shared = all.iter().filter(|(fingerprint, n)| its.get(*fingerprint) == Some(n)).count();
+    assert!(shared * 2 > all.len(), "{shared} of {} fingerprints", all.len());
 }
 
 #[test]
-fn what_computes_something_else_shares_no_mark() {
-    let mine = marks(&queries());
+fn other_computations_share_no_fingerprint() {
+    let mine = fingerprints(&queries());
     let others = [
         ("another scale", product("qq[p,h,b,j]", "wq[p,h,i]", "x[i,b,j]", 0.5)),
         ("another contraction", product("y[i,b,j]", "wq[p,h,i]", "qq[p,h,b,j]", 1.0)),
         ("another order of the operands' dims", product("qq[p,h,b,j]", "wq[h,p,i]", "x[i,b,j]", 1.0)),
     ];
     for (what, other) in others {
-        assert!(marks(&other).keys().all(|mark| !mine.contains_key(mark)), "{what}");
+        assert!(fingerprints(&other).keys().all(|fingerprint| !mine.contains_key(fingerprint)), "{what}");
     }
     let small = queries().with_sizes(&Default::default()).unwrap();
     let smaller = KernelSpec { dims: small.dims.iter().map(|(d, n)| (d.clone(), if d == "b" { 4 } else { *n })).collect(), ..small };
-    assert!(marks(&smaller).keys().all(|mark| !mine.contains_key(mark)), "other sizes");
+    assert!(fingerprints(&smaller).keys().all(|fingerprint| !mine.contains_key(fingerprint)), "other sizes");
 }
 
 /// What a fused scope holds is compared, not how it is called.
 #[test]
 fn scopes_differ_by_what_they_compute() {
     let sizes: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
-    let mark = |case: &common::Case| {
+    let fingerprint = |case: &common::Case| {
         let spec = KernelSpec::new(&case.program, &case.unit).unwrap();
         let space = kernels::space(&spec).unwrap();
         KernelClass::of(&spec).unwrap().fingerprint(&space.identity(0))
@@ -87,14 +87,32 @@ fn scopes_differ_by_what_they_compute() {
         program.add_container(Container { name: renamed(&container.name), ..container.clone() });
     }
     let renamed = common::Case { program, unit: Unit::Scope(other) };
-    assert_eq!(mark(&case), mark(&renamed));
-    assert_ne!(mark(&case), mark(&common::layernorm(sizes)));
+    assert_eq!(fingerprint(&case), fingerprint(&renamed));
+    assert_ne!(fingerprint(&case), fingerprint(&common::layernorm(sizes)));
     // Words and numbers that say what is computed are no names, whatever containers are called.
     let text = serde_json::to_string(scope).unwrap();
     for (from, to) in [("\"max\"", "\"min\""), ("exp(", "log("), ("0.1)", "0.2)"), ("x - t.max", "t.max - x")] {
         let other = text.replace(from, to);
         assert_ne!(other, text, "the scope holds {from}");
         let other = common::Case { program: case.program.clone(), unit: Unit::Scope(serde_json::from_str(&other).unwrap()) };
-        assert_ne!(mark(&case), mark(&other), "{from} and {to}");
+        assert_ne!(fingerprint(&case), fingerprint(&other), "{from} and {to}");
     }
+}
+
+/// Connectors of an operator say what an operand is for: its order among the inputs is no name.
+#[test]
+fn operands_in_other_places_are_another_kernel() {
+    let mine = KernelClass::of(&queries()).unwrap().fingerprint("");
+    let mut other = queries();
+    let Unit::Operation(operation) = &mut other.unit else { panic!("an operation") };
+    let [a, b] = &mut operation.inputs[..] else { panic!("two operands") };
+    std::mem::swap(&mut a.connector, &mut b.connector);
+    assert_ne!(mine, KernelClass::of(&other).unwrap().fingerprint(""));
+}
+
+/// Names of containers and indices may be words that mean something elsewhere.
+#[test]
+fn containers_may_have_any_names() {
+    let odd = product("max[p,h,b,j]", "order[p,h,i]", "vector[i,b,j]", 1.0);
+    assert_eq!(fingerprints(&queries()), fingerprints(&odd));
 }
