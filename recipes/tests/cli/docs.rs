@@ -28,18 +28,21 @@ fn pages() -> BTreeMap<String, String> {
     pages
 }
 
-/// What a page sets as code: blocks, line by line, and spans.
+/// What a page sets as code: blocks, line by line, and spans, which may go on in the next line.
 fn code(page: &str) -> Vec<String> {
-    let (mut found, mut block) = (Vec::new(), false);
+    let (mut found, mut prose, mut block) = (Vec::new(), String::new(), false);
     for line in page.lines() {
         if line.trim_start().starts_with("```") {
             block = !block;
         } else if block {
             found.push(line.to_string());
         } else {
-            found.extend(line.split('`').skip(1).step_by(2).map(String::from));
+            prose += line;
+            prose += if line.trim().is_empty() { "\n" } else { " " };
         }
     }
+    let spans = prose.lines().flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2));
+    found.extend(spans.map(String::from));
     found
 }
 
