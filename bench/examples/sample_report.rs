@@ -8,14 +8,14 @@ use bench::model::*;
 use bench::mue::TensorVolume;
 use bench::{Bytes, Cache, Flop, Measured, Milliseconds, Provenance, Quantity, Timing};
 use indexmap::IndexMap;
-use sdfg::{Class, Pass};
+use sdfg::{Class, Direction};
 use std::path::PathBuf;
 
 /// Name, class, pass, Gflop, input and output in 10⁶ elements, unfused ms, kernel.
-type Line = (&'static str, Class, Pass, f64, f64, f64, f64, &'static str);
+type Line = (&'static str, Class, Direction, f64, f64, f64, f64, &'static str);
 
 use Class::{Contraction as C, Elementwise as E, Normalization as N};
-use Pass::{Backward as B, Forward as F};
+use Direction::{Backward as B, Forward as F};
 
 const LINES: &[Line] = &[
     ("Q, K, V", C, F, 7.2, 2.5, 2.4, 26.0, "qkv"),

@@ -11,7 +11,7 @@ use crate::record::Provenance;
 use crate::table::Cell;
 use crate::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};
 use indexmap::IndexMap;
-use sdfg::{Class, Pass};
+use sdfg::{Class, Direction};
 use serde::{Deserialize, Serialize};
 
 pub type Time = Quantity<Milliseconds>;
@@ -107,7 +107,7 @@ pub struct GraphNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pass: Option<Pass>,
+    pub pass: Option<Direction>,
     /// The kernel that computes it in the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
@@ -158,7 +158,7 @@ impl Comparison {
 pub struct OperatorRow {
     pub name: String,
     pub class: Class,
-    pub pass: Pass,
+    pub pass: Direction,
     pub flop: Flop,
     pub input_elements: u64,
     pub output_elements: u64,

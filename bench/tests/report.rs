@@ -8,7 +8,7 @@ use bench::report::{self, ReportError};
 use bench::{Bytes, Cache, Flop, Measured, Milliseconds, Provenance, Quantity, Timing};
 use indexmap::IndexMap;
 use proptest::prelude::*;
-use sdfg::{Class, Pass};
+use sdfg::{Class, Direction};
 use std::fs;
 
 const HOSTILE: &str = "</title></script><script>alert('x')</script><img src=x onerror=\"y\">&amp;\u{1b}[2J";
@@ -24,7 +24,7 @@ fn full(name: &str) -> Report {
     let row = OperatorRow {
         name: text(),
         class: Class::Normalization,
-        pass: Pass::Forward,
+        pass: Direction::Forward,
         flop: Flop(1000),
         input_elements: 10,
         output_elements: 10,
@@ -41,7 +41,7 @@ fn full(name: &str) -> Report {
         id: text() + id,
         label: text(),
         class: Some(Class::Elementwise),
-        pass: Some(Pass::Backward),
+        pass: Some(Direction::Backward),
         kernel: Some(text()),
         flop: Flop(5),
         details: IndexMap::from([(text(), text())]),

@@ -7,7 +7,7 @@
 
 use indexmap::IndexMap;
 use kernels::contraction::{ContractionConfig, ContractionProblem, ContractionSpace, GemmLibrary, Threads, mappings};
-use sdfg::{Bindings, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar};
+use sdfg::{Bindings, Container, Direction, Dtype, Expr, Op, Operand, Operation, Role, Scalar};
 use std::error::Error;
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ fn problem(text: &str, sizes: &Bindings) -> Result<ContractionProblem, Box<dyn E
     }
     let outputs = operands.split_off(2);
     let op = Op::Contraction { scale: Scalar::Const(1.0) };
-    let operation = Operation { name: text.into(), op, indices, inputs: operands, outputs, pass: Pass::Forward, origin: None };
+    let operation = Operation { name: text.into(), op, indices, inputs: operands, outputs, pass: Direction::Forward, origin: None };
     let dims = sizes.keys().map(|s| (s.clone(), Expr::sym(s))).collect();
     Ok(ContractionProblem::new(&operation, &containers, &dims, sizes)?)
 }

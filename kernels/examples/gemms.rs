@@ -13,7 +13,7 @@ use kernels::contraction::ContractionProblem;
 use kernels::pool::Pool;
 use kernels::{Buffer, Executable, KernelSpec, RunContext, Toolchain};
 use sdfg::config::KernelConfig;
-use sdfg::{Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, Unit};
+use sdfg::{Container, Direction, Dtype, Expr, Op, Operand, Operation, Role, Scalar, Sdfg, Unit};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -39,7 +39,7 @@ fn spec(text: &str, sizes: &[(&str, i64)]) -> Result<KernelSpec, Box<dyn Error>>
     }
     let outputs = operands.split_off(2);
     let op = Op::Contraction { scale: Scalar::Const(1.0) };
-    let operation = Operation { name: text.into(), op, indices, inputs: operands, outputs, pass: Pass::Forward, origin: None };
+    let operation = Operation { name: text.into(), op, indices, inputs: operands, outputs, pass: Direction::Forward, origin: None };
     Ok(KernelSpec::new(&program, &Unit::Operation(operation))?)
 }
 

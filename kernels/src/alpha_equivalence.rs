@@ -8,7 +8,7 @@ use crate::codegen_version::codegen_version;
 use crate::kernel::KernelSpec;
 use indexmap::IndexSet;
 use sdfg::rename::NameKind;
-use sdfg::{Container, Expr, Pass, Unit, View};
+use sdfg::{Container, Direction, Expr, Unit, View};
 use std::fmt::Write;
 
 /// A kernel without its names.
@@ -51,7 +51,7 @@ impl KernelClass {
         let mut unit = spec.unit.renamed(&mut |kind, name| names.number(spec, kind, name))?;
         if let Unit::Operation(operation) = &mut unit {
             // The same contraction takes as long in either pass.
-            operation.pass = Pass::Forward;
+            operation.pass = Direction::Forward;
         }
         let mut text = format!("{}\n{unit:?}\ntf32 {}", codegen_version(), spec.tf32);
         let mut next = 0;

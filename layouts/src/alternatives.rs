@@ -132,7 +132,7 @@ impl Pool {
             let side = |given: bool| {
                 let access = if given { Access::Write } else { Access::Read };
                 let tensors = face.iter().filter(|d| differing[**d].1 == given).map(|d| (differing[*d].0.clone(), access)).collect();
-                Pooled { kernel: Kernel::new(CALLER, "", sdfg::Pass::Forward, tensors), runs: runs.clone(), site: 0, caller: true }
+                Pooled { kernel: Kernel::new(CALLER, "", sdfg::Direction::Forward, tensors), runs: runs.clone(), site: 0, caller: true }
             };
             self.kernels.insert(0, side(true));
             self.kernels.push(side(false));

@@ -13,7 +13,7 @@
 use crate::cost::milliseconds;
 use crate::model::Model;
 use crate::problem::Access;
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A container in a layout, before (`settled: false`) or after a possible relayout.
@@ -63,13 +63,13 @@ pub struct ConfigGraph {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One pass, as in the paper.
-    Pass(Pass),
+    Pass(Direction),
     /// Both, as one graph.
     Both,
 }
 
 impl Scope {
-    pub fn holds(self, pass: Pass) -> bool {
+    pub fn holds(self, pass: Direction) -> bool {
         match self {
             Scope::Pass(own) => own == pass,
             Scope::Both => true,
@@ -164,7 +164,7 @@ fn chain(model: &Model, scope: Scope) -> Vec<Link> {
 impl ConfigGraph {
     /// The graph of the paper: the forward pass, nothing decided before.
     pub fn new(model: &Model) -> Self {
-        Self::of(model, Scope::Pass(Pass::Forward), &vec![None; model.classes.len()])
+        Self::of(model, Scope::Pass(Direction::Forward), &vec![None; model.classes.len()])
     }
 
     /// The graph of a scope, where some classes are held in a layout already: a container among them is brought to it

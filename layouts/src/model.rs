@@ -17,7 +17,7 @@ use crate::record::{Measurement, Outcome};
 use crate::relayout::RelayoutCosts;
 use crate::store::Store;
 use sdfg::config::KernelConfig;
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,7 +98,7 @@ pub struct Factor {
     pub name: String,
     /// Its name in its own variant.
     pub plain: String,
-    pub pass: Pass,
+    pub pass: Direction,
     pub uses: Vec<Use>,
     /// Group and the variants in which it runs; it runs if all agree.
     pub guards: Vec<(usize, Vec<u16>)>,

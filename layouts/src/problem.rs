@@ -1,7 +1,7 @@
 //! The questions: which configurations a kernel has, and how whoever owns the device answers for their times.
 
 use sdfg::config::KernelConfig;
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub trait KernelSpace {
     fn name(&self) -> &str;
     /// Content hash of the kernel and its sizes: what measurements are filed under.
     fn key(&self) -> &str;
-    fn pass(&self) -> Pass;
+    fn pass(&self) -> Direction;
     fn tensors(&self) -> &[TensorSpace];
     /// Number of configurations; at least 1.
     fn count(&self) -> u64;
@@ -125,8 +125,8 @@ impl KernelSpace for RelayoutSpace {
         &self.key
     }
 
-    fn pass(&self) -> Pass {
-        Pass::Forward
+    fn pass(&self) -> Direction {
+        Direction::Forward
     }
 
     fn tensors(&self) -> &[TensorSpace] {
@@ -244,7 +244,7 @@ impl Tensor {
 pub struct Kernel {
     pub name: String,
     pub key: String,
-    pub pass: Pass,
+    pub pass: Direction,
     pub tensors: Vec<(String, Access)>,
     /// Group of alternatives → the variants in which it runs. It runs if all groups named here agree.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -259,7 +259,7 @@ pub struct Kernel {
 
 impl Kernel {
     /// A kernel that always runs.
-    pub fn new(name: &str, key: &str, pass: Pass, tensors: Vec<(String, Access)>) -> Self {
+    pub fn new(name: &str, key: &str, pass: Direction, tensors: Vec<(String, Access)>) -> Self {
         let (only, names) = (BTreeMap::new(), BTreeMap::new());
         Kernel { name: name.into(), key: key.into(), pass, tensors, only, original: String::new(), names }
     }

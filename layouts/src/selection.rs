@@ -13,7 +13,7 @@ use crate::relayout::RelayoutCosts;
 use crate::solution::Solution;
 use crate::store::Store;
 use crate::{sssp, uniform};
-use sdfg::Pass;
+use sdfg::Direction;
 use sdfg::config::{Configuration, KernelConfig, Relayout};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -145,7 +145,7 @@ pub fn choose(model: &Model, costs: &RelayoutCosts, method: Method, limits: Limi
 }
 
 fn heuristic(model: &Model, method: Method) -> (Solution, Option<f64>) {
-    let (forward, backward) = (Scope::Pass(Pass::Forward), Scope::Pass(Pass::Backward));
+    let (forward, backward) = (Scope::Pass(Direction::Forward), Scope::Pass(Direction::Backward));
     let path = |scopes: &[Scope]| {
         let (solution, length) = sssp::solve(model, scopes);
         (solution, Some(length))

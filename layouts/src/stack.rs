@@ -19,7 +19,7 @@ use crate::exact::{self, Limits, Optimum, Proof, Start, Watch};
 use crate::model::{Model, SelectError};
 use crate::network::{Function, Leg, Network, Part};
 use crate::problem::{Access, Program};
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -85,14 +85,14 @@ impl From<Optimum> for Stacked {
 /// The joins of a program that is a layer: the one result of the forward pass and the one input that have the same
 /// layouts, and their gradients.
 pub fn joins(program: &Program) -> Result<Joins, SelectError> {
-    let touched = |data: &str, writes: bool, pass: Option<Pass>| {
+    let touched = |data: &str, writes: bool, pass: Option<Direction>| {
         let kernels = program.kernels.iter().filter(|k| pass.is_none_or(|p| k.pass == p));
         kernels.flat_map(|k| &k.tensors).any(|(d, access)| d == data && (*access != Access::Read) == writes)
     };
     let natural = |data: &str| program.tensor(data).map(|t| &t.natural);
     let names = || program.boundary.keys();
-    let given: Vec<&String> = names().filter(|d| !touched(d, true, None) && touched(d, false, Some(Pass::Forward))).collect();
-    let made = names().filter(|d| touched(d, true, Some(Pass::Forward)));
+    let given: Vec<&String> = names().filter(|d| !touched(d, true, None) && touched(d, false, Some(Direction::Forward))).collect();
+    let made = names().filter(|d| touched(d, true, Some(Direction::Forward)));
     let pairs: Vec<(&String, &String)> =
         made.flat_map(|y| given.iter().map(move |x| (y, *x))).filter(|(y, x)| natural(y) == natural(x)).collect();
     let [(y, x)] = pairs.as_slice() else { return Err(SelectError::NoJoin(pairs.len())) };

@@ -46,7 +46,7 @@ impl fmt::Display for StateId {
 /// Which half of a training step something belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Pass {
+pub enum Direction {
     Forward,
     Backward,
 }
@@ -123,7 +123,7 @@ pub struct Library {
     pub indices: IndexMap<String, String>,
     pub inputs: Vec<Port>,
     pub outputs: Vec<Port>,
-    pub pass: Pass,
+    pub pass: Direction,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub origin: Option<Origin>,
 }
@@ -213,7 +213,7 @@ pub struct Operation {
     pub indices: IndexMap<String, String>,
     pub inputs: Vec<Operand>,
     pub outputs: Vec<Operand>,
-    pub pass: Pass,
+    pub pass: Direction,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub origin: Option<Origin>,
 }

@@ -225,7 +225,7 @@ impl Walk<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{IndexKind, Pass};
+    use crate::node::{Direction, IndexKind};
 
     /// y[i] += t · x[i + n], with dropout.
     fn unit() -> Unit {
@@ -278,7 +278,7 @@ mod tests {
             indices: [("j".to_string(), "d".to_string())].into_iter().collect(),
             inputs: vec![Operand::new("x", "q", &["j"])],
             outputs: vec![Operand::new("out", "p", &["j"])],
-            pass: Pass::Forward,
+            pass: Direction::Forward,
             origin: None,
         };
         let Some(Unit::Operation(renamed)) = Unit::Operation(operation).renamed(&mut |_, name| format!("{name}'")) else { panic!() };

@@ -68,7 +68,7 @@ fn every_operator_survives() {
             indices: Default::default(),
             inputs: vec![],
             outputs: vec![],
-            pass: sdfg::Pass::Backward,
+            pass: sdfg::Direction::Backward,
             origin: None,
         };
         program.insert_operation(state, &operation).unwrap();

@@ -7,7 +7,7 @@ use crate::protocol::Timing;
 use crate::table::{Align, Cell, Table};
 use crate::unit::{Bytes, Flop, Milliseconds, Quantity, prefixed, significant};
 use Align::{Left, Right};
-use sdfg::Pass;
+use sdfg::Direction;
 
 fn bytes(value: Bytes) -> Cell {
     Cell::text(value.to_string()).sorted_by(value.0 as f64)
@@ -17,10 +17,10 @@ fn flop(value: Flop) -> Cell {
     Cell::text(value.to_string()).sorted_by(value.0 as f64)
 }
 
-fn pass(pass: Pass) -> Cell {
+fn pass(pass: Direction) -> Cell {
     Cell::text(match pass {
-        Pass::Forward => "forward",
-        Pass::Backward => "backward",
+        Direction::Forward => "forward",
+        Direction::Backward => "backward",
     })
 }
 

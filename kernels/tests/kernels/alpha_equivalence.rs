@@ -2,7 +2,7 @@
 
 use crate::common;
 use kernels::{KernelClass, KernelSpec};
-use sdfg::{Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, Unit};
+use sdfg::{Container, Direction, Dtype, Expr, Op, Operand, Operation, Role, Scalar, Sdfg, Unit};
 use std::collections::BTreeMap;
 
 /// `out = a · b`, each written `name[dims as declared|indices]`; the dims j and k have one length.
@@ -25,7 +25,8 @@ fn product(out: &str, a: &str, b: &str, scale: f64) -> KernelSpec {
     }
     let outputs = operands.split_off(2);
     let op = Op::Contraction { scale: Scalar::Const(scale) };
-    let operation = Operation { name: format!("{out} made"), op, indices, inputs: operands, outputs, pass: Pass::Forward, origin: None };
+    let operation =
+        Operation { name: format!("{out} made"), op, indices, inputs: operands, outputs, pass: Direction::Forward, origin: None };
     KernelSpec::new(&program, &Unit::Operation(operation)).unwrap()
 }
 

@@ -8,7 +8,7 @@ use kernels::{Buffer, Completion, ConfigSpace, Executable, KernelError, KernelSp
 use ndarray::ArrayD;
 use proptest::prelude::*;
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Bindings, Container, Dtype, Expr, Layout, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, Unary, Unit, View};
+use sdfg::{Bindings, Container, Direction, Dtype, Expr, Layout, Op, Operand, Operation, Role, Scalar, Sdfg, Unary, Unit, View};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ impl Einsum {
         }
         let outputs = operands.split_off(2);
         let (name, op) = ("product".to_string(), Op::Contraction { scale });
-        let operation = Operation { name, op, indices, inputs: operands, outputs, pass: Pass::Forward, origin: None };
+        let operation = Operation { name, op, indices, inputs: operands, outputs, pass: Direction::Forward, origin: None };
         let sizes: Bindings = sizes.iter().map(|(c, n)| (c.to_string(), *n)).collect();
         let dims = sizes.keys().map(|s| (s.clone(), Expr::sym(s))).collect();
         Einsum { operation, containers, dims, sizes }

@@ -13,7 +13,7 @@ use kernels::pool::Pool;
 use kernels::{ConfigSpace, KernelSpec};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::library::calculus::pullback;
-use sdfg::{Binary, Combine, Dtype, IndexKind, Item, Layout, Op, Operand, Operation, Pass, Role, Scalar, Scope, Unary, Unit};
+use sdfg::{Binary, Combine, Direction, Dtype, IndexKind, Item, Layout, Op, Operand, Operation, Role, Scalar, Scope, Unary, Unit};
 use std::sync::Arc;
 
 /// Columns of an auxiliary matrix begin at multiples of eight, those of bits at multiples of 128.
@@ -215,7 +215,7 @@ fn tensor_cores_are_held_against_plain_units() -> Result<(), Failure> {
         let op = Op::Contraction { scale: c(1.0) };
         let indices = ["u", "b", "j", "i"].map(|d| (d.to_string(), d.to_string())).into_iter().collect();
         let outputs = vec![Operand::new("out", "y", &FULL)];
-        let operation = Operation { name: "y".into(), op, indices, inputs: vec![w, x], outputs, pass: Pass::Forward, origin: None };
+        let operation = Operation { name: "y".into(), op, indices, inputs: vec![w, x], outputs, pass: Direction::Forward, origin: None };
         Case { unit: Unit::Operation(operation), ..case(|_| (), vec![]) }
     };
     for (Case { mut program, unit }, dtype, expected) in
@@ -280,7 +280,7 @@ fn batches_by_address_where_strides_do_not_describe_them() -> Result<(), Failure
         indices: ["h", "b", "j", "k", "p"].map(|i| (i.to_string(), i.to_string())).into_iter().collect(),
         inputs: vec![operand("a", 0), operand("b", 1)],
         outputs: vec![operand("out", 2)],
-        pass: Pass::Forward,
+        pass: Direction::Forward,
         origin: None,
     };
     let reference = Reference::new(&p, &Unit::Operation(operation))?;

@@ -5,7 +5,7 @@ use super::synthetic::{Random, measured, session};
 use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
 use layouts::store::Store;
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 use std::collections::BTreeMap;
 
 struct Builder {
@@ -38,7 +38,7 @@ impl Builder {
         data.to_string()
     }
 
-    fn kernel(&mut self, name: &str, pass: Pass, tensors: Vec<(String, Access)>) {
+    fn kernel(&mut self, name: &str, pass: Direction, tensors: Vec<(String, Access)>) {
         let bytes: u64 = tensors.iter().map(|(t, _)| self.program.tensor(t).map_or(0, |t| t.bytes)).sum();
         for n in 0..self.measured {
             let mut ms = bytes as f64 / 12e6 * (1.0 + self.random.below(1000) as f64 / 4000.0);
@@ -64,11 +64,11 @@ impl Builder {
         let weight = self.tensor(&format!("w_{name}"), ["k", "c", "r", "s"], 1 << 20);
         let raw = self.tensor(&format!("raw_{name}"), activation, bytes);
         self.tensor(y, activation, bytes);
-        self.kernel(&format!("conv_{name}"), Pass::Forward, vec![read(x), read(&weight), write(&raw)]);
+        self.kernel(&format!("conv_{name}"), Direction::Forward, vec![read(x), read(&weight), write(&raw)]);
         let mut touched = vec![read(&raw)];
         touched.extend(shortcut.map(read));
         touched.push(write(y));
-        self.kernel(&format!("norm_{name}"), Pass::Forward, touched);
+        self.kernel(&format!("norm_{name}"), Direction::Forward, touched);
         let gradients = [format!("d_{y}"), format!("d_raw_{name}"), format!("d_w_{name}"), format!("d_{x}")];
         let [d_y, d_raw, d_w, d_x] = gradients;
         let mut norm = vec![read(&d_y), read(&raw), read(y), write(&d_raw)];
@@ -114,7 +114,7 @@ pub fn resnet(measured: u64) -> (Program, Store) {
                 b.tensor(data, [dims[0], dims[1], dims[2], dims[3]], bytes);
             }
         }
-        b.kernel(&name, Pass::Backward, tensors);
+        b.kernel(&name, Direction::Backward, tensors);
     }
     for data in ["image", x.as_str(), "d_image"] {
         let natural = b.program.tensor(data).expect("declared").natural.clone();

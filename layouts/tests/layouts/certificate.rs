@@ -14,7 +14,7 @@ use layouts::selection::{Method, exactly, select};
 use layouts::verify::{VerifyError, swept, verify};
 use layouts::{Model, SelectError, Store};
 use sdfg::config::KernelConfig;
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 use std::collections::BTreeMap;
 
 fn model(program: &Program, store: &Store) -> Result<Model, SelectError> {
@@ -142,7 +142,7 @@ fn times_with_spread_do_not() {
         store.append(record).unwrap();
     }
     let tensor = Tensor { data: "x".into(), natural: layout(["a", "b"]), bytes: 8, ..Tensor::default() };
-    let kernels = vec![Kernel::new("k", "k", Pass::Forward, vec![("x".into(), Access::Read)])];
+    let kernels = vec![Kernel::new("k", "k", Direction::Forward, vec![("x".into(), Access::Read)])];
     let program = Program { kernels, tensors: vec![tensor], ..Program::default() };
     let model = model(&program, &store).unwrap();
     let optimum = exact::solve(&model, Limits::default());

@@ -4,7 +4,7 @@ use super::synthetic::{Random, measured, session};
 use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
 use layouts::store::Store;
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 use std::collections::BTreeMap;
 
 /// Kernel: reads > writes; a container is `name:dims`, one letter a dim, dims given where it first occurs.
@@ -67,7 +67,7 @@ pub fn encoder(of: Size) -> (Program, Store) {
     let mut store = Store::in_memory();
     store.begin(session("1")).unwrap();
     let (mut program, mut all) = (Program::default(), BTreeMap::new());
-    for (text, pass) in [(FORWARD, Pass::Forward), (BACKWARD, Pass::Backward)] {
+    for (text, pass) in [(FORWARD, Direction::Forward), (BACKWARD, Direction::Backward)] {
         for line in text.trim().lines() {
             let mut access = Access::Read;
             let mut tensors = Vec::new();

@@ -113,7 +113,7 @@ fn a_choice_by_sites_is_certified_and_one_by_other_sites_is_not() {
 fn kernel(name: &str, reads: &[&str], writes: &[&str]) -> Kernel {
     let of = |data: &[&str], access: Access| data.iter().map(|d| (d.to_string(), access)).collect::<Vec<_>>();
     let key = format!("{name}:{}>{}", reads.join(","), writes.join(","));
-    Kernel::new(name, &key, sdfg::Pass::Forward, [of(reads, Access::Read), of(writes, Access::Write)].concat())
+    Kernel::new(name, &key, sdfg::Direction::Forward, [of(reads, Access::Read), of(writes, Access::Write)].concat())
 }
 
 /// A program of these kernels; what containers hold is what their names say.

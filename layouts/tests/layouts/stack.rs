@@ -11,7 +11,7 @@ use layouts::stack::Stacked;
 use layouts::verify::{VerifyError, verify};
 use layouts::{Model, SelectError, Store, stack};
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 
 /// A layer with a residual edge and a way back, and `count` of them as one program over the same measurements.
 fn layers(seed: u64, count: usize) -> (Program, Program, Store) {
@@ -29,9 +29,9 @@ fn layers(seed: u64, count: usize) -> (Program, Program, Store) {
     let read = |d: &str| (d.to_string(), Access::Read);
     let write = |d: &str| (d.to_string(), Access::Write);
     let kernels = [
-        ("f", Pass::Forward, vec![read("x"), write("t")]),
-        ("g", Pass::Forward, vec![read("t"), read("x"), write("y")]),
-        ("h", Pass::Backward, vec![read("d_y"), read("t"), write("d_x")]),
+        ("f", Direction::Forward, vec![read("x"), write("t")]),
+        ("g", Direction::Forward, vec![read("t"), read("x"), write("y")]),
+        ("h", Direction::Backward, vec![read("d_y"), read("t"), write("d_x")]),
     ];
     for (name, _, tensors) in &kernels {
         for n in 0..8 {

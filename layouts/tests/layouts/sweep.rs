@@ -11,7 +11,7 @@ use layouts::selection::{Method, select};
 use layouts::sweep::{Finish, Report, Sweeper, sweep};
 use proptest::prelude::*;
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub struct Space {
     name: String,
-    pass: Pass,
+    pass: Direction,
     tensors: Vec<TensorSpace>,
     knobs: u64,
 }
@@ -32,7 +32,7 @@ impl KernelSpace for Space {
     fn key(&self) -> &str {
         &self.name
     }
-    fn pass(&self) -> Pass {
+    fn pass(&self) -> Direction {
         self.pass
     }
     fn tensors(&self) -> &[TensorSpace] {
@@ -131,9 +131,13 @@ pub fn spaces() -> (Vec<Space>, Vec<RelayoutSpace>) {
     let space = |name: &str, pass, tensors: Vec<TensorSpace>| Space { name: name.into(), pass, tensors, knobs: 4 };
     let (x, t, y) = (["a", "b", "c"], ["a", "b"], ["b", "c"]);
     let spaces = vec![
-        space("one", Pass::Forward, vec![tensor("x", &x, Access::Read), tensor("t", &t, Access::Write)]),
-        space("two", Pass::Forward, vec![tensor("t", &t, Access::Read), tensor("y", &y, Access::Write)]),
-        space("back", Pass::Backward, vec![tensor("x", &x, Access::Read), tensor("y", &y, Access::Read), tensor("g", &t, Access::Write)]),
+        space("one", Direction::Forward, vec![tensor("x", &x, Access::Read), tensor("t", &t, Access::Write)]),
+        space("two", Direction::Forward, vec![tensor("t", &t, Access::Read), tensor("y", &y, Access::Write)]),
+        space(
+            "back",
+            Direction::Backward,
+            vec![tensor("x", &x, Access::Read), tensor("y", &y, Access::Read), tensor("g", &t, Access::Write)],
+        ),
     ];
     let relayouts = [("x", &x[..]), ("t", &t), ("y", &y), ("g", &t)]
         .map(|(data, dims)| RelayoutSpace::new(data, &format!("r:{data}"), tensor(data, dims, Access::Read).layouts, 64));
@@ -334,7 +338,7 @@ fn what_differs_in_names_alone_is_timed_once() {
     let (mut device, clock) = device();
     let mut store = store();
     let tensors = || vec![tensor("x", &["a", "b", "c"], Access::Read), tensor("t", &["a", "b"], Access::Write)];
-    let space = |name: &str| Space { name: name.into(), pass: Pass::Forward, tensors: tensors(), knobs: 4 };
+    let space = |name: &str| Space { name: name.into(), pass: Direction::Forward, tensors: tensors(), knobs: 4 };
     let spaces = [space("alike one"), space("alike two")];
     let each: Vec<&dyn KernelSpace> = spaces.iter().map(|s| s as &dyn KernelSpace).collect();
     let mut progress = |p: &layouts::Progress| assert!(p.tally.adds_up());
@@ -474,7 +478,7 @@ proptest! {
 fn what_is_said_to_come_comes() {
     let layouts = |dims: &[&str]| Layout::permutations(&dims.iter().map(|d| d.to_string()).collect::<Vec<_>>());
     let tensor = |data: &str| TensorSpace { data: data.into(), access: Access::Read, layouts: layouts(&["a", "b", "c"]), bytes: 1 };
-    let space = Space { name: "k".into(), pass: Pass::Forward, tensors: vec![tensor("x"), tensor("y")], knobs: 5 };
+    let space = Space { name: "k".into(), pass: Direction::Forward, tensors: vec![tensor("x"), tensor("y")], knobs: 5 };
     let mut candidates = Candidates::new(&space, Shard::WHOLE);
     let (mut seen, mut foretold) = (BTreeSet::new(), 0);
     loop {
@@ -503,7 +507,7 @@ impl KernelSpace for Partly {
         self.0.key()
     }
 
-    fn pass(&self) -> Pass {
+    fn pass(&self) -> Direction {
         self.0.pass()
     }
 
@@ -548,7 +552,7 @@ fn what_promises_nothing_comes_last() {
     let layouts = Layout::permutations(&["a", "b", "c"].map(String::from));
     let tensor = |data: &str| TensorSpace { data: data.into(), access: Access::Read, layouts: layouts.clone(), bytes: 1 };
     for grain in [1, 4, 64, 1024] {
-        let space = Space { name: "k".into(), pass: Pass::Forward, tensors: vec![tensor("x"), tensor("y")], knobs: 1024 };
+        let space = Space { name: "k".into(), pass: Direction::Forward, tensors: vec![tensor("x"), tensor("y")], knobs: 1024 };
         let space = Partly(space, grain);
         let mut candidates = Candidates::new(&space, Shard::WHOLE);
         let all: Vec<u64> = std::iter::from_fn(|| candidates.next(&space)).collect();
@@ -576,7 +580,7 @@ impl Bench for Compiler {
 fn costly_configurations_go_to_large_kernels() {
     let space = |name: &str| Space {
         name: name.into(),
-        pass: Pass::Forward,
+        pass: Direction::Forward,
         tensors: vec![tensor("x", &["a", "b", "c"], Access::Read), tensor(name, &["a", "b"], Access::Write)],
         knobs: 200,
     };

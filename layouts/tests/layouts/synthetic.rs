@@ -4,7 +4,7 @@ use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
 use layouts::record::{Measurement, Outcome, Session};
 use layouts::store::Store;
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// SplitMix64.
@@ -89,7 +89,7 @@ pub fn program(seed: u64) -> (Program, Store) {
         tensors.push((out.clone(), Access::Write));
         available.push(out);
         let name = format!("k{n}");
-        let pass = if n + 1 < kernels || random.below(2) == 0 { Pass::Forward } else { Pass::Backward };
+        let pass = if n + 1 < kernels || random.below(2) == 0 { Direction::Forward } else { Direction::Backward };
         program.kernels.push(Kernel::new(&name, &name, pass, tensors));
     }
     for kernel in &program.kernels {

@@ -5,7 +5,7 @@
 //! attention, a bias behind a contraction belongs to it, and the gradient of a contraction's result is what backward
 //! contractions multiply with its operands. Our kernel covers a kernel of the paper if it holds all of its operations.
 
-use sdfg::{Binary, Class, Combine, Op, Operation, Pass, Scalar, Sdfg, Unit};
+use sdfg::{Binary, Class, Combine, Direction, Op, Operation, Scalar, Sdfg, Unit};
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -137,16 +137,16 @@ impl<'a> Dataflow<'a> {
         Dataflow { operations, makers }
     }
 
-    fn of(&self, pass: Pass) -> impl Iterator<Item = &'a Operation> + use<'a> {
+    fn of(&self, pass: Direction) -> impl Iterator<Item = &'a Operation> + use<'a> {
         self.operations.iter().filter(move |o| o.pass == pass)
     }
 
-    fn readers(&self, data: &str, pass: Pass) -> impl Iterator<Item = &'a Operation> {
+    fn readers(&self, data: &str, pass: Direction) -> impl Iterator<Item = &'a Operation> {
         self.of(pass).filter(move |o| reads(o, data))
     }
 
     /// From a container back through element-wise operations of the same pass to the contractions that it follows from.
-    fn above(&self, data: &str, pass: Pass) -> Path<'a> {
+    fn above(&self, data: &str, pass: Direction) -> Path<'a> {
         let (mut path, mut open) = (Path::default(), vec![data]);
         while let Some(data) = open.pop() {
             if let Some(maker) = self.makers.get(data).filter(|m| m.pass == pass) {
@@ -157,7 +157,7 @@ impl<'a> Dataflow<'a> {
     }
 
     /// From a container on through element-wise operations of the same pass to the contractions that read it.
-    fn below(&self, data: &'a str, pass: Pass) -> Path<'a> {
+    fn below(&self, data: &'a str, pass: Direction) -> Path<'a> {
         let (mut path, mut open) = (Path::default(), vec![data]);
         while let Some(data) = open.pop() {
             for reader in self.readers(data, pass) {
@@ -170,7 +170,7 @@ impl<'a> Dataflow<'a> {
     /// Containers that hold the gradient of a contraction's result: what backward contractions multiply with its operands.
     fn gradients_of(&self, contraction: &Operation) -> BTreeSet<&'a str> {
         let partners = |operand: &str| -> BTreeSet<&'a str> {
-            let products = self.readers(operand, Pass::Backward).filter(|o| o.class() == Class::Contraction);
+            let products = self.readers(operand, Direction::Backward).filter(|o| o.class() == Class::Contraction);
             products.flat_map(|o| &o.inputs).map(|i| i.data.as_str()).filter(|d| *d != operand).collect()
         };
         let mut sets: Vec<BTreeSet<&str>> = contraction.inputs.iter().map(|i| partners(&i.data)).filter(|s| !s.is_empty()).collect();
@@ -182,16 +182,18 @@ impl<'a> Dataflow<'a> {
     fn bias_gradients(&self, contractions: &[&Operation]) -> Vec<Vec<&'a Operation>> {
         let of = |c: &&Operation| -> Vec<&'a Operation> {
             let gradients = self.gradients_of(c);
-            self.of(Pass::Backward).filter(|o| is_sum_over(o) && o.inputs.iter().all(|i| gradients.contains(i.data.as_str()))).collect()
+            self.of(Direction::Backward)
+                .filter(|o| is_sum_over(o) && o.inputs.iter().all(|i| gradients.contains(i.data.as_str())))
+                .collect()
         };
         contractions.iter().map(of).collect()
     }
 
     /// Around each softmax between contractions: projections before, the output projection behind, and their gradients.
     fn attentions(&self, found: &mut Found) {
-        for softmax in self.of(Pass::Forward).filter(|o| matches!(o.op, Op::Softmax { .. })) {
+        for softmax in self.of(Direction::Forward).filter(|o| matches!(o.op, Op::Softmax { .. })) {
             let (Some(x), Some(weights)) = (softmax.inputs.first(), out(softmax)) else { continue };
-            let (before, behind) = (self.above(&x.data, Pass::Forward), self.below(weights, Pass::Forward));
+            let (before, behind) = (self.above(&x.data, Direction::Forward), self.below(weights, Direction::Forward));
             if before.contractions.is_empty() || behind.contractions.is_empty() {
                 continue;
             }
@@ -203,7 +205,7 @@ impl<'a> Dataflow<'a> {
             let is_weights = |data: &str| data == weights || behind.elementwise.iter().any(|o| out(o) == Some(data));
             let scored = before.contractions.iter().flat_map(|c| &c.inputs);
             let weighted = behind.contractions.iter().flat_map(|c| &c.inputs).filter(|i| !is_weights(&i.data));
-            let projected: Vec<Path> = scored.chain(weighted).map(|i| self.above(&i.data, Pass::Forward)).collect();
+            let projected: Vec<Path> = scored.chain(weighted).map(|i| self.above(&i.data, Direction::Forward)).collect();
             let biases: Vec<Vec<&Operation>> =
                 projected.iter().map(|p| p.elementwise.iter().copied().filter(|o| is_bias(o)).collect()).collect();
             if biases.len() > 2 && biases.iter().all(|b| !b.is_empty()) {
@@ -218,9 +220,9 @@ impl<'a> Dataflow<'a> {
             for output in self.outputs(&behind.contractions) {
                 add(found, PaperKernel::Baob, self.bias_gradients(&[output]).into_iter().flatten());
             }
-            for gradient in self.of(Pass::Backward).filter(|o| matches!(o.op, Op::SoftmaxGrad { .. }) && reads(o, weights)) {
+            for gradient in self.of(Direction::Backward).filter(|o| matches!(o.op, Op::SoftmaxGrad { .. }) && reads(o, weights)) {
                 let Some(dy) = gradient.input("dy") else { continue };
-                let chain = self.above(&dy.data, Pass::Backward).elementwise;
+                let chain = self.above(&dy.data, Direction::Backward).elementwise;
                 if chain.iter().any(|o| drops(o)) {
                     add(found, PaperKernel::Bs, chain.into_iter().chain([gradient]));
                 }
@@ -230,9 +232,11 @@ impl<'a> Dataflow<'a> {
 
     /// Contractions that read the results of others, with element-wise operations between them at most.
     fn outputs(&self, contractions: &[&Operation]) -> Vec<&'a Operation> {
-        self.of(Pass::Forward)
+        self.of(Direction::Forward)
             .filter(|o| o.class() == Class::Contraction)
-            .filter(|o| o.inputs.iter().any(|i| self.above(&i.data, Pass::Forward).contractions.iter().any(|c| contractions.contains(c))))
+            .filter(|o| {
+                o.inputs.iter().any(|i| self.above(&i.data, Direction::Forward).contractions.iter().any(|c| contractions.contains(c)))
+            })
             .collect()
     }
 
@@ -243,7 +247,7 @@ impl<'a> Dataflow<'a> {
             let maker = self.makers.get(data).filter(|m| m.class() == Class::Contraction);
             maker.is_some_and(|m| m.inputs.iter().any(|i| gradients.contains(i.data.as_str())))
         };
-        for sum in self.of(Pass::Backward).filter(|o| adds(o)) {
+        for sum in self.of(Direction::Backward).filter(|o| adds(o)) {
             let (inside, past): (Vec<_>, Vec<_>) = sum.inputs.iter().partition(|i| through(&i.data));
             if !inside.is_empty() && !past.is_empty() {
                 add(found, PaperKernel::Bei, [sum]);
@@ -254,19 +258,19 @@ impl<'a> Dataflow<'a> {
     /// Behind each bias: an activation with dropout, or a residual with normalization; and the gradients of both.
     fn layers(&self, found: &mut Found) {
         let behind_attention = self.attention_outputs();
-        for bias in self.of(Pass::Forward).filter(|o| is_bias(o)) {
+        for bias in self.of(Direction::Forward).filter(|o| is_bias(o)) {
             let Some(linear) =
                 bias.inputs.iter().find_map(|i| self.makers.get(i.data.as_str()).filter(|m| m.class() == Class::Contraction))
             else {
                 continue;
             };
-            for next in out(bias).into_iter().flat_map(|d| self.readers(d, Pass::Forward)) {
-                for last in out(next).into_iter().flat_map(|d| self.readers(d, Pass::Forward)) {
+            for next in out(bias).into_iter().flat_map(|d| self.readers(d, Direction::Forward)) {
+                for last in out(next).into_iter().flat_map(|d| self.readers(d, Direction::Forward)) {
                     if is_activation(next) && drops(last) {
                         add(found, PaperKernel::Brd, [bias, next, last]);
                     } else if drops(next) && adds(last) {
                         let kernel = if behind_attention.contains(linear) { PaperKernel::Drln } else { PaperKernel::Bdrln };
-                        let norms = out(last).into_iter().flat_map(|d| self.readers(d, Pass::Forward));
+                        let norms = out(last).into_iter().flat_map(|d| self.readers(d, Direction::Forward));
                         for norm in norms.filter(|o| matches!(o.op, Op::Normalize { .. })) {
                             add(found, kernel, [bias, next, last, norm]);
                         }
@@ -277,15 +281,15 @@ impl<'a> Dataflow<'a> {
     }
 
     fn attention_outputs(&self) -> Vec<&'a Operation> {
-        let softmaxes = self.of(Pass::Forward).filter(|o| matches!(o.op, Op::Softmax { .. }));
-        softmaxes.filter_map(out).flat_map(|weights| self.outputs(&self.below(weights, Pass::Forward).contractions)).collect()
+        let softmaxes = self.of(Direction::Forward).filter(|o| matches!(o.op, Op::Softmax { .. }));
+        softmaxes.filter_map(out).flat_map(|weights| self.outputs(&self.below(weights, Direction::Forward).contractions)).collect()
     }
 
     /// Gradients of normalizations with what stands around them, and of dropout with activation and bias.
     fn gradients(&self, found: &mut Found) {
-        for operation in self.of(Pass::Backward) {
+        for operation in self.of(Direction::Backward) {
             let readers = |o: &Operation| -> Vec<&'a Operation> {
-                o.outputs.first().map(|out| self.readers(&out.data, Pass::Backward).collect()).unwrap_or_default()
+                o.outputs.first().map(|out| self.readers(&out.data, Direction::Backward).collect()).unwrap_or_default()
             };
             match &operation.op {
                 Op::NormalizeGradW => {
@@ -345,7 +349,7 @@ fn reads(operation: &Operation, data: &str) -> bool {
 }
 
 fn is_bias(operation: &Operation) -> bool {
-    operation.pass == Pass::Forward && operation.label() == "bias"
+    operation.pass == Direction::Forward && operation.label() == "bias"
 }
 
 /// Whether an operation multiplies by a dropout mask.

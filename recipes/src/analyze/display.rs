@@ -5,7 +5,7 @@ use bench::model::FusionRefusal;
 use bench::report::tables;
 use bench::table::{Align, Cell, Table};
 use bench::unit::{Bytes, Flop};
-use sdfg::Pass;
+use sdfg::Direction;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use transforms::recompute::{Policy, Saved};
@@ -134,7 +134,7 @@ pub fn text(analysis: &Analysis, shown: Shown, colour: bool) -> String {
 fn summary(analysis: &Analysis, colour: bool) -> String {
     let flop: u64 = analysis.operators.iter().map(|o| o.flop).sum();
     let step =
-        if analysis.operators.iter().any(|o| o.pass == Pass::Backward) { "a step, forward and backward" } else { "the forward pass" };
+        if analysis.operators.iter().any(|o| o.pass == Direction::Backward) { "a step, forward and backward" } else { "the forward pass" };
     let mut out = format!("{} operators; {step}, computes {}.\n\n", analysis.operators.len(), Flop(flop));
     let Some(row) = analysis.movement.iter().find(|row| row.definition.starts_with(BASELINE) && row.composed_bytes.is_some()) else {
         return out;

@@ -20,7 +20,7 @@ use crate::pipeline::variants::programs;
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
 use crate::pipeline::variants::table::VariantId;
 use sdfg::movement::{Definition, Movement, MovementError, OperatorRow, definitions, movement, operators};
-use sdfg::{Class, Pass, Sdfg};
+use sdfg::{Class, Direction, Sdfg};
 use serde::Serialize;
 use transforms::recompute::Saved;
 
@@ -38,7 +38,7 @@ pub struct Operator {
     #[serde(skip)]
     pub label: String,
     #[serde(skip)]
-    pub pass: Pass,
+    pub pass: Direction,
     #[serde(skip)]
     pub bytes: u64,
 }
@@ -85,7 +85,7 @@ pub struct Kernel {
     pub output_elements: u64,
     pub flop_per_byte: f64,
     #[serde(skip)]
-    pub pass: Pass,
+    pub pass: Direction,
     #[serde(skip)]
     pub bytes: u64,
 }
@@ -181,7 +181,7 @@ fn ratio(flop: u64, bytes: u64) -> f64 {
 
 fn operator(OperatorRow { label, movement }: OperatorRow) -> Operator {
     let masks: u64 = movement.masks.iter().map(|m| m.elements).sum();
-    let (read, written) = if movement.pass == Pass::Forward { (0, masks) } else { (masks, 0) };
+    let (read, written) = if movement.pass == Direction::Forward { (0, masks) } else { (masks, 0) };
     let bytes = movement.bytes() + movement.mask_bytes();
     Operator {
         class: movement.class,

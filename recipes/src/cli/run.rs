@@ -75,7 +75,7 @@ pub struct RunArgs {
 #[derive(serde::Serialize)]
 struct KernelTimes {
     name: String,
-    pass: sdfg::Pass,
+    pass: sdfg::Direction,
     in_step_ms: f64,
     alone_ms: f64,
     /// What each of its functions needs on a GPU.

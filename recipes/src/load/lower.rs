@@ -9,7 +9,7 @@ use super::pattern::{Pattern, pattern};
 use super::value::{Factor, Logarithmic, Value, scalar_indices, times};
 use indexmap::IndexMap;
 use sdfg::library::SHIFT;
-use sdfg::{Binary, Combine, Container, Dtype, Expr, Op, Operand, Operation, Origin, Pass, Role, Scalar, Unary};
+use sdfg::{Binary, Combine, Container, Direction, Dtype, Expr, Op, Operand, Operation, Origin, Role, Scalar, Unary};
 use std::collections::BTreeMap;
 
 /// A container under indices.
@@ -112,7 +112,7 @@ impl<'a> Lowering<'a> {
             }
         }
         let name = outputs.first().map(|o| o.data.clone()).unwrap_or_default();
-        self.operations.push(Operation { name, op, indices, inputs, outputs, pass: Pass::Forward, origin: Some(self.origin.clone()) });
+        self.operations.push(Operation { name, op, indices, inputs, outputs, pass: Direction::Forward, origin: Some(self.origin.clone()) });
     }
 
     /// Makes a value a container.

@@ -14,7 +14,7 @@
 use super::header::{Header, Tensor};
 use indexmap::IndexMap;
 use sdfg::library::SHIFT;
-use sdfg::{Binary, Container, Expr, Op, Operand, Operation, Pass, Role, Scalar};
+use sdfg::{Binary, Container, Direction, Expr, Op, Operand, Operation, Role, Scalar};
 
 /// Gives what the steps write its type, and contractions operands of the recipe's.
 pub fn settle(header: &mut Header, containers: &mut Vec<Container>, operations: &mut Vec<Operation>) {
@@ -93,7 +93,7 @@ fn declared_containers(header: &Header) -> impl Iterator<Item = Container> + '_ 
 }
 
 /// `to = from`, element for element.
-fn cast(from: &Container, to: &Container, pass: Pass) -> Operation {
+fn cast(from: &Container, to: &Container, pass: Direction) -> Operation {
     let subscripts: Vec<Expr> = from.dims.iter().map(|d| Expr::sym(d.as_str())).collect();
     let operand = |connector: &str, data: &str| Operand { connector: connector.into(), data: data.into(), subscripts: subscripts.clone() };
     Operation {

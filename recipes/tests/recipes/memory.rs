@@ -15,7 +15,7 @@ use recipes::pipeline::variants::programs::programs;
 use recipes::pipeline::variants::table::VariantId;
 use sdfg::config::Configuration;
 use sdfg::interpret::Run;
-use sdfg::{Pass, Role, Sdfg};
+use sdfg::{Direction, Role, Sdfg};
 use std::path::Path;
 use std::sync::Arc;
 use transforms::differentiate::differentiate;
@@ -165,8 +165,8 @@ fn a_copy_in_another_layout_serves_all_kernels_of_a_pass() -> Result<(), Failure
     let held = sdfg::Layout::permutations(&x.dims).into_iter().last().ok_or("no layout")?;
     candidate.configuration.layouts.insert(x.name.clone(), held);
     let execution = Execution::new(&program, &candidate.configuration, &device)?;
-    let turned: Vec<Pass> = execution.launches().filter(|(name, _)| name.starts_with("relayout x ")).map(|(_, pass)| pass).collect();
-    assert_eq!(turned, [Pass::Forward, Pass::Backward]);
+    let turned: Vec<Direction> = execution.launches().filter(|(name, _)| name.starts_with("relayout x ")).map(|(_, pass)| pass).collect();
+    assert_eq!(turned, [Direction::Forward, Direction::Backward]);
     let reading = |pass: &str| {
         let units = program.units();
         let of_pass = units.iter().filter(|(state, ..)| program.state(*state).is_some_and(|s| s.name == pass));

@@ -8,7 +8,7 @@ use super::{Movement, MovementError, movement, unit_movement};
 use crate::data::Dtype;
 use crate::graph::Sdfg;
 use crate::library::{Class, Op};
-use crate::node::Pass;
+use crate::node::Direction;
 use crate::scalar::Scalar;
 use crate::scope::Unit;
 use serde::Serialize;
@@ -67,7 +67,7 @@ fn passes(program: &Sdfg) -> Result<Vec<Movement>, MovementError> {
             _ => None,
         };
         let Some((expansion, pass)) = expansion else {
-            kernels.extend(unit_movement(program, &unit, Pass::Forward)?);
+            kernels.extend(unit_movement(program, &unit, Direction::Forward)?);
             continue;
         };
         let mut around = program.clone();

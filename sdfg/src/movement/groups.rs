@@ -150,7 +150,7 @@ impl<'a> Flow<'a> {
                 let Some(names) = operation.inputs.iter().find(|o| o.data == *data).and_then(|o| o.index_names()) else { continue };
                 let reduced = operation.reduced();
                 let summed: Vec<bool> = names.iter().map(|i| reduced.contains(i)).collect();
-                let members = by_shape.entry((operation.pass == crate::node::Pass::Backward, summed)).or_default();
+                let members = by_shape.entry((operation.pass == crate::node::Direction::Backward, summed)).or_default();
                 let independent = members.iter().all(|m| !self.before.get(*n).is_some_and(|b| b.contains(m)));
                 if independent && !members.contains(n) {
                     members.push(*n);
@@ -184,7 +184,7 @@ impl<'a> Flow<'a> {
             let Some(out) = operation.outputs.first() else { continue };
             if let (Op::Contraction { .. }, Some([reader])) = (&operation.op, self.readers.get(out.data.as_str()).map(Vec::as_slice))
                 && self.operations.get(*reader).and_then(Option::as_ref).is_some_and(|r| r.label() == "residual")
-                && operation.pass == crate::node::Pass::Backward
+                && operation.pass == crate::node::Direction::Backward
             {
                 by_sum.entry(*reader).or_default().push(n);
             }
@@ -235,7 +235,7 @@ impl<'a> Flow<'a> {
         Movement {
             name: parts.iter().map(|k| k.name.as_str()).collect::<Vec<_>>().join("+"),
             operators: parts.iter().flat_map(|k| k.operators.clone()).collect(),
-            pass: parts.first().map_or(crate::node::Pass::Forward, |k| k.pass),
+            pass: parts.first().map_or(crate::node::Direction::Forward, |k| k.pass),
             class: parts.iter().map(|k| k.class).min().unwrap_or(Class::Elementwise),
             flop: parts.iter().map(|k| k.flop).sum(),
             reads,

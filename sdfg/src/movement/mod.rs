@@ -15,7 +15,7 @@ use crate::data::Storage;
 use crate::graph::Sdfg;
 use crate::library::{Class, arithmetic};
 use crate::memlet::{Combine, Memlet, Range};
-use crate::node::{Computation, Index, IndexKind, Operation, Pass};
+use crate::node::{Computation, Direction, Index, IndexKind, Operation};
 use crate::propagate;
 use crate::scalar::{Binary, Scalar};
 use crate::scope::{Item, Scope, Unit};
@@ -41,7 +41,7 @@ pub struct Movement {
     pub name: String,
     /// Operations that the kernel is made of.
     pub operators: Vec<String>,
-    pub pass: Pass,
+    pub pass: Direction,
     pub class: Class,
     pub flop: u64,
     pub reads: Vec<Traffic>,
@@ -103,13 +103,13 @@ fn movement_under(program: &Sdfg, symbols: &Bindings) -> Result<Vec<Movement>, M
     let mut kernels = Vec::new();
     for (state, _, unit) in program.units() {
         let backward = program.state(state).is_some_and(|s| s.name == "backward");
-        kernels.extend(unit_movement_under(program, symbols, &unit, if backward { Pass::Backward } else { Pass::Forward })?);
+        kernels.extend(unit_movement_under(program, symbols, &unit, if backward { Direction::Backward } else { Direction::Forward })?);
     }
     Ok(kernels)
 }
 
 /// Kernels that run as one: what several of them read moves once.
-fn together(name: &str, pass: Pass, kernels: Vec<Movement>) -> Option<Movement> {
+fn together(name: &str, pass: Direction, kernels: Vec<Movement>) -> Option<Movement> {
     let class = kernels.first()?.class;
     let mut whole =
         Movement { name: name.to_string(), operators: vec![], pass, class, flop: 0, reads: vec![], writes: vec![], masks: vec![] };
@@ -130,11 +130,11 @@ fn together(name: &str, pass: Pass, kernels: Vec<Movement>) -> Option<Movement> 
 }
 
 /// One unit: one kernel, or several if it is a nested program that is no group.
-pub fn unit_movement(program: &Sdfg, unit: &Unit, pass: Pass) -> Result<Vec<Movement>, MovementError> {
+pub fn unit_movement(program: &Sdfg, unit: &Unit, pass: Direction) -> Result<Vec<Movement>, MovementError> {
     unit_movement_under(program, &program.sizes, unit, pass)
 }
 
-fn unit_movement_under(program: &Sdfg, symbols: &Bindings, unit: &Unit, pass: Pass) -> Result<Vec<Movement>, MovementError> {
+fn unit_movement_under(program: &Sdfg, symbols: &Bindings, unit: &Unit, pass: Direction) -> Result<Vec<Movement>, MovementError> {
     let mut count = Count { program, symbols, unit: unit.name(), reads: IndexMap::new(), writes: IndexMap::new(), masks: vec![], flop: 0 };
     let (class, pass, operators) = match unit {
         Unit::Operation(operation) => {

@@ -11,7 +11,7 @@ use crate::data::{Container, Dtype, Role};
 use crate::graph::{BuildError, Sdfg};
 use crate::library::Op;
 use crate::memlet::Combine;
-use crate::node::{Operand, Operation, Pass, StateId};
+use crate::node::{Direction, Operand, Operation, StateId};
 use crate::philox;
 use crate::scalar::{Binary, Scalar, Unary};
 use crate::symbol::Expr;
@@ -183,7 +183,7 @@ impl Builder {
                 indices.insert(dim.clone(), dim);
             }
         }
-        let operation = Operation { name: name.to_string(), op, indices, inputs, outputs, pass: Pass::Forward, origin: None };
+        let operation = Operation { name: name.to_string(), op, indices, inputs, outputs, pass: Direction::Forward, origin: None };
         self.program.insert_operation(self.state, &operation).map(|_| ())
     }
 

@@ -12,7 +12,7 @@ use crate::data::{Container, Dtype, Role};
 use crate::graph::{BuildError, Sdfg};
 use crate::library::Op;
 use crate::memlet::Combine;
-use crate::node::{Operand, Operation, Pass, StateId};
+use crate::node::{Direction, Operand, Operation, StateId};
 use crate::scalar::{Scalar, Unary};
 use crate::symbol::Expr;
 use indexmap::IndexMap;
@@ -139,7 +139,7 @@ impl Builder {
         let out = self.declare("t", kept, Role::Transient);
         let outputs = vec![Operand::new("out", &out, &kept.iter().map(String::as_str).collect::<Vec<_>>())];
         let indices: IndexMap<String, String> = indices.iter().map(|i| (i.clone(), i.clone())).collect();
-        let operation = Operation { name: out, op, indices, inputs, outputs, pass: Pass::Forward, origin: None };
+        let operation = Operation { name: out, op, indices, inputs, outputs, pass: Direction::Forward, origin: None };
         self.program.insert_operation(self.state, &operation).map(|_| ())
     }
 

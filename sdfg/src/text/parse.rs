@@ -10,7 +10,9 @@ use crate::data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 use crate::graph::{Condition, Relation, Sdfg, Transition};
 use crate::library::Op;
 use crate::memlet::{Combine, Memlet, Range};
-use crate::node::{Alternatives, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Pass, Port, StateId, Tasklet, Vertex};
+use crate::node::{
+    Alternatives, Direction, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Port, StateId, Tasklet, Vertex,
+};
 use crate::scalar::Scalar;
 use crate::state::State;
 use crate::symbol::Expr;
@@ -330,9 +332,9 @@ fn tasklet(cursor: &mut Cursor) -> Result<Tasklet, TextError> {
 fn library(cursor: &mut Cursor) -> Result<Library, TextError> {
     let name = cursor.want_name("the name of the operation")?;
     let pass = if cursor.eat_word("forward") {
-        Pass::Forward
+        Direction::Forward
     } else if cursor.eat_word("backward") {
-        Pass::Backward
+        Direction::Backward
     } else {
         return Err(cursor.expected("`forward` or `backward`"));
     };

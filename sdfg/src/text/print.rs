@@ -7,7 +7,7 @@ use crate::data::{Container, Lifetime, Origin, Role, Storage};
 use crate::graph::{Relation, Sdfg, Transition};
 use crate::library::Op;
 use crate::memlet::Memlet;
-use crate::node::{Index, IndexKind, Library, Node, NodeId, Pass, Port};
+use crate::node::{Direction, Index, IndexKind, Library, Node, NodeId, Port};
 use crate::state::State;
 use crate::symbol::Expr;
 use std::collections::BTreeMap;
@@ -248,8 +248,8 @@ fn show_node(node: &Node, depth: usize, into: &mut String) {
 fn show_library(library: &Library) -> String {
     let Library { name: own, op, indices, inputs, outputs, pass, origin } = library;
     let pass = match pass {
-        Pass::Forward => "forward",
-        Pass::Backward => "backward",
+        Direction::Forward => "forward",
+        Direction::Backward => "backward",
     };
     let index = |(index, dim): (&String, &String)| if index == dim { name(index) } else { format!("{}={}", name(index), name(dim)) };
     let port = |port: &Port| format!("{}[{}]", name(&port.connector), list(&port.subscripts, Expr::to_string));

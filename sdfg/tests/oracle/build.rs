@@ -25,7 +25,7 @@ pub fn operation(op: Op, indices: &[&str], inputs: &[(&str, &str, &[&str])], out
         indices: indices.iter().map(|i| (i.to_string(), i.to_string())).collect::<IndexMap<_, _>>(),
         inputs: operands(inputs),
         outputs: operands(outputs),
-        pass: Pass::Forward,
+        pass: Direction::Forward,
         origin: None,
     }
 }

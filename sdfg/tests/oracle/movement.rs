@@ -14,7 +14,7 @@ fn traffic(list: &[sdfg::movement::Traffic]) -> Vec<(&str, u64)> {
 }
 
 fn only(program: &Sdfg, scope: Scope) -> Movement {
-    unit_movement(program, &Unit::Scope(scope), Pass::Forward).unwrap().remove(0)
+    unit_movement(program, &Unit::Scope(scope), Direction::Forward).unwrap().remove(0)
 }
 
 /// A product of 456×200 and 200×111 matrices: 2·m·n·k flop, each element once.
@@ -191,7 +191,7 @@ fn contractions_that_are_added_up_write_their_sum() {
     let product = |a: &str, b: &str, out: &str| {
         let op = Op::Contraction { scale: Scalar::Const(1.0) };
         let made = operation(op, &["i", "j"], &[("a", a, &["i", "j"]), ("b", b, &["j"])], &[("out", out, &["i"])]);
-        Operation { pass: Pass::Backward, ..named(made, out) }
+        Operation { pass: Direction::Backward, ..named(made, out) }
     };
     let inputs: &[(&str, &str, &[&str])] = &[("a", "d_x.u", &["i"]), ("b", "d_x.v", &["i"]), ("c", "r", &["i"])];
     let code = input("a") + input("b") + input("c");

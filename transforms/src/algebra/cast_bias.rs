@@ -11,7 +11,7 @@
 //! *Not handled*: biases of sums that are no product's, or that are scaled in the same step.
 
 use crate::pass::{Context, Pass, Rewritten, Stopped, refused_at};
-use sdfg::{Binary, Container, Expr, Op, Operand, Operation, Pass as Direction, Role, Scalar, Sdfg, Unit};
+use sdfg::{Binary, Container, Direction, Expr, Op, Operand, Operation, Role, Scalar, Sdfg, Unit};
 
 /// Casts every bias of a forward contraction to the type in which the sum is stored.
 #[derive(Clone, Copy, Debug, Default)]

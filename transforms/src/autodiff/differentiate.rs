@@ -23,7 +23,7 @@ use indexmap::IndexMap;
 use sdfg::library::calculus::fold_inline;
 use sdfg::library::{OperatorError, Wanted};
 use sdfg::{
-    BuildError, Combine, Container, Expr, Lifetime, Op, Operand, Operation, Origin, Pass as Direction, Role, Scalar, Sdfg, Transition, Unit,
+    BuildError, Combine, Container, Direction, Expr, Lifetime, Op, Operand, Operation, Origin, Role, Scalar, Sdfg, Transition, Unit,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -23,7 +23,7 @@
 
 use crate::pass::{Context, Facts, Rewritten, Stopped, refused_at};
 use sdfg::library::Class;
-use sdfg::{BuildError, Container, Op, Operation, Origin, Pass as Direction, Role, Scalar, Sdfg, StateId, SymbolError, Unit};
+use sdfg::{BuildError, Container, Direction, Op, Operation, Origin, Role, Scalar, Sdfg, StateId, SymbolError, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

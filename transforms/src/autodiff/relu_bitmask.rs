@@ -13,7 +13,7 @@
 
 use crate::autodiff::relu_sign_from_output::{asks_sign, positive, rectifies, same_elements, step};
 use crate::pass::{Context, Pass, Rewritten, Stopped, refused_at};
-use sdfg::{Container, Dtype, Op, Operand, Operation, Pass as Direction, Role, Scalar, Sdfg, Unit};
+use sdfg::{Container, Direction, Dtype, Op, Operand, Operation, Role, Scalar, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the names of containers of bits end with.

@@ -30,7 +30,7 @@ use crate::autodiff::recompute::{Policy, RecomputeError, Saved, forward_and_back
 use crate::autodiff::softmax_shift_invariance::compared;
 use crate::pass::{Context, Facts, Rewritten, Stopped, refused_at};
 use sdfg::{
-    Combine, Container, Dtype, Expr, Node, Op, Operand, Operation, Pass as Direction, Role, Scalar, Sdfg, StateId, Unit, library::Class,
+    Combine, Container, Direction, Dtype, Expr, Node, Op, Operand, Operation, Role, Scalar, Sdfg, StateId, Unit, library::Class,
     scalar::Unary,
 };
 use std::collections::{BTreeMap, BTreeSet};

@@ -23,7 +23,7 @@ use crate::autodiff::recompute::{Policy, RecomputeError, Saved};
 use crate::autodiff::relu_sign_from_output::{asks_sign, same_elements};
 use crate::pass::{Context, Facts, Rewritten, Stopped, refused_at};
 use sdfg::library::{Class, calculus::fold_inline};
-use sdfg::{Binary, Container, Dtype, Op, Operand, Operation, Pass as Direction, Role, Scalar, Sdfg, Unary, Unit};
+use sdfg::{Binary, Container, Direction, Dtype, Op, Operand, Operation, Role, Scalar, Sdfg, Unary, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the names of slopes end with.

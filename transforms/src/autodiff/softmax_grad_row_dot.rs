@@ -14,7 +14,7 @@
 
 use crate::pass::{Context, Pass, Rewritten, Stopped, refused_at};
 use sdfg::library::calculus::fold_inline;
-use sdfg::{BuildError, Combine, Container, Dtype, Expr, Op, Operand, Operation, Pass as Direction, Role, Scalar, Sdfg, Unit};
+use sdfg::{BuildError, Combine, Container, Direction, Dtype, Expr, Op, Operand, Operation, Role, Scalar, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lets gradients of softmaxes take their sums from results where the rule holds.

@@ -1,7 +1,7 @@
 //! Forward programs, built operation by operation. Dims and indices are single letters; `k` has the size of `j`.
 
 use indexmap::IndexMap;
-use sdfg::{Combine, Container, Dtype, Expr, Op, Operand, Operation, Pass, Role, Scalar, Sdfg, StateId, Unary};
+use sdfg::{Combine, Container, Direction, Dtype, Expr, Op, Operand, Operation, Role, Scalar, Sdfg, StateId, Unary};
 
 pub struct Builder {
     pub program: Sdfg,
@@ -58,7 +58,7 @@ impl Builder {
                 self.declare(&operand.data, &dims, Role::Transient);
             }
         }
-        let operation = Operation { name: name.into(), op, indices, inputs, outputs, pass: Pass::Forward, origin: None };
+        let operation = Operation { name: name.into(), op, indices, inputs, outputs, pass: Direction::Forward, origin: None };
         self.program.insert_operation(self.state, &operation).unwrap();
     }
 

@@ -4,7 +4,7 @@ use crate::builder::{Builder, operand};
 use crate::difference::same_gradients;
 use crate::layers::encoder;
 use crate::structure::{backward, upstream};
-use sdfg::{Dtype, Op, Operation, Pass, Role, Scalar, Sdfg, Unary, Unit};
+use sdfg::{Direction, Dtype, Op, Operation, Role, Scalar, Sdfg, Unary, Unit};
 use transforms::differentiate::differentiate;
 use transforms::recompute::{Policy, Saved};
 use transforms::{Options, Outcome, Recompute, SaveLocalDerivative, run_pipeline};
@@ -54,7 +54,7 @@ fn the_encoder_layer_saves_the_slope_of_its_gelu_and_its_mask() {
     let (program, saved) = sloped(&encoder(true).program);
     assert_eq!(saved, ["s.slope"]);
     assert_eq!(reads(&program, "s.slope"), ["s"]);
-    assert_eq!(operation(&program, "s.slope").pass, Pass::Forward);
+    assert_eq!(operation(&program, "s.slope").pass, Direction::Forward);
     assert_eq!(reads(&program, "d_s"), ["d_a", "s.slope"]);
     // What dropped the gradient out is in the slope: neither the operation nor its result is left.
     assert!(backward(&program).iter().all(|o| o.name != "d_r") && !program.containers.contains_key("d_r"));

@@ -4,7 +4,7 @@ use crate::builder::{Builder, operand};
 use crate::difference::RUN;
 use crate::layers::{encoder, mha};
 use sdfg::interpret::interpret;
-use sdfg::{Combine, Op, Operation, Pass, Role, Scalar, Sdfg, Unit};
+use sdfg::{Combine, Direction, Op, Operation, Role, Scalar, Sdfg, Unit};
 use transforms::differentiate::{DifferentiateError, Options, differentiate};
 
 pub fn backward(program: &Sdfg) -> Vec<Operation> {
@@ -25,7 +25,7 @@ fn loss(name: &str) -> Options {
 fn the_encoder_layer_has_the_operators_of_the_paper() {
     let program = differentiate(&encoder(false).program, &upstream("y")).unwrap();
     let operations = backward(&program);
-    assert!(operations.iter().all(|o| o.pass == Pass::Backward && o.outputs[0].data == o.name));
+    assert!(operations.iter().all(|o| o.pass == Direction::Backward && o.outputs[0].data == o.name));
     let count = |label: &str| operations.iter().filter(|o| o.label() == label).count();
     // Two for each of the eight contractions; six biases; two normalizations; one sum for n1 and one for x.
     let expected = [

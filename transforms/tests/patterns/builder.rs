@@ -4,7 +4,7 @@ use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::text::{parse_scalar, print_scope};
 use sdfg::{
-    Combine, Computation, Container, Dtype, Expr, Index, IndexKind, Item, Memlet, Op, Operand, Operation, Origin, Pass, Role, Scalar,
+    Combine, Computation, Container, Direction, Dtype, Expr, Index, IndexKind, Item, Memlet, Op, Operand, Operation, Origin, Role, Scalar,
     Scope, Sdfg, StateId, Tasklet, Unit,
 };
 
@@ -104,7 +104,7 @@ impl Builder {
             indices: indices.iter().map(|i| (i.to_string(), i.to_string())).collect(),
             inputs: vec![operand("a", a), operand("b", b)],
             outputs: vec![operand("out", out)],
-            pass: Pass::Forward,
+            pass: Direction::Forward,
             origin: self.origin(),
         };
         self.program.insert_operation(self.state, &operation).expect("an operation");

@@ -13,7 +13,9 @@ use crate::kernel::KernelSpec;
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 use sdfg::library::calculus::pullback;
-use sdfg::{Binary, Class, Combine, Dtype, Expr, IndexKind, Memlet, Op, Operand, Operation, Pass, Scalar, Scope, Storage, Unary, Unit};
+use sdfg::{
+    Binary, Class, Combine, Direction, Dtype, Expr, IndexKind, Memlet, Op, Operand, Operation, Scalar, Scope, Storage, Unary, Unit,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A contraction, alone or with an epilogue.
@@ -217,7 +219,7 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
         indices: indices.iter().map(|i| (i.name.clone(), i.dim.clone())).collect::<IndexMap<_, _>>(),
         inputs: vec![at("a", &a.data, &a.point()?), at("b", &b.data, &b.point()?)],
         outputs: vec![at("out", &out.data, &subscripts.iter().collect::<Vec<_>>())],
-        pass: Pass::Forward,
+        pass: Direction::Forward,
         origin: None,
     };
     let problem = ContractionProblem::within(spec, &operation).ok()?;

@@ -6,14 +6,14 @@ use kernels::device::Device;
 use kernels::{ConfigSpace, KernelClass, KernelSpec};
 use layouts::problem::{Access, KernelSpace, RelayoutSpace, TensorSpace, by_predicted_cost};
 use sdfg::config::KernelConfig;
-use sdfg::{Dtype, Layout, Pass, Sdfg, StateId, Unit};
+use sdfg::{Direction, Dtype, Layout, Sdfg, StateId, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 /// A kernel of the program, numbered configuration by configuration.
 pub struct SweptKernel {
     pub spec: KernelSpec,
-    pub pass: Pass,
+    pub pass: Direction,
     space: Box<dyn ConfigSpace>,
     key: String,
     family: Option<KernelClass>,
@@ -52,7 +52,7 @@ impl SweptKernel {
         Ok(SweptKernel {
             key: spec.key(),
             family: KernelClass::of(&spec),
-            pass: if backward { Pass::Backward } else { Pass::Forward },
+            pass: if backward { Direction::Backward } else { Direction::Forward },
             spec,
             space,
             tensors,
@@ -72,7 +72,7 @@ impl KernelSpace for SweptKernel {
         &self.key
     }
 
-    fn pass(&self) -> Pass {
+    fn pass(&self) -> Direction {
         self.pass
     }
 

@@ -133,13 +133,13 @@ mod tests {
     use super::*;
     use crate::load::{Overrides, load_str_with};
     use crate::pipeline::variants::programs::programs;
-    use sdfg::{Class, Pass};
+    use sdfg::{Class, Direction};
 
     fn kernel(name: &str, operators: &[&str]) -> Movement {
         Movement {
             name: name.into(),
             operators: operators.iter().map(|o| o.to_string()).collect(),
-            pass: Pass::Forward,
+            pass: Direction::Forward,
             class: Class::Contraction,
             flop: 0,
             reads: vec![],

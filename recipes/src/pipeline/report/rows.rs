@@ -9,7 +9,7 @@ use bench::model::{Ceiling, ClassShare, Comparison, MueFactors, OperatorRow, Roo
 use bench::mue::{Mue, TensorVolume};
 use bench::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};
 use sdfg::movement::{Movement, movement};
-use sdfg::{Class, Pass, Sdfg};
+use sdfg::{Class, Direction, Sdfg};
 use std::collections::BTreeMap;
 
 /// The fastest contraction that was measured, in Gflop/s: what this machine reaches, not what its data sheet says.
@@ -42,7 +42,7 @@ pub struct Launch {
 /// The launches of a program as it was timed, in their order, changes of layout among them.
 pub fn launches(program: &Sdfg, kernels: &[Movement], timed: &Timed) -> Vec<Launch> {
     let by_name: BTreeMap<&str, &Movement> = kernels.iter().map(|k| (k.name.as_str(), k)).collect();
-    let launch = |(name, pass, samples): &(String, Pass, Vec<f64>)| {
+    let launch = |(name, pass, samples): &(String, Direction, Vec<f64>)| {
         let kernel = by_name.get(name.as_str()).map_or_else(|| relayout(program, name, *pass), |kernel| (*kernel).clone());
         Launch { kernel, ms: layouts::record::median(samples) }
     };
@@ -151,7 +151,7 @@ pub fn relayouted(launch: &str) -> Option<&str> {
 }
 
 /// A relayout computes nothing: it reads a container and writes it.
-fn relayout(program: &Sdfg, name: &str, pass: Pass) -> Movement {
+fn relayout(program: &Sdfg, name: &str, pass: Direction) -> Movement {
     let data = relayouted(name).unwrap_or_default();
     let traffic = sdfg::movement::Traffic {
         data: data.to_string(),

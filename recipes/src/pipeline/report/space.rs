@@ -15,7 +15,7 @@ use layouts::relayout::RelayoutCosts;
 use layouts::shortest_path::shortest_path;
 use layouts::{Model, Store, Tally};
 use sdfg::config::KernelConfig;
-use sdfg::{Class, Layout, Pass};
+use sdfg::{Class, Direction, Layout};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Layouts drawn in each layer of the configuration graph.
@@ -155,7 +155,7 @@ pub fn algebraic(run: &Finished, plan: &Plan) -> Vec<AlgebraicVariant> {
         return vec![];
     }
     let common = |key: &str| variants.iter().all(|v| v.problem.kernels.iter().any(|k| k.key == key));
-    let time = |kernels: &[Kernel], pass: Pass| -> Option<Time> {
+    let time = |kernels: &[Kernel], pass: Direction| -> Option<Time> {
         let concerned = kernels.iter().filter(|k| k.pass == pass && !common(&k.key));
         let least = |k: &Kernel| run.store.of(&k.key).filter_map(|m| run.store.ms(m)).min_by(f64::total_cmp);
         let total = concerned.map(least).sum::<Option<f64>>()?;
@@ -169,8 +169,8 @@ pub fn algebraic(run: &Finished, plan: &Plan) -> Vec<AlgebraicVariant> {
         .map(|(v, key)| AlgebraicVariant {
             site: site.clone(),
             variant: v.name.clone(),
-            forward: time(&v.problem.kernels, Pass::Forward),
-            backward: time(&v.problem.kernels, Pass::Backward),
+            forward: time(&v.problem.kernels, Direction::Forward),
+            backward: time(&v.problem.kernels, Direction::Backward),
             chosen: *key == plan.key,
         })
         .collect()

@@ -10,7 +10,7 @@ use kernels::device::{CompileRequest, Device, DeviceMemory};
 use kernels::{Access, InPlace, KernelSpec};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, Step};
-use sdfg::{Layout, Pass, Role, Sdfg};
+use sdfg::{Direction, Layout, Role, Sdfg};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(in crate::pipeline) struct Assembly {
 /// A launch before it is compiled.
 struct Draft {
     name: String,
-    pass: Pass,
+    pass: Direction,
     work: Work,
     /// Slots of memory, in the order of the arguments, and what is done with them.
     arguments: Vec<(usize, Access)>,
@@ -106,10 +106,10 @@ impl Assembler<'_> {
     fn draft(&mut self) -> Result<(), PipelineError> {
         // By container: slots that hold what it holds, in other layouts.
         let mut copies: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        let mut before = Pass::Forward;
+        let mut before = Direction::Forward;
         for (state, _, unit) in self.program.units() {
             let backward = self.program.state(state).is_some_and(|s| s.name == "backward");
-            let pass = if backward { Pass::Backward } else { Pass::Forward };
+            let pass = if backward { Direction::Backward } else { Direction::Forward };
             if pass != before {
                 copies.clear();
                 before = pass;
@@ -159,7 +159,7 @@ impl Assembler<'_> {
         Ok(())
     }
 
-    fn relayout(&mut self, pass: Pass, from: usize, to: usize) {
+    fn relayout(&mut self, pass: Direction, from: usize, to: usize) {
         let name = format!("relayout {} {} → {}", self.slots[from].data, self.slots[from].layout, self.slots[to].layout);
         let arguments = vec![(from, Access::Read), (to, Access::Write)];
         self.drafts.push(Draft { name, pass, work: Work::Relayout, arguments, in_place: vec![] });
@@ -196,7 +196,7 @@ impl Assembler<'_> {
             let of = |access| touched.clone().filter(move |(_, a)| *a == access).map(|(slot, _)| *slot).collect();
             schedule.steps.push(Step {
                 name: draft.name.clone(),
-                stage: usize::from(draft.pass == Pass::Backward),
+                stage: usize::from(draft.pass == Direction::Backward),
                 reads: of(Access::Read),
                 writes: of(Access::Write),
                 in_place: draft.in_place.iter().copied().filter(|(from, _)| !self.is_given(*from)).collect(),

@@ -16,7 +16,7 @@ use kernels::{Executable, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::interpret::{Run, Tensors};
-use sdfg::{Container, Pass, Sdfg};
+use sdfg::{Container, Direction, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ impl Execution {
     }
 
     /// Names and passes of the launches, in order.
-    pub fn launches(&self) -> impl Iterator<Item = (&str, Pass)> {
+    pub fn launches(&self) -> impl Iterator<Item = (&str, Direction)> {
         self.launches.iter().map(|l| (l.name.as_str(), l.pass))
     }
 
@@ -170,7 +170,7 @@ impl Execution {
         };
         // A backward pass frees what the forward pass kept: it cannot run twice, and whole steps come last, for their results to stay.
         let (forward, both) = (time(0)?, time(1)?);
-        let backward = self.launches.iter().any(|l| l.pass == Pass::Backward);
+        let backward = self.launches.iter().any(|l| l.pass == Direction::Backward);
         Ok(StepTimes {
             step_ms: Some(both),
             forward_ms: forward,
@@ -207,8 +207,8 @@ impl Execution {
             }
             let elapsed = layouts::record::median(&more).unwrap_or(first);
             match launch.pass {
-                Pass::Forward => times.forward_ms += elapsed,
-                Pass::Backward => times.backward_ms += elapsed,
+                Direction::Forward => times.forward_ms += elapsed,
+                Direction::Backward => times.backward_ms += elapsed,
             }
             times.launches_ms.push(elapsed);
             if cfg!(debug_assertions) {
@@ -222,7 +222,7 @@ impl Execution {
     fn record(&mut self, pool: &Pool, run: &Run) -> Result<Option<[Box<dyn Recording>; 2]>, PipelineError> {
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let pointers = self.pointers();
-        let part = |passes: &[Pass]| {
+        let part = |passes: &[Direction]| {
             let launches: Vec<&Launch> = self.launches.iter().filter(|l| passes.contains(&l.pass)).collect();
             let run = |n: usize| launches[n].run(&pointers, &context);
             match self.device.streams().filter(|_| self.streams > 1) {
@@ -233,7 +233,7 @@ impl Execution {
                 None => self.device.record(&mut || (0..launches.len()).try_for_each(run)),
             }
         };
-        let parts = [part(&[Pass::Forward])?, part(&[Pass::Forward, Pass::Backward])?];
+        let parts = [part(&[Direction::Forward])?, part(&[Direction::Forward, Direction::Backward])?];
         Ok(match parts {
             [Some(forward), Some(both)] => Some([forward, both]),
             _ => None,

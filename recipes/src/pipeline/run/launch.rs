@@ -3,13 +3,13 @@
 use super::streams::Region;
 use kernels::device::DeviceMemory;
 use kernels::{Completion, Executable, InPlace, KernelError, RunContext};
-use sdfg::{Layout, Pass};
+use sdfg::{Direction, Layout};
 use std::sync::Arc;
 
 /// One thing to run: a kernel, or a change of layout.
 pub(in crate::pipeline) struct Launch {
     pub name: String,
-    pub pass: Pass,
+    pub pass: Direction,
     pub executable: Arc<dyn Executable>,
     /// Slots of memory, in the order of the kernel's arguments, and whether the kernel writes them.
     pub arguments: Vec<(usize, bool)>,

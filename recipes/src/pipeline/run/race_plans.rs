@@ -22,7 +22,7 @@ pub struct Timed {
     pub step: Timing,
     pub forward_ms: Vec<f64>,
     pub backward_ms: Vec<f64>,
-    pub launches: Vec<(String, sdfg::Pass, Vec<f64>)>,
+    pub launches: Vec<(String, sdfg::Direction, Vec<f64>)>,
     pub memory: PeakMemory,
     pub map: MemoryMap,
     /// What others did on the machine meanwhile, where that is told.

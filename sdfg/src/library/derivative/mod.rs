@@ -12,7 +12,7 @@ mod softmax;
 use super::{Derivative, Op, OperatorError, Wanted};
 use crate::data::{Container, Lifetime, Role};
 use crate::graph::Sdfg;
-use crate::node::{Operand, Operation, Pass};
+use crate::node::{Direction, Operand, Operation};
 use crate::symbol::Expr;
 
 /// See [`Operation::differentiate`].
@@ -38,7 +38,7 @@ fn operation(forward: &Operation, op: Op, inputs: Vec<Operand>, outputs: Vec<Ope
         indices: forward.indices.iter().filter(|(name, _)| keep(name)).map(|(n, d)| (n.clone(), d.clone())).collect(),
         inputs,
         outputs,
-        pass: Pass::Backward,
+        pass: Direction::Backward,
         origin: forward.origin.clone(),
     }
 }
