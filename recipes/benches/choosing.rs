@@ -47,7 +47,7 @@ impl Clock for Watch {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-pytorch.yaml");
     let overrides = Overrides { dtype: Some(sdfg::Dtype::Bf16), narrow: true, ..Overrides::default() };
-    let programs = programs_on(&recipes::load::load_with(&path, &overrides)?, false, Some(Fused::has))?;
+    let programs = programs_on(&recipes::load::load(&path, &overrides)?, false, Some(Fused::has))?;
     let variant = programs.variants.iter().find(|v| v.key.to_string() == "stacked wq+wk+wv").ok_or("the recipe has no stacked program")?;
     // Its spaces are those of a GPU; nothing runs on it.
     let device = ShimDevice::new(std::env::temp_dir());

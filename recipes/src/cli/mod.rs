@@ -18,7 +18,7 @@ mod tensors;
 mod variants;
 mod verify_selection;
 
-use crate::load::{Overrides, Recipe, load_with};
+use crate::load::{Overrides, Recipe, load};
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::overflow::explained;
 use crate::pipeline::run::target::Target;
@@ -98,7 +98,7 @@ impl RecipeArgs {
     }
 
     pub fn load(&self) -> Result<Recipe, PipelineError> {
-        let recipe = load_with(&self.recipe, &self.overrides())?;
+        let recipe = load(&self.recipe, &self.overrides())?;
         for unread in &recipe.unread {
             out::errln!("{unread}");
         }
@@ -107,7 +107,7 @@ impl RecipeArgs {
 
     /// The recipe again, without a word.
     fn reload(&self) -> Result<Recipe, PipelineError> {
-        Ok(load_with(&self.recipe, &self.overrides())?)
+        Ok(load(&self.recipe, &self.overrides())?)
     }
 }
 
@@ -252,7 +252,7 @@ pub fn main() -> ExitCode {
         Ok(()) if INTERRUPT.load(std::sync::atomic::Ordering::SeqCst) => ExitCode::from(130),
         Ok(()) => printed(ExitCode::SUCCESS),
         Err(error) => {
-            out::errln!("{error}");
+            out::errln!("{}", error.with_lines());
             if error.goes_on() && restart::allowed() { restart::begin() } else { ExitCode::from(error.exit_code()) }
         }
     }

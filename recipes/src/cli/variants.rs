@@ -1,7 +1,7 @@
 //! `memlet variants`: the table of variants, or the programs that they make of a recipe.
 
 use super::out::outln;
-use crate::load::load_with;
+use crate::load::load;
 use crate::pipeline::PipelineError;
 use crate::pipeline::run::target::Target;
 use crate::pipeline::variants::programs::programs_on;
@@ -65,7 +65,7 @@ impl VariantsArgs {
     }
 
     fn programs(&self, recipe: &std::path::Path) -> Result<Vec<Made>, PipelineError> {
-        let programs = programs_on(&load_with(recipe, &Default::default())?, self.verify_each, self.device.epilogues())?;
+        let programs = programs_on(&load(recipe, &[])?, self.verify_each, self.device.epilogues())?;
         let unfused = Made {
             variant: VariantId::Unfused,
             stacked: vec![],

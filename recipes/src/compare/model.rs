@@ -4,7 +4,7 @@
 //! dropout rates and the epsilons of its normalizations. So a peer never computes something else than what it is compared with.
 
 use super::CompareError;
-use crate::load::{Overrides, Recipe, load_str_with};
+use crate::load::{Overrides, Recipe, load_str};
 use sdfg::{Dtype, Expr, Op, Operand, Operation, Scalar, Sdfg, Unit};
 use serde::Serialize;
 
@@ -127,7 +127,7 @@ pub fn weights(program: &Sdfg) -> Dtype {
 fn rescaled(text: &str, (dtype, narrow): (Dtype, bool), no_dropout: bool, program: &Sdfg) -> Result<Sdfg, CompareError> {
     let load = |sizes: Vec<(String, i64)>| {
         let overrides = Overrides { sizes, dtype: Some(dtype), no_dropout, narrow };
-        load_str_with("shipped recipe", text, &overrides).map_err(crate::pipeline::PipelineError::from)
+        load_str("shipped recipe", text, &overrides).map_err(crate::pipeline::PipelineError::from)
     };
     let shipped = load(vec![])?.program;
     // A dim that names another's size (`k: j`) takes no override of its own.
@@ -230,7 +230,7 @@ mod tests {
             assert!(of(text, &[("b".into(), 3), ("j".into(), 7)]).is_ok(), "{name}");
             assert!(of(&text.replace("dtype: f32", "dtype: bf16"), &[]).is_ok(), "{name}");
             let narrow = Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() };
-            let recipe = load_str_with("test.yaml", text, &narrow).unwrap();
+            let recipe = load_str("test.yaml", text, &narrow).unwrap();
             assert!(Model::of(&recipe).is_ok() && weights(&recipe.program) == Dtype::Bf16, "{name}");
             assert_eq!(weights(&load_str("test.yaml", text, &[]).unwrap().program), Dtype::F32);
         }
@@ -251,7 +251,7 @@ mod tests {
     fn without_its_dropouts_a_recipe_is_known() {
         for (name, text, _) in KNOWN {
             let overrides = Overrides { no_dropout: true, ..Overrides::default() };
-            let known = Model::of(&load_str_with("test.yaml", text, &overrides).unwrap());
+            let known = Model::of(&load_str("test.yaml", text, &overrides).unwrap());
             assert!(!known.unwrap().has_dropout(), "{name}");
             let zero = of(&text.replace("rate: 0.1", "rate: 0"), &[]);
             assert!(!zero.unwrap().has_dropout(), "{name}");

@@ -5,6 +5,7 @@
 mod context;
 mod header;
 mod lexer;
+mod line;
 mod lower;
 mod masks;
 mod names;
@@ -79,30 +80,41 @@ pub struct Overrides {
     pub narrow: bool,
 }
 
-impl Overrides {
-    pub fn sizes(sizes: &[(String, i64)]) -> Overrides {
+impl From<&[(String, i64)]> for Overrides {
+    /// Other sizes of dims alone.
+    fn from(sizes: &[(String, i64)]) -> Overrides {
         Overrides { sizes: sizes.to_vec(), ..Overrides::default() }
     }
 }
 
-/// Reads the recipe in a file; `sizes` replace those of dims.
+impl From<&Vec<(String, i64)>> for Overrides {
+    fn from(sizes: &Vec<(String, i64)>) -> Overrides {
+        Overrides::from(sizes.as_slice())
+    }
+}
+
+impl<const N: usize> From<&[(String, i64); N]> for Overrides {
+    fn from(sizes: &[(String, i64); N]) -> Overrides {
+        Overrides::from(sizes.as_slice())
+    }
+}
+
+impl From<&Overrides> for Overrides {
+    fn from(overrides: &Overrides) -> Overrides {
+        overrides.clone()
+    }
+}
+
+/// Reads the recipe in a file, with parts of it replaced: by [`Overrides`], or by sizes of dims alone.
 ///
 /// # Errors
 /// Everything that is wrong with it. A file of more than [`SIZE_LIMIT`] bytes is not opened.
-pub fn load(path: &Path, sizes: &[(String, i64)]) -> Result<Recipe, RecipeErrors> {
-    load_with(path, &Overrides::sizes(sizes))
-}
-
-/// As [`load`], with everything replaced that can be.
-///
-/// # Errors
-/// Those of [`load`].
-pub fn load_with(path: &Path, overrides: &Overrides) -> Result<Recipe, RecipeErrors> {
+pub fn load(path: &Path, overrides: impl Into<Overrides>) -> Result<Recipe, RecipeErrors> {
     let file = path.display().to_string();
     let failed = |problem| {
         let mut problems = Problems::new(&file);
         problems.add(Place::START, problem);
-        Err(problems.into_errors())
+        Err(problems.into_errors(""))
     };
     if let Some(problem) = written_by_memlet(path) {
         return failed(problem);
@@ -114,7 +126,7 @@ pub fn load_with(path: &Path, overrides: &Overrides) -> Result<Recipe, RecipeErr
         Err(error) => return failed(Problem::Unreadable(error.to_string())),
     }
     match std::fs::read(path).map(String::from_utf8) {
-        Ok(Ok(text)) => load_str_with(&file, &text, overrides),
+        Ok(Ok(text)) => load_str(&file, &text, overrides),
         Ok(Err(_)) => failed(Problem::Unreadable("it is not UTF-8 text".into())),
         Err(error) => failed(Problem::Unreadable(error.to_string())),
     }
@@ -133,44 +145,29 @@ fn written_by_memlet(path: &Path) -> Option<Problem> {
     Some(Problem::Plan { file, recipe })
 }
 
-/// Reads a recipe from text; `file` is what errors and origins call it.
+/// Reads a recipe from text, as [`load`] does from a file; `file` is what errors and origins call it.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn load_str(file: &str, text: &str, sizes: &[(String, i64)]) -> Result<Recipe, RecipeErrors> {
-    load_str_with(file, text, &Overrides::sizes(sizes))
-}
-
-/// As [`load_str`], with `stored`, if given, in place of the recipe's `dtype`.
-///
-/// # Errors
-/// Those of [`load_str`].
-pub fn load_str_as(file: &str, text: &str, sizes: &[(String, i64)], stored: Option<Dtype>) -> Result<Recipe, RecipeErrors> {
-    load_str_with(file, text, &Overrides { dtype: stored, ..Overrides::sizes(sizes) })
-}
-
-/// As [`load_str`], with everything replaced that can be.
-///
-/// # Errors
-/// Those of [`load_str`].
-pub fn load_str_with(file: &str, text: &str, overrides: &Overrides) -> Result<Recipe, RecipeErrors> {
+pub fn load_str(file: &str, text: &str, overrides: impl Into<Overrides>) -> Result<Recipe, RecipeErrors> {
+    let overrides = &overrides.into();
     let mut problems = Problems::new(file);
     if text.len() as u64 > SIZE_LIMIT {
         problems.add(Place::START, Problem::TooLarge { bytes: text.len() as u64, limit: SIZE_LIMIT });
-        return Err(problems.into_errors());
+        return Err(problems.into_errors(""));
     }
     let source = Source::new(text);
     let root = match yaml::read(&source) {
         Ok(root) => root,
         Err((place, problem)) => {
             problems.add(place, problem);
-            return Err(problems.into_errors());
+            return Err(problems.into_errors(text));
         }
     };
     let mut header = Header::read(&root, &source, overrides, &mut problems);
     // Indices cannot be judged without dims.
     if header.dims.is_empty() && !problems.is_empty() {
-        return Err(problems.into_errors());
+        return Err(problems.into_errors(text));
     }
     let mut steps = Steps::read(&mut header, &source, &mut problems);
     storage::settle(&mut header, &mut steps.containers, &mut steps.operations);
@@ -178,11 +175,11 @@ pub fn load_str_with(file: &str, text: &str, overrides: &Overrides) -> Result<Re
     let outputs = outputs(&header, &steps, &mut problems);
     let train = train(&header, &outputs, &mut problems);
     if !problems.is_empty() {
-        return Err(problems.into_errors());
+        return Err(problems.into_errors(text));
     }
     let unread = unread(&header, &steps, &problems);
     let program = build(&header, steps, &outputs, &mut problems);
-    if problems.is_empty() { Ok(Recipe { program, train, text: text.to_string(), unread }) } else { Err(problems.into_errors()) }
+    if problems.is_empty() { Ok(Recipe { program, train, text: text.to_string(), unread }) } else { Err(problems.into_errors(text)) }
 }
 
 fn unread(header: &Header, steps: &Steps, problems: &Problems) -> Vec<RecipeError> {

@@ -57,11 +57,12 @@ const LISTED: usize = 40;
 /// The valid name nearest to `name` by edits, the first one of equals; if none is near, all of them. A beginning counts as near.
 pub fn nearest<'a>(name: &str, valid: impl IntoIterator<Item = &'a str>) -> Hint {
     let valid: Vec<&str> = valid.into_iter().collect();
-    let wanted: Vec<char> = name.chars().take(80).collect();
-    let limit = (wanted.len() / 2).max(2);
-    let distance = |v: &str| if !name.is_empty() && v.starts_with(name) { 1 } else { edits(&wanted, v) };
-    // Of a name as long as what would be changed in it nothing is left.
-    let near = |v: &&str| distance(v) <= limit && distance(v) < wanted.len().max(v.chars().count());
+    let wanted: String = name.chars().take(80).collect();
+    let length = wanted.chars().count();
+    let limit = (length / 2).max(2);
+    let distance = |v: &str| if !name.is_empty() && v.starts_with(name) { 1 } else { strsim::levenshtein(&wanted, v) };
+    // A name that would be changed in every character is not near.
+    let near = |v: &&str| distance(v) <= limit && distance(v) < length.max(v.chars().count());
     match valid.iter().filter(|v| near(v)).min_by_key(|v| distance(v)) {
         Some(v) => Hint::Near(v.to_string()),
         None if valid.is_empty() || valid.len() > LISTED => Hint::None,
@@ -69,35 +70,9 @@ pub fn nearest<'a>(name: &str, valid: impl IntoIterator<Item = &'a str>) -> Hint
     }
 }
 
-/// Levenshtein distance.
-fn edits(from: &[char], to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=from.len()).collect();
-    for (n, wanted) in to.chars().enumerate() {
-        let mut diagonal = n;
-        let mut left = n + 1;
-        for (given, cell) in from.iter().zip(row.iter_mut().skip(1)) {
-            let above = *cell;
-            left = (diagonal + usize::from(*given != wanted)).min(above + 1).min(left + 1);
-            diagonal = above;
-            *cell = left;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = n + 1;
-        }
-    }
-    row.last().copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn edits_are_levenshtein() {
-        for (a, b, distance) in [("", "", 0), ("", "abc", 3), ("abc", "", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2)] {
-            assert_eq!(edits(&a.chars().collect::<Vec<_>>(), b), distance, "{a} → {b}");
-        }
-    }
 
     #[test]
     fn where_no_name_is_near_all_are_named() {

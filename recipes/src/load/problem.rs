@@ -1,5 +1,6 @@
 //! What can be wrong with a recipe: one sentence each, that says what to do.
 
+use super::line;
 use sdfg::{Dtype, Origin};
 use std::fmt;
 
@@ -7,6 +8,19 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct RecipeErrors {
     pub errors: Vec<RecipeError>,
+    /// The recipe, whose faulty lines [`RecipeErrors::with_lines`] shows; empty if it could not be read.
+    text: String,
+}
+
+impl RecipeErrors {
+    /// Every error, each with the line that it is found in and a mark under the words at fault.
+    pub fn with_lines(&self) -> String {
+        let shown = |error: &RecipeError| match line::marked(&self.text, &error.origin) {
+            Some(line) => format!("{error}\n{line}"),
+            None => error.to_string(),
+        };
+        self.errors.iter().map(shown).collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// One problem and its place.
@@ -237,9 +251,10 @@ impl Problems {
         Origin { file: self.file.clone(), line: place.line, column: place.column }
     }
 
-    pub fn into_errors(mut self) -> RecipeErrors {
+    /// All problems of the recipe `text`.
+    pub fn into_errors(mut self, text: &str) -> RecipeErrors {
         self.found.sort_by_key(|e| (e.origin.line, e.origin.column));
-        RecipeErrors { errors: self.found }
+        RecipeErrors { errors: self.found, text: text.to_string() }
     }
 }
 

@@ -3,7 +3,9 @@
 use super::problem::{Place, Problem};
 use super::source::Source;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_yaml::{Location, Spanned};
+use serde_yaml::budget::BudgetBreach;
+use serde_yaml::granit_parser::ErrorKind;
+use serde_yaml::{Error, ExternalMessageSource, Location, MessageFormatter, Spanned, UserMessageFormatter};
 use std::fmt;
 
 /// Levels of YAML that a recipe can sensibly have, with room to spare.
@@ -54,27 +56,28 @@ pub fn read(source: &Source) -> Result<Node, (Place, Problem)> {
         as_written(&mut tree, source);
         tree
     });
-    tree.map_err(|error| {
-        let place = error.location().map_or(Place::START, place);
-        let message = error.without_snippet().to_string();
-        if message.contains("recursion limit") || message.contains("Depth") {
-            return (place, Problem::TooDeep { limit: DEPTH });
-        }
-        (place, Problem::Yaml(sentence(&message)))
-    })
+    tree.map_err(|error| (error.location().map_or(Place::START, place), problem(error.without_snippet())))
 }
 
-/// What the parser says, in words of the file where it speaks of itself.
-fn sentence(message: &str) -> String {
-    if message.contains("multiple YAML documents") {
-        return "a second document begins here; a recipe is one, without `---` in it".into();
-    }
-    if message.contains("budget breached") {
-        return "it is larger than any recipe, each alias counted as all that it stands for".into();
-    }
-    // The place stands before the sentence already, and options of the parser mean nothing to a person.
-    let sentence = [" at line ", ", set "].iter().fold(message, |s, tail| s.find(tail).and_then(|at| s.get(..at)).unwrap_or(s));
-    sentence.replace('\u{a0}', " ")
+/// An error of the parser, in words of the file where the parser speaks of itself.
+fn problem(error: &Error) -> Problem {
+    let said = match error {
+        Error::AliasError { error, .. } => return problem(error),
+        Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => return Problem::TooDeep { limit: DEPTH },
+        Error::ExternalMessage { source, msg, .. } => match source.as_ref() {
+            ExternalMessageSource::Parser(scan) if matches!(scan.kind(), ErrorKind::RecursionLimitExceeded) => {
+                return Problem::TooDeep { limit: DEPTH };
+            }
+            _ => msg.clone(),
+        },
+        Error::Budget { .. } => "it is larger than any recipe, each alias counted as all that it stands for".into(),
+        Error::MultipleDocuments { .. } => "a second document begins here; a recipe is one, without `---` in it".into(),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("duplicate mapping key: {key}"),
+        other => UserMessageFormatter.format_message(other).into_owned(),
+    };
+    // What a terminal would act on is spelled out.
+    let spelled = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+    Problem::Yaml(said.replace('\u{a0}', " ").chars().map(spelled).collect())
 }
 
 fn place(location: Location) -> Place {

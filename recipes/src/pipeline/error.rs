@@ -47,6 +47,14 @@ pub enum PipelineError {
 }
 
 impl PipelineError {
+    /// The message; that of a recipe shows its faulty lines, too.
+    pub fn with_lines(&self) -> String {
+        match self {
+            PipelineError::Recipe(errors) => errors.with_lines(),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether the same command, begun again, goes on where this one broke the device's context: without the kernel that did it.
     pub fn goes_on(&self) -> bool {
         matches!(self, PipelineError::Sweep(layouts::SweepError::Device { fault: layouts::Fault::Crash(_), .. }))

@@ -1,7 +1,7 @@
 //! Recipes stored in bf16: which tensors are, and the commands on one from the sweep to the files.
 
 use crate::command::{json, memlet, refused, text};
-use recipes::load::{Overrides, Recipe, load_str, load_str_as, load_str_with};
+use recipes::load::{Overrides, Recipe, load_str};
 use recipes::pipeline::check::accuracy::{accuracy, oracle};
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::oracle::tensors::{random_inputs, read, results};
@@ -15,7 +15,7 @@ const MLP: &str = include_str!("../../mlp.yaml");
 const ENCODER: &str = include_str!("../../bert-base-encoder.yaml");
 
 fn stored_as(text: &str, dtype: Dtype) -> Recipe {
-    load_str_as("test.yaml", text, &[], Some(dtype)).unwrap()
+    load_str("test.yaml", text, &Overrides { dtype: Some(dtype), ..Overrides::default() }).unwrap()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn activations_are_narrow_and_what_sums_up_is_not() {
 #[test]
 fn a_narrow_recipe_stores_weights_and_residuals_as_well() {
     let overrides = Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() };
-    let recipe = load_str_with("test.yaml", ENCODER, &overrides).unwrap();
+    let recipe = load_str("test.yaml", ENCODER, &overrides).unwrap();
     let made = programs(&recipe, false).unwrap();
     let of = |name: &str| made.operators.containers[name].dtype;
     for name in ["wq", "w1", "d_wq", "res1", "norm1", "y", "d_y", "d_res1", "qq.dot", "beta", "d_beta"] {
@@ -132,7 +132,7 @@ fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
 
     // The program's own inputs, through the oracle and back as a file: f32, which every type here fits into.
     let overrides: Vec<(String, i64)> = [("b", 24), ("i", 40), ("u", 56)].map(|(d, n)| (d.to_string(), n)).into();
-    let narrow = load_str_as("mlp.yaml", MLP, &overrides, Some(Dtype::Bf16)).unwrap();
+    let narrow = load_str("mlp.yaml", MLP, &Overrides { dtype: Some(Dtype::Bf16), ..Overrides::from(&overrides) }).unwrap();
     let operators = programs(&narrow, false).unwrap().operators;
     let given = random_inputs(&operators, 7).unwrap();
     for inputs in ["given.safetensors", "given.npz"] {

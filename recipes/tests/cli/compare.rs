@@ -11,7 +11,7 @@ use recipes::compare::{
     CompareError, Contender, OurBytes, Ours, Outcome, Precision, Pythons, Report, Setup, StepTime, TensorBytes, Variant, compare,
     contenders,
 };
-use recipes::load::{Overrides, Recipe, load_with};
+use recipes::load::{Overrides, Recipe, load};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::tensors::{random_inputs, results, write_as};
@@ -73,7 +73,7 @@ fn stored(name: &str, dtype: Option<Dtype>, narrow: bool) -> Recipe {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml"));
     let sizes = [("b", 2), ("j", 5), ("h", 3), ("p", 4), ("i", 12), ("u", 10)].map(|(d, n)| (d.to_string(), n));
     let known = if name == "mha" { &sizes[..5] } else { &sizes[..] };
-    load_with(&path, &Overrides { sizes: known.to_vec(), dtype, narrow, ..Overrides::default() }).unwrap()
+    load(&path, &Overrides { sizes: known.to_vec(), dtype, narrow, ..Overrides::default() }).unwrap()
 }
 
 fn compared(recipe: &Recipe, contenders: &[Contender], folder: &Path, rounds: usize) -> Result<Report, CompareError> {

@@ -7,7 +7,7 @@ use kernels::device::cpu::Cores;
 use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
 use kernels::{KernelSpec, Toolchain};
-use recipes::load::{Overrides, load_str_as, load_str_with, load_with};
+use recipes::load::{Overrides, load, load_str};
 use recipes::pipeline::check::each_kernel::{Progress, beside, compare_with_interpreter};
 use recipes::pipeline::check::plan::verify_small;
 use recipes::pipeline::oracle::tensors::random_inputs;
@@ -47,7 +47,7 @@ fn promising(program: Sdfg, device: &dyn Device) -> Result<Candidate, Failure> {
 fn a_step_of_streamed_tiles() -> Result<(), Failure> {
     let sizes = [("b", 2), ("j", 40), ("h", 2), ("p", 16), ("i", 32)].map(|(name, size)| (name.to_string(), size)).to_vec();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml");
-    let recipe = load_with(&path, &Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+    let recipe = load(&path, &Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
     let programs = programs_on(&recipe, false, Some(Fused::has))?;
     let device: Arc<dyn Device> = Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()));
     let (given, pool, run) = (random_inputs(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
@@ -76,7 +76,7 @@ fn a_step_of_streamed_tiles() -> Result<(), Failure> {
 fn what_cores_do_not_store_is_held_against_what_they_do() -> Result<(), Failure> {
     let sizes = [("b", 6), ("i", 10), ("u", 128), ("o", 4)].map(|(name, size)| (name.to_string(), size));
     for dtype in [Dtype::F32, Dtype::F16] {
-        let recipe = load_str_as("mlp.yaml", MLP, &sizes, Some(dtype))?;
+        let recipe = load_str("mlp.yaml", MLP, &Overrides { dtype: Some(dtype), ..Overrides::from(&sizes) })?;
         let programs = programs_on(&recipe, false, Some(Fused::has))?;
         let program = programs.variants.into_iter().find(|v| v.key.is(VariantId::LibReluBits)).ok_or("no program with signs")?.program;
         assert_eq!(program.containers.values().any(|c| c.dtype == Dtype::F16), dtype == Dtype::F16);
@@ -134,7 +134,7 @@ fn kernels_of_the_cores_are_held_against_the_interpreter() -> Result<(), Failure
 #[test]
 fn a_logarithm_of_what_is_negative() -> Result<(), Failure> {
     let text = "model: m\ndims: {n: 60}\ninputs: {x: [n]}\nsteps:\n  - \"y[n] = log(x[n])\"\n";
-    let program = programs_on(&load_str_as("m.yaml", text, &[], None)?, false, None)?.unfused;
+    let program = programs_on(&load_str("m.yaml", text, &[])?, false, None)?.unfused;
     let given = [("x".to_string(), ndarray::Array1::linspace(-29.5, 29.5, 60).into_dyn())].into();
     let (device, pool, run) = (cores()?, Pool::new(1)?, Run { seed: 1, step: 0, dropout: true });
     let candidate = promising(program, &device)?;
@@ -152,7 +152,7 @@ fn the_largest_is_found_again() -> Result<(), Failure> {
     let (device, pool): (Arc<dyn Device>, _) = (Arc::new(cores()?), Pool::new(1)?);
     for narrow in [false, true] {
         let overrides = Overrides { dtype: Some(Dtype::Bf16), narrow, ..Overrides::default() };
-        let programs = programs_on(&load_str_with("m.yaml", text, &overrides)?, false, None)?;
+        let programs = programs_on(&load_str("m.yaml", text, &overrides)?, false, None)?;
         for variant in &programs.variants {
             let candidate = promising(variant.program.clone(), device.as_ref())?;
             verify_small(&candidate, &programs.operators, &pool, &device).map_err(|e| format!("{}, narrow {narrow}: {e}", variant.key))?;

@@ -6,7 +6,7 @@ use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
 use kernels::{Access, Buffer, ConfigSpace, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
-use recipes::load::{Recipe, load_str, load_str_as};
+use recipes::load::{Overrides, Recipe, load_str};
 use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::small_sizes::{with_small_sizes, with_small_sizes_for};
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
@@ -23,7 +23,7 @@ const MLP: &str = include_str!("../../mlp.yaml");
 const RUN: Run = Run { seed: 3, step: 1, dropout: true };
 
 fn recipe(text: &str, dtype: Dtype) -> Recipe {
-    load_str_as("test.yaml", text, &[], Some(dtype)).expect("a recipe")
+    load_str("test.yaml", text, &Overrides { dtype: Some(dtype), ..Overrides::default() }).expect("a recipe")
 }
 
 fn composed(recipe: &Recipe) -> Variant {

@@ -26,7 +26,7 @@ fn spread(space: &dyn KernelSpace, count: u64) -> impl Iterator<Item = u64> {
 
 fn checked(recipe: &str, dtype: Option<Dtype>) -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
-    let loaded = recipes::load::load_with(&path, &recipes::load::Overrides { dtype, ..Default::default() })?;
+    let loaded = recipes::load::load(&path, &recipes::load::Overrides { dtype, ..Default::default() })?;
     let programs = programs(&loaded, false)?;
     checked_of(recipe, &programs.variants.iter().map(|v| &v.program).collect::<Vec<_>>())
 }
@@ -59,7 +59,7 @@ fn checked_of(recipe: &str, programs: &[&Sdfg]) -> Result<(), Failure> {
 fn products_and_what_surrounds_them_in_panels() -> Result<(), Failure> {
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
     let (pool, path) = (Pool::new(2)?, Path::new(env!("CARGO_MANIFEST_DIR")).join("mlp.yaml"));
-    let programs = programs(&recipes::load::load_with(&path, &Default::default())?, false)?;
+    let programs = programs(&recipes::load::load(&path, &[])?, false)?;
     let program = &programs.variants[0].program;
     let kernels = swept_kernels(program, &device)?;
     let mut bench = DeviceBench::new(program, &kernels, &device, &pool);
@@ -82,7 +82,7 @@ fn chains_that_write_what_they_hand_on() -> Result<(), Failure> {
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
     let (pool, path) = (Pool::new(2)?, Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"));
     let overrides = recipes::load::Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Default::default() };
-    let recipe = recipes::load::load_with(&path, &overrides)?;
+    let recipe = recipes::load::load(&path, &overrides)?;
     for weights in [vec![], ["wq", "wk", "wv"].map(String::from).to_vec()] {
         // Programs mean the same before and after.
         let variant = Composing::on(&recipe, &weights, true, FusionPolicy::Streamed)?.composed(&|_| true)?;
@@ -108,7 +108,7 @@ fn chains_that_write_what_they_hand_on() -> Result<(), Failure> {
 fn a_logarithm_is_checked_on_what_it_is_given() -> Result<(), Failure> {
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
     let (pool, path) = (Pool::new(2)?, Path::new(env!("CARGO_MANIFEST_DIR")).join("classifier.yaml"));
-    let program = programs(&recipes::load::load_with(&path, &Default::default())?, false)?.unfused;
+    let program = programs(&recipes::load::load(&path, &[])?, false)?.unfused;
     let kernels = swept_kernels(&program, &device)?;
     let mut bench = DeviceBench::new(&program, &kernels, &device, &pool);
     let kernel = kernels.iter().find(|k| k.name() == "miss").ok_or("a kernel with the logarithm")?;

@@ -8,7 +8,7 @@ use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
 use layouts::record::median;
 use layouts::{Method, Store};
-use recipes::load::{Overrides, load_with};
+use recipes::load::{Overrides, load};
 use recipes::pipeline::choose::sweep_all::{baselines, choose, sweep_all};
 use recipes::pipeline::measure::budget_ledger::BudgetLedger;
 use recipes::pipeline::measure::sweep::{MeasurementSetup, SweepContext, SweepEvent};
@@ -38,7 +38,7 @@ fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let sizes = [("b", 2), ("j", 6), ("h", 2), ("p", 4), ("i", 8)].map(|(dim, size)| (dim.to_string(), size)).to_vec();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml");
-    let recipe = load_with(&path, &Overrides { sizes, ..Overrides::default() })?;
+    let recipe = load(&path, &Overrides { sizes, ..Overrides::default() })?;
     let mut programs = programs(&recipe, false)?;
     let (mut store, pool) = (Store::open(&folder.path().join("records.jsonl"))?, Pool::new(1)?);
     let mut ledger = BudgetLedger::open(folder.path());

@@ -45,7 +45,7 @@ fn products_mean_what_the_library_is_told() {
             let sets = sizes.iter().map(|s| s.split_once('=').map(|(d, n)| (d.to_string(), n.parse().expect("a size"))).expect("a dim"));
             let overrides = Overrides { sizes: sets.collect(), dtype: Some(dtype), narrow, ..Overrides::default() };
             let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
-            let recipe = recipes::load::load_with(&recipe, &overrides).expect("a recipe");
+            let recipe = recipes::load::load(&recipe, &overrides).expect("a recipe");
             for variant in programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants {
                 if !["fused", "stacked wq+wk+wv", "library epilogues", "library epilogues, relu bits"]
                     .contains(&variant.key.to_string().as_str())

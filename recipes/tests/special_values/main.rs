@@ -13,7 +13,7 @@ use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
 use kernels::{KernelSpec, Toolchain};
 use ndarray::ArrayD;
-use recipes::load::load_str_as;
+use recipes::load::{Overrides, load_str};
 use recipes::pipeline::run::execute::Execution;
 use recipes::pipeline::variants::programs::programs;
 use sdfg::config::Configuration;
@@ -92,7 +92,8 @@ impl Case {
     }
 
     fn run(&self, dtype: Dtype, device: &Arc<dyn Device>, pool: &Pool) -> Result<Found, Failure> {
-        let programs = programs(&load_str_as("special.yaml", &self.recipe(), &[], Some(dtype))?, false)?;
+        let programs =
+            programs(&load_str("special.yaml", &self.recipe(), &Overrides { dtype: Some(dtype), ..Overrides::default() })?, false)?;
         self.run_as(&programs.unfused, dtype, device, pool)
     }
 
@@ -221,7 +222,7 @@ fn cores() -> Result<Arc<dyn Device>, Failure> {
 fn every_program_of_a_recipe_has_the_same_special_values() -> Result<(), Failure> {
     let (cores, pool) = (cores()?, Pool::new(1)?);
     for case in Case::cases() {
-        let programs = programs(&load_str_as("special.yaml", &case.recipe(), &[], None)?, false)?;
+        let programs = programs(&load_str("special.yaml", &case.recipe(), &[])?, false)?;
         let want = case.run_as(&programs.unfused, Dtype::F32, &cores, &pool)?;
         for variant in &programs.variants {
             let got = case.run_as(&variant.program, Dtype::F32, &cores, &pool)?;
@@ -240,7 +241,7 @@ fn every_program_of_a_recipe_has_the_same_special_values() -> Result<(), Failure
 fn the_interpreter_has_the_same_special_values() -> Result<(), Failure> {
     let (cores, pool) = (cores()?, Pool::new(1)?);
     for case in Case::cases() {
-        let programs = programs(&load_str_as("special.yaml", &case.recipe(), &[], None)?, false)?;
+        let programs = programs(&load_str("special.yaml", &case.recipe(), &[])?, false)?;
         let (got, want) = (case.run_as(&programs.unfused, Dtype::F32, &cores, &pool)?, case.interpreted(&programs.unfused)?);
         let pairs = [(&got.forward, &want.forward)].into_iter().chain(got.gradients.values().zip(want.gradients.values()));
         for (got, want) in pairs {

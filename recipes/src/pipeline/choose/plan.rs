@@ -1,6 +1,6 @@
 //! A plan: program, configuration and where it came from; one JSON file.
 
-use crate::load::{Overrides, Recipe, load_str_with, load_with};
+use crate::load::{Overrides, Recipe, load, load_str};
 use crate::pipeline::PipelineError;
 use crate::pipeline::run::{Candidate, Target};
 use crate::pipeline::variants::PartialFusionLog;
@@ -128,8 +128,8 @@ impl Plan {
         let sizes = self.overrides.iter().map(|(dim, size)| (dim.clone(), *size)).collect();
         let overrides = Overrides { sizes, dtype: self.dtype, no_dropout: self.no_dropout, narrow: self.narrow };
         Ok(match self.text.as_str() {
-            "" => load_with(Path::new(&self.recipe), &overrides)?,
-            text => load_str_with(&self.recipe, text, &overrides)?,
+            "" => load(Path::new(&self.recipe), &overrides)?,
+            text => load_str(&self.recipe, text, &overrides)?,
         })
     }
 

@@ -131,7 +131,7 @@ pub fn stacks(operators: &Sdfg, program: &Sdfg, ways: &[Vec<String>]) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Overrides, load_str_with};
+    use crate::load::{Overrides, load_str};
     use crate::pipeline::variants::programs::programs;
     use sdfg::{Class, Direction};
 
@@ -184,7 +184,7 @@ mod tests {
     /// In every program of attention: each stack beside all that it is made of, every kernel of both sides once.
     #[test]
     fn every_program_of_attention_is_matched() -> Result<(), PipelineError> {
-        let recipe = load_str_with("mha.yaml", include_str!("../../../mha.yaml"), &Overrides::default())?;
+        let recipe = load_str("mha.yaml", include_str!("../../../mha.yaml"), &Overrides::default())?;
         let programs = programs(&recipe, false)?;
         let unfused = movement(&programs.unfused).map_err(counted)?;
         let mut stacked = 0;

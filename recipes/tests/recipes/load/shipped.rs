@@ -2,7 +2,7 @@
 
 use super::listing::listing;
 use proptest::prelude::*;
-use recipes::load::{Overrides, Recipe, Train, load, load_str, load_with};
+use recipes::load::{Overrides, Recipe, Train, load, load_str};
 use sdfg::{Class, Role, Unit};
 use std::path::{Path, PathBuf};
 
@@ -116,7 +116,7 @@ fn overrides_reach_every_size_made_of_them() {
 fn without_dropout_nothing_is_left_of_it() {
     let with = shipped("bert-base-encoder", &[]);
     let overrides = Overrides { no_dropout: true, ..Overrides::default() };
-    let without = load_with(&path("bert-base-encoder"), &overrides).unwrap();
+    let without = load(&path("bert-base-encoder"), &overrides).unwrap();
     let kept: Vec<String> = labels(&with).into_iter().filter(|label| label != "dropout").collect();
     assert_eq!(labels(&without), kept);
     assert!(listing(&without).iter().all(|line| !line.contains("keep")));
