@@ -467,7 +467,7 @@ fn constants_that_fail() {
     check(
         text,
         &[
-            "t.yaml:4:10: unknown operator `siz`; did you mean `size`?",
+            "t.yaml:4:10: unknown operator `siz`; did you mean `sin`?",
             "t.yaml:5:8: an expression was expected, but the step ends here",
             "t.yaml:6:6: unknown tensor `z`; valid: `a`, `b`",
             "t.yaml:7:6: the index `i` is used as a number, but nothing here runs over it; put it on the left or in an operand",
