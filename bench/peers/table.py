@@ -2,8 +2,7 @@
 
     table.py RECORD.json…
 
-A record is what `memlet compare --record` writes. The best peer is who comes nearest to ours, among all that do the whole step
-and agree with it.
+A record is what `memlet compare --record` writes. The best peer is the fastest of those that do the whole step and agree with ours.
 """
 import json
 import os
@@ -35,18 +34,18 @@ def best(rows):
 
 
 def stored(report):
-    """What a report's tensors are stored in; records of old know nothing of weights, which were f32."""
+    """The type of a report's tensors. Records before 2026-11-26 do not name the type of weights; it was f32."""
     weights = report.get("weights", "f32")
     return report["dtype"] if report["dtype"] == weights else f"{report['dtype']}, weights {weights}"
 
 
 def alike(report, row):
-    """Whether a peer holds its weights as we do."""
+    """Whether a peer stores its weights in the same type as ours."""
     return ("bf16" if row["precision"] == "bf16-native" else "f32") == report.get("weights", "f32")
 
 
 def weighed_alike(reports):
-    """The best peer that holds its weights as we do, where another one is the best of all."""
+    """The best peer with weights in the same type as ours, where another peer is the best of all."""
     for report in reports:
         timed = [row for row in report["rows"] if row["outcome"] == "timed" and not row["forward_only"]]
         first, equal = best(timed), best([row for row in timed if alike(report, row)])
@@ -79,7 +78,7 @@ def line(report):
 
 
 def faster(reports):
-    """Our f32 over our bf16, where both were timed: two runs, so no interval."""
+    """Our time in f32 over that in bf16, where both were timed. The times are of two runs, so there is no interval."""
     key = lambda r: (r["recipe"], json.dumps(r["sizes"], sort_keys=True), r["dropout"], r["threads"])
     # Of several plans the fastest: the last one stays.
     wide = {key(r): r for r in sorted((r for r in reports if r["dtype"] == "f32" and r["ours"]), key=lambda r: -r["ours"]["step_ms"])}
