@@ -25,9 +25,8 @@ pub struct ProgramMemory {
 /// # Errors
 /// What is wrong with the recipe.
 pub fn memory(recipe: &Recipe) -> Result<Vec<ProgramMemory>, PipelineError> {
-    let (operators, saved) = crate::pipeline::oracle::operators::operators(recipe)?;
-    let separate = programs::fused(VariantId::Fused.into(), operators, saved, false)?;
-    let composed = programs::composed(recipe, &[], &|_| true, false)?;
+    let separate = programs::plain(recipe, VariantId::Fused, false)?;
+    let composed = programs::plain(recipe, VariantId::GemmFused, false)?;
     let mut found = Vec::new();
     for (program, variant) in [(VariantId::Fused, &separate), (VariantId::GemmFused, &composed)] {
         let map = expected(&variant.program)?;

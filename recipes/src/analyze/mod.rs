@@ -129,11 +129,8 @@ pub struct Analysis {
 pub fn analyze(recipe: &Recipe, making: impl Into<RewriteOptions>) -> Result<Analysis, PipelineError> {
     let making = &making.into();
     let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
-    let (recomputed, saved) = crate::pipeline::oracle::operators::operators(recipe)?;
-    let (variant, composed) = rayon::join(
-        || programs::fused(VariantId::Fused.into(), recomputed, saved, making),
-        || programs::composed(recipe, &[], &|_| true, making),
-    );
+    let (variant, composed) =
+        rayon::join(|| programs::plain(recipe, VariantId::Fused, making), || programs::plain(recipe, VariantId::GemmFused, making));
     let (variant, composed) = (variant?, composed?);
     let operators: Vec<Operator> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);

@@ -7,7 +7,8 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
 use crate::pipeline::run::candidate::Candidate;
 use crate::pipeline::run::candidate::Exchange;
-use crate::pipeline::variants::programs::{Composing, Variant, programs_on};
+use crate::pipeline::variants::gemm_fusion::GemmFusion;
+use crate::pipeline::variants::programs::{Variant, programs_on};
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
 use crate::pipeline::variants::table::VariantId;
 use bench::model::FusionRefusal;
@@ -310,7 +311,7 @@ impl ExplainArgs {
         if let Some(mixing) = &plan.mixing
             && let Some(mixture) = &mixing.mixture
         {
-            let mut variant = Composing::new(&recipe, &mixture.weights, RewriteOptions::without(&plan.barred))?.mixed(mixture)?;
+            let mut variant = GemmFusion::generated(&recipe, &mixture.weights, RewriteOptions::without(&plan.barred))?.partly(mixture)?;
             mixing.tell(&mut variant);
             if variant.program == plan.chosen.program {
                 return Ok(variant);
@@ -326,13 +327,14 @@ impl ExplainArgs {
             return Ok(found.clone());
         }
         // Kernels of several programs: those that were weighed as well.
-        let mut composing: BTreeMap<&[String], Composing> = BTreeMap::new();
+        let mut composing: BTreeMap<&[String], GemmFusion> = BTreeMap::new();
         let weighed = plan.mixing.iter().flat_map(|m| m.trials.iter().map(|(_, mixture)| mixture).chain(&m.mixture));
         for mixture in weighed {
             if !composing.contains_key(mixture.weights.as_slice()) {
-                composing.insert(&mixture.weights, Composing::new(&recipe, &mixture.weights, RewriteOptions::without(&plan.barred))?);
+                composing
+                    .insert(&mixture.weights, GemmFusion::generated(&recipe, &mixture.weights, RewriteOptions::without(&plan.barred))?);
             }
-            lent.push(composing[mixture.weights.as_slice()].mixed(mixture)?);
+            lent.push(composing[mixture.weights.as_slice()].partly(mixture)?);
         }
         let units: Vec<Vec<Unit>> = lent.iter().map(|v| v.program.units().into_iter().map(|(_, _, unit)| unit).collect()).collect();
         let known = |unit: &Unit| units.iter().any(|all| all.contains(unit));

@@ -11,9 +11,10 @@ use recipes::pipeline::measure::sweep::build_problem;
 use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
+use recipes::pipeline::variants::gemm_fusion::GemmFusion;
 use recipes::pipeline::variants::merge_variants::{KernelSource, merge_variants};
 use recipes::pipeline::variants::partial_fusion::FusionSet;
-use recipes::pipeline::variants::programs::{Composing, Variant, programs};
+use recipes::pipeline::variants::programs::{Variant, programs};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Sdfg, Unit, random};
 use serde_json::Value;
@@ -28,7 +29,7 @@ fn shipped(name: &str) -> Recipe {
 fn all(recipe: &Recipe) -> Vec<(String, Variant)> {
     let found = programs(recipe, false).expect("programs");
     let mut all: Vec<(String, Variant)> = found.variants.into_iter().map(|v| (v.key.to_string(), v)).collect();
-    let composing = Composing::new(recipe, &[], false).expect("programs");
+    let composing = GemmFusion::generated(recipe, &[], false).expect("programs");
     let (_, full) = made(&composing, &FusionSet::default()).expect("the composed program");
     for change in full.undoings() {
         let (variant, _) = made(&composing, &change.of(&full.mixture)).expect("a program");

@@ -5,7 +5,8 @@ use recipes::load::{Recipe, load, load_str};
 use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
-use recipes::pipeline::variants::programs::{Variant, composed};
+use recipes::pipeline::variants::gemm_fusion::GemmFusion;
+use recipes::pipeline::variants::programs::Variant;
 use sdfg::interpret::{Run, interpret};
 use sdfg::movement::movement;
 use sdfg::{Sdfg, Storage, Unit};
@@ -27,7 +28,7 @@ fn checked(recipe: &Recipe) -> Variant {
 
 fn checked_with(recipe: &Recipe, weights: &[String], accept: Accept) -> Variant {
     let (operators, _) = operators(recipe).expect("operators");
-    let variant = composed(recipe, weights, accept, false).expect("a composed program");
+    let variant = GemmFusion::generated(recipe, weights, false).and_then(|fusion| fusion.fused(accept)).expect("a composed program");
     for step in variant.steps.iter().filter(|step| ["composition", "fusion"].contains(&step.transform)) {
         assert!(step.bytes_after <= step.bytes_before, "`{}` moves {} -> {}", step.summary, step.bytes_before, step.bytes_after);
     }
@@ -181,7 +182,7 @@ fn scores_whose_maximum_counts_are_saved() {
 fn a_long_sequence_stays_on_chip() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml");
     let recipe = load(&path, &[("b".into(), 1), ("h".into(), 1), ("j".into(), 16_384)]).expect("a shipped recipe loads");
-    let variant = composed(&recipe, &[], &|_| true, false).expect("a composed program");
+    let variant = GemmFusion::generated(&recipe, &[], false).and_then(|fusion| fusion.fused(&|_| true)).expect("a composed program");
     assert_eq!(stored(&variant.program, &["j", "k"]), Vec::<String>::new());
     let intervals = sdfg::lifetime::intervals(&variant.program).expect("sizes are bound");
     assert!(sdfg::lifetime::plan(&intervals, &[]).peak_bytes <= 64 << 20, "queries, keys, values, their gradients and rows are left");

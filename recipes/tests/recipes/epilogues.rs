@@ -10,12 +10,15 @@ use recipes::load::{Overrides, Recipe, load_str};
 use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::small_sizes::{with_small_sizes, with_small_sizes_for};
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
-use recipes::pipeline::variants::programs::{Composing, FusionPolicy, Variant, programs_on};
+use recipes::pipeline::variants::gemm_fusion::GemmFusion;
+use recipes::pipeline::variants::programs::{Variant, programs_on};
+use recipes::pipeline::variants::rewriting::Rewriting;
 use recipes::pipeline::variants::table::VariantId;
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::tolerance::{compare, unit_tolerance};
 use sdfg::{Dtype, Layout, Unit, random};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use transforms::Kind;
 
 const GPT2: &str = include_str!("../../gpt2-decoder.yaml");
@@ -27,7 +30,9 @@ fn recipe(text: &str, dtype: Dtype) -> Recipe {
 }
 
 fn composed(recipe: &Recipe) -> Variant {
-    Composing::on(recipe, &[], false, FusionPolicy::Library(Fused::has)).and_then(|c| c.composed(&|_| true)).expect("a composed program")
+    GemmFusion::of(&Arc::new(Rewriting::new(recipe, false, Some(Fused::has))), VariantId::LibEpilogue, &[])
+        .and_then(|c| c.fused(&|_| true))
+        .expect("a composed program")
 }
 
 type EpilogueDesc = (Option<EpilogueFunction>, Option<Bias>, bool);
@@ -191,7 +196,8 @@ fn each_epilogue_can_be_undone() {
     let recipe = recipe(MLP, Dtype::F32);
     let all = programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants;
     assert!(all.iter().any(|v| v.compositions.is_empty()) && all.iter().any(|v| v.key.is(VariantId::GemmFused)));
-    let composing = Composing::on(&recipe, &[], false, FusionPolicy::Library(Fused::has)).expect("a program");
+    let composing =
+        GemmFusion::of(&Arc::new(Rewriting::new(&recipe, false, Some(Fused::has))), VariantId::LibEpilogue, &[]).expect("a program");
     let (whole, made) = recipes::pipeline::choose::partial_fusion_search::made(&composing, &Default::default()).expect("a mixture");
     let undoings: Vec<_> = made.undoings().into_iter().filter(|change| change.without.is_superset(&change.kinds)).collect();
     assert_eq!(undoings.len(), whole.compositions.len());

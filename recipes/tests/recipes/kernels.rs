@@ -6,11 +6,15 @@ use kernels::pool::Pool;
 use layouts::problem::{Bench, KernelSpace};
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::swept_kernel::swept_kernels;
-use recipes::pipeline::variants::programs::{Composing, FusionPolicy, programs};
+use recipes::pipeline::variants::gemm_fusion::GemmFusion;
+use recipes::pipeline::variants::programs::programs;
+use recipes::pipeline::variants::rewriting::Rewriting;
+use recipes::pipeline::variants::table::VariantId;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Sdfg, Unit};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -85,7 +89,7 @@ fn chains_that_write_what_they_hand_on() -> Result<(), Failure> {
     let recipe = recipes::load::load(&path, &overrides)?;
     for weights in [vec![], ["wq", "wk", "wv"].map(String::from).to_vec()] {
         // Programs mean the same before and after.
-        let variant = Composing::on(&recipe, &weights, true, FusionPolicy::Streamed)?.composed(&|_| true)?;
+        let variant = GemmFusion::of(&Arc::new(Rewriting::new(&recipe, true, None)), VariantId::Streamed, &weights)?.fused(&|_| true)?;
         let kernels = swept_kernels(&variant.program, &device)?;
         let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
         let chains: Vec<_> = kernels.iter().filter(|k| variant.compositions.iter().any(|c| c.name == k.name())).collect();

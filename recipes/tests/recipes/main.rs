@@ -28,4 +28,5 @@ mod stacking;
 #[cfg(target_os = "linux")]
 mod stand_in;
 mod tensor_files;
+mod variants;
 mod wrong_kernels;

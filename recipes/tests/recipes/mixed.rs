@@ -8,8 +8,9 @@ use recipes::pipeline::choose::partial_fusion_search::made;
 use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
+use recipes::pipeline::variants::gemm_fusion::GemmFusion;
 use recipes::pipeline::variants::partial_fusion::{Change, FusionSet, Trial, TrialCost, mix};
-use recipes::pipeline::variants::programs::{Composing, programs};
+use recipes::pipeline::variants::programs::programs;
 use recipes::pipeline::variants::stacking::stackings;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Sdfg, movement::movement};
@@ -36,7 +37,7 @@ fn every_composition_can_be_undone() {
     let reference = with_small_sizes(&operators(&recipe).expect("operators").0);
     let tensors = random_inputs(&reference, 3).expect("tensors");
     let want = computed(&reference, &tensors);
-    let composing = Composing::new(&recipe, &[], false).expect("programs");
+    let composing = GemmFusion::generated(&recipe, &[], false).expect("programs");
     let (_, full) = made(&composing, &FusionSet::default()).expect("the composed program");
     let mut seen = BTreeSet::new();
     for change in full.undoings() {
@@ -64,7 +65,7 @@ fn every_composition_can_be_undone() {
 #[test]
 fn with_nothing_composed_the_kernels_are_those_of_the_separate_program() {
     let recipe = shipped("mha.yaml");
-    let composing = Composing::new(&recipe, &[], false).expect("programs");
+    let composing = GemmFusion::generated(&recipe, &[], false).expect("programs");
     let (_, full) = made(&composing, &FusionSet::default()).expect("the composed program");
     let mut none = full.mixture.clone();
     for change in full.undoings() {
@@ -85,7 +86,7 @@ fn with_nothing_composed_the_kernels_are_those_of_the_separate_program() {
 
 /// A kernel takes as long as what it moves, in milliseconds for each megabyte, and these kernels `extra` more.
 struct Invented<'a> {
-    composing: &'a Composing,
+    composing: &'a GemmFusion<'a>,
     extra: BTreeMap<&'a str, f64>,
     times: BTreeMap<String, f64>,
 }
@@ -116,7 +117,7 @@ impl Invented<'_> {
 #[test]
 fn what_takes_longer_composed_is_undone_and_nothing_else() {
     let recipe = shipped("mha.yaml");
-    let composing = Composing::new(&recipe, &[], false).expect("programs");
+    let composing = GemmFusion::generated(&recipe, &[], false).expect("programs");
     // Fewer bytes, less time: every composition pays.
     let mut invented = Invented { composing: &composing, extra: BTreeMap::new(), times: BTreeMap::new() };
     let full = invented.made(&FusionSet::default());
@@ -135,7 +136,7 @@ fn what_takes_longer_composed_is_undone_and_nothing_else() {
 #[test]
 fn undoing_attention_backward_changes_attention_forward() {
     let recipe = shipped("mha.yaml");
-    let composing = Composing::new(&recipe, &[], false).expect("programs");
+    let composing = GemmFusion::generated(&recipe, &[], false).expect("programs");
     let mut invented = Invented { composing: &composing, extra: BTreeMap::new(), times: BTreeMap::new() };
     let full = invented.made(&FusionSet::default());
     let backward = full.compositions.iter().find(|c| c.contractions.iter().any(|c| c.contains("again"))).expect("attention backward");
@@ -155,7 +156,7 @@ fn undoing_attention_backward_changes_attention_forward() {
 #[test]
 fn compositions_of_layers_are_undone_together() {
     let recipe = crate::stacking::two_layers();
-    let composing = Composing::new(&recipe, &[], false).expect("programs");
+    let composing = GemmFusion::generated(&recipe, &[], false).expect("programs");
     let (variant, full) = made(&composing, &FusionSet::default()).expect("a program");
     let family = |name: &str| {
         let units = variant.program.units();
@@ -184,7 +185,7 @@ fn stacked_projections_keep_attention_backward_apart() {
     let weights = stackings(&operators(&recipe).expect("operators").0).remove(0);
     let change = Change::stacking(&weights);
     assert_eq!(change.to_string(), "wq+wk+wv stacked");
-    let composing = Composing::new(&recipe, &weights, false).expect("programs");
+    let composing = GemmFusion::generated(&recipe, &weights, false).expect("programs");
     let (variant, made) = made(&composing, &change.of(&FusionSet::default())).expect("a program");
     assert_eq!(variant.key.to_string(), "partially fused, stacked wq+wk+wv");
     assert!(names(&made).iter().all(|name| !name.contains("again")));
@@ -196,7 +197,7 @@ fn stacked_projections_keep_attention_backward_apart() {
 fn no_composition_writes_a_part_of_a_stack() {
     let recipe = shipped("mha.yaml");
     for weights in stackings(&operators(&recipe).expect("operators").0) {
-        let composing = Composing::new(&recipe, &weights, false).expect("programs");
+        let composing = GemmFusion::generated(&recipe, &weights, false).expect("programs");
         let (full, made_of_all) = made(&composing, &Change::stacking(&weights).of(&FusionSet::default())).expect("a program");
         let undone = made_of_all.undoings().into_iter().map(|change| {
             let mixture = change.of(&made_of_all.mixture);

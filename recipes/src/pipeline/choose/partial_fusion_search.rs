@@ -6,7 +6,7 @@ use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::{Extent, MemoryLimit, SweepContext, SweepEvent, SweptKernel, SweptProgram, sweep_program};
 use crate::pipeline::variants::{
-    Change, Composing, FusionSet, PartialFusionLog, Programs, RewriteOptions, Trial, Variant, VariantKey, bar, best, mix, stackings, wrong,
+    Change, FusionSet, GemmFusion, PartialFusionLog, Programs, RewriteOptions, Trial, Variant, VariantKey, bar, best, mix, stackings, wrong,
 };
 use kernels::KernelSpec;
 use kernels::alpha_equivalence::KernelClass;
@@ -41,8 +41,8 @@ pub struct PartialFusion {
 }
 
 /// The program of a mixture, and what it is weighed by.
-pub fn made(composing: &Composing, mixture: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
-    let variant = composing.mixed(mixture)?;
+pub fn made(composing: &GemmFusion, mixture: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
+    let variant = composing.partly(mixture)?;
     let mut kernels = Vec::new();
     for (_, _, unit) in variant.program.units() {
         kernels.push((unit.name().to_string(), KernelSpec::new(&variant.program, &unit)?.key()));
@@ -59,7 +59,7 @@ struct Builder<'a> {
     /// What was left out of programs, or which of them, since they compute something else than the recipe.
     wrong: Vec<String>,
     /// By the weights that are stacked.
-    composing: BTreeMap<Vec<String>, Composing>,
+    composing: BTreeMap<Vec<String>, GemmFusion<'a>>,
     built: BTreeMap<FusionSet, (Variant, Trial)>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Builder<'a> {
         let new: BTreeSet<&FusionSet> = mixtures.iter().filter(|m| !self.built.contains_key(m)).collect();
         for mixture in &new {
             if !self.composing.contains_key(&mixture.weights) {
-                let composing = Composing::new(self.recipe, &mixture.weights, &self.making)?;
+                let composing = GemmFusion::generated(self.recipe, &mixture.weights, &self.making)?;
                 self.composing.insert(mixture.weights.clone(), composing);
             }
         }
@@ -97,7 +97,7 @@ impl<'a> Builder<'a> {
         self.making.verify_each = true;
         self.composing.clear();
         loop {
-            match Composing::new(self.recipe, &mixture.weights, &self.making).and_then(|composing| made(&composing, mixture)) {
+            match GemmFusion::generated(self.recipe, &mixture.weights, &self.making).and_then(|composing| made(&composing, mixture)) {
                 Err(error) => bar(&mut self.making, error, &mut |told| self.wrong.push(told.to_string()))?,
                 Ok((variant, made)) => {
                     return match wrong(self.operators, std::slice::from_ref(&variant)).into_iter().flatten().next() {

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::load::load;
     use crate::pipeline::oracle::operators::differentiated;
-    use crate::pipeline::variants::programs::rewritten;
+    use crate::pipeline::variants::rewriting::rewritten;
     use sdfg::{Item, Scalar};
     use transforms::{Edit, Expand, Patch, Pattern, Refusal, Site};
 

@@ -2,19 +2,22 @@
 
 pub mod checked_programs;
 pub mod folder_name;
+pub mod gemm_fusion;
 pub mod merge_variants;
 pub mod partial_fusion;
 pub mod partial_fusion_log;
 pub mod programs;
 pub mod rewrite_options;
+pub mod rewriting;
 pub mod stacking;
 pub mod table;
 
 pub use checked_programs::{bar, wrong};
+pub use gemm_fusion::GemmFusion;
 pub use merge_variants::{KernelSource, merge_variants};
 pub use partial_fusion::{Change, FusionSet, Part, Trial, TrialCost, best, mix};
 pub use partial_fusion_log::PartialFusionLog;
-pub use programs::{Composing, Programs, Variant};
+pub use programs::{Programs, Variant};
 pub use rewrite_options::RewriteOptions;
 pub use stacking::{stacked_name, stackings};
 pub use table::{Contention, VariantId, VariantKey};

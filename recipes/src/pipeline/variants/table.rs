@@ -50,25 +50,29 @@ pub enum Stacking {
     Searched,
 }
 
-/// A step on the way from a recipe to a variant. A step with a `?` is left out where it does not pay in the program that comes of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// A step on the way from a recipe to a variant: a pass of `transforms`, or what is decided while kernels are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
     Differentiate,
-    /// Saves the local derivative of an activation in place of its argument, unless a product that it follows from is stored then.
+    /// Optional: saves the local derivative of an activation in place of its argument.
     SaveLocalDerivative,
     SoftmaxGradRowDot,
-    /// Computes rows of a softmax or normalization once more in backward, from their statistics, unless a product would run once more
-    /// in a kernel of its own.
+    /// Optional: backward recomputes rows of a softmax or normalization from their statistics, from the contraction before them on.
     RowStatistics,
+    /// Optional: the same from the products that a softmax is made of.
+    RowStatisticsOfProducts,
+    /// The same from tensors in memory.
+    RowStatisticsInMemory,
+    ReluSignFromOutput,
     Recompute,
-    /// Recomputes nothing that a product made: a library's kernels keep products on chip.
+    /// Recomputes nothing that follows from a product on chip: a library's kernels keep products there.
     RecomputeOnChip,
     CastBias,
     ReluBitmask,
     StackGemms,
     Expand,
-    /// Fuses contractions with their neighbours by generated kernels.
+    /// Fuses contractions with their neighbours, by generated kernels.
     FuseGemms,
     /// The same by kernels of the vendor's library alone.
     FuseGemmsLibrary,
@@ -85,7 +89,41 @@ pub enum Step {
 impl Step {
     /// Whether it is left out where it does not pay in the program that comes of it.
     pub fn is_optional(self) -> bool {
-        matches!(self, Step::SaveLocalDerivative | Step::RowStatistics)
+        matches!(self, Step::SaveLocalDerivative | Step::RowStatistics | Step::RowStatisticsOfProducts)
+    }
+
+    /// Whether it needs more than the program: weights, exceptions, or which fusions are accepted.
+    pub fn has_parameters(self) -> bool {
+        matches!(self, Step::StackGemms | Step::ReluBitmask) || self.fuses_gemms()
+    }
+
+    pub fn fuses_gemms(self) -> bool {
+        matches!(self, Step::FuseGemms | Step::FuseGemmsLibrary | Step::FuseGemmsStreamed)
+    }
+
+    /// The name of its pass in the log of rewrites; `None` for what is no pass.
+    pub fn pass(self) -> Option<&'static str> {
+        Some(match self {
+            Step::Differentiate => "differentiate",
+            Step::SaveLocalDerivative => "save local derivative",
+            Step::SoftmaxGradRowDot => "softmax gradient row dot",
+            Step::RowStatistics | Step::RowStatisticsOfProducts | Step::RowStatisticsInMemory => "row statistics",
+            Step::ReluSignFromOutput => "relu sign from output",
+            Step::Recompute | Step::RecomputeOnChip => "recompute",
+            Step::CastBias => "cast bias",
+            Step::ReluBitmask => "relu bitmask",
+            Step::StackGemms => "stack",
+            Step::Expand => "expand",
+            Step::FuseGemms | Step::FuseGemmsLibrary | Step::FuseGemmsStreamed => "composition",
+            Step::Fuse => "fusion",
+            Step::GroupGemms => "grouped gemm",
+            Step::SearchPartialFusion | Step::MergeVariants => return None,
+        })
+    }
+
+    /// Whether its pass has rewritten something, by the log.
+    pub fn rewrote(self, log: &[transforms::Step]) -> bool {
+        log.iter().any(|rewrite| Some(rewrite.transform) == self.pass())
     }
 }
 
@@ -121,6 +159,10 @@ pub struct VariantRow {
     pub devices: Devices,
     pub stacking: Stacking,
     pub passes: &'static [Step],
+    /// The pass that makes it another program than the others: where it rewrites nothing, the variant is not made.
+    pub defining: Option<Step>,
+    /// The variant of the same stacking that it must move fewer bytes than, or it is not made.
+    pub fewer_bytes_than: Option<VariantId>,
     pub share: Share,
     pub contention: Contention,
 }
@@ -130,15 +172,27 @@ use Devices::{Any, Gpu};
 use Step::*;
 use VariantId as Id;
 
-const fn row(
-    (id, title): (VariantId, &'static str),
-    devices: Devices,
-    stacking: Stacking,
-    passes: &'static [Step],
-    (cpu, gpu): (f64, f64),
-    contention: Contention,
-) -> VariantRow {
-    VariantRow { id, title, devices, stacking, passes, share: Share { cpu, gpu }, contention }
+const fn row(id: VariantId, title: &'static str, devices: Devices, stacking: Stacking, passes: &'static [Step]) -> VariantRow {
+    let (share, contention) = (Share { cpu: 0.0, gpu: 0.0 }, Never);
+    VariantRow { id, title, devices, stacking, passes, defining: None, fewer_bytes_than: None, share, contention }
+}
+
+impl VariantRow {
+    const fn share(self, cpu: f64, gpu: f64) -> Self {
+        VariantRow { share: Share { cpu, gpu }, ..self }
+    }
+
+    const fn defined_by(self, step: Step) -> Self {
+        VariantRow { defining: Some(step), ..self }
+    }
+
+    const fn if_fewer_bytes_than(self, other: VariantId) -> Self {
+        VariantRow { fewer_bytes_than: Some(other), ..self }
+    }
+
+    const fn timed(self, contention: Contention) -> Self {
+        VariantRow { contention, ..self }
+    }
 }
 
 /// Every variant, in the order in which a GPU sweeps them.
@@ -146,70 +200,50 @@ const fn row(
 /// Shares: programs with fused contractions win most often and have kernels of their own; stacked ones share most kernels with the
 /// fused one, so that they need little. On a GPU what is left after the first round goes to the fastest program, and variants that
 /// seldom win get less in it.
+#[rustfmt::skip]
 pub const VARIANTS: &[VariantRow] = &[
-    row((Id::Unfused, "unfused"), Any, Stacking::None, &[Differentiate, Recompute, Expand], (0.2, 0.1), Baseline),
-    row((Id::Fused, "fused"), Any, Stacking::None, &[Differentiate, Recompute, Expand, Fuse], (0.2, 0.2), AmongBest),
-    row((Id::Stacked, "stacked"), Any, Stacking::Each, &[Differentiate, Recompute, StackGemms, Expand, Fuse], (0.1, 0.08), AmongBest),
-    row(
-        (Id::GemmFused, "gemm-fused"),
-        Any,
-        Stacking::LongestIfFewerBytes,
-        &[Differentiate, RowStatistics, SaveLocalDerivative, Recompute, StackGemms, Expand, FuseGemms, Fuse],
-        (0.35, 0.1),
-        UnlessFar,
-    ),
-    row(
-        (Id::LibEpilogue, "library epilogues"),
-        Gpu,
-        Stacking::LongestIfFewerBytes,
-        &[Differentiate, RecomputeOnChip, CastBias, StackGemms, Expand, FuseGemmsLibrary, Fuse],
-        (0.05, 0.04),
-        UnlessFar,
-    ),
-    row(
-        (Id::Streamed, "streamed"),
-        Gpu,
-        Stacking::LongestIfFewerBytes,
-        &[Differentiate, Recompute, SoftmaxGradRowDot, StackGemms, Expand, FuseGemmsStreamed, Fuse],
-        (0.05, 0.2),
-        UnlessFar,
-    ),
-    row(
-        (Id::StreamedRecompute, "streamed, recomputed"),
-        Gpu,
-        Stacking::LongestIfFewerBytes,
-        &[Differentiate, SoftmaxGradRowDot, RowStatistics, Recompute, SoftmaxGradRowDot, StackGemms, Expand, FuseGemmsStreamed, Fuse],
-        (0.05, 0.04),
-        AmongBest,
-    ),
-    row(
-        (Id::LibReluBits, "library epilogues, relu bits"),
-        Gpu,
-        Stacking::None,
-        &[Differentiate, RecomputeOnChip, CastBias, ReluBitmask, Expand, FuseGemmsLibrary, Fuse],
-        (0.05, 0.04),
-        UnlessFar,
-    ),
-    row(
-        (Id::RowStatistics, "row statistics"),
-        Gpu,
-        Stacking::Longest,
-        &[Differentiate, RowStatistics, Recompute, StackGemms, Expand, Fuse],
-        (0.05, 0.1),
-        UnlessFar,
-    ),
-    row(
-        (Id::GroupedGemm, "grouped GEMM"),
-        Gpu,
-        Stacking::None,
-        &[Differentiate, Recompute, Expand, Fuse, GroupGemms],
-        (0.03, 0.02),
-        AmongBest,
-    ),
-    row((Id::PartiallyFused, "partially fused"), Any, Stacking::Searched, &[SearchPartialFusion, Fuse], (0.06, 0.06), UnlessFar),
-    row((Id::Trial, "trial"), Any, Stacking::Searched, &[SearchPartialFusion, Fuse], (0.06, 0.06), Never),
-    row((Id::Merged, "merged"), Any, Stacking::None, &[MergeVariants], (0.03, 0.03), UnlessFar),
+    row(Id::Unfused, "unfused", Any, Stacking::None, &[Differentiate, ReluSignFromOutput, Recompute, Expand])
+        .share(0.2, 0.1).timed(Baseline),
+    row(Id::Fused, "fused", Any, Stacking::None, &[Differentiate, ReluSignFromOutput, Recompute, Expand, Fuse])
+        .share(0.2, 0.2).timed(AmongBest),
+    row(Id::Stacked, "stacked", Any, Stacking::Each, &[Differentiate, ReluSignFromOutput, Recompute, StackGemms, Expand, Fuse])
+        .share(0.1, 0.08).timed(AmongBest),
+    row(Id::GemmFused, "gemm-fused", Any, Stacking::LongestIfFewerBytes,
+        &[Differentiate, RowStatistics, SaveLocalDerivative, ReluSignFromOutput, Recompute, StackGemms, Expand, FuseGemms, Fuse])
+        .defined_by(FuseGemms).share(0.35, 0.1).timed(UnlessFar),
+    row(Id::LibEpilogue, "library epilogues", Gpu, Stacking::LongestIfFewerBytes,
+        &[Differentiate, ReluSignFromOutput, RecomputeOnChip, CastBias, StackGemms, Expand, FuseGemmsLibrary, Fuse])
+        .defined_by(FuseGemmsLibrary).share(0.05, 0.04).timed(UnlessFar),
+    row(Id::Streamed, "streamed", Gpu, Stacking::LongestIfFewerBytes,
+        &[Differentiate, ReluSignFromOutput, Recompute, SoftmaxGradRowDot, StackGemms, Expand, FuseGemmsStreamed, Fuse])
+        .defined_by(FuseGemmsStreamed).share(0.05, 0.2).timed(UnlessFar),
+    row(Id::StreamedRecompute, "streamed, recomputed", Gpu, Stacking::LongestIfFewerBytes,
+        &[Differentiate, SoftmaxGradRowDot, RowStatisticsOfProducts, ReluSignFromOutput, Recompute, SoftmaxGradRowDot, StackGemms, Expand,
+          FuseGemmsStreamed, Fuse])
+        .defined_by(FuseGemmsStreamed).if_fewer_bytes_than(Id::Streamed).share(0.05, 0.04).timed(AmongBest),
+    row(Id::LibReluBits, "library epilogues, relu bits", Gpu, Stacking::None,
+        &[Differentiate, ReluSignFromOutput, RecomputeOnChip, CastBias, ReluBitmask, Expand, FuseGemmsLibrary, Fuse])
+        .defined_by(ReluBitmask).share(0.05, 0.04).timed(UnlessFar),
+    row(Id::RowStatistics, "row statistics", Gpu, Stacking::Longest,
+        &[Differentiate, RowStatisticsInMemory, ReluSignFromOutput, Recompute, StackGemms, Expand, Fuse])
+        .defined_by(RowStatisticsInMemory).if_fewer_bytes_than(Id::Stacked).share(0.05, 0.1).timed(UnlessFar),
+    row(Id::GroupedGemm, "grouped GEMM", Gpu, Stacking::None,
+        &[Differentiate, ReluSignFromOutput, Recompute, Expand, Fuse, GroupGemms])
+        .defined_by(GroupGemms).share(0.03, 0.02).timed(AmongBest),
+    row(Id::PartiallyFused, "partially fused", Any, Stacking::Searched, &[SearchPartialFusion, Fuse])
+        .share(0.06, 0.06).timed(UnlessFar),
+    row(Id::Trial, "trial", Any, Stacking::Searched, &[SearchPartialFusion, Fuse])
+        .share(0.06, 0.06).timed(Never),
+    row(Id::Merged, "merged", Any, Stacking::None, &[MergeVariants])
+        .share(0.03, 0.03).timed(UnlessFar),
 ];
+
+impl VariantRow {
+    /// Whether it is made of a recipe by passes alone, beside the unfused program.
+    pub fn is_made_of_recipe(&self) -> bool {
+        self.id != VariantId::Unfused && self.passes.first() == Some(&Step::Differentiate)
+    }
+}
 
 impl VariantId {
     /// The row of the table.

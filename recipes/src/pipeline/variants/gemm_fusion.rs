@@ -1,0 +1,206 @@
+//! Programs whose contractions are fused with their neighbours: the passes that a row of the table names, with those left out that do
+//! not pay in the program that comes of them.
+
+use super::partial_fusion::FusionSet;
+use super::programs::Variant;
+use super::rewrite_options::RewriteOptions;
+use super::rewriting::{Parameters, Rewriting};
+use super::table::{Step, VariantId, VariantKey, VariantRow};
+use crate::load::Recipe;
+use crate::pipeline::PipelineError;
+use kernels::KernelSpec;
+use kernels::device::Forms;
+use sdfg::{Sdfg, Storage, Unit};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use transforms::relu_bitmask::SUFFIX;
+use transforms::{Accept, Composition, Form, Fusion, Outcome, Pass, Patch, Reason, Verdicts, Wanted};
+
+/// Bytes, 1 MiB: a kernel that moves fewer takes cores about as long as its launch does. In a program with fused contractions only
+/// kernels below this are fused with kernels that they share no data with: longer ones keep loops, and so layouts, of their own.
+const LAUNCH_BOUND_BYTES: u64 = 1 << 20;
+
+/// Fuses contractions of a recipe's program with their neighbours, as often as asked with other fusions accepted.
+///
+/// The passes with a `?` in the table are optional. Backward recomputes rows from their statistics, unless a contraction would run once
+/// more in a kernel of its own for it: that moves more than it saves. Forward saves local derivatives of activations in place of their
+/// arguments, unless a product that such an argument follows from is stored all the same.
+pub struct GemmFusion<'a> {
+    rewriting: Arc<Rewriting<'a>>,
+    row: &'static VariantRow,
+    weights: Vec<String>,
+    /// The optional passes that rewrite something, the one that is given up last first.
+    optional: Vec<Step>,
+    /// The program before contractions are fused, by the optional passes that it was made with.
+    expanded: HashMap<Vec<Step>, ExpandedProgram>,
+}
+
+/// A program of maps and contractions, and the operators that it was made of.
+struct ExpandedProgram {
+    operators: Outcome,
+    expanded: Outcome,
+    /// What was found out about its fusions: asked with other fusions accepted, most of it holds.
+    verdicts: Verdicts,
+}
+
+impl<'a> GemmFusion<'a> {
+    /// With generated kernels, as rows do that are made for any device.
+    ///
+    /// # Errors
+    /// A recipe that cannot be differentiated; a rewrite that was found wrong.
+    pub fn generated(recipe: &'a Recipe, weights: &[String], options: impl Into<RewriteOptions>) -> Result<Self, PipelineError> {
+        GemmFusion::of(&Arc::new(Rewriting::new(recipe, options, None)), VariantId::GemmFused, weights)
+    }
+
+    /// As a row of the table says.
+    ///
+    /// # Errors
+    /// As [`GemmFusion::generated`].
+    pub fn of(rewriting: &Arc<Rewriting<'a>>, id: VariantId, weights: &[String]) -> Result<Self, PipelineError> {
+        let row = id.row();
+        let mut found =
+            GemmFusion { rewriting: Arc::clone(rewriting), row, weights: weights.to_vec(), optional: vec![], expanded: HashMap::new() };
+        let optional: Vec<Step> = row.passes.iter().rev().copied().filter(|step| step.is_optional()).collect();
+        for step in optional {
+            let steps = found.before_expansion(&[step]);
+            let until = steps.iter().position(|s| *s == step).map_or(0, |at| at + 1);
+            let facts = found.rewriting.after(&steps[..until], found.parameters())?.facts;
+            // A pass that found nothing makes no other program.
+            if !(if step == Step::SaveLocalDerivative { facts.products } else { facts.recomputed }).is_empty() {
+                found.optional.push(step);
+            }
+        }
+        for with in subsets(&found.optional) {
+            let steps = found.before_expansion(&with);
+            let operators = found.rewriting.after(&steps, found.parameters())?;
+            let program = found.expanded(operators)?;
+            found.expanded.insert(with, program);
+        }
+        Ok(found)
+    }
+
+    fn parameters(&self) -> Parameters<'_> {
+        Parameters { weights: &self.weights, without_bits: None }
+    }
+
+    /// The passes before expansion, of the optional ones only these, and no bitmasks: where these can be is known after fusion.
+    fn before_expansion(&self, with: &[Step]) -> Vec<Step> {
+        let passes = self.row.passes.iter().copied().take_while(|step| *step != Step::Expand);
+        passes.filter(|step| *step != Step::ReluBitmask && (!step.is_optional() || with.contains(step))).collect()
+    }
+
+    fn expanded(&self, operators: Outcome) -> Result<ExpandedProgram, PipelineError> {
+        let mut expanded = self.rewriting.run(operators.clone(), &[&transforms::Expand])?;
+        // The refusals of a variant are about its kernels.
+        expanded.refusals.clear();
+        Ok(ExpandedProgram { operators, expanded, verdicts: Verdicts::default() })
+    }
+
+    /// The program with what is accepted fused, and all else fused without contractions.
+    ///
+    /// # Errors
+    /// A rewrite that was found wrong.
+    pub fn fused(&self, accept: Accept) -> Result<Variant, PipelineError> {
+        self.settled(&self.optional, &mut vec![], accept)
+    }
+
+    /// The program that a set of fusions accepts.
+    ///
+    /// # Errors
+    /// As [`GemmFusion::fused`].
+    pub fn partly(&self, set: &FusionSet) -> Result<Variant, PipelineError> {
+        Ok(Variant { key: set.key(), ..self.fused(&|cluster| set.accepts(cluster))? })
+    }
+
+    /// The program with each of the optional passes that pays, beside those that are settled already.
+    fn settled(&self, open: &[Step], with: &mut Vec<Step>, accept: Accept) -> Result<Variant, PipelineError> {
+        let Some((step, open)) = open.split_first() else {
+            let program = self.expanded.get(with).ok_or_else(|| PipelineError::Internal("a program was not expanded".into()))?;
+            return self.under(program, accept);
+        };
+        with.push(*step);
+        let found = self.settled(open, with, accept)?;
+        let facts = &self.expanded.get(with).ok_or_else(|| PipelineError::Internal("a program was not expanded".into()))?.operators.facts;
+        with.pop();
+        let pays = match step {
+            Step::SaveLocalDerivative => {
+                let stored = |data: &String| found.program.containers.get(data).is_some_and(|c| c.storage == Storage::Heap);
+                !facts.products.iter().any(stored)
+            }
+            _ => {
+                let alone = |(_, _, unit): &(_, _, Unit)| matches!(unit, Unit::Operation(o) if facts.recomputed.contains(&o.name));
+                !found.program.units().iter().any(alone)
+            }
+        };
+        if pays { Ok(found) } else { self.settled(open, with, accept) }
+    }
+
+    /// The program in which gradients of rectifiers read bits. A library alone writes and reads bits: a rectifier stays as it was where
+    /// it or its gradient is in a kernel of its own. `None` where no rectifier gets bits.
+    ///
+    /// # Errors
+    /// As [`GemmFusion::fused`].
+    pub fn with_bits(&self) -> Result<Option<Variant>, PipelineError> {
+        let mut without_bits: BTreeSet<String> = BTreeSet::new();
+        let steps = self.before_expansion(&[]).into_iter().chain([Step::ReluBitmask]).collect::<Vec<_>>();
+        loop {
+            let operators = self.rewriting.after(&steps, Parameters { without_bits: Some(&without_bits), ..self.parameters() })?;
+            if !Step::ReluBitmask.rewrote(&operators.steps) {
+                return Ok(None);
+            }
+            let variant = self.under(&self.expanded(operators)?, &|_| true)?;
+            let mut apart = BTreeSet::new();
+            for (state, node, unit) in variant.program.units() {
+                if !variant.compositions.iter().any(|c| c.name == unit.name()) {
+                    let (reads, writes) = variant.program.state(state).map(|s| s.boundary(node)).unwrap_or_default();
+                    apart.extend(reads.iter().chain(&writes).filter_map(|m| m.data.strip_suffix(SUFFIX)).map(String::from));
+                }
+            }
+            if apart.is_empty() {
+                return Ok(Some(variant));
+            }
+            without_bits.extend(apart);
+        }
+    }
+
+    /// The fused kernels that the row's pass may make; `None` for all that are generated.
+    fn forms(&self) -> Option<Forms> {
+        if self.row.passes.contains(&Step::FuseGemmsLibrary) {
+            return Some(self.rewriting.library.unwrap_or(|_| false));
+        }
+        let streamed = self.row.passes.contains(&Step::FuseGemmsStreamed);
+        streamed.then_some(|spec: &KernelSpec| kernels::tiles::is_streamable(spec) || kernels::tiles::is_plain_gemm(spec))
+    }
+
+    fn under(&self, program: &ExpandedProgram, accept: Accept) -> Result<Variant, PipelineError> {
+        let forms = self.forms();
+        let form = |around: &Sdfg, patch: &Patch| forms.is_none_or(|forms| has_form(forms, around, patch));
+        let chains = self.row.passes.contains(&Step::FuseGemmsStreamed);
+        let wanted = Wanted { accept, form: forms.is_some().then_some(&form as Form), chains, known: Some(&program.verdicts) };
+        let fusion = Fusion { beside_composed: if forms.is_some() { u64::MAX } else { LAUNCH_BOUND_BYTES }, ..Fusion::default() };
+        let passes = [&Composition { wanted } as &dyn Pass, &fusion];
+        let mut outcome = self.rewriting.run(program.expanded.clone(), &self.rewriting.with_planted(&passes))?;
+        // Composition says why a contraction stays apart.
+        outcome.refusals.retain(|r| r.transform != fusion.name() || !matches!(r.reason, Reason::Contraction { .. }));
+        let key = VariantKey::stacked(self.row.id, &self.weights);
+        Ok(Variant::of(key, program.operators.program.clone(), outcome))
+    }
+}
+
+/// All subsets of optional passes, each in their order.
+fn subsets(steps: &[Step]) -> Vec<Vec<Step>> {
+    let Some((first, rest)) = steps.split_first() else { return vec![vec![]] };
+    let without = subsets(rest);
+    let with = without.iter().map(|rest| [&[*first], rest.as_slice()].concat()).collect::<Vec<_>>();
+    with.into_iter().chain(without).collect()
+}
+
+/// Whether a library has the kernel that a patch would make.
+fn has_form(forms: Forms, program: &Sdfg, patch: &Patch) -> bool {
+    let mut around = Sdfg::new(&program.name);
+    (around.sizes, around.dims, around.containers) = (program.sizes.clone(), program.dims.clone(), program.containers.clone());
+    around.dims.extend(patch.dims.iter().cloned());
+    around.containers.extend(patch.containers.iter().map(|c| (c.name.clone(), c.clone())));
+    let mut units = patch.edits.iter().flat_map(|edit| &edit.insert);
+    units.all(|unit| KernelSpec::new(&around, unit).is_ok_and(|spec| forms(&spec)))
+}

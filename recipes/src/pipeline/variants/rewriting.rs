@@ -1,0 +1,145 @@
+//! Runs the passes that a row of the table names, and checks each rewrite where that is asked for.
+
+use super::rewrite_options::RewriteOptions;
+use super::table::Step;
+use crate::load::Recipe;
+use crate::pipeline::PipelineError;
+use crate::pipeline::oracle::counterexample::{self, Counterexample};
+use crate::pipeline::oracle::equivalence::Difference;
+use crate::pipeline::oracle::operators::differentiation;
+use crate::pipeline::oracle::tensors::random_inputs;
+use crate::pipeline::oracle::{RUN, with_small_sizes};
+use kernels::device::Forms;
+use sdfg::Sdfg;
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Mutex;
+use transforms::driver::Verify;
+use transforms::recompute::Products;
+use transforms::verify::keeps_promise;
+use transforms::{
+    Barred, CastBias, Check, Expand, Fusion, GroupedGemm, Options, Outcome, Pass, Promise, Recompute, ReluBitmask, ReluSignFromOutput,
+    RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
+};
+
+/// What passes of one program are told besides the program.
+#[derive(Clone, Copy, Default)]
+pub struct Parameters<'a> {
+    /// The weights whose contractions are stacked.
+    pub weights: &'a [String],
+    /// Rectifiers that get no bitmask; `None` for no exception.
+    pub without_bits: Option<&'a BTreeSet<String>>,
+}
+
+/// A recipe on its way to all of its programs, which share the work of the passes that they begin with.
+pub struct Rewriting<'a> {
+    pub recipe: &'a Recipe,
+    pub options: RewriteOptions,
+    /// The fused kernels of the device's vendor library; `None` without such a library.
+    pub library: Option<Forms>,
+    /// The program after each sequence of passes that depends on the recipe alone.
+    known: Mutex<HashMap<Vec<Step>, Outcome>>,
+}
+
+impl<'a> Rewriting<'a> {
+    pub fn new(recipe: &'a Recipe, options: impl Into<RewriteOptions>, library: Option<Forms>) -> Self {
+        Rewriting { recipe, options: options.into(), library, known: Mutex::default() }
+    }
+
+    /// The program after these passes, none of which fuses contractions.
+    ///
+    /// # Errors
+    /// A recipe that cannot be differentiated, or a rewrite that was found wrong.
+    pub fn after(&self, steps: &[Step], parameters: Parameters) -> Result<Outcome, PipelineError> {
+        // A sequence is known up to the first pass that has parameters.
+        let shared = steps.iter().position(|step| step.has_parameters()).unwrap_or(steps.len());
+        let longest = (0..=shared).rev().find_map(|n| Some((n, self.known.lock().ok()?.get(&steps[..n])?.clone())));
+        let (done, mut outcome) = longest.unwrap_or_else(|| (0, Outcome::new(self.recipe.program.clone())));
+        for (n, step) in steps.iter().enumerate().skip(done) {
+            if let Some(pass) = self.pass(*step, parameters) {
+                outcome = self.run(outcome, &[&*pass])?;
+            }
+            if *step == Step::Expand {
+                // The refusals of a variant are about its kernels.
+                outcome.refusals.clear();
+            }
+            if n < shared
+                && let Ok(mut known) = self.known.lock()
+            {
+                known.insert(steps[..=n].to_vec(), outcome.clone());
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// The pass of a step; `None` where it has nothing to do in this recipe, and for steps that fuse contractions.
+    fn pass(&self, step: Step, parameters: Parameters) -> Option<Box<dyn Pass>> {
+        let weights = parameters.weights;
+        Some(match step {
+            Step::Differentiate => Box::new(differentiation(self.recipe)?),
+            Step::SaveLocalDerivative => Box::new(SaveLocalDerivative),
+            Step::SoftmaxGradRowDot => Box::new(SoftmaxGradRowDot),
+            Step::RowStatistics => Box::new(RowStatistics { start: Start::Contraction }),
+            Step::RowStatisticsOfProducts => Box::new(RowStatistics { start: Start::Products }),
+            Step::RowStatisticsInMemory => Box::new(RowStatistics { start: Start::Memory }),
+            Step::ReluSignFromOutput => Box::new(ReluSignFromOutput),
+            Step::Recompute => Box::new(Recompute { products: Products::InMemory }),
+            Step::RecomputeOnChip => Box::new(Recompute { products: Products::OnChip }),
+            Step::CastBias => Box::new(CastBias),
+            Step::ReluBitmask => Box::new(ReluBitmask { except: parameters.without_bits.cloned().unwrap_or_default() }),
+            Step::StackGemms if weights.is_empty() => return None,
+            Step::StackGemms => Box::new(Stack { weights: weights.to_vec() }),
+            Step::Expand => Box::new(Expand),
+            Step::Fuse => Box::new(Fusion::default()),
+            Step::GroupGemms => Box::new(GroupedGemm),
+            Step::FuseGemms | Step::FuseGemmsLibrary | Step::FuseGemmsStreamed | Step::SearchPartialFusion | Step::MergeVariants => {
+                return None;
+            }
+        })
+    }
+
+    /// Runs passes as programs are to be made: without what is barred, and with every rewrite checked if that is asked for.
+    pub(super) fn run(&self, program: Outcome, passes: &[&dyn Pass]) -> Result<Outcome, PipelineError> {
+        let folder = self.options.folder(&program.program.name);
+        applied(passes, program, folder.as_deref(), &self.options.barred)
+    }
+
+    /// Passes, and one that a test has planted behind them.
+    pub(super) fn with_planted<'p>(&self, passes: &[&'p dyn Pass]) -> Vec<&'p dyn Pass> {
+        passes.iter().copied().chain(self.options.planted.map(|planted| planted as &dyn Pass)).collect()
+    }
+}
+
+/// Runs passes. With a folder, a program with small sizes is interpreted before and after every rewrite; one that goes wrong is saved
+/// there.
+///
+/// # Errors
+/// The rewrite that went wrong, how results differ, and where the smallest program is that shows it.
+pub fn rewritten(program: &Sdfg, passes: &[&dyn Pass], folder: Option<&Path>) -> Result<Outcome, PipelineError> {
+    applied(passes, Outcome::new(program.clone()), folder, &Barred::default())
+}
+
+fn applied(passes: &[&dyn Pass], program: Outcome, folder: Option<&Path>, barred: &Barred) -> Result<Outcome, PipelineError> {
+    let verify = |check: &Check| folder.map_or(Ok(()), |folder| verified(check, folder));
+    let verify = folder.is_some().then_some(&verify as Verify);
+    Ok(program.then(passes, &Options { verify, barred, ..Options::default() })?)
+}
+
+/// Whether a rewrite kept its promise. One that did not is saved, made small.
+fn verified(check: &Check, folder: &Path) -> Result<(), String> {
+    let found = match &check.promise {
+        Promise::SameResults => counterexample::find(check.before, check.after),
+        Promise::Gradients(_) => {
+            let (before, after) = (with_small_sizes(check.before), with_small_sizes(check.after));
+            let small = Check { before: &before, after: &after, promise: check.promise.clone() };
+            let draw = |program: &Sdfg, seed| random_inputs(program, seed).map_err(|e| e.to_string());
+            let wrong = keeps_promise(&small, &draw, &RUN).err().map(Difference::Value);
+            wrong.map(|difference| Counterexample { before, after, difference })
+        }
+    };
+    let Some(found) = found else { return Ok(()) };
+    Err(match found.save(folder) {
+        Ok([before, after]) => format!("{}; see {} and {}", found.difference, before.display(), after.display()),
+        Err(why) => format!("{}; the smallest program could not be saved in {}: {why}", found.difference, folder.display()),
+    })
+}

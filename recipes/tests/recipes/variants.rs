@@ -1,0 +1,117 @@
+//! Every row of the table of variants, over random recipes, with every rewrite checked by the interpreter.
+
+use kernels::contraction::cublaslt::Fused;
+use recipes::load::load_str;
+use recipes::pipeline::variants::programs::programs_on;
+use recipes::pipeline::variants::table::{Devices, Step, VARIANTS, VariantId};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Numbers that follow from a seed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: usize) -> usize {
+        // A step of Knuth's linear congruential generator; its upper bits vary.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+
+    fn of<'a>(&mut self, words: &[&'a str]) -> &'a str {
+        words[self.below(words.len())]
+    }
+}
+
+/// A random network: perhaps attention, perhaps a gated layer, then layers with biases, activations, norms and residuals.
+fn recipe(seed: u64) -> String {
+    let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut parameters: Vec<(String, &str)> = vec![];
+    let mut steps: Vec<String> = vec![];
+    let mut last = "x".to_string();
+    if draw.below(3) > 0 {
+        for name in ["q", "k", "v"] {
+            let at = if name == "q" { "j" } else { "k" };
+            parameters.push((format!("w{name}"), "[p, h, i]"));
+            let bias = if draw.below(2) > 0 { format!(" + b{name}[p,h]") } else { String::new() };
+            if !bias.is_empty() {
+                parameters.push((format!("b{name}"), "[p, h]"));
+            }
+            steps.push(format!("{name}{name}[p,h,b,{at}] = w{name}[p,h,i] * x[i,b,{at}]{bias}"));
+        }
+        steps.push("beta[h,b,j,k] = 0.5 * kk[p,h,b,k] * qq[p,h,b,j]".into());
+        steps.push(
+            draw.of(&["alpha[h,b,j,k] = softmax(beta, over: k)", "alpha[h,b,j,k] = dropout(softmax(beta, over: k), rate: 0.2)"]).into(),
+        );
+        steps.push("gamma[p,h,b,j] = vv[p,h,b,k] * alpha[h,b,j,k]".into());
+        parameters.push(("wo".into(), "[p, h, i]"));
+        steps.push("at[i,b,j] = wo[p,h,i] * gamma[p,h,b,j]".into());
+        last = "at".into();
+    }
+    for n in 0..1 + draw.below(2) {
+        if draw.below(2) > 0 {
+            steps.push(format!("r{n}[i,b,j] = {last}[i,b,j] + x[i,b,j]"));
+            last = format!("r{n}");
+        }
+        if draw.below(2) > 0 {
+            parameters.extend([(format!("s{n}"), "[i]"), (format!("t{n}"), "[i]")]);
+            steps.push(format!("n{n}[i,b,j] = layernorm({last}, over: i, scale: s{n}, bias: t{n})"));
+            last = format!("n{n}");
+        }
+        let activation = draw.of(&["relu", "gelu", "tanh", "silu", "relu"]);
+        parameters.extend([(format!("a{n}"), "[u, i]"), (format!("c{n}"), "[u]"), (format!("d{n}"), "[i, u]"), (format!("e{n}"), "[i]")]);
+        if draw.below(3) > 0 {
+            steps.push(format!("h{n}[u,b,j] = {activation}(a{n}[u,i] * {last}[i,b,j] + c{n}[u])"));
+        } else {
+            parameters.push((format!("g{n}"), "[u, i]"));
+            steps.push(format!("f{n}[u,b,j] = {activation}(a{n}[u,i] * {last}[i,b,j] + c{n}[u])"));
+            steps.push(format!("o{n}[u,b,j] = g{n}[u,i] * {last}[i,b,j]"));
+            steps.push(format!("h{n}[u,b,j] = f{n}[u,b,j] * o{n}[u,b,j]"));
+        }
+        let dropped = if draw.below(3) == 0 { ("dropout(", ", rate: 0.3)") } else { ("", "") };
+        steps.push(format!("y{n}[i,b,j] = {}d{n}[i,u] * h{n}[u,b,j] + e{n}[i]{}", dropped.0, dropped.1));
+        last = format!("y{n}");
+    }
+    let parameters: Vec<String> = parameters.iter().map(|(name, dims)| format!("  {name}: {dims}")).collect();
+    let steps: Vec<String> = steps.iter().map(|step| format!("  - \"{step}\"")).collect();
+    format!(
+        "model: random{seed}\ndims: {{b: 2, j: 40, k: j, h: 2, p: 16, i: 32, u: 48}}\ndtype: f32\ninputs:\n  x: [i, b, j]\nparameters:\n{}\nsteps:\n{}\ntrain: {{upstream: {last}}}\n",
+        parameters.join("\n"),
+        steps.join("\n")
+    )
+}
+
+/// With `--verify-each`, which compares results and gradients after every pass, no row of the table is wrong; every row is met.
+#[test]
+fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
+    let mut met: BTreeMap<VariantId, usize> = BTreeMap::new();
+    for seed in 0..8 {
+        let text = recipe(seed);
+        let recipe = load_str("random.yaml", &text, &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let programs = programs_on(&recipe, true, Some(Fused::has)).map_err(|e| format!("{e}\n{text}"))?;
+        for variant in &programs.variants {
+            *met.entry(variant.key.id).or_default() += 1;
+            // A row's defining pass is in the log of its program.
+            let defining = variant.key.id.row().defining;
+            assert!(defining.is_none_or(|step| step.rewrote(&variant.steps)), "{}: {:?}\n{text}", variant.key, variant.steps);
+        }
+    }
+    let made: BTreeSet<VariantId> = VARIANTS.iter().filter(|row| row.is_made_of_recipe()).map(|row| row.id).collect();
+    assert_eq!(met.keys().copied().collect::<BTreeSet<_>>(), made, "{met:?}");
+    Ok(())
+}
+
+/// Cores get the rows for any device alone, and a recipe without a loss no rows that need gradients.
+#[test]
+fn rows_are_made_where_they_apply() -> Result<(), Failure> {
+    let text = recipe(1);
+    let of = |text: &str, library| -> Result<BTreeSet<VariantId>, Failure> {
+        let programs = programs_on(&load_str("random.yaml", text, &[])?, false, library)?;
+        Ok(programs.variants.iter().map(|v| v.key.id).collect())
+    };
+    assert!(of(&text, None)?.iter().all(|id| id.row().devices == Devices::Any));
+    let forward = &text[..text.find("train:").unwrap_or(text.len())];
+    let needs_gradients = |id: &&VariantId| id.row().defining == Some(Step::RowStatisticsInMemory);
+    assert_eq!(of(forward, Some(Fused::has))?.iter().filter(needs_gradients).count(), 0);
+    Ok(())
+}
