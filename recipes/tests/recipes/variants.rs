@@ -1,9 +1,10 @@
 //! Every row of the table of variants, over random recipes, with every rewrite checked by the interpreter.
 
 use kernels::contraction::cublaslt::Fused;
-use recipes::load::load_str;
+use recipes::load::{Overrides, load_str, load_str_with};
 use recipes::pipeline::variants::programs::programs_on;
 use recipes::pipeline::variants::table::{Devices, Step, VARIANTS, VariantId};
+use sdfg::Dtype;
 use std::collections::{BTreeMap, BTreeSet};
 
 type Failure = Box<dyn std::error::Error>;
@@ -55,7 +56,7 @@ fn recipe(seed: u64) -> String {
         }
         if draw.below(2) > 0 {
             parameters.extend([(format!("s{n}"), "[i]"), (format!("t{n}"), "[i]")]);
-            steps.push(format!("n{n}[i,b,j] = layernorm({last}, over: i, scale: s{n}, bias: t{n})"));
+            steps.push(format!("n{n}[i,b,j] = layernorm({last}, over: i, scale: s{n}, shift: t{n})"));
             last = format!("n{n}");
         }
         let activation = draw.of(&["relu", "gelu", "tanh", "silu", "relu"]);
@@ -75,7 +76,7 @@ fn recipe(seed: u64) -> String {
     let parameters: Vec<String> = parameters.iter().map(|(name, dims)| format!("  {name}: {dims}")).collect();
     let steps: Vec<String> = steps.iter().map(|step| format!("  - \"{step}\"")).collect();
     format!(
-        "model: random{seed}\ndims: {{b: 2, j: 40, k: j, h: 2, p: 16, i: 32, u: 48}}\ndtype: f32\ninputs:\n  x: [i, b, j]\nparameters:\n{}\nsteps:\n{}\ntrain: {{upstream: {last}}}\n",
+        "model: random{seed}\ndims: {{b: 8, j: 512, k: j, h: 16, p: 64, i: 1024, u: 4096}}\ndtype: f32\ninputs:\n  x: [i, b, j]\nparameters:\n{}\nsteps:\n{}\ntrain: {{upstream: {last}}}\n",
         parameters.join("\n"),
         steps.join("\n")
     )
@@ -85,9 +86,11 @@ fn recipe(seed: u64) -> String {
 #[test]
 fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
     let mut met: BTreeMap<VariantId, usize> = BTreeMap::new();
-    for seed in 0..8 {
+    // These seeds meet every row: attention with a dropout, rectifiers, several layers, and none of them.
+    for seed in [6, 14, 22] {
         let text = recipe(seed);
-        let recipe = load_str("random.yaml", &text, &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let narrow = Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() };
+        let recipe = load_str_with("random.yaml", &text, &narrow).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let programs = programs_on(&recipe, true, Some(Fused::has)).map_err(|e| format!("{e}\n{text}"))?;
         for variant in &programs.variants {
             *met.entry(variant.key.id).or_default() += 1;

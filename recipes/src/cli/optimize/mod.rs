@@ -68,7 +68,7 @@ impl OptimizeArgs {
         let earlier = Plan::read(&path).ok();
         if session.ledger.settled(learned)
             && let Some(plan) = &earlier
-            && sweeps.variants.iter().any(|s| s.program == plan.chosen.program)
+            && sweeps.variants.iter().chain(&sweeps.unfused).any(|s| s.program == plan.chosen.program)
         {
             self.say(&format!(
                 "\nnothing new was measured: {} stands. --budget counts what earlier runs spent; a longer one measures more",
