@@ -1,7 +1,7 @@
 //! Every row of the table of variants, over random recipes, with every rewrite checked by the interpreter.
 
 use kernels::contraction::cublaslt::Fused;
-use recipes::load::{Overrides, load_str, load_str_with};
+use recipes::load::{Overrides, load_str};
 use recipes::pipeline::variants::programs::programs_on;
 use recipes::pipeline::variants::table::{Devices, Step, VARIANTS, VariantId};
 use sdfg::Dtype;
@@ -90,7 +90,7 @@ fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
     for seed in [6, 14, 22] {
         let text = recipe(seed);
         let narrow = Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() };
-        let recipe = load_str_with("random.yaml", &text, &narrow).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let recipe = load_str("random.yaml", &text, &narrow).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let programs = programs_on(&recipe, true, Some(Fused::has)).map_err(|e| format!("{e}\n{text}"))?;
         for variant in &programs.variants {
             *met.entry(variant.key.id).or_default() += 1;
