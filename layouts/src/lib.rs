@@ -1,53 +1,41 @@
 //! Measuring the space of configurations, and choosing one configuration for the whole program.
 //!
-//! This crate runs nothing and reads no clock: kernels and times come in through the traits of [`problem`].
-//! [`mod@sweep`] decides what to measure next, [`store`] keeps what was measured, [`selection`] chooses: with the shortest
-//! path of the paper ([`config_graph`], [`shortest_path`], [`sssp`]) or exactly ([`exact`]). [`explain`] tells why.
+//! This crate runs nothing and reads no clock: kernels and times come in through the traits of [`measure::space`].
+//!
+//! Its folders use one another one way, each only those before it:
+//! - [`problem`]: what is chosen, as plain data;
+//! - [`measure`]: what is measured next ([`measure::sweep`]) and how it is kept ([`store`]);
+//! - [`model`]: the choice as numbers ([`model::selection_model`], [`model::network`]), also of several programs at once
+//!   ([`alternatives`]);
+//! - [`solve`]: the shortest path of the paper ([`config_graph`], [`shortest_path`], [`solve::sssp`]), or the optimum with a proof
+//!   ([`exact`], for many equal layers [`stack`]); [`selection`] is the entrance;
+//! - [`certify`]: a proof as a file ([`certificate`]), its checker ([`verify`]), and what else could be chosen ([`explain`]).
 //!
 //! # What a choice costs
 //! Every container is *held* in one layout. A kernel may read or write it in another one; then a relayout runs before
 //! the kernel (read: held to wanted) or after it (write: written to held). The cost of a choice is the sum of the
-//! chosen kernel times and of these relayouts, in milliseconds. Conversions for two readers are paid twice, although
-//! whoever runs them may make one for both: what is chosen costs that much at most.
+//! chosen kernel times and of these relayouts, in milliseconds. Relayouts for two readers are counted twice, although one
+//! relayout may serve both when the choice runs: the cost is an upper bound.
 //!
 //! Source: "Data Movement Is All You Need", V-B (sweep) and VI-A (selection).
 
-pub mod alternatives;
-pub mod candidates;
-pub mod certificate;
-pub mod config_graph;
-pub mod cost;
-pub mod count;
-pub mod dual;
-pub mod eliminate;
-pub mod exact;
-pub mod explain;
+pub mod certify;
+pub mod measure;
 pub mod model;
-pub mod network;
-pub mod options;
 pub mod problem;
-pub mod race;
-pub mod record;
-pub mod refine;
-pub mod relayout;
-pub mod robust;
-pub mod selection;
-pub mod shortest_path;
-pub mod solution;
-pub mod sssp;
-pub mod stack;
-pub mod store;
-pub mod sweep;
-pub mod tally;
-pub mod uniform;
-pub mod verify;
+pub mod solve;
 
-pub use model::{Model, SelectError};
-pub use network::Network;
-pub use options::SweepOptions;
-pub use problem::{Access, Bench, Check, Clock, Fault, KernelSpace, Program, RelayoutSpace, TensorSpace, Timing};
-pub use record::{Measurement, Outcome, Session};
-pub use selection::{Method, Selection, select, select_each};
-pub use store::{Store, StoreError};
-pub use sweep::{Finish, Progress, Report, SweepError, Sweeper, sweep};
-pub use tally::Tally;
+pub use certify::{certificate, explain, verify};
+pub use measure::options::SweepOptions;
+pub use measure::record::{Measurement, Outcome, Session};
+pub use measure::space::{Bench, Check, Clock, Fault, KernelSpace, RelayoutSpace, TensorSpace, Timing};
+pub use measure::store::{Store, StoreError};
+pub use measure::sweep::{Finish, Progress, Report, SweepError, Sweeper, sweep};
+pub use measure::tally::Tally;
+pub use measure::{candidates, options, record, relayout, store};
+pub use model::network::Network;
+pub use model::selection_model::{Model, SelectError};
+pub use model::{alternatives, cost};
+pub use problem::{Access, SelectionProblem};
+pub use solve::selection::{Method, Selection, select, select_each};
+pub use solve::{config_graph, count, exact, robust, selection, shortest_path, solution, stack, uniform};

@@ -5,7 +5,7 @@
 use criterion::{Criterion, Throughput};
 use kernels::contraction::cublaslt::Fused;
 use kernels::device::shim::ShimDevice;
-use layouts::problem::{Bench, Check, Clock, Fault, KernelSpace, Timing};
+use layouts::measure::space::{Bench, Check, Clock, Fault, KernelSpace, Timing};
 use layouts::{Session, Store, SweepOptions, Sweeper, sweep};
 use recipes::load::Overrides;
 use recipes::pipeline::measure::sweep::build_problem;

@@ -7,7 +7,7 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use kernels::Toolchain;
 use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
-use layouts::problem::{Bench, KernelSpace, Timing};
+use layouts::measure::space::{Bench, KernelSpace, Timing};
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::swept_kernel::swept_kernels;
 use sdfg::Sdfg;

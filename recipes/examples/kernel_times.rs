@@ -7,7 +7,7 @@
 use kernels::Toolchain;
 use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
-use layouts::problem::{Bench, KernelSpace, Timing};
+use layouts::measure::space::{Bench, KernelSpace, Timing};
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::dim_order::follows;
 use recipes::pipeline::measure::swept_kernel::swept_kernels;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         let layouts: u64 = kernel.tensors().iter().map(|t| t.layouts.len() as u64).product();
         let knobs = kernel.count() / layouts.max(1);
-        let digit = |t: &layouts::problem::TensorSpace| t.layouts.iter().position(|l| follows(l, &order)).unwrap_or(0) as u64;
+        let digit = |t: &layouts::measure::space::TensorSpace| t.layouts.iter().position(|l| follows(l, &order)).unwrap_or(0) as u64;
         let base = kernel.tensors().iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs;
         let mut numbers: Vec<(f64, u64)> = (base..base + knobs).map(|n| (kernel.predicted_cost(n), n)).collect();
         numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

@@ -12,7 +12,7 @@ use encoder::{Size, encoder};
 use layouts::exact::Limits;
 use layouts::relayout::RelayoutCosts;
 use layouts::selection::optimum;
-use layouts::{Model, Program, Store};
+use layouts::{Model, SelectionProblem, Store};
 
 /// Seconds of this thread on a processor, however loaded the machine is; of the clock where the system does not tell.
 fn seconds() -> f64 {
@@ -49,7 +49,7 @@ fn report(name: &str, model: &Model, limits: Limits) {
     );
 }
 
-fn modelled(of: &(Program, Store)) -> Model {
+fn modelled(of: &(SelectionProblem, Store)) -> Model {
     Model::new(&of.0, &of.1, &RelayoutCosts::new(&of.0, &of.1)).expect("an invented store is complete")
 }
 

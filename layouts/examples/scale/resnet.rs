@@ -2,14 +2,15 @@
 //! normalisation and rectifiers between them; every tensor in 6 layouts.
 
 use super::synthetic::{Random, measured, session};
-use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
+use layouts::measure::space::relayout_config;
+use layouts::problem::{Access, Kernel, SelectionProblem, Tensor};
 use layouts::store::Store;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Direction, Layout};
 use std::collections::BTreeMap;
 
 struct Builder {
-    program: Program,
+    program: SelectionProblem,
     store: Store,
     random: Random,
     layouts: BTreeMap<String, Vec<Layout>>,
@@ -80,10 +81,10 @@ impl Builder {
     }
 }
 
-pub fn resnet(measured: u64) -> (Program, Store) {
+pub fn resnet(measured: u64) -> (SelectionProblem, Store) {
     let mut store = Store::in_memory();
     store.begin(session("1")).expect("in memory");
-    let (program, layouts, backward) = (Program::default(), BTreeMap::new(), Vec::new());
+    let (program, layouts, backward) = (SelectionProblem::default(), BTreeMap::new(), Vec::new());
     let mut b = Builder { program, store, random: Random(50), layouts, backward, measured };
     b.tensor("image", ["n", "c", "h", "w"], 1 << 21);
     b.convolution("stem", "image", "a0", 1 << 24, None);

@@ -1,7 +1,7 @@
 //! Sweeps on devices that break.
 
 use crate::sweep::{Watch, spaces, store, truth};
-use layouts::problem::{Bench, Check, Fault, KernelSpace, Timing};
+use layouts::measure::space::{Bench, Check, Fault, KernelSpace, Timing};
 use layouts::record::Outcome;
 use layouts::{Finish, SweepOptions, Sweeper, sweep};
 use sdfg::config::KernelConfig;

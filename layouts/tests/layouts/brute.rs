@@ -1,6 +1,6 @@
 //! Every choice there is, one after the other: slow and simple.
 
-use layouts::problem::{Access, Kernel, Program};
+use layouts::problem::{Access, Kernel, SelectionProblem};
 use layouts::relayout::RelayoutCosts;
 use layouts::store::Store;
 use sdfg::Layout;
@@ -11,12 +11,12 @@ type Held = BTreeMap<String, Layout>;
 type Variants = BTreeMap<String, String>;
 
 /// The kernels that run if these variants do.
-pub fn running<'a>(program: &'a Program, variants: &'a Variants) -> impl Iterator<Item = &'a Kernel> {
+pub fn running<'a>(program: &'a SelectionProblem, variants: &'a Variants) -> impl Iterator<Item = &'a Kernel> {
     program.kernels.iter().filter(|k| k.only.iter().all(|(group, names)| names.contains(&variants[group])))
 }
 
 /// Cost of a choice, worked out from the program and the records alone.
-pub fn price(program: &Program, store: &Store, held: &Held, variants: &Variants) -> f64 {
+pub fn price(program: &SelectionProblem, store: &Store, held: &Held, variants: &Variants) -> f64 {
     let costs = RelayoutCosts::new(program, store);
     let plain = |data: &String| program.tensor(data).unwrap().plain().to_string();
     let mut total = 0.0;
@@ -39,7 +39,7 @@ pub fn price(program: &Program, store: &Store, held: &Held, variants: &Variants)
 }
 
 /// The costs of all ways to choose variants and to hold the containers that they touch, cheapest first.
-pub fn brute_force(program: &Program, store: &Store) -> Vec<f64> {
+pub fn brute_force(program: &SelectionProblem, store: &Store) -> Vec<f64> {
     // Classes by repeated merging: slow and simple.
     let mut classes: Vec<BTreeSet<String>> = program.tensors.iter().map(|t| BTreeSet::from([t.data.clone()])).collect();
     for (a, b) in &program.ties {
@@ -84,6 +84,6 @@ pub fn brute_force(program: &Program, store: &Store) -> Vec<f64> {
     prices
 }
 
-fn first_natural(program: &Program, class: &BTreeSet<String>) -> Layout {
+fn first_natural(program: &SelectionProblem, class: &BTreeSet<String>) -> Layout {
     program.tensors.iter().find(|t| class.contains(&t.data)).unwrap().natural.clone()
 }

@@ -6,7 +6,7 @@ use layouts::alternatives::GROUP;
 use layouts::certificate::{Certificate, CertificateError};
 use layouts::count::{Effort, rounded, within};
 use layouts::exact::{self, Limits};
-use layouts::problem::{Access, Kernel, Program, Tensor};
+use layouts::problem::{Access, Kernel, SelectionProblem, Tensor};
 use layouts::record::Variant;
 use layouts::relayout::RelayoutCosts;
 use layouts::robust::robustness;
@@ -17,11 +17,11 @@ use sdfg::config::KernelConfig;
 use sdfg::{Direction, Layout};
 use std::collections::BTreeMap;
 
-fn model(program: &Program, store: &Store) -> Result<Model, SelectError> {
+fn model(program: &SelectionProblem, store: &Store) -> Result<Model, SelectError> {
     Model::new(program, store, &RelayoutCosts::new(program, store))
 }
 
-fn certificate(program: &Program, store: &Store) -> Certificate {
+fn certificate(program: &SelectionProblem, store: &Store) -> Certificate {
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs).unwrap();
     let optimum = exact::solve(&model, Limits::default());
@@ -143,7 +143,7 @@ fn times_with_spread_do_not() {
     }
     let tensor = Tensor { data: "x".into(), natural: layout(["a", "b"]), bytes: 8, ..Tensor::default() };
     let kernels = vec![Kernel::new("k", "k", Direction::Forward, vec![("x".into(), Access::Read)])];
-    let program = Program { kernels, tensors: vec![tensor], ..Program::default() };
+    let program = SelectionProblem { kernels, tensors: vec![tensor], ..SelectionProblem::default() };
     let model = model(&program, &store).unwrap();
     let optimum = exact::solve(&model, Limits::default());
     let unsure = robustness(&program, &store, &model, &optimum, 200, Limits::default(), &|_| true).unwrap();
@@ -168,7 +168,7 @@ fn programs_that_compute_the_same_are_one_decision() {
         if seed % 4 == 0 {
             second.boundary.clear();
         }
-        let among = Program::among(&[("one".into(), first.clone()), ("two".into(), second.clone())]);
+        let among = SelectionProblem::among(&[("one".into(), first.clone()), ("two".into(), second.clone())]);
         // Taken apart again, they are what was put together; and with another kernel in one of them they were never swept.
         assert_eq!(among.each(), [first.each(), second.each()].concat(), "seed {seed}");
         let mut records = store.resampled(0);
@@ -179,7 +179,7 @@ fn programs_that_compute_the_same_are_one_decision() {
         let mut forged = certificate(&among, &store);
         forged.program.kernels[0].key = "never swept".into();
         assert_eq!(swept(&forged, &records), Err(VerifyError::OtherProgram));
-        let total = |program: &Program| select(program, &store, Method::Exact, Limits::default()).unwrap();
+        let total = |program: &SelectionProblem| select(program, &store, Method::Exact, Limits::default()).unwrap();
         let chosen = total(&among);
         let whole = total(&first).total_ms.min(total(&second).total_ms);
         assert!(chosen.total_ms <= whole && (among.alternatives.len() > 1 || chosen.total_ms == whole), "seed {seed}");
@@ -196,7 +196,7 @@ fn a_variant_that_was_not_swept_is_left_out_by_name() {
     let (first, store) = program(3);
     let mut second = first.clone();
     second.kernels[0].key = "never swept".into();
-    let among = Program::among(&[("one".into(), first.clone()), ("two".into(), second.clone())]);
+    let among = SelectionProblem::among(&[("one".into(), first.clone()), ("two".into(), second.clone())]);
     let chosen = select(&among, &store, Method::Exact, Limits::default()).unwrap();
     assert_eq!(chosen.configuration.variants[GROUP], "one");
     let certificate = certificate(&among, &store);
@@ -215,7 +215,7 @@ fn records_know_which_programs_are_alternatives() {
         program.kernels[0].key = name.to_string();
         store.begin(layouts::Session { program: Some(program), variant, ..session(&n.to_string()) }).unwrap();
     }
-    let found = Program::of_records(&store);
+    let found = SelectionProblem::of_records(&store);
     assert_eq!(found.len(), 2);
     assert_eq!(found[0].1.alternatives[GROUP], ["separate", "stacked"]);
     assert!(found[1].1.alternatives.is_empty());

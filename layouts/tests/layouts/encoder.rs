@@ -1,7 +1,8 @@
 //! Stores of the size of a transformer layer: forward and backward, tens of thousands of measured configurations.
 
 use super::synthetic::{Random, measured, session};
-use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
+use layouts::measure::space::relayout_config;
+use layouts::problem::{Access, Kernel, SelectionProblem, Tensor};
 use layouts::store::Store;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Direction, Layout};
@@ -54,7 +55,7 @@ pub struct Size {
 
 /// A store in the form of a transformer encoder layer, forward and backward. Some innermost dims suit a kernel, others
 /// stride through memory; a few relayouts of every container are measured.
-pub fn encoder(of: Size) -> (Program, Store) {
+pub fn encoder(of: Size) -> (SelectionProblem, Store) {
     let size = |dim: char| match dim {
         'i' => 1024u64,
         'j' | 'k' => 512,
@@ -66,7 +67,7 @@ pub fn encoder(of: Size) -> (Program, Store) {
     let mut random = Random(7);
     let mut store = Store::in_memory();
     store.begin(session("1")).unwrap();
-    let (mut program, mut all) = (Program::default(), BTreeMap::new());
+    let (mut program, mut all) = (SelectionProblem::default(), BTreeMap::new());
     for (text, pass) in [(FORWARD, Direction::Forward), (BACKWARD, Direction::Backward)] {
         for line in text.trim().lines() {
             let mut access = Access::Read;

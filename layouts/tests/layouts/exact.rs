@@ -3,7 +3,7 @@
 use super::brute::{brute_force, price, running};
 use layouts::certificate::Certificate;
 use layouts::exact::{self, Limits};
-use layouts::problem::{Access, Program};
+use layouts::problem::{Access, SelectionProblem};
 use layouts::relayout::RelayoutCosts;
 use layouts::selection::{Method, Selection, exactly, select, select_top};
 use layouts::store::Store;
@@ -13,7 +13,7 @@ use sdfg::Layout;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the selection says of itself is true: its parts add up to its total, and its configuration has that price.
-fn consistent(program: &Program, store: &Store, selection: &Selection) {
+fn consistent(program: &SelectionProblem, store: &Store, selection: &Selection) {
     let parts: f64 = selection.kernels.iter().map(|k| k.ms + k.relayout_ms).sum();
     assert_eq!(parts, selection.total_ms);
     assert_eq!(selection.relayouts.iter().map(|r| r.ms).sum::<f64>(), selection.kernels.iter().map(|k| k.relayout_ms).sum::<f64>());

@@ -5,6 +5,7 @@ mod brute;
 mod certificate;
 mod encoder;
 mod exact;
+mod folders;
 mod scale;
 mod sites;
 mod stack;

@@ -6,14 +6,14 @@ use layouts::alternatives::GROUP;
 use layouts::certificate::Certificate;
 use layouts::exact::{self, Limits};
 use layouts::problem::Variants;
-use layouts::problem::{Access, Kernel, Program, Tensor};
+use layouts::problem::{Access, Kernel, SelectionProblem, Tensor};
 use layouts::relayout::RelayoutCosts;
 use layouts::selection::exactly;
 use layouts::verify::{VerifyError, swept, verify};
 use layouts::{Method, Model, Store, select};
 use std::collections::{BTreeMap, BTreeSet};
 
-fn combinations(program: &Program) -> Vec<Variants> {
+fn combinations(program: &SelectionProblem) -> Vec<Variants> {
     let with = |found: Vec<Variants>, (group, names): (&String, &Vec<String>)| {
         let each =
             |v: &Variants| names.iter().map(|n| v.clone().into_iter().chain([(group.clone(), n.clone())]).collect()).collect::<Vec<_>>();
@@ -23,12 +23,12 @@ fn combinations(program: &Program) -> Vec<Variants> {
     all.into_iter().filter(|variants| program.finds(variants)).collect()
 }
 
-fn least(program: &Program, store: &Store) -> f64 {
+fn least(program: &SelectionProblem, store: &Store) -> f64 {
     select(program, store, Method::Exact, Limits::default()).unwrap().total_ms
 }
 
 /// What runs can run: in this order every container is written, once, before it is read, and no name means two things.
-fn runs(program: &Program, variants: &Variants) {
+fn runs(program: &SelectionProblem, variants: &Variants) {
     let given = |data: &String| program.kernels.iter().all(|k| k.tensors.iter().all(|(d, a)| d != data || *a == Access::Read));
     let mut written: BTreeSet<&String> = BTreeSet::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();
@@ -52,7 +52,7 @@ fn every_combination_of_what_sites_have_is_a_program() {
     let (mut sites, mut gained) = (0, 0);
     for seed in 0..400 {
         let (programs, store) = programs(seed);
-        let among = Program::among(&programs);
+        let among = SelectionProblem::among(&programs);
         combinations(&among).iter().for_each(|variants| runs(&among, variants));
         // What was put together is among them, whole.
         for (name, program) in &programs {
@@ -78,7 +78,7 @@ fn a_choice_by_sites_is_certified_and_one_by_other_sites_is_not() {
         for (n, (_, program)) in programs.iter().enumerate() {
             store.begin(layouts::Session { program: Some(program.clone()), ..session(&format!("swept {n}")) }).unwrap();
         }
-        let among = Program::among(&programs);
+        let among = SelectionProblem::among(&programs);
         let costs = RelayoutCosts::new(&among, &store);
         let model = Model::new(&among, &store, &costs).unwrap();
         let optimum = exact::solve(&model, Limits::default());
@@ -117,8 +117,8 @@ fn kernel(name: &str, reads: &[&str], writes: &[&str]) -> Kernel {
 }
 
 /// A program of these kernels; what containers hold is what their names say.
-fn of(kernels: &[Kernel]) -> Program {
-    let mut program = Program { kernels: kernels.to_vec(), ..Program::default() };
+fn of(kernels: &[Kernel]) -> SelectionProblem {
+    let mut program = SelectionProblem { kernels: kernels.to_vec(), ..SelectionProblem::default() };
     for (data, _) in kernels.iter().flat_map(|k| &k.tensors) {
         if program.tensor(data).is_none() {
             program.tensors.push(Tensor { data: data.clone(), meaning: data.clone(), ..Tensor::default() });
@@ -127,9 +127,9 @@ fn of(kernels: &[Kernel]) -> Program {
     program
 }
 
-fn among(programs: &[&[Kernel]]) -> Program {
-    let named: Vec<(String, Program)> = programs.iter().enumerate().map(|(n, kernels)| (format!("p{n}"), of(kernels))).collect();
-    let found = Program::among(&named);
+fn among(programs: &[&[Kernel]]) -> SelectionProblem {
+    let named: Vec<(String, SelectionProblem)> = programs.iter().enumerate().map(|(n, kernels)| (format!("p{n}"), of(kernels))).collect();
+    let found = SelectionProblem::among(&named);
     combinations(&found).iter().for_each(|variants| runs(&found, variants));
     found
 }
@@ -159,7 +159,7 @@ fn named(kernels: Vec<&str>) -> BTreeSet<String> {
 }
 
 /// The kernels of every choice in which none runs for nothing, by what is in their keys.
-fn kernels(program: &Program) -> BTreeSet<BTreeSet<String>> {
+fn kernels(program: &SelectionProblem) -> BTreeSet<BTreeSet<String>> {
     let letters = |k: &Kernel| {
         let (reads, writes) = k.key.split_once(':').and_then(|(_, of)| of.split_once('>')).unwrap();
         // `x > s > t > u > y` are the steps `a` to `d`.
@@ -223,17 +223,17 @@ fn containers_that_hold_something_else_are_not_exchanged() {
         second.tensors.iter_mut().filter(|t| t.data == "d").for_each(|t| t.meaning = mark.into());
         vec![("p0".to_string(), of(&separate)), ("p1".to_string(), second)]
     };
-    let keys = |found: &Program| -> BTreeSet<Vec<String>> {
+    let keys = |found: &SelectionProblem| -> BTreeSet<Vec<String>> {
         combinations(found).iter().map(|v| running(found, v).map(|k| k.key.clone()).collect()).collect()
     };
-    let crossed = |found: &Program| keys(found).iter().any(|all| all.contains(&"s:x>d".into()) && all.contains(&"top:d>y".into()));
-    let found = Program::among(&programs("d"));
+    let crossed = |found: &SelectionProblem| keys(found).iter().any(|all| all.contains(&"s:x>d".into()) && all.contains(&"top:d>y".into()));
+    let found = SelectionProblem::among(&programs("d"));
     assert!(crossed(&found));
-    let found = Program::among(&programs("a summand of it"));
+    let found = SelectionProblem::among(&programs("a summand of it"));
     combinations(&found).iter().for_each(|variants| runs(&found, variants));
     assert!(!crossed(&found) && found.tensor("d@p1").is_some());
     // Where it is not known of one container what it holds, programs are exchanged as wholes.
-    let found = Program::among(&programs(""));
+    let found = SelectionProblem::among(&programs(""));
     assert_eq!(found.alternatives, BTreeMap::from([(GROUP.to_string(), vec!["p0".to_string(), "p1".to_string()])]));
     assert_eq!(combinations(&found).len(), 2);
 }
@@ -251,7 +251,7 @@ fn what_a_kernel_keeps_inside_is_no_container_beside_it() {
 #[test]
 fn equal_programs_leave_no_choice() {
     let (program, store) = program(1);
-    let found = Program::among(&[("one".into(), program.clone()), ("two".into(), program.clone())]);
+    let found = SelectionProblem::among(&[("one".into(), program.clone()), ("two".into(), program.clone())]);
     assert!(found.alternatives.is_empty() && found.programs.len() == 2);
     assert_eq!(least(&found, &store), least(&program, &store));
 }

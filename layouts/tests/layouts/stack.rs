@@ -4,7 +4,8 @@ use super::synthetic::{Random, measured, session};
 use layouts::certificate::Certificate;
 use layouts::exact::{self, Limits};
 use layouts::explain::{Layers, explain};
-use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
+use layouts::measure::space::relayout_config;
+use layouts::problem::{Access, Kernel, SelectionProblem, Tensor};
 use layouts::relayout::RelayoutCosts;
 use layouts::selection::{Method, select};
 use layouts::stack::Stacked;
@@ -14,7 +15,7 @@ use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Direction, Layout};
 
 /// A layer with a residual edge and a way back, and `count` of them as one program over the same measurements.
-fn layers(seed: u64, count: usize) -> (Program, Program, Store) {
+fn layers(seed: u64, count: usize) -> (SelectionProblem, SelectionProblem, Store) {
     let mut random = Random(seed);
     let mut store = Store::in_memory();
     store.begin(session("0")).unwrap();
@@ -53,13 +54,13 @@ fn layers(seed: u64, count: usize) -> (Program, Program, Store) {
         original: original.into(),
         ..Tensor::default()
     };
-    let layer = Program {
+    let layer = SelectionProblem {
         tensors: ["x", "t", "y", "d_y", "d_x"].map(|d| tensor(d, "")).to_vec(),
         kernels: kernels.iter().map(|(name, pass, tensors)| Kernel::new(name, name, *pass, tensors.clone())).collect(),
-        ..Program::default()
+        ..SelectionProblem::default()
     };
     // Written out: each layer with its own containers, tied to those of the next one where they are the same.
-    let mut stack = Program::default();
+    let mut stack = SelectionProblem::default();
     for l in 0..count {
         stack.tensors.extend(["x", "t", "y", "d_y", "d_x"].map(|d| tensor(&format!("{d}{l}"), d)));
         for (name, pass, tensors) in &kernels {
@@ -106,7 +107,7 @@ fn the_runner_up_of_a_stack_is_that_of_its_layers_written_out() {
     for seed in 0..12 {
         let count = 2 + seed as usize % 3;
         let (layer, written_out, store) = layers(seed, count);
-        let modelled = |program: &Program| Model::new(program, &store, &RelayoutCosts::new(program, &store)).unwrap();
+        let modelled = |program: &SelectionProblem| Model::new(program, &store, &RelayoutCosts::new(program, &store)).unwrap();
         let of = Layers { count, joins: joins.clone() };
         let whole = exact::solve(&modelled(&written_out), Limits::default());
         let best = stack::solve(&modelled(&layer), &joins, count, &[], Limits::default(), &mut |_| true).unwrap();

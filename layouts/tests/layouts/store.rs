@@ -1,7 +1,7 @@
 //! Records files: killed writers, damage, merging.
 
 use super::synthetic::{measured, session};
-use layouts::problem::relayout_config;
+use layouts::measure::space::relayout_config;
 use layouts::record::{Measurement, Outcome, Session};
 use layouts::store::{Store, StoreError};
 use proptest::prelude::*;

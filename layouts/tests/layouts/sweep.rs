@@ -4,11 +4,12 @@ use layouts::Store;
 use layouts::candidates::{Candidates, Shard};
 use layouts::exact::Limits;
 use layouts::explain::{Layers, explain};
+use layouts::measure::space::*;
+use layouts::measure::sweep::{Finish, Report, Sweeper, sweep};
 use layouts::options::SweepOptions;
 use layouts::problem::*;
 use layouts::record::Outcome;
 use layouts::selection::{Method, select};
-use layouts::sweep::{Finish, Report, Sweeper, sweep};
 use proptest::prelude::*;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Direction, Layout};
@@ -152,10 +153,10 @@ fn run(device: &mut Device, clock: &Watch, store: &mut Store, options: SweepOpti
     sweep(&mut sweeper, &spaces, &relayouts).unwrap()
 }
 
-fn program() -> Program {
+fn program() -> SelectionProblem {
     let (spaces, relayouts) = spaces();
     let spaces: Vec<&dyn KernelSpace> = spaces.iter().map(|s| s as &dyn KernelSpace).collect();
-    Program::of(&spaces, &relayouts, BTreeMap::new(), Vec::new())
+    SelectionProblem::of(&spaces, &relayouts, BTreeMap::new(), Vec::new())
 }
 
 pub fn store() -> Store {
@@ -320,7 +321,8 @@ fn confirming_a_choice_ends_with_fresh_samples_and_measured_relayouts() {
             progress: &mut quiet,
             timed: 0,
         };
-        if sweeper.confirm(&program, std::slice::from_ref(&choice)).unwrap() == 0 {
+        let (kernels, relayouts) = layouts::solve::selection::ingredients(std::slice::from_ref(&choice));
+        if sweeper.confirm(&program, kernels, relayouts).unwrap() == 0 {
             assert_eq!(choice.unmeasured().count(), 0);
             for (name, config) in &choice.configuration.kernels {
                 let record = store.get(name, config).unwrap();
@@ -387,7 +389,7 @@ fn refining_tries_both_sides_of_a_relayout_in_the_layout_that_spares_it() {
         store.append(record).unwrap();
     }
     let each: Vec<&dyn KernelSpace> = vec![one, two];
-    let program = Program::of(&each, &relayouts, BTreeMap::new(), Vec::new());
+    let program = SelectionProblem::of(&each, &relayouts, BTreeMap::new(), Vec::new());
     let choice = select(&program, &store, Method::Exact, Limits::default()).unwrap();
     assert_eq!(choice.relayouts.len(), 1, "what is known needs a relayout");
     let mut quiet = |_: &layouts::Progress| {};

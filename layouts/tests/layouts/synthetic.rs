@@ -1,6 +1,7 @@
 //! Random programs with invented times: whole numbers of milliseconds, so that sums are exact and can be compared.
 
-use layouts::problem::{Access, Kernel, Program, Tensor, relayout_config};
+use layouts::measure::space::relayout_config;
+use layouts::problem::{Access, Kernel, SelectionProblem, Tensor};
 use layouts::record::{Measurement, Outcome, Session};
 use layouts::store::Store;
 use sdfg::config::{KernelConfig, Knobs};
@@ -47,15 +48,15 @@ pub fn measured(kernel: &str, config: KernelConfig, ms: f64) -> Measurement {
 
 /// A chain with residual edges, a backward pass, ties and a boundary; only some combinations are measured, and only some
 /// relayouts, which obey no triangle inequality.
-pub fn program(seed: u64) -> (Program, Store) {
+pub fn program(seed: u64) -> (SelectionProblem, Store) {
     let mut random = Random(seed);
     let mut store = Store::in_memory();
     store.begin(session("0")).unwrap();
-    let mut program = Program::default();
+    let mut program = SelectionProblem::default();
     let kernels = 2 + random.below(3);
     let layouts = |dims: &[&str]| Layout::permutations(&dims.iter().map(|d| d.to_string()).collect::<Vec<_>>());
     let mut all: BTreeMap<String, Vec<Layout>> = BTreeMap::new();
-    let mut tensor = |program: &mut Program, store: &mut Store, random: &mut Random, name: String| {
+    let mut tensor = |program: &mut SelectionProblem, store: &mut Store, random: &mut Random, name: String| {
         let of: Vec<Layout> =
             if random.below(3) == 0 { layouts(&["a", "b", "c"]).into_iter().step_by(2).collect() } else { layouts(&["a", "b"]) };
         for from in &of {
@@ -99,7 +100,7 @@ pub fn program(seed: u64) -> (Program, Store) {
             store.append(measured(&kernel.name, KernelConfig { layouts, knobs }, 1.0 + random.below(20) as f64)).unwrap();
         }
     }
-    let dims = |program: &Program, t: &str| program.tensor(t).unwrap().natural.pieces.len();
+    let dims = |program: &SelectionProblem, t: &str| program.tensor(t).unwrap().natural.pieces.len();
     let names: Vec<String> = program.tensors.iter().map(|t| t.data.clone()).collect();
     for _ in 0..random.below(3) {
         let (a, b) = (random.pick(&names).clone(), random.pick(&names).clone());
@@ -116,8 +117,8 @@ pub fn program(seed: u64) -> (Program, Store) {
 
 /// A program in which some kernels are composed with the ones behind them: `at` says which. What no other kernel reads
 /// stays inside; what a composed kernel costs is drawn for each anew, once.
-fn composed(program: &Program, at: &BTreeSet<usize>, store: &mut Store, random: &mut Random) -> Program {
-    let mut found = Program { kernels: Vec::new(), ..program.clone() };
+fn composed(program: &SelectionProblem, at: &BTreeSet<usize>, store: &mut Store, random: &mut Random) -> SelectionProblem {
+    let mut found = SelectionProblem { kernels: Vec::new(), ..program.clone() };
     let mut n = 0;
     while n < program.kernels.len() {
         let (first, second) = (&program.kernels[n], program.kernels.get(n + 1));
@@ -163,7 +164,7 @@ fn composed(program: &Program, at: &BTreeSet<usize>, store: &mut Store, random: 
 
 /// Several programs that compute the same: one with every kernel on its own, some with kernels composed in pairs that may
 /// overlap from program to program.
-pub fn programs(seed: u64) -> (Vec<(String, Program)>, Store) {
+pub fn programs(seed: u64) -> (Vec<(String, SelectionProblem)>, Store) {
     let (separate, mut store) = program(seed);
     let mut random = Random(seed ^ 0x517e);
     let count = separate.kernels.len() as u64;
@@ -177,10 +178,10 @@ pub fn programs(seed: u64) -> (Vec<(String, Program)>, Store) {
 
 /// A program; in every other case one with alternatives, and now and then a kernel that writes a part; in every fifth the
 /// choice among several programs.
-pub fn any(seed: u64) -> (Program, Store) {
+pub fn any(seed: u64) -> (SelectionProblem, Store) {
     if seed % 5 == 4 {
         let (programs, store) = programs(seed);
-        return (Program::among(&programs), store);
+        return (SelectionProblem::among(&programs), store);
     }
     let (mut program, mut store) = program(seed);
     let mut random = Random(seed ^ 0x5eed);

@@ -133,11 +133,11 @@ impl ExplainArgs {
 
     /// What can be asked about.
     fn tell_names(&self) -> Result<(), PipelineError> {
-        let program = |program: &layouts::Program| names(program).map(str::to_string).collect::<BTreeSet<String>>();
+        let program = |program: &layouts::SelectionProblem| names(program).map(str::to_string).collect::<BTreeSet<String>>();
         let (kernels, others) = match Certificate::read(&self.file) {
             Ok(certificate) => (vec![], program(&certificate.program)),
             Err(_) if self.file.extension().is_some_and(|e| e == "jsonl") => {
-                let programs = layouts::Program::of_records(&Store::read(&self.file)?);
+                let programs = layouts::SelectionProblem::of_records(&Store::read(&self.file)?);
                 (vec![], programs.iter().flat_map(|(_, p)| program(p)).collect())
             }
             Err(_) => {
@@ -240,7 +240,7 @@ impl ExplainArgs {
     }
 
     /// Whether some program has what is asked about.
-    fn known<'a>(&self, name: &str, programs: impl IntoIterator<Item = &'a layouts::Program>) -> Result<(), PipelineError> {
+    fn known<'a>(&self, name: &str, programs: impl IntoIterator<Item = &'a layouts::SelectionProblem>) -> Result<(), PipelineError> {
         let mut known: BTreeSet<&str> = BTreeSet::new();
         for program in programs {
             known.extend(names(program));
@@ -273,22 +273,22 @@ impl ExplainArgs {
         let store = Store::read(&records)?;
         // A plan is of one program: why of that one is a matter of all that was measured.
         let plan = plan.filter(|_| name != GROUP);
-        let of_plan = |program: &layouts::Program| {
+        let of_plan = |program: &layouts::SelectionProblem| {
             plan.is_none_or(|plan| {
                 let chosen = &plan.chosen.configuration.kernels;
                 program.kernels.len() == chosen.len() && program.kernels.iter().all(|k| chosen.contains_key(&k.name))
             })
         };
         // From records alone the whole decision is asked about, program included.
-        let programs: Vec<layouts::Program> = match plan {
+        let programs: Vec<layouts::SelectionProblem> = match plan {
             Some(_) => store.sessions().filter_map(|s| s.program.clone()).filter(of_plan).collect(),
-            None => layouts::Program::of_records(&store).into_iter().map(|(_, program)| program).collect(),
+            None => layouts::SelectionProblem::of_records(&store).into_iter().map(|(_, program)| program).collect(),
         };
         if name == GROUP && programs.iter().all(|p| p.alternatives.is_empty()) {
             return Err(self.fault("one program alone was measured, so there is none to choose another by"));
         }
         self.known(name, &programs)?;
-        let mut found: Vec<(f64, &layouts::Program)> = Vec::new();
+        let mut found: Vec<(f64, &layouts::SelectionProblem)> = Vec::new();
         for program in programs.iter().filter(|p| names(p).any(|known| known == name)) {
             found.push((select(program, &store, Method::Exact, Limits::default())?.total_ms, program));
         }
@@ -386,7 +386,7 @@ impl ExplainArgs {
 }
 
 /// What can be asked about.
-fn names(program: &layouts::Program) -> impl Iterator<Item = &str> {
+fn names(program: &layouts::SelectionProblem) -> impl Iterator<Item = &str> {
     let kernels = program.kernels.iter().map(|k| k.name.as_str());
     let sites = program.alternatives.keys().map(String::as_str);
     kernels.chain(program.tensors.iter().map(|t| t.data.as_str())).chain(sites).chain((!program.alternatives.is_empty()).then_some(GROUP))

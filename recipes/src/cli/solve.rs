@@ -54,7 +54,7 @@ pub(super) fn join(text: &str) -> Result<(String, String), String> {
 impl SolveArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let store = Store::merge(&self.records)?;
-        let programs = layouts::Program::of_records(&store);
+        let programs = layouts::SelectionProblem::of_records(&store);
         if programs.is_empty() {
             let file = self.records.iter().map(|r| r.display().to_string()).collect::<Vec<_>>().join(", ");
             return Err(PipelineError::Plan {

@@ -3,7 +3,7 @@
 use crate::command::{json, memlet, recipe, with_times};
 use kernels::device::cpu::Cores;
 use kernels::{KernelSpec, Toolchain};
-use layouts::Program;
+use layouts::SelectionProblem;
 use layouts::problem::Variants;
 use recipes::load::{Recipe, load};
 use recipes::pipeline::choose::partial_fusion_search::made;
@@ -45,20 +45,20 @@ fn computed(program: &Sdfg, tensors: &Tensors) -> Tensors {
     interpret(program, tensors, &Run { seed: 3, step: 1, dropout: true }).expect("the program runs")
 }
 
-fn among(all: &[(String, Variant)]) -> Program {
+fn among(all: &[(String, Variant)]) -> SelectionProblem {
     let device = Cores { toolchain: Toolchain::system().expect("a compiler") };
     let posed = |(name, variant): &(String, Variant)| (name.clone(), build_problem(&variant.program, &device).expect("a problem").problem);
-    Program::among(&all.iter().map(posed).collect::<Vec<_>>())
+    SelectionProblem::among(&all.iter().map(posed).collect::<Vec<_>>())
 }
 
 /// Choices of variants in which each finds what it needs: all, in order, or some, drawn from seeds.
 struct Choices<'a> {
-    among: &'a Program,
+    among: &'a SelectionProblem,
     groups: Vec<(&'a String, &'a Vec<String>)>,
 }
 
 impl<'a> Choices<'a> {
-    fn of(among: &'a Program) -> Self {
+    fn of(among: &'a SelectionProblem) -> Self {
         Choices { among, groups: among.alternatives.iter().collect() }
     }
 

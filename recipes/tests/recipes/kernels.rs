@@ -3,7 +3,7 @@
 use kernels::Toolchain;
 use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
-use layouts::problem::{Bench, KernelSpace};
+use layouts::measure::space::{Bench, KernelSpace};
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::swept_kernel::swept_kernels;
 use recipes::pipeline::variants::gemm_fusion::GemmFusion;

@@ -5,7 +5,7 @@ use kernels::device::Device;
 use kernels::device::cuda::CudaDevice;
 use kernels::device::shim::stand_in::StandIn;
 use kernels::pool::Pool;
-use layouts::problem::{Bench, Fault, KernelSpace};
+use layouts::measure::space::{Bench, Fault, KernelSpace};
 use recipes::load::Overrides;
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::sweep::build_problem;

@@ -195,9 +195,9 @@ const REDRAWING: Duration = Duration::from_secs(2);
 /// it, and how sure it is.
 fn certify(sweeps: &SweptPrograms, session: &Session) -> Result<(String, Option<Certainty>), PipelineError> {
     // What `memlet solve` would choose from.
-    let keys = |p: &layouts::Program| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
+    let keys = |p: &layouts::SelectionProblem| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
     let swept: BTreeSet<String> = sweeps.variants.iter().flat_map(|s| keys(&s.problem)).collect();
-    let all = layouts::Program::of_records(&session.store);
+    let all = layouts::SelectionProblem::of_records(&session.store);
     let Some((_, program)) = all.into_iter().find(|(_, p)| keys(p).is_superset(&swept)) else { return Ok((String::new(), None)) };
     let began = Instant::now();
     let in_time = |_| began.elapsed() < REDRAWING;

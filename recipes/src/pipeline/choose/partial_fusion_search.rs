@@ -10,7 +10,7 @@ use crate::pipeline::variants::{
 };
 use kernels::KernelSpec;
 use kernels::alpha_equivalence::KernelClass;
-use layouts::problem::KernelSpace;
+use layouts::measure::space::KernelSpace;
 use layouts::{Finish, Store};
 use rayon::prelude::*;
 use sdfg::Sdfg;

@@ -10,7 +10,7 @@ use layouts::robust::{Robustness, robustness};
 use layouts::selection::{choose, exactly, optimum, top, write_out};
 use layouts::solution::Solution;
 use layouts::stack::{self, Joins};
-use layouts::{Method, Model, Program, Selection, Store};
+use layouts::{Method, Model, Selection, SelectionProblem, Store};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ type Counting<'a> = &'a (dyn Fn(usize, usize) -> bool + Sync);
 /// Chooses with every method, proves, counts and draws again.
 pub fn decide(
     name: &str,
-    program: &Program,
+    program: &SelectionProblem,
     store: &Store,
     asked: &Asked,
     limits: Limits,
@@ -123,7 +123,7 @@ pub struct StackChoice {
 /// Chooses for `count` layers of a program, one after the other, and proves it.
 pub fn decide_stack(
     name: &str,
-    program: &Program,
+    program: &SelectionProblem,
     store: &Store,
     (count, joins): (usize, &Joins),
     limits: Limits,

@@ -222,12 +222,12 @@ fn unreached(variants: &[Variant], unaffordable: &[(usize, String)]) -> Option<S
 }
 
 /// Milliseconds of what would be chosen of a program, or of a good choice where the best takes long to find.
-fn quick(problem: &layouts::Program, store: &Store) -> Option<f64> {
+fn quick(problem: &layouts::SelectionProblem, store: &Store) -> Option<f64> {
     layouts::select(problem, store, Method::Exact, QUICK).ok().map(|s| s.total_ms)
 }
 
 /// Whether earlier sweeps have spent on a program what a first look at it takes of its share.
-fn looked_at(problem: &layouts::Program, share: Option<Duration>, with: &SweepContext) -> bool {
+fn looked_at(problem: &layouts::SelectionProblem, share: Option<Duration>, with: &SweepContext) -> bool {
     let left = with.ledger.left(problem, share);
     share.zip(left).is_some_and(|(share, left)| share.saturating_sub(left) >= share.mul_f64(POLICY.first_look))
 }
@@ -245,9 +245,9 @@ fn combine(
         return Ok(None);
     }
     let labels: Vec<String> = lent.iter().map(|(variant, _)| variant.key.to_string()).collect();
-    let problems: Vec<(String, layouts::Program)> =
+    let problems: Vec<(String, layouts::SelectionProblem)> =
         labels.iter().cloned().zip(lent.iter().map(|(_, swept)| swept.problem.clone())).collect();
-    let among = layouts::Program::among(&problems);
+    let among = layouts::SelectionProblem::among(&problems);
     let lenders: Vec<KernelSource> = labels.iter().zip(lent).map(|(name, (variant, _))| KernelSource { name, variant }).collect();
     let known = lent.iter().flat_map(|(_, swept)| &swept.problem.kernels).map(|k| k.key.clone()).collect();
     let mut found: Option<(Variant, SweptProgram)> = None;

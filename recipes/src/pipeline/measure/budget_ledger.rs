@@ -2,7 +2,7 @@
 
 use crate::pipeline::PipelineError;
 use crate::pipeline::variants::PartialFusionLog;
-use layouts::Program;
+use layouts::SelectionProblem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct BudgetLedger {
 }
 
 /// Programs are told apart by the kernels they are made of.
-fn entry(program: &Program) -> String {
+fn entry(program: &SelectionProblem) -> String {
     let mut hasher = blake3::Hasher::new();
     for kernel in &program.kernels {
         hasher.update(kernel.key.as_bytes());
@@ -46,25 +46,25 @@ impl BudgetLedger {
     }
 
     /// What is left of a budget for a program.
-    pub fn left(&self, program: &Program, budget: Option<Duration>) -> Option<Duration> {
+    pub fn left(&self, program: &SelectionProblem, budget: Option<Duration>) -> Option<Duration> {
         budget.map(|budget| budget.saturating_sub(self.budget(program, Duration::ZERO)))
     }
 
     /// A budget of which a program has so much left.
-    pub fn budget(&self, program: &Program, left: Duration) -> Duration {
+    pub fn budget(&self, program: &SelectionProblem, left: Duration) -> Duration {
         let spent = self.seconds.get(&entry(program)).copied().unwrap_or(0.0);
         left.saturating_add(Duration::try_from_secs_f64(spent).unwrap_or_default())
     }
 
     /// Counts what a program has spent of its budget, and the time that it took.
-    pub fn spend(&mut self, program: &Program, budget: Duration, time: Duration) -> Result<(), PipelineError> {
+    pub fn spend(&mut self, program: &SelectionProblem, budget: Duration, time: Duration) -> Result<(), PipelineError> {
         *self.seconds.entry(entry(program)).or_default() += budget.as_secs_f64();
         *self.taken.entry(entry(program)).or_default() += time.as_secs_f64();
         self.write()
     }
 
     /// What programs have taken so far.
-    pub fn taken<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Duration {
+    pub fn taken<'a>(&self, programs: impl IntoIterator<Item = &'a SelectionProblem>) -> Duration {
         let seconds = programs.into_iter().map(|p| self.taken.get(&entry(p)).copied().unwrap_or(0.0)).sum::<f64>();
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_budget_is_spent_once() -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
-        let program = Program::default();
+        let program = SelectionProblem::default();
         let budget = Some(Duration::from_secs(60));
         BudgetLedger::open(folder.path()).spend(&program, Duration::from_secs(50), Duration::from_secs(9))?;
         let mut again = BudgetLedger::open(folder.path());

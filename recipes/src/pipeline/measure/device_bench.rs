@@ -8,7 +8,7 @@ use kernels::device::{CompileRequest, Device, DeviceMemory, Recording};
 use kernels::error::Blame;
 use kernels::pool::Pool;
 use kernels::{CancelToken, Completion, Executable, KernelError, KernelSpec, RunContext};
-use layouts::problem::{Bench, Check, Fault, KernelSpace, Timing};
+use layouts::measure::space::{Bench, Check, Fault, KernelSpace, Timing};
 use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
 use rayon::prelude::*;

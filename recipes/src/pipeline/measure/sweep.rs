@@ -15,9 +15,11 @@ use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::candidates::Shard;
 use layouts::exact::Limits;
-use layouts::problem::{Clock, KernelSpace, Program, RelayoutSpace};
+use layouts::measure::space::{Clock, KernelSpace, RelayoutSpace};
+use layouts::problem::SelectionProblem;
 use layouts::record::Cache;
 use layouts::selection::{select_top, write_out};
+use layouts::solve::selection::ingredients;
 use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, select_each, sweep};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Role, Sdfg};
@@ -87,7 +89,7 @@ pub struct SweptProgram {
     pub name: String,
     pub program: Sdfg,
     /// As selection sees it.
-    pub problem: Program,
+    pub problem: SelectionProblem,
     pub kernels: Vec<SweptKernel>,
     pub report: Report,
     pub spent: PhaseTimes,
@@ -131,7 +133,7 @@ impl Extent<'_> {
 pub struct SweepInput {
     pub kernels: Vec<SweptKernel>,
     pub relayouts: Vec<RelayoutSpace>,
-    pub problem: Program,
+    pub problem: SelectionProblem,
 }
 
 /// Poses the choice for a program: the spaces of its kernels and of changes of layout, what binds them, and what its
@@ -143,7 +145,7 @@ pub fn build_problem(program: &Sdfg, device: &dyn Device) -> Result<SweepInput, 
     let touched = |data: &String| all.iter().any(|s| s.tensors().iter().any(|t| t.data == *data));
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
-    let mut problem = Program::of(&all, &relayouts, boundary, ties);
+    let mut problem = SelectionProblem::of(&all, &relayouts, boundary, ties);
     for tensor in &mut problem.tensors {
         tensor.fixed = program.containers.get(&tensor.data).is_some_and(|c| c.dtype == Dtype::Bit);
     }
@@ -252,7 +254,8 @@ pub fn sweep_posed(
                     break;
                 }
                 let chosen = select_each(&problem, sweeper.store, &METHODS, QUICK).unwrap_or_default();
-                if sweeper.confirm(&problem, &chosen)? == 0 {
+                let (kernels, relayouts) = ingredients(&chosen);
+                if sweeper.confirm(&problem, kernels, relayouts)? == 0 {
                     break;
                 }
             }
@@ -292,7 +295,7 @@ pub const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
 /// Several devices may begin sessions in the same millisecond.
 static SESSIONS: AtomicUsize = AtomicUsize::new(0);
 
-fn session(name: &str, program: &Sdfg, problem: &Program, extent: Extent, with: &SweepContext) -> Session {
+fn session(name: &str, program: &Sdfg, problem: &SelectionProblem, extent: Extent, with: &SweepContext) -> Session {
     let device = with.device;
     let provenance = bench::record::Machine::here();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);

@@ -4,7 +4,7 @@ use super::largest_finite::largest_finite;
 use super::tensors::{self, RANGES};
 use crate::pipeline::PipelineError;
 use kernels::KernelSpec;
-use layouts::problem::Fault;
+use layouts::measure::space::Fault;
 use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit_within};
 use sdfg::tolerance::{self, Tolerance};

@@ -14,7 +14,7 @@ use super::small_sizes::with_small_sizes;
 use super::tensors::random_inputs;
 use crate::pipeline::PipelineError;
 use kernels::KernelSpec;
-use layouts::problem::Program;
+use layouts::problem::SelectionProblem;
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::{Container, Sdfg};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const DIGITS: usize = 8;
 ///
 /// # Errors
 /// A program that cannot be interpreted.
-pub fn mark(problem: &mut Program, program: &Sdfg) -> Result<(), PipelineError> {
+pub fn mark(problem: &mut SelectionProblem, program: &Sdfg) -> Result<(), PipelineError> {
     let small = with_small_sizes(program);
     let run = Run { seed: 1, step: 0, dropout: true };
     let held = interpret(&small, &random_inputs(&small, 1)?, &run)?;

@@ -9,7 +9,8 @@ use bench::model::{
 };
 use bench::unit::{Measured, Milliseconds};
 use layouts::config_graph::{self, Step};
-use layouts::problem::{Kernel, KernelSpace};
+use layouts::measure::space::KernelSpace;
+use layouts::problem::Kernel;
 use layouts::record::Outcome;
 use layouts::relayout::RelayoutCosts;
 use layouts::shortest_path::shortest_path;

@@ -47,7 +47,7 @@ fn fault(why: String) -> PipelineError {
 /// # Errors
 /// A kernel that no lender has, or that would not be the same kernel in its new place; containers of one name that are not
 /// the same. Sites are made so that neither happens.
-pub fn merge_variants(among: &layouts::Program, variants: &Variants, lenders: &[KernelSource]) -> Result<Variant, PipelineError> {
+pub fn merge_variants(among: &layouts::SelectionProblem, variants: &Variants, lenders: &[KernelSource]) -> Result<Variant, PipelineError> {
     let runs = |k: &&Kernel| k.only.iter().all(|(group, names)| variants.get(group).is_some_and(|v| names.contains(v)));
     let mut taken = Vec::new();
     for kernel in among.kernels.iter().filter(runs) {

@@ -1,0 +1,11 @@
+//! What is measured, in which order, and how it is kept: spaces of configurations, the sweep through them, racing, and records.
+
+pub mod candidates;
+pub mod options;
+pub mod race;
+pub mod record;
+pub mod relayout;
+pub mod space;
+pub mod store;
+pub mod sweep;
+pub mod tally;

@@ -1,0 +1,92 @@
+//! What a change of layout costs: measured where it was measured, otherwise estimated from what was.
+//!
+//! The estimate is bytes × the slowest measured time per byte (of the same container if there is one): pessimistic, so
+//! that a choice does not lean on a conversion nobody timed. Of a container that no kernel changes it is ten minutes. A selection
+//! says which of its relayouts are estimates; measuring those and choosing again removes them.
+
+use crate::measure::store::Store;
+use crate::problem::{SelectionProblem, Tensor};
+use sdfg::Layout;
+use std::collections::BTreeMap;
+
+/// Used where not one relayout was measured: 1 GB/s, slower than any memory this runs on, so relayouts are a last resort.
+const UNMEASURED_MS_PER_BYTE: f64 = 1e-6;
+/// Of containers that no kernel changes: ten minutes, longer than anything that is chosen.
+const NEVER_MS: f64 = 6e5;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RelayoutCost {
+    pub ms: f64,
+    pub measured: bool,
+}
+
+/// Costs of the relayouts of every container.
+#[derive(Clone, Debug, Default)]
+pub struct RelayoutCosts {
+    measured: BTreeMap<String, BTreeMap<(Layout, Layout), f64>>,
+    estimate: BTreeMap<String, f64>,
+}
+
+impl RelayoutCosts {
+    pub fn new(program: &SelectionProblem, store: &Store) -> Self {
+        Self::of(&program.tensors, store)
+    }
+
+    pub fn of(tensors: &[Tensor], store: &Store) -> Self {
+        let mut costs = RelayoutCosts::default();
+        let mut slowest: Option<f64> = None;
+        let mut own: BTreeMap<&str, f64> = BTreeMap::new();
+        for tensor in tensors.iter().filter(|t| !t.relayout_key.is_empty()) {
+            let mut pairs = BTreeMap::new();
+            for record in store.of(&tensor.relayout_key) {
+                let (Some(from), Some(to)) = (record.config.layouts.get("from"), record.config.layouts.get("to")) else { continue };
+                let Some(ms) = store.ms(record) else { continue };
+                pairs.insert((from.clone(), to.clone()), ms);
+                if tensor.bytes > 0 {
+                    let rate = ms / tensor.bytes as f64;
+                    slowest = Some(slowest.map_or(rate, |s| s.max(rate)));
+                    own.entry(&tensor.data).and_modify(|s| *s = s.max(rate)).or_insert(rate);
+                }
+            }
+            costs.measured.insert(tensor.data.clone(), pairs);
+        }
+        for tensor in tensors {
+            let rate = own.get(tensor.data.as_str()).copied().or(slowest).unwrap_or(UNMEASURED_MS_PER_BYTE);
+            let ms = if tensor.fixed { NEVER_MS } else { rate * tensor.bytes as f64 };
+            costs.estimate.insert(tensor.data.clone(), ms);
+        }
+        costs
+    }
+
+    /// Whether any relayout was measured, so that estimates rest on something.
+    pub fn any_measured(&self) -> bool {
+        self.measured.values().any(|pairs| !pairs.is_empty())
+    }
+
+    pub fn cost(&self, data: &str, from: &Layout, to: &Layout) -> RelayoutCost {
+        if from == to {
+            return RelayoutCost { ms: 0.0, measured: true };
+        }
+        // A tuple of clones only where the container has measurements at all.
+        let known = self.measured.get(data).filter(|p| !p.is_empty()).and_then(|p| p.get(&(from.clone(), to.clone())));
+        match known {
+            Some(ms) => RelayoutCost { ms: *ms, measured: true },
+            None => RelayoutCost { ms: self.estimate.get(data).copied().unwrap_or(f64::INFINITY), measured: false },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_kernel_changes_stays() {
+        let tensor = |data: &str, fixed| Tensor { data: data.into(), bytes: 8, fixed, ..Tensor::default() };
+        let costs = RelayoutCosts::of(&[tensor("signs", true), tensor("y", false)], &Store::default());
+        let [from, to] = [Layout::of(&["i", "j"]), Layout::of(&["j", "i"])];
+        assert_eq!(costs.cost("signs", &from, &to).ms, NEVER_MS);
+        assert!(costs.cost("y", &from, &to).ms < 1.0);
+        assert_eq!(costs.cost("signs", &from, &from).ms, 0.0);
+    }
+}
