@@ -10,7 +10,8 @@ mod cases;
 
 use kernels::pool::Pool;
 use kernels::runtime::dropout::{self, Keep};
-use kernels::{Buffer, Executable, KernelSpec, RunContext, Toolchain, maps};
+use kernels::target::cpu;
+use kernels::{Buffer, Executable, KernelSpec, RunContext, Toolchain};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, philox};
 use std::time::Instant;
@@ -173,7 +174,7 @@ fn main() -> Result<(), Failure> {
                 buffers.push(buffer);
                 config.layouts.insert(argument.data.clone(), layout);
             }
-            let kernel = maps::compile(&spec, &config, &toolchain)?;
+            let kernel = cpu::maps::compile(&spec, &config, &toolchain)?;
             let r = race(&pool, &kernel, &mut buffers, elements)?;
             let (label, giga) = (format!("{name} {}", config.knobs), |rate: f64| rate / 1e9);
             print!("{label:52}{:8.1}{:8.1}{:9.1}{:5.0}%", giga(r.copy), giga(r.read), giga(r.plain), 100.0 * r.plain_share);

@@ -6,7 +6,8 @@
 //! predicted to take over three times as long as the best are not run.
 
 use indexmap::IndexMap;
-use kernels::contraction::{ContractionConfig, ContractionProblem, ContractionSpace, GemmLibrary, Threads, mappings};
+use kernels::contraction::{ContractionProblem, mappings};
+use kernels::target::cpu::gemm_library::{ContractionConfig, ContractionSpace, GemmLibrary, Threads};
 use sdfg::{Bindings, Container, Direction, Dtype, Expr, Op, Operand, Operation, Role, Scalar};
 use std::error::Error;
 use std::time::Instant;

@@ -2,8 +2,8 @@
 
 #![cfg(target_os = "linux")]
 
-use kernels::contraction::{GemmCall, GemmFactor, GemmLibrary};
 use kernels::pool::Pool;
+use kernels::target::cpu::gemm_library::{GemmCall, GemmFactor, GemmLibrary};
 use std::time::{Duration, Instant};
 
 /// Ticks that each worker of this process has computed so far.

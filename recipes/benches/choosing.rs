@@ -3,8 +3,8 @@
 //! `cargo bench -p recipes --bench choosing`. Stacked projections, b=8, j=512, bf16; times are made up from configurations.
 
 use criterion::{Criterion, Throughput};
-use kernels::contraction::cublaslt::Fused;
-use kernels::device::shim::ShimDevice;
+use kernels::target::cuda::cublaslt::Fused;
+use kernels::target::shim::ShimDevice;
 use layouts::measure::space::{Bench, Check, Clock, Fault, KernelSpace, Timing};
 use layouts::{Session, Store, SweepOptions, Sweeper, sweep};
 use recipes::load::Overrides;

@@ -5,8 +5,8 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use kernels::Toolchain;
-use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
 use layouts::measure::space::{Bench, KernelSpace, Timing};
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::swept_kernel::swept_kernels;

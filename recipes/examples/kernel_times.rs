@@ -5,8 +5,8 @@
 //! Medians of warm runs; nothing is stored. NAME keeps kernels whose name contains it, =NAME the one of that name.
 
 use kernels::Toolchain;
-use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
 use layouts::measure::space::{Bench, KernelSpace, Timing};
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::dim_order::follows;

@@ -1,9 +1,13 @@
 //! A contraction under given sizes: its indices, groups and element type, read once from the operation.
 
-use super::mapping::{ContractionAxis, IndexGroup};
-use super::types::Types;
+use crate::contraction::mapping::{ContractionAxis, IndexGroup};
+use crate::contraction::types::Types;
+use crate::error::KernelError;
+use crate::kernel::KernelSpec;
 use indexmap::IndexMap;
-use sdfg::{Bindings, Container, Dtype, Expr, Layout, Op, Operation, SymbolError};
+use sdfg::config::KernelConfig;
+use sdfg::{Bindings, Container, Dtype, Expr, Layout, Op, Operation, SymbolError, Unit};
+use std::fmt::Display;
 
 /// Why a contraction cannot be run as matrix products.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -196,6 +200,59 @@ impl ContractionProblem {
     /// How many products are added up into one element of the output.
     pub fn reduction(&self) -> usize {
         self.indices.iter().filter(|(_, g, _)| *g == IndexGroup::Depth).map(|(_, _, e)| e).product()
+    }
+}
+
+impl ContractionProblem {
+    /// Reads the contraction of a kernel.
+    ///
+    /// # Errors
+    /// Anything but a contraction; one that is no matrix product.
+    pub fn of(spec: &KernelSpec) -> Result<Self, KernelError> {
+        match &spec.unit {
+            Unit::Operation(operation) => Ok(ContractionProblem::within(spec, operation)?),
+            _ => Err(ContractionError::NotAContraction { operation: spec.name.clone(), label: "fused kernel".into() }.into()),
+        }
+    }
+
+    /// A contraction of a kernel's containers.
+    ///
+    /// # Errors
+    /// One that is no matrix product.
+    pub fn within(spec: &KernelSpec, operation: &Operation) -> Result<Self, ContractionError> {
+        let mut problem = ContractionProblem::new(operation, &spec.containers, &spec.extents, &spec.sizes)?;
+        problem.types.tf32 = spec.tf32 && problem.types.factor == Dtype::F32;
+        Ok(problem)
+    }
+
+    /// Multiplications and additions.
+    pub fn flop(&self) -> f64 {
+        2.0 * self.indices.iter().map(|(_, _, extent)| *extent as f64).product::<f64>()
+    }
+
+    /// The layouts of `a`, `b`, `out` that a configuration holds; absent ones are the containers' own order.
+    pub fn layouts_of(&self, config: &KernelConfig) -> [Layout; 3] {
+        self.tensors.each_ref().map(|t| config.layouts.get(&t.data).cloned().unwrap_or_else(|| Layout::of(&t.dims)))
+    }
+
+    /// Which argument of the kernel is `a`, `b`, `out`.
+    pub(crate) fn positions(&self, spec: &KernelSpec) -> Result<[usize; 3], KernelError> {
+        let arguments = spec.arguments();
+        let mut position = [0; 3];
+        for (position, tensor) in position.iter_mut().zip(&self.tensors) {
+            let unknown = || KernelError::UnknownContainer { kernel: spec.name.clone(), data: tensor.data.clone() };
+            *position = arguments.iter().position(|a| a.data == tensor.data).ok_or_else(unknown)?;
+        }
+        Ok(position)
+    }
+
+    pub(crate) fn unknown<D: Display>(&self, key: &str, value: impl Display, allowed: impl Iterator<Item = D>) -> ContractionError {
+        ContractionError::Knob {
+            operation: self.name.clone(),
+            key: key.to_string(),
+            value: value.to_string(),
+            allowed: allowed.map(|a| a.to_string()).collect::<Vec<_>>().join(", "),
+        }
     }
 }
 

@@ -1,17 +1,38 @@
 //! Memory of a device, and the way between it and host arrays.
 
-use super::cuda;
 use crate::buffer::Buffer;
 use crate::error::KernelError;
 use ndarray::ArrayD;
 use sdfg::{Container, Layout};
+
+/// Memory that a device has besides that of this machine.
+pub trait OwnMemory: std::fmt::Debug + Send + Sync {
+    /// Where it begins, as kernels of the device take it.
+    fn address(&self) -> u64;
+
+    /// Bytes.
+    fn len(&self) -> usize;
+
+    /// Copies bytes to this machine, from a place on.
+    ///
+    /// # Errors
+    /// More bytes than there are; a device that failed.
+    fn read(&self, at: usize, to: &mut [u8]) -> Result<(), KernelError>;
+
+    /// Copies bytes from this machine, to a place on.
+    ///
+    /// # Errors
+    /// More bytes than there are; a device that failed.
+    fn write(&mut self, at: usize, from: &[u8]) -> Result<(), KernelError>;
+}
 
 /// Bytes where kernels can reach them.
 #[derive(Debug)]
 pub enum DeviceMemory {
     /// Of this machine.
     Host(Buffer),
-    Gpu(cuda::GpuMemory),
+    /// Of a device that has its own.
+    Own(Box<dyn OwnMemory>),
 }
 
 impl DeviceMemory {
@@ -19,7 +40,7 @@ impl DeviceMemory {
     pub fn address(&mut self) -> *mut u8 {
         match self {
             DeviceMemory::Host(buffer) => buffer.as_mut_ptr(),
-            DeviceMemory::Gpu(memory) => memory.address() as *mut u8,
+            DeviceMemory::Own(memory) => memory.address() as *mut u8,
         }
     }
 
@@ -27,14 +48,14 @@ impl DeviceMemory {
     pub fn flush(&self, bytes: usize) -> bool {
         match self {
             DeviceMemory::Host(buffer) => buffer.flush(bytes),
-            DeviceMemory::Gpu(_) => false,
+            DeviceMemory::Own(_) => false,
         }
     }
 
     pub fn len(&self) -> usize {
         match self {
             DeviceMemory::Host(buffer) => buffer.len(),
-            DeviceMemory::Gpu(memory) => memory.len(),
+            DeviceMemory::Own(memory) => memory.len(),
         }
     }
 
@@ -53,7 +74,7 @@ impl DeviceMemory {
         };
         match self {
             DeviceMemory::Host(buffer) => repeat(buffer.as_mut_slice()),
-            DeviceMemory::Gpu(memory) => {
+            DeviceMemory::Own(memory) => {
                 let mut bytes = vec![0; memory.len()];
                 repeat(&mut bytes);
                 memory.write(0, &bytes)?;
@@ -69,7 +90,7 @@ impl DeviceMemory {
     pub fn pack(&mut self, container: &Container, layout: &Layout, array: &ArrayD<f64>) -> Result<(), KernelError> {
         match self {
             DeviceMemory::Host(buffer) => buffer.pack(container, layout, array),
-            DeviceMemory::Gpu(memory) => {
+            DeviceMemory::Own(memory) => {
                 let mut buffer = Buffer::new(memory.len())?;
                 buffer.pack(container, layout, array)?;
                 memory.write(0, buffer.as_slice())
@@ -84,7 +105,7 @@ impl DeviceMemory {
     pub fn unpack(&self, at: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
         match self {
             DeviceMemory::Host(buffer) => buffer.unpack_from(at, container, layout, shape),
-            DeviceMemory::Gpu(memory) => {
+            DeviceMemory::Own(memory) => {
                 let bytes = container.dtype.bytes(layout.extent(&container.dims, shape).unwrap_or_default() as u64) as usize;
                 let mut buffer = Buffer::new(bytes)?;
                 memory.read(at, buffer.as_mut_slice())?;
@@ -104,7 +125,7 @@ impl DeviceMemory {
                 let part = at.checked_add(bytes).and_then(|end| all.get(at..end));
                 part.map(<[u8]>::to_vec).ok_or(KernelError::Beyond { at, bytes, len: all.len() })
             }
-            DeviceMemory::Gpu(memory) => {
+            DeviceMemory::Own(memory) => {
                 let mut copy = vec![0; bytes];
                 memory.read(at, &mut copy).map(|()| copy)
             }
@@ -123,7 +144,7 @@ impl DeviceMemory {
                 let part = all.get_mut(at..at.saturating_add(bytes));
                 part.map(|part| part.copy_from_slice(from)).ok_or(KernelError::Beyond { at, bytes, len })
             }
-            DeviceMemory::Gpu(memory) => memory.write(at, from),
+            DeviceMemory::Own(memory) => memory.write(at, from),
         }
     }
 

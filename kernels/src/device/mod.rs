@@ -1,14 +1,11 @@
 //! Where kernels run: what every device offers to whoever measures and runs programs.
 
 mod compile_request;
-pub mod cpu;
-pub mod cuda;
 mod memory;
-pub mod shim;
 mod streams;
 
 pub use compile_request::CompileRequest;
-pub use memory::DeviceMemory;
+pub use memory::{DeviceMemory, OwnMemory};
 pub use streams::Streams;
 
 use crate::buffer::Buffer;
@@ -42,6 +39,11 @@ pub trait Recording {
 pub trait Device: Send + Sync {
     /// As records and reports name it; `None` stands for the processor of this machine.
     fn name(&self) -> Option<String>;
+
+    /// Whether it is the processor of this machine, with the machine's memory and the workers of this process.
+    fn is_host(&self) -> bool {
+        self.name().is_none()
+    }
 
     /// What makes its code, with versions.
     fn toolchain(&self) -> String;

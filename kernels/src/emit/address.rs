@@ -1,10 +1,10 @@
 //! Where the C of a point finds the elements of containers.
 
-use super::cuda::{BANK_GAP, BANKS};
-use super::printer::{Printer, c_type};
-use super::scalar::{constant, integer};
+use crate::emit::printer::{Printer, c_type};
+use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestTensor};
+use crate::target::cuda::emit::BANKS;
 use sdfg::{Dtype, Expr, Layout};
 
 impl Printer<'_> {
@@ -47,8 +47,8 @@ impl Printer<'_> {
                 for (place, n) in vector.into_iter().chain((0..tensor.shape.len()).rev().filter(|n| Some(*n) != vector)).enumerate() {
                     strides[n] = next;
                     next *= tensor.shape[n];
-                    if apart && place == 0 && tensor.shape[n] > 1 && next % BANKS == 0 {
-                        next += BANK_GAP;
+                    if apart && place == 0 && tensor.shape[n] > 1 {
+                        next = BANKS.row(next);
                     }
                 }
                 Ok((strides, unit, 0))

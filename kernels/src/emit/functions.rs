@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 /// What every C kernel starts with.
 pub fn c_prelude() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        defined(include_str!("prelude.c"), |row| match row.code {
+        defined(include_str!("../target/cpu/prelude.c"), |row| match row.code {
             Code::Called { c, .. } => Some(c),
             Code::Inline(_) => None,
         })
@@ -25,7 +25,7 @@ pub fn c_prelude() -> &'static str {
 /// What every CUDA kernel starts with.
 pub fn cuda_prelude() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        defined(include_str!("cuda/prelude.cu"), |row| match row.code {
+        defined(include_str!("../target/cuda/emit/prelude.cu"), |row| match row.code {
             Code::Called { cuda, .. } => Some(cuda),
             Code::Inline(_) => None,
         })
@@ -72,9 +72,10 @@ mod tests {
     fn preludes_define_every_function_of_the_table() {
         for op in Unary::ALL {
             let (name, Code::Called { c, cuda }) = (op.row().name, op.row().code) else { continue };
-            for (prelude, given, body) in
-                [(include_str!("prelude.c"), c_prelude(), c), (include_str!("cuda/prelude.cu"), cuda_prelude(), cuda)]
-            {
+            for (prelude, given, body) in [
+                (include_str!("../target/cpu/prelude.c"), c_prelude(), c),
+                (include_str!("../target/cuda/emit/prelude.cu"), cuda_prelude(), cuda),
+            ] {
                 let definition = format!(" r_{name}(");
                 let by_hand = prelude
                     .lines()

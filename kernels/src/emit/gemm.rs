@@ -1,8 +1,8 @@
 //! The C of one product: how its indices become rows, columns and depth of matrices, and where they are packed.
 
-use super::printer::{Prepared, Printer};
-use super::scalar::value;
 use crate::caches::largest_cache;
+use crate::emit::printer::{Prepared, Printer};
+use crate::emit::scalar::value;
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestTensor, Tile, slope};

@@ -1,8 +1,8 @@
 //! The C of one group of loops: what it reads, computes, reduces and writes.
 
-use super::long_sum::LongSum;
-use super::printer::Printer;
-use super::scalar::{Reciprocal, combined, constant, reduction, value};
+use crate::emit::long_sum::LongSum;
+use crate::emit::printer::Printer;
+use crate::emit::scalar::{Reciprocal, combined, constant, reduction, value};
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement, Tag};
 use indexmap::IndexSet;
@@ -153,7 +153,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    pub(super) fn open_loop(&mut self, group: &LoopGroup, n: usize, reductions: &[&Reduction], pieces: bool, depth: usize) {
+    pub(crate) fn open_loop(&mut self, group: &LoopGroup, n: usize, reductions: &[&Reduction], pieces: bool, depth: usize) {
         let each = &group.loops[n];
         if n + 1 == group.loops.len() {
             let clauses: String = reductions.iter().filter_map(|r| Some(r.clause(r.variable.as_ref()?))).collect();
@@ -328,7 +328,7 @@ pub fn divides_by(statement: &NestStatement, element: &Element) -> bool {
 }
 
 impl LoopGroup {
-    pub(super) fn is_lane(&self, index: &str) -> bool {
+    pub(crate) fn is_lane(&self, index: &str) -> bool {
         self.loops.last().is_some_and(|l| l.index == index && l.tag == Tag::Vector)
     }
 }

@@ -5,8 +5,8 @@
 //! adds to the same elements again and again, each element has a total beside it, to which what has come together is moved after every
 //! [`TERMS`] terms; sums of fewer than [`LONG`] have none.
 
-use super::group::Reduction;
-use super::printer::Printer;
+use crate::emit::group::Reduction;
+use crate::emit::printer::Printer;
 use crate::error::KernelError;
 use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, Tag};
 use sdfg::Combine;

@@ -1,13 +1,10 @@
 //! Printing a loop nest in the language of a device.
 
-mod address;
-pub mod c;
-pub mod cuda;
+pub(crate) mod address;
 pub(crate) mod functions;
 pub(crate) mod gemm;
-mod group;
-mod long_sum;
-mod prefetch;
-mod printer;
-mod rows;
-mod scalar;
+pub(crate) mod group;
+pub(crate) mod long_sum;
+pub(crate) mod printer;
+pub(crate) mod rows;
+pub(crate) mod scalar;

@@ -1,12 +1,12 @@
 //! What is gathered while the C of one point of the outer range is printed.
 
-use super::cuda::prefetch::PrefetchedRows;
-use super::cuda::schedule::ThreadSchedule;
-use super::scalar::{Names, Reciprocal, combined, extreme, integer};
+use crate::emit::scalar::{Names, Reciprocal, combined, extreme, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, LoopNest, NestTensor, Tile};
 use crate::runtime::dropout::Mask;
+use crate::target::cuda::emit::prefetch::PrefetchedRows;
+use crate::target::cuda::emit::schedule::ThreadSchedule;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Combine, Dtype, Expr};

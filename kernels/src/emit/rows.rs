@@ -1,7 +1,7 @@
 //! Rows along the innermost loop: dropout lanes that are made before it, results that are streamed after it.
 
-use super::printer::{FIRST, MaskRow, Printer, StreamRow, c_type};
-use super::scalar::integer;
+use crate::emit::printer::{FIRST, MaskRow, Printer, StreamRow, c_type};
+use crate::emit::scalar::integer;
 use crate::error::KernelError;
 use crate::loopnest::{Element, Loop, LoopGroup, MemorySpace, Tag, slope};
 use crate::runtime::dropout::{self, Mask};

@@ -1,6 +1,6 @@
 //! Which statements are matrix products.
 
-use super::{Element, NestStatement};
+use crate::loopnest::{Element, NestStatement};
 use sdfg::{Binary, Combine, Scalar};
 use std::collections::BTreeSet;
 

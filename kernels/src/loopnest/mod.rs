@@ -32,6 +32,22 @@ pub struct Loop {
     pub map: String,
 }
 
+/// How rows of a tile lie in memory that has banks, each of which serves one access at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BankedRows {
+    /// Banks, of one element each.
+    pub banks: i64,
+    /// Elements between rows that would otherwise begin in the same bank.
+    pub gap: i64,
+}
+
+impl BankedRows {
+    /// Elements from one row to the next.
+    pub fn row(self, elements: i64) -> i64 {
+        if elements % self.banks == 0 { elements + self.gap } else { elements }
+    }
+}
+
 /// Where the elements of a container are while the nest runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemorySpace {

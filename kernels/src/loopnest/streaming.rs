@@ -7,7 +7,7 @@
 //! long rows are. A sum of exponentials less the largest value needs no pass of its own (online softmax): the exponentials are taken less the
 //! largest value so far, and the sum is scaled where that grows.
 
-use super::{Element, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement};
+use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement};
 use sdfg::config::KernelConfig;
 use sdfg::{Binary, Combine, Scalar, Unary};
 use std::collections::{BTreeMap, BTreeSet};

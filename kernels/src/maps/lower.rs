@@ -1,9 +1,9 @@
 //! From a scope and a configuration to a loop nest: which statements share loops, and in which order the loops run.
 
-use super::flatten::{Flat, Flattened, IndexRange, flatten};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Loop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag};
+use crate::maps::flatten::{Flat, Flattened, IndexRange, flatten};
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 

@@ -1,9 +1,9 @@
 //! Every configuration of a map kernel: layouts of its tensors × vector index × loop order × lanes × place of reductions.
 
-use super::flatten::flatten;
 use crate::error::KernelError;
 use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
 use crate::loopnest::slope;
+use crate::maps::flatten::flatten;
 use crate::mixed_radix::{MixedRadix, layouts};
 use indexmap::IndexSet;
 use sdfg::config::{KernelConfig, Knobs};
@@ -12,7 +12,7 @@ use sdfg::{Expr, Layout, Scalar, Unit};
 /// Lanes of a block: one and four cache lines of f32.
 const LANES: [u32; 2] = [16, 64];
 /// Loop orders: the scope's own, and those induced by the largest tensors.
-pub(super) const ORDERS: usize = 3;
+pub(crate) const ORDERS: usize = 3;
 
 /// All layouts of the tensors and all knobs of one map kernel.
 pub struct MapSpace {
@@ -33,7 +33,7 @@ pub struct MapSpace {
 }
 
 /// A configuration as positions in what there is to choose from: what is asked of very many of them needs no names.
-pub(super) struct Picks {
+pub(crate) struct Picks {
     /// Of each tensor.
     pub layouts: Vec<usize>,
     pub vector: usize,
@@ -95,36 +95,36 @@ impl MapSpace {
     }
 
     /// The same space where something else decides about the lanes of a block.
-    pub(super) fn without_lanes(self) -> Self {
+    pub(crate) fn without_lanes(self) -> Self {
         MapSpace { lanes: &LANES[..1], ..self }
     }
 
     /// Values of each knob, slowest first, as [`MapSpace::config`] decodes them.
-    pub(super) fn knob_radices(&self) -> Vec<u64> {
+    pub(crate) fn knob_radices(&self) -> Vec<u64> {
         [self.vectors.len().max(1), ORDERS, self.reduces.len(), self.lanes.len()].map(|radix| radix as u64).into()
     }
 
-    pub(super) fn spec(&self) -> &KernelSpec {
+    pub(crate) fn spec(&self) -> &KernelSpec {
         &self.spec
     }
 
     /// Indices that vectors may run along: one of no name where there are none.
-    pub(super) fn vectors(&self) -> &[String] {
+    pub(crate) fn vectors(&self) -> &[String] {
         const NONE: &[String] = &[String::new()];
         if self.vectors.is_empty() { NONE } else { &self.vectors }
     }
 
     /// Places of reductions.
-    pub(super) fn reduces(&self) -> &'static [&'static str] {
+    pub(crate) fn reduces(&self) -> &'static [&'static str] {
         self.reduces
     }
 
     /// The tensor that each order is induced by; `None` for the scope's own.
-    pub(super) fn induced(&self) -> [Option<usize>; ORDERS] {
+    pub(crate) fn induced(&self) -> [Option<usize>; ORDERS] {
         std::array::from_fn(|order| self.largest.get(order).copied().filter(|_| order + 1 < ORDERS))
     }
 
-    pub(super) fn picks(&self, n: u64) -> Picks {
+    pub(crate) fn picks(&self, n: u64) -> Picks {
         let mut digits = MixedRadix::of(n, self.count());
         let (lanes, reduce, order) = (digits.below(self.lanes.len()), digits.below(self.reduces.len()), digits.below(ORDERS));
         let vector = digits.below(self.vectors.len());
@@ -132,12 +132,12 @@ impl MapSpace {
     }
 
     /// Whether vectors along an index run along points.
-    pub(super) fn blocked(&self, vector: &str, reduce: &str) -> bool {
+    pub(crate) fn blocked(&self, vector: &str, reduce: &str) -> bool {
         self.outer.iter().any(|(i, _)| i == vector) && (reduce == "private" || !self.reduction(vector))
     }
 
     /// Outer indices, and their dims, in the order of a layout; those that it lacks come first.
-    pub(super) fn order(&self, layout: &Layout, reduce: &str) -> Vec<&(String, String)> {
+    pub(crate) fn order(&self, layout: &Layout, reduce: &str) -> Vec<&(String, String)> {
         let mut outer: Vec<&(String, String)> = self.outer.iter().filter(|(i, _)| reduce == "private" || !self.reduction(i)).collect();
         outer.sort_by_key(|(_, dim)| layout.pieces.iter().position(|p| p.dim == *dim).map_or(0, |at| at + 1));
         outer
@@ -148,7 +148,7 @@ impl MapSpace {
         self.order(layout, reduce).iter().map(|(i, _)| i.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    pub(super) fn config_of(&self, picks: &Picks) -> KernelConfig {
+    pub(crate) fn config_of(&self, picks: &Picks) -> KernelConfig {
         let layout = |(t, l): (&TensorChoice, &usize)| (t.data.clone(), t.layouts[*l].clone());
         let layouts = self.tensors.iter().zip(&picks.layouts).map(layout).collect();
         let (lanes, reduce) = (self.lanes[picks.lanes], self.reduces[picks.reduce]);
@@ -178,7 +178,7 @@ impl MapSpace {
         config.layouts.get(data).cloned().unwrap_or_default()
     }
 
-    pub(super) fn dim(&self, index: &str) -> &str {
+    pub(crate) fn dim(&self, index: &str) -> &str {
         self.dims.iter().find(|(i, _)| i == index).map_or("", |(_, d)| d)
     }
 
@@ -225,7 +225,7 @@ impl MapSpace {
 }
 
 /// Dims along which the elements of the scope's dropout masks are neighbours.
-pub(super) fn masks(scope: &sdfg::Scope) -> Vec<String> {
+pub(crate) fn masks(scope: &sdfg::Scope) -> Vec<String> {
     let mut found = Vec::new();
     for (around, computation) in scope.computations() {
         for (_, code) in &computation.tasklet.code {
@@ -242,7 +242,7 @@ pub(super) fn masks(scope: &sdfg::Scope) -> Vec<String> {
 }
 
 /// Indices of a scope and of those inside it, each with its dim.
-pub(super) fn collect(scope: &sdfg::Scope, into: &mut Vec<(String, String)>) {
+pub(crate) fn collect(scope: &sdfg::Scope, into: &mut Vec<(String, String)>) {
     into.extend(scope.map.indices.iter().map(|i| (i.name.clone(), i.dim.clone())));
     for item in &scope.body {
         if let sdfg::Item::Scope(inner) = item {

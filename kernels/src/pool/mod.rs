@@ -56,7 +56,7 @@ impl Pool {
         let cores = core_affinity::get_core_ids().unwrap_or_default();
         let all = cores.len() > 1 && (workers == 0 || workers == cores.len());
         let first = cores.first().copied().filter(|_| all);
-        crate::contraction::count_cores();
+        crate::target::cpu::gemm_library::count_cores();
         let queue = Arc::new(SchedulingDelay::default());
         let seen = queue.clone();
         let threads = rayon::ThreadPoolBuilder::new()

@@ -42,7 +42,7 @@ impl Memory {
     ///
     /// # Errors
     /// No memory.
-    pub(super) fn grow(&mut self, wanted: Working, workers: usize) -> Result<(), KernelError> {
+    pub(crate) fn grow(&mut self, wanted: Working, workers: usize) -> Result<(), KernelError> {
         let held = self.held.max(Working { own: wanted.own.next_multiple_of(PAGE), ..wanted });
         if self.buffer.is_none() || held != self.held {
             *self = Memory::default();
@@ -60,7 +60,7 @@ impl Memory {
 }
 
 /// Working memory of the kernel that runs.
-pub struct Scratch<'a>(pub(super) MutexGuard<'a, Memory>);
+pub struct Scratch<'a>(pub(crate) MutexGuard<'a, Memory>);
 
 impl Scratch<'_> {
     /// The first worker's part; the others' follow, each `stride` bytes after the one before.

@@ -6,8 +6,6 @@
 //! is either accumulated in place, those indices walked in order by one worker, or kept once for each worker. Sums that
 //! memory holds in bf16 are made in f32 scratch memory and rounded once, when they are whole.
 
-use super::buffer_reuse;
-use super::factor;
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, unsupported};
 use crate::loopnest::matmul_pattern::is_matmul;
@@ -16,6 +14,8 @@ use crate::loopnest::{Element, GemmPlan, Loop, LoopGroup, LoopNest, MemorySpace,
 use crate::maps::flatten::{Flat, Flattened, IndexRange, reductions, statements};
 use crate::maps::lower::{ROW_LANES, after, hold};
 use crate::processor::Block;
+use crate::tiles::buffer_reuse;
+use crate::tiles::factor;
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Expr, Layout, Scalar};

@@ -1,15 +1,13 @@
 //! Every configuration of a tile kernel: layouts of its tensors × sizes of tiles × depth × vector index × place of reductions, and
 //! for a product alone which of its sides are columns.
 
-use super::lower::SCRATCH;
-use crate::emit::cuda;
 use crate::error::KernelError;
 use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
 use crate::loopnest::matmul_pattern::{Factors, factors, is_matmul};
-use crate::loopnest::{self, NestStatement};
+use crate::loopnest::{self, BankedRows, NestStatement};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, statements};
 use crate::mixed_radix::{MixedRadix, layouts};
-use crate::processor::{cores, pairs};
+use crate::processor::pairs;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
@@ -28,25 +26,20 @@ pub struct Tiles {
     pub local: i64,
     /// Tiles cut for that have whole multiples of so many iterations.
     pub unit: i64,
-    /// Whether factors of bf16 may be widened, and columns be the side along which results are not neighbours.
-    pub packs: bool,
+    /// How rows lie in shared memory, where tiles are there.
+    pub banks: Option<BankedRows>,
     /// Processors that tiles are divided among.
     pub processors: i64,
 }
 
-/// Tiles for the caches of a core.
-fn on_cores() -> Tiles {
-    Tiles {
-        short: &[128, 512, 256, 64, 32],
-        long: &[512, 1024, 256, 4096],
-        depths: &[768, 384, 1024, 256],
-        usual: [256.0, 1024.0],
-        local: SCRATCH / 2,
-        unit: 1,
-        packs: true,
-        processors: cores() as i64,
+impl Tiles {
+    /// Whether tiles are in the shared memory of a GPU's blocks: rows have gaps there, and factors are multiplied where they lie. The cores
+    /// pack factors, may widen those of bf16, and may take as columns the side along which results are not neighbours.
+    pub fn is_gpu(&self) -> bool {
+        self.banks.is_some()
     }
 }
+
 /// Tiles along the last index are whole panels of columns on every processor.
 const PANEL: i64 = 32;
 
@@ -93,20 +86,11 @@ pub struct TileSpace {
 }
 
 impl TileSpace {
-    /// The space of kernels on cores.
-    ///
-    /// # Errors
-    /// Scopes without a matrix product, or that cannot be generated.
-    pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
-        super::lower::on_cores(spec)?;
-        TileSpace::of(spec, on_cores())
-    }
-
     /// # Errors
     /// Scopes without a matrix product, or that cannot be generated.
     pub fn of(spec: &KernelSpec, tiles: Tiles) -> Result<Self, KernelError> {
         // What can be lowered at all can be lowered point by point, however large a point is.
-        let point = super::lower(spec, &KernelConfig { knobs: Knobs::default().with("tile", ""), ..KernelConfig::default() })?;
+        let point = crate::tiles::lower(spec, &KernelConfig { knobs: Knobs::default().with("tile", ""), ..KernelConfig::default() })?;
         let Flattened { outer, statements, tensors: seen, .. } = statements(spec, true)?;
         let (mut tensors, mut bytes, mut written) = (Vec::new(), Vec::new(), Vec::new());
         for argument in spec.arguments() {
@@ -126,15 +110,14 @@ impl TileSpace {
         let found: Vec<&Flat> = statements.iter().filter(product).collect();
         let flop = found.iter().map(|f| 2.0 * f.inner.iter().chain(&outer).map(|r| r.count as f64).product::<f64>()).sum();
         let elements = |t: &loopnest::NestTensor| t.shape.iter().product::<i64>();
-        // Rows on chip have gaps between them, see `Printer::strides`.
-        let apart = |t: &loopnest::NestTensor| match t.shape.iter().filter(|n| **n > 1).collect::<Vec<_>>()[..] {
-            [row] if row % cuda::BANKS == 0 => row + cuda::BANK_GAP,
-            _ => elements(t),
-        };
-        let local = match tiles.packs {
-            true => seen.values().filter(|t| t.space == loopnest::MemorySpace::Local).map(elements).sum(),
+        let local = match tiles.banks {
+            None => seen.values().filter(|t| t.space == loopnest::MemorySpace::Local).map(elements).sum(),
             // Shared memory has room for what is stored, once for all that have it in turns.
-            false => {
+            Some(banks) => {
+                let apart = |t: &loopnest::NestTensor| match t.shape.iter().filter(|n| **n > 1).collect::<Vec<_>>()[..] {
+                    [row] => banks.row(*row),
+                    _ => elements(t),
+                };
                 let stored = |(data, t): &(&String, &loopnest::NestTensor)| {
                     t.stored && !matches!(t.space, loopnest::MemorySpace::Heap { .. }) && !point.reuses.contains_key(*data)
                 };
@@ -156,7 +139,7 @@ impl TileSpace {
             summed.extend(outer.iter().filter(|r| r.count > 1 && !named(&r.index)).map(|r| r.index.clone()));
         }
         let bf16 = |s: &NestStatement| s.reads.iter().all(|(_, e)| seen.get(&e.data).is_some_and(|t| t.dtype == Dtype::Bf16));
-        let pairs: &[bool] = match pairs().filter(|_| tiles.packs && products.iter().any(bf16)) {
+        let pairs: &[bool] = match pairs().filter(|_| !tiles.is_gpu() && products.iter().any(bf16)) {
             None => &[true],
             Some(true) => &[true, false],
             Some(false) => &[false, true],
@@ -358,7 +341,7 @@ impl TileSpace {
                     (true, ..) | (false, false, true) => 3.0,
                     _ => 1.5,
                 }
-            } else if !self.tiles.packs {
+            } else if self.tiles.is_gpu() {
                 self.brought(config, &layout, !in_products.is_empty(), vector_dim)
             } else if inner == vector_dim || layout.pieces.len() < 2 {
                 1.0
@@ -394,7 +377,7 @@ impl TileSpace {
         let reduce = if knob("reduce") == "private" { 0.3 } else { self.idle(knob("tile")) };
         // The arithmetic that is expected to be slower comes after all tiles, but before layouts that are walked badly.
         let slower = if self.pairs.first() == Some(&(knob("arithmetic") != "f32")) { 0.0 } else { 0.5 };
-        if !self.tiles.packs {
+        if self.tiles.is_gpu() {
             let across = if self.runs_across(knob("vector")) { ACROSS } else { 1.0 };
             total = (total + self.within() * across) * self.waits(knob("tile"));
         }
@@ -444,7 +427,7 @@ impl ConfigSpace for TileSpace {
 
     fn config(&self, n: u64) -> KernelConfig {
         let mut digits = MixedRadix::of(n, self.count());
-        let Tiles { short, long, depths, packs, .. } = self.tiles;
+        let Tiles { short, long, depths, .. } = self.tiles;
         let (depth, reduce) = (depths[digits.below(depths.len())], self.reduces[digits.below(self.reduces.len())]);
         let pairs = self.pairs[digits.below(self.pairs.len())];
         let (short, long, turned, along) =
@@ -459,7 +442,7 @@ impl ConfigSpace for TileSpace {
             knobs = knobs.with("arithmetic", "f32");
         }
         // There is no second result to lie along.
-        if packs && self.single && along == 1 {
+        if !self.tiles.is_gpu() && self.single && along == 1 {
             knobs = knobs.with("columns", "across");
         }
         KernelConfig { knobs, ..config }

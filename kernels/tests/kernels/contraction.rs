@@ -2,8 +2,9 @@
 
 use half::bf16;
 use indexmap::IndexMap;
-use kernels::contraction::{ContractionConfig, ContractionError, ContractionKernel, ContractionProblem, ContractionSpace, IndexGroup};
+use kernels::contraction::{ContractionError, ContractionProblem, IndexGroup};
 use kernels::pool::Pool;
+use kernels::target::cpu::gemm_library::{ContractionConfig, ContractionKernel, ContractionSpace};
 use kernels::{Buffer, Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
 use ndarray::ArrayD;
 use proptest::prelude::*;
@@ -391,7 +392,7 @@ fn what_is_no_matrix_product_is_refused_by_name() {
 #[test]
 fn feasible_triples_are_as_many_as_in_the_paper() {
     let sizes = [('p', 64), ('h', 12), ('i', 768), ('b', 8), ('j', 128), ('k', 128), ('u', 3072), ('w', 64), ('c', 3)];
-    let feasible = |text: &str| Einsum::new(text, &sizes, Dtype::F32, number(1.0)).space().feasible().unwrap().0;
+    let feasible = |text: &str| Einsum::new(text, &sizes, Dtype::F32, number(1.0)).space().mapped().feasible().unwrap().0;
     assert_eq!(feasible("ui,ibj->ubj"), 16);
     assert_eq!(feasible("phi,ibj->phbj"), 32);
     assert_eq!(feasible("whi,whbj->ibj"), 32);

@@ -1,8 +1,9 @@
 //! What cuBLASLt is told about a contraction, carried out literally: every description must mean the contraction.
 
-use kernels::contraction::cublaslt::{Description, DescriptionRefusal, Descriptors, MatrixOrder, OperandView, Units, carry_out};
 use kernels::contraction::{ContractionAxis, GemmNest, IndexGroup, StridedLoop, Types, mappings};
-use kernels::device::cuda::CudaLibrary;
+use kernels::target::cuda;
+use kernels::target::cuda::CudaLibrary;
+use kernels::target::cuda::cublaslt::{Description, DescriptionRefusal, Descriptors, MatrixOrder, OperandView, Units, carry_out};
 use sdfg::Dtype;
 
 /// `phi,ibj->phbj` with each tensor's dims in the order in which they lie in memory, `p3 h2 …` for the extents.
@@ -148,7 +149,7 @@ fn one_launch_where_the_library_has_words_for_it() {
 fn what_has_no_unit_stride_is_refused() {
     let far = |extent, a, b, c| StridedLoop { extent, strides: [a, b, c] };
     let call = GemmNest { m: far(3, 8, 0, 1), n: far(4, 0, 1, 3), k: far(4, 2, 4, 0), batch: vec![], depth: vec![] };
-    let refusal = Description::new(&call, [0; 3], 1.0, MatrixOrder::Columns, kernels::contraction::cublaslt::Batching::Strided);
+    let refusal = Description::new(&call, [0; 3], 1.0, MatrixOrder::Columns, cuda::cublaslt::Batching::Strided);
     assert_eq!(refusal, Err(DescriptionRefusal::Strides { matrix: 'a', rows: 8, columns: 2 }));
 }
 

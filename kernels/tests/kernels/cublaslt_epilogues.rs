@@ -3,13 +3,13 @@
 
 use crate::common::*;
 use crate::harness::{Failure, Reference};
-use kernels::contraction::cublaslt::{
+use kernels::device::Device;
+use kernels::pool::Pool;
+use kernels::target::cuda::CudaLibrary;
+use kernels::target::cuda::cublaslt::{
     Batching, Bias, CublasLtConfig, CublasLtSpace, Descriptors, EpilogueFunction, Everything, Fused, Units,
 };
-use kernels::device::Device;
-use kernels::device::cuda::CudaLibrary;
-use kernels::device::shim::ShimDevice;
-use kernels::pool::Pool;
+use kernels::target::shim::ShimDevice;
 use kernels::{ConfigSpace, KernelSpec};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::library::calculus::pullback;

@@ -2,8 +2,9 @@
 
 use crate::common::{self, CASES, Case};
 use crate::harness::{self, Failure, Reference, shim};
-use kernels::emit::cuda::Chip;
-use kernels::maps::{self, CudaSpace};
+use kernels::target::cuda;
+use kernels::target::cuda::emit::Chip;
+use kernels::target::cuda::maps::CudaSpace;
 use kernels::{ConfigSpace, KernelSpec};
 use sdfg::Dtype;
 use sdfg::config::{KernelConfig, Knobs};
@@ -21,7 +22,7 @@ fn each_case(sizes: common::Sizes, dtype: Dtype, configs: impl Fn(&CudaSpace) ->
         let reference = Reference::new(&program, &unit)?;
         let configs = configs(&CudaSpace::new(&reference.spec, Chip::HOPPER)?);
         for config in &configs {
-            sources.push(maps::cuda_source(&reference.spec, config, Chip::HOPPER)?);
+            sources.push(cuda::maps::source(&reference.spec, config, Chip::HOPPER)?);
         }
         cases.push((name, reference, configs));
     }
@@ -57,14 +58,14 @@ fn results_are_transposed_on_their_way_out() -> Result<(), Failure> {
     let spec = kernels::KernelSpec::new(&program, &unit)?;
     let knobs = Knobs::default().with("vector", "j").with("order", "b,j,u").with("rows", 32);
     let text = |out: &str| {
-        maps::cuda_source(&spec, &KernelConfig { knobs: knobs.clone().with("out", out), ..KernelConfig::default() }, Chip::HOPPER)
+        cuda::maps::source(&spec, &KernelConfig { knobs: knobs.clone().with("out", out), ..KernelConfig::default() }, Chip::HOPPER)
     };
     let (direct, turned) = (text("direct")?.text, text("turned")?.text);
     assert!(turned.contains("turn_rows(t_y, ") && !direct.contains("turn_rows(t_y, "));
     // Where nothing lies across, the knob changes nothing.
     let along = |out: &str| {
         let knobs = Knobs::default().with("out", out);
-        maps::cuda_source(&spec, &KernelConfig { knobs, ..KernelConfig::default() }, Chip::HOPPER).map(|source| source.text)
+        cuda::maps::source(&spec, &KernelConfig { knobs, ..KernelConfig::default() }, Chip::HOPPER).map(|source| source.text)
     };
     assert_eq!(along("direct")?, along("turned")?);
     Ok(())
@@ -79,7 +80,7 @@ fn rows_on_chip_are_written_by_rows_without_a_point() -> Result<(), Failure> {
     let knobs = knobs.iter().fold(Knobs::default(), |knobs, (key, value)| knobs.with(key, value));
     let layouts = [("y".to_string(), "h,b,k,j".parse()?)].into();
     let config = KernelConfig { layouts, knobs };
-    let source = maps::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
+    let source = cuda::maps::source(&reference.spec, &config, Chip::HOPPER)?;
     assert!(source.text.contains("turn_rows(t_y, ") && source.text.contains("(t_t_exp, "), "{}", source.text);
     let kernel = shim().compile(vec![source])?.remove(0);
     let (ratio, place) = reference.ratio(&reference.emulate(&kernel, &config, 1)?);
@@ -97,7 +98,7 @@ fn what_has_one_name_has_one_text() -> Result<(), Failure> {
         let mut texts: std::collections::BTreeMap<String, String> = Default::default();
         for n in 0..600 {
             let n = n * 1_000_003 % space.count();
-            let text = maps::cuda_source(&spec, &space.config(n), Chip::HOPPER)?.text;
+            let text = cuda::maps::source(&spec, &space.config(n), Chip::HOPPER)?.text;
             let known = texts.entry(space.identity(n)).or_insert_with(|| text.clone());
             assert!(*known == text, "{name}: {}", space.config(n));
         }
@@ -109,7 +110,7 @@ fn what_has_one_name_has_one_text() -> Result<(), Failure> {
 #[test]
 fn relayouts_move_every_element() -> Result<(), Failure> {
     use kernels::Buffer;
-    use kernels::device::shim::ShimRun;
+    use kernels::target::shim::ShimRun;
     use ndarray::ArrayD;
     use sdfg::{Container, Layout, Role};
     let dims: Vec<(String, i64)> = [("a", 5), ("b", 37), ("c", 19)].map(|(d, n)| (d.to_string(), n)).into();
@@ -121,7 +122,7 @@ fn relayouts_move_every_element() -> Result<(), Failure> {
             // Of the wider and the narrower types some will do.
             let to = layouts.iter().enumerate().filter(|(m, _)| *m != n && (dtype == Dtype::F32 || (m + n) % 4 == 1));
             for (_, to) in to {
-                let (spec, source) = maps::cuda_relayout("x", dtype, &dims, from, to)?;
+                let (spec, source) = cuda::relayout::source("x", dtype, &dims, from, to)?;
                 cases.push((dtype, spec, from, to));
                 sources.push(source);
             }
@@ -181,7 +182,7 @@ fn long_rows_and_few_blocks() -> Result<(), Failure> {
 fn indices_of_64_bits_where_32_do_not_suffice() -> Result<(), Failure> {
     let index = |sizes: common::Sizes| -> Result<bool, Failure> {
         let Case { program, unit } = common::gelu(sizes);
-        let source = maps::cuda_source(&kernels::KernelSpec::new(&program, &unit)?, &KernelConfig::default(), Chip::HOPPER)?;
+        let source = cuda::maps::source(&kernels::KernelSpec::new(&program, &unit)?, &KernelConfig::default(), Chip::HOPPER)?;
         assert!(source.grid <= i64::from(i32::MAX));
         Ok(source.text.contains("typedef long long index_t;"))
     };
@@ -206,7 +207,7 @@ fn elements_beyond_32_bits() -> Result<(), Failure> {
     }
     let reference = Reference::new(&program, &unit)?;
     let config = KernelConfig::default();
-    let plain = maps::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
+    let plain = cuda::maps::source(&reference.spec, &config, Chip::HOPPER)?;
 
     let names = ["b.whole", "j.whole", "u.whole"];
     for (name, size) in names.iter().zip(WHOLE) {
@@ -216,7 +217,7 @@ fn elements_beyond_32_bits() -> Result<(), Failure> {
     let view = sdfg::View { of: "whole".into(), offsets: offsets.map(|n| sdfg::Expr::Int(n as i64)).into() };
     program.containers["x"].view = Some(view);
     let spec = kernels::KernelSpec::new(&program, &unit)?;
-    let part = maps::cuda_source(&spec, &config, Chip::HOPPER)?;
+    let part = cuda::maps::source(&spec, &config, Chip::HOPPER)?;
     assert!(part.text.contains("typedef long long index_t;"));
     let mut short = part.clone();
     short.text = short.text.replace("typedef long long index_t;", "typedef int index_t;");
@@ -241,10 +242,10 @@ fn elements_beyond_32_bits() -> Result<(), Failure> {
     }
     let mut y = kernels::Buffer::of(&program.containers["y"], &shape, &sdfg::Layout::natural(&program.containers["y"]))?;
     let arguments = spec.arguments();
-    let mut run = |kernel: &kernels::device::shim::ShimKernel| {
+    let mut run = |kernel: &kernels::target::shim::ShimKernel| {
         let mut place = |data: &str| if data == "whole" { (whole, bytes) } else { (y.as_mut_ptr(), y.len()) };
         let memory: Vec<(*mut u8, usize)> = arguments.iter().map(|a| place(&a.data)).collect();
-        let run = kernels::device::shim::ShimRun { run: harness::RUN, order: 0 };
+        let run = kernels::target::shim::ShimRun { run: harness::RUN, order: 0 };
         // SAFETY: both are there.
         unsafe { kernel.run_at(&spec.name, &arguments, &memory, &run) }
     };
@@ -274,7 +275,7 @@ fn knobs_that_do_not_exist_are_refused() -> Result<(), Failure> {
         ("unroll", "0"),
     ] {
         let config = KernelConfig { knobs: Knobs::default().with(key, value), ..KernelConfig::default() };
-        let error = maps::cuda_source(&spec, &config, Chip::HOPPER).expect_err("refused").to_string();
+        let error = cuda::maps::source(&spec, &config, Chip::HOPPER).expect_err("refused").to_string();
         assert!(error.contains(&format!("`{key}={value}`")), "{error}");
     }
     Ok(())
@@ -283,12 +284,12 @@ fn knobs_that_do_not_exist_are_refused() -> Result<(), Failure> {
 /// The code of a kernel says nothing of a run: what decides about its masks is read from memory.
 #[test]
 fn masks_follow_what_is_drawn() -> Result<(), Failure> {
-    use kernels::device::shim::ShimRun;
+    use kernels::target::shim::ShimRun;
     use sdfg::interpret::Run;
     let Case { program, unit } = common::softmax_dropout(SIZES);
     let config = KernelConfig::default();
     let mut reference = Reference::new(&program, &unit)?;
-    let kernel = shim().compile(vec![maps::cuda_source(&reference.spec, &config, Chip::HOPPER)?])?.remove(0);
+    let kernel = shim().compile(vec![cuda::maps::source(&reference.spec, &config, Chip::HOPPER)?])?.remove(0);
     for run in [(0, 0, true), (11, 5, true), (11, 6, true), (u64::MAX, 1 << 40, true), (11, 5, false)] {
         let run = Run { seed: run.0, step: run.1, dropout: run.2 };
         reference.expect(&program, &unit, &run)?;
@@ -323,7 +324,7 @@ fn masks_across_the_vectors_are_drawn_once_for_eight() -> Result<(), Failure> {
         for sizes in [EVEN, SIZES] {
             let Case { program, unit } = make(sizes);
             let reference = Reference::new(&program, &unit)?;
-            let sources: Result<Vec<_>, _> = configs.iter().map(|c| maps::cuda_source(&reference.spec, c, Chip::HOPPER)).collect();
+            let sources: Result<Vec<_>, _> = configs.iter().map(|c| cuda::maps::source(&reference.spec, c, Chip::HOPPER)).collect();
             let sources = sources?;
             assert!(sources.iter().any(|s| s.text.contains(drawn)), "{drawn} is not in {}", sources[0].text);
             for (kernel, config) in shim().compile(sources)?.iter().zip(&configs) {
@@ -358,7 +359,7 @@ fn teams_look_ahead() -> Result<(), Failure> {
             program.containers.values_mut().for_each(|c| c.dtype = dtype);
             let spec = KernelSpec::new(&program, &unit)?;
             for config in &configs {
-                let text = maps::cuda_source(&spec, config, Chip::HOPPER)?.text;
+                let text = cuda::maps::source(&spec, config, Chip::HOPPER)?.text;
                 let ahead = text.contains("ahead(min_of(point + by, to - 1));");
                 assert!(!ahead || sizes == EVEN, "{name} under {config}");
                 looking += usize::from(ahead);

@@ -2,8 +2,8 @@
 
 use crate::common::{self, Case, Make};
 use crate::harness::{Failure, Reference, shim};
-use kernels::emit::cuda::Chip;
-use kernels::maps;
+use kernels::target::cuda;
+use kernels::target::cuda::emit::Chip;
 use sdfg::config::{KernelConfig, Knobs};
 
 const SIZES: common::Sizes = &[("b", 2), ("h", 2), ("j", 7), ("k", 37), ("i", 21), ("u", 70)];
@@ -216,7 +216,7 @@ fn every_planted_fault_is_caught() -> Result<(), Failure> {
         let reference = Reference::new(&program, &unit)?;
         let knobs = mutation.knobs.iter().fold(Knobs::default(), |k, (key, value)| k.with(key, value));
         let config = KernelConfig { knobs, ..KernelConfig::default() };
-        let source = maps::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
+        let source = cuda::maps::source(&reference.spec, &config, Chip::HOPPER)?;
         let mut planted = source.clone();
         planted.text = source.text.replace(mutation.from, mutation.to);
         assert_ne!(planted.text, source.text, "`{}` does not stand in the text that \"{}\" changes", mutation.from, mutation.fault);

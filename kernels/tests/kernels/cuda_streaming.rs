@@ -4,8 +4,9 @@ use crate::common::{Case, Sizes};
 use crate::gemms::{attention, narrow};
 use crate::harness::{self, Failure, Reference};
 use kernels::ConfigSpace;
-use kernels::emit::cuda::Chip;
-use kernels::tiles::{self, CudaTileSpace};
+use kernels::target::cuda;
+use kernels::target::cuda::emit::Chip;
+use kernels::target::cuda::tiles::CudaTileSpace;
 use sdfg::Dtype;
 use sdfg::config::KernelConfig;
 
@@ -61,7 +62,7 @@ fn streamed_attention_equals_the_interpreter() -> Result<(), Failure> {
         let reference = reference(sizes, half)?;
         let configs = configs(&reference, knobs)?;
         for config in &configs {
-            sources.push(tiles::cuda_source(&reference.spec, config, Chip::HOPPER)?);
+            sources.push(cuda::tiles::source(&reference.spec, config, Chip::HOPPER)?);
         }
         cases.push(("attention", reference, configs));
     }
@@ -71,7 +72,7 @@ fn streamed_attention_equals_the_interpreter() -> Result<(), Failure> {
         let mut given = configs(&reference, &depths.map(|depth| [64, depth, 2, 128]))?;
         given.extend(configs(&reference, &depths.map(|depth| [32, depth, 3, 64]))?.into_iter().map(steps_near));
         for config in &given {
-            sources.push(tiles::cuda_source(&reference.spec, config, Chip::HOPPER)?);
+            sources.push(cuda::tiles::source(&reference.spec, config, Chip::HOPPER)?);
         }
         cases.push(("even", reference, given));
     }
@@ -119,7 +120,7 @@ fn planted_faults_are_found() -> Result<(), Failure> {
     // Ragged panels of rows of whole vectors; the last of six chunks is in a part that is filled first.
     let reference = reference(&[("b", 1), ("h", 2), ("j", 40), ("k", 80), ("i", 8), ("u", 8), ("p", 32)], false)?;
     let config = steps_near(configs(&reference, &[[40, 32, 4, 64]])?.remove(0));
-    let sound = tiles::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
+    let sound = cuda::tiles::source(&reference.spec, &config, Chip::HOPPER)?;
     assert!(sound.text.contains("if (next_pass < 2)"), "the largest and the sum of exponentials less it are found in one pass");
     harness::faults_are_found(&reference, &config, &sound, &faults)
 }

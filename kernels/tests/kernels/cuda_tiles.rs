@@ -3,8 +3,9 @@
 use crate::common::{Case, Sizes};
 use crate::gemms::{self, Stored, TILES, attention, mixed, narrow};
 use crate::harness::{self, Failure, Reference, shim};
-use kernels::emit::cuda::Chip;
-use kernels::tiles::{self, CudaTileSpace};
+use kernels::target::cuda;
+use kernels::target::cuda::emit::Chip;
+use kernels::target::cuda::tiles::CudaTileSpace;
 use kernels::{ConfigSpace, KernelError};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Unit};
@@ -38,7 +39,7 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>) -> R
                 let parts: Vec<&str> = tile.split(',').filter(outer).collect();
                 config.knobs = config.knobs.clone().with("tile", parts.join(","));
             }
-            sources.push(tiles::cuda_source(&reference.spec, config, Chip::HOPPER)?);
+            sources.push(cuda::tiles::source(&reference.spec, config, Chip::HOPPER)?);
         }
         cases.push((name, reference, configs));
     }
@@ -78,8 +79,8 @@ fn chips_with_less_shared_memory() -> Result<(), Failure> {
         // Tiles as a larger chip would have them.
         let (mut configs, mut sources) = (Vec::new(), Vec::new());
         for config in spread(&CudaTileSpace::new(&reference.spec, hopper)?, 40) {
-            let large = tiles::cuda_source(&reference.spec, &config, hopper)?;
-            let small = match tiles::cuda_source(&reference.spec, &config, turing) {
+            let large = cuda::tiles::source(&reference.spec, &config, hopper)?;
+            let small = match cuda::tiles::source(&reference.spec, &config, turing) {
                 Err(KernelError::Knob { key, allowed, .. }) if key == "depth" && allowed.contains("65536 bytes") => continue,
                 small => small?,
             };
@@ -177,6 +178,6 @@ fn planted_faults_are_found() -> Result<(), Failure> {
     let reference = Reference::new(&program, &unit)?;
     let knobs = Knobs::default().with("tile", "j:16").with("depth", 16).with("threads", 64).with("width", 2);
     let config = KernelConfig { knobs, ..KernelConfig::default() };
-    let sound = tiles::cuda_source(&reference.spec, &config, Chip::HOPPER)?;
+    let sound = cuda::tiles::source(&reference.spec, &config, Chip::HOPPER)?;
     harness::faults_are_found(&reference, &config, &sound, &faults)
 }

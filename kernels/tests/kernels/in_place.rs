@@ -4,11 +4,12 @@ use crate::common::*;
 use crate::harness::{Failure, Reference, toolchain};
 use kernels::CancelToken;
 use kernels::in_place::with;
-use kernels::maps::{self, MapSpace};
+use kernels::maps::MapSpace;
 use kernels::pool::Pool;
-use kernels::template::in_place;
-use kernels::template::precompile;
-use kernels::tiles::{self, TileSpace};
+use kernels::target::cpu;
+use kernels::target::cpu::templates::in_place;
+use kernels::target::cpu::templates::precompile;
+use kernels::tiles::TileSpace;
 use kernels::{ConfigSpace, InPlace, KernelError};
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Expr, IndexKind, Item, Layout, Memlet, Role, Scope, Unit};
@@ -83,8 +84,8 @@ fn what_is_allowed_is_right() -> Result<(), Failure> {
         precompile(&kernels, &toolchain, CancelToken::default());
         for (seen, (config, pair)) in asked.iter().enumerate() {
             let kernel = match tiled.is_some() {
-                true => tiles::compile(&reference.spec, config, &toolchain)?,
-                false => maps::compile(&reference.spec, config, &toolchain)?.streaming(seen % 2 == 1),
+                true => cpu::tiles::compile(&reference.spec, config, &toolchain)?,
+                false => cpu::maps::compile(&reference.spec, config, &toolchain)?.streaming(seen % 2 == 1),
             };
             let got = reference.run_in_place(&kernel, config, std::slice::from_ref(pair), &pool)?;
             let (ratio, place) = reference.ratio(&got);
@@ -121,7 +122,7 @@ fn what_would_be_wrong_is_refused() -> Result<(), Failure> {
         let want = if legal { vec![pair("y", "x")] } else { vec![] };
         assert_eq!(in_place(&spec, &config), want, "{what}");
         // Asking for it all the same is no way around.
-        let asked = maps::source(&spec, &with(&config, &[pair("y", "x")]));
+        let asked = cpu::maps::source(&spec, &with(&config, &[pair("y", "x")]));
         assert_eq!(asked.is_ok(), legal, "{what}");
         assert!(legal || matches!(asked, Err(KernelError::Knob { .. })), "{what}");
     }
@@ -176,7 +177,7 @@ fn other_layouts_and_types_stay_apart() -> Result<(), Failure> {
 fn nothing_at_file_scope_can_be_changed() -> Result<(), Failure> {
     let Case { program, unit } = gelu(SIZES);
     let spec = Reference::new(&program, &unit)?.spec;
-    let text = maps::source(&spec, &with(&MapSpace::new(&spec)?.config(0), &[pair("y", "x")]))?.text;
+    let text = cpu::maps::source(&spec, &with(&MapSpace::new(&spec)?.config(0), &[pair("y", "x")]))?.text;
     let numbers = |line: &&str| ["float ", "double ", "int", "uint"].iter().any(|kind| line.starts_with(kind)) && line.contains(" = ");
     let found: Vec<&str> = text.lines().filter(numbers).collect();
     assert_eq!(found, Vec::<&str>::new());

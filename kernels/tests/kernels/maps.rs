@@ -3,9 +3,10 @@
 use crate::common::{self, CASES, Case};
 use crate::harness::{Failure, Reference, toolchain};
 use kernels::CancelToken;
-use kernels::maps::{self, MapSpace};
+use kernels::maps::MapSpace;
 use kernels::pool::Pool;
-use kernels::template::precompile;
+use kernels::target::cpu;
+use kernels::target::cpu::templates::precompile;
 use kernels::{Buffer, ConfigSpace, Executable, KernelSpec, RunContext, split_blocked_dims};
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
@@ -49,7 +50,7 @@ fn each_equals(
     for (name, reference, configs) in cases {
         for (n, config) in configs.into_iter().enumerate() {
             let (spec, split) = split_blocked_dims::split(&reference.spec, &config)?;
-            let kernel = maps::compile(&spec, &split, &toolchain)?.streaming(n % 2 == 1);
+            let kernel = cpu::maps::compile(&spec, &split, &toolchain)?.streaming(n % 2 == 1);
             let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pools[n % 2])?);
             assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
         }
@@ -107,7 +108,7 @@ fn relayout_moves_every_element() -> Result<(), Failure> {
     let pairs = Layout::permutations(&names).into_iter().map(|to| (from.clone(), to));
     let others = [(&from, &by_six), (&by_six, &from), (&by_six, &by_three)].map(|(a, b)| (a.clone(), b.clone()));
     for (from, to) in pairs.chain(others) {
-        let kernel = maps::relayout("x", container.dtype, &dims, &from, &to, &toolchain)?;
+        let kernel = cpu::relayout::relayout("x", container.dtype, &dims, &from, &to, &toolchain)?;
         let (mut source, mut target) = (Buffer::of(&container, &shape, &from)?, Buffer::of(&container, &shape, &to)?);
         source.pack(&container, &from, &array)?;
         let context = RunContext { seed: 0, step: 0, dropout: false, pool: &pool, deadline: None };
@@ -136,7 +137,7 @@ fn turned_relayouts_move_every_element() -> Result<(), Failure> {
                 if from.innermost() == to.innermost() {
                     continue;
                 }
-                let kernel = maps::relayout("x", dtype, &dims, from, to, &toolchain)?.streaming(ran % 2 == 1);
+                let kernel = cpu::relayout::relayout("x", dtype, &dims, from, to, &toolchain)?.streaming(ran % 2 == 1);
                 let (mut source, mut target) = (Buffer::of(&container, &shape, from)?, Buffer::of(&container, &shape, to)?);
                 source.pack(&container, from, &array)?;
                 // SAFETY: both buffers hold the container in its layout.

@@ -2,8 +2,9 @@
 
 use crate::common::{self, at, heap, over, program, tasklet, v};
 use crate::harness::{Failure, Reference, toolchain};
-use kernels::maps::{self, MapSpace};
+use kernels::maps::MapSpace;
 use kernels::pool::Pool;
+use kernels::target::cpu;
 use kernels::{Buffer, Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Expr, IndexKind, Layout, Memlet, Role, Scope, Unit};
@@ -13,7 +14,7 @@ use std::time::Instant;
 const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
 
 fn checked(reference: &Reference, config: &KernelConfig) -> Result<(), Failure> {
-    let kernel = maps::compile(&reference.spec, config, &toolchain()?)?;
+    let kernel = cpu::maps::compile(&reference.spec, config, &toolchain()?)?;
     let (ratio, place) = reference.ratio(&reference.run(&kernel, config, &Pool::new(2)?)?);
     assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
     Ok(())
@@ -60,7 +61,7 @@ fn reads_beyond_a_container() -> Result<(), Failure> {
 fn a_deadline_in_the_past_stops_a_kernel() -> Result<(), Failure> {
     let case = common::gelu(SIZES);
     let spec = KernelSpec::new(&case.program, &case.unit)?;
-    let kernel = maps::compile(&spec, &KernelConfig::default(), &toolchain()?)?;
+    let kernel = cpu::maps::compile(&spec, &KernelConfig::default(), &toolchain()?)?;
     let mut buffers = Vec::new();
     for argument in spec.arguments() {
         let container = &spec.containers[argument.data.as_str()];
@@ -83,7 +84,7 @@ fn knobs_of_another_kernel_are_refused() -> Result<(), Failure> {
     let spec = KernelSpec::new(&case.program, &case.unit)?;
     for (key, value) in [("vector", "u"), ("order", "h,b"), ("lanes", "0"), ("reduce", "somewhere")] {
         let config = KernelConfig { knobs: Knobs::default().with(key, value), ..KernelConfig::default() };
-        let refused = maps::lower(&spec, &config);
+        let refused = kernels::maps::lower(&spec, &config);
         assert!(matches!(&refused, Err(KernelError::Knob { key: k, .. }) if k == key), "{key}={value}");
     }
     Ok(())
@@ -100,7 +101,7 @@ fn identities_name_the_code() -> Result<(), Failure> {
         let step = (space.count() / 400).max(1) | 1;
         for n in (0..space.count()).step_by(step as usize) {
             let config = space.config(n);
-            let source = maps::source(&spec, &config)?;
+            let source = cpu::maps::source(&spec, &config)?;
             let text = format!("{}\n{:?}", source.text, source.integers);
             let known = texts.entry(space.identity(n)).or_insert_with(|| text.clone());
             assert!(*known == text, "{config} has the identity of a configuration with other code");

@@ -2,8 +2,8 @@
 
 use crate::common::{self, at, heap, program, tasklet, v};
 use crate::harness::{self, Failure, Reference, toolchain};
-use kernels::maps;
 use kernels::pool::Pool;
+use kernels::target::cpu;
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Tensors;
@@ -25,7 +25,7 @@ fn values(function: Unary, inputs: &[f32]) -> Result<(Vec<f64>, Vec<f64>), Failu
     sdfg::interpret::interpret_unit(&p, &unit, &mut want, &harness::RUN)?;
     let reference = Reference::of(&p, &unit, Tensors::from([("x".to_string(), given)]))?;
     let config = KernelConfig::default();
-    let kernel = maps::compile(&reference.spec, &config, &toolchain()?)?;
+    let kernel = cpu::maps::compile(&reference.spec, &config, &toolchain()?)?;
     let got = reference.run(&kernel, &config, &Pool::new(1)?)?;
     Ok((got["y"].iter().copied().collect(), want["y"].iter().copied().collect()))
 }

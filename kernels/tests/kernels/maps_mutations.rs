@@ -2,8 +2,8 @@
 
 use crate::common::{self, Case, Make};
 use crate::harness::{Failure, Reference, toolchain};
-use kernels::maps;
 use kernels::pool::Pool;
+use kernels::target::cpu;
 use sdfg::config::{KernelConfig, Knobs};
 
 const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
@@ -76,7 +76,7 @@ fn every_planted_fault_is_caught() -> Result<(), Failure> {
             dims.sort_by_key(|d| d == mutation.vector);
             config.layouts.insert(argument.data, sdfg::Layout::of(&dims));
         }
-        let kernel = maps::compile(&reference.spec, &config, &toolchain)?.streaming(true);
+        let kernel = cpu::maps::compile(&reference.spec, &config, &toolchain)?.streaming(true);
         let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pool)?);
         assert!(ratio <= 1.0, "{place} before anything is planted");
         let mut planted = false;

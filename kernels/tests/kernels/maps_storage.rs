@@ -3,9 +3,11 @@
 use crate::common::{at, c, heap, over, program, softmax_dropout, tasklet, v, wcr};
 use crate::harness::{Failure, Reference, shim, toolchain};
 use half::bf16;
-use kernels::emit::cuda::Chip;
-use kernels::maps::{self, MapSpace};
+use kernels::maps::MapSpace;
 use kernels::pool::Pool;
+use kernels::target::cpu;
+use kernels::target::cuda;
+use kernels::target::cuda::emit::Chip;
 use kernels::{ConfigSpace, KernelSpec};
 use ndarray::ArrayD;
 use sdfg::config::{KernelConfig, Knobs};
@@ -47,7 +49,7 @@ fn stores_round_to_nearest_even() -> Result<(), Failure> {
     let array = ArrayD::from_shape_vec(vec![given.len()], given.clone())?;
     let reference = Reference::of(&p, &unit, Tensors::from([("x".to_string(), array)]))?;
     let config = KernelConfig::default();
-    let kernel = maps::compile(&reference.spec, &config, &toolchain()?)?;
+    let kernel = cpu::maps::compile(&reference.spec, &config, &toolchain()?)?;
     let got = reference.run(&kernel, &config, &Pool::new(1)?)?;
     for ((given, narrow), wide) in given.iter().zip(&got["y"]).zip(&got["z"]) {
         let want = bf16::from_f32(*given as f32).to_f64();
@@ -77,9 +79,9 @@ fn doubles_are_rounded_to_16_bits_at_once() -> Result<(), Failure> {
     let array = ArrayD::from_shape_vec(vec![given.len()], given.clone())?;
     let reference = Reference::of(&p, &unit, Tensors::from([("x".to_string(), array)]))?;
     let config = KernelConfig::default();
-    let compiled = reference.run(&maps::compile(&reference.spec, &config, &toolchain()?)?, &config, &Pool::new(1)?)?;
-    let on_gpu = maps::CudaSpace::new(&reference.spec, Chip::HOPPER)?.config(0);
-    let kernel = shim().compile(vec![maps::cuda_source(&reference.spec, &on_gpu, Chip::HOPPER)?])?.remove(0);
+    let compiled = reference.run(&cpu::maps::compile(&reference.spec, &config, &toolchain()?)?, &config, &Pool::new(1)?)?;
+    let on_gpu = cuda::maps::CudaSpace::new(&reference.spec, Chip::HOPPER)?.config(0);
+    let kernel = shim().compile(vec![cuda::maps::source(&reference.spec, &on_gpu, Chip::HOPPER)?])?.remove(0);
     let simulated = reference.emulate(&kernel, &on_gpu, 0)?;
     for (device, got) in [("C", compiled), ("CUDA", simulated)] {
         for (n, given) in given.iter().enumerate() {
@@ -103,7 +105,7 @@ fn statistics_are_f32_over_narrow_tensors() -> Result<(), Failure> {
     let (space, pool, toolchain) = (MapSpace::new(&reference.spec)?, Pool::new(2)?, toolchain()?);
     for n in (0..space.count()).step_by(space.count() as usize / 6 + 1) {
         let config = space.config(n);
-        let kernel = maps::compile(&reference.spec, &config, &toolchain)?;
+        let kernel = cpu::maps::compile(&reference.spec, &config, &toolchain)?;
         let got = reference.run(&kernel, &config, &pool)?;
         let (ratio, at) = reference.ratio(&got);
         assert!(ratio > 0.0 && ratio <= 1.0, "{config}: {at}");
@@ -141,7 +143,7 @@ fn sums_are_held_in_f32_until_they_are_whole() -> Result<(), Failure> {
     let unit = Unit::Scope(Scope::new("sum", over(&["h"], IndexKind::Independent), body));
     let config = KernelConfig { knobs: Knobs::default().with("vector", "i"), ..KernelConfig::default() };
     narrow(&mut p, &["top"]);
-    let text = maps::source(&KernelSpec::new(&p, &unit)?, &config)?.text;
+    let text = cpu::maps::source(&KernelSpec::new(&p, &unit)?, &config)?.text;
     assert!(text.contains("real *restrict const t_s_sum"), "{text}");
     Ok(())
 }

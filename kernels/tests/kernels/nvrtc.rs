@@ -2,10 +2,11 @@
 
 use crate::common::{self, CASES, Case};
 use crate::gemms::{TILES, narrow};
-use kernels::device::cuda::{CudaLibrary, Nvrtc};
-use kernels::emit::cuda::Chip;
-use kernels::template::{cuda_source, cuda_space};
-use kernels::{KernelSpec, maps};
+use kernels::KernelSpec;
+use kernels::target::cuda;
+use kernels::target::cuda::emit::Chip;
+use kernels::target::cuda::templates::{source as cuda_source, space as cuda_space};
+use kernels::target::cuda::{CudaLibrary, Nvrtc};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Layout, Unit};
 
@@ -89,7 +90,7 @@ fn relayouts_compile() -> Result<(), Failure> {
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16, Dtype::F64] {
         // Along the same dim, and from one to another.
         for to in [&layouts[1], layouts.last().ok_or("layouts")?] {
-            let (spec, source) = maps::cuda_relayout("x", dtype, &dims, &layouts[0], to)?;
+            let (spec, source) = cuda::relayout::source("x", dtype, &dims, &layouts[0], to)?;
             let compiled = nvrtc.compile(&spec.name, &source.text, HOPPER)?;
             let spilled = compiled.resources.iter().any(|r| r.spill_stores + r.spill_loads > 0);
             assert!(!compiled.resources.is_empty() && !spilled, "{dtype}, {} to {to}", layouts[0]);

@@ -5,7 +5,8 @@ use crate::harness::{Failure, Reference, toolchain_told};
 use kernels::CancelToken;
 use kernels::maps::MapSpace;
 use kernels::pool::Pool;
-use kernels::{ConfigSpace, Toolchain, maps, template};
+use kernels::target::cpu;
+use kernels::{ConfigSpace, Toolchain};
 use sdfg::{Dtype, Unit};
 use std::path::Path;
 
@@ -42,12 +43,12 @@ fn what_was_prepared_is_loaded_and_right() -> Result<(), Failure> {
         cases.push((reference, configs));
     }
     let wanted: Vec<_> = cases.iter().flat_map(|(r, configs)| configs.iter().map(|c| (r.spec.clone(), c.clone()))).collect();
-    template::precompile(&wanted, &toolchain, CancelToken::default());
+    cpu::templates::precompile(&wanted, &toolchain, CancelToken::default());
     let (libraries, runs) = (files(folder.path(), "so"), files(folder.path(), "c"));
     assert!(runs > 1 && libraries > runs, "{libraries} libraries by {runs} runs of the compiler");
     for (reference, configs) in &cases {
         for config in configs {
-            let kernel = maps::compile(&reference.spec, config, &toolchain)?;
+            let kernel = cpu::maps::compile(&reference.spec, config, &toolchain)?;
             let (ratio, place) = reference.ratio(&reference.run(&kernel, config, &pool)?);
             assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
         }
@@ -74,7 +75,7 @@ fn names_are_compiled_once() -> Result<(), Failure> {
     };
     for name in ["x", "another.name", "x"] {
         let spec = spec(name)?;
-        maps::compile(&spec, &MapSpace::new(&spec)?.config(0), &toolchain)?;
+        cpu::maps::compile(&spec, &MapSpace::new(&spec)?.config(0), &toolchain)?;
     }
     assert_eq!(files(folder.path(), "so"), 1);
     Ok(())

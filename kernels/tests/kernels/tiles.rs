@@ -5,8 +5,9 @@ use crate::gemms::{Stored, TILES, attention, keys, mixed, narrow, plain};
 use crate::harness::{Failure, Reference, toolchain, toolchain_told};
 use kernels::CancelToken;
 use kernels::pool::Pool;
-use kernels::template::precompile;
-use kernels::tiles::{self, TileSpace};
+use kernels::target::cpu;
+use kernels::target::cpu::templates::precompile;
+use kernels::tiles::TileSpace;
 use kernels::{ConfigSpace, Executable, Toolchain};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Container, Dtype, Layout, Unit};
@@ -53,7 +54,7 @@ fn each_case(sizes: Sizes, wanted: u64, stored: Stored, tile: Option<&str>, tool
     precompile(&kernels, toolchain, CancelToken::default());
     for (name, number, n, config) in cases {
         let reference = &references[number];
-        let kernel = tiles::compile(&reference.spec, &config, toolchain)?.streaming(n / 2 % 2 == 1);
+        let kernel = cpu::tiles::compile(&reference.spec, &config, toolchain)?.streaming(n / 2 % 2 == 1);
         let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pools[n % 2])?);
         assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
     }
@@ -102,7 +103,7 @@ fn rows_packed_once() -> Result<(), Failure> {
                 config.layouts.insert("x".into(), Layout::of(&x));
                 config.layouts.insert("y".into(), Layout::of(&["b", "j", "u"]));
                 config.knobs = config.knobs.with("tile", tile.to_string()).with("depth", 32).with("vector", "u");
-                let kernel = tiles::compile(&reference.spec, &config, &toolchain)?;
+                let kernel = cpu::tiles::compile(&reference.spec, &config, &toolchain)?;
                 once += usize::from(kernel.source().is_some_and(|text| text.contains("pack_lines(")));
                 let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pools[n % 2])?);
                 assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
@@ -139,7 +140,7 @@ fn columns_where_they_lie() -> Result<(), Failure> {
                     config.layouts.insert(data.into(), Layout::of(dims));
                 }
                 config.knobs = config.knobs.with("tile", tile.to_string()).with("depth", 32).with("vector", "u");
-                let kernel = tiles::compile(&reference.spec, &config, toolchain)?;
+                let kernel = cpu::tiles::compile(&reference.spec, &config, toolchain)?;
                 let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &Pool::new(2)?)?);
                 assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
             }
@@ -158,7 +159,7 @@ fn the_next_point_is_named() -> Result<(), Failure> {
         config.layouts.insert(data.into(), Layout::of(&dims));
     }
     config.knobs = config.knobs.with("tile", "j:10,u:70").with("depth", 32).with("vector", "u");
-    let kernel = tiles::compile(&reference.spec, &config, &toolchain()?)?;
+    let kernel = cpu::tiles::compile(&reference.spec, &config, &toolchain()?)?;
     let text = kernel.source().unwrap_or_default();
     // The factor that moves is x. Of its two outer indices the last runs fastest, and the first moves on when that starts again.
     let (moved, given) = text.split_once("const void *next_a").ok_or("no next point")?;
@@ -270,7 +271,7 @@ fn both_arithmetics_of_bf16() -> Result<(), Failure> {
             let set = knobs.into_iter().filter_map(|(name, value)| Some((name, value?)));
             let knobs = set.fold(Knobs::default(), |knobs, (name, value)| knobs.with(name, value));
             let config = KernelConfig { layouts: layouts.clone(), knobs };
-            let kernel = tiles::compile(&reference.spec, &config, toolchain)?;
+            let kernel = cpu::tiles::compile(&reference.spec, &config, toolchain)?;
             let (ratio, place) = reference.ratio(&reference.run(&kernel, &config, &pool)?);
             assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
         }
@@ -356,15 +357,15 @@ fn f16_is_refused_and_left_to_other_templates() -> Result<(), Failure> {
     let spec = kernels::KernelSpec::new(&program, &unit)?;
     let refused = TileSpace::new(&spec).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(refused.contains("tiles hold f64, f32 and bf16, and `") && refused.contains("is f16"), "{refused}");
-    let space = kernels::template::space(&spec)?;
-    assert!(space.count() > 0 && !tiles::is_tiled(&space.config(0)));
+    let space = cpu::templates::space(&spec)?;
+    assert!(space.count() > 0 && !kernels::tiles::is_tiled(&space.config(0)));
     Ok(())
 }
 
 /// The statements of a kernel in order: what is written, `*` where a product of matrices writes it, and how.
 fn statements(case: Case) -> Result<(Vec<String>, indexmap::IndexMap<String, String>), Failure> {
     let spec = kernels::KernelSpec::new(&case.program, &case.unit)?;
-    let nest = tiles::lower(&spec, &KernelConfig { knobs: Knobs::default().with("tile", "j:16"), ..KernelConfig::default() })?;
+    let nest = kernels::tiles::lower(&spec, &KernelConfig { knobs: Knobs::default().with("tile", "j:16"), ..KernelConfig::default() })?;
     let line = |g: &kernels::loopnest::LoopGroup, s: &kernels::loopnest::NestStatement| {
         format!("{}{} = {}", s.write.data, if g.is_gemm { " *" } else { "" }, serde_json::to_string(&s.code).unwrap_or_default())
     };
@@ -402,7 +403,7 @@ fn knobs_are_checked() -> Result<(), Failure> {
     {
         let config =
             KernelConfig { layouts: [("y".to_string(), Layout::of(&["b", "j", "u"]))].into(), knobs: Knobs::default().with(knob, value) };
-        assert!(tiles::lower(&spec, &config).is_err(), "{knob}={value}");
+        assert!(kernels::tiles::lower(&spec, &config).is_err(), "{knob}={value}");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use bench::Machine;
 use clap::Args;
 use kernels::contraction::Types;
 use kernels::device::Device;
-use kernels::device::cuda::{self, CudaDevice, Driver, GemmCeiling, Nvrtc};
+use kernels::target::cuda::{self, CudaDevice, Driver, GemmCeiling, Nvrtc};
 use kernels::{KernelError, Toolchain};
 use sdfg::Dtype;
 use serde::Serialize;

@@ -113,7 +113,7 @@ fn several_devices_share_a_sweep() {
 #[test]
 fn without_a_gpu_the_missing_library_is_named() {
     // Where there is a driver, this test has nothing to say.
-    if kernels::device::cuda::Driver::find().is_ok() {
+    if kernels::target::cuda::Driver::find().is_ok() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,7 +1,7 @@
 //! Programs of a recipe taken apart into sites, and put together again as a choice wants them.
 
 use crate::command::{json, memlet, recipe, with_times};
-use kernels::device::cpu::Cores;
+use kernels::target::cpu::Cores;
 use kernels::{KernelSpec, Toolchain};
 use layouts::SelectionProblem;
 use layouts::problem::Variants;

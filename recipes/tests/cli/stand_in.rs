@@ -2,7 +2,7 @@
 
 use crate::command::{json, path, recipe};
 use bench::unit::Bytes;
-use kernels::device::shim::stand_in::StandIn;
+use kernels::target::shim::stand_in::StandIn;
 use recipes::load::load;
 use recipes::pipeline::measure::memory_limit::MemoryLimit;
 use recipes::pipeline::variants::programs::programs;

@@ -1,11 +1,11 @@
 //! Kernels of a plan beside those of the cores: all equal, and a mistake shows in the kernel that makes it.
 
 use crate::device_support::{Fake, attention};
-use kernels::contraction::cublaslt::Fused;
 use kernels::device::Device;
-use kernels::device::cpu::Cores;
-use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
+use kernels::target::cuda::cublaslt::Fused;
+use kernels::target::shim::ShimDevice;
 use kernels::{KernelSpec, Toolchain};
 use recipes::load::{Overrides, load, load_str};
 use recipes::pipeline::check::each_kernel::{Progress, beside, compare_with_interpreter};

@@ -1,8 +1,8 @@
 //! What is measured where the time does not reach for all programs.
 
 use kernels::Toolchain;
-use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
 use layouts::{Finish, Store};
 use recipes::pipeline::choose::sweep_all::{SweptPrograms, choose, sweep_all};
 use recipes::pipeline::measure::budget_ledger::BudgetLedger;

@@ -1,10 +1,10 @@
 //! Every CUDA kernel that the pipeline makes of a shipped recipe, run on the CPU by the shim at small odd sizes, against the
 //! oracle.
 
-use kernels::device::cuda::{CudaLibrary, Nvrtc};
-use kernels::device::shim::{Shim, ShimRun};
-use kernels::emit::cuda::Chip;
-use kernels::template::{cuda_source, cuda_space, cuda_written};
+use kernels::target::cuda::emit::Chip;
+use kernels::target::cuda::templates::{source as cuda_source, space as cuda_space, specialized_dims};
+use kernels::target::cuda::{CudaLibrary, Nvrtc};
+use kernels::target::shim::{Shim, ShimRun};
 use kernels::tiles;
 use kernels::{Access, Buffer, ConfigSpace, KernelSpec};
 use ndarray::ArrayD;
@@ -80,7 +80,7 @@ impl Reference {
 /// Checks every generated kernel of a recipe, composed ones as well, with tensors of this type, and counts configurations.
 fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
-    let programs = programs_on(&recipes::load::load(&path, &[])?, false, Some(kernels::contraction::cublaslt::Fused::has))?;
+    let programs = programs_on(&recipes::load::load(&path, &[])?, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
     checked_of(recipe, &programs.variants.iter().collect::<Vec<_>>(), Some(dtype), with_small_sizes, |_| true)
 }
 
@@ -219,7 +219,7 @@ fn what_sweeps_read_beside_factors_comes_with_them() -> Result<(), Failure> {
     let sizes = [("b", 1), ("h", 2), ("j", 128), ("p", 16), ("i", 32), ("u", 32)].map(|(dim, size)| (dim.to_string(), size)).to_vec();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpt2-decoder.yaml");
     let model = load(&path, &Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-    let programs = programs_on(&model, false, Some(kernels::contraction::cublaslt::Fused::has))?;
+    let programs = programs_on(&model, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
     let swept: Vec<&Variant> = programs.variants.iter().filter(|v| v.key.is(VariantId::Streamed)).collect();
     let unit = swept[0].program.units().into_iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_qq").ok_or("d_qq")?;
     let spec = KernelSpec::new(&swept[0].program, &unit)?;
@@ -242,7 +242,7 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
     let checked = recipes.par_iter().with_max_len(1).map(|(recipe, dtype, narrow)| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
         let model = load(&path, &Overrides { dtype: Some(*dtype), narrow: *narrow, ..Overrides::default() }).expect("a recipe");
-        let programs = programs_on(&model, false, Some(kernels::contraction::cublaslt::Fused::has)).expect("programs");
+        let programs = programs_on(&model, false, Some(kernels::target::cuda::cublaslt::Fused::has)).expect("programs");
         let swept: Vec<&Variant> =
             programs.variants.iter().filter(|v| matches!(v.key.id, VariantId::Streamed | VariantId::StreamedRecompute)).collect();
         let composed: Vec<&String> = swept.iter().flat_map(|v| &v.compositions).map(|c| &c.name).collect();
@@ -283,7 +283,7 @@ fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
     let recipe = load(&path, &Overrides { dtype: Some(Dtype::Bf16), ..Overrides::default() })?;
-    let programs = programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?;
+    let programs = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
     let program = &programs.variants.iter().find(|v| v.key.is(VariantId::GroupedGemm)).ok_or("a group")?.program;
     let unit = program.units().into_iter().find_map(|(_, _, unit)| matches!(unit, Unit::Nested(_)).then_some(unit)).ok_or("a group")?;
     let spec = KernelSpec::new(program, &unit)?;
@@ -311,7 +311,7 @@ fn most_promising(space: &dyn ConfigSpace) -> Result<KernelConfig, Failure> {
 fn paper_layer() -> Result<Programs, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-pytorch.yaml");
     let recipe = load(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-    Ok(programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?)
+    Ok(programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?)
 }
 
 /// An index over keys runs along the queries of stacked projections: two names of one dim, of which layouts know the first.
@@ -342,7 +342,7 @@ fn sums_beside_rows_spill_nothing() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpt2-decoder.yaml");
     let recipe = load(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-    let program = programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?.variants[0].program.clone();
+    let program = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?.variants[0].program.clone();
     let units = program.units();
     let unit = units.iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_bo").ok_or("the gradient of a normalization")?;
     let spec = KernelSpec::new(&program, unit)?;
@@ -386,7 +386,7 @@ fn what_promises_most_draws_along_its_masks() -> Result<(), Failure> {
     for (recipe, in_its_order) in [("bert-large-encoder.yaml", false), ("bert-large-pytorch.yaml", true)] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
         let recipe = load(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-        let program = programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?.variants[0].program.clone();
+        let program = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?.variants[0].program.clone();
         for (_, _, unit) in program.units().into_iter().filter(|(_, _, unit)| matches!(unit, Unit::Scope(_))) {
             let spec = KernelSpec::new(&program, &unit)?;
             let space = cuda_space(&spec, Chip::HOPPER)?;
@@ -413,7 +413,7 @@ const SAMPLED: u64 = 20_000;
 fn what_is_checked_is_what_is_timed() -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
     let recipe = load(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-    let programs = programs_on(&recipe, false, Some(kernels::contraction::cublaslt::Fused::has))?;
+    let programs = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
     let program = &programs.variants[0].program;
     let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for (_, _, unit) in program.units().into_iter().filter(|(_, _, unit)| matches!(unit, Unit::Scope(_))) {
@@ -425,7 +425,7 @@ fn what_is_checked_is_what_is_timed() -> Result<(), Failure> {
         ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         for (_, n) in ranked.into_iter().take(40) {
             let config = space.config(n);
-            let written = cuda_written(&whole, &config);
+            let written = specialized_dims(&whole, &config);
             assert_eq!(written.len(), 1, "{}: {config}", whole.name);
             let text = |spec: &KernelSpec| cuda_source(spec, &config, Chip::HOPPER).map(|source| source.text);
             let Ok(timed) = text(&whole) else { continue };

@@ -1,9 +1,9 @@
 //! Programs for devices on which only some compositions have a form: products with the epilogues that cuBLASLt has.
 
-use kernels::contraction::cublaslt::{Bias, EpilogueFunction, Fused};
 use kernels::device::Device;
-use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
+use kernels::target::cuda::cublaslt::{Bias, EpilogueFunction, Fused};
+use kernels::target::shim::ShimDevice;
 use kernels::{Access, Buffer, ConfigSpace, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Overrides, Recipe, load_str};

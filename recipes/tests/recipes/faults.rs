@@ -146,7 +146,7 @@ fn cold_runs_are_single_and_find_nothing_in_the_caches() {
 
 #[test]
 fn what_is_missing_ends_with_its_own_code() {
-    let old = kernels::device::cuda::driver::new_enough((12, 4), (13, 0)).expect_err("older");
+    let old = kernels::target::cuda::driver::new_enough((12, 4), (13, 0)).expect_err("older");
     let text = old.to_string();
     assert!(text.contains("CUDA 12.4 at most") && text.contains("install NVIDIA's driver"), "{text}");
     assert_eq!(PipelineError::from(old).exit_code(), 4);

@@ -2,8 +2,8 @@
 
 use crate::memory::{Failure, candidate, checked, device, with_gradients};
 use kernels::device::Device;
-use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
+use kernels::target::shim::ShimDevice;
 use recipes::load::load_str;
 use recipes::pipeline::run::execute::Execution;
 use recipes::pipeline::variants::programs::programs;

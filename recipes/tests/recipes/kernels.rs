@@ -1,8 +1,8 @@
 //! Every map kernel that the pipeline makes of a shipped recipe, at small odd sizes, under a spread of configurations.
 
 use kernels::Toolchain;
-use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
 use layouts::measure::space::{Bench, KernelSpace};
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::swept_kernel::swept_kernels;

@@ -1,9 +1,9 @@
 //! Logarithms of sums of exponentials in f32 kernels, far from 0, against what f64 makes of the same numbers here.
 
 use kernels::device::Device;
-use kernels::device::cpu::Cores;
-use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
+use kernels::target::shim::ShimDevice;
 use kernels::{KernelSpec, Toolchain};
 use ndarray::{Array1, Array2};
 use recipes::load::load_str;

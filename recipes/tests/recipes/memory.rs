@@ -1,8 +1,8 @@
 //! Memory of a step: whatever is placed over what, results stay what they are. Debug builds fill freed memory with NaN.
 
 use kernels::device::Device;
-use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
 use kernels::{KernelSpec, Toolchain};
 use recipes::analyze::memory::{ProgramMemory, memory};
 use recipes::load::{Overrides, load};

@@ -4,8 +4,8 @@
 use bench::model::{Comparison, Report};
 use kernels::Toolchain;
 use kernels::device::Device;
-use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
 use layouts::record::median;
 use layouts::{Method, Store};
 use recipes::load::{Overrides, load};

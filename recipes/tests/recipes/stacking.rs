@@ -1,7 +1,7 @@
 //! Stacked and composed contractions compute what separate ones do, on the shipped recipes at small sizes.
 
-use kernels::contraction::cublaslt::Fused;
 use kernels::device::Forms;
+use kernels::target::cuda::cublaslt::Fused;
 use recipes::load::{Recipe, load, load_str};
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::oracle::tensors::{random_inputs, results};

@@ -1,10 +1,10 @@
 //! A GPU's device on libraries that take the place of CUDA's: products as the library is told them, and algorithms asked for meanwhile.
 
-use kernels::contraction::cublaslt::Fused;
 use kernels::device::Device;
-use kernels::device::cuda::CudaDevice;
-use kernels::device::shim::stand_in::StandIn;
 use kernels::pool::Pool;
+use kernels::target::cuda::CudaDevice;
+use kernels::target::cuda::cublaslt::Fused;
+use kernels::target::shim::stand_in::StandIn;
 use layouts::measure::space::{Bench, Fault, KernelSpace};
 use recipes::load::Overrides;
 use recipes::pipeline::measure::device_bench::DeviceBench;

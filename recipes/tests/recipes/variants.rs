@@ -1,6 +1,6 @@
 //! Every row of the table of variants, over random recipes, with every rewrite checked by the interpreter.
 
-use kernels::contraction::cublaslt::Fused;
+use kernels::target::cuda::cublaslt::Fused;
 use recipes::load::{Overrides, load_str};
 use recipes::pipeline::variants::programs::programs_on;
 use recipes::pipeline::variants::table::{Devices, Step, VARIANTS, VariantId};

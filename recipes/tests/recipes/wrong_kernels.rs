@@ -1,8 +1,8 @@
 //! A program with a kernel of which no configuration is right cannot be chosen; the others can.
 
 use kernels::Toolchain;
-use kernels::device::cpu::Cores;
 use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
 use layouts::{SelectError, Store};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::choose::sweep_all::{baselines, choose, sweep_all};

@@ -3,8 +3,8 @@
 use crate::{Failure, cores};
 use kernels::KernelSpec;
 use kernels::device::Device;
-use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
+use kernels::target::shim::ShimDevice;
 use ndarray::ArrayD;
 use recipes::load::load_str;
 use recipes::pipeline::run::execute::Execution;

@@ -8,9 +8,9 @@ mod page;
 mod reasons;
 
 use kernels::device::Device;
-use kernels::device::cpu::Cores;
-use kernels::device::shim::ShimDevice;
 use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
+use kernels::target::shim::ShimDevice;
 use kernels::{KernelSpec, Toolchain};
 use ndarray::ArrayD;
 use recipes::load::{Overrides, load_str};

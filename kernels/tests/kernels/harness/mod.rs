@@ -1,8 +1,8 @@
 //! Runs map kernels on small tensors and compares them with the interpreter.
 
-use kernels::device::shim::{Shim, ShimKernel, ShimRun};
-use kernels::emit::cuda::CudaSource;
 use kernels::pool::Pool;
+use kernels::target::cuda::emit::CudaSource;
+use kernels::target::shim::{Shim, ShimKernel, ShimRun};
 use kernels::{Access, Buffer, Completion, Executable, InPlace, KernelSpec, RunContext, Toolchain};
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;

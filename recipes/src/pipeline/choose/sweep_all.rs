@@ -71,7 +71,7 @@ pub fn sweep_all(
     let mut fit = fit.into_iter();
     programs.variants.retain(|_| fit.next().unwrap_or(true));
     let whole_budget = budget;
-    let goes_on = budget.is_some() && with.device.name().is_some() && with.shard.of == 1;
+    let goes_on = budget.is_some() && !with.device.is_host() && with.shard.of == 1;
     let shares = shares(&programs.variants, goes_on);
     // Where code takes longest to make, it is known first of which programs enough was seen.
     let mut posed = Vec::new();

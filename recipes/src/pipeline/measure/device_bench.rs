@@ -132,7 +132,7 @@ impl<'a> DeviceBench<'a> {
         time: Option<Instant>,
     ) -> Duration {
         let until = CancelToken { time, interrupt: self.interrupt };
-        let (began, products) = (Instant::now(), kernels::compile::spent_on_gemm_libraries());
+        let (began, products) = (Instant::now(), kernels::target::cpu::compile::spent_on_gemm_libraries());
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.precompile_batch_size(&k.spec) > 0).collect();
         // What each begins with takes as long to find as its code to write.
         kernels.par_iter().for_each(|kernel| drop(kernel.seeds()));
@@ -150,7 +150,8 @@ impl<'a> DeviceBench<'a> {
             self.device.precompile(&self.coming(&first), CancelToken { time: None, ..until });
         }
         // While one core makes a library of products, the others make kernels.
-        let shared = kernels::compile::spent_on_gemm_libraries().saturating_sub(products) / rayon::current_num_threads().max(1) as u32;
+        let shared =
+            kernels::target::cpu::compile::spent_on_gemm_libraries().saturating_sub(products) / rayon::current_num_threads().max(1) as u32;
         let took = began.elapsed().saturating_sub(shared);
         let seeds = wanted(&|kernel| kernel.seeds());
         if !self.device.precompile_in_background(self.coming(&seeds), &self.unwanted) {
@@ -398,7 +399,7 @@ impl DeviceBench<'_> {
     /// Times a configuration, again where threads waited for cores on which others ran; of several times the one that was disturbed
     /// least.
     fn undisturbed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
-        if self.device.name().is_some() {
+        if !self.device.is_host() {
             return self.timed(name, config, give_up);
         }
         let mut least: Option<(f64, Timing)> = None;
@@ -427,7 +428,7 @@ impl DeviceBench<'_> {
         PhaseTimes::without(&mut self.spent.loading, began, self.device.compile_wait().saturating_sub(waited));
         let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();
         // A device of its own needs no workers, and this thread any core that is free.
-        let (mut samples, _held) = (Vec::new(), self.device.name().is_none().then(|| self.pool.hold()));
+        let (mut samples, _held) = (Vec::new(), self.device.is_host().then(|| self.pool.hold()));
         self.queued = self.pool.queued();
         // The first run warms caches and pages: it is no sample unless it is long, but two runs beyond the limit in a row end the
         // race, or a long one.

@@ -97,7 +97,7 @@ fn filled(room: ScratchBuffer, number: usize, device: &dyn Device, seed: u64) ->
 mod tests {
     use super::*;
     use kernels::Toolchain;
-    use kernels::device::cpu::Cores;
+    use kernels::target::cpu::Cores;
 
     fn room(bytes: usize, written: bool) -> ScratchBuffer {
         ScratchBuffer { dtype: Dtype::F32, bytes, written }

@@ -196,7 +196,7 @@ pub fn sweep_posed(
     let prepared = clock.elapsed();
     let mut given_up = false;
     // Where code takes far longer to make than to time, confirming leaves most of its part: that is searched, too.
-    let devices = with.device.name().is_some();
+    let devices = !with.device.is_host();
     let mut searched = || -> Result<Report, PipelineError> {
         let progress = &mut with.progress;
         let mut count = 0;
@@ -305,7 +305,7 @@ fn session(name: &str, program: &Sdfg, problem: &SelectionProblem, extent: Exten
         device: device.name().unwrap_or(provenance.cpu),
         toolchain: device.toolchain(),
         // On another device than the cores, workers make no difference to a time.
-        threads: if device.name().is_some() { 1 } else { with.pool.workers() },
+        threads: if device.is_host() { with.pool.workers() } else { 1 },
         sizes: program.sizes.clone(),
         // Whoever measures for the record says of which commit the program was built.
         commit: std::env::var("MEMLET_COMMIT").unwrap_or_default(),

@@ -2,7 +2,8 @@
 
 use crate::pipeline::PipelineError;
 use bench::memory::{Life, MemoryMap};
-use kernels::{KernelSpec, template};
+use kernels::KernelSpec;
+use kernels::target::cpu::templates;
 use sdfg::lifetime::{ArenaPlan, Interval, Schedule};
 use sdfg::{Container, Role, Sdfg, Unit};
 use serde::{Deserialize, Serialize};
@@ -47,9 +48,9 @@ pub fn expected(program: &Sdfg) -> Result<MemoryMap, PipelineError> {
     let mut schedule = Schedule::of(program)?;
     for (n, (_, _, unit)) in program.units().iter().enumerate().filter(|(_, (_, _, u))| matches!(u, Unit::Scope(_))) {
         let spec = KernelSpec::new(program, unit)?;
-        let Ok(space) = template::space(&spec) else { continue };
+        let Ok(space) = templates::space(&spec) else { continue };
         let number = |data: &str| schedule.buffers.iter().position(|b| b.name == data);
-        let pairs = template::in_place(&spec, &space.config(0)).into_iter();
+        let pairs = templates::in_place(&spec, &space.config(0)).into_iter();
         schedule.steps[n].in_place = pairs.filter_map(|p| Some((number(&p.read)?, number(&p.written)?))).collect();
     }
     let schedule = schedule.reordered(&schedule.order());

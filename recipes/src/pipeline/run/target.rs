@@ -1,14 +1,9 @@
 //! What a program is measured and run on, as the command line and plans name it.
 
 use crate::pipeline::PipelineError;
-use kernels::contraction::cublaslt::Fused;
-use kernels::device::cpu::Cores;
-use kernels::device::cuda::CudaDevice;
-use kernels::device::shim::ShimDevice;
+use kernels::KernelSpec;
 use kernels::device::{Device, Forms};
-use kernels::emit::cuda::Chip;
-use kernels::{KernelSpec, Toolchain, template};
-use sdfg::Unit;
+use kernels::target::{TARGETS, TargetInfo};
 use sdfg::config::KernelConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,84 +11,72 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// `cpu`, `cuda`, `cuda:1`, `cuda:0,1`; `shim` is for tests, with or without numbers: what a GPU would be given, on the CPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Target {
-    #[default]
-    Cpu,
-    /// Numbers of GPUs, at least one.
-    Cuda(Vec<usize>),
-    Shim(Vec<usize>),
+pub struct Target {
+    of: &'static TargetInfo,
+    /// Numbers of devices, at least one; `[0]` where they have none.
+    numbers: Vec<usize>,
 }
+
+impl Default for Target {
+    fn default() -> Self {
+        Target { of: TARGETS[0], numbers: vec![0] }
+    }
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        (self.of.id, &self.numbers) == (other.of.id, &other.numbers)
+    }
+}
+
+impl Eq for Target {}
 
 impl Target {
     /// Whether it is the default.
     pub fn is_cpu(&self) -> bool {
-        *self == Target::Cpu
+        *self == Target::default()
     }
 
     /// The word without numbers.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Target::Cpu => "cpu",
-            Target::Cuda(_) => "cuda",
-            Target::Shim(_) => "shim",
-        }
+        self.of.id
     }
 
     /// The first device.
     ///
     /// # Errors
-    /// A compiler, a library, a driver or a GPU that is missing.
+    /// A compiler, a library, a driver or a device that is missing.
     pub fn open(&self) -> Result<Arc<dyn Device>, PipelineError> {
-        Ok(match self {
-            Target::Cpu => Arc::new(Cores { toolchain: Toolchain::system()? }),
-            Target::Cuda(numbers) => Arc::new(CudaDevice::new(numbers.first().copied().unwrap_or(0), Toolchain::cache())?),
-            Target::Shim(_) => Arc::new(ShimDevice::new(Toolchain::cache().join("shim"))),
-        })
+        Ok((self.of.open)(self.numbers.first().copied().unwrap_or(0))?)
     }
 
     /// Which kernels composed around contractions a library has a form of there. As [`Device::epilogues`], of a device that need not
     /// be here.
     pub fn epilogues(&self) -> Option<Forms> {
-        match self {
-            Target::Cpu => None,
-            Target::Cuda(_) | Target::Shim(_) => Some(Fused::has),
-        }
+        self.of.epilogues
     }
 
-    /// What is generated for a kernel there, for a device that need not be here: a GPU counts as an H200 then. `None` for what a
-    /// library does.
+    /// The text that is generated for a kernel there, for a device that need not be here. `None` where a library has the kernel.
     ///
     /// # Errors
     /// Scopes and knobs that kernels do not have.
     pub fn code(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Option<String>, PipelineError> {
-        let library = matches!(&spec.unit, Unit::Operation(_)) || Fused::has(spec);
-        Ok(match self {
-            Target::Cpu => template::source(spec, config).map(|source| source.text),
-            Target::Cuda(_) | Target::Shim(_) if library => None,
-            Target::Cuda(_) | Target::Shim(_) => Some(template::cuda_source(spec, config, Chip::HOPPER)?.text),
-        })
+        Ok((self.of.code)(spec, config)?)
     }
 
     /// One target for each device.
     pub fn each(&self) -> Vec<Target> {
-        match self {
-            Target::Cpu => vec![Target::Cpu],
-            Target::Cuda(numbers) => numbers.iter().map(|n| Target::Cuda(vec![*n])).collect(),
-            Target::Shim(numbers) => numbers.iter().map(|n| Target::Shim(vec![*n])).collect(),
-        }
+        self.numbers.iter().map(|n| Target { of: self.of, numbers: vec![*n] }).collect()
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Target::Cuda(numbers) | Target::Shim(numbers) if *numbers != [0] => {
-                let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
-                write!(f, "{}:{}", self.kind(), numbers.join(","))
-            }
-            other => f.write_str(other.kind()),
+        match self.numbers[..] {
+            [0] => f.write_str(self.of.id),
+            _ => write!(f, "{}:{}", self.of.id, self.numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")),
         }
     }
 }
@@ -102,18 +85,18 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no device; write cpu, cuda, or numbers of GPUs: cuda:1, cuda:0,1");
-        let (kind, numbers) = match text.split_once(':') {
-            None => (text, vec![0]),
-            Some((kind, numbers)) => (kind, numbers.split(',').map(|n| n.parse().map_err(|_| wrong())).collect::<Result<_, _>>()?),
+        let wrong = || {
+            let names: Vec<&str> = TARGETS.iter().filter(|t| !t.is_for_tests).map(|t| t.id).collect();
+            format!("`{text}` is no device; write {}, or numbers of GPUs: cuda:1, cuda:0,1", names.join(", "))
         };
+        let (id, numbers) = match text.split_once(':') {
+            None => (text, None),
+            Some((id, numbers)) => (id, Some(numbers.split(',').map(|n| n.parse().map_err(|_| wrong())).collect::<Result<Vec<_>, _>>()?)),
+        };
+        let of = TargetInfo::find(id).filter(|of| of.is_numbered || numbers.is_none()).ok_or_else(wrong)?;
+        let numbers: Vec<usize> = numbers.unwrap_or_else(|| vec![0]);
         let twice = numbers.iter().enumerate().any(|(at, n)| numbers[..at].contains(n));
-        match kind {
-            "cpu" if text == "cpu" => Ok(Target::Cpu),
-            "cuda" if !twice => Ok(Target::Cuda(numbers)),
-            "shim" if !twice => Ok(Target::Shim(numbers)),
-            _ => Err(wrong()),
-        }
+        if twice { Err(wrong()) } else { Ok(Target { of, numbers }) }
     }
 }
 
@@ -138,19 +121,21 @@ mod tests {
     #[test]
     fn devices_have_names() {
         for (text, target) in [
-            ("cpu", Target::Cpu),
-            ("cuda", Target::Cuda(vec![0])),
-            ("cuda:3", Target::Cuda(vec![3])),
-            ("cuda:0,1", Target::Cuda(vec![0, 1])),
-            ("shim", Target::Shim(vec![0])),
-            ("shim:0,1", Target::Shim(vec![0, 1])),
+            ("cpu", ("cpu", vec![0])),
+            ("cuda", ("cuda", vec![0])),
+            ("cuda:3", ("cuda", vec![3])),
+            ("cuda:0,1", ("cuda", vec![0, 1])),
+            ("shim", ("shim", vec![0])),
+            ("shim:0,1", ("shim", vec![0, 1])),
         ] {
-            assert_eq!(text.parse(), Ok(target.clone()));
-            assert_eq!(target.to_string(), text);
+            let parsed: Target = text.parse().unwrap();
+            assert_eq!((parsed.kind(), parsed.numbers.clone()), target);
+            assert_eq!(parsed.to_string(), text);
         }
         for wrong in ["", "gpu", "cuda:", "cuda:x", "cuda:1,1", "cpu:0", "cuda:-1"] {
             assert!(wrong.parse::<Target>().is_err_and(|e| e.contains("cuda:0,1")), "{wrong}");
         }
-        assert_eq!(Target::Cuda(vec![0, 2]).each(), [Target::Cuda(vec![0]), Target::Cuda(vec![2])]);
+        let each: Vec<String> = "cuda:0,2".parse::<Target>().unwrap().each().iter().map(Target::to_string).collect();
+        assert_eq!(each, ["cuda", "cuda:2"]);
     }
 }

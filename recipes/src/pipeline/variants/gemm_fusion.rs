@@ -169,7 +169,9 @@ impl<'a> GemmFusion<'a> {
             return Some(self.rewriting.library.unwrap_or(|_| false));
         }
         let streamed = self.row.passes.contains(&Step::FuseGemmsStreamed);
-        streamed.then_some(|spec: &KernelSpec| kernels::tiles::is_streamable(spec) || kernels::tiles::is_plain_gemm(spec))
+        streamed.then_some(|spec: &KernelSpec| {
+            kernels::target::cuda::streaming::is_streamable(spec) || kernels::target::cuda::tiles::is_plain_gemm(spec)
+        })
     }
 
     fn under(&self, program: &ExpandedProgram, accept: Accept) -> Result<Variant, PipelineError> {

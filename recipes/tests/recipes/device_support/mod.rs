@@ -1,7 +1,7 @@
 //! The shim with something wrong about it, and a view of what it is asked for.
 
-use kernels::device::shim::ShimDevice;
 use kernels::device::{Device, DeviceMemory, Forms, Recording, Streams, Work};
+use kernels::target::shim::ShimDevice;
 use kernels::{Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::run::candidate::Candidate;

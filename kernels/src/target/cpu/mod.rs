@@ -1,0 +1,94 @@
+//! The cores of this machine, and C from the system's compiler.
+
+mod canonical;
+pub mod compile;
+pub mod emit;
+pub(crate) mod executable;
+pub(crate) mod gemm;
+pub mod gemm_library;
+mod gemm_space;
+pub mod maps;
+mod prefetch;
+pub mod relayout;
+pub mod templates;
+pub mod tiles;
+
+pub use compile::Toolchain;
+pub use executable::MapKernel;
+pub use gemm_space::GemmSpace;
+
+use super::TargetInfo;
+use crate::cancel::CancelToken;
+use crate::device::{CompileRequest, Device, Forms};
+use crate::error::KernelError;
+use crate::in_place::InPlace;
+use crate::kernel::{ConfigSpace, Executable, KernelSpec};
+use sdfg::config::KernelConfig;
+use sdfg::{Container, Layout};
+use std::sync::Arc;
+
+/// Configurations of a kernel whose code is made at a time: several share one text, and all cores should have something to do.
+const PRECOMPILE_BATCH: usize = 16;
+
+/// The cores of this machine in the registry.
+pub const TARGET: TargetInfo = TargetInfo {
+    id: "cpu",
+    title: "the cores of this machine, C by the system's compiler",
+    is_numbered: false,
+    is_for_tests: false,
+    open: |_| Ok(Arc::new(Cores { toolchain: Toolchain::system()? })),
+    epilogues: None,
+    code: |spec, config| Ok(templates::source(spec, config).map(|source| source.text)),
+};
+
+/// The cores as a device.
+pub struct Cores {
+    pub toolchain: Toolchain,
+}
+
+impl Device for Cores {
+    fn name(&self) -> Option<String> {
+        None
+    }
+
+    fn toolchain(&self) -> String {
+        self.toolchain.version.clone()
+    }
+
+    fn clock(&self) -> &'static str {
+        "wall, monotonic"
+    }
+
+    fn extension(&self) -> &'static str {
+        "c"
+    }
+
+    fn epilogues(&self) -> Option<Forms> {
+        None
+    }
+
+    fn space(&self, spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
+        templates::space(spec)
+    }
+
+    fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
+        templates::compile(spec, config, &self.toolchain)
+    }
+
+    fn in_place(&self, spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
+        templates::in_place(spec, config)
+    }
+
+    fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {
+        templates::relayout(container, shape, from, to, &self.toolchain)
+    }
+
+    fn precompile_batch_size(&self, _: &KernelSpec) -> usize {
+        PRECOMPILE_BATCH
+    }
+
+    fn precompile(&self, kernels: &[CompileRequest], until: CancelToken) {
+        let kernels: Vec<(KernelSpec, KernelConfig)> = kernels.iter().flat_map(|request| request.each(self)).collect();
+        templates::precompile(&kernels, &self.toolchain, until);
+    }
+}

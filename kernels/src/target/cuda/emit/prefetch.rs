@@ -1,0 +1,96 @@
+//! Prefetch in CUDA: rows of the next point are read while the sums of this one are reduced.
+//!
+//! A team whose blocks stay has one point after another, and each is a chain: its rows come, sums of them meet, results leave. Where few
+//! blocks fit a processor, memory idles while they meet.
+
+use crate::emit::printer::Printer;
+use crate::error::KernelError;
+use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
+use crate::target::cuda::emit::register::cuda_type;
+
+/// The knob of kernels that look ahead, and its values.
+pub const PREFETCH_KNOB: &str = "next";
+pub const PREFETCH: [&str; 2] = ["wait", "ahead"];
+/// Accesses of 16 bytes that a thread has under way for the next point.
+const PACKS: i64 = 8;
+
+/// What is read of the next point.
+#[derive(Default)]
+pub struct PrefetchedRows {
+    pub declared: Vec<String>,
+    /// What a row has one of, and what is read for each `slot` of a thread.
+    pub once: Vec<String>,
+    pub read: Vec<String>,
+}
+
+/// Whether a group is a walk over a point's rows after which sums meet.
+pub fn meets(group: &LoopGroup) -> bool {
+    let along = |l: &str, e: &Element| e.subscripts.iter().any(|s| s.symbols().contains(l));
+    group.loops.len() == 1 && group.statements.iter().any(|s| s.combine.is_some() && !along(&group.loops[0].index, &s.write))
+}
+
+impl Printer<'_> {
+    /// Chooses what the first group reads of its points that nobody writes, and that comes out even: it takes that from what was read.
+    pub fn prefetch_rows(&mut self, nest: &LoopNest) -> Result<(), KernelError> {
+        let (Some(schedule), Some(group)) = (self.schedule.clone(), nest.groups.first()) else { return Ok(()) };
+        if !schedule.prefetches || schedule.turns || nest.block().is_some() || !meets(group) {
+            return Ok(());
+        }
+        let last = &group.loops[0];
+        let (slots, lanes) = (schedule.slots(nest, last), schedule.team() * schedule.width);
+        if last.count % lanes != 0 || nest.tiles.iter().any(|t| t.index == last.index && t.is_ragged()) {
+            return Ok(());
+        }
+        let written = |root: &String| nest.groups.iter().flat_map(|g| &g.statements).any(|s| self.spec.root(&s.write.data) == root);
+        let of_point = |e: &Element| e.subscripts.iter().any(|s| nest.outer.iter().any(|l| s.symbols().contains(&l.index)));
+        self.known.clear();
+        let mut wanted: Vec<(Element, &'static str)> = Vec::new();
+        for element in self.reads_at(group, 1).into_iter().filter(|e| e.fill.is_none() && of_point(e)) {
+            let tensor = self.tensor(&element.data)?;
+            let (MemorySpace::Heap { root, .. }, Some(kind)) = (&tensor.space, cuda_type(tensor.dtype)) else { continue };
+            let bytes = tensor.dtype.bytes(schedule.width as u64);
+            let fits = (4..=16).contains(&bytes) && slots * (wanted.len() as i64 + 1) <= PACKS;
+            if fits && !written(root) && self.contiguous(&element, last)? && self.is_even(&element, last)? {
+                wanted.push((element, kind));
+            }
+        }
+        let alone = self.reads_at(group, 0).into_iter().filter(|e| e.fill.is_none() && of_point(e));
+        let given = |e: &Element| matches!(self.tensor(&e.data).map(|t| &t.space), Ok(MemorySpace::Heap { root, .. }) if !written(root));
+        let alone: Vec<Element> = alone.filter(given).collect();
+        for (element, kind) in wanted {
+            let subscripts = element.subscripts.iter().map(|e| self.at_first(e, last)).collect();
+            self.pointers.insert(element.data.clone());
+            let at = self.position(&Element { subscripts, ..element.clone() })?;
+            let (name, pointer) = (self.fresh("near"), self.identifier(&element.data));
+            self.next.declared.push(format!("Pack<{kind}, W> {name}[{slots}];"));
+            self.next.read.push(format!("{name}[slot] = read_pack<W>({pointer}, {at});"));
+            self.ahead.insert(element, format!("{name}[slot]"));
+        }
+        // What a row has one of would be waited for alone.
+        for element in if self.next.read.is_empty() { vec![] } else { alone } {
+            let (name, text) = (self.fresh("near"), self.load(&element)?);
+            self.next.declared.push(format!("real {name};"));
+            self.next.once.push(format!("{name} = {text};"));
+            self.ahead.insert(element, name);
+        }
+        Ok(())
+    }
+}
+
+impl PrefetchedRows {
+    /// What stands before the loop over points: where rows go, and what reads those of a point, whose indices are `decoded`.
+    pub fn opening(&self, slots: i64, decoded: &str) -> String {
+        if self.read.is_empty() {
+            return String::new();
+        }
+        let lines = |lines: &[String], margin: &str| lines.iter().map(|line| format!("{margin}{line}\n")).collect::<String>();
+        let mut text = lines(&self.declared, "    ");
+        text += "    const auto ahead = [&](const index_t point) {\n        index_t rest = point;\n";
+        text += decoded;
+        text += &lines(&self.once, "        ");
+        text += &format!("        #pragma unroll\n        for (int slot = 0; slot < {slots}; ++slot) {{\n");
+        text += "            const index_t first_lane = ((index_t)slot * TEAM + member) * W;\n";
+        text += &lines(&self.read, "            ");
+        text + "        }\n    };\n    if (from < to) ahead(from);\n"
+    }
+}

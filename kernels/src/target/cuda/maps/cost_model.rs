@@ -1,0 +1,290 @@
+//! What a CUDA kernel is expected to take: bytes moved, those that nobody asked for included, and threads with nothing to do. Asked of
+//! very many configurations, so all that knows names is looked up before.
+
+use crate::kernel::{Access, Argument, ConfigSpace as _, KernelSpec, TensorChoice};
+use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
+use crate::maps::MapSpace;
+use crate::maps::space::ORDERS;
+use crate::target::cuda::emit;
+use crate::target::cuda::maps::{CudaSpace, Picked, SUMMING};
+use sdfg::Layout;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Threads of a processor that keep the memory busy.
+const ENOUGH: f64 = 1024.0;
+/// Registers of a processor.
+const REGISTERS: f64 = 65536.0;
+/// Values of a row that a thread may hold; of a longer one it holds nothing.
+const MOST: f64 = 64.0;
+/// How many times as long a kernel takes that adds to partial results in memory at every point.
+const SCATTERED: f64 = 2.0;
+/// How many times as long a kernel takes whose lanes are no neighbours of its mask, so that each draws for itself what decides about
+/// eight; and one whose rows draw that together, or a team holds it for the next seven.
+const DRAWN_APART: f64 = 2.0;
+const DRAWN_TOGETHER: f64 = 1.1;
+/// Bytes that the memory of a GPU moves at least.
+const SECTOR: f64 = 32.0;
+
+/// What vectors along an index come to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rows {
+    /// Containers that groups hand on, of which a thread holds its part of a row, if there is room.
+    handed: f64,
+    /// Results of all points, of which it holds the same.
+    summed: f64,
+    /// Of what is handed on, what memory does not have.
+    local: f64,
+    /// Most iterations of a group.
+    inner: f64,
+    /// Dims of arguments that the index runs along: a dim may have a second name.
+    along: BTreeMap<String, String>,
+}
+
+impl Rows {
+    pub(crate) fn of(spec: &KernelSpec, nest: &LoopNest, vector: &str) -> Self {
+        let along = |group: &LoopGroup, element: &Element| {
+            group.loops.last().is_some_and(|last| element.subscripts.iter().any(|s| s.symbols().contains(&last.index)))
+        };
+        let uses = |data: &str| {
+            let touches = |g: &&LoopGroup| {
+                let all = g.statements.iter().flat_map(|s| s.reads.iter().map(|(_, e)| e).chain([&s.write]));
+                all.filter(|e| e.data == *data).any(|e| along(g, e))
+            };
+            nest.groups.iter().filter(touches).count()
+        };
+        let mut rows = Rows::default();
+        for (data, tensor) in &nest.tensors {
+            match tensor.space {
+                MemorySpace::Private { .. } => rows.summed += f64::from(uses(data) > 0),
+                MemorySpace::Heap { .. } => rows.handed += f64::from(uses(data) > 1),
+                _ => rows.local += f64::from(uses(data) > 1),
+            }
+        }
+        rows.handed += rows.local;
+        rows.inner = nest.groups.iter().map(|g| g.loops.iter().map(|l| l.count as f64).product()).fold(1.0, f64::max);
+        let statements = || nest.groups.iter().flat_map(|g| &g.statements);
+        for element in statements().flat_map(|s| s.reads.iter().map(|(_, e)| e).chain([&s.write])) {
+            let Some(MemorySpace::Heap { root, .. }) = nest.tensors.get(&element.data).map(|t| &t.space) else { continue };
+            let subscript = element.subscripts.iter().position(|s| s.symbols().contains(vector));
+            // A view has the dims of what it views, under names of its own.
+            let dim = subscript.and_then(|n| spec.containers.get(root)?.dims.get(n));
+            rows.along.extend(dim.map(|dim| (root.clone(), dim.clone())));
+        }
+        rows
+    }
+}
+
+/// What a promise asks about a kernel, by the positions of [`Picks`](crate::maps::space::Picks).
+pub(crate) struct Facts {
+    vectors: Vec<Vector>,
+    /// By order, layout of the tensor that induces it, and place of reductions.
+    orders: [Vec<Vec<Order>>; ORDERS],
+    induced: [Option<usize>; ORDERS],
+    tensors: Vec<NestTensor>,
+}
+
+/// An index that vectors may run along.
+struct Vector {
+    rows: Option<Rows>,
+    dim: String,
+    size: f64,
+    /// Whether it is one of the points', by place of reductions.
+    blocked: Vec<bool>,
+    /// How each tensor lies along it.
+    along: Vec<Lying>,
+}
+
+struct Lying {
+    /// Whether the tensor has its dim.
+    has: bool,
+    /// By layout: whether neighbours along it are neighbours, and whether they lie far apart.
+    inner: Vec<bool>,
+    crossed: Vec<bool>,
+}
+
+struct Order {
+    dims: Vec<String>,
+    points: f64,
+    /// Whether no index of points tells some partial results apart and not others: then blocks have sections of what is summed over.
+    in_sections: bool,
+    /// Of dims that tell partial results apart those that are no points'.
+    held: Vec<(String, f64)>,
+}
+
+struct NestTensor {
+    elements: f64,
+    /// Bytes of an element.
+    size: f64,
+    written: bool,
+    /// The innermost dim of each layout.
+    innermost: Vec<Option<String>>,
+}
+
+impl Facts {
+    /// Of a kernel with these arguments and their elements, whose partial results are told apart by some dims, and a part of them by others.
+    pub fn new(
+        maps: &MapSpace,
+        arguments: &[(Argument, f64)],
+        [apart, some]: [&BTreeSet<String>; 2],
+        mut rows: BTreeMap<String, Rows>,
+    ) -> Self {
+        let spec = maps.spec();
+        let size = |dim: &str| spec.size(dim).unwrap_or(1) as f64;
+        let choices = maps.tensors();
+        let vector = |index: &String| {
+            let (rows, dim) = (rows.remove(index), maps.dim(index));
+            let lying = |choice: &TensorChoice| {
+                let alias = rows.as_ref().and_then(|rows| rows.along.get(&choice.data)).map_or(dim, String::as_str);
+                let has = |layout: &Layout, dim: &str| layout.pieces.iter().any(|p| p.dim == dim);
+                let inner = choice.layouts.iter().map(|l| l.innermost() == Some(alias)).collect();
+                let crossed = choice.layouts.iter().map(|l| l.innermost() != Some(dim) && has(l, dim)).collect();
+                Lying { has: choice.layouts.iter().any(|l| has(l, alias)), inner, crossed }
+            };
+            let along = choices.iter().map(lying).collect();
+            let blocked = maps.reduces().iter().map(|reduce| maps.blocked(index, reduce)).collect();
+            Vector { rows, dim: dim.to_string(), size: size(dim), blocked, along }
+        };
+        let vectors = maps.vectors().iter().map(vector).collect();
+        let order = |layout: &Layout, reduce: &str| {
+            let dims: Vec<String> = maps.order(layout, reduce).into_iter().map(|(_, dim)| dim.clone()).collect();
+            let mut several = dims.iter().filter(|dim| spec.size(dim).is_ok_and(|n| n > 1));
+            let in_sections = several.all(|dim| !some.contains(dim));
+            let held = apart.iter().filter(|d| !dims.contains(d)).map(|d| (d.clone(), size(d))).collect();
+            Order { points: dims.iter().map(|dim| size(dim)).product(), in_sections, held, dims }
+        };
+        let each = |layout: &Layout| maps.reduces().iter().map(|reduce| order(layout, reduce)).collect();
+        let induced = maps.induced();
+        let orders = induced.map(|tensor| match tensor {
+            Some(t) => choices[t].layouts.iter().map(each).collect(),
+            None => vec![each(&Layout::default())],
+        });
+        let tensor = |((argument, elements), choice): (&(Argument, f64), &TensorChoice)| NestTensor {
+            elements: *elements,
+            size: argument.dtype.bytes(1) as f64,
+            written: argument.access == Access::Write,
+            innermost: choice.layouts.iter().map(|l| l.innermost().map(String::from)).collect(),
+        };
+        let tensors = arguments.iter().zip(choices).map(tensor).collect();
+        Facts { vectors, orders, induced, tensors }
+    }
+
+    /// Whether vectors run along points.
+    pub fn blocked(&self, vector: usize, reduce: usize) -> bool {
+        self.vectors[vector].blocked[reduce]
+    }
+
+    /// Whether neighbours along the vectors lie far apart in some result.
+    pub fn crossed(&self, picked: &Picked) -> bool {
+        let along = self.vectors[picked.maps.vector].along.iter().zip(&picked.maps.layouts);
+        self.tensors.iter().zip(along).any(|(tensor, (lying, layout))| tensor.written && lying.crossed[*layout])
+    }
+
+    fn order(&self, picked: &Picked) -> &Order {
+        let layout = self.induced[picked.maps.order].map_or(0, |t| picked.maps.layouts[t]);
+        &self.orders[picked.maps.order][layout][picked.maps.reduce]
+    }
+
+    /// Points that teams work on; where vectors run along one of their indices, its strips.
+    pub fn points(&self, picked: &Picked) -> f64 {
+        let points = self.order(picked).points;
+        if !picked.blocked {
+            return points;
+        }
+        let along = self.vectors[picked.maps.vector].size;
+        points / along * (along / picked.lanes()).ceil()
+    }
+}
+
+impl CudaSpace {
+    /// Bytes moved, those that nobody asked for included, times the threads that have nothing to do.
+    pub(in crate::target::cuda::maps) fn cost(&self, picked: &Picked) -> f64 {
+        let facts = &self.facts;
+        let (vector, order) = (&facts.vectors[picked.maps.vector], facts.order(picked));
+        let (threads, rows, width) = (picked.threads as f64, picked.rows as f64, picked.width as f64);
+        // Rows that are neighbours in a result leave together where they are turned.
+        let next = order.dims.iter().rfind(|dim| **dim != vector.dim);
+        let mut total = 0.0;
+        for ((tensor, lying), layout) in facts.tensors.iter().zip(&vector.along).zip(&picked.maps.layouts) {
+            let size = tensor.size;
+            let turned = || tensor.written && picked.turned && next.is_some() && tensor.innermost[*layout].as_ref() == next;
+            total += tensor.elements
+                * match (lying.has, lying.inner[*layout]) {
+                    // An access of less than 16 bytes keeps the memory less busy.
+                    (true, true) => size * (1.0 + 0.1 * (16.0 / (width * size)).log2().abs()),
+                    (true, false) if turned() => size * (1.2 + 0.1 * (SECTOR / (rows * size)).log2().max(0.0)),
+                    (true, false) => (width * SECTOR).min(8.0 * SECTOR),
+                    (false, _) => size,
+                };
+        }
+        let (along, lanes) = (vector.size, picked.lanes());
+        // Every block writes what it has summed, of one strip where it has one, and reads it again: every row of it, and of all strips,
+        // where there are no sections.
+        let blocks = picked.blocks.unwrap_or(SUMMING[0] * self.processors) as f64;
+        if picked.summed {
+            let parts = match (order.in_sections, picked.blocked) {
+                (false, _) => blocks * rows,
+                (true, true) => blocks * (lanes / along).min(1.0),
+                (true, false) => blocks,
+            };
+            total += 2.0 * size_of::<f32>() as f64 * self.partial * parts;
+        }
+        let strips = (along / lanes).ceil();
+        let idle = strips * lanes / along;
+        let points = facts.points(picked);
+        // Fewer threads than that leave the memory idle, unless each asks for more than 16 bytes at a time, two for a value.
+        let running = if picked.summed || picked.blocks.is_some() { (points / rows).min(blocks) } else { points / rows };
+        let values = if picked.blocked { width } else { strips * width };
+        let asked = if values <= MOST { (values / 8.0).clamp(0.5, 4.0) } else { 1.0 };
+        let few = (self.processors as f64 * ENOUGH / (running * threads * asked)).max(1.0).sqrt();
+        // Rows longer than what registers hold are read again.
+        let again = if picked.loops == "one" && !picked.blocked && strips * width <= MOST { 1.0 } else { 1.2 };
+        // Partial results of one container that a thread has to hold at a point.
+        let held = || order.held.iter().map(|(dim, size)| if *dim == vector.dim { values } else { *size }).product::<f64>();
+        let scattered = if picked.summed && held() > MOST { SCATTERED } else { 1.0 };
+        // Knobs that often make no difference: one of each kind is tried before another of the same.
+        let seldom = [
+            picked.loops != "one",
+            !picked.blocked && picked.unroll != 4,
+            !picked.blocked && picked.hold != "registers",
+            picked.blocked && !picked.summed && threads / rows != emit::WARP as f64,
+        ];
+        let later = seldom.into_iter().filter(|l| *l).count() as f64;
+        // What a thread begins with for its masks takes as long as a strip does: where it stays that is done once.
+        let begins = if self.masks.is_empty() || picked.blocks.is_some() { 0.0 } else { 0.5 };
+        let drawn = self.drawn(picked, vector, order);
+        total * idle * again * few * scattered * drawn * self.spilled(picked, values) * (1.0 + 0.002 * (later + begins))
+    }
+
+    /// How many times as long masks make it take.
+    fn drawn(&self, picked: &Picked, vector: &Vector, order: &Order) -> f64 {
+        let apart = |dim: &String| match order.dims.last() == Some(dim) && (picked.summed || picked.rows % 8 == 0) {
+            _ if *dim == vector.dim => 1.0,
+            true => DRAWN_TOGETHER,
+            false => DRAWN_APART,
+        };
+        self.masks.iter().map(apart).fold(1.0, f64::max)
+    }
+
+    /// How many times as long a kernel takes whose threads hold more of rows, of which each has so many values, than registers do.
+    fn spilled(&self, picked: &Picked, values: f64) -> f64 {
+        let Some(rows) = &self.facts.vectors[picked.maps.vector].rows else { return 1.0 };
+        let (threads, width) = (picked.threads as f64, picked.width as f64);
+        let held = picked.loops == "one" || !picked.blocked && picked.hold == "registers";
+        let handed = if held && values <= MOST { rows.handed } else { 0.0 };
+        let summed = if picked.summed && values <= MOST { rows.summed } else { 0.0 };
+        // Where vectors run along points, a thread has whole rows of them.
+        let rows = if picked.blocked { rows.inner * width * rows.local } else { values * (handed + summed) };
+        // What is read ahead of the next point, of two containers of two bytes; otherwise what is read of some strips beside sums.
+        let read = match (picked.ahead, summed > 0.0) {
+            (true, _) => values,
+            (false, true) => values / 2.0,
+            (false, false) => 0.0,
+        };
+        // And some vectors, and places.
+        let needed = rows + read + 4.0 * width + 24.0;
+        let most = (emit::LEAN as f64 / threads).floor();
+        let each = picked.blocks.map_or(1.0, |n| (n as f64 / self.processors as f64).floor().min(most).max(1.0));
+        let room = (REGISTERS / (threads * each)).min(255.0);
+        if needed > room { 1.3 + (needed - room) / room } else { 1.0 }
+    }
+}
