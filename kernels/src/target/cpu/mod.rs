@@ -31,7 +31,7 @@ use std::sync::Arc;
 const PRECOMPILE_BATCH: usize = 16;
 
 /// The cores of this machine in the registry.
-pub const TARGET: TargetInfo = TargetInfo {
+pub static TARGET: TargetInfo = TargetInfo {
     id: "cpu",
     title: "the cores of this machine, C by the system's compiler",
     is_numbered: false,

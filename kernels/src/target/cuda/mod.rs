@@ -40,7 +40,7 @@ use sdfg::config::KernelConfig;
 use std::sync::Arc;
 
 /// NVIDIA GPUs in the registry.
-pub const TARGET: TargetInfo = TargetInfo {
+pub static TARGET: TargetInfo = TargetInfo {
     id: "cuda",
     title: "NVIDIA GPUs, CUDA by NVRTC and products by cuBLASLt",
     is_numbered: true,
