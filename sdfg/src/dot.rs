@@ -5,7 +5,7 @@
 
 use crate::data::{Role, Storage};
 use crate::graph::Sdfg;
-use crate::library::{Class, Op};
+use crate::library::Class;
 use crate::memlet::Memlet;
 use crate::node::{Index, Node, NodeId};
 use crate::scalar::Scalar;
@@ -37,14 +37,6 @@ fn class_colour(class: Class) -> &'static str {
         Class::Contraction => "#a6c8ff",
         Class::Normalization => "#ffcc99",
         Class::Elementwise => "#b7e4b0",
-    }
-}
-
-fn op_class(op: &Op) -> Class {
-    match op {
-        Op::Contraction { .. } => Class::Contraction,
-        Op::Elementwise { .. } => Class::Elementwise,
-        _ => Class::Normalization,
     }
 }
 
@@ -152,7 +144,7 @@ impl Drawing {
                     self.node(depth, &own, &format!("{}\n{}", tasklet.name, code.join("\n")), "shape=box");
                 }
                 Node::Library(library) => {
-                    let colour = class_colour(op_class(&library.op));
+                    let colour = class_colour(library.op.class());
                     self.node(depth, &own, &library.name, &format!("shape=box, fillcolor=\"{colour}\""));
                 }
                 Node::Nested(nested) => {

@@ -3,6 +3,7 @@
 //! Every struct is taken apart field by field, so that a new field does not compile before it is decided here whether it names something.
 
 use crate::library::Op;
+use crate::library::operator::Field;
 use crate::memlet::{Memlet, Range};
 use crate::node::{Computation, Index, Map, Operand, Operation, Tasklet};
 use crate::scalar::Scalar;
@@ -151,22 +152,12 @@ impl Walk<'_> {
     }
 
     fn op(&mut self, op: &Op) -> Op {
-        let over = |walk: &mut Self, over: &[String]| over.iter().map(|index| walk.name(NameKind::Index, index)).collect();
-        match op {
-            Op::Contraction { scale } => Op::Contraction { scale: self.scalar(scale, false) },
-            Op::Elementwise { label, code } => Op::Elementwise { label: self.name(NameKind::Title, label), code: self.scalar(code, false) },
-            Op::Reduce { label, combine, code, scale } => Op::Reduce {
-                label: self.name(NameKind::Title, label),
-                combine: *combine,
-                code: self.scalar(code, false),
-                scale: self.scalar(scale, false),
-            },
-            Op::Softmax { over: all } => Op::Softmax { over: over(self, all) },
-            Op::SoftmaxGrad { over: all } => Op::SoftmaxGrad { over: over(self, all) },
-            Op::Normalize { over: all, eps } => Op::Normalize { over: over(self, all), eps: *eps },
-            Op::NormalizeGradX { over: all } => Op::NormalizeGradX { over: over(self, all) },
-            Op::NormalizeGradW => Op::NormalizeGradW,
-        }
+        op.with_fields(|field| match field {
+            Field::Label(label) => Field::Label(self.name(NameKind::Title, &label)),
+            Field::Code(code) => Field::Code(self.scalar(&code, false)),
+            Field::Over(over) => Field::Over(over.iter().map(|index| self.name(NameKind::Index, index)).collect()),
+            plain @ (Field::Combine(_) | Field::Number(_)) => plain,
+        })
     }
 
     /// `connectors` says whether inputs are connectors of a tasklet, which have names of their own.

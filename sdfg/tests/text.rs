@@ -299,3 +299,21 @@ proptest! {
         }
     }
 }
+
+/// What the registry says of an operator's fields is what the operator holds: fields taken apart and put together again give it back, and
+/// the text form has a word of its own for each.
+#[test]
+fn operators_are_their_fields() {
+    let keywords: std::collections::BTreeSet<&str> = sdfg::library::DEFINITIONS.iter().map(|definition| definition.keyword).collect();
+    assert_eq!(keywords.len(), sdfg::library::DEFINITIONS.len());
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..100 {
+        for (_, _, unit) in random::program(seed).units() {
+            let sdfg::Unit::Operation(operation) = unit else { continue };
+            assert_eq!(operation.op.with_fields(|field| field), operation.op);
+            assert_eq!(operation.op.fields().len(), operation.op.with(|o| o.definition().shape.len()));
+            seen.insert(operation.op.keyword());
+        }
+    }
+    assert!(seen.len() >= 5, "{seen:?}");
+}

@@ -3,12 +3,68 @@
 //! Flop follow Table III of the paper: one per element for a bias, a scaling, a dropout (its scaling) and a residual
 //! addition, none for a rectifier (a comparison). Any other code counts its arithmetic operations, a function as one.
 
+use super::operator::{Field, Shape};
 use super::*;
 use crate::node::{Computation, Tasklet};
 use crate::scope::Item;
 
-pub(super) fn flop(operation: &Operation, program: &Sdfg, code: &Scalar) -> Expr {
-    Expr::Int(arithmetic(code)) * operation.points(program)
+/// `out = code(inputs)` at every point.
+pub struct Elementwise<'a> {
+    pub label: &'a str,
+    pub code: &'a Scalar,
+}
+
+impl Elementwise<'_> {
+    pub(super) const DEFINITION: Definition = Definition {
+        keyword: "elementwise",
+        shape: &[Shape::Label, Shape::Code("code")],
+        build: |fields| Some(Op::Elementwise { label: fields.label()?, code: fields.code()? }),
+    };
+}
+
+impl<'a> Operator<'a> for Elementwise<'a> {
+    fn definition(&self) -> &'static Definition {
+        &Self::DEFINITION
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::Label(self.label.to_string()), Field::Code(self.code.clone())]
+    }
+
+    fn class(&self) -> Class {
+        Class::Elementwise
+    }
+
+    fn label(&self) -> &'a str {
+        self.label
+    }
+
+    fn ports(&self) -> Ports {
+        Ports { outputs: &["out"], free_inputs: true, ..Ports::default() }
+    }
+
+    fn flop(&self, operation: &Operation, program: &Sdfg) -> Expr {
+        Expr::Int(arithmetic(self.code)) * operation.points(program)
+    }
+
+    fn expand(&self, operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
+        let out = operation.need_output("out")?;
+        let computation = computation(
+            operation,
+            &operation.name,
+            self.code.clone(),
+            reads_of(operation, self.code)?,
+            at(&out.data, &out.subscripts, None),
+        );
+        Ok(Expansion {
+            containers: vec![],
+            scopes: vec![Scope::new(operation.name.clone(), indices(operation, program, &[]), vec![Item::Tasklet(computation)])],
+        })
+    }
+
+    fn differentiate(&self, forward: &Operation, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+        derivative::elementwise::differentiate(forward, program, self.label, self.code, wanted)
+    }
 }
 
 /// Arithmetic operations in scalar code. Comparisons, selections, absolute value, maximum and minimum are free: they
@@ -28,16 +84,6 @@ pub fn arithmetic(code: &Scalar) -> i64 {
 /// Whether the value is the same at every point (numbers and sizes; an index counts as constant too: it costs no flop).
 fn is_constant(code: &Scalar) -> bool {
     code.inputs().is_empty() && !matches!(code, Scalar::Keep { .. })
-}
-
-pub(super) fn expand(operation: &Operation, program: &Sdfg, code: &Scalar) -> Result<Expansion, OperatorError> {
-    let out = operation.need_output("out")?;
-    let computation =
-        computation(operation, &operation.name, code.clone(), reads_of(operation, code)?, at(&out.data, &out.subscripts, None));
-    Ok(Expansion {
-        containers: vec![],
-        scopes: vec![Scope::new(operation.name.clone(), indices(operation, program, &[]), vec![Item::Tasklet(computation)])],
-    })
 }
 
 /// The memlets of the operands that `code` mentions, in the operation's order.

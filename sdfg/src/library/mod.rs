@@ -1,13 +1,14 @@
-//! Operators, each defined once: class, flop, expansion into maps, derivative. One file per operator.
+//! Operators, each defined once: data, class, connectors, flop, expansion into maps, derivative. One file per operator.
 //!
-//! From a definition come the reference (the interpreter runs the expansion), the kernels, the sweep and the gradient
-//! check. Adding an operator is adding a file here and a variant to [`Op`].
+//! From a definition come the text form, the checks, the reference (the interpreter runs the expansion), the kernels, the sweep and the
+//! gradient check. A new operator is a file here with its [`Operator`], a variant of [`Op`] and a line of the registry below it.
 
 pub mod calculus;
 mod contraction;
 mod derivative;
 mod elementwise;
 mod normalize;
+pub mod operator;
 mod reduce;
 mod softmax;
 
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use elementwise::arithmetic;
+pub use operator::{Definition, Operator, Ports};
 
 /// The paper's operator classes (§III-B).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -74,6 +76,34 @@ pub enum Op {
     NormalizeGradW,
 }
 
+/// The registry: the variants of [`Op`] with their fields, and the operator of each.
+macro_rules! operators {
+    ($($variant:ident { $($field:ident),* } = $($operator:ident)::+;)*) => {
+        impl Op {
+            /// What `ask` finds out from the operator.
+            pub fn with<'a, R>(&'a self, ask: impl FnOnce(&dyn Operator<'a>) -> R) -> R {
+                match self {
+                    $(Op::$variant { $($field),* } => ask(&$($operator)::+ { $($field),* }),)*
+                }
+            }
+        }
+
+        /// Every operator, as the text form spells it.
+        pub const DEFINITIONS: &[&Definition] = &[$(&$($operator)::+::DEFINITION),*];
+    };
+}
+
+operators! {
+    Contraction { scale } = contraction::Contraction;
+    Elementwise { label, code } = elementwise::Elementwise;
+    Reduce { label, combine, code, scale } = reduce::Reduce;
+    Softmax { over } = softmax::Softmax;
+    SoftmaxGrad { over } = softmax::SoftmaxGrad;
+    Normalize { over, eps } = normalize::Normalize;
+    NormalizeGradX { over } = normalize::GradX;
+    NormalizeGradW {} = normalize::GradW;
+}
+
 /// An operator's expansion: scopes over new transient containers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expansion {
@@ -114,57 +144,27 @@ pub enum OperatorError {
 
 impl Operation {
     pub fn class(&self) -> Class {
-        match self.op {
-            Op::Contraction { .. } => Class::Contraction,
-            Op::Elementwise { .. } => Class::Elementwise,
-            _ => Class::Normalization,
-        }
+        self.op.class()
     }
 
     /// What a person calls the operator: `contraction`, `bias`, `softmax`, …
     pub fn label(&self) -> &str {
-        match &self.op {
-            Op::Contraction { .. } => "contraction",
-            Op::Elementwise { label, .. } | Op::Reduce { label, .. } => label,
-            Op::Softmax { .. } => "softmax",
-            Op::SoftmaxGrad { .. } => "softmax dX",
-            Op::Normalize { .. } => "norm",
-            Op::NormalizeGradX { .. } => "norm dX",
-            Op::NormalizeGradW => "norm dW",
-        }
+        self.op.with(|operator| operator.label())
     }
 
     /// Floating-point operations, symbolic in the sizes. Conventions stand in each operator's file.
     pub fn flop(&self, program: &Sdfg) -> Expr {
-        match &self.op {
-            Op::Contraction { .. } => contraction::flop(self, program),
-            Op::Elementwise { code, .. } => elementwise::flop(self, program, code),
-            Op::Reduce { code, .. } => reduce::flop(self, program, code),
-            Op::Softmax { .. } => softmax::flop(self, program),
-            Op::SoftmaxGrad { .. } => softmax::flop_grad(self, program),
-            Op::Normalize { .. } => normalize::flop(self, program),
-            Op::NormalizeGradX { .. } => normalize::flop_grad_x(self, program),
-            Op::NormalizeGradW => normalize::flop_grad_w(self, program),
-        }
+        self.op.with(|operator| operator.flop(self, program))
     }
 
     /// The meaning: maps over tasklets. New containers are named after the operation.
     pub fn expand(&self, program: &Sdfg) -> Result<Expansion, OperatorError> {
-        match &self.op {
-            Op::Contraction { scale } => contraction::expand(self, program, scale),
-            Op::Elementwise { code, .. } => elementwise::expand(self, program, code),
-            Op::Reduce { combine, code, scale, .. } => reduce::expand(self, program, *combine, code, scale),
-            Op::Softmax { over } => softmax::expand(self, program, over),
-            Op::SoftmaxGrad { over } => softmax::expand_grad(self, program, over),
-            Op::Normalize { over, eps } => normalize::expand(self, program, over, *eps),
-            Op::NormalizeGradX { over } => normalize::expand_grad_x(self, program, over),
-            Op::NormalizeGradW => normalize::expand_grad_w(self, program),
-        }
+        self.op.with(|operator| operator.expand(self, program))
     }
 
     /// Reverse-mode derivative: operations that add nothing up; each writes one contribution.
     pub fn differentiate(&self, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
-        derivative::differentiate(self, program, wanted)
+        if self.is_shift() { Ok(Derivative::default()) } else { self.op.with(|operator| operator.differentiate(self, program, wanted)) }
     }
 
     /// Whether nothing that is made of its result depends on its value, see [`SHIFT`].

@@ -9,6 +9,7 @@
 //! for scale and shift gradients (x̂ as one multiply-add, product, two sums), 9 for the input's.
 
 use super::elementwise::{at, computation, indices};
+use super::operator::{Field, Shape};
 use super::reduce::{combined, container};
 use super::softmax::statistic;
 use super::*;
@@ -16,16 +17,128 @@ use crate::data::{Lifetime, Role};
 use crate::scalar::{Binary, Unary};
 use crate::scope::Item;
 
-pub(super) fn flop(operation: &Operation, program: &Sdfg) -> Expr {
-    Expr::Int(7) * operation.points(program)
+/// `out = gamma · (x − mean) · rstd + beta`, statistics over `over`.
+pub struct Normalize<'a> {
+    pub over: &'a [String],
+    pub eps: &'a f64,
 }
 
-pub(super) fn flop_grad_x(operation: &Operation, program: &Sdfg) -> Expr {
-    Expr::Int(9) * operation.points(program)
+impl Normalize<'_> {
+    pub(super) const DEFINITION: Definition = Definition {
+        keyword: "normalize",
+        shape: &[Shape::Over, Shape::Number("eps")],
+        build: |fields| Some(Op::Normalize { over: fields.over()?, eps: fields.number()? }),
+    };
 }
 
-pub(super) fn flop_grad_w(operation: &Operation, program: &Sdfg) -> Expr {
-    Expr::Int(4) * operation.points(program)
+impl<'a> Operator<'a> for Normalize<'a> {
+    fn definition(&self) -> &'static Definition {
+        &Self::DEFINITION
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::Over(self.over.to_vec()), Field::Number(*self.eps)]
+    }
+
+    fn label(&self) -> &'a str {
+        "norm"
+    }
+
+    fn ports(&self) -> Ports {
+        Ports { inputs: &["x"], outputs: &["out", "mean", "rstd"], optional_inputs: &["gamma", "beta"], ..Ports::default() }
+    }
+
+    fn flop(&self, operation: &Operation, program: &Sdfg) -> Expr {
+        Expr::Int(7) * operation.points(program)
+    }
+
+    fn expand(&self, operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
+        expand(operation, program, self.over, *self.eps)
+    }
+
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+        derivative::normalize::differentiate(forward, self.over, wanted)
+    }
+}
+
+/// The derivative of a normalization by `x`.
+pub struct GradX<'a> {
+    pub over: &'a [String],
+}
+
+impl GradX<'_> {
+    pub(super) const DEFINITION: Definition = Definition {
+        keyword: "normalize_grad_x",
+        shape: &[Shape::Over],
+        build: |fields| Some(Op::NormalizeGradX { over: fields.over()? }),
+    };
+}
+
+impl<'a> Operator<'a> for GradX<'a> {
+    fn definition(&self) -> &'static Definition {
+        &Self::DEFINITION
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::Over(self.over.to_vec())]
+    }
+
+    fn label(&self) -> &'a str {
+        "norm dX"
+    }
+
+    fn ports(&self) -> Ports {
+        Ports { inputs: &["x", "mean", "rstd", "dy"], outputs: &["dx"], optional_inputs: &["gamma"], ..Ports::default() }
+    }
+
+    fn flop(&self, operation: &Operation, program: &Sdfg) -> Expr {
+        Expr::Int(9) * operation.points(program)
+    }
+
+    fn expand(&self, operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
+        expand_grad_x(operation, program, self.over)
+    }
+
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, _: &Wanted) -> Result<Derivative, OperatorError> {
+        Err(derivative::second_derivative(forward))
+    }
+}
+
+/// The derivative of a normalization by scale and shift.
+pub struct GradW;
+
+impl GradW {
+    pub(super) const DEFINITION: Definition = Definition { keyword: "normalize_grad_w", shape: &[], build: |_| Some(Op::NormalizeGradW) };
+}
+
+impl<'a> Operator<'a> for GradW {
+    fn definition(&self) -> &'static Definition {
+        &Self::DEFINITION
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![]
+    }
+
+    fn label(&self) -> &'a str {
+        "norm dW"
+    }
+
+    fn ports(&self) -> Ports {
+        Ports { inputs: &["x", "mean", "rstd", "dy"], optional_outputs: &["dgamma", "dbeta"], ..Ports::default() }
+    }
+
+    fn flop(&self, operation: &Operation, program: &Sdfg) -> Expr {
+        Expr::Int(4) * operation.points(program)
+    }
+
+    fn expand(&self, operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
+        expand_grad_w(operation, program)
+    }
+
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, _: &Wanted) -> Result<Derivative, OperatorError> {
+        Err(derivative::second_derivative(forward))
+    }
 }
 
 /// 1 / number of elements that a statistic is taken over.
@@ -38,7 +151,7 @@ fn read(connector: &str, operand: &Operand) -> (String, Memlet) {
     (connector.to_string(), at(&operand.data, &operand.subscripts, None))
 }
 
-pub(super) fn expand(operation: &Operation, program: &Sdfg, over: &[String], eps: f64) -> Result<Expansion, OperatorError> {
+fn expand(operation: &Operation, program: &Sdfg, over: &[String], eps: f64) -> Result<Expansion, OperatorError> {
     let (x, out) = (operation.need_input("x")?, operation.need_output("out")?);
     let (mean, rstd) = (operation.need_output("mean")?, operation.need_output("rstd")?);
     let (squares, row) = statistic(operation, program, over, &mean.data, "var")?;
@@ -112,7 +225,7 @@ fn normalized(operation: &Operation) -> Result<(Scalar, Vec<(String, Memlet)>), 
 }
 
 /// With g = gamma·dy: `dx = rstd · (g − mean(g) − x̂·mean(g·x̂))`.
-pub(super) fn expand_grad_x(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expansion, OperatorError> {
+fn expand_grad_x(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expansion, OperatorError> {
     let (dy, dx) = (operation.need_input("dy")?, operation.need_output("dx")?);
     let (hat_code, hat_reads) = normalized(operation)?;
     let like = container(operation, program, &dx.data)?;
@@ -172,7 +285,7 @@ pub(super) fn expand_grad_x(operation: &Operation, program: &Sdfg, over: &[Strin
 }
 
 /// `dgamma = Σ dy·x̂`, `dbeta = Σ dy`, over the indices that they lack. One map for each that is wanted.
-pub(super) fn expand_grad_w(operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
+fn expand_grad_w(operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
     let dy = operation.need_input("dy")?;
     let mut expansion = Expansion::default();
     for (connector, with_hat) in [("dgamma", true), ("dbeta", false)] {

@@ -3,12 +3,62 @@
 //! Flop: the code's arithmetic plus one (the combine) per point; the scale, once per result, is not counted.
 
 use super::elementwise::{arithmetic, at, computation, indices, reads_of};
+use super::operator::{Field, Shape};
 use super::*;
 use crate::scalar::Binary;
 use crate::scope::Item;
 
-pub(super) fn flop(operation: &Operation, program: &Sdfg, code: &Scalar) -> Expr {
-    Expr::Int(1 + arithmetic(code)) * operation.points(program)
+/// `out = scale · ⊕ code(inputs)` over the indices that `out` lacks.
+pub struct Reduce<'a> {
+    pub label: &'a str,
+    pub combine: &'a Combine,
+    pub code: &'a Scalar,
+    pub scale: &'a Scalar,
+}
+
+impl Reduce<'_> {
+    pub(super) const DEFINITION: Definition = Definition {
+        keyword: "reduce",
+        shape: &[Shape::Label, Shape::Combine, Shape::Code("code"), Shape::Code("scale")],
+        build: |fields| {
+            Some(Op::Reduce { label: fields.label()?, combine: fields.combine()?, code: fields.code()?, scale: fields.code()? })
+        },
+    };
+}
+
+impl<'a> Operator<'a> for Reduce<'a> {
+    fn definition(&self) -> &'static Definition {
+        &Self::DEFINITION
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::Label(self.label.to_string()),
+            Field::Combine(*self.combine),
+            Field::Code(self.code.clone()),
+            Field::Code(self.scale.clone()),
+        ]
+    }
+
+    fn label(&self) -> &'a str {
+        self.label
+    }
+
+    fn ports(&self) -> Ports {
+        Ports { outputs: &["out"], free_inputs: true, ..Ports::default() }
+    }
+
+    fn flop(&self, operation: &Operation, program: &Sdfg) -> Expr {
+        Expr::Int(1 + arithmetic(self.code)) * operation.points(program)
+    }
+
+    fn expand(&self, operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
+        expand(operation, program, *self.combine, self.code, self.scale)
+    }
+
+    fn differentiate(&self, forward: &Operation, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+        derivative::reduce::differentiate(forward, program, (self.label, *self.combine), self.code, self.scale, wanted)
+    }
 }
 
 /// A result that is scaled, as a mean is, or stored in less than what it is summed in, is made in a map of its own, from the container

@@ -4,18 +4,91 @@
 //! subtraction, product). With the dropout that follows it, these are the 6 and 5 of the paper's "scaled softmax".
 
 use super::elementwise::{at, computation, indices};
+use super::operator::{Field, Shape};
 use super::reduce::container;
 use super::*;
 use crate::data::{Lifetime, Role};
 use crate::scalar::Unary;
 use crate::scope::Item;
 
-pub(super) fn flop(operation: &Operation, program: &Sdfg) -> Expr {
-    Expr::Int(5) * operation.points(program)
+/// `out = exp(x − max x) / Σ exp(x − max x)` over `over`.
+pub struct Softmax<'a> {
+    pub over: &'a [String],
 }
 
-pub(super) fn flop_grad(operation: &Operation, program: &Sdfg) -> Expr {
-    Expr::Int(4) * operation.points(program)
+impl Softmax<'_> {
+    pub(super) const DEFINITION: Definition =
+        Definition { keyword: "softmax", shape: &[Shape::Over], build: |fields| Some(Op::Softmax { over: fields.over()? }) };
+}
+
+impl<'a> Operator<'a> for Softmax<'a> {
+    fn definition(&self) -> &'static Definition {
+        &Self::DEFINITION
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::Over(self.over.to_vec())]
+    }
+
+    fn label(&self) -> &'a str {
+        "softmax"
+    }
+
+    fn ports(&self) -> Ports {
+        Ports { inputs: &["x"], outputs: &["out"], ..Ports::default() }
+    }
+
+    fn flop(&self, operation: &Operation, program: &Sdfg) -> Expr {
+        Expr::Int(5) * operation.points(program)
+    }
+
+    fn expand(&self, operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
+        expand(operation, program, self.over)
+    }
+
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+        derivative::softmax::differentiate(forward, self.over, wanted)
+    }
+}
+
+/// `dx = y · (dy − Σ dy·y)` over `over`.
+pub struct SoftmaxGrad<'a> {
+    pub over: &'a [String],
+}
+
+impl SoftmaxGrad<'_> {
+    pub(super) const DEFINITION: Definition =
+        Definition { keyword: "softmax_grad", shape: &[Shape::Over], build: |fields| Some(Op::SoftmaxGrad { over: fields.over()? }) };
+}
+
+impl<'a> Operator<'a> for SoftmaxGrad<'a> {
+    fn definition(&self) -> &'static Definition {
+        &Self::DEFINITION
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![Field::Over(self.over.to_vec())]
+    }
+
+    fn label(&self) -> &'a str {
+        "softmax dX"
+    }
+
+    fn ports(&self) -> Ports {
+        Ports { inputs: &["y", "dy"], outputs: &["dx"], ..Ports::default() }
+    }
+
+    fn flop(&self, operation: &Operation, program: &Sdfg) -> Expr {
+        Expr::Int(4) * operation.points(program)
+    }
+
+    fn expand(&self, operation: &Operation, program: &Sdfg) -> Result<Expansion, OperatorError> {
+        expand_grad(operation, program, self.over)
+    }
+
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, _: &Wanted) -> Result<Derivative, OperatorError> {
+        Err(derivative::second_derivative(forward))
+    }
 }
 
 /// A statistic of an operation: a transient over the indices that are not in `over`, in the accumulator's type, and its
@@ -42,7 +115,7 @@ pub(super) fn statistic(
     Ok((made, kept.iter().map(|(name, _)| Expr::sym(name.as_str())).collect()))
 }
 
-pub(super) fn expand(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expansion, OperatorError> {
+fn expand(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expansion, OperatorError> {
     let (x, out) = (operation.need_input("x")?, operation.need_output("out")?);
     let (top, row) = statistic(operation, program, over, &out.data, "max")?;
     let (sum, _) = statistic(operation, program, over, &out.data, "sum")?;
@@ -90,7 +163,7 @@ pub(super) fn expand(operation: &Operation, program: &Sdfg, over: &[String]) -> 
 }
 
 /// `dx = y · (dy − Σ dy·y)`.
-pub(super) fn expand_grad(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expansion, OperatorError> {
+fn expand_grad(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expansion, OperatorError> {
     let (y, dy, dx) = (operation.need_input("y")?, operation.need_input("dy")?, operation.need_output("dx")?);
     let (dot, row) = statistic(operation, program, over, &dx.data, "dot")?;
     let reduced: Vec<&str> = over.iter().map(String::as_str).collect();

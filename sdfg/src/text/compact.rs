@@ -14,6 +14,7 @@ use super::expression::print_with;
 use super::lex::{name, number};
 use super::print::{list, show_index};
 use crate::library::Op;
+use crate::library::operator::{Field, Shape};
 use crate::memlet::{Combine, Memlet};
 use crate::node::{Computation, Operand, Operation};
 use crate::scalar::Scalar;
@@ -104,9 +105,16 @@ pub fn print_operation(operation: &Operation) -> String {
             let reduced: Vec<String> = operation.reduced().into_iter().map(String::from).collect();
             format!("{}{combine}({}, over: {})", scaled(scale), inline(code), over(&reduced))
         }
-        Op::Softmax { over: o } | Op::SoftmaxGrad { over: o } | Op::NormalizeGradX { over: o } => format!("{inputs} over {}", over(o)),
-        Op::Normalize { over: o, eps } => format!("{inputs} over {} eps {}", over(o), number(*eps)),
-        Op::NormalizeGradW => inputs,
+        other => {
+            let field = |(shape, field): (Shape, Field)| match (shape, field) {
+                (_, Field::Over(indices)) => format!(" over {}", over(&indices)),
+                (Shape::Number(word), Field::Number(value)) => format!(" {word} {}", number(value)),
+                (Shape::Code(word), Field::Code(code)) => format!(" {word} {}", inline(&code)),
+                (_, Field::Combine(combine)) => format!(" {combine}"),
+                _ => String::new(),
+            };
+            inputs + &other.fields().into_iter().map(field).collect::<String>()
+        }
     };
     format!("{outputs} = {label} {value}")
 }

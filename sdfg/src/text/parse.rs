@@ -8,7 +8,8 @@ use crate::assemble::{self, AssembleError};
 use crate::bounds::Bounds;
 use crate::data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 use crate::graph::{Condition, Relation, Sdfg, Transition};
-use crate::library::Op;
+use crate::library::operator::{Field, Fields, Shape};
+use crate::library::{DEFINITIONS, Op};
 use crate::memlet::{Combine, Memlet, Range};
 use crate::node::{
     Alternatives, Direction, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Port, StateId, Tasklet, Vertex,
@@ -354,40 +355,33 @@ fn port(cursor: &mut Cursor) -> Result<Port, TextError> {
     Ok(Port { connector, subscripts: cursor.list("]", expr)? })
 }
 
-fn over(cursor: &mut Cursor) -> Result<Vec<String>, TextError> {
-    cursor.want_word("over")?;
-    cursor.want("[")?;
-    cursor.list("]", |c| c.want_name("an index"))
-}
-
-fn after(cursor: &mut Cursor, word: &str) -> Result<Scalar, TextError> {
-    cursor.want_word(word)?;
-    scalar(cursor)
-}
-
 fn op(cursor: &mut Cursor) -> Result<Op, TextError> {
-    Ok(if cursor.eat_word("contraction") {
-        Op::Contraction { scale: after(cursor, "scale")? }
-    } else if cursor.eat_word("elementwise") {
-        Op::Elementwise { label: cursor.want_name("a label")?, code: after(cursor, "code")? }
-    } else if cursor.eat_word("reduce") {
-        let label = cursor.want_name("a label")?;
-        Op::Reduce { label, combine: combine(cursor)?, code: after(cursor, "code")?, scale: after(cursor, "scale")? }
-    } else if cursor.eat_word("softmax") {
-        Op::Softmax { over: over(cursor)? }
-    } else if cursor.eat_word("softmax_grad") {
-        Op::SoftmaxGrad { over: over(cursor)? }
-    } else if cursor.eat_word("normalize") {
-        let over = over(cursor)?;
-        cursor.want_word("eps")?;
-        Op::Normalize { over, eps: cursor.float()? }
-    } else if cursor.eat_word("normalize_grad_x") {
-        Op::NormalizeGradX { over: over(cursor)? }
-    } else if cursor.eat_word("normalize_grad_w") {
-        Op::NormalizeGradW
-    } else {
-        return Err(cursor.expected(
-            "an operator: `contraction`, `elementwise`, `reduce`, `softmax`, `softmax_grad`, `normalize`, `normalize_grad_x` or `normalize_grad_w`",
-        ));
+    let found = DEFINITIONS.iter().find(|definition| cursor.eat_word(definition.keyword));
+    let Some(definition) = found else {
+        let (last, others) = DEFINITIONS.split_last().map_or(("", &[][..]), |(last, others)| (last.keyword, others));
+        let others: Vec<String> = others.iter().map(|definition| format!("`{}`", definition.keyword)).collect();
+        return Err(cursor.expected(format!("an operator: {} or `{last}`", others.join(", "))));
+    };
+    let fields = definition.shape.iter().map(|shape| field(cursor, *shape)).collect::<Result<Vec<Field>, TextError>>()?;
+    (definition.build)(&mut Fields::new(fields)).ok_or_else(|| cursor.expected(format!("the fields of `{}`", definition.keyword)))
+}
+
+fn field(cursor: &mut Cursor, shape: Shape) -> Result<Field, TextError> {
+    Ok(match shape {
+        Shape::Label => Field::Label(cursor.want_name("a label")?),
+        Shape::Combine => Field::Combine(combine(cursor)?),
+        Shape::Code(word) => {
+            cursor.want_word(word)?;
+            Field::Code(scalar(cursor)?)
+        }
+        Shape::Over => {
+            cursor.want_word("over")?;
+            cursor.want("[")?;
+            Field::Over(cursor.list("]", |c| c.want_name("an index"))?)
+        }
+        Shape::Number(word) => {
+            cursor.want_word(word)?;
+            Field::Number(cursor.float()?)
+        }
     })
 }

@@ -6,6 +6,7 @@ use crate::bounds::Bounds;
 use crate::data::{Container, Lifetime, Origin, Role, Storage};
 use crate::graph::{Relation, Sdfg, Transition};
 use crate::library::Op;
+use crate::library::operator::{Field, Shape};
 use crate::memlet::Memlet;
 use crate::node::{Direction, Index, IndexKind, Library, Node, NodeId, Port};
 use crate::state::State;
@@ -265,17 +266,19 @@ fn show_library(library: &Library) -> String {
 }
 
 fn show_op(op: &Op) -> String {
-    let over = |over: &Vec<String>| format!("over [{}]", list(over, |i| name(i)));
-    match op {
-        Op::Contraction { scale } => format!("contraction scale {}", print_scalar(scale)),
-        Op::Elementwise { label, code } => format!("elementwise {} code {}", name(label), print_scalar(code)),
-        Op::Reduce { label, combine, code, scale } => {
-            format!("reduce {} {combine} code {} scale {}", name(label), print_scalar(code), print_scalar(scale))
-        }
-        Op::Softmax { over: o } => format!("softmax {}", over(o)),
-        Op::SoftmaxGrad { over: o } => format!("softmax_grad {}", over(o)),
-        Op::Normalize { over: o, eps } => format!("normalize {} eps {}", over(o), number(*eps)),
-        Op::NormalizeGradX { over: o } => format!("normalize_grad_x {}", over(o)),
-        Op::NormalizeGradW => "normalize_grad_w".into(),
-    }
+    let shown = |(shape, field): (Shape, Field)| {
+        let word = match shape {
+            Shape::Code(word) | Shape::Number(word) => format!("{word} "),
+            Shape::Label | Shape::Combine | Shape::Over => String::new(),
+        };
+        let value = match field {
+            Field::Label(label) => name(&label),
+            Field::Combine(combine) => combine.to_string(),
+            Field::Code(code) => print_scalar(&code),
+            Field::Over(over) => format!("over [{}]", list(&over, |index| name(index))),
+            Field::Number(value) => number(value),
+        };
+        word + &value
+    };
+    [op.keyword().to_string()].into_iter().chain(op.fields().into_iter().map(shown)).collect::<Vec<_>>().join(" ")
 }

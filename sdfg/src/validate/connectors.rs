@@ -3,7 +3,7 @@
 use super::{Kind, Report, validate_inside};
 use crate::data::{Container, Role};
 use crate::graph::Sdfg;
-use crate::library::Op;
+use crate::library::operator::Field;
 use crate::node::{Library, Node, NodeId, StateId, Tasklet};
 use crate::scalar::Scalar;
 use crate::state::State;
@@ -118,29 +118,17 @@ fn check_map(report: &mut Report, at: (StateId, &State), node: NodeId) {
     }
 }
 
-/// Connectors that an operator needs, and those that it may have besides.
-fn ports(op: &Op) -> ([Vec<&'static str>; 2], [Vec<&'static str>; 2]) {
-    match op {
-        Op::Contraction { .. } => ([vec!["a", "b"], vec!["out"]], [vec![], vec![]]),
-        Op::Elementwise { .. } | Op::Reduce { .. } => ([vec![], vec!["out"]], [vec![], vec![]]),
-        Op::Softmax { .. } => ([vec!["x"], vec!["out"]], [vec![], vec![]]),
-        Op::SoftmaxGrad { .. } => ([vec!["y", "dy"], vec!["dx"]], [vec![], vec![]]),
-        Op::Normalize { .. } => ([vec!["x"], vec!["out", "mean", "rstd"]], [vec!["gamma", "beta"], vec![]]),
-        Op::NormalizeGradX { .. } => ([vec!["x", "mean", "rstd", "dy"], vec!["dx"]], [vec!["gamma"], vec![]]),
-        Op::NormalizeGradW => ([vec!["x", "mean", "rstd", "dy"], vec![]], [vec![], vec!["dgamma", "dbeta"]]),
-    }
-}
-
 fn check_library(report: &mut Report, at: (StateId, &State), node: NodeId, library: &Library) {
     let name = &library.name;
     let connectors = [&library.inputs, &library.outputs].map(|ports| ports.iter().map(|p| p.connector.clone()).collect::<BTreeSet<_>>());
-    let (needed, optional) = ports(&library.op);
+    let ports = library.op.ports();
+    let (needed, optional) = ([ports.inputs, ports.outputs], [ports.optional_inputs, ports.optional_outputs]);
     for (side, own) in connectors.iter().enumerate() {
         check_ends(report, at, node, name, own, side == 0);
         for missing in needed[side].iter().filter(|c| !own.contains(**c)) {
             report.node(Kind::Connector, at, node, format!("`{name}` lacks the operand `{missing}`, which its operator needs; add it"));
         }
-        let free = matches!(library.op, Op::Elementwise { .. } | Op::Reduce { .. }) && side == 0;
+        let free = ports.free_inputs && side == 0;
         for extra in own.iter().filter(|c| !free && !needed[side].contains(&c.as_str()) && !optional[side].contains(&c.as_str())) {
             report.node(
                 Kind::Connector,
@@ -150,13 +138,9 @@ fn check_library(report: &mut Report, at: (StateId, &State), node: NodeId, libra
             );
         }
     }
-    let codes: Vec<&Scalar> = match &library.op {
-        Op::Contraction { scale } => vec![scale],
-        Op::Elementwise { code, .. } => vec![code],
-        Op::Reduce { code, scale, .. } => vec![code, scale],
-        _ => vec![],
-    };
-    for input in codes.iter().flat_map(|c| c.inputs()).collect::<BTreeSet<_>>() {
+    let fields: Vec<Field> = library.op.fields().into_iter().map(|(_, field)| field).collect();
+    let codes = fields.iter().filter_map(|field| if let Field::Code(code) = field { Some(code) } else { None });
+    for input in codes.flat_map(Scalar::inputs).collect::<BTreeSet<_>>() {
         if !connectors[0].contains(&input) {
             report.node(
                 Kind::Connector,
@@ -166,7 +150,7 @@ fn check_library(report: &mut Report, at: (StateId, &State), node: NodeId, libra
             );
         }
     }
-    if let Op::Softmax { over } | Op::SoftmaxGrad { over } | Op::Normalize { over, .. } | Op::NormalizeGradX { over } = &library.op {
+    for over in fields.iter().filter_map(|field| if let Field::Over(over) = field { Some(over) } else { None }) {
         for index in over.iter().filter(|i| !library.indices.contains_key(*i)) {
             report.node(Kind::Name, at, node, format!("`{name}` runs over `{index}`, which is no index of it; use one of its indices"));
         }

@@ -7,7 +7,12 @@
 use super::*;
 use crate::scalar::Scalar;
 
-pub(super) fn differentiate(forward: &Operation, program: &Sdfg, scale: &Scalar, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+pub(in crate::library) fn differentiate(
+    forward: &Operation,
+    program: &Sdfg,
+    scale: &Scalar,
+    wanted: &Wanted,
+) -> Result<Derivative, OperatorError> {
     let mut derivative = Derivative::default();
     let out = forward.need_output("out")?;
     for (connector, other) in [("a", "b"), ("b", "a")] {

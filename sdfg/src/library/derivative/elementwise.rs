@@ -8,7 +8,7 @@ use crate::library::calculus::{pullback, unbounded};
 use crate::memlet::Combine;
 use crate::scalar::{Binary, Scalar};
 
-pub(super) fn differentiate(
+pub(in crate::library) fn differentiate(
     forward: &Operation,
     program: &Sdfg,
     label: &str,

@@ -3,11 +3,11 @@
 //! Each operation of a derivative is named after the container it writes and reads the forward containers it needs;
 //! whether those were saved or are computed again is not decided here.
 
-mod contraction;
-mod elementwise;
-mod normalize;
-mod reduce;
-mod softmax;
+pub(super) mod contraction;
+pub(super) mod elementwise;
+pub(super) mod normalize;
+pub(super) mod reduce;
+pub(super) mod softmax;
 
 use super::{Derivative, Op, OperatorError, Wanted};
 use crate::data::{Container, Lifetime, Role};
@@ -15,19 +15,9 @@ use crate::graph::Sdfg;
 use crate::node::{Direction, Operand, Operation};
 use crate::symbol::Expr;
 
-/// See [`Operation::differentiate`].
-pub(super) fn differentiate(forward: &Operation, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
-    match &forward.op {
-        _ if forward.is_shift() => Ok(Derivative::default()),
-        Op::Contraction { scale } => contraction::differentiate(forward, program, scale, wanted),
-        Op::Elementwise { label, code } => elementwise::differentiate(forward, program, label, code, wanted),
-        Op::Reduce { label, combine, code, scale } => reduce::differentiate(forward, program, (label, *combine), code, scale, wanted),
-        Op::Softmax { over } => softmax::differentiate(forward, over, wanted),
-        Op::Normalize { over, .. } => normalize::differentiate(forward, over, wanted),
-        Op::SoftmaxGrad { .. } | Op::NormalizeGradX { .. } | Op::NormalizeGradW => {
-            Err(not_differentiable(forward, "out", "second derivatives are not defined; differentiate the forward program once"))
-        }
-    }
+/// Why an operator of a backward pass has no derivative.
+pub(super) fn second_derivative(forward: &Operation) -> OperatorError {
+    not_differentiable(forward, "out", "second derivatives are not defined; differentiate the forward program once")
 }
 
 /// A backward operation over the given indices of the forward one.

@@ -15,7 +15,7 @@ use crate::data::Dtype;
 use crate::memlet::Combine;
 use crate::scalar::{Binary, Scalar, Unary};
 
-pub(super) fn differentiate(
+pub(in crate::library) fn differentiate(
     forward: &Operation,
     program: &Sdfg,
     (label, combine): (&str, Combine),
