@@ -1,0 +1,115 @@
+//! Which template a unit of a program gets on the cores: its space, and its executable under a configuration.
+
+use crate::cancel::CancelToken;
+use crate::contraction::ContractionProblem;
+use crate::error::KernelError;
+use crate::in_place::{self, InPlace};
+use crate::kernel::{ConfigSpace, Executable, KernelSpec};
+use crate::maps::{self, MapSpace};
+use crate::processor::{Block, cores};
+use crate::split_blocked_dims;
+use crate::target::cpu::emit::CSource;
+use crate::target::cpu::gemm_library::{ContractionKernel, ContractionSpace};
+use crate::target::cpu::{self, GemmSpace, Toolchain};
+use crate::tiles::{self, TileSpace};
+use rayon::prelude::*;
+use sdfg::config::KernelConfig;
+use sdfg::{Class, Container, Layout, Unit};
+use std::sync::Arc;
+
+/// Every way to run a unit.
+///
+/// # Errors
+/// Units that no template takes.
+pub fn space(spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
+    match &spec.unit {
+        Unit::Scope(_) => match TileSpace::new(spec) {
+            Ok(tiles) => Ok(Box::new(tiles.in_panels(width()))),
+            Err(_) => Ok(Box::new(MapSpace::new(spec)?.in_panels(width()))),
+        },
+        Unit::Operation(o) if o.class() == Class::Contraction => {
+            let libraries = || ContractionProblem::on_cores(spec).map(|problem| ContractionSpace::new(problem, cores()));
+            let generated = tiles::expanded(spec).and_then(|scope| Ok(TileSpace::new(&scope)?.in_panels(width())));
+            match generated.ok().and_then(|generated| Some(GemmSpace::new(libraries().ok()?, generated))).flatten() {
+                Some(both) => Ok(Box::new(both)),
+                None => Ok(Box::new(libraries()?)),
+            }
+        }
+        _ => Err(no_template(spec)),
+    }
+}
+
+/// A unit under a configuration, ready to run.
+///
+/// # Errors
+/// Units that no template takes, configurations of another unit, a compiler that is missing or refuses.
+pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) -> Result<Arc<dyn Executable>, KernelError> {
+    match &spec.unit {
+        Unit::Scope(_) => {
+            let (spec, config) = split_blocked_dims::split(spec, config)?;
+            match tiles::is_tiled(&config) {
+                true => Ok(Arc::new(cpu::tiles::compile(&spec, &config, toolchain)?)),
+                false => Ok(Arc::new(cpu::maps::compile(&spec, &config, toolchain)?)),
+            }
+        }
+        Unit::Operation(o) if o.class() == Class::Contraction && tiles::is_tiled(config) => {
+            compile(&tiles::expanded(spec)?, config, toolchain)
+        }
+        Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(ContractionKernel::new(spec, config, cores())?)),
+        _ => Err(no_template(spec)),
+    }
+}
+
+/// The C of a unit under a configuration, if it has any.
+pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<CSource> {
+    match &spec.unit {
+        Unit::Scope(_) => {
+            let (spec, config) = split_blocked_dims::split(spec, config).ok()?;
+            let source = if tiles::is_tiled(&config) { cpu::tiles::source } else { cpu::maps::source };
+            source(&spec, &config).ok()
+        }
+        Unit::Operation(_) if tiles::is_tiled(config) => source(&tiles::expanded(spec).ok()?, config),
+        _ => None,
+    }
+}
+
+/// Makes the code of units under configurations that are about to be compiled, on all cores, as long as it goes on. What cannot be
+/// made is left to [`compile`] to tell.
+pub fn precompile(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain, until: CancelToken) {
+    toolchain.precompile(kernels.par_iter().filter_map(|(spec, config)| source(spec, config)).collect(), until);
+}
+
+/// Columns of a panel of f32: as many as products take at once on this processor.
+fn width() -> usize {
+    Block::native().width(4)
+}
+
+fn no_template(spec: &KernelSpec) -> KernelError {
+    KernelError::Unsupported { kernel: spec.name.clone(), what: "no template takes it; expand it into scopes".into() }
+}
+
+/// A copy of a container from one layout into another. Takes the container in `from`, then in `to`.
+///
+/// # Errors
+/// Layouts that do not order the container's dims; a compiler that is missing or refuses.
+pub fn relayout(
+    container: &Container,
+    shape: &[usize],
+    from: &Layout,
+    to: &Layout,
+    toolchain: &Toolchain,
+) -> Result<Arc<dyn Executable>, KernelError> {
+    let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
+    Ok(Arc::new(cpu::relayout::relayout(&container.name, container.dtype, &dims, from, to, toolchain)?))
+}
+
+/// All that a kernel may write in place under a configuration; nothing where its code is not generated here.
+pub fn in_place(spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
+    let Ok((spec, config)) = split_blocked_dims::split(spec, config) else { return vec![] };
+    let nest = match &spec.unit {
+        Unit::Scope(_) if tiles::is_tiled(&config) => tiles::lower(&spec, &config),
+        Unit::Scope(_) => maps::lower(&spec, &config),
+        _ => return vec![],
+    };
+    nest.map(|nest| in_place::found(&spec, &nest, &config)).unwrap_or_default()
+}
