@@ -2,8 +2,9 @@
 
 use crate::layered::{self, Point, Size};
 use crate::model::{DataflowGraph, GraphNode, Report};
-use crate::table::escape;
+use crate::table::Text;
 use crate::unit::Bytes;
+use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +12,7 @@ use std::fmt::Write;
 const HEIGHT: f64 = 42.0;
 
 /// The drawing, and the facts of each node for the panel beside it as a JSON array in the order of the nodes.
-pub fn html(report: &Report) -> String {
+pub fn html(report: &Report) -> Markup {
     let graph = &report.graph;
     let place: BTreeMap<&str, usize> = graph.nodes.iter().enumerate().map(|(n, node)| (node.id.as_str(), n)).collect();
     let ends: Vec<(usize, usize)> = graph
@@ -26,53 +27,54 @@ pub fn html(report: &Report) -> String {
     let sizes: Vec<Size> = graph.nodes.iter().map(|n| Size { width: width(n), height: HEIGHT }).collect();
     let drawing = layered::draw(&sizes, &ends);
     let most = graph.edges.iter().map(|e| e.bytes.0).max().unwrap_or(0);
-    let mut out = format!(
-        "<div class=\"graph\"><svg id=\"dataflow\" role=\"img\" aria-label=\"dataflow graph\" tabindex=\"0\" viewBox=\"0 0 {:.0} {:.0}\">\
-         <g id=\"camera\">",
-        drawing.width.max(1.0),
-        drawing.height.max(1.0)
-    );
-    for (n, (edge, points)) in graph.edges.iter().zip(&drawing.edges).enumerate() {
-        let (from, to) = ends.get(n).copied().unwrap_or_default();
-        let _ = write!(
-            out,
-            "<path class=\"edge\" data-from=\"{from}\" data-to=\"{to}\" d=\"{}\" stroke-width=\"{:.1}\"><title>{}: {}</title></path>",
-            curve(points),
-            thickness(edge.bytes, most),
-            escape(&edge.tensor),
-            edge.bytes
-        );
+    html! {
+        div.graph {
+            svg #dataflow role="img" aria-label="dataflow graph" tabindex="0"
+                viewBox={ "0 0 " (format!("{:.0}", drawing.width.max(1.0))) " " (format!("{:.0}", drawing.height.max(1.0))) } {
+                g #camera {
+                    @for ((edge, points), (from, to)) in graph.edges.iter().zip(&drawing.edges).zip(&ends) {
+                        path.edge data-from=(from) data-to=(to) d=(curve(points)) stroke-width=(format!("{:.1}", thickness(edge.bytes, most))) {
+                            title { (Text(&edge.tensor)) ": " (edge.bytes.to_string()) }
+                        }
+                    }
+                    @for (n, ((node, size), at)) in graph.nodes.iter().zip(&sizes).zip(&drawing.nodes).enumerate() {
+                        (drawn(n, node, size, at))
+                    }
+                }
+            }
+            div.controls {
+                button type="button" data-zoom="1.3" title="zoom in" { "+" }
+                button type="button" data-zoom="0.77" title="zoom out" { "−" }
+                button type="button" data-zoom="fit" title="show all" { "fit" }
+            }
+            aside #facts {
+                p {
+                    "All of it is shown: zoom in to read. Click a node: operator, flop, bytes, kernel and memlets. Drag to move; after a "
+                    "click, scroll to zoom. The width of a line is the square root of its bytes."
+                }
+            }
+        }
+        p.key {
+            span.contraction {} "tensor contraction " span.normalization {} "statistical normalization " span.elementwise {}
+            "element-wise " span.tensor {} "boundary tensor"
+        }
+        script #graph-facts type="application/json" { (PreEscaped(script_safe(&facts(graph, &ends)))) }
     }
-    for (n, ((node, size), at)) in graph.nodes.iter().zip(&sizes).zip(&drawing.nodes).enumerate() {
-        let class = node.class.map_or("tensor".to_string(), |c| c.to_string());
-        let second = node.kernel.clone().unwrap_or_default();
-        let _ = write!(
-            out,
-            "<g class=\"node {class}\" data-node=\"{n}\" tabindex=\"0\" transform=\"translate({:.1} {:.1})\">\
-             <rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{HEIGHT}\" rx=\"{}\"/>\
-             <text y=\"{}\">{}</text><text class=\"kernel\" y=\"13\">{}</text></g>",
-            at.x,
-            at.y,
-            -size.width / 2.0,
-            -HEIGHT / 2.0,
-            size.width,
-            if node.class.is_some() { 6 } else { 20 },
-            if second.is_empty() { 5 } else { -2 },
-            escape(&node.label),
-            escape(&second)
-        );
+}
+
+/// A node: a kernel's operator, or a tensor of the boundary.
+fn drawn(n: usize, node: &GraphNode, size: &Size, at: &Point) -> Markup {
+    let class = node.class.map_or("tensor".to_string(), |c| c.to_string());
+    let second = node.kernel.as_deref().unwrap_or_default();
+    let short = |length: f64| format!("{length:.1}");
+    html! {
+        g.node.(class) data-node=(n) tabindex="0" transform={ "translate(" (short(at.x)) " " (short(at.y)) ")" } {
+            rect x=(short(-size.width / 2.0)) y=(short(-HEIGHT / 2.0)) width=(short(size.width)) height=(HEIGHT)
+                rx=(if node.class.is_some() { 6 } else { 20 }) {}
+            text y=(if second.is_empty() { 5 } else { -2 }) { (Text(&node.label)) }
+            text.kernel y="13" { (Text(second)) }
+        }
     }
-    out.push_str(
-        "</g></svg><div class=\"controls\"><button type=\"button\" data-zoom=\"1.3\" title=\"zoom in\">+</button>\
-         <button type=\"button\" data-zoom=\"0.77\" title=\"zoom out\">−</button>\
-         <button type=\"button\" data-zoom=\"fit\" title=\"show all\">fit</button></div>\
-         <aside id=\"facts\"><p>All of it is shown: zoom in to read. Click a node: operator, flop, bytes, kernel and memlets. Drag to move; after a click, \
-         scroll to zoom. The width of a line is the square root of its bytes.</p></aside></div>\
-         <p class=\"key\"><span class=\"contraction\"></span>tensor contraction <span class=\"normalization\"></span>statistical \
-         normalization <span class=\"elementwise\"></span>element-wise <span class=\"tensor\"></span>boundary tensor</p>",
-    );
-    let _ = write!(out, "<script type=\"application/json\" id=\"graph-facts\">{}</script>", script_safe(&facts(graph, &ends)));
-    out
 }
 
 fn width(node: &GraphNode) -> f64 {
@@ -166,10 +168,10 @@ mod tests {
                 memlet: "x[0:n]\"><b>".into(),
             }],
         };
-        let html = html(&Report { graph, ..Report::default() });
+        let html = html(&Report { graph, ..Report::default() }).into_string();
         assert_eq!(html.matches("<script").count(), 1, "only the facts themselves: {html}");
         assert_eq!(html.matches("</script").count(), 1);
-        let facts = html.split_once("id=\"graph-facts\">").unwrap().1.split_once("</script>").unwrap().0;
+        let facts = html.split_once("type=\"application/json\">").unwrap().1.split_once("</script>").unwrap().0;
         let facts: Value = serde_json::from_str(facts).unwrap();
         assert_eq!(facts[0]["label"], hostile, "the facts are exact after parsing");
         assert_eq!(facts[0]["writes"][0]["memlet"], "x[0:n]\"><b>");

@@ -4,8 +4,8 @@ use super::figures::{Figure, Section};
 use super::{graph, headline, tables};
 use crate::model::Report;
 use crate::record::Provenance;
-use crate::table::{Table, escape};
-use std::fmt::Write;
+use crate::table::{Table, Text};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
@@ -16,49 +16,57 @@ struct Part<'a> {
     intro: &'static str,
     figures: Option<Section>,
     tables: Vec<(&'a str, Table)>,
-    extra: String,
+    extra: Option<Markup>,
 }
 
 pub fn html(report: &Report, figures: &[Figure]) -> String {
     let caption = caption(&report.provenance);
-    let mut body = String::new();
-    let mut contents = String::new();
-    for part in parts(report) {
-        let drawn: Vec<&Figure> = figures.iter().filter(|f| Some(f.section) == part.figures).collect();
-        let tables: Vec<_> = part.tables.iter().filter(|(_, t)| !t.rows.is_empty()).collect();
-        let _ = write!(contents, "<a href=\"#{0}\">{1}</a>", part.id, part.title);
-        let _ = write!(body, "<section id=\"{}\"><h2>{}</h2><p class=\"intro\">{}</p>", part.id, part.title, part.intro);
-        if drawn.is_empty() && tables.is_empty() && part.extra.is_empty() {
-            body.push_str("<p class=\"absent\">Not part of this run.</p>");
+    let parts = parts(report);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                meta name="color-scheme" content="light dark";
+                title { (Text(&report.program)) ": Memlet report" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { (Text(&report.program)) }
+                    p.about { (Text(&report.about)) }
+                    p.sizes { @for (dim, size) in &report.sizes { code { (Text(dim)) " = " (size) } " " } }
+                }
+                (headlines(report))
+                nav { @for part in &parts { a href={ "#" (part.id) } { (part.title) } } a href="#provenance" { "Provenance" } }
+                main { @for part in &parts { (section(part, figures, &caption)) } (provenance(&report.provenance)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
         }
-        for figure in drawn {
-            let _ = write!(
-                body,
-                "<figure id=\"figure-{}\"><div class=\"scroll\">{}</div><figcaption>{} {caption}</figcaption></figure>",
-                figure.file,
-                responsive(&figure.svg),
-                escape(figure.caption)
-            );
+    };
+    page.into_string() + "\n"
+}
+
+/// A part of the page: what it shows, its figures and its tables, each with machine and command.
+fn section(part: &Part, figures: &[Figure], caption: &Markup) -> Markup {
+    let drawn: Vec<&Figure> = figures.iter().filter(|f| Some(f.section) == part.figures).collect();
+    let tables: Vec<_> = part.tables.iter().filter(|(_, t)| !t.rows.is_empty()).collect();
+    html! {
+        section id=(part.id) {
+            h2 { (part.title) }
+            p.intro { (PreEscaped(part.intro)) }
+            @if drawn.is_empty() && tables.is_empty() && part.extra.is_none() { p.absent { "Not part of this run." } }
+            @for figure in drawn {
+                figure id={ "figure-" (figure.file) } {
+                    div.scroll { (PreEscaped(responsive(&figure.svg))) }
+                    figcaption { (figure.caption) " " (caption) }
+                }
+            }
+            @if let Some(extra) = &part.extra { figure { (extra) figcaption { (caption) } } }
+            @for (title, table) in tables { h3 { (title) } (table.html()) p.caption { (caption) } }
         }
-        if !part.extra.is_empty() {
-            let _ = write!(body, "<figure>{}<figcaption>{caption}</figcaption></figure>", part.extra);
-        }
-        for (title, table) in tables {
-            let _ = write!(body, "<h3>{}</h3>{}<p class=\"caption\">{caption}</p>", escape(title), table.html());
-        }
-        body.push_str("</section>");
     }
-    format!(
-        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <meta name=\"color-scheme\" content=\"light dark\"><title>{program}: Memlet report</title><style>{STYLE}</style></head><body>\
-         <header><h1>{program}</h1><p class=\"about\">{about}</p><p class=\"sizes\">{sizes}</p></header>{headlines}\
-         <nav>{contents}<a href=\"#provenance\">Provenance</a></nav><main>{body}{provenance}</main><script>{SCRIPT}</script></body></html>\n",
-        program = escape(&report.program),
-        about = escape(&report.about),
-        sizes = sizes(report),
-        headlines = headlines(report),
-        provenance = provenance(&report.provenance),
-    )
 }
 
 /// Inline figures shrink with the page; the files keep their size.
@@ -69,31 +77,25 @@ fn responsive(svg: &str) -> String {
     tag + rest
 }
 
-fn caption(provenance: &Provenance) -> String {
-    // What was measured on another device than the cores says so first.
+fn caption(provenance: &Provenance) -> Markup {
+    // A device other than the cores stands first: the times are its own.
     let device = provenance.versions.get("device").map(|device| format!("{device}, beside ")).unwrap_or_default();
-    format!(
-        "<span>Machine: {}.</span> <span>Again: <code>{}</code></span>",
-        escape(&(device + &provenance.machine.line())),
-        escape(&provenance.command)
-    )
-}
-
-fn sizes(report: &Report) -> String {
-    report.sizes.iter().map(|(dim, size)| format!("<code>{} = {size}</code>", escape(dim))).collect::<Vec<_>>().join(" ")
-}
-
-fn headlines(report: &Report) -> String {
-    let mut out = String::from("<div class=\"headlines\">");
-    for h in headline::headlines(report) {
-        let (value, label, basis) = (escape(&h.value), escape(&h.label), escape(&h.basis));
-        let _ = write!(out, "<div><b>{value}</b><span>{label}</span><small>{basis}</small></div>");
+    html! {
+        span { "Machine: " (Text(&(device + &provenance.machine.line()))) "." } " "
+        span { "Again: " code { (Text(&provenance.command)) } }
     }
-    out + "</div>"
+}
+
+fn headlines(report: &Report) -> Markup {
+    html! {
+        div.headlines {
+            @for h in headline::headlines(report) { div { b { (h.value) } span { (h.label) } small { (h.basis) } } }
+        }
+    }
 }
 
 fn parts(report: &Report) -> Vec<Part<'_>> {
-    let part = |id, title, intro, figures, tables| Part { id, title, intro, figures, tables, extra: String::new() };
+    let part = |id, title, intro, figures, tables| Part { id, title, intro, figures, tables, extra: None };
     let mut graph = part(
         "graph",
         "Dataflow",
@@ -102,7 +104,7 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
         vec![],
     );
     if !report.graph.nodes.is_empty() {
-        graph.extra = graph::html(report);
+        graph.extra = Some(graph::html(report));
     }
     let mut parts = vec![
         part(
@@ -209,8 +211,8 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
 
 /// The choice, and what its proof is worth.
 fn selection(report: &Report) -> Part<'_> {
-    let said = [report.coverage.map(|c| format!("A proof is {}.", c.relative())), report.certainty.map(|c| format!("{c}."))];
-    let said: Vec<String> = said.into_iter().flatten().map(|line| format!("<p>{}</p>", escape(&capital(&line)))).collect();
+    let worth = [report.coverage.map(|c| format!("A proof is {}.", c.relative())), report.certainty.map(|c| format!("{c}."))];
+    let worth: Vec<String> = worth.into_iter().flatten().map(|line| capital(&line)).collect();
     Part {
         id: "selection",
         title: "Selection",
@@ -218,7 +220,7 @@ fn selection(report: &Report) -> Part<'_> {
                 as a sum of measured parts.",
         figures: Some(Section::Selection),
         tables: vec![("Methods", tables::selection(report))],
-        extra: said.concat(),
+        extra: (!worth.is_empty()).then(|| html! { @for line in &worth { p { (line) } } }),
     }
 }
 
@@ -228,7 +230,7 @@ fn capital(sentence: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-fn provenance(p: &Provenance) -> String {
+fn provenance(p: &Provenance) -> Markup {
     let caches: Vec<String> = p.machine.caches.iter().map(|c| format!("{} {} × {}", c.name, c.bytes_each, c.count)).collect();
     let cores = format!("{} cores, {} hardware threads", p.machine.cores, p.machine.threads);
     let mut rows = vec![
@@ -243,10 +245,16 @@ fn provenance(p: &Provenance) -> String {
         ("date", p.date.clone()),
     ];
     rows.extend(p.versions.iter().map(|(name, version)| (name.as_str(), version.clone())));
-    let mut out = String::from("<section id=\"provenance\"><h2>Provenance</h2><table class=\"facts\"><tbody>");
-    for (name, value) in rows {
-        let value = if value.is_empty() { "unknown".to_string() } else { value };
-        let _ = write!(out, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(&value));
+    html! {
+        section #provenance {
+            h2 { "Provenance" }
+            table.facts {
+                tbody {
+                    @for (name, value) in &rows {
+                        tr { th { (Text(name)) } td { (Text(if value.is_empty() { "unknown" } else { value })) } }
+                    }
+                }
+            }
+        }
     }
-    out + "</tbody></table></section>"
 }
