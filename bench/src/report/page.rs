@@ -60,11 +60,11 @@ fn section(part: &Part, figures: &[Figure], caption: &Markup) -> Markup {
             @for figure in drawn {
                 figure id={ "figure-" (figure.file) } {
                     div.scroll { (PreEscaped(responsive(&figure.svg))) }
-                    figcaption { (figure.caption) " " (caption) }
+                    figcaption { (Text(figure.caption)) " " (caption) }
                 }
             }
             @if let Some(extra) = &part.extra { figure { (extra) figcaption { (caption) } } }
-            @for (title, table) in tables { h3 { (title) } (table.html()) p.caption { (caption) } }
+            @for (title, table) in tables { h3 { (Text(title)) } (table.html()) p.caption { (caption) } }
         }
     }
 }
@@ -89,7 +89,7 @@ fn caption(provenance: &Provenance) -> Markup {
 fn headlines(report: &Report) -> Markup {
     html! {
         div.headlines {
-            @for h in headline::headlines(report) { div { b { (h.value) } span { (h.label) } small { (h.basis) } } }
+            @for h in headline::headlines(report) { div { b { (Text(&h.value)) } span { (Text(&h.label)) } small { (Text(&h.basis)) } } }
         }
     }
 }
@@ -220,7 +220,7 @@ fn selection(report: &Report) -> Part<'_> {
                 as a sum of measured parts.",
         figures: Some(Section::Selection),
         tables: vec![("Methods", tables::selection(report))],
-        extra: (!worth.is_empty()).then(|| html! { @for line in &worth { p { (line) } } }),
+        extra: (!worth.is_empty()).then(|| html! { @for line in &worth { p { (Text(line)) } } }),
     }
 }
 
