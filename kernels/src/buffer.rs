@@ -184,7 +184,7 @@ impl Buffer {
     }
 }
 
-/// Where the elements of an array lie that so many bytes hold.
+/// Where the elements of an array are, each in a number of bytes.
 fn steps(bytes: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<Vec<Step>, KernelError> {
     let steps = layout.steps(&container.dims, shape).ok_or_else(|| layout_error(container, layout))?;
     let elements = layout.extent(&container.dims, shape).unwrap_or(usize::MAX);

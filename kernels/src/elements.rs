@@ -31,7 +31,7 @@ impl<'a> Rows<'a> {
         first
     }
 
-    /// Calls `f` with the place of each of so many elements of run `n`. A dim that is not cut takes no division.
+    /// Calls `f` with the place of each of the elements of run `n`. A dim that is not cut takes no division.
     fn run(&self, n: usize, elements: usize, mut f: impl FnMut(usize, usize)) {
         let first = self.first(n);
         match self.last {
@@ -55,7 +55,7 @@ impl<'a> Rows<'a> {
     pub unsafe fn store<E: StoredElement>(&self, bytes: &mut [u8], values: &[f64]) {
         let start = Shared(bytes.as_mut_ptr());
         let put = |(n, row): (usize, &[f64])| {
-            // SAFETY: so the caller promises, and nobody else has the bytes.
+            // SAFETY: so the caller promises, and no other thread has the bytes.
             self.run(n, row.len(), |i, at| unsafe { start.at(at * size_of::<E>()).cast::<E>().write_unaligned(E::of(row[i])) });
         };
         match values.len() < PARALLEL {
@@ -85,7 +85,7 @@ impl<'a> Rows<'a> {
 /// The beginning of bytes that several threads write, each its own.
 struct Shared(*mut u8);
 
-// SAFETY: whoever writes through it writes what nobody else does.
+// SAFETY: threads that write through it write disjoint elements.
 unsafe impl Sync for Shared {}
 
 impl Shared {

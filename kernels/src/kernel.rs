@@ -147,7 +147,7 @@ impl KernelSpec {
         found.into_values().collect()
     }
 
-    /// Whether a container is handed back at the end of the step: most kernels write it for nobody to read soon.
+    /// Whether a container is handed back at the end of the step, so that no kernel reads it soon.
     pub fn hands_back(&self, data: &str) -> bool {
         self.containers.get(data).is_some_and(|c| matches!(c.role, Role::Output | Role::Gradient))
     }
@@ -234,9 +234,9 @@ pub trait ConfigSpace: Send + Sync {
     }
     /// Configuration `n`; numbers beyond the last one wrap around.
     fn config(&self, n: u64) -> KernelConfig;
-    /// Equal for configurations that run the same code on the same addresses.
+    /// Equal for configurations that run the same code on the same addresses: distinct knobs can come to the same kernel.
     fn identity(&self, n: u64) -> String;
-    /// So many numbers in a row, from a multiple of them on, have in common what takes long to work out: they are ranked together.
+    /// Size of a batch of consecutive numbers, beginning at a multiple of it, that share an expensive computation: a batch is ranked at a time.
     fn ranking_batch(&self) -> u64 {
         1
     }
@@ -246,9 +246,9 @@ pub trait ConfigSpace: Send + Sync {
     fn predicted_costs(&self, numbers: &[u64]) -> Vec<f64> {
         numbers.par_iter().map(|n| self.predicted_cost(*n)).collect()
     }
-    /// Whether a person would choose these knobs under these layouts.
+    /// Whether a rule of thumb would choose these knobs under these layouts.
     fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool;
-    /// What is measured beside `n` for what it tells, however little it promises: the same without what makes `n` fast.
+    /// A control for `n`, measured whatever its predicted cost: the same configuration without the feature that makes `n` fast.
     fn control(&self, _n: u64) -> Option<u64> {
         None
     }
@@ -278,7 +278,7 @@ pub enum Completion {
     DeadlineExceeded,
 }
 
-/// What tells configurations apart that make the same code on the same addresses: knobs, and where neighbours lie.
+/// The identity of a configuration: its knobs, and the strides of its tensors.
 pub(crate) fn identity(spec: &KernelSpec, tensors: &[TensorChoice], config: &KernelConfig) -> String {
     let mut text = config.knobs.to_string();
     for tensor in tensors {
@@ -286,7 +286,7 @@ pub(crate) fn identity(spec: &KernelSpec, tensors: &[TensorChoice], config: &Ker
         let shape = spec.shape(&tensor.data).unwrap_or_default();
         let layout = config.layouts.get(&tensor.data).cloned().unwrap_or_default();
         let strides = layout.strides(&container.dims, &shape).unwrap_or_default();
-        // Along a dim of size 1 nobody steps.
+        // The stride of a dim of size 1 is never used.
         let steps: Vec<usize> = strides.iter().zip(&shape).map(|(s, n)| if *n == 1 { 0 } else { *s }).collect();
         text += &format!(" {}{steps:?}", tensor.data);
         if !layout.is_plain() {

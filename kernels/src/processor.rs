@@ -61,8 +61,8 @@ pub fn pairs() -> Option<bool> {
     None
 }
 
-/// Whether so many workers had better write around the caches what nobody reads soon, and, while their cores have no cache in
-/// common (`Pool::is_near`), what all of them are to read.
+/// Whether a team of this number of workers uses non-temporal stores: for results that no kernel reads soon, and, while the workers' cores
+/// share no cache (`Pool::is_near`), for results that all workers read.
 ///
 /// On AMD's Zen 4, cores that have no cache in common write what another has read since at 2.4 GB/s, at 9 to 28 where they have one,
 /// and around the caches at 28 in either case. Of other processors nothing has been measured.

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Keys of what is being made.
+/// The keys of running compilations.
 #[derive(Default)]
 pub struct InFlight {
     keys: Mutex<BTreeSet<String>>,
     changed: Condvar,
 }
 
-/// What this thread makes; whatever comes of it, nobody waits for it in the end.
+/// The claim of one thread to a key. Dropping it wakes all waiting threads, whether the compilation succeeded or not.
 pub struct InFlightGuard<'a> {
     underway: &'a InFlight,
     key: String,
@@ -25,8 +25,8 @@ impl InFlight {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other thread is at it; it may have made it then. Whoever claims several asks for them in their order, or two that
-    /// do so wait for one another.
+    /// Waits until no other thread has claimed the key, and claims it; the result may exist by then. A thread that claims several keys claims
+    /// them in their order, or two such threads would wait for each other.
     pub fn claim(&self, key: &str) -> InFlightGuard<'_> {
         let mut keys = self.keys();
         while keys.contains(key) {
@@ -36,7 +36,7 @@ impl InFlight {
         InFlightGuard { underway: self, key: key.to_string() }
     }
 
-    /// Whether some thread is at it.
+    /// Whether some thread has claimed the key.
     pub fn has(&self, key: &str) -> bool {
         self.keys().contains(key)
     }

@@ -1,4 +1,4 @@
-//! Where kernels run: what every device offers to whoever measures and runs programs.
+//! Devices: everything that measuring and running programs asks of the processor that kernels run on.
 
 mod compile_request;
 mod memory;
@@ -20,24 +20,24 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// What a device is given to run. It returns once everything is under way.
+/// Launches that a device runs or records. The closure returns once everything is launched.
 pub type Work<'a> = &'a mut dyn FnMut() -> Result<(), KernelError>;
 
-/// Whether a library has a form of a kernel composed around a contraction.
+/// Whether a vendor's library has a fused kernel for a contraction and the operators around it.
 pub type Forms = fn(&KernelSpec) -> bool;
 
-/// Work that a device has recorded and runs as one.
+/// Launches that a device has recorded and runs as one.
 pub trait Recording {
-    /// Puts the work under way, with the masks of this run: seed and step may be others than when it was recorded.
+    /// Launches the recording, with the dropout masks of this run: seed and step may be others than when it was recorded.
     ///
     /// # Errors
     /// A device that failed.
     fn run(&self, run: &Run) -> Result<(), KernelError>;
 }
 
-/// A processor with memory, code for it, and a clock. Everything of a program is the same on all of them but this.
+/// A processor with memory, a compiler and a clock: the part of running a program that differs between targets.
 pub trait Device: Send + Sync {
-    /// As records and reports name it; `None` stands for the processor of this machine.
+    /// Its name in records and reports; `None` stands for the processor of this machine.
     fn name(&self) -> Option<String>;
 
     /// Whether it is the processor of this machine, with the machine's memory and the workers of this process.
@@ -45,16 +45,16 @@ pub trait Device: Send + Sync {
         self.name().is_none()
     }
 
-    /// What makes its code, with versions.
+    /// The compiler of its code, and its libraries, with versions.
     fn toolchain(&self) -> String;
 
-    /// Which clock times come from, and what is in the caches.
+    /// The clock of its times, and the state of the caches.
     fn clock(&self) -> &'static str;
 
     /// What its generated code is called: `c`, `cu`.
     fn extension(&self) -> &'static str;
 
-    /// Which kernels composed around contractions a library has a form of, besides generated code, which has one of all.
+    /// Which fused kernels (a contraction with operators around it) the device's library has; generated code has all of them.
     fn epilogues(&self) -> Option<Forms>;
 
     /// Every way to run a unit.
@@ -80,43 +80,42 @@ pub trait Device: Send + Sync {
     /// Layouts that do not order the container's dims; a compiler that is missing or refuses.
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError>;
 
-    /// A change of layout as a kernel whose code can be made ahead; `None` where it is not one like others.
+    /// A change of layout as a kernel that can be compiled ahead; `None` where the device copies otherwise.
     fn relayout_request(&self, _container: &Container, _shape: &[usize], _from: &Layout, _to: &Layout) -> Option<CompileRequest> {
         None
     }
 
-    /// A configuration for the same kernel at other sizes: where there is a choice that depends on sizes, one alike.
+    /// The corresponding configuration of the same kernel at other sizes: tiles and algorithms depend on sizes.
     fn scaled(&self, config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
         crate::tiles::scaled(config, from, to)
     }
 
-    /// Dims that a kernel must have in multiples here, whatever its sizes: a check at small sizes keeps to them.
+    /// Dims whose sizes must be multiples of a number here: a check at small sizes keeps to that.
     fn granules(&self, _spec: &KernelSpec) -> Vec<(String, i64)> {
         vec![]
     }
 
-    /// Dims whose sizes the code of a kernel under a configuration has in it: a check that is small in all others checks the very code
-    /// that is timed.
+    /// Dims that the code of a kernel under a configuration is specialized for: their sizes are constants in it. A check that is small in all
+    /// other dims checks the very code that is timed.
     fn written(&self, _spec: &KernelSpec, _config: &KernelConfig) -> Vec<String> {
         vec![]
     }
 
-    /// How long whoever compiles has waited for code so far, where others make it meanwhile.
+    /// How long callers have waited for compilations so far, on devices that compile in the background.
     fn compile_wait(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// How many configurations of a kernel are worth preparing at a time; 0 where making code takes no longer than checking and
-    /// timing it.
+    /// How many configurations of a kernel are worth compiling ahead at a time; 0 where compiling takes no longer than checking and timing.
     fn precompile_batch_size(&self, _spec: &KernelSpec) -> usize {
         0
     }
 
-    /// Makes the code of kernels that are about to be compiled, as many at a time as the machine has cores, as long as it goes on.
+    /// Compiles kernels that are about to be run, on all cores, until it is cancelled.
     fn precompile(&self, _kernels: &[CompileRequest], _until: CancelToken) {}
 
-    /// Begins to make the code of kernels, in this order, while others are checked and timed, until it is unwanted; false where cores
-    /// that make code would disturb what is timed, and nothing is made.
+    /// Begins to compile kernels, in this order, while others are checked and timed, until `unwanted` is set; false where compiling would
+    /// disturb the measurement, and nothing is compiled.
     fn precompile_in_background(&self, _kernels: Vec<CompileRequest>, _unwanted: &Arc<AtomicBool>) -> bool {
         false
     }
@@ -129,8 +128,7 @@ pub trait Device: Send + Sync {
         Buffer::new(bytes).map(DeviceMemory::Host)
     }
 
-    /// Milliseconds that work takes, from its beginning until nothing of it runs any more: by the wall, where a device has no clock of
-    /// its own.
+    /// Milliseconds from the beginning of the work until none of it runs any more, by the wall clock unless the device has its own.
     ///
     /// # Errors
     /// What the work returns; a device that failed meanwhile.
@@ -140,7 +138,7 @@ pub trait Device: Send + Sync {
         Ok(start.elapsed().as_secs_f64() * 1e3)
     }
 
-    /// Records work instead of running it, once it has been run before; `None` where it would run just the same.
+    /// Records work instead of running it, once it has been run before; `None` where a recording would not be faster.
     ///
     /// # Errors
     /// What the work returns; work that cannot be recorded.
@@ -153,13 +151,12 @@ pub trait Device: Send + Sync {
         false
     }
 
-    /// Where launches that are recorded may run beside one another; `None` where one follows the other.
+    /// The streams on which recorded launches may run concurrently; `None` where one follows the other.
     fn streams(&self) -> Option<&dyn Streams> {
         None
     }
 
-    /// Throws the first bytes of these pieces of memory, as many as it says, out of the caches, before anything that is put under way
-    /// later; false where Memlet does not know how.
+    /// Evicts the first bytes of these pieces of memory from the caches, before any later launch; false where Memlet does not know how.
     ///
     /// # Errors
     /// A device that failed.
@@ -167,18 +164,18 @@ pub trait Device: Send + Sync {
         Ok(memories.iter().all(|(memory, bytes)| memory.flush(*bytes)))
     }
 
-    /// How many runs of a kernel make one sample if one takes so many milliseconds: more than one where putting a kernel under way
-    /// takes longer than running it.
+    /// How many runs of a kernel make one sample, if one run takes `ms` milliseconds: more than one where launching a kernel takes longer
+    /// than running it.
     fn repeats(&self, _ms: f64) -> usize {
         1
     }
 
-    /// How many recorded steps make one sample: more than one where whoever waits for each would be timed with it.
+    /// How many recorded steps make one sample: several where the host's wait for each step would otherwise be timed with it.
     fn steps(&self) -> usize {
         1
     }
 
-    /// Milliseconds that recorded runs of a kernel go by untimed first.
+    /// Milliseconds of untimed warm-up runs before a kernel is timed.
     fn warm_up_ms(&self) -> f64 {
         0.0
     }
@@ -192,7 +189,7 @@ pub trait Device: Send + Sync {
         Ok(None)
     }
 
-    /// Bytes of its own memory that nobody holds; `None` where it has the machine's.
+    /// Free bytes of its own memory; `None` where it uses the machine's.
     ///
     /// # Errors
     /// A device that failed.

@@ -82,7 +82,7 @@ pub struct Matrices {
     pub again: Vec<GemmAxis>,
 }
 
-/// Whether a tensor (a, b, out: 0, 1, 2) may jump after blocks of so many neighbours, so many elements apart.
+/// Whether a tensor (a, b, out: 0, 1, 2) may consist of blocks: given the elements of a block and the distance between blocks.
 pub type MayJump<'a> = &'a dyn Fn(usize, i64, i64) -> bool;
 
 impl GemmAxis {
@@ -325,7 +325,7 @@ impl Printer<'_> {
     }
 
     /// C text for a product's types that has its result written around the caches, where it is one that this kernel does not read:
-    /// when nobody reads it soon, since it is handed back at the end of the step or larger than all caches, or when cores are far apart.
+    /// when no kernel reads it soon, since it is handed back at the end of the step or larger than all caches, or when cores share no cache.
     fn streamed(&self, data: &str) -> Result<&'static str, KernelError> {
         let Some(MemorySpace::Heap { root, .. }) = self.nest.tensors.get(data).map(|t| &t.space) else { return Ok("") };
         let mine = |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(MemorySpace::Heap { root: other, .. }) if other == root);
@@ -336,7 +336,7 @@ impl Printer<'_> {
         Ok(if late { " | (host->late ? 8 : 0)" } else { " | (host->streams ? 8 : 0)" })
     }
 
-    /// Scratch memory of at least so many bytes.
+    /// Scratch memory of at least this number of bytes.
     fn room(&mut self, name: &str, bytes: usize) {
         let held = self.scratch.get(name).map_or(0, |(_, held)| *held);
         self.scratch.insert(name.to_string(), ("real", held.max(bytes)));

@@ -360,7 +360,7 @@ impl Reduction<'_> {
         matches!(self.combine, Combine::Max | Combine::Min)
     }
 
-    /// How OpenMP is told of the reduction into a scalar.
+    /// The clause of OpenMP for the reduction into a scalar.
     fn clause(&self, variable: &str) -> String {
         let nan = if self.is_extremum() { format!(" reduction(|:{})", nan_seen(variable)) } else { String::new() };
         format!(" reduction({}:{variable}){nan}", reduction(self.combine))

@@ -1,4 +1,4 @@
-//! What is gathered while the C of one point of the outer range is printed.
+//! The state of the printer of one point of the outer range.
 
 use crate::emit::scalar::{Names, Reciprocal, combined, extreme, integer};
 use crate::error::KernelError;
@@ -23,11 +23,11 @@ pub struct MaskRow {
     pub element: Expr,
     /// C text of the lane.
     pub lane: String,
-    /// Whether that is a word whose upper half is the lane, the lower one whatever it is.
+    /// Whether it is a word whose upper half is the lane, with arbitrary bits in the lower half.
     pub upper: bool,
 }
 
-/// A result whose row may be written around the caches.
+/// A result whose row may be written with non-temporal stores.
 #[derive(Clone, Debug)]
 pub struct StreamRow {
     pub element: Element,
@@ -42,7 +42,7 @@ pub struct StreamRow {
     pub even: bool,
 }
 
-/// An operand that is packed once for all points.
+/// An operand that is packed once, before the first point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
     pub elements: i64,
@@ -67,38 +67,38 @@ pub struct Printer<'a> {
     pub scratch: IndexMap<String, (&'static str, usize)>,
     /// Pointers used, by identifier: heap and scratch.
     pub pointers: IndexSet<String>,
-    /// Values at hand in the current group.
+    /// Variables that hold elements in the current group.
     pub known: IndexMap<Element, String>,
     pub connectors: BTreeMap<String, String>,
-    /// Places of reciprocals made before the loops of the current group, by the element that is divided by.
+    /// Reciprocals computed before the loops of the current group, by the divisor.
     pub divisors: IndexMap<Element, Reciprocal>,
-    /// Reciprocals at hand, by the C name of the value.
+    /// Variables that hold reciprocals, by the C name of the divisor.
     pub reciprocals: BTreeMap<String, Reciprocal>,
     fresh: usize,
     /// Of the current group.
     pub rows: Vec<MaskRow>,
     pub streamed: Vec<StreamRow>,
-    /// Numbers that outlive a point: mask rows and packed operands say there what they hold.
+    /// Number of variables that outlive a point: tags that say which mask row or which packed operand a buffer holds.
     pub held: usize,
     /// Operands of products that are packed once for all points.
     pub prepared: Vec<Prepared>,
-    /// How many masks rows of a block draw together, each in a place of its own.
+    /// How many masks the rows of a block draw together, each in its own shared memory.
     pub draws: usize,
-    /// Most values that the warps of a team combine at once.
+    /// Most values that the warps of a team reduce at once.
     pub meetings: usize,
-    /// Values that all groups read alike, with their names.
+    /// Variables that hold elements for all groups of a point.
     pub lasting: IndexMap<Element, String>,
-    /// Packs, and values that a row has one of, that have come before they are wanted, by the element.
+    /// Prefetched elements: a pack of neighbours, or the one value of a row.
     pub ahead: IndexMap<Element, String>,
-    /// What is read of the next point while this one is worked on.
+    /// Loads of the next point that are issued while this point is computed.
     pub next: PrefetchedRows,
-    /// What threads hold of masks from one point to the next.
+    /// Random bits that threads keep from one point to the next.
     pub in_turn: Vec<String>,
     /// How a CUDA kernel spreads the nest; without one, C is printed.
     pub schedule: Option<ThreadSchedule>,
-    /// Whether all threads of a team compute what is printed now alike.
+    /// Whether all threads of a team compute the same values in the code being printed.
     pub uniform: bool,
-    /// Whether only reductions leave results: another walk over the same group stores the rest.
+    /// Whether this pass over a group stores reductions alone, because a later pass over the same group stores the rest.
     pub silent: bool,
 }
 
@@ -194,7 +194,7 @@ impl<'a> Printer<'a> {
         format!("i_{}", mangled(name))
     }
 
-    /// C text of the number of iterations of an index. Of a tile whose last one is smaller it is known only at each tile.
+    /// C text of the number of iterations of an index. For an index with a smaller last tile it is a variable, set at each tile.
     pub fn count(&mut self, index: &str, count: i64) -> String {
         let name = count_name(index);
         match self.nest.tiles.iter().any(|t| t.index == index && t.is_ragged()) {

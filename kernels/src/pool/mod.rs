@@ -141,7 +141,7 @@ impl Pool {
         }
     }
 
-    /// Working memory of at least so many bytes, until it is dropped. All kernels have the same, and every worker has its own part of
+    /// Working memory of at least this number of bytes, until it is dropped. All kernels have the same, and every worker has its own part of
     /// it where it had it before: what one kernel leaves in a core's caches is where the next one writes, and a step needs as much as
     /// its largest kernels. Holds anything at first.
     ///
@@ -151,7 +151,7 @@ impl Pool {
         let mut held = match self.scratch.try_lock() {
             Ok(held) => held,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Whoever has it may wait for the workers that this thread keeps.
+            // The thread that has it may wait for the workers that this thread keeps.
             Err(TryLockError::WouldBlock) => {
                 self.dismiss();
                 self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
@@ -231,7 +231,7 @@ mod tests {
             pool.broadcast(|_| rounds.fetch_add(1, Ordering::Relaxed));
         }
         assert_eq!(rounds.into_inner(), 3000);
-        // Whoever asks for the threads, in between or inside a second guard, finds them free.
+        // A caller that asks for the threads, in between or inside a second guard, finds them free.
         for _ in 0..3 {
             let _inner = pool.hold();
             assert_eq!(pool.threads().broadcast(|context| context.index()), [0, 1, 2]);
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// What workers are given may not ask for all of them: it is told so, where it would wait for ever.
+    /// Work on the workers may not ask for all of them: it panics with that message where it would wait for ever.
     #[test]
     fn work_cannot_ask_for_all_workers() {
         let pool = Pool::new(2).expect("threads");

@@ -55,7 +55,7 @@ mod tests {
                     while began.elapsed() < Duration::from_millis(100) {
                         std::hint::spin_loop();
                     }
-                    // What ended threads have waited is no longer told.
+                    // The system no longer counts the waits of ended threads.
                     assert!(queue.waited().is_none_or(|waited| waited >= before));
                 });
             }

@@ -22,7 +22,7 @@ impl Working {
         Working { own: self.own.max(other.own), shared: self.shared.max(other.shared) }
     }
 
-    /// Of so many workers, each of whose parts begins on a page.
+    /// Of this number of workers, each of whose parts begins on a page.
     pub fn bytes(self, workers: usize) -> usize {
         self.own.next_multiple_of(PAGE) * workers + self.shared
     }
@@ -38,7 +38,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes room for what is wanted besides what was, for so many workers.
+    /// Grows to what is wanted besides what was, for this number of workers.
     ///
     /// # Errors
     /// No memory.

@@ -1,4 +1,4 @@
-//! Whether cores have a cache in common: told by how long a line takes from one to another and back.
+//! Whether cores share a cache, measured by the round trip of a cache line from one to another.
 //!
 //! The processors of a virtual machine move. For some minutes two of them share a third cache, and what one writes the other reads
 //! at 75 GB/s; for others they do not, and it is 26 GB/s (Zen 4). What workers hand to one another goes another way then.
@@ -29,7 +29,7 @@ impl SharedCacheProbe {
         match last {
             Some((when, near)) if when.elapsed() < HOLDS => near,
             _ => {
-                // Whoever asks may wait for workers that somebody else keeps who wants to know, too: nothing is locked meanwhile.
+                // The caller may wait for workers that another caller of this function keeps: no lock is held during the measurement.
                 let near = ask();
                 *self.last() = Some((Instant::now(), near));
                 near
@@ -112,7 +112,7 @@ mod tests {
         let start = Instant::now();
         let everyone = |work: &(dyn Fn(usize) + Sync)| std::thread::scope(|scope| (0..3).for_each(|n| drop(scope.spawn(move || work(n)))));
         exchange(3, everyone);
-        // Worker 0 waits for nobody for ever, nor does anyone for worker 0.
+        // Worker 0 waits for no other worker for ever, nor does any for worker 0.
         assert!(!exchange(3, |work| work(0)));
         assert!(!exchange(3, |work| work(2)));
         assert!(start.elapsed() < Duration::from_secs(10));

@@ -2,7 +2,7 @@
 //! to forty.
 //!
 //! A machine may have something else to do. Who waits looks for a bounded time only, and sleeps as soon as somebody else wants its
-//! core. Nobody waits for a helper that has not begun: the leader does its part when it has done its own. A helper that the system keeps
+//! core. No worker waits for a helper that has not begun: the leader does its part when it has done its own. A helper that the system keeps
 //! from running for some milliseconds costs what it would have done, and not those milliseconds.
 
 use std::any::Any;
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 /// Looks at a number that others change before the core is offered to who else may need it.
 const PREFETCH: u32 = 1 << 12;
-/// Offers of the core that come back at once mean that nobody else needs it: so long they are made before this thread sleeps.
+/// How long a waiting thread yields its core before it sleeps. A yield that returns at once means that no other thread needs the core.
 const AWAKE: Duration = Duration::from_millis(2);
 /// An offer that takes as long was taken.
 const TAKEN: Duration = Duration::from_micros(50);
-/// How long nobody offers a core after an offer was taken: whoever takes it keeps it for milliseconds, and who sleeps is woken sooner.
+/// How long no yield follows one that was taken: the thread that took the core keeps it for milliseconds, and a sleeping thread wakes sooner.
 const CROWDED: Duration = Duration::from_millis(50);
 
 /// What one round asks of every worker, by its number; `None` sends the helpers home.
@@ -98,7 +98,7 @@ impl Sleepers {
             return;
         }
         self.count.fetch_add(1, Ordering::SeqCst);
-        // Either this thread sees what has changed, or whoever changed it sees that somebody sleeps.
+        // Either this thread sees the change, or the thread that made it sees that this one sleeps.
         fence(Ordering::SeqCst);
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         while !until() {
@@ -108,7 +108,7 @@ impl Sleepers {
         self.count.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Tells all that it may be so now. Where nobody sleeps, that takes no lock.
+    /// Wakes all waiting threads to look again. Where none sleeps, that takes no lock.
     fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.count.load(Ordering::SeqCst) > 0 {
@@ -120,7 +120,7 @@ impl Sleepers {
 
 /// What a leader and its helpers share.
 pub struct SpinTeam {
-    /// Written by the leader while no part of a round is open, read by whoever has claimed one.
+    /// Written by the leader while no part of a round is open, read by the workers that have claimed one.
     work: UnsafeCell<Work>,
     round: AtomicU32,
     /// Of each helper.
@@ -143,7 +143,7 @@ unsafe impl Send for SpinTeam {}
 unsafe impl Sync for SpinTeam {}
 
 impl SpinTeam {
-    /// A leader and so many helpers.
+    /// A leader and this number of helpers.
     pub fn new(helpers: usize) -> Self {
         SpinTeam {
             work: UnsafeCell::new(None),
@@ -167,7 +167,7 @@ impl SpinTeam {
     pub fn serve(&self, worker: usize, mut seen: u32) {
         loop {
             self.helpers.wait(&self.crowd, || self.round.load(Ordering::Acquire) != seen);
-            // Whoever comes late finds the newest round: its parts of those before are done.
+            // A late helper finds the newest round: its parts of earlier rounds are done.
             seen = self.round.load(Ordering::Acquire);
             if self.begun[worker - 1].claim(seen) && !self.part(worker) {
                 return;
@@ -195,7 +195,7 @@ impl SpinTeam {
     /// The leader's side: one round, itself as worker 0.
     fn lead(&self, work: Work) {
         assert!(!self.leading.swap(true, Ordering::Relaxed), "what workers are given cannot ask for all workers");
-        // SAFETY: all parts of the last round are done, and nobody looks at it who has not claimed one of this round.
+        // SAFETY: all parts of the last round are done, and a worker reads the round only after it has claimed a part of this one.
         unsafe { *self.work.get() = work };
         self.left.store(self.begun.len() as u32, Ordering::Relaxed);
         let round = self.round.fetch_add(1, Ordering::Release).wrapping_add(1);
@@ -218,9 +218,9 @@ impl SpinTeam {
     }
 
     /// Has the part of every worker done, the caller as worker 0 and mostly each by its own thread, and waits for all. There is one leader
-    /// at a time. Parts may wait for one another: nobody does a second one before its own has ended.
+    /// at a time. Parts may wait for one another: no worker does a second part before its own has ended.
     pub fn run(&self, work: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: only the lifetime changes, and `lead` returns when nobody uses it any more.
+        // SAFETY: only the lifetime changes, and `lead` returns when no worker uses it any more.
         let work = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync), *const (dyn Fn(usize) + Sync)>(work) };
         self.lead(Some(work));
     }
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    /// Nobody waits for helpers that never come.
+    /// The leader does not wait for helpers that never come.
     #[test]
     fn the_leader_does_what_nobody_has_begun() {
         let crew = SpinTeam::new(3);

@@ -38,7 +38,7 @@ unsafe extern "C" fn stream_avx512(to: *mut u8, from: *const u8, bytes: i64) {
     }
 }
 
-/// Makes streamed stores visible before other workers are told that the kernel is done.
+/// Makes streamed stores visible before other workers see that the kernel is done.
 pub fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every processor of this architecture has it.

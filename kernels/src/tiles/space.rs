@@ -15,16 +15,16 @@ use std::collections::BTreeSet;
 /// What tiles are like on a processor, what is expected to be best first.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiles {
-    /// Iterations of a tile, by the side of the product that its indices belong to: the larger side streams past the smaller.
+    /// Iterations of a tile along its shorter and its longer side: the longer side streams past the shorter one.
     pub short: &'static [i64],
     pub long: &'static [i64],
-    /// Steps of the depth that are brought near at once.
+    /// Steps of the depth that are loaded into near memory at once.
     pub depths: &'static [i64],
     /// The usual iterations of either side, from which others are thought to be worse.
     pub usual: [f64; 2],
-    /// Elements that are local to a tile: more of them are not near.
+    /// Most elements that are local to a tile: more of them do not fit near memory.
     pub local: i64,
-    /// Tiles cut for that have whole multiples of so many iterations.
+    /// Tiles that are cut to fit have a multiple of this number of iterations.
     pub unit: i64,
     /// How rows lie in shared memory, where tiles are there.
     pub banks: Option<BankedRows>,
@@ -228,7 +228,7 @@ impl TileSpace {
         }
     }
 
-    /// Knobs for tiles of so many iterations on either side, under the layouts of a configuration, along the result of this number.
+    /// Knobs for tiles of these iterations on either side, under the layouts of a configuration, along the result of this number.
     pub fn walk(&self, config: &KernelConfig, [left, right]: [i64; 2], depth: i64, along: usize) -> Knobs {
         let Tiles { local, unit, .. } = self.tiles;
         let target = self.written.get(along.min(self.written.len().saturating_sub(1))).map(|n| self.tensors[*n].data.clone());
@@ -289,7 +289,7 @@ impl TileSpace {
     }
 
     /// How much longer tiles take than they would, of what is left over in the last one, and of blocks that have a processor to
-    /// themselves: nobody computes while they wait.
+    /// themselves: no unit computes while they wait.
     fn waits(&self, tile: &str) -> f64 {
         let whole = |o: &Outer| {
             let (count, size) = (o.range.count as f64, size(tile, &o.range.index) as f64);
@@ -394,7 +394,7 @@ fn size(tile: &str, index: &str) -> i64 {
     tile.split(',').find_map(of).unwrap_or(1).max(1)
 }
 
-/// The size of so many tiles, at least one, that are as equal as can be.
+/// The size of tiles that are as equal as can be, given their number, at least one.
 fn divided(count: i64, tiles: i64) -> i64 {
     (count + tiles.max(1) - 1) / tiles.max(1)
 }

@@ -69,7 +69,7 @@ pub struct Toolchain {
     /// First line of its `--version`: another compiler must not reuse what this one made.
     pub version: String,
     pub cache: PathBuf,
-    /// What it is told besides the usual.
+    /// Flags besides the usual ones.
     pub flags: Vec<String>,
 }
 
@@ -154,8 +154,7 @@ impl Toolchain {
         Ok(entry)
     }
 
-    /// Compiles what has not been compiled before, on all cores, as long as it goes on. Whoever loads a source that cannot be compiled
-    /// is told so.
+    /// Compiles the sources that have no library yet, on all cores, until it is cancelled. Errors are reported where a source is loaded.
     pub(crate) fn precompile(&self, sources: Vec<CSource>, until: CancelToken) {
         let products: BTreeSet<Arc<str>> = sources.iter().filter_map(|source| source.library.clone()).collect();
         let mut parts: Vec<CompileJob> = products.into_iter().map(CompileJob::GemmLibrary).collect();
@@ -262,7 +261,7 @@ impl Toolchain {
 pub(crate) fn run(compiler: &mut Command, kernel: &str, source_file: &Path, cache: &Path) -> Result<(), KernelError> {
     let command = compiler.get_program().to_string_lossy().into_owned();
     let kernel = kernel.to_string();
-    // Ctrl-C is for whoever waits for what is made, which is kept.
+    // In a process group of its own, so that Ctrl-C does not stop the compiler: what it makes is kept.
     let output = match compiler.process_group(0).output() {
         Ok(output) => output,
         Err(source) => return Err(KernelError::NoCompiler { command, source }),
@@ -293,7 +292,7 @@ fn symbol(function: &str, hash: &str) -> String {
     format!("{function}_{}", &hash[..16])
 }
 
-/// A text whose functions are told from those of other texts.
+/// A text whose functions have names of their own, so that it can be compiled together with other texts.
 fn renamed(hash: &str, text: &str) -> String {
     let define: String = FUNCTIONS.iter().map(|name| format!("#define {name} {}\n", symbol(name, hash))).collect();
     let undefine: String = FUNCTIONS.iter().chain(&MACROS).map(|name| format!("#undef {name}\n")).collect();

@@ -79,7 +79,8 @@ impl MapKernel {
         Ok(self)
     }
 
-    /// `late` and `far` are whether results that nobody reads soon are streamed, and whether those are that others may read next.
+    /// `late`: whether results that no later kernel reads soon are written with non-temporal stores; `far`: whether results that other
+    /// workers may read next are written so as well.
     fn host(&self, masks: &[dropout::Keep], late: bool, far: bool) -> Host {
         let [pack, pack_lines, gemm] = self.entry.gemm;
         Host {
@@ -139,7 +140,7 @@ impl Executable for MapKernel {
         let work = |worker: usize| {
             let (scratch, pointers) = (&scratch, &pointers);
             let host = self.host(&masks, late, far);
-            // SAFETY: within the buffer, which has `workers` times so many bytes.
+            // SAFETY: within the buffer, which has `workers` times `stride` bytes.
             let mine = unsafe { scratch.0.add(worker * stride) };
             // SAFETY: as above.
             unsafe { self.reset(mine) };

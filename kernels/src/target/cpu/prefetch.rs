@@ -1,4 +1,4 @@
-//! Prefetch in C: a product is told where the next point of the outer range finds its factors, and loads them into the cache.
+//! Prefetch in C: a product gets the addresses of its factors at the next point of the outer range, and loads them into the cache.
 
 use crate::emit::printer::Printer;
 use crate::loopnest::{Element, Tag};

@@ -1,4 +1,4 @@
-//! The algorithms that cuBLASLt names for products: asked for once, by whoever needs them first.
+//! The algorithms that cuBLASLt names for products, asked for at their first use.
 
 use crate::device::CompileRequest;
 use crate::error::{Blame, KernelError};
@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// Bytes that products may use besides their operands: what NVIDIA's manual recommends for Hopper.
 const WORKSPACE: usize = 32 << 20;
 
-/// What the library says, once somebody has asked.
+/// The library's answer, once it was asked.
 #[derive(Default)]
 struct Answer {
     said: OnceLock<Arc<Vec<Algorithm>>>,
-    /// Held by whoever asks.
+    /// Locked by the thread that asks.
     asking: Mutex<()>,
 }
 
@@ -56,7 +56,7 @@ impl AlgorithmCache {
             return Ok(known.clone());
         }
         let _asking = locked(&answer.asking);
-        // Whoever asked before may have been told meanwhile.
+        // Another thread may have asked before this one got the lock.
         if let Some(known) = answer.said.get() {
             return Ok(known.clone());
         }
@@ -106,7 +106,7 @@ impl AlgorithmCache {
         }
     }
 
-    /// Asks for all that will be asked about a kernel that is about to be checked and timed. Whoever compiles it is told what is wrong.
+    /// Asks for the algorithms of a kernel that is about to be checked and timed. Errors are reported where the kernel is compiled.
     pub fn ask(&self, request: &CompileRequest) {
         if let Some(small) = &request.checked {
             drop(self.scaled(&request.config, &request.timed, small));

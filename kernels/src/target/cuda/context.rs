@@ -16,7 +16,7 @@ pub const STREAMS: usize = 4;
 
 /// What has not ended after that never will: whatever is measured takes seconds at most.
 const LONGEST: Duration = Duration::from_secs(20);
-/// For so long whoever waits asks again at once; afterwards after pauses of [`PAUSE`].
+/// How long a waiting thread polls without a pause; after that it polls with pauses of [`PAUSE`].
 const BUSY: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -106,9 +106,9 @@ impl Context {
         self.streams[self.at()]
     }
 
-    /// The address of new memory of more than no bytes; whoever asks gives it back.
+    /// The address of new memory of at least one byte; the caller frees it.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<sys::CUdeviceptr, KernelError> {
-        // SAFETY: freed once, by whoever asks for it.
+        // SAFETY: freed once, by the caller.
         unsafe { result::malloc_sync(bytes) }.map_err(|e| {
             let (free, total) = result::mem_get_info().unwrap_or((0, self.gpu.memory));
             match e.0 {
@@ -185,7 +185,7 @@ impl Context {
                     return self.current();
                 }
                 sys::CUresult::CUDA_ERROR_NOT_READY if begin.elapsed() > BUSY => std::thread::sleep(PAUSE),
-                // Giving the core away would mean waiting for whoever takes it, for some milliseconds.
+                // Yielding the core would mean waiting some milliseconds for the thread that takes it.
                 sys::CUresult::CUDA_ERROR_NOT_READY => std::hint::spin_loop(),
                 ended => return ended.result().map_err(failed("a kernel on the GPU")),
             }
@@ -230,7 +230,7 @@ impl Drop for Context {
         if self.stuck.load(Ordering::Relaxed) {
             return;
         }
-        // Errors at the end have nobody to go to.
+        // No caller is left that an error could be returned to.
         let bound = self.current().is_ok();
         locked(&self.marks).clear();
         for address in [self.draw, *locked(&self.flushed)].into_iter().filter(|address| bound && *address != 0) {

@@ -22,8 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// One sample of a kernel takes about so many milliseconds, so that the events around it cost little beside it, and at most so many
-/// runs.
+/// Milliseconds of one sample of a kernel, and the most runs in it: enough that the events around it cost little in comparison.
 const SAMPLE_MS: f64 = 0.2;
 const REPEATS: usize = 32;
 /// Steps that make one sample, put under way without waiting: as many as those of other frameworks in `bench/peers`.
@@ -66,7 +65,7 @@ impl CudaDevice {
 
     /// What makes a kernel ready to be checked and timed: its code, or what the library says about it.
     fn compile_step(&self) -> impl Fn(&CompileRequest) + Send + Sync + 'static {
-        // Whoever waits for the device to be free of them waits for what is under way, not for what only stands in line.
+        // Weak references: dropping the device waits for running compilations, not for queued ones.
         let (jit, algorithms) = (Arc::downgrade(&self.jit), Arc::downgrade(&self.algorithms));
         move |request| match (jit.upgrade(), algorithms.upgrade()) {
             (Some(jit), _) if generates(&request.timed) => jit.make(request),

@@ -42,7 +42,7 @@ impl Context {
             unsafe { graph::instantiate(captured, CUgraphInstantiate_flags(0)) }.map_err(failed("cuGraphInstantiate"))
         });
         if let Ok(captured) = captured {
-            // SAFETY: as above; nobody else has it, whatever came of the work.
+            // SAFETY: as above; no other thread has it, whether the work failed or not.
             let _ = unsafe { graph::destroy(captured) };
         }
         Ok(CudaGraph { context: self.clone(), executable: executable? })

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
-/// Cores that are left to whoever times kernels meanwhile.
+/// Cores that are left to the thread that times kernels in the meantime.
 const LEFT: usize = 2;
-/// By so much whoever makes code gives way to whoever times: a thread that puts kernels under way must not wait for a turn.
+/// The niceness of compiling threads: a thread that launches kernels for a measurement must not wait for a core.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
@@ -41,7 +41,7 @@ pub struct JitCompiler {
     cache: PathBuf,
     /// Texts that some thread compiles, by their keys.
     making: InFlight,
-    /// Held to read by whoever makes code meanwhile.
+    /// Read-locked by each compiling thread.
     busy: RwLock<()>,
     threads: ThreadPool,
 }
@@ -91,19 +91,19 @@ impl JitCompiler {
         Ok(compiled)
     }
 
-    /// Waits for what is being made meanwhile: a process that ends before takes the compiler away from its threads. What stands in line
-    /// behind that finds nobody who wants it.
+    /// Waits for running compilations: a process that ended before them would take the compiler away from its threads. Queued compilations
+    /// are skipped once they are cancelled.
     pub fn wait(&self) {
         drop(self.busy.write());
     }
 
-    /// Makes the code of a kernel that is about to be checked and timed.
+    /// Compiles a kernel that is about to be checked and timed.
     pub fn make(&self, request: &CompileRequest) {
         // Configurations of generated kernels are the same at all sizes.
         for spec in request.checked.iter().chain([&request.timed]) {
-            // Whoever compiles the kernel again is told what is wrong with it.
+            // The error is reported where the kernel is compiled for its first run.
             let Ok(source) = self.source(spec, &request.config) else { return };
-            // As it is checked and as it is timed it is one text mostly: nobody waits for who is at it already.
+            // The checked and the timed kernel mostly have one text: where another thread compiles it already, this one does not wait.
             let key = self.nvrtc.key(&source.text, self.capability);
             if !self.making.has(&key) {
                 drop(self.compiled(&spec.name, &source.text));
@@ -111,14 +111,14 @@ impl JitCompiler {
         }
     }
 
-    /// Has all threads make something of each of these, as long as it goes on.
+    /// Runs `each` on all requests, on all compiling threads, until it is cancelled.
     pub fn compile_all(&self, request: &[CompileRequest], until: CancelToken, each: impl Fn(&CompileRequest) + Sync) {
         self.threads.install(|| {
             request.par_iter().filter(|_| until.goes_on()).for_each(&each);
         });
     }
 
-    /// Begins to make something of each of these, in this order, and goes on until nobody wants it.
+    /// Queues `each` for all requests, in this order; those still queued once `unwanted` is set are skipped.
     pub fn compile_in_background(
         self: &Arc<Self>,
         request: Vec<CompileRequest>,

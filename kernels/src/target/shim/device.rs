@@ -138,7 +138,7 @@ impl Device for ShimDevice {
         wanted.retain(|text, _| !self.ready().contains_key(text));
         let wanted: Vec<CudaSource> = wanted.into_values().collect();
         wanted.par_chunks(TOGETHER).filter(|_| until.goes_on()).for_each(|sources| {
-            // What cannot be compiled is told to whoever compiles it alone.
+            // An error is reported where the kernel is compiled alone.
             let made = self.shim.compile(sources.to_vec()).unwrap_or_default();
             self.ready().extend(made.into_iter().map(|kernel| (kernel.source().text.clone(), kernel)));
         });

@@ -56,7 +56,7 @@ pub struct ShimRun {
     pub order: u64,
 }
 
-/// Elements of a result that nobody has written.
+/// Elements of a result that were not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwritten {
     pub data: String,
@@ -221,7 +221,7 @@ impl ShimKernel {
     /// Runs the kernel on containers in the order of [`KernelSpec::arguments`], and says which results are incomplete.
     ///
     /// # Errors
-    /// What the shim has found wrong: accesses outside a container, missing or diverging barriers, reads of what nobody wrote.
+    /// What the shim has found wrong: accesses outside a container, missing or diverging barriers, reads of memory that was not written.
     pub fn run(&self, spec: &KernelSpec, buffers: &mut [Buffer], run: &ShimRun) -> Result<Vec<Unwritten>, KernelError> {
         let arguments = spec.arguments();
         if arguments.len() != buffers.len() {
@@ -238,7 +238,7 @@ impl ShimKernel {
     /// As [`ShimKernel::run`].
     ///
     /// # Safety
-    /// The memory is there, and nobody else uses it meanwhile.
+    /// The memory is valid, and no other thread uses it during the run.
     pub unsafe fn run_at(
         &self,
         kernel: &str,

@@ -154,7 +154,7 @@ impl Recording for Replay {
                 Entry::Wait(_) => {}
                 Entry::Launch { executable, arguments } => {
                     let arguments: Vec<*mut u8> = arguments.iter().map(|a| *a as *mut u8).collect();
-                    // SAFETY: as promised by whoever recorded it: the memory lives as long as the recording runs.
+                    // SAFETY: as promised by the caller that recorded it: the memory lives as long as the recording runs.
                     unsafe { executable.run(&arguments, &context)? };
                 }
             }

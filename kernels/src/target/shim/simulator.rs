@@ -49,7 +49,7 @@ fn compiler(command: &str) -> Command {
     compiler
 }
 
-/// How a compiler is told to link with the library, which lies in a folder and is found from there as this says.
+/// The compiler's arguments that link with the library in a folder, which is found at run time from there.
 pub fn linked(folder: &Path, library: &str, from: &str) -> [String; 3] {
     [format!("-L{}", folder.display()), format!("-l:{library}"), format!("-Wl,-rpath,$ORIGIN/{from}")]
 }

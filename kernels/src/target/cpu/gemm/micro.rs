@@ -110,7 +110,7 @@ impl Block {
         !self.reads_rows() && if kind.lies() { row.is_multiple_of(3) } else { row * 9 % 14 < 9 }
     }
 
-    /// One step of the depth, so many steps after the place that the addresses stand at.
+    /// One step of the depth, at a distance in steps from the current addresses.
     fn step(self, text: &mut String, rows: usize, kind: MicroKernelKind, step: usize) {
         let vectors = self.vectors;
         let across = kind.across();

@@ -15,7 +15,7 @@ const JOIN: f64 = 5e-6;
 /// Work below which the libraries stay on one core, in multiplications.
 const SERIAL: f64 = 48.0 * 48.0 * 256.0;
 
-/// Seconds of so many flop on all cores with nothing in their way, summed in elements of `width` bytes.
+/// Seconds of `flop` operations at the peak of all cores, summed in elements of `width` bytes.
 pub fn least(flop: f64, cores: usize, width: usize) -> f64 {
     flop * (width as f64 / 4.0) / CORE_FLOP / cores.max(1) as f64
 }

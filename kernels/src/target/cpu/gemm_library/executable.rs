@@ -38,7 +38,7 @@ impl<T, O> Clone for Bases<T, O> {
 impl<T, O> Copy for Bases<T, O> {}
 
 // SAFETY: the addresses are only used inside `ContractionPlan::run`, whose caller promises that the tensors outlive it; different
-// items write disjoint parts of `out`, and nobody writes `a` or `b`.
+// items write disjoint parts of `out`, and no item writes `a` or `b`.
 unsafe impl<T, O> Send for Bases<T, O> {}
 // SAFETY: as above.
 unsafe impl<T, O> Sync for Bases<T, O> {}

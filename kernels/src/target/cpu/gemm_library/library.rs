@@ -125,8 +125,8 @@ impl Gemmkit {
     }
 }
 
-/// Has gemmkit learn how many cores there are. It asks once, at its first large product, and a thread that is kept on one core
-/// would be told that there is one: every product after it would run on a single thread.
+/// Lets gemmkit count the cores. It counts once, at its first large product, and a thread that is kept on one core
+/// would count one: every product after it would run on a single thread.
 pub fn count_cores() {
     const SIZE: usize = 96;
     static COUNTED: Once = Once::new();

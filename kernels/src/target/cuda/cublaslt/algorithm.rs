@@ -78,7 +78,7 @@ pub(crate) fn algorithm(algorithm: sys::cublasLtMatmulAlgo_t, workspace: usize) 
     /// The attribute has this type.
     unsafe fn read<T: Default>(algorithm: &sys::cublasLtMatmulAlgo_t, key: Key) -> T {
         let (mut value, mut written) = (T::default(), 0);
-        // SAFETY: as promised by the caller; the library writes no more than it is told there is room for.
+        // SAFETY: as promised by the caller; the library writes no more than the room that it is given.
         let _ = unsafe { sys::cublasLtMatmulAlgoConfigGetAttribute(algorithm, key, (&raw mut value).cast(), size_of::<T>(), &mut written) };
         value
     }
@@ -102,7 +102,7 @@ pub(crate) fn algorithm(algorithm: sys::cublasLtMatmulAlgo_t, workspace: usize) 
 /// Algorithms that are known for a combination of types; the library has far fewer.
 const IDS: usize = 256;
 
-/// All algorithms that the library knows for these types on these units, and what each can be told.
+/// All algorithms that the library knows for these types on these units, and the settings of each.
 pub(crate) fn known(
     handle: sys::cublasLtHandle_t,
     descriptors: &Descriptors,
@@ -149,7 +149,7 @@ pub(crate) fn known(
 /// The attribute has this type.
 unsafe fn able<T: Default>(algorithm: &sys::cublasLtMatmulAlgo_t, key: sys::cublasLtMatmulAlgoCapAttributes_t) -> T {
     let (mut value, mut written) = (T::default(), 0);
-    // SAFETY: as promised by the caller; the library writes no more than it is told there is room for.
+    // SAFETY: as promised by the caller; the library writes no more than the room that it is given.
     let _ = unsafe { sys::cublasLtMatmulAlgoCapGetAttribute(algorithm, key, (&raw mut value).cast(), size_of::<T>(), &mut written) };
     value
 }
@@ -164,14 +164,14 @@ unsafe fn listed(algorithm: &sys::cublasLtMatmulAlgo_t, key: sys::cublasLtMatmul
     let _ = unsafe { sys::cublasLtMatmulAlgoCapGetAttribute(algorithm, key, std::ptr::null_mut(), 0, &mut bytes) };
     let mut list = vec![0u32; bytes / size_of::<u32>()];
     let room = list.len() * size_of::<u32>();
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: there is room for this number of bytes.
     match unsafe { sys::cublasLtMatmulAlgoCapGetAttribute(algorithm, key, list.as_mut_ptr().cast(), room, &mut bytes) }.result() {
         Ok(()) => list,
         Err(_) => vec![],
     }
 }
 
-/// An algorithm that has been told this; `None` where the library refuses.
+/// An algorithm with these settings; `None` where the library refuses.
 pub(crate) fn told(mut algorithm: sys::cublasLtMatmulAlgo_t, told: &AlgorithmConfig) -> Option<sys::cublasLtMatmulAlgo_t> {
     use sys::cublasLtMatmulAlgoConfigAttributes_t as Key;
     let AlgorithmConfig { tile, stages, split, scheme, swizzled, option } = *told;

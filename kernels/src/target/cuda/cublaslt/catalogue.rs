@@ -9,7 +9,7 @@ const SPLITS: [i32; 8] = [2, 3, 4, 5, 6, 8, 12, 16];
 /// Values of an algorithm's own option that are tried besides its first.
 const OPTIONS: i32 = 3;
 
-/// What an algorithm can be told.
+/// The settings that an algorithm has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlgorithmCapabilities {
     /// The library's numbers of tiles and of stages; none where it takes no such number.
@@ -23,7 +23,7 @@ pub struct AlgorithmCapabilities {
     pub options: i32,
 }
 
-/// What an algorithm is told; 0 where nothing is said.
+/// The settings of an algorithm; 0 stands for the library's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AlgorithmConfig {
     pub tile: u32,
@@ -37,7 +37,7 @@ pub struct AlgorithmConfig {
 }
 
 impl AlgorithmCapabilities {
-    /// Everything that an algorithm can be told, plain things first.
+    /// All settings of an algorithm, the plainest first.
     pub fn told(&self) -> Vec<AlgorithmConfig> {
         let or_none = |all: &[u32]| if all.is_empty() { vec![0] } else { all.to_vec() };
         let (tiles, stages) = (or_none(&self.tiles), or_none(&self.stages));
@@ -65,7 +65,7 @@ impl AlgorithmCapabilities {
     }
 }
 
-/// At most `most` of what algorithms can be told and pass a check, of at most `checks` that are checked: those that are told the plainest
+/// At most `most` settings of algorithms that pass a check, of at most `checks` that are checked: those with the plainest
 /// things first, algorithm by algorithm in turn.
 pub fn catalogued<A, T>(
     algorithms: &[(A, AlgorithmCapabilities)],

@@ -74,7 +74,7 @@ impl CublasLtConfig {
         Ok(CublasLtConfig { mapping, form, batching, units, algorithm })
     }
 
-    /// What the library is told under layouts of `a`, `b`, `out`.
+    /// The description of the call under layouts of `a`, `b`, `out`.
     ///
     /// # Errors
     /// Indices that do not fuse under these layouts; strides that the library has no words for; too many launches; what another

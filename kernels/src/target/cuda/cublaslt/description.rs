@@ -15,7 +15,7 @@ pub enum MajorOrder {
     Row,
 }
 
-/// How matrices whose rows are contiguous are told to a library that thinks in columns.
+/// How matrices with contiguous rows are described to a library whose own order is by columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatrixOrder {
     /// All orders are columns: what lies in rows is transposed, operands are exchanged if need be.
@@ -26,7 +26,7 @@ pub enum MatrixOrder {
     Own,
 }
 
-/// How the products of a batch are told to the library.
+/// How the products of a batch are described to the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Batching {
     /// One loop as a batch at fixed strides, the others as launches.
@@ -89,7 +89,7 @@ pub struct GemmLaunch {
     pub accumulate: bool,
 }
 
-/// Everything that the library is told about a contraction, but for addresses and the algorithm.
+/// The complete description of a contraction for the library, but for addresses and the algorithm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     /// Rows and columns of D, and the terms of each element.

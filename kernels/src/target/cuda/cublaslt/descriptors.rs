@@ -1,4 +1,4 @@
-//! What the library is told: descriptors of matrices and operations, and preferences. Making them needs the library, but no GPU.
+//! cuBLASLt's descriptors of matrices and operations, and its preferences. Making them needs the library, but no GPU.
 
 use crate::contraction::Types;
 use crate::error::KernelError;
@@ -26,7 +26,7 @@ pub(crate) fn failed(what: &str) -> impl Fn(CublasError) -> KernelError + '_ {
 /// Bytes that the beginning of every container is a multiple of.
 const ALIGNMENT: usize = sdfg::lifetime::ALIGNMENT as usize;
 
-/// What the library is told of a product: descriptors made from a description.
+/// A product as the library takes it: descriptors made from a description.
 pub struct Descriptors {
     pub(crate) description: Description,
     pub(crate) types: Types,
@@ -37,7 +37,7 @@ pub struct Descriptors {
     pub(crate) addressed: Mutex<()>,
 }
 
-// SAFETY: descriptors are values of the library that nobody changes once they are made, but for addresses, under a lock.
+// SAFETY: descriptors are values of the library that are not changed once they are made, but for addresses, under a lock.
 unsafe impl Send for Descriptors {}
 // SAFETY: as above.
 unsafe impl Sync for Descriptors {}
@@ -190,7 +190,7 @@ fn layout(
         describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_ORDER, order as i32)
             .and_then(|()| describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, batch as i32))
             .and_then(|()| match pointers {
-                // Older libraries know no other mode than this, and need not be told.
+                // Older libraries have this mode alone, and no attribute for it.
                 false => describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.stride as i64),
                 true => describe(layout, Key::CUBLASLT_MATRIX_LAYOUT_BATCH_MODE, addresses),
             })
@@ -219,7 +219,7 @@ impl Descriptors {
         use sys::cublasLtMatmulDescAttributes_t as Key;
         let guard = self.addressed.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(ending) = self.description.epilogue {
-            // SAFETY (both): the operation lives, and nobody else changes it meanwhile; the manual gives these types.
+            // SAFETY (both): the operation lives, and no other thread changes it during the call; the manual gives these types.
             if ending.bias.is_some() {
                 unsafe { set(self.operation, Key::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)? };
             }

@@ -1,4 +1,4 @@
-//! The words in which the library is told of an epilogue.
+//! The epilogue of a matrix product, as cuBLASLt names it.
 
 /// What happens to each element of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub enum EpilogueFunction {
 }
 
 impl EpilogueFunction {
-    /// Columns of the auxiliary matrix begin at multiples of so many of its elements.
+    /// Alignment of the columns of the auxiliary matrix, in its elements.
     pub fn column(self) -> i64 {
         if self.keeps_bits() { 128 } else { 8 }
     }
@@ -36,7 +36,7 @@ pub enum Bias {
     OfResult,
 }
 
-/// An epilogue as the library is told it: with operands exchanged or not, and the auxiliary matrix in columns.
+/// An epilogue in the library's terms: after operands have been exchanged or not, with the auxiliary matrix in columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EpilogueDesc {
     pub function: Option<EpilogueFunction>,

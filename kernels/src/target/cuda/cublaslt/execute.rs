@@ -173,7 +173,7 @@ impl Matmul {
         Ok(usable.map(|f| algorithm(f.algo, f.workspaceSize)).collect())
     }
 
-    /// Where the addresses of every launch's matrices are, for containers that lie here; none unless batches are told by address.
+    /// Where the addresses of every launch's matrices are, for containers that lie here; none unless batches are given by address.
     /// They are written once: before a launch is recorded, it has been run.
     fn arrays(&self, operands: [u64; 3]) -> Result<Vec<[u64; 3]>, KernelError> {
         let Descriptors { description: d, types, .. } = &self.descriptors;
@@ -224,7 +224,7 @@ impl Matmul {
             } else {
                 [(&raw const single[0]).cast(), (&raw const single[1]).cast()]
             };
-            // Of a batch of addresses the library is told where these are, else where the matrices are.
+            // The library takes the place of the addresses of a batch of pointers, else the place of the matrices.
             let told: Vec<[u64; 3]> = match arrays.get(number) {
                 Some(arrays) => vec![*arrays],
                 None => launch.origins.iter().map(|o| std::array::from_fn(|t| [a, b, out][t] + o[t] as u64 * widths[t])).collect(),

@@ -58,7 +58,7 @@ impl Fused {
         beside.dims().iter().map(|dim| (dim.clone(), function.column())).collect()
     }
 
-    /// What the library is told under a configuration.
+    /// The description of the call under a configuration.
     ///
     /// # Errors
     /// As [`CublasLtConfig::description`] and [`Epilogue::ending`].
@@ -255,7 +255,7 @@ fn positive(x: Scalar) -> Scalar {
     Scalar::binary(Binary::Gt, x, Scalar::Const(0.0))
 }
 
-/// What is stored last, and what before it; bits are nobody's result.
+/// The result that is stored last, and the results before it; bits are no result.
 fn result(mut stored: Vec<Stored>, bits: &dyn Fn(&Stored) -> bool) -> Option<(Stored, Option<Stored>)> {
     let mut out = stored.pop()?;
     let mut other = stored.pop();

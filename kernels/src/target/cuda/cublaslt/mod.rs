@@ -1,4 +1,4 @@
-//! Contractions through cuBLASLt: what each call is told, as a value that needs no GPU, every way to tell it, and the calls.
+//! Contractions through cuBLASLt: the description of each call, as a value that needs no GPU, every way to describe it, and the calls.
 
 mod algorithm;
 mod catalogue;

@@ -115,7 +115,7 @@ fn ended(
     }
 }
 
-/// A contraction on memory of this machine, as a GPU would be told to do it.
+/// A contraction on memory of this machine, computed from the description that cuBLASLt would get.
 pub struct Reference {
     name: String,
     description: Description,

@@ -18,7 +18,7 @@ const NARROW_FLOP: f64 = 7e14;
 const WIDE_FLOP: f64 = 5e13;
 const LAUNCH: f64 = 2.5e-6;
 
-/// Whoever knows which algorithms there are for a product.
+/// A source of the algorithms that there are for a product.
 pub trait AlgorithmSource: Send + Sync {
     /// How many there are in a listing, if that has been asked before: asking takes longer than all else that a space does.
     fn known(&self, asked: &AlgorithmQuery, listing: Listing) -> Option<usize>;
@@ -40,7 +40,7 @@ impl AlgorithmQuery {
 /// What configurations have in common that differ in their algorithm alone.
 struct Stem {
     asked: AlgorithmQuery,
-    /// Equal where the library is told the same.
+    /// Equal for equal descriptions.
     identity: String,
     /// Predicted, of the library's first algorithm; infinite where the library has no words.
     seconds: f64,
@@ -157,7 +157,7 @@ impl ConfigSpace for CublasLtSpace {
         KernelConfig { layouts, knobs: CublasLtConfig { mapping, form, batching, units, algorithm }.knobs() }
     }
 
-    /// What the library is told, and the algorithm.
+    /// The description of the call, and the algorithm.
     fn identity(&self, n: u64) -> String {
         match self.stem(n) {
             Some(stem) => format!("{} {}", stem.identity, n % Self::ALGORITHMS),

@@ -216,7 +216,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// The call that combines so many values of each thread of a team.
+    /// The call that combines a number of values of each thread of a team.
     fn team_reduced(&mut self, values: &str, combine: Combine, count: usize) -> String {
         if self.schedule.as_ref().is_some_and(|s| s.team() > crate::target::cuda::emit::schedule::WARP) {
             self.meetings = self.meetings.max(count);

@@ -285,7 +285,7 @@ fn opening(printer: &Printer, schedule: &ThreadSchedule) -> String {
     let mut text = header(printer.spec, printer.nest);
     let double = if printer.double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
     text += &format!("#undef REAL_IS_DOUBLE\n{double}");
-    // Values of which nobody sees more than the bits of such a type.
+    // Where all results have 16 bits or fewer, the approximate `ex2` of the hardware is exact enough.
     let arguments = printer.spec.arguments();
     let mut results = arguments.iter().filter(|a| a.access == Access::Write);
     text += if results.all(|a| matches!(a.dtype, Dtype::Bf16 | Dtype::F16 | Dtype::Bit)) { "#define ROUGH\n" } else { "#undef ROUGH\n" };

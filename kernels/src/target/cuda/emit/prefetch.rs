@@ -1,36 +1,37 @@
 //! Prefetch in CUDA: rows of the next point are read while the sums of this one are reduced.
 //!
-//! A team whose blocks stay has one point after another, and each is a chain: its rows come, sums of them meet, results leave. Where few
-//! blocks fit a processor, memory idles while they meet.
+//! A team of a persistent block computes one point after another, and each point is a chain of dependent steps: load its rows, reduce them
+//! across the team, store results. Where few blocks fit a multiprocessor, memory idles during the reductions.
 
 use crate::emit::printer::Printer;
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
 use crate::target::cuda::emit::register::cuda_type;
 
-/// The knob of kernels that look ahead, and its values.
+/// The knob of kernels that prefetch the next point, and its values.
 pub const PREFETCH_KNOB: &str = "next";
 pub const PREFETCH: [&str; 2] = ["wait", "ahead"];
-/// Accesses of 16 bytes that a thread has under way for the next point.
+/// Most loads of 16 bytes that a thread has in flight for the next point.
 const PACKS: i64 = 8;
 
-/// What is read of the next point.
+/// The prefetch of a point.
 #[derive(Default)]
 pub struct PrefetchedRows {
     pub declared: Vec<String>,
-    /// What a row has one of, and what is read for each `slot` of a thread.
+    /// Loads of values that a row has one of, and loads for each `slot` of a thread.
     pub once: Vec<String>,
     pub read: Vec<String>,
 }
 
-/// Whether a group is a walk over a point's rows after which sums meet.
+/// Whether a group ends with a reduction across a team.
 pub fn meets(group: &LoopGroup) -> bool {
     let along = |l: &str, e: &Element| e.subscripts.iter().any(|s| s.symbols().contains(l));
     group.loops.len() == 1 && group.statements.iter().any(|s| s.combine.is_some() && !along(&group.loops[0].index, &s.write))
 }
 
 impl Printer<'_> {
-    /// Chooses what the first group reads of its points that nobody writes, and that comes out even: it takes that from what was read.
+    /// Chooses the operands of the first group that are prefetched: read-only in this kernel, and with whole strips. The group then uses the
+    /// prefetched values in place of loads.
     pub fn prefetch_rows(&mut self, nest: &LoopNest) -> Result<(), KernelError> {
         let (Some(schedule), Some(group)) = (self.schedule.clone(), nest.groups.first()) else { return Ok(()) };
         if !schedule.prefetches || schedule.turns || nest.block().is_some() || !meets(group) {
@@ -66,7 +67,7 @@ impl Printer<'_> {
             self.next.read.push(format!("{name}[slot] = read_pack<W>({pointer}, {at});"));
             self.ahead.insert(element, format!("{name}[slot]"));
         }
-        // What a row has one of would be waited for alone.
+        // A value that a row has one of is prefetched as well, or its load alone would be waited for.
         for element in if self.next.read.is_empty() { vec![] } else { alone } {
             let (name, text) = (self.fresh("near"), self.load(&element)?);
             self.next.declared.push(format!("real {name};"));
@@ -78,7 +79,7 @@ impl Printer<'_> {
 }
 
 impl PrefetchedRows {
-    /// What stands before the loop over points: where rows go, and what reads those of a point, whose indices are `decoded`.
+    /// The text before the loop over points: variables for the rows, and a lambda that loads those of a point, whose indices are `decoded`.
     pub fn opening(&self, slots: i64, decoded: &str) -> String {
         if self.read.is_empty() {
             return String::new();

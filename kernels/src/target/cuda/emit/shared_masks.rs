@@ -22,7 +22,7 @@ impl Printer<'_> {
         in_turn && once && slope(element, &points.index) == Some(Expr::Int(1))
     }
 
-    /// Whether strips along a loop begin where so many elements of a mask do, at every point.
+    /// Whether strips along a loop begin at multiples of this number of mask elements, at every point.
     pub fn is_even_mask(&self, group: &LoopGroup, element: &Expr, along: &Loop) -> bool {
         let Some(width) = self.schedule.as_ref().map(|s| s.width) else { return false };
         let loops: Vec<&Loop> = self.nest.outer.iter().chain(&group.loops).collect();

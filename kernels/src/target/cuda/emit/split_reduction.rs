@@ -49,7 +49,7 @@ pub struct Sections {
 }
 
 impl Printer<'_> {
-    /// The sections of a nest with partial results for so many blocks; `None` if results have to be in memory before the last point.
+    /// The sections of a nest with partial results for this number of blocks; `None` if results have to be in memory before the last point.
     pub fn sections(&mut self, blocks: i64) -> Option<Sections> {
         let (nest, schedule) = (self.nest, self.schedule.as_ref()?);
         let several = |l: &Loop| nest.steps(l) > 1;

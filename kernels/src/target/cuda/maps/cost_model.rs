@@ -1,5 +1,5 @@
-//! What a CUDA kernel is expected to take: bytes moved, those that nobody asked for included, and threads with nothing to do. Asked of
-//! very many configurations, so all that knows names is looked up before.
+//! The cost model of CUDA map kernels: bytes moved, unused parts of sectors included, times the threads that idle. It is evaluated for very
+//! many configurations, so everything that depends on names is looked up once a kernel ([`Facts`]).
 
 use crate::kernel::{Access, Argument, ConfigSpace as _, KernelSpec, TensorChoice};
 use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
@@ -10,33 +10,33 @@ use crate::target::cuda::maps::{CudaSpace, Picked, SUMMING};
 use sdfg::Layout;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Threads of a processor that keep the memory busy.
+/// Threads of a multiprocessor that keep the memory busy.
 const ENOUGH: f64 = 1024.0;
-/// Registers of a processor.
+/// Registers of a multiprocessor.
 const REGISTERS: f64 = 65536.0;
-/// Values of a row that a thread may hold; of a longer one it holds nothing.
+/// Most values of a row that a thread holds in registers; of a longer row it holds none.
 const MOST: f64 = 64.0;
-/// How many times as long a kernel takes that adds to partial results in memory at every point.
+/// Slowdown of a kernel that adds to partial results in memory at every point.
 const SCATTERED: f64 = 2.0;
-/// How many times as long a kernel takes whose lanes are no neighbours of its mask, so that each draws for itself what decides about
-/// eight; and one whose rows draw that together, or a team holds it for the next seven.
+/// Slowdown where lanes are not neighbours in the dropout mask: each draws a block of random bits that decides about eight elements and uses
+/// one of them. The second is that of rows that draw together, or of a team that keeps the block for its next seven points.
 const DRAWN_APART: f64 = 2.0;
 const DRAWN_TOGETHER: f64 = 1.1;
-/// Bytes that the memory of a GPU moves at least.
+/// Bytes of a sector, the smallest access to the memory of a GPU.
 const SECTOR: f64 = 32.0;
 
-/// What vectors along an index come to.
+/// What a thread holds if vectors run along an index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows {
-    /// Containers that groups hand on, of which a thread holds its part of a row, if there is room.
+    /// Containers that one group writes and another reads: a thread keeps its part of a row in registers, if there is room.
     handed: f64,
-    /// Results of all points, of which it holds the same.
+    /// Partial results over all points, kept in registers likewise.
     summed: f64,
-    /// Of what is handed on, what memory does not have.
+    /// Those of `handed` that are local, and not in memory as well.
     local: f64,
     /// Most iterations of a group.
     inner: f64,
-    /// Dims of arguments that the index runs along: a dim may have a second name.
+    /// The dim of each argument that the index runs along: views may name it otherwise.
     along: BTreeMap<String, String>,
 }
 
@@ -74,7 +74,7 @@ impl Rows {
     }
 }
 
-/// What a promise asks about a kernel, by the positions of [`Picks`](crate::maps::space::Picks).
+/// Everything that the cost model needs to know about a kernel, by the positions of [`Picks`](crate::maps::space::Picks).
 pub(crate) struct Facts {
     vectors: Vec<Vector>,
     /// By order, layout of the tensor that induces it, and place of reductions.
@@ -88,16 +88,16 @@ struct Vector {
     rows: Option<Rows>,
     dim: String,
     size: f64,
-    /// Whether it is one of the points', by place of reductions.
+    /// Whether it is an index of the points, by place of reductions.
     blocked: Vec<bool>,
-    /// How each tensor lies along it.
+    /// How each tensor is laid out along it.
     along: Vec<Lying>,
 }
 
 struct Lying {
     /// Whether the tensor has its dim.
     has: bool,
-    /// By layout: whether neighbours along it are neighbours, and whether they lie far apart.
+    /// By layout: whether neighbours along the index are neighbours in memory, and whether they are strided.
     inner: Vec<bool>,
     crossed: Vec<bool>,
 }
@@ -105,9 +105,9 @@ struct Lying {
 struct Order {
     dims: Vec<String>,
     points: f64,
-    /// Whether no index of points tells some partial results apart and not others: then blocks have sections of what is summed over.
+    /// Whether all indices of points either are in every partial result or in none: blocks then sum sections of the reduction.
     in_sections: bool,
-    /// Of dims that tell partial results apart those that are no points'.
+    /// Dims of partial results that are not dims of the points.
     held: Vec<(String, f64)>,
 }
 
@@ -121,7 +121,8 @@ struct NestTensor {
 }
 
 impl Facts {
-    /// Of a kernel with these arguments and their elements, whose partial results are told apart by some dims, and a part of them by others.
+    /// Of a kernel with these arguments and their numbers of elements. `apart` are the dims of its partial results, `some` those dims that not
+    /// every partial result has.
     pub fn new(
         maps: &MapSpace,
         arguments: &[(Argument, f64)],
@@ -173,7 +174,7 @@ impl Facts {
         self.vectors[vector].blocked[reduce]
     }
 
-    /// Whether neighbours along the vectors lie far apart in some result.
+    /// Whether some result is strided along the vectors.
     pub fn crossed(&self, picked: &Picked) -> bool {
         let along = self.vectors[picked.maps.vector].along.iter().zip(&picked.maps.layouts);
         self.tensors.iter().zip(along).any(|(tensor, (lying, layout))| tensor.written && lying.crossed[*layout])
@@ -184,7 +185,7 @@ impl Facts {
         &self.orders[picked.maps.order][layout][picked.maps.reduce]
     }
 
-    /// Points that teams work on; where vectors run along one of their indices, its strips.
+    /// Points that teams work on; along the index of the vectors strips count, not iterations.
     pub fn points(&self, picked: &Picked) -> f64 {
         let points = self.order(picked).points;
         if !picked.blocked {
@@ -196,7 +197,7 @@ impl Facts {
 }
 
 impl CudaSpace {
-    /// Bytes moved, those that nobody asked for included, times the threads that have nothing to do.
+    /// Bytes moved, unused parts of sectors included, times factors for idle threads and spilled registers.
     pub(in crate::target::cuda::maps) fn cost(&self, picked: &Picked) -> f64 {
         let facts = &self.facts;
         let (vector, order) = (&facts.vectors[picked.maps.vector], facts.order(picked));
@@ -255,7 +256,7 @@ impl CudaSpace {
         total * idle * again * few * scattered * drawn * self.spilled(picked, values) * (1.0 + 0.002 * (later + begins))
     }
 
-    /// How many times as long masks make it take.
+    /// The slowdown by dropout masks.
     fn drawn(&self, picked: &Picked, vector: &Vector, order: &Order) -> f64 {
         let apart = |dim: &String| match order.dims.last() == Some(dim) && (picked.summed || picked.rows % 8 == 0) {
             _ if *dim == vector.dim => 1.0,
@@ -265,7 +266,7 @@ impl CudaSpace {
         self.masks.iter().map(apart).fold(1.0, f64::max)
     }
 
-    /// How many times as long a kernel takes whose threads hold more of rows, of which each has so many values, than registers do.
+    /// The slowdown of a kernel whose threads keep more rows, of `values` values each, than their registers hold.
     fn spilled(&self, picked: &Picked, values: f64) -> f64 {
         let Some(rows) = &self.facts.vectors[picked.maps.vector].rows else { return 1.0 };
         let (threads, width) = (picked.threads as f64, picked.width as f64);

@@ -26,7 +26,7 @@ pub fn source(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<Cu
     emit::emit(spec, &nest, &config, chip)
 }
 
-/// Dims whose sizes are written into the text: those that vectors run along, of which a team takes so many strips.
+/// Dims whose sizes are constants of the text: those along which vectors run, since the number of strips of a thread is one.
 pub fn specialized_dims(spec: &KernelSpec, config: &KernelConfig) -> Vec<String> {
     let (Unit::Scope(scope), Some(vector)) = (&spec.unit, config.knobs.get("vector")) else { return vec![] };
     let mut dims = Vec::new();
@@ -165,7 +165,7 @@ impl CudaSpace {
         let each = self.blocks[digits.below(self.blocks.len())].min((emit::LEAN / threads).max(1));
         picked.blocks = match each * self.processors {
             blocks if summed => Some(blocks.min(most)),
-            // All at once, but for the last few: then each has one point, and the compiler is told how many are to run beside it.
+            // All at once, but for the last few: then each has one point, and the text says how many are to be resident together.
             blocks if blocks > SUMMING[0] * self.processors && blocks < most + self.processors => Some(blocks),
             _ => None,
         };

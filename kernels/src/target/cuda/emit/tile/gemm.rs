@@ -82,7 +82,7 @@ impl Printer<'_> {
         Ok((matrices, Panels { staged, bytes, rows, columns, from }))
     }
 
-    /// Bytes of a stage in so many parts for all products together, and its declarations.
+    /// Bytes of the shared-memory ring with this number of parts, for all products together, and its declarations.
     pub fn stage(&mut self, schedule: &ThreadSchedule, parts: i64) -> Result<(i64, String), KernelError> {
         let (nest, depth) = (self.nest, self.nest.gemm.map_or(0, |p| p.depth));
         // A line has room for 16 bytes more, so that lines begin in different banks.

@@ -59,7 +59,7 @@ impl Printer<'_> {
     /// Warps share the iterations of the first loops; lanes share the last one.
     fn rows(&mut self, group: &LoopGroup, shared: usize, depth: usize) -> Result<(), KernelError> {
         let mut reductions = self.reductions(group)?;
-        // What all loops tell apart is reached once, and nobody has set it to anything before.
+        // An element with all loops' indices is reached once: there is nothing to reduce, and no initial value is needed.
         let once = self.nest.sequential().next().is_none();
         for r in reductions.iter_mut().filter(|r| once && r.level == group.loops.len()) {
             r.again = matches!(self.tensor(&r.statement.write.data)?.space, MemorySpace::Private { .. });

@@ -22,7 +22,7 @@ use indexmap::IndexMap;
 use std::ops::RangeInclusive;
 use streaming::StreamedBlock;
 
-/// Pieces of shared memory begin at multiples of so many bytes.
+/// Alignment of pieces of shared memory, in bytes.
 const LINE: i64 = 16;
 /// Parts of the stage: all but one are on their way while that one is multiplied.
 const STAGES: RangeInclusive<i64> = 2..=4;
@@ -49,7 +49,7 @@ impl Rooms {
         let (nest, real) = (printer.nest, if printer.double { 8 } else { 4 });
         let mut found = Rooms::default();
         let mut locals: Vec<_> = nest.tensors.iter().filter(|(_, t)| !matches!(t.space, MemorySpace::Heap { .. })).collect();
-        // Whoever lends its memory has as much as any of those that take it over.
+        // A container whose memory others reuse gets as much as the largest of them.
         let mut rooms: IndexMap<&String, i64> = IndexMap::new();
         for (data, _) in &locals {
             let room = rooms.entry(nest.reuses.get(*data).unwrap_or(data)).or_insert(0);

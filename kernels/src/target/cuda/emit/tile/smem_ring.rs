@@ -125,7 +125,7 @@ impl Printer<'_> {
         Ok(Staged { from, kind, line, step, near, lines, chunks, at: 0, dealt: false, whole })
     }
 
-    /// Whether there is always a multiple of so many iterations along a side.
+    /// Whether the iterations along a side are always a multiple of this number.
     fn comes_out(&self, side: &Option<GemmAxis>, number: i64) -> bool {
         let ragged = |index: &String| self.nest.tiles.iter().any(|t| t.index == *index && t.is_ragged());
         side.as_ref().is_some_and(|x| x.most % number == 0 && !x.indices.iter().any(ragged))
@@ -159,7 +159,7 @@ impl Printer<'_> {
         Ok(Last { factor, columns, scale: value(&m.scale, self), out: m.out.data.clone(), by: by.to_string() })
     }
 
-    /// Brings the chunks of a factor. Of its lines, or if it is not `along` them of its steps, the first is `from`, and so many are left;
+    /// Prints the copies of a factor's chunks. Of its lines, or of its steps if it is not `along` them, `from` is the first and `left` remain;
     /// `others` are there of what lies across.
     pub fn fill(&mut self, factor: &Staged, staged: &str, to: &str, [from, left]: [&str; 2], (others, along): (&str, bool), depth: usize) {
         let Staged { from: pointer, kind, line, step, near, lines, chunks, at, dealt, whole } = factor;
