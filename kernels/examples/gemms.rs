@@ -87,7 +87,7 @@ impl Order {
         let mut buffers = Vec::new();
         for argument in spec.arguments() {
             let container = &spec.containers[&argument.data];
-            let mut buffer = Buffer::of(container, &spec.shape(&argument.data)?, &sdfg::Layout::natural(container))?;
+            let mut buffer = Buffer::of(container, &spec.shape(&argument.data)?, &sdfg::Layout::row_major(container))?;
             for value in buffer.as_mut_slice().chunks_exact_mut(4) {
                 value.copy_from_slice(&0.5f32.to_ne_bytes());
             }

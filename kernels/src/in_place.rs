@@ -62,7 +62,7 @@ pub(crate) fn asked(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -
 /// All that a kernel may write in place in this loop nest.
 pub(crate) fn found(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Vec<InPlace> {
     let arguments = spec.arguments();
-    let layout = |data: &str| config.layouts.get(data).cloned().or_else(|| spec.containers.get(data).map(Layout::natural));
+    let layout = |data: &str| config.layouts.get(data).cloned().or_else(|| spec.containers.get(data).map(Layout::row_major));
     // Reached by its own name alone.
     let plain = |data: &str| {
         let of = |space: &MemorySpace| matches!(space, MemorySpace::Heap { root, .. } if root == data);

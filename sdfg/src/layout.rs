@@ -30,7 +30,7 @@ impl Layout {
     }
 
     /// Row-major in the recipe's dim order: the boundary layout.
-    pub fn natural(container: &Container) -> Self {
+    pub fn row_major(container: &Container) -> Self {
         Layout::of(&container.dims)
     }
 

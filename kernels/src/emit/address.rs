@@ -20,7 +20,7 @@ impl Printer<'_> {
             .containers
             .get(root)
             .ok_or_else(|| KernelError::UnknownContainer { kernel: self.spec.name.clone(), data: root.to_string() })?;
-        let layout = self.config.layouts.get(root).cloned().unwrap_or_else(|| Layout::natural(container));
+        let layout = self.config.layouts.get(root).cloned().unwrap_or_else(|| Layout::row_major(container));
         Ok((layout, container.dims.clone(), self.spec.shape(root)?))
     }
 

@@ -252,7 +252,7 @@ fn is_reachable(spec: &KernelSpec, config: &KernelConfig, flat: &Flat) -> Result
     let target = &flat.statement.write;
     let root = spec.root(&target.data);
     let Some(container) = spec.containers.get(root) else { return Ok(false) };
-    let layout = config.layouts.get(root).cloned().unwrap_or_else(|| Layout::natural(container));
+    let layout = config.layouts.get(root).cloned().unwrap_or_else(|| Layout::row_major(container));
     let inner = layout.innermost().and_then(|inner| container.dims.iter().position(|d| d == inner));
     let Some(subscript) = inner.and_then(|n| target.subscripts.get(n)) else { return Ok(false) };
     let holders = flat

@@ -240,7 +240,7 @@ fn elements_beyond_32_bits() -> Result<(), Failure> {
         // SAFETY: within the memory.
         unsafe { whole.cast::<half::bf16>().add(place).write(half::bf16::from_f64(*value)) };
     }
-    let mut y = kernels::Buffer::of(&program.containers["y"], &shape, &sdfg::Layout::natural(&program.containers["y"]))?;
+    let mut y = kernels::Buffer::of(&program.containers["y"], &shape, &sdfg::Layout::row_major(&program.containers["y"]))?;
     let arguments = spec.arguments();
     let mut run = |kernel: &kernels::target::shim::ShimKernel| {
         let mut place = |data: &str| if data == "whole" { (whole, bytes) } else { (y.as_mut_ptr(), y.len()) };
@@ -254,7 +254,7 @@ fn elements_beyond_32_bits() -> Result<(), Failure> {
     unsafe { std::alloc::dealloc(whole, memory) };
     assert!(refused.is_err(), "indices of 32 bits reach other places");
     assert!(unwritten.is_empty());
-    let layout = sdfg::Layout::natural(&program.containers["y"]);
+    let layout = sdfg::Layout::row_major(&program.containers["y"]);
     assert_eq!(y.unpack(&program.containers["y"], &layout, &shape)?, expected["y"]);
     Ok(())
 }

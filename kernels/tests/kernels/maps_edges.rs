@@ -65,7 +65,7 @@ fn a_deadline_in_the_past_stops_a_kernel() -> Result<(), Failure> {
     let mut buffers = Vec::new();
     for argument in spec.arguments() {
         let container = &spec.containers[argument.data.as_str()];
-        buffers.push(Buffer::of(container, &spec.shape(&argument.data)?, &Layout::natural(container))?);
+        buffers.push(Buffer::of(container, &spec.shape(&argument.data)?, &Layout::row_major(container))?);
     }
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
     let pool = Pool::new(2)?;

@@ -126,11 +126,11 @@ pub struct Analysis {
 }
 
 /// Analyses a recipe, its programs made so.
-pub fn analyze(recipe: &Recipe, making: impl Into<RewriteOptions>) -> Result<Analysis, PipelineError> {
-    let making = &making.into();
+pub fn analyze(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<Analysis, PipelineError> {
+    let options = &options.into();
     let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
     let (variant, composed) =
-        rayon::join(|| programs::plain(recipe, VariantId::Fused, making), || programs::plain(recipe, VariantId::GemmFused, making));
+        rayon::join(|| programs::plain(recipe, VariantId::Fused, options), || programs::plain(recipe, VariantId::GemmFused, options));
     let (variant, composed) = (variant?, composed?);
     let operators: Vec<Operator> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);

@@ -308,11 +308,12 @@ impl ExplainArgs {
     /// The plan's program with its refused fusions, derived again from the recipe.
     fn variant(&self, plan: &Plan) -> Result<Variant, PipelineError> {
         let recipe = plan.recipe()?;
-        if let Some(mixing) = &plan.mixing
-            && let Some(mixture) = &mixing.mixture
+        if let Some(partial_fusion) = &plan.partial_fusion
+            && let Some(fusion_set) = &partial_fusion.fusion_set
         {
-            let mut variant = GemmFusion::generated(&recipe, &mixture.weights, RewriteOptions::without(&plan.barred))?.partly(mixture)?;
-            mixing.tell(&mut variant);
+            let mut variant =
+                GemmFusion::generated(&recipe, &fusion_set.weights, RewriteOptions::without(&plan.barred))?.partly(fusion_set)?;
+            partial_fusion.tell(&mut variant);
             if variant.program == plan.chosen.program {
                 return Ok(variant);
             }
@@ -328,18 +329,20 @@ impl ExplainArgs {
         }
         // Kernels of several programs: those that were weighed as well.
         let mut composing: BTreeMap<&[String], GemmFusion> = BTreeMap::new();
-        let weighed = plan.mixing.iter().flat_map(|m| m.trials.iter().map(|(_, mixture)| mixture).chain(&m.mixture));
-        for mixture in weighed {
-            if !composing.contains_key(mixture.weights.as_slice()) {
-                composing
-                    .insert(&mixture.weights, GemmFusion::generated(&recipe, &mixture.weights, RewriteOptions::without(&plan.barred))?);
+        let weighed = plan.partial_fusion.iter().flat_map(|m| m.trials.iter().map(|(_, fusion_set)| fusion_set).chain(&m.fusion_set));
+        for fusion_set in weighed {
+            if !composing.contains_key(fusion_set.weights.as_slice()) {
+                composing.insert(
+                    &fusion_set.weights,
+                    GemmFusion::generated(&recipe, &fusion_set.weights, RewriteOptions::without(&plan.barred))?,
+                );
             }
-            lent.push(composing[mixture.weights.as_slice()].partly(mixture)?);
+            lent.push(composing[fusion_set.weights.as_slice()].partly(fusion_set)?);
         }
         let units: Vec<Vec<Unit>> = lent.iter().map(|v| v.program.units().into_iter().map(|(_, _, unit)| unit).collect()).collect();
         let known = |unit: &Unit| units.iter().any(|all| all.contains(unit));
         let own = plan.chosen.program.units();
-        if plan.mixing.is_none() || !own.iter().all(|(_, _, unit)| known(unit)) {
+        if plan.partial_fusion.is_none() || !own.iter().all(|(_, _, unit)| known(unit)) {
             let why = format!("`{}` gives another program by now than when the plan was made; optimize again", plan.recipe);
             return Err(self.fault(why));
         }

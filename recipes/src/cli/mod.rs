@@ -20,7 +20,7 @@ mod verify_selection;
 
 use crate::load::{Overrides, Recipe, load};
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::overflow::explained;
+use crate::pipeline::oracle::overflow::explain_overflow;
 use crate::pipeline::run::target::Target;
 use crate::pipeline::variants::folder_name::folder_name;
 use bench::table::{Align, Cell, Table};
@@ -236,7 +236,7 @@ pub fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Analyze(args) => args.run(&mut std::io::stdout().lock()),
-        Command::Optimize(args) => args.run().map_err(|error| explained(error, || args.measure.recipe.reload())),
+        Command::Optimize(args) => args.run().map_err(|error| explain_overflow(error, || args.measure.recipe.reload())),
         Command::Sweep(args) => args.run(),
         Command::Solve(args) => args.run(),
         Command::VerifySelection(args) => args.run(),

@@ -6,7 +6,7 @@ use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::check::accuracy::{self, accuracy, oracle};
-use crate::pipeline::check::each_kernel::{self, Compared, beside, compare_with_interpreter};
+use crate::pipeline::check::each_kernel::{self, Compared, compare_with_cores, compare_with_interpreter};
 use crate::pipeline::choose::plan::Plan;
 use crate::pipeline::oracle::mask_compatibility::draws_alike;
 use crate::pipeline::oracle::tensors;
@@ -256,7 +256,7 @@ impl RunArgs {
             true => (compare_with_interpreter(&plan.chosen, given, run, pool, device, &mut told), "the f64 interpreter"),
             false => {
                 let cores = Cores { toolchain: Toolchain::system()? };
-                (beside(&plan.chosen, given, run, pool, (device, &cores), &mut told), "a plain kernel of the cores")
+                (compare_with_cores(&plan.chosen, given, run, pool, (device, &cores), &mut told), "a plain kernel of the cores")
             }
         };
         progress.finish();

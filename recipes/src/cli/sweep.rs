@@ -199,8 +199,8 @@ impl MeasureArgs {
             other.open()?;
         }
         let until = self.bound().and_then(|bound| began.checked_add(bound.mul_f64(MAKING)));
-        let making = RewriteOptions { verify_each: self.verify_each, until, ..RewriteOptions::default() };
-        let programs = checked_programs(&recipe, making, device.epilogues(), &mut |text| errln!("{text}"))?;
+        let options = RewriteOptions { verify_each: self.verify_each, until, ..RewriteOptions::default() };
+        let programs = checked_programs(&recipe, options, device.epilogues(), &mut |text| errln!("{text}"))?;
         let memory = MemoryLimit::on(&*device, self.memory)?;
         let file = self.recipe.recipe.display().to_string();
         fits(&programs.operators, memory, self.memory.is_some()).map_err(|why| PipelineError::Tensors { file, why })?;

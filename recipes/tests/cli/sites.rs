@@ -6,7 +6,7 @@ use kernels::{KernelSpec, Toolchain};
 use layouts::SelectionProblem;
 use layouts::problem::Variants;
 use recipes::load::{Recipe, load};
-use recipes::pipeline::choose::partial_fusion_search::made;
+use recipes::pipeline::choose::partial_fusion_search::trial;
 use recipes::pipeline::measure::sweep::build_problem;
 use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
@@ -30,9 +30,9 @@ fn all(recipe: &Recipe) -> Vec<(String, Variant)> {
     let found = programs(recipe, false).expect("programs");
     let mut all: Vec<(String, Variant)> = found.variants.into_iter().map(|v| (v.key.to_string(), v)).collect();
     let composing = GemmFusion::generated(recipe, &[], false).expect("programs");
-    let (_, full) = made(&composing, &FusionSet::default()).expect("the composed program");
+    let (_, full) = trial(&composing, &FusionSet::default()).expect("the composed program");
     for change in full.undoings() {
-        let (variant, _) = made(&composing, &change.of(&full.mixture)).expect("a program");
+        let (variant, _) = trial(&composing, &change.of(&full.fusion_set)).expect("a program");
         if all.iter().all(|(_, v)| v.program != variant.program) {
             all.push((change.to_string(), variant));
         }

@@ -8,7 +8,7 @@ use kernels::target::cuda::cublaslt::Fused;
 use kernels::target::shim::ShimDevice;
 use kernels::{KernelSpec, Toolchain};
 use recipes::load::{Overrides, load, load_str};
-use recipes::pipeline::check::each_kernel::{Progress, beside, compare_with_interpreter};
+use recipes::pipeline::check::each_kernel::{Progress, compare_with_cores, compare_with_interpreter};
 use recipes::pipeline::check::plan::verify_small;
 use recipes::pipeline::oracle::tensors::random_inputs;
 use recipes::pipeline::run::candidate::Candidate;
@@ -60,7 +60,7 @@ fn a_step_of_streamed_tiles() -> Result<(), Failure> {
         // Beside the chains there are the gradients of keys and values, products that memory limits.
         assert_eq!((tiles(Some("streaming")), tiles(None)), (2, 2), "{}: {:?}", variant.key, candidate.configuration);
         if !variant.key.is(VariantId::Streamed) {
-            let compared = beside(&candidate, &given, &run, &pool, (device.as_ref(), &cores()?), &mut |_| ())?;
+            let compared = compare_with_cores(&candidate, &given, &run, &pool, (device.as_ref(), &cores()?), &mut |_| ())?;
             assert!(compared.iter().all(|c| c.ratio <= 1.0), "{}: {compared:?}", variant.key);
         }
         let verified = verify_small(&candidate, &programs.operators, &pool, &device)?;
@@ -83,7 +83,7 @@ fn what_cores_do_not_store_is_held_against_what_they_do() -> Result<(), Failure>
         let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
         let candidate = promising(program, &device)?;
         let (given, pool, run) = (random_inputs(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
-        let compared = beside(&candidate, &given, &run, &pool, (&device, &cores()?), &mut |_| ())?;
+        let compared = compare_with_cores(&candidate, &given, &run, &pool, (&device, &cores()?), &mut |_| ())?;
         assert!(compared.iter().any(|c| c.data == "hidden.positive") && compared.iter().all(|c| c.ratio <= 1.0), "{dtype}: {compared:?}");
     }
     Ok(())
@@ -97,7 +97,7 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
     let (given, pool, run) = (random_inputs(&operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
     let mut told = Vec::new();
     let mut said = |p: &Progress| told.push((p.done, p.all, p.compared.to_vec()));
-    let compared = beside(&candidate, &given, &run, &pool, (&fake, &cores), &mut said)?;
+    let compared = compare_with_cores(&candidate, &given, &run, &pool, (&fake, &cores), &mut said)?;
     let count = candidate.program.units().len();
     assert!(told.iter().enumerate().all(|(n, (done, all, _))| (*done, *all) == (n + 1, count)) && told.len() == count, "each kernel once");
     assert_eq!(told.into_iter().flat_map(|(_, _, results)| results).collect::<Vec<_>>(), compared);
@@ -108,8 +108,10 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
     // In the first, in one in the middle, and in the last.
     for name in [&kernels[0], &kernels[kernels.len() / 2], &kernels[kernels.len() - 1]] {
         fake.spoiled = Some(name.clone());
-        let wrong: Vec<_> =
-            beside(&candidate, &given, &run, &pool, (&fake, &cores), &mut |_| ())?.into_iter().filter(|c| c.ratio > 1.0).collect();
+        let wrong: Vec<_> = compare_with_cores(&candidate, &given, &run, &pool, (&fake, &cores), &mut |_| ())?
+            .into_iter()
+            .filter(|c| c.ratio > 1.0)
+            .collect();
         assert!(wrong.len() == 1 && wrong[0].kernel == *name, "{name}: {wrong:?}");
         // The interpreter finds the same, and differs from a right kernel by rounding alone.
         let found = compare_with_interpreter(&candidate, &given, &run, &pool, &fake, &mut |_| ())?;
@@ -138,7 +140,7 @@ fn a_logarithm_of_what_is_negative() -> Result<(), Failure> {
     let given = [("x".to_string(), ndarray::Array1::linspace(-29.5, 29.5, 60).into_dyn())].into();
     let (device, pool, run) = (cores()?, Pool::new(1)?, Run { seed: 1, step: 0, dropout: true });
     let candidate = promising(program, &device)?;
-    let compared = beside(&candidate, &given, &run, &pool, (&device, &device), &mut |_| {})?;
+    let compared = compare_with_cores(&candidate, &given, &run, &pool, (&device, &device), &mut |_| {})?;
     let [found] = compared.as_slice() else { return Err("one result".into()) };
     assert_eq!((found.no_numbers, found.elements, found.ratio), (30, 60, 0.0));
     Ok(())

@@ -60,15 +60,15 @@ fn results(programs: &Programs) -> Result<Vec<Vec<f64>>, Failure> {
 #[test]
 fn a_wrong_patch_is_left_out_by_name_and_the_rest_is_right() -> Result<(), Failure> {
     let recipe = load_str("planted.yaml", RECIPE, &[])?;
-    let making = RewriteOptions { planted: Some(&Doubled), ..RewriteOptions::default() };
+    let options = RewriteOptions { planted: Some(&Doubled), ..RewriteOptions::default() };
     let want: Vec<f64> = (0..21).map(|n| (0.1 * f64::from(n / 7) - 0.2 * f64::from(n % 7)).exp() + 1.0).collect();
     let far = |got: &Vec<f64>| got.iter().zip(&want).any(|(g, w)| (g - w).abs() > 1e-12);
-    assert!(results(&programs_on(&recipe, &making, None)?)?.iter().all(far), "the fault is there");
+    assert!(results(&programs_on(&recipe, &options, None)?)?.iter().all(far), "the fault is there");
 
     let mut told = String::new();
-    let programs = checked_programs(&recipe, &making, None, &mut |text| told += text)?;
+    let programs = checked_programs(&recipe, &options, None, &mut |text| told += text)?;
     assert!(told.contains("after `double `y`` the program computes something else"), "{told}");
-    assert_eq!(programs.making.barred.summaries().collect::<Vec<_>>(), ["double `y`"]);
+    assert_eq!(programs.options.barred.summaries().collect::<Vec<_>>(), ["double `y`"]);
     let all = results(&programs)?;
     assert!(!all.is_empty() && !all.iter().any(far));
     // Why it is not done is said where refusals are.
@@ -76,7 +76,7 @@ fn a_wrong_patch_is_left_out_by_name_and_the_rest_is_right() -> Result<(), Failu
     assert!(refusals.into_iter().any(|r| r.transform == "doubled" && r.reason.to_string().contains("computes something else")));
 
     // Whoever makes the programs of such a plan again leaves it out, too.
-    let barred: Vec<String> = programs.making.barred.summaries().map(String::from).collect();
+    let barred: Vec<String> = programs.options.barred.summaries().map(String::from).collect();
     let again = RewriteOptions { planted: Some(&Doubled), ..RewriteOptions::without(&barred) };
     assert!(!results(&programs_on(&recipe, again, None)?)?.iter().any(far));
 

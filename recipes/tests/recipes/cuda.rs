@@ -47,7 +47,7 @@ struct Reference {
 
 impl Reference {
     fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
-        config.layouts.get(data).cloned().unwrap_or_else(|| Layout::natural(&self.spec.containers[data]))
+        config.layouts.get(data).cloned().unwrap_or_else(|| Layout::row_major(&self.spec.containers[data]))
     }
 
     fn buffers(&self, config: &KernelConfig) -> Result<Vec<Buffer>, Failure> {

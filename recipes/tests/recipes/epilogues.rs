@@ -102,7 +102,7 @@ fn equals_the_oracle(variant: &Variant) -> usize {
         let space = device.space(&spec).expect("a space");
         let fits = |n: &u64| space.predicted_cost(*n).is_finite();
         for config in sampled(&*space).filter(fits).map(|n| space.config(n)).take(2) {
-            let layout = |data: &str| config.layouts.get(data).cloned().unwrap_or_else(|| Layout::natural(&spec.containers[data]));
+            let layout = |data: &str| config.layouts.get(data).cloned().unwrap_or_else(|| Layout::row_major(&spec.containers[data]));
             let mut buffers = Vec::new();
             for argument in spec.arguments() {
                 let (container, shape) = (&spec.containers[&argument.data], spec.shape(&argument.data).expect("a shape"));
@@ -198,12 +198,12 @@ fn each_epilogue_can_be_undone() {
     assert!(all.iter().any(|v| v.compositions.is_empty()) && all.iter().any(|v| v.key.is(VariantId::GemmFused)));
     let composing =
         GemmFusion::of(&Arc::new(Rewriting::new(&recipe, false, Some(Fused::has))), VariantId::LibEpilogue, &[]).expect("a program");
-    let (whole, made) = recipes::pipeline::choose::partial_fusion_search::made(&composing, &Default::default()).expect("a mixture");
+    let (whole, made) = recipes::pipeline::choose::partial_fusion_search::trial(&composing, &Default::default()).expect("a mixture");
     let undoings: Vec<_> = made.undoings().into_iter().filter(|change| change.without.is_superset(&change.kinds)).collect();
     assert_eq!(undoings.len(), whole.compositions.len());
     for change in undoings {
         let (without, _) =
-            recipes::pipeline::choose::partial_fusion_search::made(&composing, &change.of(&made.mixture)).expect("a mixture");
+            recipes::pipeline::choose::partial_fusion_search::trial(&composing, &change.of(&made.fusion_set)).expect("a mixture");
         assert_eq!(without.compositions.len() + 1, whole.compositions.len(), "{change}");
     }
     assert!(whole.compositions.iter().any(|c| c.kinds.contains(&Kind::Beside)), "{:#?}", whole.compositions);

@@ -4,7 +4,7 @@
 use kernels::KernelSpec;
 use kernels::alpha_equivalence::KernelClass;
 use recipes::load::{Recipe, load};
-use recipes::pipeline::choose::partial_fusion_search::made;
+use recipes::pipeline::choose::partial_fusion_search::trial;
 use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
@@ -38,10 +38,10 @@ fn every_composition_can_be_undone() {
     let tensors = random_inputs(&reference, 3).expect("tensors");
     let want = computed(&reference, &tensors);
     let composing = GemmFusion::generated(&recipe, &[], false).expect("programs");
-    let (_, full) = made(&composing, &FusionSet::default()).expect("the composed program");
+    let (_, full) = trial(&composing, &FusionSet::default()).expect("the composed program");
     let mut seen = BTreeSet::new();
     for change in full.undoings() {
-        let (variant, made) = made(&composing, &change.of(&full.mixture)).expect("a program");
+        let (variant, made) = trial(&composing, &change.of(&full.fusion_set)).expect("a program");
         if !seen.insert(made.kernels.clone()) {
             continue;
         }
@@ -66,17 +66,17 @@ fn every_composition_can_be_undone() {
 fn with_nothing_composed_the_kernels_are_those_of_the_separate_program() {
     let recipe = shipped("mha.yaml");
     let composing = GemmFusion::generated(&recipe, &[], false).expect("programs");
-    let (_, full) = made(&composing, &FusionSet::default()).expect("the composed program");
-    let mut none = full.mixture.clone();
+    let (_, full) = trial(&composing, &FusionSet::default()).expect("the composed program");
+    let mut none = full.fusion_set.clone();
     for change in full.undoings() {
         none = change.of(&none);
     }
     // Backward runs contractions again only where it composes: without that, forward has others to undo.
-    let (_, rest) = made(&composing, &none).expect("a program");
+    let (_, rest) = trial(&composing, &none).expect("a program");
     for change in rest.undoings() {
         none = change.of(&none);
     }
-    let (variant, apart) = made(&composing, &none).expect("a program");
+    let (variant, apart) = trial(&composing, &none).expect("a program");
     assert!(variant.compositions.is_empty(), "{:?}", variant.compositions);
     let separate = &programs(&recipe, false).expect("programs").variants[0].program;
     let key = |unit: &sdfg::Unit| kernels::KernelSpec::new(separate, unit).expect("a kernel").key();
@@ -92,8 +92,8 @@ struct Invented<'a> {
 }
 
 impl Invented<'_> {
-    fn made(&mut self, mixture: &FusionSet) -> Trial {
-        let (variant, made) = made(self.composing, mixture).expect("a program");
+    fn made(&mut self, fusion_set: &FusionSet) -> Trial {
+        let (variant, made) = trial(self.composing, fusion_set).expect("a program");
         let moved: BTreeMap<String, u64> =
             movement(&variant.program).expect("sizes are bound").into_iter().map(|m| (m.name.clone(), m.bytes())).collect();
         for (name, key) in &made.kernels {
@@ -106,10 +106,10 @@ impl Invented<'_> {
 
     fn mixed(&mut self) -> (Trial, Vec<TrialCost>) {
         let full = self.made(&FusionSet::default());
-        let trials: Vec<(Change, Trial)> = full.undoings().into_iter().map(|c| (c.clone(), self.made(&c.of(&full.mixture)))).collect();
+        let trials: Vec<(Change, Trial)> = full.undoings().into_iter().map(|c| (c.clone(), self.made(&c.of(&full.fusion_set)))).collect();
         let known = self.times.clone();
         let composing = self.composing;
-        let mut build = |mixture: &FusionSet| made(composing, mixture).map(|(_, made)| made);
+        let mut build = |fusion_set: &FusionSet| trial(composing, fusion_set).map(|(_, made)| made);
         mix(&full, &trials, &mut build, &|key| known.get(key).copied()).expect("a program")
     }
 }
@@ -157,7 +157,7 @@ fn undoing_attention_backward_changes_attention_forward() {
 fn compositions_of_layers_are_undone_together() {
     let recipe = crate::stacking::two_layers();
     let composing = GemmFusion::generated(&recipe, &[], false).expect("programs");
-    let (variant, full) = made(&composing, &FusionSet::default()).expect("a program");
+    let (variant, full) = trial(&composing, &FusionSet::default()).expect("a program");
     let family = |name: &str| {
         let units = variant.program.units();
         let unit = units.iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == name)?;
@@ -169,11 +169,11 @@ fn compositions_of_layers_are_undone_together() {
     assert!(!several.is_empty() && together.len() < alone.len(), "{together:?}");
     assert_eq!(together.iter().map(|change| 1 + change.alike.len()).sum::<usize>(), alone.len());
     for change in several {
-        let (_, at_once) = made(&composing, &change.of(&full.mixture)).expect("a program");
+        let (_, at_once) = trial(&composing, &change.of(&full.fusion_set)).expect("a program");
         let each =
             alone.iter().filter(|a| a.without == change.without && (a.subject == change.subject || change.alike.contains(&a.subject)));
-        let mixture = each.fold(full.mixture.clone(), |mixture, a| a.of(&mixture));
-        assert_eq!(at_once.mixture, mixture, "{change}");
+        let fusion_set = each.fold(full.fusion_set.clone(), |fusion_set, a| a.of(&fusion_set));
+        assert_eq!(at_once.fusion_set, fusion_set, "{change}");
         assert!(at_once.kernels != full.kernels, "{change}");
     }
 }
@@ -186,7 +186,7 @@ fn stacked_projections_keep_attention_backward_apart() {
     let change = Change::stacking(&weights);
     assert_eq!(change.to_string(), "wq+wk+wv stacked");
     let composing = GemmFusion::generated(&recipe, &weights, false).expect("programs");
-    let (variant, made) = made(&composing, &change.of(&FusionSet::default())).expect("a program");
+    let (variant, made) = trial(&composing, &change.of(&FusionSet::default())).expect("a program");
     assert_eq!(variant.key.to_string(), "partially fused, stacked wq+wk+wv");
     assert!(names(&made).iter().all(|name| !name.contains("again")));
     assert!(variant.refusals.iter().any(|r| matches!(r.reason, transforms::Reason::SeveralWriters { .. })));
@@ -198,10 +198,10 @@ fn no_composition_writes_a_part_of_a_stack() {
     let recipe = shipped("mha.yaml");
     for weights in stackings(&operators(&recipe).expect("operators").0) {
         let composing = GemmFusion::generated(&recipe, &weights, false).expect("programs");
-        let (full, made_of_all) = made(&composing, &Change::stacking(&weights).of(&FusionSet::default())).expect("a program");
+        let (full, made_of_all) = trial(&composing, &Change::stacking(&weights).of(&FusionSet::default())).expect("a program");
         let undone = made_of_all.undoings().into_iter().map(|change| {
-            let mixture = change.of(&made_of_all.mixture);
-            made(&composing, &mixture).expect("a program").0
+            let fusion_set = change.of(&made_of_all.fusion_set);
+            trial(&composing, &fusion_set).expect("a program").0
         });
         for variant in undone.chain([full]) {
             for cluster in &variant.compositions {

@@ -2,7 +2,7 @@
 
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
-use recipes::pipeline::oracle::overflow::told;
+use recipes::pipeline::oracle::overflow::overflow_message;
 use recipes::pipeline::oracle::tensors::{random_inputs, read, write};
 use recipes::pipeline::variants::programs::programs;
 use sdfg::Sdfg;
@@ -141,7 +141,9 @@ const MASKED: &str = "model: m\ndims: {n: 40, i: 30}\ninputs:\n  x: [n, i]\nstep
 
 #[test]
 fn what_overflows_is_named_and_a_range_helps() -> Result<(), Failure> {
-    let of = |text: &str| -> Result<Option<String>, Failure> { Ok(told(&programs(&load_str("m.yaml", text, &[])?, false)?.operators)) };
+    let of = |text: &str| -> Result<Option<String>, Failure> {
+        Ok(overflow_message(&programs(&load_str("m.yaml", text, &[])?, false)?.operators))
+    };
     let says = of(MASKED)?.ok_or("an overflow")?;
     assert!(says.starts_with("overflows in f32 in step `s` (m.yaml:6:6): a value there is "), "{says}");
     assert!(says.contains("f32 ends at 3.403e38; give its inputs a `range` that holds what they are"), "{says}");

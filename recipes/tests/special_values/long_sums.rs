@@ -28,7 +28,7 @@ fn results(text: &str, given: &[(&str, &dyn Fn(usize) -> f64)], device: &Arc<dyn
         let space = device.space(&spec)?;
         configuration.kernels.insert(spec.name.clone(), space.config(config % space.count()));
     }
-    configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::natural(c))).collect();
+    configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::row_major(c))).collect();
     for kernel in configuration.kernels.values_mut() {
         kernel.layouts.clear();
     }

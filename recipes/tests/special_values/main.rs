@@ -103,7 +103,7 @@ impl Case {
             let spec = KernelSpec::new(program, &unit)?;
             configuration.kernels.insert(spec.name.clone(), device.space(&spec)?.config(0));
         }
-        configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::natural(c))).collect();
+        configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::row_major(c))).collect();
         let mut execution = Execution::new(program, &configuration, device)?;
         execution.load(&self.given(program, dtype)?)?;
         execution.step(pool, 1, 1, false)?;

@@ -86,7 +86,7 @@ impl Reference {
     }
 
     fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
-        config.layouts.get(data).cloned().unwrap_or_else(|| Layout::natural(&self.spec.containers[data]))
+        config.layouts.get(data).cloned().unwrap_or_else(|| Layout::row_major(&self.spec.containers[data]))
     }
 
     fn results(&self, config: &KernelConfig, buffers: &[Buffer]) -> Result<Tensors, Failure> {

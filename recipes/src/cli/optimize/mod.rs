@@ -99,7 +99,7 @@ impl OptimizeArgs {
         plan.write(&path)?;
         write_kernels(&session.out.join("kernels"), &plan, earlier.as_ref(), &session.device)?;
         let finished = Finished {
-            analysis: &analyze(&session.recipe, &session.programs.making)?,
+            analysis: &analyze(&session.recipe, &session.programs.options)?,
             programs: &session.programs,
             sweeps: &sweeps,
             store: &session.store,

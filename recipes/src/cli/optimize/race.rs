@@ -177,7 +177,7 @@ impl<'a> PlanRace<'a> {
     }
 
     pub fn plan_of(&self, candidate: &Candidate) -> Plan {
-        let (args, session, mixing) = (&self.args.measure, self.session, &self.sweeps.mixing);
+        let (args, session, partial_fusion) = (&self.args.measure, self.session, &self.sweeps.partial_fusion);
         let searched = |key: &VariantKey| matches!(key.id, VariantId::Merged | VariantId::PartiallyFused);
         let made = self.sweeps.keys.iter().zip(&self.sweeps.variants).any(|(key, s)| searched(key) && s.program == candidate.program);
         plan(
@@ -185,7 +185,7 @@ impl<'a> PlanRace<'a> {
             &args.recipe.overrides(),
             candidate.clone(),
             self.baselines.clone(),
-            (made.then(|| mixing.clone()), session.programs.making.barred.summaries().map(String::from).collect()),
+            (made.then(|| partial_fusion.clone()), session.programs.options.barred.summaries().map(String::from).collect()),
             (args.device.clone(), &*session.device, session.pool.workers()),
             command_line(),
         )

@@ -7,7 +7,7 @@
 use super::accuracy::agreed;
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::within_jumps;
-use crate::pipeline::run::{Candidate, natural, whole_tensors};
+use crate::pipeline::run::{Candidate, default_config, whole_tensors};
 use kernels::CancelToken;
 use kernels::device::{CompileRequest, Device};
 use kernels::pool::Pool;
@@ -49,7 +49,7 @@ pub struct Progress<'a> {
 ///
 /// # Errors
 /// Kernels that cannot be compiled or run on either side, tensors that are missing.
-pub fn beside(
+pub fn compare_with_cores(
     candidate: &Candidate,
     given: &Tensors,
     run: &Run,
@@ -61,7 +61,7 @@ pub fn beside(
     compared(candidate, given, run, pool, (device, Some(cores)), said)
 }
 
-/// Runs every kernel of a candidate on its device and in the f64 interpreter, which takes its time, and compares as [`beside`] does.
+/// Runs every kernel of a candidate on its device and in the f64 interpreter, which takes its time, and compares as [`compare_with_cores`] does.
 ///
 /// # Errors
 /// Kernels that cannot be compiled, run or interpreted, tensors that are missing.
@@ -161,7 +161,7 @@ impl<'a> Cores<'a> {
         let mut plain = VecDeque::new();
         for unit in program.units().iter().flat_map(|(_, _, unit)| inside(unit)) {
             let spec = KernelSpec::new(&program, &unit)?;
-            let config = natural(device, &spec)?;
+            let config = default_config(device, &spec)?;
             plain.push_back((spec, config));
         }
         device
@@ -218,7 +218,7 @@ fn outcome(
     let mut memories = Vec::new();
     for argument in spec.arguments() {
         let (container, shape) = (&spec.containers[&argument.data], spec.shape(&argument.data)?);
-        let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::natural(container));
+        let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::row_major(container));
         let misfit = || PipelineError::Internal(format!("the layout {layout} does not fit `{}`", argument.data));
         let elements = layout.extent(&container.dims, &shape).ok_or_else(misfit)?;
         let mut memory = device.memory(container.dtype.bytes(elements as u64) as usize)?;

@@ -3,7 +3,7 @@
 use super::accuracy;
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::{compares_values, distance, kink_bound, overflow_on, tensors, with_small_sizes_for};
-use crate::pipeline::run::{Candidate, Execution, natural};
+use crate::pipeline::run::{Candidate, Execution, default_config};
 use kernels::KernelSpec;
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -110,7 +110,7 @@ fn finer(program: &Sdfg, device: &dyn Device) -> Result<Candidate, PipelineError
     let mut configuration = Configuration::default();
     for (_, _, unit) in program.units() {
         let spec = KernelSpec::new(&program, &unit)?;
-        configuration.kernels.insert(spec.name.clone(), natural(device, &spec)?);
+        configuration.kernels.insert(spec.name.clone(), default_config(device, &spec)?);
     }
     Ok(Candidate { name: "the same in f32".into(), program, configuration, predicted_ms: f64::NAN, streams: 1, exchanges: vec![] })
 }

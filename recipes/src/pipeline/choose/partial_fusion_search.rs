@@ -30,32 +30,32 @@ const LAYERS: usize = 64;
 /// What came of mixing.
 #[derive(Default)]
 pub struct PartialFusion {
-    pub mixing: PartialFusionLog,
+    pub partial_fusion: PartialFusionLog,
     pub program: Option<(Variant, SweptProgram)>,
     /// Programs with a composition undone, swept where they are new.
     pub trials: Vec<(Variant, SweptProgram)>,
     /// Programs that were left out, and why.
     pub left_out: Vec<String>,
     /// How programs are made from here on, if patches were found that change what they compute.
-    pub making: Option<RewriteOptions>,
+    pub options: Option<RewriteOptions>,
 }
 
 /// The program of a mixture, and what it is weighed by.
-pub fn made(composing: &GemmFusion, mixture: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
-    let variant = composing.partly(mixture)?;
+pub fn trial(composing: &GemmFusion, fusion_set: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
+    let variant = composing.partly(fusion_set)?;
     let mut kernels = Vec::new();
     for (_, _, unit) in variant.program.units() {
         kernels.push((unit.name().to_string(), KernelSpec::new(&variant.program, &unit)?.key()));
     }
     let compositions = variant.compositions.clone();
-    Ok((variant, Trial { mixture: mixture.clone(), kernels, compositions }))
+    Ok((variant, Trial { fusion_set: fusion_set.clone(), kernels, compositions }))
 }
 
 /// The programs of a recipe by mixture.
 struct Builder<'a> {
     recipe: &'a Recipe,
     operators: &'a Sdfg,
-    making: RewriteOptions,
+    options: RewriteOptions,
     /// What was left out of programs, or which of them, since they compute something else than the recipe.
     wrong: Vec<String>,
     /// By the weights that are stacked.
@@ -65,40 +65,41 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     fn new(recipe: &'a Recipe, programs: &'a Programs) -> Self {
-        let (operators, making) = (&programs.operators, programs.making.clone());
-        Builder { recipe, operators, making, wrong: vec![], composing: BTreeMap::new(), built: BTreeMap::new() }
+        let (operators, options) = (&programs.operators, programs.options.clone());
+        Builder { recipe, operators, options, wrong: vec![], composing: BTreeMap::new(), built: BTreeMap::new() }
     }
 
     /// Builds what is not built yet, on all cores.
     ///
     /// # Errors
     /// [`PipelineError::Mismatch`] of a program that computes something else, whatever patch is left out.
-    fn build(&mut self, mixtures: &[FusionSet]) -> Result<(), PipelineError> {
-        let new: BTreeSet<&FusionSet> = mixtures.iter().filter(|m| !self.built.contains_key(m)).collect();
-        for mixture in &new {
-            if !self.composing.contains_key(&mixture.weights) {
-                let composing = GemmFusion::generated(self.recipe, &mixture.weights, &self.making)?;
-                self.composing.insert(mixture.weights.clone(), composing);
+    fn build(&mut self, fusion_sets: &[FusionSet]) -> Result<(), PipelineError> {
+        let new: BTreeSet<&FusionSet> = fusion_sets.iter().filter(|m| !self.built.contains_key(m)).collect();
+        for fusion_set in &new {
+            if !self.composing.contains_key(&fusion_set.weights) {
+                let composing = GemmFusion::generated(self.recipe, &fusion_set.weights, &self.options)?;
+                self.composing.insert(fusion_set.weights.clone(), composing);
             }
         }
-        let one = |mixture: &&FusionSet| Ok(((*mixture).clone(), made(&self.composing[&mixture.weights], mixture)?));
-        let built: Vec<Result<_, PipelineError>> = new.into_par_iter().map(|mixture| one(&mixture)).collect();
+        let one = |fusion_set: &&FusionSet| Ok(((*fusion_set).clone(), trial(&self.composing[&fusion_set.weights], fusion_set)?));
+        let built: Vec<Result<_, PipelineError>> = new.into_par_iter().map(|fusion_set| one(&fusion_set)).collect();
         let built = built.into_iter().collect::<Result<Vec<(FusionSet, (Variant, Trial))>, _>>()?;
         let variants: Vec<Variant> = built.iter().map(|(_, (variant, _))| variant.clone()).collect();
-        for ((mixture, made), wrong) in built.into_iter().zip(wrong(self.operators, &variants)) {
-            let made = if wrong.is_some() { self.again(&mixture)? } else { made };
-            self.built.insert(mixture, made);
+        for ((fusion_set, made), wrong) in built.into_iter().zip(wrong(self.operators, &variants)) {
+            let made = if wrong.is_some() { self.again(&fusion_set)? } else { made };
+            self.built.insert(fusion_set, made);
         }
         Ok(())
     }
 
     /// A program that was found wrong, made again without the patch that is guilty of it. Later ones do without it, too.
-    fn again(&mut self, mixture: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
-        self.making.verify_each = true;
+    fn again(&mut self, fusion_set: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
+        self.options.verify_each = true;
         self.composing.clear();
         loop {
-            match GemmFusion::generated(self.recipe, &mixture.weights, &self.making).and_then(|composing| made(&composing, mixture)) {
-                Err(error) => bar(&mut self.making, error, &mut |told| self.wrong.push(told.to_string()))?,
+            match GemmFusion::generated(self.recipe, &fusion_set.weights, &self.options).and_then(|composing| trial(&composing, fusion_set))
+            {
+                Err(error) => bar(&mut self.options, error, &mut |told| self.wrong.push(told.to_string()))?,
                 Ok((variant, made)) => {
                     return match wrong(self.operators, std::slice::from_ref(&variant)).into_iter().flatten().next() {
                         Some(why) => {
@@ -111,14 +112,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn variant(&mut self, mixture: &FusionSet) -> Result<&(Variant, Trial), PipelineError> {
-        self.build(std::slice::from_ref(mixture))?;
-        Ok(&self.built[mixture])
+    fn variant(&mut self, fusion_set: &FusionSet) -> Result<&(Variant, Trial), PipelineError> {
+        self.build(std::slice::from_ref(fusion_set))?;
+        Ok(&self.built[fusion_set])
     }
 
     /// Changes of kernels that differ in names alone as one.
     fn together(&mut self, from: &Trial, changes: Vec<Change>) -> Result<Vec<Change>, PipelineError> {
-        let program = &self.variant(&from.mixture)?.0.program;
+        let program = &self.variant(&from.fusion_set)?.0.program;
         let subjects: BTreeSet<&str> = changes.iter().map(|change| change.subject.as_str()).collect();
         let mut families = BTreeMap::new();
         for (_, _, unit) in program.units().iter().filter(|(_, _, unit)| subjects.contains(unit.name())) {
@@ -128,8 +129,8 @@ impl<'a> Builder<'a> {
         Ok(Change::together(changes, &|name| families.get(name).cloned()))
     }
 
-    fn made(&mut self, mixture: &FusionSet) -> Result<Trial, PipelineError> {
-        Ok(self.variant(mixture)?.1.clone())
+    fn made(&mut self, fusion_set: &FusionSet) -> Result<Trial, PipelineError> {
+        Ok(self.variant(fusion_set)?.1.clone())
     }
 }
 
@@ -143,7 +144,7 @@ fn keys<'a>(swept: impl IntoIterator<Item = &'a SweptProgram>) -> BTreeSet<Strin
 /// Half of the budget goes to trials, programs with a composition undone that have kernels of their own, those first
 /// whose composed kernel takes longest; the other half to the mixed program. What was decided stands as long as nothing
 /// new is measured.
-pub fn mixed(
+pub fn search_partial_fusion(
     recipe: &Recipe,
     programs: &Programs,
     swept: &[SweptProgram],
@@ -157,7 +158,7 @@ pub fn mixed(
     let mixed = weigh(&mut builder, programs, swept, budget, with, &mut found);
     if !builder.wrong.is_empty() {
         found.left_out.append(&mut builder.wrong);
-        found.making = Some(RewriteOptions { verify_each: programs.making.verify_each, ..builder.making.clone() });
+        found.options = Some(RewriteOptions { verify_each: programs.options.verify_each, ..builder.options.clone() });
     }
     match mixed {
         // What was swept before stands without it.
@@ -178,23 +179,23 @@ fn weigh(
     let known = keys(swept);
     let half = budget.map(|b| b / 2);
     let settled = with.ledger.settled(with.store.learned());
-    match with.ledger.mixing().filter(|_| settled) {
-        Some(mixing) => {
-            found.mixing = mixing.clone();
+    match with.ledger.partial_fusion().filter(|_| settled) {
+        Some(partial_fusion) => {
+            found.partial_fusion = partial_fusion.clone();
             let mut known = known.clone();
-            builder.build(&found.mixing.trials.iter().map(|(_, mixture)| mixture.clone()).collect::<Vec<_>>())?;
-            for (name, mixture) in found.mixing.trials.clone() {
-                let variant = Variant { key: VariantKey::trial(name), ..builder.variant(&mixture)?.0.clone() };
+            builder.build(&found.partial_fusion.trials.iter().map(|(_, fusion_set)| fusion_set.clone()).collect::<Vec<_>>())?;
+            for (name, fusion_set) in found.partial_fusion.trials.clone() {
+                let variant = Variant { key: VariantKey::trial(name), ..builder.variant(&fusion_set)?.0.clone() };
                 let swept = sweep_program(&variant.key.to_string(), &variant.program, Some(Duration::ZERO), Extent::Trial(&known), with)?;
                 known.extend(keys([&swept]));
                 found.trials.push((variant, swept));
             }
         }
         None => {
-            let earlier = with.ledger.mixing().and_then(|m| m.mixture.clone());
+            let earlier = with.ledger.partial_fusion().and_then(|m| m.fusion_set.clone());
             let began = Instant::now();
             let mut current = builder.made(&FusionSet::default())?;
-            let making = began.elapsed();
+            let build_time = began.elapsed();
             let mut seen: Vec<Change> = Vec::new();
             for round in 0..ROUNDS {
                 let mut changes = current.undoings();
@@ -208,7 +209,7 @@ fn weigh(
                 seen.extend(changes.iter().cloned());
                 // Half of what is left for the rest may go by while programs are made.
                 if let Some(left) = with.budget.left() {
-                    let each = making.as_secs_f64().max(1e-3) / rayon::current_num_threads() as f64;
+                    let each = build_time.as_secs_f64().max(1e-3) / rayon::current_num_threads() as f64;
                     let many = (left.as_secs_f64() / 2.0 / each) as usize;
                     if many < changes.len() {
                         let all = changes.len();
@@ -233,33 +234,33 @@ fn weigh(
                 for (row, (change, made)) in weighed.iter_mut().zip(&trials) {
                     row.note = impossible(builder, change, made);
                 }
-                found.mixing.weighed.extend(weighed);
-                if next.mixture == current.mixture {
+                found.partial_fusion.weighed.extend(weighed);
+                if next.fusion_set == current.fusion_set {
                     break;
                 }
                 current = next;
             }
             let same = |s: &SweptProgram| keys([s]) == current.kernels.iter().map(|(_, key)| key.clone()).collect();
-            let new = current.mixture != FusionSet::default() && !swept.iter().any(same);
+            let new = current.fusion_set != FusionSet::default() && !swept.iter().any(same);
             // A program that was measured once goes on competing.
-            found.mixing.mixture = if new { Some(current.mixture) } else { earlier };
-            with.ledger.decide(&found.mixing)?;
+            found.partial_fusion.fusion_set = if new { Some(current.fusion_set) } else { earlier };
+            with.ledger.decide(&found.partial_fusion)?;
         }
     }
-    if let Some(mixture) = &found.mixing.mixture {
-        let new = with.budget.new_kernels(&builder.variant(mixture)?.0.program, with.store)?;
+    if let Some(fusion_set) = &found.partial_fusion.fusion_set {
+        let new = with.budget.new_kernels(&builder.variant(fusion_set)?.0.program, with.store)?;
         if let Some(why) = with.budget.too_dear(new.len()) {
-            found.left_out.push(format!("{} is left out: {why}", mixture.key()));
-            found.mixing.mixture = None;
+            found.left_out.push(format!("{} is left out: {why}", fusion_set.key()));
+            found.partial_fusion.fusion_set = None;
             return Ok(());
         }
-        let (mut variant, _) = builder.variant(mixture)?.clone();
+        let (mut variant, _) = builder.variant(fusion_set)?.clone();
         if let Some(why) = with.memory.too_small(&variant.program)? {
             found.left_out.push(format!("{} is left out: {why}", variant.key));
-            found.mixing.mixture = None;
+            found.partial_fusion.fusion_set = None;
             return Ok(());
         }
-        found.mixing.tell(&mut variant);
+        found.partial_fusion.tell(&mut variant);
         let swept = sweep_program(&variant.key.to_string(), &variant.program, half, Extent::Beside(&known), with)?;
         found.program = Some((variant, swept));
     }
@@ -276,10 +277,10 @@ fn trials(
     left_out: &mut Vec<String>,
 ) -> Result<Vec<(Change, Trial)>, PipelineError> {
     let mut found: Vec<(Change, Trial)> = Vec::new();
-    builder.build(&changes.iter().map(|change| change.of(&from.mixture)).collect::<Vec<_>>())?;
+    builder.build(&changes.iter().map(|change| change.of(&from.fusion_set)).collect::<Vec<_>>())?;
     for change in changes {
-        let made = builder.made(&change.of(&from.mixture))?;
-        if let Some(why) = memory.too_small(&builder.variant(&made.mixture)?.0.program)? {
+        let made = builder.made(&change.of(&from.fusion_set))?;
+        if let Some(why) = memory.too_small(&builder.variant(&made.fusion_set)?.0.program)? {
             left_out.push(format!("{change} is left out: {why}"));
             continue;
         }
@@ -325,7 +326,7 @@ fn sweep_trials(
         let taken = |name: &String| found.trials.iter().any(|(variant, _)| variant.key.trial.as_ref() == Some(name));
         // In a later round the same words may mean another program.
         let name = (1..).map(|n| if n == 1 { change.to_string() } else { format!("{change} ({n})") }).find(|name| !taken(name));
-        let variant = Variant { key: VariantKey::trial(name.unwrap_or_default()), ..builder.variant(&made.mixture)?.0.clone() };
+        let variant = Variant { key: VariantKey::trial(name.unwrap_or_default()), ..builder.variant(&made.fusion_set)?.0.clone() };
         let dear = with.budget.new_kernels(&variant.program, with.store)?;
         if with.budget.too_dear(dear.len()).is_some() {
             continue;
@@ -333,7 +334,7 @@ fn sweep_trials(
         let trial = sweep_program(&variant.key.to_string(), &variant.program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
         known.extend(keys([&trial]));
         let finish = trial.report.finish;
-        found.mixing.trials.push((variant.key.to_string(), made.mixture.clone()));
+        found.partial_fusion.trials.push((variant.key.to_string(), made.fusion_set.clone()));
         found.trials.push((variant, trial));
         if finish == Finish::Interrupted {
             break;
@@ -347,7 +348,7 @@ fn impossible(builder: &Builder, change: &Change, made: &Trial) -> String {
     if change.weights.is_none() {
         return String::new();
     }
-    let refusals = builder.built.get(&made.mixture).map(|(variant, _)| variant.refusals.as_slice()).unwrap_or_default();
+    let refusals = builder.built.get(&made.fusion_set).map(|(variant, _)| variant.refusals.as_slice()).unwrap_or_default();
     let parts = refusals.iter().find(|r| matches!(r.reason, Reason::SeveralWriters { .. } | Reason::WritesPart { .. }));
     parts.map(|r| format!("{} stay apart: {}", r.units.join(" and "), r.reason)).unwrap_or_default()
 }

@@ -65,8 +65,8 @@ pub struct Plan {
     /// The command that made it.
     pub command: String,
     /// Which compositions its program holds and why, where they were chosen one by one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mixing: Option<PartialFusionLog>,
+    #[serde(rename = "mixing", default, skip_serializing_if = "Option::is_none")]
+    pub partial_fusion: Option<PartialFusionLog>,
     /// Patches that its programs were made without, because they change what is computed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<String>,

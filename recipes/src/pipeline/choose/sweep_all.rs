@@ -1,6 +1,6 @@
 //! The whole way: programs, sweep, choice, plan.
 
-use super::partial_fusion_search::{PartialFusion, mixed};
+use super::partial_fusion_search::{PartialFusion, search_partial_fusion};
 use super::plan::{FORMAT, Plan, place};
 use crate::load::{Overrides, Recipe};
 use crate::pipeline::PipelineError;
@@ -28,7 +28,7 @@ pub struct SweptPrograms {
     /// What was left out, and why: programs that do not fit, compositions that nothing can come of.
     pub left_out: Vec<String>,
     /// Which compositions pay.
-    pub mixing: PartialFusionLog,
+    pub partial_fusion: PartialFusionLog,
     /// Programs that were swept for what they lend to others.
     pub trials: Vec<SweptProgram>,
     /// Why the best kernels of all programs could not be put together, if that is so.
@@ -132,8 +132,11 @@ pub fn sweep_all(
     // Undone one by one, compositions do not become that much faster.
     let far = composed.zip(with.hopeless_ms).filter(|(ms, most)| ms > most);
     let paid = unaffordable.is_empty() || gemm_fused.is_some();
-    let mut mixed =
-        if whole && far.is_none() && paid { mixed(recipe, programs, &variants, share, with)? } else { PartialFusion::default() };
+    let mut mixed = if whole && far.is_none() && paid {
+        search_partial_fusion(recipe, programs, &variants, share, with)?
+    } else {
+        PartialFusion::default()
+    };
     if let Some((ms, most)) = far.filter(|_| whole) {
         let fastest = significant(most / POLICY.hopeless_ratio);
         left_out.push(format!("no composition is undone alone: all of them take {} ms, the fastest program {fastest}", significant(ms)));
@@ -146,8 +149,8 @@ pub fn sweep_all(
         variants.push(swept);
     }
     left_out.append(&mut mixed.left_out);
-    if let Some(making) = mixed.making.take() {
-        programs.making = making;
+    if let Some(options) = mixed.options.take() {
+        programs.options = options;
     }
     // What all are compared with is no competitor.
     with.hopeless_ms = None;
@@ -199,7 +202,7 @@ pub fn sweep_all(
     }
     let trials = mixed.trials.into_iter().map(|(_, swept)| swept).collect();
     let keys = programs.variants.iter().map(|v| v.key.clone()).collect();
-    Ok(SweptPrograms { variants, keys, unfused, left_out, mixing: mixed.mixing, trials, apart, finish })
+    Ok(SweptPrograms { variants, keys, unfused, left_out, partial_fusion: mixed.partial_fusion, trials, apart, finish })
 }
 
 /// In which order programs are swept, by their places: where the budget may not reach for all, composed ones come right after the
@@ -366,7 +369,7 @@ pub fn plan(
     overrides: &Overrides,
     chosen: Candidate,
     baselines: Vec<Candidate>,
-    (mixing, barred): (Option<PartialFusionLog>, Vec<String>),
+    (partial_fusion, barred): (Option<PartialFusionLog>, Vec<String>),
     (target, device, threads): (Target, &dyn Device, usize),
     command: String,
 ) -> Plan {
@@ -386,7 +389,7 @@ pub fn plan(
         toolchain,
         threads,
         command,
-        mixing,
+        partial_fusion,
         barred,
         refused: None,
         chosen,

@@ -24,8 +24,8 @@ pub struct BudgetLedger {
     #[serde(default)]
     commands: f64,
     /// Which compositions were chosen, and what they were weighed against.
-    #[serde(default)]
-    mixing: Option<PartialFusionLog>,
+    #[serde(rename = "mixing", default)]
+    partial_fusion: Option<PartialFusionLog>,
 }
 
 /// Programs are told apart by the kernels they are made of.
@@ -92,12 +92,12 @@ impl BudgetLedger {
     }
 
     /// What was decided on compositions the last time.
-    pub fn mixing(&self) -> Option<&PartialFusionLog> {
-        self.mixing.as_ref()
+    pub fn partial_fusion(&self) -> Option<&PartialFusionLog> {
+        self.partial_fusion.as_ref()
     }
 
-    pub fn decide(&mut self, mixing: &PartialFusionLog) -> Result<(), PipelineError> {
-        self.mixing = Some(mixing.clone());
+    pub fn decide(&mut self, partial_fusion: &PartialFusionLog) -> Result<(), PipelineError> {
+        self.partial_fusion = Some(partial_fusion.clone());
         self.write()
     }
 

@@ -243,7 +243,7 @@ impl<'a> DeviceBench<'a> {
         for argument in spec.arguments() {
             let shape = spec.shape(&argument.data).map_err(fault)?;
             let container = &spec.containers[&argument.data];
-            let natural = Layout::natural(container);
+            let natural = Layout::row_major(container);
             let bytes = bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?;
             rooms.push(ScratchBuffer { dtype: container.dtype, bytes, written: argument.access == kernels::Access::Write });
         }
@@ -363,7 +363,7 @@ impl DeviceBench<'_> {
         let arguments = spec.arguments();
         for argument in &arguments {
             let container = &spec.containers[&argument.data];
-            let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::natural(container));
+            let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::row_major(container));
             let shape = spec.shape(&argument.data).map_err(fault)?;
             let mut memory = self.device.memory(bytes(container, &shape, &layout)?).map_err(fault)?;
             if argument.access == kernels::Access::Read || spec.unit.writes_part(&small, &argument.data) {

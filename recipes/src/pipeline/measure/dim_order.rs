@@ -52,7 +52,7 @@ pub fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
         Role::Gradient => !weight_gradient(&c.name),
         Role::Parameter | Role::Transient => false,
     });
-    fixed.map(|c| (c.name.clone(), Layout::natural(c))).collect()
+    fixed.map(|c| (c.name.clone(), Layout::row_major(c))).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use sdfg::interpret::{Overflow, Run, Tensors, interpret_within};
 use sdfg::{Container, Dtype, Sdfg};
 
 /// What overflows where a program is run at small sizes on drawn inputs, as a sentence that says what to do.
-pub fn told(program: &Sdfg) -> Option<String> {
+pub fn overflow_message(program: &Sdfg) -> Option<String> {
     let small = with_small_sizes(program);
     overflow_on(&small, &tensors::random_inputs(&small, 1).ok()?)
 }
@@ -59,11 +59,11 @@ fn ranged(program: &Sdfg) -> bool {
 }
 
 /// An error of a recipe's kernels, as what overflowed if something did.
-pub fn explained(error: PipelineError, recipe: impl FnOnce() -> Result<Recipe, PipelineError>) -> PipelineError {
+pub fn explain_overflow(error: PipelineError, recipe: impl FnOnce() -> Result<Recipe, PipelineError>) -> PipelineError {
     if !matches!(error, PipelineError::Select(_)) {
         return error;
     }
-    match recipe().and_then(|recipe| operators(&recipe)).ok().and_then(|(program, _)| told(&program)) {
+    match recipe().and_then(|recipe| operators(&recipe)).ok().and_then(|(program, _)| overflow_message(&program)) {
         Some(what) => PipelineError::Overflow(format!("{what} (so {error})")),
         None => error,
     }

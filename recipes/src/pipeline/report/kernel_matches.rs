@@ -99,9 +99,9 @@ fn is_stack(part: &str) -> bool {
 }
 
 /// Weights that may be stacked in a program, first those that its key names.
-pub fn ways(operators: &Sdfg, mixing: &PartialFusionLog, key: &VariantKey) -> Vec<Vec<String>> {
-    let mixtures = mixing.trials.iter().map(|(_, mixture)| mixture).chain(&mixing.mixture);
-    let mut weights: Vec<Vec<String>> = mixtures.map(|mixture| mixture.weights.clone()).chain(stackings(operators)).collect();
+pub fn ways(operators: &Sdfg, partial_fusion: &PartialFusionLog, key: &VariantKey) -> Vec<Vec<String>> {
+    let fusion_sets = partial_fusion.trials.iter().map(|(_, fusion_set)| fusion_set).chain(&partial_fusion.fusion_set);
+    let mut weights: Vec<Vec<String>> = fusion_sets.map(|fusion_set| fusion_set.weights.clone()).chain(stackings(operators)).collect();
     weights.sort_by_key(|weights| *weights != key.stacked);
     weights
 }

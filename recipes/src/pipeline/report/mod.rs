@@ -110,7 +110,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         None => unfused.iter().map(|kernel| rows::Launch { kernel: kernel.clone(), ms: None }).collect(),
     };
     let operators = &run.programs.operators;
-    let stacks = kernel_matches::stacks(operators, &candidate.program, &kernel_matches::ways(operators, &run.sweeps.mixing, &key))?;
+    let stacks = kernel_matches::stacks(operators, &candidate.program, &kernel_matches::ways(operators, &run.sweeps.partial_fusion, &key))?;
     let moved = |launches: &[rows::Launch]| launches.iter().map(|l| l.kernel.clone()).collect::<Vec<Movement>>();
     let plan = Plan {
         candidate,

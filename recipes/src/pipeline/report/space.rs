@@ -98,7 +98,7 @@ pub fn compositions(sweeps: &SweptPrograms) -> Vec<CompositionRow> {
         changed: w.changed,
         note: w.note.clone(),
     };
-    sweeps.mixing.weighed.iter().map(row).collect()
+    sweeps.partial_fusion.weighed.iter().map(row).collect()
 }
 
 /// Contractions of which a library was asked for several algorithms, in program order; those that programs share count once.

@@ -77,7 +77,7 @@ pub(in crate::pipeline) fn assemble(
 
 impl Assembler<'_> {
     fn layout(&self, data: &str) -> Layout {
-        let own = || self.program.containers.get(data).map(Layout::natural);
+        let own = || self.program.containers.get(data).map(Layout::row_major);
         self.configuration.layouts.get(data).cloned().or_else(own).unwrap_or_default()
     }
 

@@ -9,7 +9,7 @@ use sdfg::config::KernelConfig;
 const CONSIDERED: u64 = 256;
 
 /// A configuration in the recipe's order of dims.
-pub fn natural(device: &dyn Device, spec: &KernelSpec) -> Result<KernelConfig, PipelineError> {
+pub fn default_config(device: &dyn Device, spec: &KernelSpec) -> Result<KernelConfig, PipelineError> {
     let space = device.space(spec)?;
     let layouts = space.tensors().iter().fold(1u64, |n, t| n.saturating_mul(t.layouts.len() as u64));
     let knobs = (space.count() / layouts.max(1)).clamp(1, CONSIDERED);

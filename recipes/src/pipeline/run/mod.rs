@@ -14,7 +14,7 @@ pub mod thread_count;
 pub mod tune_in_step;
 
 pub use candidate::{Candidate, Exchange};
-pub use default_config::natural;
+pub use default_config::default_config;
 pub use execute::{Execution, whole_tensors};
 pub use memory::expected;
 pub use race_plans::Timed;

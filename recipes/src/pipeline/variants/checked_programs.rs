@@ -24,16 +24,16 @@ const ATTEMPTS: usize = 100;
 /// Programs that cannot be made; no program that computes what the recipe says.
 pub fn checked_programs(
     recipe: &Recipe,
-    making: impl Into<RewriteOptions>,
+    options: impl Into<RewriteOptions>,
     epilogues: Option<Forms>,
     told: &mut dyn FnMut(&str),
 ) -> Result<Programs, PipelineError> {
-    let mut making = making.into();
+    let mut options = options.into();
     for _ in 0..ATTEMPTS {
-        let mut programs = match programs_on(recipe, &making, epilogues) {
+        let mut programs = match programs_on(recipe, &options, epilogues) {
             Ok(programs) => programs,
             Err(error) => {
-                bar(&mut making, error, told)?;
+                bar(&mut options, error, told)?;
                 continue;
             }
         };
@@ -41,13 +41,13 @@ pub fn checked_programs(
         if wrong.iter().all(Option::is_none) {
             return Ok(programs);
         }
-        if !making.verify_each {
+        if !options.verify_each {
             let which = programs.variants.iter().zip(&wrong).filter_map(|(v, why)| Some(format!("{}: {}", v.key, why.as_ref()?)));
             told(&format!(
                 "a program computes something else than its recipe ({}): all programs are made again, every patch checked",
                 which.collect::<Vec<_>>().join("; ")
             ));
-            making.verify_each = true;
+            options.verify_each = true;
             continue;
         }
         // What is wrong at the small sizes of the whole, and at none of a single patch.
@@ -81,9 +81,9 @@ pub fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<Option<String>> {
 ///
 /// # Errors
 /// The same error if it names none, or one that no program can do without.
-pub fn bar(making: &mut RewriteOptions, error: PipelineError, told: &mut dyn FnMut(&str)) -> Result<(), PipelineError> {
+pub fn bar(options: &mut RewriteOptions, error: PipelineError, told: &mut dyn FnMut(&str)) -> Result<(), PipelineError> {
     match &error {
-        PipelineError::Driver(DriverError::Verification { summary, difference, optional: true, .. }) if making.barred.bar(summary) => {
+        PipelineError::Driver(DriverError::Verification { summary, difference, optional: true, .. }) if options.barred.bar(summary) => {
             told(&format!(
                 "WRONG PATCH LEFT OUT: after `{summary}` the program computes something else: {difference}. This is a fault of Memlet's, \
                  please report it; the programs are made without it"

@@ -78,8 +78,8 @@ impl Change {
         found.into_iter().map(|(_, change)| change).collect()
     }
 
-    pub fn of(&self, mixture: &FusionSet) -> FusionSet {
-        let mut changed = mixture.clone();
+    pub fn of(&self, fusion_set: &FusionSet) -> FusionSet {
+        let mut changed = fusion_set.clone();
         changed.weights = self.weights.clone().unwrap_or(changed.weights);
         for contraction in self.contractions.iter().filter(|_| !self.without.is_empty()) {
             changed.without.entry(contraction.clone()).or_default().extend(self.without.iter().copied());
@@ -100,10 +100,10 @@ impl fmt::Display for Change {
     }
 }
 
-/// A program of a mixture, as far as it is weighed.
+/// The program of a fusion set, as far as its cost is compared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trial {
-    pub mixture: FusionSet,
+    pub fusion_set: FusionSet,
     /// Name and content hash of every kernel, in execution order.
     pub kernels: Vec<(String, String)>,
     pub compositions: Vec<Cluster>,
@@ -240,12 +240,12 @@ pub fn mix<E>(
     let mut current = from.clone();
     for (_, n) in order {
         let (change, alone) = &trials[n];
-        let mixture = change.of(&current.mixture);
-        if mixture == current.mixture {
+        let fusion_set = change.of(&current.fusion_set);
+        if fusion_set == current.fusion_set {
             weighed[n].changed = true;
             continue;
         }
-        let next = if mixture == alone.mixture { alone.clone() } else { build(&mixture)? };
+        let next = if fusion_set == alone.fusion_set { alone.clone() } else { build(&fusion_set)? };
         if weigh(change, &current, &next, times).gain().is_none_or(|gain| gain > 0.0) {
             current = next;
             weighed[n].changed = true;
@@ -265,13 +265,13 @@ mod tests {
 
     /// A program of two contractions: `a` may have its bias inside, `b` its normalization, and both may be one chain.
     /// Content hashes are what a kernel holds.
-    fn made(mixture: &FusionSet) -> Trial {
-        let without = |contraction: &str, kind: Kind| mixture.without.get(contraction).is_some_and(|k| k.contains(&kind));
+    fn made(fusion_set: &FusionSet) -> Trial {
+        let without = |contraction: &str, kind: Kind| fusion_set.without.get(contraction).is_some_and(|k| k.contains(&kind));
         let mut compositions = Vec::new();
         let mut kernels = Vec::new();
         let mut kernel = |holds: &str, contractions: &[&str], held: &[Kind]| {
             let name = holds.rsplit('+').next().unwrap_or_default().to_string();
-            kernels.push((name.clone(), format!("{}{holds}", mixture.weights.join(""))));
+            kernels.push((name.clone(), format!("{}{holds}", fusion_set.weights.join(""))));
             if !held.is_empty() {
                 let contractions = contractions.iter().map(|c| c.to_string()).collect();
                 let site = transforms::Site { state: sdfg::StateId(0), units: vec![] };
@@ -296,11 +296,11 @@ mod tests {
                 }
             }
         }
-        Trial { mixture: mixture.clone(), kernels, compositions }
+        Trial { fusion_set: fusion_set.clone(), kernels, compositions }
     }
 
     fn mixed(from: &Trial, times: &[(&str, f64)]) -> (Trial, Vec<TrialCost>) {
-        let trials: Vec<(Change, Trial)> = from.undoings().into_iter().map(|c| (c.clone(), made(&c.of(&from.mixture)))).collect();
+        let trials: Vec<(Change, Trial)> = from.undoings().into_iter().map(|c| (c.clone(), made(&c.of(&from.fusion_set)))).collect();
         let times: BTreeMap<&str, f64> = times.iter().copied().collect();
         mix(from, &trials, &mut |m| Ok::<_, Infallible>(made(m)), &|key| times.get(key).copied()).unwrap_or_else(|e| match e {})
     }

@@ -1,4 +1,4 @@
-//! What was decided on the compositions of a recipe, as plans keep it.
+//! What was decided on fusions of contractions, as plans keep it: which pay, and what they were compared with.
 
 use super::partial_fusion::{FusionSet, TrialCost};
 use super::programs::Variant;
@@ -9,8 +9,9 @@ use transforms::Reason;
 /// What was decided on the compositions of a recipe.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PartialFusionLog {
-    /// `None` where all compositions pay, or the mixed program would be one of the others.
-    pub mixture: Option<FusionSet>,
+    /// `None` where all fused contractions pay, or the partially fused program would be one of the others.
+    #[serde(rename = "mixture")]
+    pub fusion_set: Option<FusionSet>,
     pub weighed: Vec<TrialCost>,
     /// Programs that lend their kernels to others: those with a composition undone that were swept, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

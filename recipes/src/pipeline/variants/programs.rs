@@ -55,23 +55,23 @@ pub struct Programs {
     /// Titles of those for which there was no time.
     pub unmade: Vec<String>,
     /// How they were made.
-    pub making: RewriteOptions,
+    pub options: RewriteOptions,
 }
 
 /// All programs of a recipe for cores, all of whose kernels are generated.
 ///
 /// # Errors
 /// As [`programs_on`].
-pub fn programs(recipe: &Recipe, making: impl Into<RewriteOptions>) -> Result<Programs, PipelineError> {
-    programs_on(recipe, making, None)
+pub fn programs(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<Programs, PipelineError> {
+    programs_on(recipe, options, None)
 }
 
 /// All programs of a recipe: for cores, or for a GPU with the fused kernels of a vendor's library.
 ///
 /// # Errors
 /// A recipe that cannot be differentiated; a rewrite that was found wrong.
-pub fn programs_on(recipe: &Recipe, making: impl Into<RewriteOptions>, library: Option<Forms>) -> Result<Programs, PipelineError> {
-    let rewriting = Arc::new(Rewriting::new(recipe, making, library));
+pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library: Option<Forms>) -> Result<Programs, PipelineError> {
+    let rewriting = Arc::new(Rewriting::new(recipe, options, library));
     let unfused = VariantId::Unfused.row().passes;
     let operators = rewriting.after(before_expansion(unfused), Parameters::default())?;
     let (operators, saved) = (operators.program, operators.facts.saved);
@@ -100,7 +100,7 @@ pub fn programs_on(recipe: &Recipe, making: impl Into<RewriteOptions>, library: 
     let all: Vec<Variant> = made.into_iter().flat_map(|(_, found)| found.into_iter().flatten()).collect();
     let kept: Vec<bool> = all.iter().map(|variant| saves_bytes(variant, &all)).collect();
     let variants = all.into_iter().zip(kept).filter_map(|(variant, kept)| kept.then_some(variant)).collect();
-    Ok(Programs { operators, unfused, variants, saved, unmade, making: rewriting.options.clone() })
+    Ok(Programs { operators, unfused, variants, saved, unmade, options: rewriting.options.clone() })
 }
 
 fn before_expansion(passes: &'static [Step]) -> &'static [Step] {
@@ -159,8 +159,8 @@ fn variant(rewriting: &Arc<Rewriting>, row: &'static VariantRow, weights: &[Stri
 ///
 /// # Errors
 /// As [`programs_on`]; a row that gives no program of this recipe.
-pub fn plain(recipe: &Recipe, id: VariantId, making: impl Into<RewriteOptions>) -> Result<Variant, PipelineError> {
-    let rewriting = Arc::new(Rewriting::new(recipe, making, None));
+pub fn plain(recipe: &Recipe, id: VariantId, options: impl Into<RewriteOptions>) -> Result<Variant, PipelineError> {
+    let rewriting = Arc::new(Rewriting::new(recipe, options, None));
     if id.row().passes.iter().any(|step| step.fuses_gemms()) {
         return GemmFusion::of(&rewriting, id, &[])?.fused(&|_| true);
     }

@@ -36,19 +36,19 @@ impl From<bool> for RewriteOptions {
 }
 
 impl From<&RewriteOptions> for RewriteOptions {
-    fn from(making: &RewriteOptions) -> Self {
-        making.clone()
+    fn from(options: &RewriteOptions) -> Self {
+        options.clone()
     }
 }
 
 impl RewriteOptions {
     /// Without the patches of these summaries.
     pub fn without<'a>(summaries: impl IntoIterator<Item = &'a String>) -> Self {
-        let mut making = RewriteOptions::default();
+        let mut options = RewriteOptions::default();
         for summary in summaries {
-            making.barred.bar(summary);
+            options.barred.bar(summary);
         }
-        making
+        options
     }
 
     /// Whether there is time for another program.

@@ -23,7 +23,7 @@ pub fn attention(device: &dyn Device, streams: usize) -> Result<(Sdfg, Candidate
         let spec = KernelSpec::new(&program, &unit)?;
         configuration.kernels.insert(spec.name.clone(), device.space(&spec)?.config(0));
     }
-    configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::natural(c))).collect();
+    configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::row_major(c))).collect();
     Ok((operators, Candidate { name: "fused".into(), program, configuration, predicted_ms: 0.0, streams, exchanges: vec![] }))
 }
 
