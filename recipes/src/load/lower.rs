@@ -4,29 +4,13 @@
 //! [`super::pattern`]. The last operation writes the step's tensor; the others write `<step>.<what>`, numbered from the
 //! second one on: `a.dot`, `a.dot2`. An operation is called what its first output is called.
 
+use super::applied::{Lower, Reading, Target};
 use super::header::Header;
 use super::pattern::{Pattern, pattern};
-use super::value::{Factor, Logarithmic, Value, scalar_indices, times};
+use super::value::{Factor, Value, scalar_indices, times};
 use indexmap::IndexMap;
-use sdfg::library::SHIFT;
-use sdfg::{Binary, Combine, Container, Direction, Dtype, Expr, Op, Operand, Operation, Origin, Role, Scalar, Unary};
+use sdfg::{Combine, Container, Direction, Dtype, Expr, Op, Operand, Operation, Origin, Role, Scalar};
 use std::collections::BTreeMap;
-
-/// A container under indices.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
-    pub data: String,
-    pub indices: Vec<String>,
-}
-
-/// Where a value goes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Target {
-    /// The step's tensor.
-    Result,
-    /// A transient of its own, unless the value is a container already.
-    Transient,
-}
 
 pub struct Lowering<'a> {
     header: &'a Header,
@@ -141,41 +125,7 @@ impl<'a> Lowering<'a> {
                 let x = self.store(of, Target::Transient);
                 self.elementwise(label, code.clone(), vec![("x".into(), x)], target)
             }
-            Value::Dropout { rate, of } => self.dropout(*rate, of, target),
-            Value::Softmax { over, of } => {
-                let x = self.store(of, Target::Transient);
-                let out = self.output(target, "softmax", x.indices.clone());
-                self.operation(Op::Softmax { over: over.clone() }, vec![("x".into(), x)], vec![("out", &out)]);
-                out
-            }
-            Value::Logarithmic { kind, over, of } => {
-                let x = self.store(of, Target::Transient);
-                let kind = match kind {
-                    Logarithmic::CrossEntropy(label) => {
-                        let label = self.store(label, Target::Transient);
-                        Logarithmic::CrossEntropy(Box::new(Value::Access { data: label.data, indices: label.indices }))
-                    }
-                    other => other.clone(),
-                };
-                let classes = over.first().and_then(|index| self.header.dims.get(index)).cloned().unwrap_or(Expr::Int(0));
-                self.point_by_point(&logarithmic(&kind, over, classes, Value::Access { data: x.data, indices: x.indices }), target)
-            }
-            Value::Normalize { over, eps, of, scale, shift } => {
-                let mut inputs = vec![("x".to_string(), self.store(of, Target::Transient))];
-                for (connector, weight) in [("gamma", scale), ("beta", shift)] {
-                    if let Some(weight) = weight {
-                        inputs.push((connector.into(), self.store(weight, Target::Transient)));
-                    }
-                }
-                let indices = inputs.first().map(|(_, x)| x.indices.clone()).unwrap_or_default();
-                let out = self.output(target, "norm", indices);
-                let kept: Vec<String> = out.indices.iter().filter(|index| !over.contains(index)).cloned().collect();
-                let mean = self.output(Target::Transient, "mean", kept.clone());
-                let rstd = self.output(Target::Transient, "rstd", kept);
-                let op = Op::Normalize { over: over.clone(), eps: *eps };
-                self.operation(op, inputs, vec![("out", &out), ("mean", &mean), ("rstd", &rstd)]);
-                out
-            }
+            Value::Applied(applied) => (applied.form.lower)(self, applied, target),
             Value::Reduce { label, combine, scale, of, .. } => {
                 let mut inputs = Inputs::default();
                 let code = self.gather(of, &mut inputs);
@@ -227,21 +177,6 @@ impl<'a> Lowering<'a> {
     ) -> Reading {
         let out = self.output(target, label, indices);
         self.operation(Op::Elementwise { label: label.into(), code }, inputs, vec![("out", &out)]);
-        out
-    }
-
-    fn dropout(&mut self, rate: f64, of: &Value, target: Target) -> Reading {
-        let x = self.store(of, Target::Transient);
-        let out = self.output(target, "dropout", x.indices.clone());
-        self.dropouts += 1;
-        let stream = match self.dropouts {
-            1 => self.step.to_string(),
-            n => format!("{}.dropout{n}", self.step),
-        };
-        let size = |index: &String| self.header.dims.get(index).cloned().unwrap_or(Expr::Int(1));
-        let element = out.indices.iter().fold(Expr::Int(0), |element, index| element * size(index) + Expr::sym(index));
-        let code = Scalar::input("x") * Scalar::Keep { stream, element, rate };
-        self.operation(Op::Elementwise { label: "dropout".into(), code }, vec![("x".into(), x)], vec![("out", &out)]);
         out
     }
 
@@ -414,48 +349,33 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// What a logarithm of a sum of exponentials is made of, `x` being a tensor: with `m = max x` over the row (0 where that is infinite, and
-/// a difference with it no number) and `z = Σ exp(x − m)`,
-///
-/// ```text
-/// logsumexp      m + log z
-/// log_softmax    (x − m) − log z
-/// cross_entropy  log z − (x − m)[label]
-/// ```
-///
-/// Nothing as large as `m` is subtracted from anything but `x`. All are the same whatever `m` is, so no gradient goes through it.
-///
-/// A label that is none of the `classes`, a whole number from 0 on, has probability 0 and the cross entropy infinity: it is seen, where the
-/// value of no class at all would look like a loss.
-fn logarithmic(kind: &Logarithmic, over: &[String], classes: Expr, x: Value) -> Value {
-    let reduce = |label: &'static str, combine: Combine, of: Value| Value::Reduce {
-        label,
-        combine,
-        scale: Scalar::Const(1.0),
-        over: over.to_vec(),
-        of: Box::new(of),
-    };
-    let number = |value: f64| Box::new(Value::Scalar(Scalar::Const(value)));
-    let pair = |op: Binary, a: Value, b: Value| Value::Binary(op, Box::new(a), Box::new(b));
-    let most = reduce(SHIFT, Combine::Max, x.clone());
-    let finite = Value::Binary(Binary::Lt, Box::new(Value::Unary(Unary::Abs, Box::new(most.clone()))), number(f64::INFINITY));
-    let most = Value::Select(Box::new(finite), Box::new(most), number(0.0));
-    let shifted = pair(Binary::Sub, x, most.clone());
-    let total = reduce("sum", Combine::Sum, Value::Unary(Unary::Exp, Box::new(shifted.clone())));
-    let log = Value::Unary(Unary::Log, Box::new(total));
-    match (kind, over) {
-        (Logarithmic::CrossEntropy(label), [class]) => {
-            let is_label = pair(Binary::Eq, (**label).clone(), Value::Scalar(Scalar::Index(Expr::sym(class))));
-            let picked = Value::Select(Box::new(is_label), Box::new(shifted), number(0.0));
-            let loss = pair(Binary::Sub, log, reduce("sum", Combine::Sum, picked));
-            let label = || (**label).clone();
-            let below = pair(Binary::Lt, label(), Value::Scalar(Scalar::Index(classes)));
-            let whole = pair(Binary::Eq, label(), Value::Unary(Unary::Floor, Box::new(label())));
-            let exists = pair(Binary::And, pair(Binary::Ge, label(), *number(0.0)), pair(Binary::And, below, whole));
-            Value::Select(Box::new(exists), Box::new(loss), number(f64::INFINITY))
+impl Lower for Lowering<'_> {
+    fn header(&self) -> &Header {
+        self.header
+    }
+
+    fn stored(&mut self, value: &Value) -> Reading {
+        self.store(value, Target::Transient)
+    }
+
+    fn output(&mut self, target: Target, what: &str, indices: Vec<String>) -> Reading {
+        self.output(target, what, indices)
+    }
+
+    fn operation(&mut self, op: Op, inputs: Vec<(String, Reading)>, outputs: Vec<(&str, &Reading)>) {
+        self.operation(op, inputs, outputs);
+    }
+
+    fn computed(&mut self, value: &Value, target: Target) -> Reading {
+        self.compute(value, target)
+    }
+
+    fn stream(&mut self) -> String {
+        self.dropouts += 1;
+        match self.dropouts {
+            1 => self.step.to_string(),
+            n => format!("{}.dropout{n}", self.step),
         }
-        (Logarithmic::Softmax, _) => pair(Binary::Sub, shifted, log),
-        _ => pair(Binary::Add, most, log),
     }
 }
 

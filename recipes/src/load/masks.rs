@@ -36,10 +36,7 @@ fn summed_next(data: &str, axes: Vec<Option<&str>>, after: &[Operation]) -> Opti
         for input in &operation.inputs {
             let Some(axes) = followed.get(input.data.as_str()) else { continue };
             let read = input.subscripts.iter().zip(axes).filter_map(|(subscript, axis)| Some((subscript.as_sym()?, (*axis)?)));
-            let over = match &operation.op {
-                Op::Softmax { over } | Op::Normalize { over, .. } => over.as_slice(),
-                _ => &[],
-            };
+            let over = operation.op.over();
             let summed = |(index, _): &(&str, &str)| written(index).is_none() || over.iter().any(|o| o == index);
             if let Some((_, axis)) = read.clone().rfind(summed) {
                 return Some(axis.to_string());

@@ -2,6 +2,7 @@
 //!
 //! The result is forward only: one state, `forward`, of operations. Every error is reported, each with its place.
 
+mod applied;
 mod context;
 mod header;
 mod lexer;

@@ -71,14 +71,9 @@ fn form<'a>(value: &'a Value, is_index: &dyn Fn(&str) -> bool) -> Form<'a> {
             let pattern = kept.map(|kept| Pattern { label: "mask", main: vec![kept] });
             Form { is_operator: pattern.is_some(), indices, pattern }
         }
-        Value::Access { .. }
-        | Value::Named { .. }
-        | Value::Dropout { .. }
-        | Value::Reduce { .. }
-        | Value::Softmax { .. }
-        | Value::Logarithmic { .. }
-        | Value::Normalize { .. }
-        | Value::Product { .. } => Form { indices: value.indices(is_index), is_operator: true, pattern: None },
+        Value::Access { .. } | Value::Named { .. } | Value::Reduce { .. } | Value::Applied(_) | Value::Product { .. } => {
+            Form { indices: value.indices(is_index), is_operator: true, pattern: None }
+        }
         Value::Scalar(_) | Value::Unary(..) | Value::Binary(..) => {
             Form { indices: value.indices(is_index), is_operator: false, pattern: None }
         }

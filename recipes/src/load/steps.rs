@@ -13,7 +13,8 @@ use super::subscript::{self, Brackets};
 use super::value::Value;
 use super::yaml::Name;
 use indexmap::{IndexMap, IndexSet};
-use sdfg::{Bounds, Container, Dtype, Op, Operation, Role, Scalar};
+use sdfg::library::operator::Field;
+use sdfg::{Bounds, Container, Dtype, Operation, Role, Scalar};
 
 /// What the steps say.
 #[derive(Default)]
@@ -151,15 +152,12 @@ fn beyond(header: &Header, operations: &[Operation]) -> Option<f64> {
         })
     };
     for operation in operations {
-        match &operation.op {
-            Op::Contraction { scale } => look(scale),
-            Op::Elementwise { code, .. } => look(code),
-            Op::Reduce { code, scale, .. } => {
-                look(code);
-                look(scale);
+        for (_, field) in operation.op.fields() {
+            match field {
+                Field::Code(code) => look(&code),
+                Field::Number(number) => look(&Scalar::Const(number)),
+                _ => {}
             }
-            Op::Normalize { eps, .. } => look(&Scalar::Const(*eps)),
-            _ => {}
         }
     }
     found

@@ -1,5 +1,6 @@
 //! What a step means: its expression with every name resolved and every sum made explicit.
 
+use super::applied::Applied;
 use sdfg::{Binary, Combine, Scalar, Unary};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -25,10 +26,6 @@ pub enum Value {
         code: Scalar,
         of: Box<Value>,
     },
-    Dropout {
-        rate: f64,
-        of: Box<Value>,
-    },
     /// `scale · ⊕ of` over `over`.
     Reduce {
         label: &'static str,
@@ -37,34 +34,8 @@ pub enum Value {
         over: Vec<String>,
         of: Box<Value>,
     },
-    Softmax {
-        over: Vec<String>,
-        of: Box<Value>,
-    },
-    /// Logarithms of sums of exponentials of `of` over `over`.
-    Logarithmic {
-        kind: Logarithmic,
-        over: Vec<String>,
-        of: Box<Value>,
-    },
-    Normalize {
-        over: Vec<String>,
-        eps: f64,
-        of: Box<Value>,
-        scale: Option<Box<Value>>,
-        shift: Option<Box<Value>>,
-    },
-}
-
-/// What is made of a row's logarithm of its sum of exponentials.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Logarithmic {
-    /// `log Σ exp x`.
-    Sum,
-    /// `x − log Σ exp x`.
-    Softmax,
-    /// `log Σ exp x − x[label]`.
-    CrossEntropy(Box<Value>),
+    /// Any other operator.
+    Applied(Applied),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -84,14 +55,14 @@ impl Value {
 
     /// Whether any part of it is random: written again it is another value.
     pub fn drops(&self) -> bool {
-        matches!(self, Value::Dropout { .. }) || self.parts().into_iter().any(Value::drops)
+        matches!(self, Value::Applied(applied) if applied.form.random) || self.parts().into_iter().any(Value::drops)
     }
 
     /// Tensors whose elements say which class along a dim is the right one.
     pub fn labels(&self) -> Vec<(&str, &str)> {
         let own = match self {
-            Value::Logarithmic { kind: Logarithmic::CrossEntropy(label), over, .. } => match (label.as_ref(), over.as_slice()) {
-                (Value::Access { data, .. }, [class]) => Some((data.as_str(), class.as_str())),
+            Value::Applied(applied) => match (applied.form.label.and_then(|label| applied.other(label)), applied.over.as_slice()) {
+                (Some(Value::Access { data, .. }), [class]) => Some((data.as_str(), class.as_str())),
                 _ => None,
             },
             _ => None,
@@ -99,73 +70,38 @@ impl Value {
         own.into_iter().chain(self.parts().into_iter().flat_map(Value::labels)).collect()
     }
 
-    /// What it is made of.
+    /// The values that it is made of.
     fn parts(&self) -> Vec<&Value> {
         match self {
             Value::Scalar(_) | Value::Access { .. } => vec![],
             Value::Product { factors, .. } => factors.iter().map(|f| &f.value).collect(),
-            Value::Unary(_, a)
-            | Value::Named { of: a, .. }
-            | Value::Dropout { of: a, .. }
-            | Value::Softmax { of: a, .. }
-            | Value::Reduce { of: a, .. } => vec![a],
+            Value::Unary(_, a) | Value::Named { of: a, .. } | Value::Reduce { of: a, .. } => vec![a],
             Value::Binary(_, a, b) => vec![a, b],
             Value::Select(c, a, b) => vec![c, a, b],
-            Value::Logarithmic { kind: Logarithmic::CrossEntropy(label), of, .. } => vec![of, label],
-            Value::Logarithmic { of, .. } => vec![of],
-            Value::Normalize { of, scale, shift, .. } => {
-                [Some(of), scale.as_ref(), shift.as_ref()].into_iter().flatten().map(|v| &**v).collect()
-            }
+            Value::Applied(applied) => applied.operands().collect(),
+        }
+    }
+
+    /// Indices that it runs over and that it lacks itself.
+    fn bound(&self) -> &[String] {
+        match self {
+            Value::Product { reduced, .. } => reduced,
+            Value::Reduce { over, .. } => over,
+            Value::Applied(applied) if applied.form.reduces => &applied.over,
+            _ => &[],
         }
     }
 
     fn collect(&self, is_index: &dyn Fn(&str) -> bool, found: &mut Vec<String>) {
-        let of_many = |values: &[&Value], without: &[String], found: &mut Vec<String>| {
-            let mut inside = Vec::new();
-            for value in values {
-                value.collect(is_index, &mut inside);
-            }
-            for index in inside {
-                if !without.contains(&index) && !found.contains(&index) {
-                    found.push(index);
-                }
-            }
-        };
+        let mut inside = Vec::new();
         match self {
-            Value::Scalar(scalar) => {
-                for index in scalar_indices(scalar, is_index) {
-                    if !found.contains(&index) {
-                        found.push(index);
-                    }
-                }
-            }
-            Value::Access { indices, .. } => {
-                for index in indices {
-                    if !found.contains(index) {
-                        found.push(index.clone());
-                    }
-                }
-            }
-            Value::Product { factors, reduced, .. } => {
-                let values: Vec<&Value> = factors.iter().map(|f| &f.value).collect();
-                of_many(&values, reduced, found);
-            }
-            Value::Unary(_, a) | Value::Named { of: a, .. } | Value::Dropout { of: a, .. } | Value::Softmax { of: a, .. } => {
-                of_many(&[a], &[], found);
-            }
-            Value::Binary(_, a, b) => of_many(&[a, b], &[], found),
-            Value::Select(c, a, b) => of_many(&[c, a, b], &[], found),
-            Value::Reduce { over, of, .. } => of_many(&[of], over, found),
-            Value::Logarithmic { kind, over, of } => match kind {
-                Logarithmic::Sum => of_many(&[of], over, found),
-                Logarithmic::Softmax => of_many(&[of], &[], found),
-                Logarithmic::CrossEntropy(label) => of_many(&[of, label], over, found),
-            },
-            Value::Normalize { of, scale, shift, .. } => {
-                let mut values: Vec<&Value> = vec![of];
-                values.extend(scale.as_deref());
-                values.extend(shift.as_deref());
-                of_many(&values, &[], found);
+            Value::Scalar(scalar) => inside = scalar_indices(scalar, is_index),
+            Value::Access { indices, .. } => inside.clone_from(indices),
+            _ => self.parts().into_iter().for_each(|part| part.collect(is_index, &mut inside)),
+        }
+        for index in inside {
+            if !self.bound().contains(&index) && !found.contains(&index) {
+                found.push(index);
             }
         }
     }

@@ -128,6 +128,12 @@ impl Op {
         self.with(|operator| operator.definition().shape.iter().copied().zip(operator.fields()).collect())
     }
 
+    /// The indices that it runs over by name.
+    pub fn over(&self) -> Vec<String> {
+        let named = |(_, field)| if let Field::Over(over) = field { Some(over) } else { None };
+        self.fields().into_iter().filter_map(named).flatten().collect()
+    }
+
     /// The paper's operator class.
     pub fn class(&self) -> Class {
         self.with(|operator| operator.class())

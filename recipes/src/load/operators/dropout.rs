@@ -1,11 +1,15 @@
 //! Dropout: elements that a random number says are zero, the others scaled up.
 
 use super::{Call, Operator};
+use crate::load::applied::{Applied, Form, Lower, Reading, Target};
 use crate::load::problem::Problem;
 use crate::load::value::Value;
+use sdfg::{Expr, Op, Scalar};
 
 pub const ALL: &[Operator] =
     &[Operator { name: "dropout", operands: (1, 1), options: &["rate"], usage: "(x, rate: 0.1)", binds: false, value: dropout }];
+
+static DROPOUT: Form = Form { name: "dropout", reduces: false, random: true, label: None, lower };
 
 fn dropout(call: &mut Call) -> Option<Value> {
     let of = call.operand(0);
@@ -18,5 +22,18 @@ fn dropout(call: &mut Call) -> Option<Value> {
     if rate == 0.0 || !call.context.header().dropout {
         return of;
     }
-    Some(Value::Dropout { rate, of: Box::new(of?) })
+    let of = Box::new(of?);
+    Some(Value::Applied(Applied { form: &DROPOUT, over: vec![], numbers: vec![rate], of, others: vec![] }))
+}
+
+fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target) -> Reading {
+    let x = lowering.stored(&applied.of);
+    let out = lowering.output(target, "dropout", x.indices.clone());
+    let stream = lowering.stream();
+    let size = |index: &String| lowering.header().dims.get(index).cloned().unwrap_or(Expr::Int(1));
+    let element = out.indices.iter().fold(Expr::Int(0), |element, index| element * size(index) + Expr::sym(index));
+    let rate = applied.numbers.first().copied().unwrap_or_default();
+    let code = Scalar::input("x") * Scalar::Keep { stream, element, rate };
+    lowering.operation(Op::Elementwise { label: "dropout".into(), code }, vec![("x".into(), x)], vec![("out", &out)]);
+    out
 }

@@ -2,9 +2,12 @@
 //! with it, and only differences are computed with: their values and gradients are right however far from 0 all of a row lies.
 
 use super::{Call, Operator};
+use crate::load::applied::{Applied, Form, Lower, Reading, Target};
 use crate::load::parser::Ast;
 use crate::load::problem::Problem;
-use crate::load::value::{Logarithmic, Value};
+use crate::load::value::Value;
+use sdfg::library::SHIFT;
+use sdfg::{Binary, Combine, Expr, Scalar, Unary};
 
 pub const ALL: &[Operator] = &[
     Operator {
@@ -26,11 +29,16 @@ pub const ALL: &[Operator] = &[
     },
 ];
 
+static LOGSUMEXP: Form = Form { name: "logsumexp", reduces: true, random: false, label: None, lower };
+static LOG_SOFTMAX: Form = Form { name: "log_softmax", reduces: false, random: false, label: None, lower };
+static CROSS_ENTROPY: Form = Form { name: "cross_entropy", reduces: true, random: false, label: Some("label"), lower };
+
 fn log_softmax(call: &mut Call) -> Option<Value> {
     let of = call.operand(0);
     let over = call.over();
     let of = of?;
-    Some(Value::Logarithmic { kind: Logarithmic::Softmax, over: call.within(over?, &of)?, of: Box::new(of) })
+    let over = call.within(over?, &of)?;
+    Some(Value::Applied(Applied { form: &LOG_SOFTMAX, over, numbers: vec![], of: Box::new(of), others: vec![] }))
 }
 
 fn cross_entropy(call: &mut Call) -> Option<Value> {
@@ -44,17 +52,73 @@ fn cross_entropy(call: &mut Call) -> Option<Value> {
         return None;
     }
     let label = call.operand(1)?;
-    reduced(call, Some(Box::new(label)))
+    reduced(call, Some(label))
 }
 
 /// A row's logarithm of its sum of exponentials, or with a label what that lies above the label's value.
-fn reduced(call: &mut Call, label: Option<Box<Value>>) -> Option<Value> {
+fn reduced(call: &mut Call, label: Option<Value>) -> Option<Value> {
     let over = call.over()?;
     // An index of the surroundings means another one here, which only this reduction runs over.
     let kept: Vec<String> = call.kept.iter().cloned().chain(over.iter().map(|(_, index)| index.clone())).collect();
     let node = *call.operands.first()?;
     let of = call.context.value(node, &kept)?;
     let over = call.within(over, &of)?;
-    let kind = label.map_or(Logarithmic::Sum, Logarithmic::CrossEntropy);
-    Some(Value::Logarithmic { kind, over, of: Box::new(of) })
+    let form = if label.is_some() { &CROSS_ENTROPY } else { &LOGSUMEXP };
+    let others = label.into_iter().map(|label| ("label", label)).collect();
+    Some(Value::Applied(Applied { form, over, numbers: vec![], of: Box::new(of), others }))
+}
+
+fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target) -> Reading {
+    let mut read = |value: &Value| {
+        let Reading { data, indices } = lowering.stored(value);
+        Value::Access { data, indices }
+    };
+    let (x, label) = (read(&applied.of), applied.other("label").map(&mut read));
+    let classes = applied.over.first().and_then(|index| lowering.header().dims.get(index)).cloned().unwrap_or(Expr::Int(0));
+    lowering.computed(&formula(applied, classes, x, label), target)
+}
+
+/// What a logarithm of a sum of exponentials is made of, `x` being a tensor: with `m = max x` over the row (0 where that is infinite, and
+/// a difference with it no number) and `z = Σ exp(x − m)`,
+///
+/// ```text
+/// logsumexp      m + log z
+/// log_softmax    (x − m) − log z
+/// cross_entropy  log z − (x − m)[label]
+/// ```
+///
+/// Nothing as large as `m` is subtracted from anything but `x`. All are the same whatever `m` is, so no gradient goes through it.
+///
+/// A label that is none of the `classes`, a whole number from 0 on, has probability 0 and the cross entropy infinity: it is seen, where the
+/// value of no class at all would look like a loss.
+fn formula(applied: &Applied, classes: Expr, x: Value, label: Option<Value>) -> Value {
+    let over = &applied.over;
+    let reduce = |label: &'static str, combine: Combine, of: Value| Value::Reduce {
+        label,
+        combine,
+        scale: Scalar::Const(1.0),
+        over: over.clone(),
+        of: Box::new(of),
+    };
+    let number = |value: f64| Box::new(Value::Scalar(Scalar::Const(value)));
+    let pair = |op: Binary, a: Value, b: Value| Value::Binary(op, Box::new(a), Box::new(b));
+    let most = reduce(SHIFT, Combine::Max, x.clone());
+    let finite = Value::Binary(Binary::Lt, Box::new(Value::Unary(Unary::Abs, Box::new(most.clone()))), number(f64::INFINITY));
+    let most = Value::Select(Box::new(finite), Box::new(most), number(0.0));
+    let shifted = pair(Binary::Sub, x, most.clone());
+    let total = reduce("sum", Combine::Sum, Value::Unary(Unary::Exp, Box::new(shifted.clone())));
+    let log = Value::Unary(Unary::Log, Box::new(total));
+    match (label, over.as_slice()) {
+        (Some(label), [class]) => {
+            let is_label = pair(Binary::Eq, label.clone(), Value::Scalar(Scalar::Index(Expr::sym(class))));
+            let picked = Value::Select(Box::new(is_label), Box::new(shifted), number(0.0));
+            let loss = pair(Binary::Sub, log, reduce("sum", Combine::Sum, picked));
+            let below = pair(Binary::Lt, label.clone(), Value::Scalar(Scalar::Index(classes)));
+            let whole = pair(Binary::Eq, label.clone(), Value::Unary(Unary::Floor, Box::new(label.clone())));
+            let exists = pair(Binary::And, pair(Binary::Ge, label, *number(0.0)), pair(Binary::And, below, whole));
+            Value::Select(Box::new(exists), Box::new(loss), number(f64::INFINITY))
+        }
+        _ if applied.form.reduces => pair(Binary::Add, most, log),
+        _ => pair(Binary::Sub, shifted, log),
+    }
 }

@@ -1,9 +1,11 @@
 //! Normalizations: one operation under five names, which differ in the indices that people give them.
 
 use super::{Call, Operator};
+use crate::load::applied::{Applied, Form, Lower, Reading, Target};
 use crate::load::names::nearest;
 use crate::load::problem::Problem;
 use crate::load::value::Value;
+use sdfg::Op;
 
 macro_rules! norm {
     ($name:literal) => {
@@ -20,6 +22,8 @@ macro_rules! norm {
 
 pub const ALL: &[Operator] = &[norm!("layernorm"), norm!("batchnorm"), norm!("instancenorm"), norm!("groupnorm"), norm!("normalize")];
 
+static NORMALIZE: Form = Form { name: "normalize", reduces: false, random: false, label: None, lower };
+
 fn normalize(call: &mut Call) -> Option<Value> {
     let of = call.operand(0);
     let over = call.over();
@@ -35,7 +39,7 @@ fn normalize(call: &mut Call) -> Option<Value> {
         None => Some(1e-5),
     };
     let mut weight = |name: &str| match call.option(name).cloned() {
-        Some(node) => call.context.value(&node, call.kept).map(|v| Some(Box::new(v))),
+        Some(node) => call.context.value(&node, call.kept).map(Some),
         None => Some(None),
     };
     let (scale, shift) = (weight("scale"), weight("shift"));
@@ -51,5 +55,22 @@ fn normalize(call: &mut Call) -> Option<Value> {
             }
         }
     }
-    Some(Value::Normalize { over, eps, of: Box::new(of), scale, shift })
+    let others = [("gamma", scale), ("beta", shift)].into_iter().filter_map(|(connector, weight)| Some((connector, weight?))).collect();
+    Some(Value::Applied(Applied { form: &NORMALIZE, over, numbers: vec![eps], of: Box::new(of), others }))
+}
+
+fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target) -> Reading {
+    let x = lowering.stored(&applied.of);
+    let indices = x.indices.clone();
+    let mut inputs = vec![("x".to_string(), x)];
+    for (connector, weight) in &applied.others {
+        inputs.push((connector.to_string(), lowering.stored(weight)));
+    }
+    let out = lowering.output(target, "norm", indices);
+    let kept: Vec<String> = out.indices.iter().filter(|index| !applied.over.contains(index)).cloned().collect();
+    let mean = lowering.output(Target::Transient, "mean", kept.clone());
+    let rstd = lowering.output(Target::Transient, "rstd", kept);
+    let op = Op::Normalize { over: applied.over.clone(), eps: applied.numbers.first().copied().unwrap_or_default() };
+    lowering.operation(op, inputs, vec![("out", &out), ("mean", &mean), ("rstd", &rstd)]);
+    out
 }

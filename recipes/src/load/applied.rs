@@ -1,0 +1,91 @@
+//! An operator applied to its operands, where it is more than scalar code or a sum: one value in a step, and the operations that it becomes.
+//!
+//! The operator's file gives a [`Form`]; nothing outside of it knows the operator.
+
+use super::header::Header;
+use super::value::Value;
+use sdfg::Op;
+
+/// One application of an operator.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    pub form: &'static Form,
+    /// Indices that it runs over.
+    pub over: Vec<String>,
+    /// Numbers that it is given, in an order of its own: a rate, an `eps`.
+    pub numbers: Vec<f64>,
+    /// Its main operand.
+    pub of: Box<Value>,
+    /// Its other operands, by connector.
+    pub others: Vec<(&'static str, Value)>,
+}
+
+impl PartialEq for Applied {
+    fn eq(&self, other: &Applied) -> bool {
+        self.form.name == other.form.name
+            && (&self.over, &self.numbers, &self.of, &self.others) == (&other.over, &other.numbers, &other.of, &other.others)
+    }
+}
+
+impl Applied {
+    /// All operands.
+    pub fn operands(&self) -> impl Iterator<Item = &Value> {
+        [&*self.of].into_iter().chain(self.others.iter().map(|(_, value)| value))
+    }
+
+    /// One of the other operands.
+    pub fn other(&self, connector: &str) -> Option<&Value> {
+        self.others.iter().find(|(name, _)| *name == connector).map(|(_, value)| value)
+    }
+}
+
+/// What the loader knows of an operator.
+#[derive(Debug)]
+pub struct Form {
+    /// Its name: equal forms have equal names.
+    pub name: &'static str,
+    /// The result lacks the indices that it runs over.
+    pub reduces: bool,
+    /// Written again it is another value.
+    pub random: bool,
+    /// The operand that numbers the classes along the only index of `over`.
+    pub label: Option<&'static str>,
+    /// The operations that it becomes.
+    pub lower: fn(&mut dyn Lower, &Applied, Target) -> Reading,
+}
+
+/// A container under indices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    pub data: String,
+    pub indices: Vec<String>,
+}
+
+/// Where a value goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// The step's tensor.
+    Result,
+    /// A transient of its own, unless the value is a container already.
+    Transient,
+}
+
+/// The lowering of a step, as far as operators take part in it.
+pub trait Lower {
+    fn header(&self) -> &Header;
+
+    /// Makes a value a container.
+    fn stored(&mut self, value: &Value) -> Reading;
+
+    /// Declares what an operation writes: `what` names a transient.
+    fn output(&mut self, target: Target, what: &str, indices: Vec<String>) -> Reading;
+
+    /// Adds an operation.
+    fn operation(&mut self, op: Op, inputs: Vec<(String, Reading)>, outputs: Vec<(&str, &Reading)>);
+
+    /// Adds the operations of a value that is made of others.
+    fn computed(&mut self, value: &Value, target: Target) -> Reading;
+
+    /// The name of another stream of random numbers.
+    fn stream(&mut self) -> String;
+}
