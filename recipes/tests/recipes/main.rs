@@ -3,6 +3,7 @@
 mod analyze;
 mod analyze_covers;
 mod analyze_table_iii;
+mod argmax;
 mod beside;
 mod budget;
 mod checked_programs;

@@ -29,7 +29,7 @@ pub fn instead(name: &str) -> Option<&'static str> {
         "detach" | "stop_gradient" => "there is none; a tensor that is given with `grad: false` has no gradient",
         "nll_loss" | "crossentropy" => "write `cross_entropy(score, label, over: c)` of the scores themselves",
         "onehot" | "one_hot" => "compare with the index: `label[n] == c` is 1 at the label",
-        "embedding" | "gather" | "take" | "argmax" | "topk" | "cumsum" => {
+        "embedding" | "gather" | "take" | "topk" | "cumsum" => {
             "there is no reading by the values of another tensor, and no order of elements"
         }
         "conv" | "conv2d" | "convolution" | "maxpool" | "avgpool" => "there are no windows yet",

@@ -4,6 +4,7 @@
 //! [`FAMILIES`].
 
 mod activation;
+mod argmax;
 mod call;
 mod dropout;
 mod elsewhere;
@@ -36,9 +37,10 @@ struct Operator {
     value: fn(&mut Call) -> Option<Value>,
 }
 
-const FAMILIES: [&[Operator]; 9] = [
+const FAMILIES: &[&[Operator]] = &[
     function::ALL,
     activation::ALL,
+    argmax::ALL,
     select::ALL,
     size::ALL,
     dropout::ALL,
