@@ -1,4 +1,4 @@
-//! How long each program has been swept already: the same command again goes on only where its budget was not spent.
+//! Seconds that each program has been swept already: a repeated command continues only programs whose budget is not yet spent.
 
 use crate::pipeline::PipelineError;
 use crate::pipeline::variants::PartialFusionLog;
@@ -14,21 +14,21 @@ pub struct BudgetLedger {
     #[serde(skip)]
     path: PathBuf,
     seconds: BTreeMap<String, f64>,
-    /// What the records had learned when the plan was written.
+    /// How many measurements the records held when the plan was written.
     #[serde(default)]
     settled: Option<usize>,
-    /// What each took, which may be less than what it has spent, or more.
+    /// Seconds of wall-clock time by program. They differ from `seconds` where a sweep ended before or after its share.
     #[serde(default)]
     taken: BTreeMap<String, f64>,
     /// Seconds of all commands, from their beginnings to the ends of their sweeps.
     #[serde(default)]
     commands: f64,
-    /// Which compositions were chosen, and what they were weighed against.
+    /// Which fusions of contractions were kept, and the costs that decided it.
     #[serde(rename = "mixing", default)]
     partial_fusion: Option<PartialFusionLog>,
 }
 
-/// Programs are told apart by the kernels they are made of.
+/// The key of a program: a hash of its kernels' content hashes.
 fn entry(program: &SelectionProblem) -> String {
     let mut hasher = blake3::Hasher::new();
     for kernel in &program.kernels {
@@ -45,12 +45,12 @@ impl BudgetLedger {
         BudgetLedger { path, ..known.unwrap_or_default() }
     }
 
-    /// What is left of a budget for a program.
+    /// The part of a budget that a program has not yet spent.
     pub fn left(&self, program: &SelectionProblem, budget: Option<Duration>) -> Option<Duration> {
         budget.map(|budget| budget.saturating_sub(self.budget(program, Duration::ZERO)))
     }
 
-    /// A budget of which a program has so much left.
+    /// The budget that leaves a program with `left` after what it has already spent.
     pub fn budget(&self, program: &SelectionProblem, left: Duration) -> Duration {
         let spent = self.seconds.get(&entry(program)).copied().unwrap_or(0.0);
         left.saturating_add(Duration::try_from_secs_f64(spent).unwrap_or_default())
@@ -63,35 +63,35 @@ impl BudgetLedger {
         self.write()
     }
 
-    /// What programs have taken so far.
+    /// Wall-clock time of these programs' sweeps so far.
     pub fn taken<'a>(&self, programs: impl IntoIterator<Item = &'a SelectionProblem>) -> Duration {
         let seconds = programs.into_iter().map(|p| self.taken.get(&entry(p)).copied().unwrap_or(0.0)).sum::<f64>();
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
-    /// What all commands have taken so far, from their beginnings to the ends of their sweeps.
+    /// Wall-clock time of all commands so far, from their beginnings to the ends of their sweeps.
     pub fn commands(&self) -> Duration {
         Duration::try_from_secs_f64(self.commands).unwrap_or_default()
     }
 
-    /// Counts what a command has taken.
+    /// Adds a command's time.
     pub fn command(&mut self, time: Duration) -> Result<(), PipelineError> {
         self.commands += time.as_secs_f64();
         self.write()
     }
 
-    /// Whether the plan of this folder rests on all that is stored: then it was chosen, verified and timed already.
+    /// Whether the plan of this folder was chosen, verified and timed with all records that are stored now.
     pub fn settled(&self, learned: usize) -> bool {
         self.settled == Some(learned)
     }
 
-    /// Tells that the plan of this folder was chosen from all that the records have learned.
+    /// Records that the plan of this folder rests on all measurements that the records hold.
     pub fn settle(&mut self, learned: usize) -> Result<(), PipelineError> {
         self.settled = Some(learned);
         self.write()
     }
 
-    /// What was decided on compositions the last time.
+    /// The last decision on fusions of contractions.
     pub fn partial_fusion(&self) -> Option<&PartialFusionLog> {
         self.partial_fusion.as_ref()
     }

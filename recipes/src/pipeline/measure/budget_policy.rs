@@ -5,34 +5,34 @@ use std::time::Duration;
 /// How a measurement budget is divided. Parts are of the whole budget of `optimize` or `sweep`, from 0 to 1, unless a field says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetPolicy {
-    /// For finding out which fusions of contractions pay, by undoing them one by one.
+    /// For deciding which fusions of contractions pay, by undoing them one by one.
     pub partial_fusion: f64,
-    /// For fresh samples of what the merged program is made of.
+    /// For fresh samples of the merged program's kernels.
     pub merging: f64,
-    /// On a GPU, where code takes far longer to make than to time: the first round over all programs. What is left goes to the fastest.
+    /// On a GPU, where compiling takes far longer than timing: the first round over all programs. The rest goes to the fastest program.
     pub gpu_first_round: f64,
-    /// On a GPU: how many times as long as the fastest program another may take after its first look before it is given up.
+    /// On a GPU: a program whose time after its first look exceeds the fastest program's by this factor is given up.
     pub hopeless_ratio: f64,
-    /// On a GPU: a program that takes this many times as long by all that earlier sweeps have measured gets no more time.
+    /// On a GPU: a program whose time by all earlier sweeps exceeds the fastest program's by this factor gets no more time.
     pub behind_ratio: f64,
-    /// Less time than this is not worth going through a program once more.
+    /// The shortest time for which another pass over a program is worthwhile.
     pub least: Duration,
-    /// How often the choice of the merged program is made once more with fresh samples before another may stand.
+    /// How many times the merged program is selected, each time with fresh samples of its kernels, before the last selection stands.
     pub merging_rounds: u32,
-    /// Of one program's share: fresh samples of what a choice is made of, and relayouts.
+    /// Of one program's share: fresh samples of the chosen configurations and relayouts.
     pub confirming: f64,
-    /// Of one program's share: other knobs in the layouts that the choice takes.
+    /// Of one program's share: other knobs in the chosen layouts.
     pub refining: f64,
     /// Of one program's share: compiling the first kernels, many at a time.
     pub precompiling: f64,
-    /// Of one program's share: the first look, after which a program that is far slower than others is given up. It is not one
-    /// configuration of each kernel, since which of its kernels pay is asked later, too.
+    /// Of one program's share: the first look, after which a program that is far slower than others is given up. It allows more than one
+    /// configuration of each kernel, because the search over partial fusion compares the kernels later.
     pub first_look: f64,
-    /// Of one program's share: so little may be left that no further round begins.
+    /// Of one program's share: no further round begins when less than this is left.
     pub unused: f64,
-    /// Of the time for whole plans: checks may take this much until no other is begun.
+    /// Of the time for whole plans: no further check begins after this part.
     pub checking_plans: f64,
-    /// Of the time for whole plans: after this no choice is made once more within the step.
+    /// Of the time for whole plans: no further reselection within the step begins after this part.
     pub reselecting: f64,
 }
 

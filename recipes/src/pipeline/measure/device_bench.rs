@@ -1,4 +1,4 @@
-//! Answers the sweep's questions on a device: is a configuration right, and how long does it take?
+//! Checks and times configurations of kernels on a device, as the sweep asks.
 
 use super::phase_times::PhaseTimes;
 use super::scratch_operands::{ScratchBuffer, ScratchOperands};
@@ -20,30 +20,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A run that takes so many milliseconds leaves nothing to warm up: the first one counts.
+/// Milliseconds: a first run that is this long hardly depends on cold caches and pages, so it counts as a sample.
 const SETTLED_MS: f64 = 20.0;
 
-/// Milliseconds of runs after which two samples of a configuration are enough: in a race, as what is chosen gets fresh ones;
-/// and of such fresh ones.
+/// Milliseconds of runs after which two samples of a configuration are enough: in a race, whose winner gets fresh samples, and for such
+/// fresh samples.
 const LONG_MS: [f64; 2] = [50.0, 500.0];
 
-/// Configurations of a kernel whose code is made together at first.
+/// The fewest configurations of a kernel that are compiled together.
 const LEAST_MADE: usize = 4;
 
-/// Part of the time that is left which may go by while the code of configurations is made together.
+/// The part of the remaining time that compiling a batch of configurations may take.
 const TOGETHER: f64 = 0.2;
 
-/// Part of the time of a kernel's runs that its threads may have waited for cores; beyond that the runs are timed again, so many times.
+/// The part of a kernel's running time that its threads may have waited for cores. Beyond it the kernel is retimed, at most `AGAIN`
+/// times.
 const DISTURBED: f64 = 0.05;
 const AGAIN: usize = 2;
 
-/// Untimed runs of what was recorded, at most.
+/// The most untimed runs of a recording before it is timed.
 const WARM_UPS: usize = 16;
 
-/// Points of a kernel that the interpreter gets through in no time.
+/// Points (products of all dims) of a kernel that the interpreter runs in well under a second.
 const INTERPRETED: u64 = 1 << 18;
 
-/// Points of a kernel in a program of other sizes: all dims of what it reads and writes, whatever it does with them.
+/// Points of a kernel at a program's sizes: the product of all dims of its arguments.
 fn points(spec: &KernelSpec, program: &Sdfg) -> u64 {
     let dims: BTreeSet<String> = spec.arguments().into_iter().flat_map(|a| a.dims).collect();
     let size = |dim: &String| program.size_of(dim).eval(&program.sizes).map_or(u64::MAX, |n| n.unsigned_abs());
@@ -59,10 +60,11 @@ fn fault(error: KernelError) -> Fault {
     }
 }
 
-/// What the small sizes of a program depend on: blocks of dims, dims in multiples, dims that keep their sizes, and the most of others.
+/// What the small sizes of a program depend on: blocked dims, dims that must be multiples, dims that keep their sizes, and a limit on the
+/// others.
 type Small = (BTreeSet<(String, u32)>, Vec<(String, i64)>, Vec<String>, i64);
 
-/// A device as the sweep asks it.
+/// A device on which the sweep measures.
 pub struct DeviceBench<'a> {
     program: &'a Sdfg,
     /// The program at small sizes, by what they depend on.
@@ -72,23 +74,23 @@ pub struct DeviceBench<'a> {
     pool: &'a Pool,
     oracle: ReferenceCache,
     operands: ScratchOperands,
-    /// Configurations whose code was made together last, or that is made meanwhile, by kernel.
+    /// By kernel, the configurations whose compilation was requested: the last batch, or all that are compiled in the background.
     made: BTreeMap<String, BTreeSet<KernelConfig>>,
     /// At least this many samples, and at least this long in total, for each configuration.
     pub samples: usize,
     pub sample_ms: f64,
-    /// What every timed run finds in the caches.
+    /// The state of the caches when a timed run begins.
     pub cache: Cache,
-    /// When its time is up: what would take longer is not made ahead.
+    /// When the time of the sweep is up. Batches are compiled ahead only as far as they fit before it.
     pub until: Option<Instant>,
-    /// How long workers had waited for cores when the last runs began.
+    /// How long workers had waited for cores before the last runs began.
     queued: Option<Duration>,
-    /// Seconds that a configuration took lately whose code was made together with that of others.
+    /// Seconds of compilation for each configuration in recent batches.
     pace: Option<f64>,
-    /// Once set, no code is made ahead any more.
+    /// Once set, nothing is compiled ahead.
     pub interrupt: Option<&'a AtomicBool>,
     pub spent: PhaseTimes,
-    /// Whether code that is made meanwhile has come too late.
+    /// Set when the bench is dropped: queued compilations in the background are then skipped.
     unwanted: Arc<AtomicBool>,
 }
 
@@ -122,9 +124,9 @@ impl<'a> DeviceBench<'a> {
         }
     }
 
-    /// Makes the code of what a sweep tries first of every kernel, on devices where that takes long: of its first configuration
-    /// whatever the time, and until then of its seeds, or of both meanwhile. What is `known` needs none. Returns what the first ones took,
-    /// but for what kernels share.
+    /// Compiles the configurations that a sweep tries first, on devices where compiling takes long. The first configuration of every
+    /// kernel is compiled regardless of `time`, the other seeds until `time`; a device that compiles in the background only queues both.
+    /// Configurations that are `known` are skipped. Returns how long the first ones took, without compilation that kernels share.
     pub fn prepare(
         &mut self,
         kernels: &[&SweptKernel],
@@ -134,12 +136,12 @@ impl<'a> DeviceBench<'a> {
         let until = CancelToken { time, interrupt: self.interrupt };
         let (began, products) = (Instant::now(), kernels::target::cpu::compile::spent_on_gemm_libraries());
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.precompile_batch_size(&k.spec) > 0).collect();
-        // What each begins with takes as long to find as its code to write.
+        // Ranking the seeds takes about as long as generating their code, so it is done in parallel.
         kernels.par_iter().for_each(|kernel| drop(kernel.seeds()));
         let wanted = |numbers: &dyn Fn(&SweptKernel) -> Vec<u64>| {
             let new = |kernel: &SweptKernel, n: &u64| Some(kernel.config(*n)).filter(|config| !known(kernel, config));
             let all: Vec<(&SweptKernel, Vec<u64>)> = kernels.iter().map(|kernel| (*kernel, numbers(kernel))).collect();
-            // Kernels in turns, as they are swept.
+            // Kernels take turns, as in the sweep.
             let most = all.iter().map(|(_, numbers)| numbers.len()).max().unwrap_or(0);
             let turns = (0..most).flat_map(|turn| all.iter().filter_map(move |(k, numbers)| Some((*k, new(k, numbers.get(turn)?)?))));
             turns.collect::<Vec<(&SweptKernel, KernelConfig)>>()
@@ -149,7 +151,7 @@ impl<'a> DeviceBench<'a> {
         if !meanwhile {
             self.device.precompile(&self.coming(&first), CancelToken { time: None, ..until });
         }
-        // While one core makes a library of products, the others make kernels.
+        // While one core compiles a GEMM library, the others compile kernels.
         let shared =
             kernels::target::cpu::compile::spent_on_gemm_libraries().saturating_sub(products) / rayon::current_num_threads().max(1) as u32;
         let took = began.elapsed().saturating_sub(shared);
@@ -165,7 +167,7 @@ impl<'a> DeviceBench<'a> {
         took
     }
 
-    /// How many configurations may be made together, for not more than a part of what is left to be spent on code alone.
+    /// How many of `many` configurations are compiled together: those whose compilation fits into `TOGETHER` of the remaining time.
     fn affordable(&self, many: usize) -> usize {
         match (self.until, self.pace) {
             (Some(until), Some(pace)) => {
@@ -176,7 +178,7 @@ impl<'a> DeviceBench<'a> {
         }
     }
 
-    /// Kernels under some configurations, with the sizes at which they are checked.
+    /// Requests to compile kernels under some configurations, at the timed sizes and at those of the check.
     fn coming(&self, kernels: &[(&SweptKernel, KernelConfig)]) -> Vec<CompileRequest> {
         let each = |(kernel, config): &(&SweptKernel, KernelConfig)| {
             let checked = kernel.spec.with_sizes(&self.small(Some(&kernel.spec), config).sizes).ok();
@@ -198,8 +200,8 @@ impl<'a> DeviceBench<'a> {
         name.strip_prefix("relayout:").and_then(|data| self.program.containers.get(data))
     }
 
-    /// The program at small sizes, at which a configuration of a kernel, or of a relayout, is checked. Sizes that the kernel's code has
-    /// in it stay what they are, unless that is too much for the interpreter.
+    /// The program at the small sizes at which a configuration of a kernel, or of a relayout, is checked. Sizes that are constants in the
+    /// kernel's code are kept, unless the interpreter would take too long.
     fn small(&self, spec: Option<&KernelSpec>, config: &KernelConfig) -> Arc<Sdfg> {
         let granules = spec.map(|spec| self.device.granules(spec)).unwrap_or_default();
         let blocks = config.layouts.values().flat_map(|l| l.blocks().unwrap_or_default());
@@ -213,12 +215,12 @@ impl<'a> DeviceBench<'a> {
         let plain = || with(&[], i64::MAX);
         let Some(spec) = spec.filter(|spec| !ReferenceCache::runs_all(spec)) else { return plain() };
         let whole = self.device.written(spec, config);
-        // The less there is of other dims, the less they tell, but the code is that which is timed.
+        // Smaller sizes of the other dims weaken the check, but the checked code is the code that is timed.
         let fit = [i64::MAX, 2, 1].into_iter().map(|most| with(&whole, most)).find(|small| points(spec, small) <= INTERPRETED);
         fit.unwrap_or_else(plain)
     }
 
-    /// Has the oracle run a kernel at sizes that suit a configuration, if it has not; the program at these.
+    /// Runs the interpreter on a kernel at sizes that suit a configuration, unless it has done so; returns the program at these sizes.
     fn expect(&mut self, name: &str, config: &KernelConfig) -> Result<Arc<Sdfg>, Fault> {
         let kernel = self.kernel(name)?;
         let small = self.small(Some(&kernel.spec), config);
@@ -251,11 +253,11 @@ impl<'a> DeviceBench<'a> {
     }
 }
 
-/// Several runs of a kernel, recorded as one, and how many they are.
+/// A recording of several runs of a kernel, and the number of runs.
 type Repeated = (Box<dyn Recording>, usize);
 
 impl DeviceBench<'_> {
-    /// Runs of a kernel as the device has recorded them, and how many they are; `None` where the device records nothing.
+    /// A recording of `repeats` runs of a kernel and their number; `None` on devices that record nothing.
     fn recorded(&self, executable: &dyn Executable, pointers: &[*mut u8], repeats: usize) -> Result<Option<Repeated>, KernelError> {
         let context = self.context(None);
         let recording = self.device.record(&mut || {
@@ -289,7 +291,7 @@ impl Bench for DeviceBench<'_> {
         }
         let began = Instant::now();
         let made = self.made.get(name);
-        // Where code is made at once, what is there already needs no look at what comes.
+        // A device that compiles in the foreground needs no new batch while the configuration is in the last one.
         let meanwhile = self.device.precompile_in_background(vec![], &self.unwanted);
         if !meanwhile && made.is_some_and(|made| made.contains(config)) {
             return;
@@ -300,13 +302,13 @@ impl Bench for DeviceBench<'_> {
             self.device.precompile_in_background(self.coming(&new), &self.unwanted);
             self.made.entry(name.to_string()).or_default().extend(new.into_iter().map(|(_, config)| config));
         } else {
-            // Twice as many as the last time: a small budget ends soon.
+            // Twice the last batch: a small budget ends soon.
             let many = (2 * made.map_or(0, BTreeSet::len)).clamp(LEAST_MADE.min(most), most);
             let wanted: Vec<(&SweptKernel, KernelConfig)> = soon().take(self.affordable(many)).collect();
             self.made.insert(name.to_string(), wanted.iter().map(|(_, config)| config.clone()).collect());
             self.device.precompile(&self.coming(&wanted), CancelToken { time: self.until, interrupt: self.interrupt });
             let each = began.elapsed().as_secs_f64() / wanted.len().max(1) as f64;
-            // Half of it is what the last ones took: kernels differ, and so does what else the machine does.
+            // An exponential average with weight 1/2: kernels differ, and so does the load of the machine.
             self.pace = Some(self.pace.map_or(each, |pace| (pace + each) / 2.0));
         }
         PhaseTimes::since(&mut self.spent.making, began);
@@ -355,7 +357,7 @@ impl DeviceBench<'_> {
         let Some(Reference { spec, inputs, outputs, tolerances, scale }) = self.oracle.says(name, &small.sizes) else {
             return Err(Fault::Configuration(format!("there is no kernel `{name}`")));
         };
-        // Tiles shrink with the sizes, so that there are several of them here as well.
+        // Tiles shrink with the sizes, so that the check also covers several tiles.
         let scaled = self.kernels.get(name).map(|kernel| self.device.scaled(config, &kernel.spec, spec));
         let config = scaled.as_ref().unwrap_or(config);
         let executable = self.device.compile(spec, config).map_err(fault)?;
@@ -387,7 +389,7 @@ impl DeviceBench<'_> {
                 let (want, tolerance) =
                     (outputs.get(&argument.data).ok_or_else(missing)?, tolerances.get(&argument.data).ok_or_else(missing)?);
                 let found = tolerance::compare(&got, want, *scale, tolerance).ratio;
-                // A bit tells on which side of a threshold a value is, and jumps where that is within rounding.
+                // A bit is one side of a threshold, so it jumps where the value is within rounding of the threshold.
                 let bits = argument.dtype == Dtype::Bit;
                 let found = if bits { within_jumps(&spec.unit, tolerance, &got, want, found) } else { found };
                 ratio = if found.is_nan() { f64::INFINITY } else { ratio.max(found) };
@@ -396,8 +398,8 @@ impl DeviceBench<'_> {
         Ok(Check { ratio })
     }
 
-    /// Times a configuration, again where threads waited for cores on which others ran; of several times the one that was disturbed
-    /// least.
+    /// Times a configuration, and retimes it where its threads waited for cores that other processes used. Returns the least disturbed
+    /// timing.
     fn undisturbed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
         if !self.device.is_host() {
             return self.timed(name, config, give_up);
@@ -427,22 +429,22 @@ impl DeviceBench<'_> {
         let operands = self.operands.take(&rooms, self.device, SEED).map_err(|e| Fault::Device(e.to_string()))?;
         PhaseTimes::without(&mut self.spent.loading, began, self.device.compile_wait().saturating_sub(waited));
         let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();
-        // A device of its own needs no workers, and this thread any core that is free.
+        // A device with processors of its own needs no workers, and this thread may run on any free core.
         let (mut samples, _held) = (Vec::new(), self.device.is_host().then(|| self.pool.hold()));
         self.queued = self.pool.queued();
-        // The first run warms caches and pages: it is no sample unless it is long, but two runs beyond the limit in a row end the
-        // race, or a long one.
+        // The first run warms caches and pages, so it is a sample only if it is long. Two runs beyond the limit in a row, or one long
+        // run, end the race.
         let limit = give_up.as_secs_f64() * 1e3;
         let long = LONG_MS[usize::from(give_up == Duration::MAX)];
-        // Half as much again: one slow run on a shared machine proves nothing.
+        // The limit and half as much again, because one slow run on a shared machine proves nothing.
         let patience = give_up.saturating_add((give_up / 2).min(Duration::from_secs_f64(SETTLED_MS / 1e3)));
         let mut first = None;
         let mut total = 0.0;
-        // Where runs are recorded, a sample is several of them, so that putting them under way is not what is timed. A cold one is a
-        // single run: while caches are emptied, it waits on the device already.
+        // Where runs are recorded, a sample is several of them, so that the launch is not timed. A cold sample is a single run: its
+        // launch overlaps with emptying the caches.
         let mut recorded: Option<Repeated> = None;
-        // In a step, a relayout reads what others wrote elsewhere and writes what was long forgotten: with both in the caches it takes
-        // a third of that time, and choices would be full of relayouts.
+        // In a step, a relayout reads data that another core wrote and writes to memory that has left the caches. With both in the caches
+        // it takes a third of that time, and selections would overuse relayouts.
         let relayout = self.relayouted(name).is_some();
         loop {
             let parts: Vec<(&DeviceMemory, usize)> =
@@ -464,7 +466,7 @@ impl DeviceBench<'_> {
                 None => self.device.time(&mut once),
             };
             let ms = ms.map_err(fault)? / repeats as f64;
-            // What a library loads at its first use is no part of how long a run takes.
+            // The first run may include loading a library, so the faster of two decides how many repeats are recorded.
             let again = match first {
                 None if self.device.records() && !emptied => self.device.time(&mut once).map_err(fault)?.min(ms),
                 _ => ms,

@@ -1,4 +1,4 @@
-//! Orders of dims in which all of a program's tensors may stand, and the layouts that its boundary prescribes.
+//! Orders of dims that all tensors of a program may follow, and the layouts that its boundary prescribes.
 
 use sdfg::{Layout, Role, Sdfg};
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ pub fn pytorch_order(program: &Sdfg) -> Vec<String> {
             .filter(|c| c.role != sdfg::Role::Parameter && c.dims.iter().filter(|d| batch_like.contains(d)).count() >= 2);
         of.filter(|c| c.dims.contains(dim)).map(|c| c.dims.iter().filter(|d| features.contains(d)).count()).collect::<Vec<_>>()
     };
-    // A feature that activations have beside another one (queries) and also alone (scores, or their statistics) is a head: it
-    // stands before the sequences.
+    // A feature dim is a head if some activations have it with another feature (queries) and some have it alone (scores or their
+    // statistics). Heads stand before the sequences.
     let head = |dim: &&String| {
         let beside = activations(dim);
         beside.contains(&1) && beside.iter().any(|n| *n > 1)
@@ -29,7 +29,7 @@ pub fn pytorch_order(program: &Sdfg) -> Vec<String> {
     order
 }
 
-/// The same with heads first among the features: what a projection writes row by row.
+/// The same with heads first among the features: the row-major order of a projection's output.
 pub fn flat_order(program: &Sdfg) -> Vec<String> {
     let feature = |dim: &String| program.containers.values().any(|c| c.role == sdfg::Role::Parameter && c.dims.contains(dim));
     let (features, batch_like): (Vec<String>, Vec<String>) = pytorch_order(program).into_iter().partition(feature);
@@ -42,8 +42,8 @@ pub fn follows(layout: &Layout, order: &[String]) -> bool {
     places.is_sorted()
 }
 
-/// Containers that stand in a fixed layout at the boundary: all inputs, outputs and gradients of inputs, in the recipe's
-/// dim order. Parameters are kept by the plan, in whatever layout it likes.
+/// The fixed layouts at the boundary: all inputs, outputs and gradients of inputs stand in the recipe's dim order. The plan keeps
+/// parameters, in any layout.
 pub fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
     let weight_gradient =
         |name: &str| name.strip_prefix("d_").is_some_and(|of| program.containers.get(of).is_some_and(|c| c.role == Role::Parameter));
@@ -59,7 +59,7 @@ pub fn boundary(program: &Sdfg) -> BTreeMap<String, Layout> {
 mod tests {
     use super::*;
 
-    /// Scores are no tensor of the composed program, whose heads are found all the same.
+    /// The gemm-fused program has no scores as a tensor, and its heads are found nonetheless.
     #[test]
     fn heads_are_found_in_every_program() -> Result<(), Box<dyn std::error::Error>> {
         let recipe = crate::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;

@@ -1,8 +1,8 @@
-//! The time that a command has for measuring, and what of a recipe's programs that time can pay for.
+//! The time that a command has for measuring, and which of a recipe's programs that time can pay for.
 //!
-//! A program is of use only when each of its kernels has a time, and making the code of a kernel takes far longer than timing it. So
-//! what a new kernel costs is learned from the programs that were swept already, and a program whose new kernels would take longer
-//! than what is left is neither made nor swept.
+//! A program is of use only when each of its kernels has a time, and compiling a kernel takes far longer than timing it. So the cost of a
+//! new kernel is learned from the programs that were swept already. A program whose new kernels would exceed the remaining time is
+//! neither made nor swept.
 
 use crate::pipeline::PipelineError;
 use bench::unit::significant;
@@ -12,21 +12,21 @@ use sdfg::Sdfg;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// What is left for measuring, and what new kernels cost.
+/// The time left for measuring, and the cost of new kernels.
 #[derive(Clone, Debug, Default)]
 pub struct MeasurementBudget {
     until: Option<Instant>,
-    /// Kept for what comes last.
+    /// Kept for the last programs.
     reserved: Duration,
-    /// Seconds that the first times of so many kernels took.
+    /// Seconds that the first times of `kernels` kernels took.
     seconds: f64,
     kernels: usize,
-    /// Marks of kernels that have times, or are about to: those that differ in names alone have the same.
+    /// Fingerprints of kernels that have times or are about to get them. Kernels that differ only in names share a fingerprint.
     known: BTreeSet<String>,
 }
 
 impl MeasurementBudget {
-    /// Up to an instant; without one for ever.
+    /// A budget that ends at an instant, or never.
     pub fn until(until: Option<Instant>) -> Self {
         MeasurementBudget { until, ..MeasurementBudget::default() }
     }
@@ -35,7 +35,7 @@ impl MeasurementBudget {
         self.until
     }
 
-    /// What is left but for what is reserved; `None` without an end.
+    /// The time left without the reserve; `None` for a budget without end.
     pub fn left(&self) -> Option<Duration> {
         let left = |until: Instant| until.saturating_duration_since(Instant::now()).saturating_sub(self.reserved);
         self.until.map(left)
@@ -46,10 +46,10 @@ impl MeasurementBudget {
         [share, self.left()].into_iter().flatten().min()
     }
 
-    /// Marks of the kernels of a program that nothing is known of, one for all that differ in names alone.
+    /// Fingerprints of a program's kernels that have no time yet; kernels that differ only in names share one.
     ///
     /// # Errors
-    /// A program that holds something else than kernels.
+    /// A program with a unit that is no kernel.
     pub fn new_kernels(&self, program: &Sdfg, store: &Store) -> Result<BTreeSet<String>, PipelineError> {
         let mut new = BTreeSet::new();
         for (_, _, unit) in program.units() {
@@ -64,28 +64,28 @@ impl MeasurementBudget {
         Ok(new)
     }
 
-    /// Counts kernels among those that are known, whether or not what they took is learned.
+    /// Marks kernels as known, whether or not their cost was learned.
     pub fn know(&mut self, new: BTreeSet<String>) {
         self.known.extend(new);
     }
 
-    /// Learns what it took to get first times of so many kernels of which nothing was known.
+    /// Learns that the first times of `kernels` new kernels took `time`.
     pub fn learn(&mut self, kernels: usize, time: Duration) {
         self.kernels += kernels;
         self.seconds += time.as_secs_f64();
     }
 
-    /// What first times of so many new kernels take, by what was learned; nothing where nothing was.
+    /// The learned cost of first times for `kernels` new kernels; zero if nothing was learned.
     pub fn cost(&self, kernels: usize) -> Duration {
         Duration::try_from_secs_f64(self.seconds / self.kernels.max(1) as f64 * kernels as f64).unwrap_or_default()
     }
 
-    /// Keeps the cost of so many new kernels for later.
+    /// Reserves the cost of `kernels` new kernels.
     pub fn reserve(&mut self, kernels: usize) {
         self.reserved = self.cost(kernels);
     }
 
-    /// Why so many new kernels cannot be paid for; `None` if they can.
+    /// Why the remaining time does not suffice for `kernels` new kernels; `None` if it does.
     pub fn too_dear(&self, kernels: usize) -> Option<String> {
         let (left, cost) = (self.left()?, self.cost(kernels));
         let seconds = |time: Duration| significant(time.as_secs_f64());
@@ -111,7 +111,7 @@ mod tests {
         time.reserve(20);
         assert!(time.too_dear(40).is_some() && time.too_dear(20).is_none());
         assert!(time.share(Some(second)) == Some(second) && time.share(None) > Some(50 * second));
-        // What is known already costs nothing, even when the time is up.
+        // Known kernels cost nothing, even when the time is up.
         let mut over = MeasurementBudget::until(Some(Instant::now()));
         over.learn(1, second);
         assert!(over.too_dear(0).is_none() && over.too_dear(1).is_some());

@@ -10,19 +10,19 @@ use sdfg::{Container, Dtype, Role, Sdfg};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// What a program may fill, and where; 0 where nobody knows how much that is.
+/// How much memory a program may fill, and where; 0 bytes where the amount is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// Kernels and whoever draws and compares tensors share it.
+    /// The kernels and the host code that draws and compares tensors share it.
     Machine(Bytes),
-    /// A device has memory of its own; tensors are drawn and compared elsewhere.
+    /// The device has memory of its own; the host draws and compares tensors in its memory.
     Device(Bytes),
 }
 
 impl MemoryLimit {
     pub const UNKNOWN: MemoryLimit = MemoryLimit::Machine(Bytes(0));
 
-    /// As much as there is, or as was allowed.
+    /// The memory that is there, or the allowed amount.
     ///
     /// # Errors
     /// A device that failed.
@@ -57,7 +57,7 @@ impl MemoryLimit {
         Ok((!self.holds(needed)).then(why))
     }
 
-    /// What measuring and comparing a program takes there, as far as that is known before it has a configuration.
+    /// The memory that measuring and comparing a program takes, as far as it is known before a configuration is chosen.
     ///
     /// # Errors
     /// Sizes without a value.
@@ -72,8 +72,8 @@ impl MemoryLimit {
     }
 }
 
-/// More than a program can need anywhere: every container alive at once, read and written, with its values in f64 beside it three
-/// times. Found at once, while the least takes a search over orders of kernels.
+/// An upper bound in bytes: every container alive at once, read and written, with three copies of its values in f64. It is found at once,
+/// while the exact need takes a search over orders of kernels.
 fn most(program: &Sdfg) -> Result<Bytes, PipelineError> {
     let each = |name: &str| -> Result<Bytes, PipelineError> {
         let (stored, in_f64) = (program.bytes(name)? + sdfg::lifetime::ALIGNMENT, Dtype::F64.bytes(program.elements(name)?));
@@ -82,8 +82,8 @@ fn most(program: &Sdfg) -> Result<Bytes, PipelineError> {
     program.containers.keys().map(|name| each(name)).sum()
 }
 
-/// On the machine's own memory the larger of what a program's kernels are timed on, and of its step with, in f64, what it is given
-/// and what it hands back, twice.
+/// On the host, the larger of two needs: the scratch operands of the kernels; or the step with its inputs in f64 and its results in f64
+/// twice.
 ///
 /// # Errors
 /// Sizes without a value.
@@ -100,8 +100,8 @@ pub fn needed(program: &Sdfg) -> Result<Bytes, PipelineError> {
     Ok(whole.max(operands(program)?))
 }
 
-/// What all kernels and changes of layout of a program are timed on, which share memory ([`super::scratch_operands`]): what they read apart
-/// from what they write, each type apart, and of each as much as the largest ones need at once.
+/// Bytes of the scratch operands on which all kernels and relayouts of a program are timed ([`super::scratch_operands`]). Read and
+/// written arguments have memory of their own, and so has each type; each holds the largest arguments that are needed at once.
 fn operands(program: &Sdfg) -> Result<Bytes, PipelineError> {
     let mut held: BTreeMap<(String, bool), Vec<u64>> = BTreeMap::new();
     let mut take = |arguments: Vec<(Dtype, bool, u64)>| {

@@ -1,35 +1,35 @@
-//! How long each phase of a sweep takes: making code, checking, timing, planning.
+//! How long each phase of a sweep takes: compiling, checking, timing, planning.
 
 use serde::Serialize;
 use std::fmt;
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
-/// Seconds that a bench has spent; what is left of a sweep's time is the search, and programs.
+/// Seconds that a bench has spent. The rest of a sweep's time goes to the search and to making programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PhaseTimes {
-    /// Making code ahead, and waiting for code and for what a library offers where others ask for them meanwhile.
+    /// Compiling ahead, and waiting for background compilations and for a library's list of algorithms.
     pub making: f64,
     pub checking: f64,
-    /// Of these, what was expected: kernels in the interpreter.
+    /// Of `checking`: the interpreter, which computes the reference results.
     pub expecting: f64,
     pub timing: f64,
-    /// Of these, until a kernel was there with its memory; until its runs were recorded; and by the device's clock.
+    /// Of `timing`: compiling and allocating a kernel's operands; recording its runs; running, by the device's clock.
     pub loading: f64,
     pub recording: f64,
     pub running: f64,
-    /// Times that others disturbed, which were taken again, and those of them that were disturbed to the last.
+    /// Timings that other processes disturbed and that were repeated; and how many stayed disturbed.
     pub disturbed: u64,
     pub unsettled: u64,
 }
 
 impl PhaseTimes {
-    /// Adds the time since then to one of them.
+    /// Adds the time since `began` to a phase.
     pub fn since(part: &mut f64, began: Instant) {
         PhaseTimes::without(part, began, Duration::ZERO);
     }
 
-    /// Adds to one of them the time since then without what others have taken of it.
+    /// Adds the time since `began` to a phase, less the time that `others` took of it.
     pub fn without(part: &mut f64, began: Instant, others: Duration) {
         *part += began.elapsed().saturating_sub(others).as_secs_f64();
     }

@@ -1,7 +1,7 @@
-//! The memory that kernels are timed on. All kernels of a sweep share it, so that going from one to the next costs nothing:
-//! allocating, touching and filling what an attention layer reads takes longer than running a kernel on it.
+//! The memory that kernels are timed on. All kernels of a sweep share it, so that the next kernel costs nothing: allocating, touching and
+//! filling an attention layer's inputs takes longer than running a kernel on them.
 //!
-//! What is read is never written by anybody and keeps its signed numbers; what is written holds what kernels have left there.
+//! Memory for inputs is never written and keeps its signed numbers; memory for results holds whatever the last kernel wrote.
 
 use kernels::KernelError;
 use kernels::device::{Device, DeviceMemory};
@@ -13,7 +13,7 @@ const PATTERN: usize = 1 << 16;
 /// From here on memory is backed by huge pages, and begins on one.
 const LARGE: usize = kernels::buffer::HUGE;
 
-/// What one argument of a kernel takes.
+/// The memory of one kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScratchBuffer {
     pub dtype: Dtype,
@@ -31,12 +31,12 @@ impl ScratchBuffer {
 /// Memory for the arguments of one kernel at a time, as much as the largest so far has needed.
 #[derive(Default)]
 pub struct ScratchOperands {
-    /// Of each kind the larger ones first.
+    /// Within each kind, the larger buffers come first.
     held: Vec<(ScratchBuffer, Option<DeviceMemory>)>,
 }
 
 impl ScratchOperands {
-    /// Memory for every argument, in their order: the numbers by which [`ScratchOperands::address`] and [`ScratchOperands::flush`] know it.
+    /// Memory for every argument, in their order, as indices for [`ScratchOperands::address`] and [`ScratchOperands::memory`].
     ///
     /// # Errors
     /// No memory; a device that failed.
@@ -50,7 +50,7 @@ impl ScratchOperands {
             let at = match free {
                 Some(at) if self.held[at].0.bytes >= room.bytes && self.held[at].1.is_some() => at,
                 Some(at) => {
-                    // The smaller one goes first: there may be no room for both.
+                    // The smaller buffer is freed first: there may not be memory for both.
                     self.held[at].1 = None;
                     self.held[at] = (room, Some(filled(room, at, device, seed)?));
                     at
@@ -71,7 +71,7 @@ impl ScratchOperands {
         self.held[at].1.as_mut().map_or(std::ptr::null_mut(), DeviceMemory::address)
     }
 
-    /// The piece that an argument lies in.
+    /// The buffer at an index.
     pub fn memory(&self, at: usize) -> Option<&DeviceMemory> {
         self.held[at].1.as_ref()
     }
@@ -110,7 +110,7 @@ mod tests {
         let first = operands.take(&[room(4096, false), room(8192, false), room(8192, true)], &device, 1)?;
         assert!(first[0] != first[1] && first[1] != first[2] && first[0] != first[2]);
         let addresses: Vec<_> = first.iter().map(|n| operands.address(*n)).collect();
-        // The larger of two takes the larger memory, in whatever order they come.
+        // The larger of two arguments takes the larger memory, in any order.
         let again = operands.take(&[room(8000, false), room(4000, false)], &device, 1)?;
         assert_eq!([again[0], again[1]].map(|n| operands.address(n)), [addresses[1], addresses[0]]);
         let more = operands.take(&[room(8192, false), room(8192, false), room(64, true), room(64, true)], &device, 1)?;

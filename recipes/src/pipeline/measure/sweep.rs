@@ -34,15 +34,16 @@ pub struct SweepContext<'a> {
     pub store: &'a mut Store,
     pub interrupt: &'a AtomicBool,
     pub shard: Shard,
-    /// What timed runs find in the caches.
+    /// The state of the caches when timed runs begin.
     pub cache: Cache,
-    /// Programs that need more are not run.
+    /// Programs that need more memory are not run.
     pub memory: MemoryLimit,
-    /// What earlier sweeps have spent of the budget.
+    /// The time that earlier sweeps have spent of the budget.
     pub ledger: &'a mut BudgetLedger,
-    /// What is left for measuring.
+    /// The time left for measuring.
     pub budget: MeasurementBudget,
-    /// Milliseconds beyond which a program is given up after a first look at each of its kernels: others are that much faster.
+    /// Milliseconds: a program whose kernels take longer in total after a first look at each is given up, since others are that much
+    /// faster.
     pub hopeless_ms: Option<f64>,
     pub progress: &'a mut dyn FnMut(SweepEvent),
 }
@@ -68,11 +69,11 @@ impl<'a> SweepContext<'a> {
     }
 }
 
-/// What people are told while programs are swept.
+/// Progress of a sweep, for display.
 pub enum SweepEvent<'a> {
     /// After every configuration: the program's name, and the sweep's progress.
     Measured(&'a str, &'a Progress<'a>),
-    /// Before what may take a while, without anything being measured.
+    /// Before a step that may take a while without measuring anything.
     Planning(String),
 }
 
@@ -88,7 +89,7 @@ impl Clock for Stopwatch {
 pub struct SweptProgram {
     pub name: String,
     pub program: Sdfg,
-    /// As selection sees it.
+    /// Its selection problem.
     pub problem: SelectionProblem,
     pub kernels: Vec<SweptKernel>,
     pub report: Report,
@@ -108,15 +109,15 @@ fn ties(program: &Sdfg) -> Vec<(String, String)> {
 
 const POLICY: BudgetPolicy = BudgetPolicy::DEFAULT;
 
-/// What of a program is swept.
+/// Which kernels of a program are swept.
 #[derive(Clone, Copy)]
 pub enum Extent<'a> {
     Whole,
-    /// All of the program that every other is compared with. It is an alternative to none of them.
+    /// All kernels of the unfused program, with which every other is compared. It is an alternative to none of the other programs.
     Baseline,
     /// Kernels whose content hash is not among these. The program may be chosen.
     Beside(&'a BTreeSet<String>),
-    /// The same, of a program in which one composition is undone: it lends its kernels to others.
+    /// The same for a trial, in which one fusion is undone: it only lends its kernels to other programs.
     Trial(&'a BTreeSet<String>),
 }
 
@@ -136,8 +137,8 @@ pub struct SweepInput {
     pub problem: SelectionProblem,
 }
 
-/// Poses the choice for a program: the spaces of its kernels and of changes of layout, what binds them, and what its
-/// containers hold.
+/// Builds the selection problem of a program: the configuration spaces of its kernels and relayouts, the layouts that bind them, and the
+/// fingerprints of its containers' values.
 pub fn build_problem(program: &Sdfg, device: &dyn Device) -> Result<SweepInput, PipelineError> {
     let kernels = swept_kernels(program, device)?;
     let relayouts = relayout_spaces(program, &kernels);
@@ -168,7 +169,7 @@ pub fn sweep_program(
     sweep_posed(name, program, posed, budget, extent, with)
 }
 
-/// The same, of a program that was posed already.
+/// The same for a program whose problem is already built.
 pub fn sweep_posed(
     name: &str,
     program: &Sdfg,
@@ -195,7 +196,7 @@ pub fn sweep_posed(
         (bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(POLICY.precompiling)))), None);
     let prepared = clock.elapsed();
     let mut given_up = false;
-    // Where code takes far longer to make than to time, confirming leaves most of its part: that is searched, too.
+    // On a GPU compiling takes far longer than timing, and confirming leaves most of its share: another search uses that time.
     let devices = !with.device.is_host();
     let mut searched = || -> Result<Report, PipelineError> {
         let progress = &mut with.progress;
@@ -220,7 +221,7 @@ pub fn sweep_posed(
         };
         if let Some(most) = with.hopeless_ms {
             let wanted = sweeper.options.budget;
-            // What was looked at before is not looked at again.
+            // Time that earlier sweeps spent counts towards the first look.
             let spent = share.unwrap_or_default().saturating_sub(wanted.unwrap_or_default());
             sweeper.options.budget = share.map(|share| share.mul_f64(POLICY.first_look).saturating_sub(spent));
             let report = sweep(&mut sweeper, &spaces, &relayouts)?;
@@ -233,7 +234,7 @@ pub fn sweep_posed(
         }
         let mut began = Duration::ZERO;
         loop {
-            // What is left is searched, then refined, then confirmed.
+            // The time that is left is split between searching, refining and confirming.
             let until = |later: f64| budget.map(|b| began + b.saturating_sub(began).mul_f64(1.0 - later));
             sweeper.options.budget = until(if trial { 0.0 } else { POLICY.confirming + POLICY.refining });
             let last = sweeper.options.budget.map_or(1.0, |b| 1.0 - began.as_secs_f64() / b.as_secs_f64().max(f64::MIN_POSITIVE));
@@ -243,12 +244,12 @@ pub fn sweep_posed(
                 return Ok(report);
             }
             sweeper.options.budget = until(POLICY.confirming);
-            // Where a first look has taken all, there is nothing to refine with.
+            // A first look may have used all the time, so that none is left to refine.
             if report.finish == Finish::Budget && sweeper.options.budget.is_none_or(|b| clock.elapsed() < b) {
                 sweeper.refine(&all, &problem, QUICK)?;
             }
             sweeper.options.budget = budget;
-            // What a choice is made of gets fresh samples before the choice stands.
+            // The chosen configurations get fresh samples before the choice stands.
             for _ in 0..4 {
                 if budget.is_some_and(|b| clock.elapsed() >= b) {
                     break;
@@ -271,8 +272,8 @@ pub fn sweep_posed(
         with.budget.learn(new.len(), made + firsts);
     }
     with.budget.know(new);
-    // Whatever ended the sweep in time, the same budget has nothing more to say; only one that was interrupted, or that broke the
-    // device, goes on with what is left.
+    // A sweep that ended in time has spent its whole share, so that the same budget does not repeat it. After an interrupt or a device
+    // failure the rest of the share stays available.
     let ended = report.as_ref().is_ok_and(|r| r.finish != Finish::Interrupted) && !given_up;
     let spent = clock.elapsed().max(if ended { budget.unwrap_or_default() } else { Duration::ZERO });
     with.ledger.spend(&problem, spent, clock.elapsed())?;
@@ -283,7 +284,8 @@ pub fn sweep_posed(
 
 pub const METHODS: [Method; 6] = Method::ALL;
 
-/// The name under which a program is recorded, and which others are its alternatives: those of the same recipe, unless it is the baseline.
+/// The name under which a program is recorded, and the recipe whose programs are its alternatives; the baseline is an alternative to
+/// none.
 fn variant(name: &str, program: &Sdfg, extent: Extent) -> layouts::record::Variant {
     let of = if matches!(extent, Extent::Baseline) { format!("{}, unfused", program.name) } else { program.name.clone() };
     layouts::record::Variant { of, name: name.to_string() }
@@ -307,7 +309,7 @@ fn session(name: &str, program: &Sdfg, problem: &SelectionProblem, extent: Exten
         // On another device than the cores, workers make no difference to a time.
         threads: if device.is_host() { with.pool.workers() } else { 1 },
         sizes: program.sizes.clone(),
-        // Whoever measures for the record says of which commit the program was built.
+        // A person who measures for the record sets the commit that the program was built from.
         commit: std::env::var("MEMLET_COMMIT").unwrap_or_default(),
         clock: device.clock().into(),
         cache: with.cache,
@@ -317,7 +319,7 @@ fn session(name: &str, program: &Sdfg, problem: &SelectionProblem, extent: Exten
 }
 
 impl SweptProgram {
-    /// What has come of a program that was swept before: of each kernel the tally that goes further.
+    /// Adds an earlier sweep of the same program: of each kernel it keeps the tally that reached more configurations.
     pub fn after(mut self, before: &SweptProgram) -> Self {
         self.spent += before.spent;
         self.report.timed += before.report.timed;
@@ -333,7 +335,7 @@ impl SweptProgram {
         Ok(select(&self.problem, store, method, Limits::default())?)
     }
 
-    /// By every method, in the order of [`METHODS`].
+    /// Selections by every method, in the order of [`METHODS`].
     pub fn select_each(&self, store: &Store) -> Result<Vec<Selection>, PipelineError> {
         Ok(select_each(&self.problem, store, &METHODS, Limits::default())?)
     }
@@ -348,8 +350,8 @@ impl SweptProgram {
         Candidate { name, program, configuration, predicted_ms: selection.total_ms, streams: 1, exchanges: vec![] }
     }
 
-    /// The best choice in which every container follows one order of dims, the one that PyTorch's modules use: batch and
-    /// sequence outside, features inside, attention as batch, head, query, key.
+    /// The best selection in which every container follows one order of dims, for example PyTorch's: batch and sequence outside, features
+    /// inside, attention as batch, head, query, key.
     pub fn in_order(&self, store: &Store, order: &[String]) -> Result<Selection, PipelineError> {
         let costs = layouts::relayout::RelayoutCosts::new(&self.problem, store);
         let model = layouts::Model::new(&self.problem, store, &costs)?;

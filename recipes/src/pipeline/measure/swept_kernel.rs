@@ -1,4 +1,4 @@
-//! A kernel of a program together with its configurations: what the sweep enumerates.
+//! A kernel of a program with its configuration space, as the sweep enumerates it.
 
 use super::dim_order::{boundary, flat_order, follows, pytorch_order};
 use crate::pipeline::PipelineError;
@@ -19,11 +19,11 @@ pub struct SweptKernel {
     key: String,
     family: Option<KernelClass>,
     tensors: Vec<TensorSpace>,
-    /// Of dims, in which everything may stand together.
+    /// Orders of dims that all tensors of the program may follow.
     orders: Vec<Vec<String>>,
-    /// Layouts of what stands at the boundary.
+    /// Prescribed layouts of containers at the boundary.
     fixed: BTreeMap<String, Layout>,
-    /// Ranking them takes long enough to do it once.
+    /// Computed once, because ranking takes long.
     seeds: OnceLock<Vec<u64>>,
 }
 
@@ -97,7 +97,7 @@ impl KernelSpace for SweptKernel {
         self.family.as_ref().map_or_else(String::new, |family| family.fingerprint(&self.space.identity(n)))
     }
 
-    /// One digit for each knob where the space tells them apart: configurations that differ in one of them are neighbours.
+    /// One digit for each knob where the space has them as digits: configurations that differ in one digit are neighbours.
     fn radices(&self) -> Vec<u64> {
         let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64);
         let knobs = self.space.knobs();
@@ -135,11 +135,11 @@ impl KernelSpace for SweptKernel {
 }
 
 impl SweptKernel {
-    /// Configurations in which every tensor follows one of the program's uniform orders, with the boundary as it stands and also
-    /// turned, the most promising knobs first and the orders in turns: choices that fit together from the start, however soon
-    /// the budget ends.
+    /// Configurations in which every tensor follows one of the program's uniform orders, with the prescribed layouts at the boundary and
+    /// without them. The best predicted knobs come first, and the orders take turns. So the first choices fit together, however soon the
+    /// budget ends.
     fn uniform(&self) -> Vec<u64> {
-        // More than can be counted: those that can be named have the first orders.
+        // More layouts than can be counted: the first configurations stand in.
         let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64).try_fold(1u64, |n, l| n.checked_mul(l));
         let Some(knobs) = layouts.map(|layouts| self.count() / layouts.max(1)).filter(|knobs| *knobs > 0) else {
             return (0..SEEDS as u64).collect();
@@ -152,7 +152,7 @@ impl SweptKernel {
             self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
         };
         let ranked = |base: u64| {
-            // Knobs that make no difference number one configuration twice.
+            // Distinct knobs can normalize to equal configurations, which are kept once.
             let (mut known, mut numbers) = (BTreeSet::new(), by_predicted_cost(self, &(base..base + knobs).collect::<Vec<u64>>()));
             numbers.retain(|n| known.len() < SEEDS && known.insert(self.config(*n)));
             numbers
@@ -179,8 +179,8 @@ pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKer
     program.units().iter().map(|(state, _, unit)| SweptKernel::new(program, *state, unit, device)).collect()
 }
 
-/// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels do not address
-/// bits: those stay as they are written.
+/// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels cannot copy bits, so
+/// containers of bits keep their layout.
 pub fn relayout_spaces(program: &Sdfg, kernels: &[SweptKernel]) -> Vec<RelayoutSpace> {
     let mut found: Vec<RelayoutSpace> = Vec::new();
     for tensor in kernels.iter().flat_map(|k| &k.tensors) {
