@@ -1,11 +1,11 @@
-//! What can go wrong between a recipe and its report, and the exit code that each failure ends in.
+//! Errors between a recipe and its report, and the exit code of each.
 
 use kernels::KernelError;
 use kernels::contraction::ContractionError;
 use thiserror::Error;
 use transforms::{DriverError, PassError};
 
-/// What can go wrong, with the exit code that it ends in.
+/// An error with the exit code that it ends in.
 #[derive(Debug, Error)]
 pub enum PipelineError {
     #[error("{0}")]
@@ -47,7 +47,7 @@ pub enum PipelineError {
 }
 
 impl PipelineError {
-    /// The message; that of a recipe shows its faulty lines, too.
+    /// The message; for a recipe also its faulty lines.
     pub fn with_lines(&self) -> String {
         match self {
             PipelineError::Recipe(errors) => errors.with_lines(),
@@ -55,7 +55,7 @@ impl PipelineError {
         }
     }
 
-    /// Whether the same command, begun again, goes on where this one broke the device's context: without the kernel that did it.
+    /// Whether the same command can be restarted after a kernel broke the device's context: it continues without that kernel.
     pub fn goes_on(&self) -> bool {
         matches!(self, PipelineError::Sweep(layouts::SweepError::Device { fault: layouts::Fault::Crash(_), .. }))
     }
@@ -73,7 +73,7 @@ impl PipelineError {
             | PipelineError::Certificate(_)
             | PipelineError::Refused { .. }
             | PipelineError::Plan { .. } => 2,
-            // No kernel takes these types: the recipe asks for what there is not.
+            // No kernel takes these types, so the recipe asks for an unsupported combination.
             PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. } | ContractionError::Cores { .. })) => 2,
             PipelineError::Driver(DriverError::Verification { .. }) => 3,
             PipelineError::Mismatch(_) | PipelineError::Overflow(_) => 3,

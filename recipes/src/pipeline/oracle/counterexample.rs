@@ -1,8 +1,8 @@
-//! What is left of two programs that should compute the same: a patch that went wrong, made small and saved as text.
+//! The smallest pair of programs that shows a wrong patch, saved as text.
 //!
 //! 1. Sizes are small to begin with (see [`super::small_sizes::with_small_sizes`]).
-//! 2. Units that the patch left alone are dropped; what they made is given instead.
-//! 3. Every size is made as small as it goes.
+//! Units that the patch left alone are dropped; their results become inputs.
+//! Every size is reduced as far as the difference remains.
 //!
 //! A step is kept only if the two still differ.
 
@@ -42,7 +42,7 @@ pub fn find(before: &Sdfg, after: &Sdfg) -> Option<Counterexample> {
 }
 
 impl Counterexample {
-    /// Takes a smaller pair over if it differs too, in the same way: one that cannot be run shows nothing about results.
+    /// Takes over a smaller pair if it differs in the same way: a pair that cannot be run shows nothing about results.
     fn take(&mut self, (before, after): (Sdfg, Sdfg)) -> bool {
         let Some(difference) = difference(&before, &after) else { return false };
         if std::mem::discriminant(&difference) != std::mem::discriminant(&self.difference) {
@@ -69,7 +69,7 @@ fn only_changed(before: &Sdfg, after: &Sdfg) -> (Sdfg, Sdfg) {
     let alike = |unit: &Unit, others: &[(StateId, NodeId, Unit)]| others.iter().any(|(_, _, other)| other == unit);
     let kept_old: Vec<&Unit> = old.iter().map(|(_, _, u)| u).filter(|u| !alike(u, &new)).collect();
     let kept_new: Vec<&Unit> = new.iter().map(|(_, _, u)| u).filter(|u| !alike(u, &old)).collect();
-    // What the rest of the program or a person sees of them.
+    // Results of these units that other units read, or that the program returns.
     let seen: BTreeSet<String> = {
         let read_elsewhere = old.iter().filter(|(_, _, u)| alike(u, &new)).flat_map(|(_, _, u)| touched(u).0);
         let results = before.containers.values().filter(|c| matches!(c.role, Role::Output | Role::Gradient)).map(|c| c.name.clone());
@@ -89,8 +89,8 @@ fn touched(unit: &Unit) -> (Vec<String>, Vec<String>) {
     }
 }
 
-/// The program with some of its units: what they read and nothing of it writes is given, and of what they write the
-/// containers that are `seen` are results.
+/// The program with only the `kept` units. Containers that they read but do not write become inputs; those that they write and that are
+/// `seen` become outputs.
 fn restricted(program: &Sdfg, kept: &[&Unit], seen: &BTreeSet<String>) -> Sdfg {
     let mut small = program.clone();
     for (state, node, unit) in program.units() {

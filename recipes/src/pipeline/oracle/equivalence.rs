@@ -16,7 +16,7 @@ pub enum Difference {
     Failed(String),
 }
 
-/// Interprets both and compares what a person sees; what differs first.
+/// Interprets both programs and compares their outputs and gradients; returns the first difference.
 pub fn difference(before: &Sdfg, after: &Sdfg) -> Option<Difference> {
     let run = |program: &Sdfg| {
         let tensors = random_inputs(before, 1).map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! Whether a program draws the masks that a recipe does.
+//! Whether a program draws the same dropout masks as a recipe.
 
 use super::operators::operators;
 use crate::load::Recipe;
@@ -6,8 +6,8 @@ use crate::pipeline::PipelineError;
 use sdfg::{Op, Scalar, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether a plan's program draws the masks that a recipe's does: one that is read anew may number their elements otherwise than when
-/// the plan was made.
+/// Whether a plan's program draws the masks of a recipe. A recipe that changed since the plan was made may number mask elements
+/// differently.
 ///
 /// # Errors
 /// A recipe that cannot be differentiated.
@@ -17,8 +17,8 @@ pub fn draws_alike(recipe: &Recipe, plan: &Sdfg) -> Result<bool, PipelineError> 
     Ok(there.iter().all(|(stream, steps)| here.get(stream).is_none_or(|known| steps.is_subset(known))))
 }
 
-/// By stream, how far apart neighbours along each index are in the numbers of a mask's elements, in ascending order: programs name
-/// indices differently.
+/// By random stream: the strides along each index in the numbering of mask elements, in ascending order, because programs name indices
+/// differently.
 fn masks(program: &Sdfg) -> BTreeMap<String, BTreeSet<Vec<i64>>> {
     let mut found: BTreeMap<String, BTreeSet<Vec<i64>>> = BTreeMap::new();
     let mut of = |code: &Scalar| {
@@ -57,7 +57,8 @@ mod tests {
     use crate::load::load_str;
     use crate::pipeline::variants::programs::programs;
 
-    /// All programs of a recipe draw what it says, also where a dim has one element; one that sums another dim next draws otherwise.
+    /// All programs of a recipe draw its masks, also where a dim has one element. A recipe whose next step sums another dim draws other
+    /// masks.
     #[test]
     fn plans_draw_what_their_recipe_says() {
         let recipe = |next: &str, b: usize| {

@@ -1,4 +1,4 @@
-//! What a program computes: tensors it is given, the interpreter's results for them, and whether two programs agree.
+//! Reference results: drawn tensors, the interpreter's results for them, and whether two programs agree.
 
 pub mod counterexample;
 pub mod equivalence;

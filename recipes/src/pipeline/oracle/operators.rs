@@ -13,7 +13,7 @@ pub fn differentiation(recipe: &Recipe) -> Option<Differentiate> {
     Some(Differentiate { options })
 }
 
-/// The forward program of a recipe, differentiated if it trains; backward reads whatever forward made.
+/// The forward program of a recipe, differentiated if it trains; backward may read every tensor of forward.
 pub fn differentiated(recipe: &Recipe) -> Result<Sdfg, PipelineError> {
     Ok(unoptimized(recipe)?.program)
 }
@@ -26,7 +26,7 @@ fn unoptimized(recipe: &Recipe) -> Result<Outcome, PipelineError> {
     }
 }
 
-/// The operators of a recipe, and for what backward reads whether it is saved or computed again.
+/// The operators of a recipe, and for each tensor that backward reads whether it is saved or recomputed.
 pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
     let outcome = unoptimized(recipe)?.then(&[&ReluSignFromOutput, &Recompute::default()], &Options::default())?;
     Ok((outcome.program, outcome.facts.saved))

@@ -1,4 +1,4 @@
-//! Values that f64 holds and kernels do not: where the oracle has a number, they have infinity, and what is made of it is no number.
+//! Finds values that f64 holds and kernels do not: kernels get infinity there, and results computed from it may be NaN.
 
 use super::largest_finite::largest_finite;
 use super::operators::operators;
@@ -9,18 +9,18 @@ use crate::pipeline::PipelineError;
 use sdfg::interpret::{Overflow, Run, Tensors, interpret_within};
 use sdfg::{Container, Dtype, Sdfg};
 
-/// What overflows where a program is run at small sizes on drawn inputs, as a sentence that says what to do.
+/// The first overflow of a program at small sizes on drawn inputs, as a sentence with advice.
 pub fn overflow_message(program: &Sdfg) -> Option<String> {
     let small = with_small_sizes(program);
     overflow_on(&small, &tensors::random_inputs(&small, 1).ok()?)
 }
 
-/// What overflows where a program is run on these inputs.
+/// The first overflow of a program on these inputs.
 pub fn overflow_on(program: &Sdfg, given: &Tensors) -> Option<String> {
     let run = Run { seed: 1, step: 0, dropout: true };
     let (made, found) = interpret_within(program, given, &run, largest_finite(program.containers.values())).ok()?;
     let found = found.map(|overflow| (overflow, Dtype::F32));
-    // On the way everything is held in f32; what is stored may be narrower.
+    // Kernels compute in f32; containers may store a narrower type.
     let (overflow, dtype) = found.or_else(|| stored(program, &made))?;
     let at = overflow.origin.as_ref().map(|origin| format!(" ({origin})")).unwrap_or_default();
     let advice = if ranged(program) { "narrow the `range` of its inputs" } else { "give its inputs a `range` that holds what they are" };
@@ -34,7 +34,7 @@ pub fn overflow_on(program: &Sdfg, given: &Tensors) -> Option<String> {
     ))
 }
 
-/// The first container that stores less than one of its values.
+/// The first container whose type cannot hold one of its values.
 fn stored(program: &Sdfg, made: &Tensors) -> Option<(Overflow, Dtype)> {
     program.containers.values().find_map(|c| {
         let beyond = |v: &&f64| v.is_finite() && c.dtype.is_floating() && c.dtype.rounded(**v).is_infinite();
@@ -43,7 +43,7 @@ fn stored(program: &Sdfg, made: &Tensors) -> Option<(Overflow, Dtype)> {
     })
 }
 
-/// Where a type ends.
+/// The largest finite number of a type.
 fn end(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F16 => half::f16::MAX.to_f64(),
@@ -52,13 +52,13 @@ fn end(dtype: Dtype) -> f64 {
     }
 }
 
-/// Whether every tensor of numbers that the recipe declares has a range: gradients that come in have none.
+/// Whether every floating-point input that the recipe declares has a range; upstream gradients are not declared.
 fn ranged(program: &Sdfg) -> bool {
     let declared = |c: &&&Container| c.dtype.is_floating() && !c.name.starts_with("d_");
     tensors::given(program).iter().filter(declared).all(|c| c.range.is_some())
 }
 
-/// An error of a recipe's kernels, as what overflowed if something did.
+/// Replaces a selection error by the overflow that caused it, if there is one.
 pub fn explain_overflow(error: PipelineError, recipe: impl FnOnce() -> Result<Recipe, PipelineError>) -> PipelineError {
     if !matches!(error, PipelineError::Select(_)) {
         return error;

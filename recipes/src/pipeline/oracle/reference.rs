@@ -1,4 +1,4 @@
-//! What the oracle says about single kernels at small sizes.
+//! The interpreter's results for single kernels at small sizes.
 
 use super::largest_finite::largest_finite;
 use super::tensors::{self, RANGES};
@@ -11,32 +11,32 @@ use sdfg::tolerance::{self, Tolerance};
 use sdfg::{Bindings, Dtype, Sdfg};
 use std::collections::BTreeMap;
 
-/// What inputs are drawn from.
+/// The seed of drawn inputs.
 pub const SEED: u64 = 1;
-/// What every run is.
+/// Seed, step and dropout of every reference run.
 pub const RUN: Run = Run { seed: SEED, step: 0, dropout: true };
 
-/// What the oracle says about one kernel at small sizes.
+/// The interpreter's result for one kernel at small sizes.
 pub struct Reference {
     pub spec: KernelSpec,
     pub inputs: Tensors,
     pub outputs: Tensors,
     pub tolerances: BTreeMap<String, Tolerance>,
-    /// What errors are relative to at least: the size of the terms that results are made of, which may cancel.
+    /// The least magnitude that errors are relative to: that of the terms of the results, which may cancel.
     pub scale: f64,
 }
 
-/// The reference interpreter, and what it has said.
+/// The reference interpreter with its results so far.
 #[derive(Default)]
 pub struct ReferenceCache {
-    /// By kernel, and by size symbol.
+    /// By kernel and sizes.
     expected: BTreeMap<(String, Bindings), Reference>,
-    /// What the program itself makes of drawn inputs at small sizes, where that was needed.
+    /// By sizes: the whole program's values on drawn inputs at small sizes, where they were needed.
     made: Vec<(Bindings, Tensors)>,
 }
 
 impl ReferenceCache {
-    /// What a kernel makes of its inputs at some sizes, once it was run at them.
+    /// A kernel's reference at some sizes, once the kernel was run at them.
     pub fn says(&self, name: &str, sizes: &Bindings) -> Option<&Reference> {
         self.expected.get(&(name.to_string(), sizes.clone()))
     }
@@ -50,8 +50,8 @@ impl ReferenceCache {
         let numbers = |case: &Case| !case.overflows && !case.outputs.values().flatten().any(|v| v.is_nan());
         let own = if ReferenceCache::runs_all(&spec) { Some(self.own_values(small)?) } else { None };
         let mut tried = case(own, RANGES[0])?;
-        // A logarithm of what is negative: nothing agrees with what is no number, nor with what f32 does not hold. The program has what
-        // there is one of.
+        // Drawn values may lead to NaN, as in a logarithm of negatives, or to numbers that f32 cannot hold. The whole program has values
+        // for which the kernel's results are finite.
         if !numbers(&tried) && own.is_none() {
             tried = case(Some(self.own_values(small)?), RANGES[0])?;
         }
@@ -66,13 +66,13 @@ impl ReferenceCache {
         Ok(())
     }
 
-    /// Whether a kernel is given what the program itself makes of it, which then runs as a whole: kernels of f16 are, because f16 ends
-    /// at 65504, and what is made on chip of statistics that were drawn, and are not those of the values beside them, goes beyond.
+    /// Whether a kernel gets its inputs from a run of the whole program. Kernels of f16 do, because f16 ends at 65504: values recomputed
+    /// from independently drawn statistics would go beyond.
     pub fn runs_all(spec: &KernelSpec) -> bool {
         spec.containers.values().any(|c| c.dtype == Dtype::F16)
     }
 
-    /// What the small program makes of what it is given.
+    /// The small program's values on drawn inputs.
     fn own_values(&mut self, small: &Sdfg) -> Result<&Tensors, Fault> {
         let at = match self.made.iter().position(|(sizes, _)| *sizes == small.sizes) {
             Some(at) => at,
@@ -93,12 +93,12 @@ struct Case {
     inputs: Tensors,
     outputs: Tensors,
     scale: f64,
-    /// Whether something on the way is larger than kernels can hold.
+    /// Whether an intermediate value is larger than kernels can hold.
     overflows: bool,
 }
 
 impl Case {
-    /// Of drawn values, or of those that the program itself has for its containers: of what is `wanted` of each.
+    /// A run on drawn values, or on the program's `own` ones where there are any; `wanted` maps each of these to an input.
     fn new(spec: &KernelSpec, small: &Sdfg, own: Option<&Tensors>, wanted: fn(f64) -> f64) -> Result<Self, PipelineError> {
         let mut inputs = Tensors::new();
         for argument in spec.arguments() {
@@ -112,12 +112,12 @@ impl Case {
             let array = ArrayD::from_shape_vec(IxDyn(&shape), values).map_err(|e| PipelineError::Internal(e.to_string()))?;
             inputs.insert(argument.data.clone(), array);
         }
-        // Drawn values are of size 1.
+        // Drawn values have magnitude 1.
         let read = inputs.values().flatten().filter(|v| own.is_some() && v.is_finite());
         let scale = read.fold(1.0, |most, v| f64::max(most, v.abs()));
         let mut outputs = inputs.clone();
         for argument in spec.arguments().iter().filter(|a| a.access == kernels::Access::Write) {
-            // What a kernel leaves alone keeps its value; what it must write begins as nothing.
+            // Elements that a kernel leaves alone keep their values; a container that it writes entirely begins empty.
             if !spec.unit.writes_part(small, &argument.data) {
                 outputs.remove(&argument.data);
             }

@@ -13,8 +13,8 @@ pub fn with_small_sizes(program: &Sdfg) -> Sdfg {
     small
 }
 
-/// The same where some dims are held in blocks: these have two blocks, so that every layout fits. Dims that kernels need in multiples
-/// are rounded up to them; `whole` ones keep their sizes, and no other has more than `most`.
+/// The same for layouts with blocked dims: these get two blocks, so that every layout fits. Dims that kernels need in multiples are
+/// rounded up to them; `whole` dims keep their sizes, and no other size exceeds `most`.
 pub fn with_small_sizes_for<'a>(
     program: &Sdfg,
     layouts: impl Iterator<Item = &'a Layout>,

@@ -1,7 +1,7 @@
-//! Elements of tensor files: one table of types, in both formats, and how each becomes what a program stores.
+//! Elements of tensor files: one table of types for both formats, and the conversion to a program's types.
 //!
-//! Whole numbers stay what they are or are refused. Other numbers are rounded once, to the nearest that the program's type holds; what
-//! is finite does not become infinite.
+//! Integers are stored exactly or refused. Floating-point numbers are rounded once, to the nearest number of the program's type; a finite
+//! number that would become infinite is refused.
 
 use ndarray_npy::{ReadDataError, ReadableElement};
 use py_literal::Value as Descriptor;
@@ -25,7 +25,7 @@ pub struct FileType {
     numpy: Option<&'static str>,
     /// Bytes of an element.
     width: usize,
-    /// The number of so many bytes, the lowest first; `None` where they are none.
+    /// Decodes an element from its bytes, lowest first; `None` if the bytes are no value of the type.
     read: fn(&[u8]) -> Option<Number>,
 }
 
@@ -103,7 +103,7 @@ impl ReadableElement for Number {
         };
         let wanted = length.checked_mul(found.width).ok_or(ReadDataError::MissingData)?;
         let mut bytes = Vec::new();
-        // No more is read than there is, whatever the header says.
+        // The read is bounded by the wanted length, whatever the header says.
         reader.take(wanted as u64 + 1).read_to_end(&mut bytes)?;
         match bytes.len() {
             n if n < wanted => Err(ReadDataError::MissingData),
@@ -138,7 +138,7 @@ impl Number {
         }
     }
 
-    /// The nearest double.
+    /// The nearest f64.
     fn value(self) -> f64 {
         match self {
             Number::Real(v) => v,
@@ -147,7 +147,7 @@ impl Number {
         }
     }
 
-    /// Whether it is exactly this value.
+    /// Whether the number equals this value exactly.
     fn is(self, value: f64) -> bool {
         match self {
             Number::Real(v) => v == value,

@@ -13,26 +13,26 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Containers that must be given: inputs and parameters, in the recipe's order. Storage that views look into is not.
+/// Containers that a caller gives: inputs and parameters, in the recipe's order, without storage that views look into.
 pub fn given(program: &Sdfg) -> Vec<&Container> {
     let viewed: Vec<&str> = program.containers.values().filter_map(|c| c.view.as_ref().map(|v| v.of.as_str())).collect();
     let wanted = |c: &&Container| matches!(c.role, Role::Input | Role::Parameter) && !viewed.contains(&c.name.as_str());
     program.containers.values().filter(wanted).collect()
 }
 
-/// Containers that are handed back: outputs and gradients, in the recipe's order.
+/// Containers that are returned: outputs and gradients, in the recipe's order.
 pub fn results(program: &Sdfg) -> Vec<&Container> {
     let viewed: Vec<&str> = program.containers.values().filter_map(|c| c.view.as_ref().map(|v| v.of.as_str())).collect();
     let wanted = |c: &&Container| matches!(c.role, Role::Output | Role::Gradient) && !viewed.contains(&c.name.as_str());
     program.containers.values().filter(wanted).collect()
 }
 
-/// What is made of values drawn from −2 to 2: themselves, or what has a logarithm, is a probability, or is larger than one.
+/// Maps from values drawn from −2 to 2 to other ranges: unchanged; non-negative, for logarithms; probabilities; larger than one.
 pub const RANGES: [fn(f64) -> f64; 4] = [|v| v, f64::abs, |v| v.abs() / 2.0, |v| v.abs() + 2.0];
 
-/// Inputs and parameters drawn from a seed, each from its own stream, exactly representable in the type they are stored in: from
-/// −2 to 2, or in another of the [`RANGES`] where the program makes something of those that is no number, or more than kernels can hold,
-/// and of these it does not; what has a range of its own is drawn from that. Whole numbers are places along a dim ([`values`]).
+/// Draws inputs and parameters from a seed, each from its own stream, exactly representable in their stored types. Values lie from −2 to
+/// 2. If the program's results for these are NaN or too large for kernels, the first of the other [`RANGES`] with better results is used.
+/// A container with a range of its own is drawn from that range, and integers are positions along a dim ([`values`]).
 ///
 /// Weights (parameters of two or more dims) are divided by the square root of their largest size, so that activations
 /// keep their magnitude through a layer.
@@ -45,7 +45,7 @@ pub fn random_inputs(program: &Sdfg, seed: u64) -> Result<Tensors, PipelineError
     for range in RANGES {
         match makes(&small, &within(&small, seed, range)?) {
             Interpreted::Numbers => return within(program, seed, range),
-            // Where nothing does without them.
+            // Used where no range avoids large numbers.
             Interpreted::LargeNumbers => numbers = numbers.or(Some(range)),
             Interpreted::None => {}
         }
@@ -69,10 +69,10 @@ fn within(program: &Sdfg, seed: u64, wanted: fn(f64) -> f64) -> Result<Tensors, 
     Ok(tensors)
 }
 
-/// Values of one container: of the drawn ones what is `wanted`, not yet rounded.
+/// Values of one container, not yet rounded: drawn and then mapped by `wanted`.
 ///
-/// Whole numbers are labels, lengths or positions: what they are compared with are places along a dim that their tensor lacks. So
-/// they are from 0 to below the smallest such size of what the program is given, which is the same for all programs of a recipe.
+/// Integers are labels, lengths or positions: programs compare them with positions along a dim that their tensor lacks. So they are drawn
+/// from 0 to below the smallest such size among the program's inputs, which is the same for all programs of a recipe.
 ///
 /// # Errors
 /// Sizes that are not known.
@@ -94,7 +94,7 @@ pub fn values(
     Ok(values)
 }
 
-/// Rounds drawn values to what their container stores. What a range leaves out is not reached by rounding.
+/// Rounds drawn values to the container's type. Rounding never moves a value out of the container's range.
 ///
 /// # Errors
 /// Sizes that are not known.
@@ -108,14 +108,14 @@ pub fn store(program: &Sdfg, container: &Container, values: &mut [f64]) -> Resul
     Ok(())
 }
 
-/// What the recipe says about the values of a container that is given, under the program's sizes.
+/// The recipe's range for the values of an input or parameter, under the program's sizes.
 fn interval(program: &Sdfg, container: &Container) -> Result<Option<Interval>, PipelineError> {
     let given = matches!(container.role, Role::Input | Role::Parameter);
     let range = container.range.as_ref().filter(|_| given);
     range.map(|range| range.under(&program.sizes)).transpose().map_err(|e| PipelineError::Internal(e.to_string()))
 }
 
-/// The interval that stored values lie in: a bound that belongs to it is rounded as they are.
+/// The interval of stored values: a closed bound is rounded as the values are.
 fn rounded(interval: Interval, dtype: Dtype) -> Interval {
     let Interval { low, high, open } = interval;
     let [least, most] = [low, high].map(|bound| dtype.rounded(bound));
@@ -123,7 +123,7 @@ fn rounded(interval: Interval, dtype: Dtype) -> Interval {
     Interval { low: least, high: most, open }
 }
 
-/// The smallest size of a dim that a container lacks and others that are given have; dims of size one say nothing.
+/// The smallest size of a dim that a container lacks and other inputs have; dims of size one are ignored.
 fn places(program: &Sdfg, container: &Container) -> Result<usize, PipelineError> {
     let mut sizes = vec![];
     for other in given(program) {
@@ -133,17 +133,17 @@ fn places(program: &Sdfg, container: &Container) -> Result<usize, PipelineError>
     Ok(sizes.into_iter().filter(|size| *size > 1).min().unwrap_or(2))
 }
 
-/// What a program makes of what it is given.
+/// The kind of a program's results.
 enum Interpreted {
     Numbers,
-    /// Numbers, of which some on the way are larger than kernels can hold.
+    /// Numbers, but some intermediate value is larger than kernels can hold.
     LargeNumbers,
-    /// Not only numbers, or nothing.
+    /// Some NaN, or no results.
     None,
 }
 
-/// Whether all results of a program are numbers: of what is in between, equal programs hold different parts. One that cannot be run is
-/// said to be so by whoever runs it.
+/// Whether all results of a program are numbers. Intermediate tensors are ignored, because equivalent programs hold different ones. A
+/// program that cannot be run is reported where it is run later.
 fn makes(program: &Sdfg, given: &Tensors) -> Interpreted {
     let run = Run { seed: 1, step: 0, dropout: true };
     let Ok((made, overflow)) = interpret_within(program, given, &run, largest_finite(program.containers.values())) else {
@@ -200,7 +200,7 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
     if faults.is_empty() { Ok(tensors) } else { Err(fault(faults.join("; "))) }
 }
 
-/// Named tensors as they stand in a file.
+/// Named tensors of a file.
 type Found = BTreeMap<String, ArrayD<Number>>;
 
 fn safetensors(path: &Path) -> Result<Found, String> {
@@ -231,13 +231,14 @@ fn npz(path: &Path) -> Result<Found, String> {
     Ok(found)
 }
 
-/// Writes named tensors in the type that the program stores them in, those that it lacks as f32. An npz file holds f32 for bf16 and f16,
-/// which NumPy lacks or few read; bits are u8.
+/// Writes named tensors in the program's types, and unknown tensors as f32. An npz file stores bf16 and f16 as f32, because NumPy lacks
+/// bf16 and few readers take f16; bits are stored as u8.
 pub fn write(path: &Path, tensors: &Tensors, program: &Sdfg) -> Result<(), PipelineError> {
     write_as(path, tensors, &|name| program.containers.get(name).map_or(Dtype::F32, |c| c.dtype))
 }
 
-/// Writes named tensors, each in the type that `stored` says. What an integer type cannot hold, and NaN, is what a cast makes of it.
+/// Writes named tensors, each in the type that `stored` returns. Values that an integer type cannot hold, and NaN, are cast as Rust's
+/// `as` does.
 pub fn write_as(path: &Path, tensors: &Tensors, stored: &dyn Fn(&str) -> Dtype) -> Result<(), PipelineError> {
     let fault = |why: String| PipelineError::Tensors { file: path.display().to_string(), why };
     match extension(path)? {
@@ -297,7 +298,7 @@ fn extension(path: &Path) -> Result<Format, PipelineError> {
     }
 }
 
-/// All that is missing, superfluous or of a wrong shape, in one message.
+/// All missing, superfluous or wrongly shaped tensors, in one message.
 fn check(found: &Found, program: &Sdfg) -> Result<(), String> {
     let mut faults = Vec::new();
     for container in given(program) {
@@ -319,7 +320,7 @@ fn check(found: &Found, program: &Sdfg) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// What the program makes no number of is not drawn.
+    /// Values that would make a program's results NaN are not drawn.
     #[test]
     fn a_logarithm_is_given_what_is_positive() -> Result<(), Box<dyn std::error::Error>> {
         let negative = |step: &str| -> Result<usize, Box<dyn std::error::Error>> {
@@ -331,12 +332,12 @@ mod tests {
         assert_eq!(negative("y[n] = sqrt(sum(x[n,i], over: i))")?, 0);
         assert!(negative("y[n,i] = exp(x[n,i])")? > 300);
         assert_eq!(negative("y[n,i] = log(x[n,i] - 1.5)")?, 0);
-        // Where that does not help, nothing else is drawn.
+        // Where no range helps, the first range is used.
         assert!(negative("y[n,i] = log(x[n,i] - 5)")? > 300);
         Ok(())
     }
 
-    /// Labels are classes, whatever else has more: with fractions no program with labels runs.
+    /// Labels are classes, however large other dims are; fractional labels would match no class.
     #[test]
     fn whole_numbers_are_places_along_a_dim() -> Result<(), Box<dyn std::error::Error>> {
         let text = "model: m\ndims: {n: 500, i: 90, c: 7}\ninputs:\n  x: [n, c, i]\n  label: {dims: [n], dtype: i32}\nsteps:\n  - \

@@ -10,27 +10,27 @@ pub fn compares_values(unit: &Unit) -> bool {
     let mut found = false;
     for (_, code) in scope.computations().iter().flat_map(|(_, c)| &c.tasklet.code) {
         code.walk(&mut |s| found |= matches!(s, Scalar::Select(condition, ..) if !condition.inputs().is_empty()));
-        // Of a sign that is kept, the comparison is the result.
+        // A stored sign is the result of the comparison itself.
         found |= matches!(code, Scalar::Binary(Binary::Gt, x, _) if !x.inputs().is_empty());
     }
     found
 }
 
-/// Relative distance in the Euclidean norm that jumps may cause. A sum of n terms is off by about u·√n of its magnitude;
-/// of values spread evenly around the threshold, a share of four times that lies close enough to be decided otherwise
-/// (two standard deviations on either side), and each of them changes its term altogether: the root of the share.
+/// Relative distance in the Euclidean norm that jumps may cause. A sum of n terms has a rounding error of about u·√n of its magnitude. Of
+/// values spread evenly around the threshold, the share 4·u·√n lies within two standard deviations on either side and may be decided
+/// otherwise. Each such value changes its term entirely, so the relative distance is the square root of that share.
 pub fn kink_bound(dtype: Dtype, length: u64) -> f64 {
     (4.0 * dtype.roundoff() * (length as f64).sqrt()).sqrt()
 }
 
-/// A ratio of error to tolerance of one unit's result: where the unit decides by comparing values and single elements jumped, that
-/// of the whole result's distance to what jumps may make of it.
+/// The ratio of error to tolerance of one unit's result. Where the unit compares values and single elements jumped, the ratio is that of
+/// the whole result's distance to [`kink_bound`].
 pub fn within_jumps(unit: &Unit, tolerance: &tolerance::Tolerance, got: &ArrayD<f64>, want: &ArrayD<f64>, ratio: f64) -> f64 {
     if ratio <= 1.0 || !compares_values(unit) {
         return ratio;
     }
     let bound = match tolerance.dtype {
-        // Bits round nothing; of few of them, any one may have been close.
+        // Bits have no rounding error; among few bits, any one may have been close to the threshold.
         Dtype::Bit => f64::max(kink_bound(Dtype::F32, tolerance.length), (2.0 / got.len() as f64).sqrt()),
         dtype => f64::max(kink_bound(dtype.accumulator(), tolerance.length), kink_bound(dtype, 1)),
     };
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use ndarray::IxDyn;
 
-    /// A flipped element among many passes; a wrong scale, a wrong block or a NaN does not.
+    /// One flipped element among many passes; a wrong scale, a wrong block or a NaN does not.
     #[test]
     fn jumps_are_told_from_mistakes() {
         let want = ArrayD::from_shape_fn(IxDyn(&[2000, 1000]), |i| ((i[0] * 7 + i[1] * 13) % 29) as f64 - 14.0);
@@ -64,7 +64,7 @@ mod tests {
         assert!(distance(&missing, &want) > bound);
         let mut lost = want.clone();
         lost[[0, 0]] = f64::NAN;
-        // Infinity stays infinite beside it: a NaN is never excused.
+        // The ratio of a NaN is infinite and stays so: a NaN is never excused.
         assert!(f64::INFINITY.min(distance(&lost, &want)).is_infinite());
     }
 }

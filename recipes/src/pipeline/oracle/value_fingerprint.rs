@@ -1,14 +1,14 @@
-//! Fingerprints of the values that a program's containers hold: marks that can be compared with those of another program of the same recipe.
+//! Fingerprints of the values in a program's containers, comparable with those of another program of the same recipe.
 //!
-//! Programs of a recipe compute the same results; on the way there a name need not stand for the same thing in two of them:
-//! where weights are stacked, what was one of three summands may be their sum. So both programs are interpreted, small, on
-//! the same drawn tensors, and a container is marked by what it then holds: two sums over all elements, one of magnitudes
-//! and one with drawn signs and weights. Different functions of what was drawn agree in these digits only by accident, and
-//! rounding, which differs where terms are added up in another order, lies far below them. A container is marked by its
-//! description too, without which kernels could not be exchanged between programs.
+//! Programs of a recipe compute the same results, but a name need not stand for the same intermediate value in two of these: where
+//! weights are stacked, one of three summands may hold their sum. So both programs are interpreted at small sizes on the same drawn
+//! tensors. The fingerprint of a container consists of two sums over its elements, one of magnitudes and one with drawn signs and
+//! weights. Different functions of the drawn tensors agree in these digits only by accident, and rounding by another order of summation
+//! lies far below them. The fingerprint includes the container's description, without which kernels could not be exchanged between
+//! programs.
 //!
-//! Marks say what is held in the end. A kernel that ran again on that would have to leave it as it is: then it makes what
-//! is marked from what is marked, wherever it comes from.
+//! Fingerprints describe the values at the end of the program. So a kernel that is rerun on them must leave them unchanged: then it
+//! computes fingerprinted values from fingerprinted values in any program.
 
 use super::small_sizes::with_small_sizes;
 use super::tensors::random_inputs;
@@ -19,11 +19,11 @@ use sdfg::interpret::{Run, Tensors, interpret, interpret_unit};
 use sdfg::{Container, Sdfg};
 use std::collections::BTreeMap;
 
-/// Digits of the sums that are kept. Rounding in f64 is some ten thousand times finer than their last one.
+/// Significant digits of the sums. The last digit is about ten thousand times coarser than rounding in f64.
 const DIGITS: usize = 8;
 
-/// Says of every container of a problem what it holds in its program; nothing where some kernel finds or leaves something
-/// else than what is held in the end.
+/// Sets the fingerprint of every container of a problem. Leaves all empty if some kernel would read or write values other than the final
+/// ones.
 ///
 /// # Errors
 /// A program that cannot be interpreted.
@@ -51,14 +51,14 @@ pub fn mark(problem: &mut SelectionProblem, program: &Sdfg) -> Result<(), Pipeli
     Ok(())
 }
 
-/// Marks of what a kernel names besides its containers: parts of them, and what it keeps inside.
+/// Fingerprints of the containers that a kernel names besides its arguments: parts of these, and containers on chip.
 pub fn names(kernel: &KernelSpec, program: &Sdfg) -> BTreeMap<String, String> {
     let own: Vec<String> = kernel.arguments().into_iter().map(|a| a.data).collect();
     let others = kernel.containers.values().filter(|c| !own.contains(&c.name));
     others.map(|c| (c.name.clone(), hash(&described(program, c)))).collect()
 }
 
-/// All that a container is but where it comes from.
+/// A container's description without its origin.
 fn described(program: &Sdfg, container: &Container) -> String {
     let sizes: Vec<String> = program.shape(container).iter().map(ToString::to_string).collect();
     format!("{:?} {sizes:?}", Container { origin: None, ..container.clone() })
@@ -68,7 +68,7 @@ fn hash(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex()[..16].to_string()
 }
 
-/// Infinities and what is no number, as numbers that are no usual values.
+/// Replaces infinities and NaN by numbers that are unlikely as values.
 fn finite(value: f64) -> f64 {
     match value {
         v if v.is_nan() => 1.0 / 3.0,

@@ -1,4 +1,4 @@
-//! From a program and a configuration to launches in order, and a place in memory for everything that they touch.
+//! Turns a program and a configuration into launches in order, with a place in memory for all their arguments.
 
 use super::launch::{Launch, Place, Slot, dataflow};
 use super::memory::{self, PeakMemory};
@@ -14,7 +14,7 @@ use sdfg::{Direction, Layout, Role, Sdfg};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// All that runs, and its memory.
+/// The launches of a step, and their memory.
 pub(in crate::pipeline) struct Assembly {
     pub launches: Vec<Launch>,
     pub slots: Vec<Slot>,
@@ -30,9 +30,9 @@ struct Draft {
     name: String,
     pass: Direction,
     work: Work,
-    /// Slots of memory, in the order of the arguments, and what is done with them.
+    /// Slots of memory in the order of the arguments, with their access.
     arguments: Vec<(usize, Access)>,
-    /// (read, written) slots: the second may lie where the first does.
+    /// (read, written) slots: the written one may take the place of the read one.
     in_place: Vec<(usize, usize)>,
 }
 
@@ -41,7 +41,7 @@ enum Work {
         spec: Box<KernelSpec>,
         config: KernelConfig,
     },
-    /// From its first argument to its second.
+    /// A copy of its first argument in the layout of its second.
     Relayout,
 }
 
@@ -50,12 +50,12 @@ struct Assembler<'a> {
     configuration: &'a Configuration,
     device: &'a Arc<dyn Device>,
     slots: Vec<Slot>,
-    /// By container: the slot in which it is held.
+    /// Container → the slot that holds it.
     held: BTreeMap<String, usize>,
     drafts: Vec<Draft>,
 }
 
-/// Puts a program together under a configuration, to run on so many streams.
+/// Assembles a program under a configuration, to run on `streams` streams.
 ///
 /// # Errors
 /// Kernels that the configuration does not name or that cannot be compiled; no memory.
@@ -81,7 +81,7 @@ impl Assembler<'_> {
         self.configuration.layouts.get(data).cloned().or_else(own).unwrap_or_default()
     }
 
-    /// The slot in which a container is held.
+    /// The slot that holds a container.
     fn held(&mut self, data: &str) -> usize {
         match self.held.get(data) {
             Some(slot) => *slot,
@@ -99,12 +99,12 @@ impl Assembler<'_> {
         self.slots.len() - 1
     }
 
-    /// All launches in the program's order: each kernel between the changes of layout that it needs.
+    /// Drafts all launches in the program's order: each kernel between the relayouts that it needs.
     ///
-    /// The choice pays for a copy in another layout with each kernel that reads it; here it is made once for all that read it in
-    /// the same pass. From one pass to the next it would take memory at the peak of the step.
+    /// The selection counts a relayouted copy for each kernel that reads it. Here one copy serves all its readers in the same pass.
+    /// Keeping it until the next pass would take memory at the peak of the step.
     fn draft(&mut self) -> Result<(), PipelineError> {
-        // By container: slots that hold what it holds, in other layouts.
+        // Container → slots with copies of it in other layouts.
         let mut copies: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         let mut before = Direction::Forward;
         for (state, _, unit) in self.program.units() {
@@ -134,7 +134,7 @@ impl Assembler<'_> {
                     Some(copy) => *copy,
                     None => {
                         let slot = self.copy(&argument.data, want);
-                        // A kernel that writes a part must find the other parts where it leaves them.
+                        // A kernel that writes a part leaves the other parts as they are, so the copy must hold them.
                         if argument.access == Access::Read || unit.writes_part(self.program, &argument.data) {
                             self.relayout(pass, held, slot);
                         }
@@ -175,14 +175,15 @@ impl Assembler<'_> {
         Ok(container.dtype.bytes(elements as u64))
     }
 
-    /// Whether a slot holds what a step is given, in the layout in which it is held.
+    /// Whether a slot holds an input or parameter in its held layout.
     fn is_given(&self, slot: usize) -> bool {
         let data = &self.slots[slot].data;
         let role = self.program.containers.get(data).map(|c| c.role);
         self.held.get(data) == Some(&slot) && matches!(role, Some(Role::Input | Role::Parameter))
     }
 
-    /// Who touches what. The number of a buffer is that of its slot; nobody touches what is given, which has its place.
+    /// The steps of the program with the buffers that they read and write. Buffer numbers are slot numbers; inputs have memory of their
+    /// own, so no step refers to them.
     fn schedule(&self, boundary: &BTreeMap<String, usize>) -> Result<Schedule, PipelineError> {
         let mut schedule = Schedule::default();
         for (n, slot) in self.slots.iter().enumerate() {
@@ -205,8 +206,8 @@ impl Assembler<'_> {
         Ok(schedule)
     }
 
-    /// Memory of a step whose launches, in this order, run on several streams: launches that may run beside one another have none in
-    /// common, and nothing takes the place of what it is made of.
+    /// Plans the memory of a step whose launches, in this order, run on several streams: launches that may run concurrently share no
+    /// memory, and no result takes the place of an input.
     fn beside(&self, schedule: &Schedule, order: &[usize], streams: usize) -> ArenaPlan {
         let written = |d: &Draft| d.arguments.iter().map(|(slot, access)| (*slot, *access == Access::Write)).collect();
         let arguments: Vec<Vec<(usize, bool)>> = order.iter().map(|n| written(&self.drafts[*n])).collect();
@@ -265,7 +266,7 @@ impl Assembler<'_> {
         Ok(Assembly { launches, slots: self.slots, arena, boundary, memory, map })
     }
 
-    /// What the plan has placed so that a launch writes it in place.
+    /// The pairs of a launch's arguments that the plan has placed in place.
     fn placed(&self, draft: &Draft, plan: &ArenaPlan, schedule: &Schedule) -> Vec<InPlace> {
         let data = |slot: usize| self.slots[slot].data.clone();
         let name = |slot: usize| &schedule.buffers[slot].name;
@@ -274,7 +275,7 @@ impl Assembler<'_> {
         pairs.map(|(read, written)| InPlace { read: data(*read), written: data(*written) }).collect()
     }
 
-    /// Has the device make the code of all launches on all cores: one after the other they take a compiler longer than anything else here.
+    /// Compiles the code of all launches in parallel on devices that compile ahead; compiling one by one would dominate assembly.
     fn prepare(&self, plan: &ArenaPlan, schedule: &Schedule) {
         let coming = self.drafts.iter().filter_map(|draft| match &draft.work {
             Work::Kernel { spec, config } => {

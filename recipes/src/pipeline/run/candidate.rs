@@ -4,24 +4,24 @@ use sdfg::config::{Configuration, KernelConfig};
 use sdfg::{Sdfg, Unit};
 use serde::{Deserialize, Serialize};
 
-/// A program with a choice for everything it leaves open.
+/// A program with a configuration for each of its kernels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     pub name: String,
     pub program: Sdfg,
     pub configuration: Configuration,
-    /// Sum of measured kernel and relayout times; not a measurement of the whole.
+    /// Sum of measured kernel and relayout times, in milliseconds; not a measurement of the whole.
     pub predicted_ms: f64,
     /// Streams of the device that launches are spread over.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub streams: usize,
-    /// Kernels in other configurations than the choice's.
+    /// Kernels whose configuration differs from the selected one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<Exchange>,
 }
 
 impl Candidate {
-    /// Kernels that the other one does not run in the same configuration.
+    /// The number of kernels that `other` lacks or runs in another configuration.
     pub fn differences(&self, other: &Candidate) -> usize {
         let units = self.program.units();
         let theirs = other.program.units();
@@ -40,13 +40,13 @@ fn is_one(streams: &usize) -> bool {
     *streams == 1
 }
 
-/// A kernel that runs another configuration than the choice, because it was faster in the step.
+/// A kernel in another configuration than the selected one, because that was faster in the step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exchange {
     pub kernel: String,
-    /// What was chosen by times of the kernel alone.
+    /// The configuration that was selected by times of the kernel alone.
     pub chosen: KernelConfig,
-    /// Medians within the step: of the choice, and of what the plan runs instead.
+    /// Medians within the step, in milliseconds: of the selected configuration, and of the one in the plan.
     pub chosen_ms: f64,
     pub taken_ms: f64,
 }

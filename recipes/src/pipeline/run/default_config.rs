@@ -5,10 +5,10 @@ use kernels::KernelSpec;
 use kernels::device::Device;
 use sdfg::config::KernelConfig;
 
-/// Configurations of a kernel among which the most promising one is taken.
+/// The number of configurations among which the best by predicted cost is taken.
 const CONSIDERED: u64 = 256;
 
-/// A configuration in the recipe's order of dims.
+/// The configuration of least predicted cost, with row-major layouts in the recipe's order of dims.
 pub fn default_config(device: &dyn Device, spec: &KernelSpec) -> Result<KernelConfig, PipelineError> {
     let space = device.space(spec)?;
     let layouts = space.tensors().iter().fold(1u64, |n, t| n.saturating_mul(t.layouts.len() as u64));

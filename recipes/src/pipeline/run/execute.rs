@@ -20,7 +20,7 @@ use sdfg::{Container, Direction, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What freed memory is filled with in debug builds: a NaN in every floating type, so that whoever still reads it shows.
+/// Debug builds fill freed memory with this byte, a NaN in every floating type, so that a read after the end of a lifetime shows.
 const SPOILT: u8 = 0xff;
 
 /// Times of one step in milliseconds.
@@ -28,14 +28,14 @@ const SPOILT: u8 = 0xff;
 pub struct StepTimes {
     pub forward_ms: f64,
     pub backward_ms: f64,
-    /// Both as one, by the device's clock, if that is nearer than the caller's.
+    /// Milliseconds of both passes in one measurement, if the device's clock is more accurate than the caller's.
     pub step_ms: Option<f64>,
-    /// One for each launch, in order; none if launches ran as one.
+    /// Milliseconds of each launch, in order; empty if the launches ran as one recording.
     pub launches_ms: Vec<f64>,
 }
 
 pub struct Execution {
-    /// The step as the device has recorded it: forward, and both. Before what it refers to, so that it is dropped first.
+    /// The recorded step: forward, and both passes. Declared before the memory it refers to, so that it is dropped first.
     recorded: Option<[Box<dyn Recording>; 2]>,
     device: Arc<dyn Device>,
     /// Streams that a recorded step may use.
@@ -47,7 +47,7 @@ pub struct Execution {
     /// Boundary container → slot that holds it.
     boundary: BTreeMap<String, usize>,
     pub memory: PeakMemory,
-    /// Who lies where, from when to when.
+    /// Where each tensor lies in memory, and for which launches.
     pub map: MemoryMap,
 }
 
@@ -63,8 +63,8 @@ impl Execution {
         Execution::on(1, program, configuration, device)
     }
 
-    /// Compiles every kernel and plans memory: in the order of kernels that needs the least of it, results written in place
-    /// of what nobody reads any more where kernels can.
+    /// Compiles every kernel and plans memory in the order of kernels that needs the least of it. Kernels that can do so write results in
+    /// place of inputs that are no longer read.
     fn on(streams: usize, program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
         let Assembly { launches, slots, arena, boundary, memory, map } = assemble(program, configuration, device, streams)?;
         let (device, program) = (device.clone(), program.clone());
@@ -109,8 +109,8 @@ impl Execution {
         self.launches.iter().map(|l| (l.name.as_str(), l.pass))
     }
 
-    /// The kernel of a launch in another configuration, in the layouts that it has and on the memory that was planned for it; `None`
-    /// if that one cannot write in place what the plan has there.
+    /// The kernel of a launch compiled in another configuration, with the launch's layouts and planned memory; `None` if that
+    /// configuration cannot write in place as the plan requires.
     pub(in crate::pipeline) fn instead(
         &self,
         launch: usize,
@@ -125,40 +125,40 @@ impl Execution {
         Ok(Some(self.device.compile(spec, &kernels::in_place::with(config, in_place))?))
     }
 
-    /// Runs this one in every later step.
+    /// Replaces a launch's kernel in later steps.
     pub(in crate::pipeline) fn exchange(&mut self, launch: usize, executable: Arc<dyn Executable>) {
         if let Some(launch) = self.launches.get_mut(launch) {
             launch.executable = executable;
         }
     }
 
-    /// Bytes of working memory that the kernels share besides tensors, when run by so many workers.
+    /// Bytes of working memory that the kernels share besides tensors, on this number of workers.
     pub fn working_bytes(&self, workers: usize) -> u64 {
         self.launches.iter().map(|l| l.executable.working()).fold(Working::default(), Working::max).bytes(workers) as u64
     }
 
-    /// What the functions of each launch need on a GPU, in order.
+    /// GPU resources of each launch's functions, in order.
     pub fn resources(&self) -> impl Iterator<Item = &[Resources]> {
         self.launches.iter().map(|l| l.executable.resources())
     }
 
-    /// Generated code by kernel, where there is any.
+    /// Generated code by kernel, for kernels that have code.
     pub fn sources(&self) -> Vec<(String, String)> {
         let code = |l: &Launch| l.executable.source().map(|s| (l.name.clone(), s.to_string()));
-        // Kernels of one element type share their library of products.
+        // Kernels of one element type share their GEMM library.
         let libraries: BTreeSet<&str> = self.launches.iter().filter_map(|l| l.executable.library()).collect();
         let name = |n: usize| if n == 0 { "products".to_string() } else { format!("products_{n}") };
         self.launches.iter().filter_map(code).chain(libraries.into_iter().enumerate().map(|(n, s)| (name(n), s.to_string()))).collect()
     }
 
-    /// Runs one step, forward and backward: as the device has recorded it, if it records, else timing each launch.
+    /// Runs one step, forward and backward: as a recording if the device records, else launch by launch with a time for each.
     pub fn step(&mut self, pool: &Pool, seed: u64, step: u64, dropout: bool) -> Result<StepTimes, PipelineError> {
         if !self.device.records() {
             return self.apart(pool, &Run { seed, step, dropout }, 0);
         }
         let run = Run { seed, step, dropout };
         if self.recorded.is_none() {
-            // What is loaded at its first use must not be loaded while recording.
+            // A first run loads libraries, which cannot happen while recording.
             self.apart(pool, &run, 0)?;
             self.recorded = self.record(pool, &run)?;
         }
@@ -168,7 +168,7 @@ impl Execution {
             let all = self.device.time(&mut || (0..steps).try_for_each(|_| parts[part].run(&run)))?;
             Ok(all / steps as f64)
         };
-        // A backward pass frees what the forward pass kept: it cannot run twice, and whole steps come last, for their results to stay.
+        // Backward frees tensors that forward kept, so it cannot run alone twice. Whole steps run last, so that their results stay.
         let (forward, both) = (time(0)?, time(1)?);
         let backward = self.launches.iter().any(|l| l.pass == Direction::Backward);
         Ok(StepTimes {
@@ -179,13 +179,13 @@ impl Execution {
         })
     }
 
-    /// Milliseconds of each launch when it runs again and again, as in a sweep: medians of so many runs, in order. Each finds what
-    /// the first one found, so that afterwards tensors hold the results of one step.
+    /// Milliseconds of each launch when it is run repeatedly, as in a sweep: medians of `times` runs, in order. Each run gets the inputs
+    /// of the first, so that tensors hold the results of one step afterwards.
     pub fn alone(&mut self, pool: &Pool, run: &Run, times: usize) -> Result<Vec<f64>, PipelineError> {
         Ok(self.apart(pool, run, times)?.launches_ms)
     }
 
-    /// One step, launch by launch, each timed: once, or the median of so many runs after the first.
+    /// Runs one step, launch by launch, and times each launch: once, or as the median of `again` runs after the first.
     pub fn apart(&mut self, pool: &Pool, run: &Run, again: usize) -> Result<StepTimes, PipelineError> {
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let mut times = StepTimes::default();
@@ -218,7 +218,7 @@ impl Execution {
         Ok(times)
     }
 
-    /// Records the forward pass, and both passes. What is recorded serves any run.
+    /// Records the forward pass, and both passes. A recording serves every seed and step.
     fn record(&mut self, pool: &Pool, run: &Run) -> Result<Option<[Box<dyn Recording>; 2]>, PipelineError> {
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let pointers = self.pointers();
@@ -240,7 +240,7 @@ impl Execution {
         })
     }
 
-    /// How many streams of the device a step has work for.
+    /// The number of the device's streams that a step's dataflow can use.
     pub fn breadth(&self) -> usize {
         let most = self.device.streams().map_or(1, |streams| streams.count());
         used(&schedule(&dataflow(self.launches.iter().map(|l| l.arguments.as_slice())), most))
@@ -253,14 +253,15 @@ impl Execution {
             .iter_mut()
             .map(|slot| match &mut slot.place {
                 Place::Held(memory) => memory.address(),
-                // The plan places every slot inside the arena; the address may be of another device, so that it is no pointer here.
+                // The plan places every slot inside the arena. The address may belong to another device, so it is no dereferenceable
+                // pointer here.
                 Place::Arena(offset) => base.wrapping_add(*offset),
             })
             .collect()
     }
 }
 
-/// Inputs and parameters by the container that has their storage.
+/// Inputs and parameters by the container that stores them.
 pub fn whole_tensors(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<String, ArrayD<f64>>, PipelineError> {
     let mut whole: BTreeMap<String, ArrayD<f64>> = BTreeMap::new();
     for container in given(program) {
@@ -280,7 +281,7 @@ pub fn whole_tensors(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<Strin
     Ok(whole)
 }
 
-/// The slice of its parent that a view is.
+/// The slice of its parent that a view stands for.
 fn window(program: &Sdfg, container: &Container) -> Result<Vec<SliceInfoElem>, PipelineError> {
     let Some(view) = &container.view else { return Ok(vec![]) };
     let shape = program.shape_of(&container.name)?;

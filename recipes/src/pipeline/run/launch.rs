@@ -1,4 +1,4 @@
-//! What runs in a step, and where what it touches lies.
+//! The launches of a step, and where their arguments lie in memory.
 
 use super::streams::Region;
 use kernels::device::DeviceMemory;
@@ -6,16 +6,16 @@ use kernels::{Completion, Executable, InPlace, KernelError, RunContext};
 use sdfg::{Direction, Layout};
 use std::sync::Arc;
 
-/// One thing to run: a kernel, or a change of layout.
+/// One launch: a kernel, or a relayout.
 pub(in crate::pipeline) struct Launch {
     pub name: String,
     pub pass: Direction,
     pub executable: Arc<dyn Executable>,
     /// Slots of memory, in the order of the kernel's arguments, and whether the kernel writes them.
     pub arguments: Vec<(usize, bool)>,
-    /// What it writes where it reads something else.
+    /// Pairs of arguments where it writes one in place of the other.
     pub in_place: Vec<InPlace>,
-    /// Slots whose life ends here, unless another one takes their place: offset and bytes in the arena.
+    /// Slots whose lifetime ends here, unless another takes their place: offset and bytes in the arena.
     pub ends: Vec<(usize, usize)>,
 }
 
@@ -29,7 +29,7 @@ pub(in crate::pipeline) struct Slot {
 }
 
 pub(in crate::pipeline) enum Place {
-    /// Across steps, in memory of its own.
+    /// In memory of its own, kept across steps.
     Held(DeviceMemory),
     /// In the arena, at this offset.
     Arena(usize),
@@ -49,7 +49,7 @@ impl Launch {
     }
 }
 
-/// What each launch does to memory: slots of their own, and the arena that the others share.
+/// The memory that each launch reads and writes: slots of their own, or the shared arena.
 pub(in crate::pipeline) fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<Vec<Region>> {
     let region = |(slot, written): &(usize, bool)| {
         let Slot { bytes, place, .. } = &slots[*slot];
@@ -62,7 +62,7 @@ pub(in crate::pipeline) fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<
     launches.iter().map(|l| l.arguments.iter().map(region).collect()).collect()
 }
 
-/// What launches do to tensors, wherever these lie.
+/// The tensors that each launch reads and writes, whatever their addresses.
 pub(in crate::pipeline) fn dataflow<'a>(arguments: impl Iterator<Item = &'a [(usize, bool)]>) -> Vec<Vec<Region>> {
     let region = |(slot, written): &(usize, bool)| Region { memory: *slot, bytes: 0..1, written: *written };
     arguments.map(|each| each.iter().map(region).collect()).collect()

@@ -1,4 +1,4 @@
-//! Memory of a step: how much, and who lies where from when to when.
+//! Memory of a step: its amount, and where each tensor lies and for how long.
 
 use crate::pipeline::PipelineError;
 use bench::memory::{Life, MemoryMap};
@@ -11,20 +11,21 @@ use serde::{Deserialize, Serialize};
 /// Peak bytes of tensors: planned from lifetimes, and really allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeakMemory {
-    /// Inputs and parameters, upstream gradients among them: part of the following.
+    /// Inputs and parameters, with upstream gradients; included in the other figures except working memory.
     #[serde(default)]
     pub given_bytes: u64,
-    /// What is given, and the most that results so far and transients need at once.
+    /// `given_bytes`, and the most that results and transients need at once by the plan.
     pub planned_bytes: u64,
     pub actual_bytes: u64,
-    /// What kernels work on besides tensors, as packed factors and tiles of each worker: not part of the others. Known once it ran.
+    /// Working memory of kernels besides tensors, such as packed operands and tiles of each worker; not included in the other figures.
+    /// Known after a run.
     #[serde(default)]
     pub working_bytes: u64,
-    /// What no plan of these kernels in this order can go below: what is alive at once.
+    /// A lower bound for every plan of these kernels in this order: tensors that are alive at once.
     pub lower_bound_bytes: u64,
 }
 
-/// Who lies where under a plan.
+/// The memory map of a plan.
 pub(in crate::pipeline) fn map(given: Vec<(String, u64)>, schedule: &Schedule, plan: &ArenaPlan) -> MemoryMap {
     let life = |i: Interval| Life {
         offset: plan.offsets.get(&i.data).copied().unwrap_or_default(),
@@ -39,8 +40,8 @@ pub(in crate::pipeline) fn map(given: Vec<(String, u64)>, schedule: &Schedule, p
     MemoryMap { given, kernels, lives: schedule.intervals().into_iter().map(life).collect() }
 }
 
-/// The memory of a program before it has a configuration: tensors in the recipe's order of dims, kernels under the first of
-/// their configurations, which decides what they can write in place.
+/// The memory of a program before it has a configuration: tensors in the recipe's order of dims, each kernel in its first configuration,
+/// which decides what it can write in place.
 ///
 /// # Errors
 /// Sizes without a value.

@@ -1,4 +1,4 @@
-//! Plans are timed as wholes, side by side, in rounds.
+//! Times plans as wholes, interleaved in rounds.
 
 use super::candidate::Candidate;
 use super::execute::{Execution, StepTimes};
@@ -25,17 +25,17 @@ pub struct Timed {
     pub launches: Vec<(String, sdfg::Direction, Vec<f64>)>,
     pub memory: PeakMemory,
     pub map: MemoryMap,
-    /// What others did on the machine meanwhile, where that is told.
+    /// The load that other processes put on the machine during the race, where the system reports it.
     pub load: Option<Load>,
-    /// Whether these are times of the first of two races, beside which those of the last cannot be put: the machine may have been
-    /// slower or faster then.
+    /// Whether these are times of the first of two races. They cannot be compared with those of the last race, since the machine may have
+    /// been slower or faster then.
     pub earlier: bool,
 }
 
-/// Steps in which launches are timed apart where they run as one.
+/// Steps in which launches are timed separately if a step runs as one recording.
 const APART: usize = 7;
 
-/// Times candidates as wholes, interleaved, all on the same tensors and as the same step.
+/// Times candidates as wholes, interleaved, with the same tensors and the same step number.
 pub fn time_plans(
     candidates: &[Candidate],
     tensors: &Tensors,
@@ -54,7 +54,7 @@ pub fn time_plans(
         execution.load(tensors)?;
         lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
     }
-    // A step of a large program takes a second: few rounds of all candidates fill the limit already.
+    // A step of a large program takes a second, so few rounds of all candidates already fill the limit.
     let protocol = Protocol { warmup: 1, least: 3, budget: limit, ..Protocol::default() };
     let watch = Watch::start();
     let timings = {
@@ -77,9 +77,9 @@ pub fn time_plans(
     for ((candidate, lane), step) in candidates.iter().zip(lanes).zip(timings) {
         let times = lane.times.into_inner();
         let mut execution = lane.execution.into_inner();
-        // Warm-up steps ran through the same closure; only the last ones were sampled.
+        // Warm-up steps ran through the same closure; only the last steps were sampled.
         let sampled = &times[times.len().saturating_sub(step.samples.len())..];
-        // Launches that ran as one are timed apart, after the race.
+        // Launches of a recorded step are timed separately, after the race.
         let apart = match sampled.iter().any(|t| t.launches_ms.is_empty()) {
             true => (0..APART).map(|_| execution.apart(pool, run, 0)).collect::<Result<Vec<_>, _>>()?,
             false => sampled.to_vec(),
@@ -104,17 +104,17 @@ pub fn time_plans(
     Ok(found)
 }
 
-/// What a plan is taken for: the fastest, or one that needs less memory and no more than this share of time beyond it.
+/// The index of the plan to take: the fastest, or one that needs less memory at a bounded loss of time.
 ///
-/// Of all that are within `slack` of the least median, the one of the smallest peak; of those within 1% of that the fastest. Those at
-/// some places do not take part, nor do those whose times are of an earlier race.
+/// Among plans within `slack` (a share of time) of the least median, the smallest peak decides; among those within 1% of that peak, the
+/// fastest. The indices in `without` and plans with times of an earlier race do not compete.
 pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
     let times: Vec<(f64, u64)> = timed.iter().map(|t| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.memory.actual_bytes)).collect();
     let earlier = (0..timed.len()).filter(|n| timed[*n].earlier);
     preferred(&times, slack, &without.iter().copied().chain(earlier).collect())
 }
 
-/// Share of a peak by which another may be larger and still counts as equal: nobody waits for a few bytes less.
+/// Share of a peak by which a larger one still counts as equal: a few bytes less are worth no time.
 const ALIKE: f64 = 0.01;
 
 /// The preferred one of (milliseconds, bytes).
@@ -126,26 +126,26 @@ fn preferred(times: &[(f64, u64)], slack: f64, without: &BTreeSet<usize>) -> Opt
     near().filter(|n| times[*n].1 as f64 <= peak * (1.0 + ALIKE)).min_by(|a, b| times[*a].0.total_cmp(&times[*b].0))
 }
 
-/// What the last race of plans found.
+/// The result of the last race of plans.
 pub struct Race {
-    /// In the order of the candidates; of those that were clearly slower in the first race, the times of that.
+    /// In the order of the candidates; plans that were clearly slower in the first race keep its times.
     pub timed: Vec<Timed>,
-    /// The plan that is taken, and the fastest.
+    /// The index of the plan that is taken, and of the fastest.
     pub taken: usize,
     pub fastest: usize,
 }
 
-/// How much slower than the fastest a plan may be to be timed again.
+/// How much slower than the fastest a plan may be, as a share, to be timed in the last race.
 const NEAR: f64 = 0.03;
 
-/// Plans that may turn out to be the best by their milliseconds in a first race: the choice, which is the first, and what is within a
-/// few percent of the fastest.
+/// The plans that may turn out to be the best by their milliseconds in a first race: the selected one, which is the first, and those
+/// within a few percent of the fastest.
 fn near(ms: &[f64], slack: f64) -> Vec<usize> {
     let least = ms.iter().copied().fold(f64::INFINITY, f64::min);
     (0..ms.len()).filter(|n| *n == 0 || ms[*n] <= least * (1.0 + slack.max(NEAR))).collect()
 }
 
-/// Times those candidates again that may turn out to be the best, and for the first time all that come after the `first` ones.
+/// Runs the last race: candidates that may turn out to be the best, and candidates after those in `first`, which have no times yet.
 pub fn finals(
     candidates: &[Candidate],
     first: Vec<Timed>,
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(preferred(&[(100.0, 30_100), (100.5, 30_000)], 0.02, &all), Some(0));
     }
 
-    /// What was found wrong neither wins nor sets the time that others are measured by.
+    /// A wrong plan neither wins nor sets the time that others are compared with.
     #[test]
     fn what_is_wrong_does_not_take_part() {
         let times = [(100.0, 500), (90.0, 300), (101.0, 300), (103.0, 10)];
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(without(&[0, 1, 2, 3], 0.02), None);
     }
 
-    /// What took its time while the machine was faster does not win against what was timed again.
+    /// A plan with times of the first race, when the machine was faster, does not win against plans of the last race.
     #[test]
     fn times_of_two_races_are_not_compared() -> Result<(), PipelineError> {
         let candidates = ["choice", "near", "far"].map(candidate);
@@ -235,7 +235,7 @@ mod tests {
         Ok(())
     }
 
-    /// A baseline, which is timed for the first time in the last race, is taken where it is faster than every plan.
+    /// A baseline, which is timed only in the last race, is taken if it is faster than every plan.
     #[test]
     fn a_baseline_that_is_faster_is_taken() -> Result<(), PipelineError> {
         let candidates = ["choice", "unfused, PyTorch's", "unfused, uniform"].map(candidate);

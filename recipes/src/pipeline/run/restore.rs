@@ -1,4 +1,4 @@
-//! Running a launch again: what it writes over what it reads is put back, so that every run finds what the first one found.
+//! Saves and restores the inputs that a launch overwrites, so that repeated runs all get the inputs of the first.
 
 use super::launch::{Place, Slot};
 use super::streams::Region;
@@ -6,14 +6,14 @@ use kernels::KernelError;
 use kernels::device::DeviceMemory;
 use std::ops::Range;
 
-/// What a launch finds where it both reads and writes.
+/// The contents of regions that a launch both reads and writes.
 #[derive(Default)]
 pub(in crate::pipeline) struct SavedInputs {
     parts: Vec<(usize, Range<usize>, Vec<u8>)>,
 }
 
 impl SavedInputs {
-    /// Copies what the launch that does this to memory will write over.
+    /// Copies the memory that a launch with these regions reads and overwrites.
     ///
     /// # Errors
     /// A device that failed.

@@ -1,8 +1,7 @@
-//! Launches of a step on several streams: those that wait for nothing of one another run beside one another.
+//! Schedules the launches of a step on several streams: independent launches run concurrently.
 //!
-//! Launches keep the order of the program where one uses memory that the other writes, arenas included: two tensors that lie in the
-//! same bytes one after the other are in each other's way. What follows from that order alone decides about streams, so a schedule
-//! is the same wherever it is made.
+//! Launches keep the order of the program where one uses memory that the other writes, arenas included: two tensors that occupy the same
+//! bytes one after the other conflict. Streams follow from that order alone, so a schedule is deterministic.
 
 use kernels::KernelError;
 use kernels::device::Streams;
@@ -17,11 +16,11 @@ pub struct Region {
     pub written: bool,
 }
 
-/// Where a launch runs.
+/// The stream of a launch and its dependencies on other streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
     pub stream: usize,
-    /// Launches of other streams that it waits for; what they have waited for themselves is not among them.
+    /// Launches of other streams that it waits for, without those that follow from these or from its own stream.
     pub waits: Vec<usize>,
     /// Whether a launch of another stream waits for it.
     pub waited: bool,
@@ -34,13 +33,13 @@ fn conflict(one: &[Region], other: &[Region]) -> bool {
     one.iter().any(|a| other.iter().any(|b| meets(a, b)))
 }
 
-/// Spreads launches, given in the order of the program, over at most so many streams.
+/// Assigns launches, given in the order of the program, to at most `streams` streams.
 ///
-/// A launch goes where something it depends on is last, so that it need not wait; else to a stream of its own; else to the one that
-/// has been given nothing for longest.
+/// A launch joins a stream whose last launch it depends on, so that it need not wait; else it gets a stream of its own; else the stream
+/// that has been idle longest.
 pub fn schedule(launches: &[Vec<Region>], streams: usize) -> Vec<Placed> {
     let mut placed: Vec<Placed> = Vec::new();
-    // Launches that are over when one begins: by memory alone, and by memory and streams.
+    // Launches that are complete when one begins: by memory dependencies alone, and by memory and streams.
     let (mut needed, mut over): (Vec<BTreeSet<usize>>, Vec<BTreeSet<usize>>) = Default::default();
     let mut last: Vec<usize> = Vec::new();
     for (n, launch) in launches.iter().enumerate() {
@@ -73,13 +72,13 @@ pub fn schedule(launches: &[Vec<Region>], streams: usize) -> Vec<Placed> {
     placed
 }
 
-/// A launch and what is over when it begins.
+/// A launch and those that are complete when it begins.
 fn with(over: &[BTreeSet<usize>], launch: usize) -> impl Iterator<Item = usize> + '_ {
     over[launch].iter().copied().chain([launch])
 }
 
-/// What is over when each launch of a schedule begins: what is before it on its stream, what it waits for, and what was over for
-/// these.
+/// The launches that are complete when each launch of a schedule begins: its predecessor on the stream, the launches that it waits for,
+/// and those that were complete for these.
 pub fn over(placed: &[Placed]) -> Vec<BTreeSet<usize>> {
     let mut found: Vec<BTreeSet<usize>> = Vec::new();
     for (n, p) in placed.iter().enumerate() {
@@ -89,7 +88,7 @@ pub fn over(placed: &[Placed]) -> Vec<BTreeSet<usize>> {
     found
 }
 
-/// The last launch beside which memory that these launches use, in order, may still be in use: no later one may be given the same.
+/// The last launch that may run concurrently with these users of a memory region, given in order: the region is free only after it.
 pub fn last_beside(over: &[BTreeSet<usize>], uses: &[usize]) -> usize {
     let last = uses.last().copied().unwrap_or(0);
     let free = |launch: &BTreeSet<usize>| uses.iter().all(|u| launch.contains(u));
@@ -101,12 +100,13 @@ pub fn used(placed: &[Placed]) -> usize {
     placed.iter().map(|p| p.stream + 1).max().unwrap_or(1)
 }
 
-/// Puts launches on the streams of a device that records.
+/// Issues launches on the streams of a device that records.
 ///
 /// # Errors
 /// What `launch` returns, given a launch's number; a device that failed.
 pub fn put(placed: &[Placed], streams: &dyn Streams, mut launch: impl FnMut(usize) -> Result<(), KernelError>) -> Result<(), KernelError> {
-    // Launches mark their own number; the beginning marks the next one, and the end of each stream one of those after it.
+    // Event numbers: each launch marks its own index, the beginning marks `placed.len()`, and the end of stream `n` marks `placed.len() +
+    // n`.
     let beginning = placed.len();
     streams.enter(0);
     streams.mark(beginning)?;
@@ -141,7 +141,7 @@ mod tests {
         reads.iter().map(region(false)).chain(writes.iter().map(region(true))).collect()
     }
 
-    /// Three projections of one input, of which two are multiplied and the product meets the third.
+    /// Three projections of one input: two of the results are multiplied, and the product meets the third.
     #[test]
     fn projections_run_beside_one_another() {
         let launches = [uses(&[0], &[1]), uses(&[0], &[2]), uses(&[0], &[3]), uses(&[1, 2], &[4]), uses(&[3, 4], &[5])];
@@ -151,10 +151,10 @@ mod tests {
         assert_eq!(placed.iter().map(|p| p.waited).collect::<Vec<_>>(), [true, false, true, false, false]);
         assert_eq!(used(&placed), 3);
         assert!(schedule(&launches, 1).iter().all(|p| *p == Placed::default()));
-        // What the first two wrote may be given away once their product is made; on one stream each as soon as it was read.
+        // The first two results may be freed once their product is computed; on one stream each one as soon as it was read.
         let over = over(&placed);
         assert_eq!([[0, 3], [1, 3]].map(|uses| last_beside(&over, &uses)), [3, 3]);
-        // The product does not wait for the third projection: memory of the second is in use beside it.
+        // The product does not wait for the third projection: the memory of the second result is in use at the same time.
         assert_eq!(last_beside(&over, &[2]), 3);
         assert_eq!(last_beside(&super::over(&schedule(&launches, 1)), &[2]), 2);
     }
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(used(&schedule(&[at(0..8, false), at(0..8, false)], 2)), 2);
     }
 
-    /// Whatever uses what another launch writes comes after it, or before it, as in the program.
+    /// A launch that uses memory which another writes keeps its order in the program.
     #[test]
     fn random_programs_keep_their_order() {
         let mut state = 1u64;

@@ -1,4 +1,4 @@
-//! What a program is measured and run on, as the command line and plans name it.
+//! The device that a program is measured and run on, as the command line and plans name it.
 
 use crate::pipeline::PipelineError;
 use kernels::KernelSpec;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// `cpu`, `cuda`, `cuda:1`, `cuda:0,1`; `shim` is for tests, with or without numbers: what a GPU would be given, on the CPU.
+/// `cpu`, `cuda`, `cuda:1`, `cuda:0,1`; `shim`, with or without numbers, is for tests: it runs GPU kernels on the CPU.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Target {
@@ -39,7 +39,7 @@ impl Target {
         *self == Target::default()
     }
 
-    /// The word without numbers.
+    /// The id without device numbers.
     pub fn kind(&self) -> &'static str {
         self.of.id
     }
@@ -52,13 +52,12 @@ impl Target {
         Ok((self.of.open)(self.numbers.first().copied().unwrap_or(0))?)
     }
 
-    /// Which kernels composed around contractions a library has a form of there. As [`Device::epilogues`], of a device that need not
-    /// be here.
+    /// The fused kernels that the target's library offers, as [`Device::epilogues`], without opening a device.
     pub fn epilogues(&self) -> Option<Forms> {
         self.of.epilogues
     }
 
-    /// The text that is generated for a kernel there, for a device that need not be here. `None` where a library has the kernel.
+    /// The generated source of a kernel, without opening a device; `None` if a library provides the kernel.
     ///
     /// # Errors
     /// Scopes and knobs that kernels do not have.

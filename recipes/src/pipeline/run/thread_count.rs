@@ -1,5 +1,5 @@
-//! Whether a plan is faster on fewer threads than there are workers, as it may be where others use the cores too: every kernel ends when
-//! the last of its workers does, and one that waits for a core holds up all.
+//! Finds whether a plan is faster on fewer threads than there are workers, as it may be where other processes use the cores: every kernel
+//! ends with its slowest worker, so one that waits for a core delays all.
 
 use super::candidate::Candidate;
 use super::execute::Execution;
@@ -13,18 +13,18 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Part of the time of all workers that fewer must be faster by: it is not for nothing that there are more.
+/// Fewer workers are taken only if their time is below this share of the time of all workers.
 const CLEARLY: f64 = 0.97;
 
-/// Fewer workers that are faster.
+/// A smaller pool on which a plan is faster.
 pub struct FewerThreads {
     pub pool: Pool,
-    /// Medians of a step on them and on all.
+    /// Median milliseconds of a step, on this pool and on all workers.
     pub ms: f64,
     pub all_ms: f64,
 }
 
-/// Halves of a number, down to one.
+/// Repeated halves of a number, down to one.
 fn halves(workers: usize) -> Vec<usize> {
     std::iter::successors(Some(workers / 2), |n| Some(n / 2)).take_while(|n| *n > 0).collect()
 }

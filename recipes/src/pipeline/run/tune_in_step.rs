@@ -1,9 +1,8 @@
-//! The best configurations of each kernel are timed again within the step, in turns.
+//! Retimes the best configurations of each kernel within the step, in turns.
 //!
-//! A sweep times a kernel alone, again and again, so that it finds its tensors in the caches. In a step it finds what its
-//! neighbours left there, and of configurations that are equally fast alone one may be faster. So the best configurations of
-//! each kernel take turns within the step itself, in the layouts that the plan has: one step is a sample of one configuration of
-//! every kernel.
+//! A sweep times a kernel alone and repeatedly, so that its tensors are in the caches. In a step the kernel runs on caches that its
+//! neighbours have left, and one of several configurations that are equally fast alone may be faster. So the best configurations of each
+//! kernel take turns within the step, in the layouts of the plan: one step is a sample of one configuration of every kernel.
 
 use super::{Candidate, Exchange, Execution};
 use crate::pipeline::PipelineError;
@@ -17,15 +16,15 @@ use sdfg::interpret::{Run, Tensors};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Configurations of a kernel that take turns, the chosen one among them.
+/// Configurations of a kernel that take turns, including the selected one.
 const TURNS: usize = 6;
-/// How much slower than the chosen one a configuration may be alone.
+/// The largest ratio of a configuration's time alone to that of the selected one.
 const SLOWER: f64 = 1.1;
-/// Samples of each configuration: at least, and at most.
+/// Samples of each configuration: the least, and the most.
 const LEAST: usize = 3;
 const MOST: usize = 15;
 
-/// A configuration that takes its turn.
+/// A configuration that takes its turns.
 struct Turn {
     config: KernelConfig,
     alone_ms: f64,
@@ -33,8 +32,8 @@ struct Turn {
     samples: Vec<f64>,
 }
 
-/// The candidate with every kernel in the configuration that is fastest within the step; `None` where that is the one it has, or
-/// where the device runs a step as one, so that no kernel of it can be timed.
+/// The candidate with every kernel in the configuration that is fastest within the step. `None` if nothing changes, or if the device runs
+/// a step as one recording, so that single kernels cannot be timed.
 pub fn tune_in_step(
     candidate: &Candidate,
     store: &Store,
@@ -75,7 +74,7 @@ pub fn tune_in_step(
         if round > MOST || (round > LEAST && enough) {
             break;
         }
-        // Each kernel begins elsewhere, so that neighbours do not always change together.
+        // Each kernel starts at another turn, so that neighbours do not always change together.
         let now = |lane: usize, options: &[Turn]| (turn + lane) % options.len();
         for (lane, (launch, options)) in lanes.iter().enumerate() {
             execution.exchange(*launch, options[now(lane, options)].executable.clone());
@@ -102,7 +101,7 @@ pub fn tune_in_step(
             None => found.exchanges.push(Exchange { kernel, chosen, chosen_ms: ms(&options[0]), taken_ms: ms(best) }),
         }
     }
-    // What was chosen again may be what was chosen at first.
+    // A later exchange may return to the configuration that was selected at first.
     let taken = &found.configuration.kernels;
     found.exchanges.retain(|e| taken.get(&e.kernel) != Some(&e.chosen));
     if found.exchanges.is_empty() || found.configuration == candidate.configuration {
@@ -112,12 +111,12 @@ pub fn tune_in_step(
     Ok(Some(found))
 }
 
-/// The chosen configuration of a kernel and the fastest others in the same layouts, with their times alone.
+/// The selected configuration of a kernel and the fastest others in the same layouts, with their times alone in milliseconds.
 fn alike(store: &Store, key: &str, chosen: &KernelConfig) -> Vec<(KernelConfig, f64)> {
     let Some(own) = store.get(key, chosen).and_then(|record| store.ms(record)) else { return vec![] };
     let mut others: Vec<(KernelConfig, f64)> = store
         .of(key)
-        // Those that are identical to another one have nothing to add.
+        // Configurations recorded as identical to another one add nothing.
         .filter(|m| matches!(m.outcome, Outcome::Measured { .. }) && m.config != *chosen && m.config.layouts == chosen.layouts)
         .filter_map(|m| Some((m.config.clone(), store.ms(m).filter(|ms| *ms <= own * SLOWER)?)))
         .collect();

@@ -1,8 +1,8 @@
-//! Programs are compared with their recipe before anything of them is measured.
+//! Compares programs with their recipe before any of their kernels is measured.
 //!
-//! A transform may have a fault. So every program is interpreted at small sizes beside the operators of its recipe. Where results
-//! differ, all programs are made once more, each patch checked, and without the patch that is found guilty; that is told by name. A
-//! program that stays wrong is left out.
+//! A transform may have a fault. So every program is interpreted at small sizes and compared with the operators of its recipe. If results
+//! differ, all programs are remade with each patch checked. A faulty patch is left out and named in a message. A program that stays wrong
+//! is left out.
 
 use super::programs::{Programs, Variant, programs_on};
 use super::rewrite_options::RewriteOptions;
@@ -15,13 +15,13 @@ use sdfg::Sdfg;
 use sdfg::validate::validate;
 use transforms::DriverError;
 
-/// Attempts at making programs without what was found guilty: each leaves out one patch more.
+/// The most attempts at making programs: each attempt leaves out one more faulty patch.
 const ATTEMPTS: usize = 100;
 
-/// The programs of a recipe, all of which compute the same; `told` is said what was left out for that.
+/// The programs of a recipe, all of which compute the same results; `told` receives a message for everything that is left out.
 ///
 /// # Errors
-/// Programs that cannot be made; no program that computes what the recipe says.
+/// Programs that cannot be made; no program that computes the recipe's results.
 pub fn checked_programs(
     recipe: &Recipe,
     options: impl Into<RewriteOptions>,
@@ -50,7 +50,7 @@ pub fn checked_programs(
             options.verify_each = true;
             continue;
         }
-        // What is wrong at the small sizes of the whole, and at none of a single patch.
+        // A program that is wrong as a whole, while no single patch is wrong at small sizes.
         let mut wrong = wrong.into_iter();
         let mut last = String::new();
         programs.variants.retain(|variant| match wrong.next().flatten() {
@@ -66,8 +66,8 @@ pub fn checked_programs(
     Err(PipelineError::Internal("patch after patch changes what programs compute".into()))
 }
 
-/// How the results of programs differ from those of the operators that they were made of, or why a program is not valid, so that its plan
-/// could not be read again; `None` of those that are right.
+/// How each program's results differ from those of its operators, or why it is not valid, so that its plan could not be read back; `None`
+/// for a correct program.
 pub fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<Option<String>> {
     let operators = with_small_sizes(operators);
     let wrong = |v: &Variant| match validate(&v.program).first() {
@@ -77,10 +77,10 @@ pub fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<Option<String>> {
     variants.par_iter().map(wrong).collect()
 }
 
-/// Leaves out the patch that an error names, which is said.
+/// Leaves out the patch that an error names, and reports it to `told`.
 ///
 /// # Errors
-/// The same error if it names none, or one that no program can do without.
+/// The same error if it names no patch, or a patch that programs need.
 pub fn bar(options: &mut RewriteOptions, error: PipelineError, told: &mut dyn FnMut(&str)) -> Result<(), PipelineError> {
     match &error {
         PipelineError::Driver(DriverError::Verification { summary, difference, optional: true, .. }) if options.barred.bar(summary) => {

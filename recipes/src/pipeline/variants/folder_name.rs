@@ -1,13 +1,13 @@
-//! Names of files and folders that are made of a model's name, which may be any text.
+//! Names of files and folders derived from a model's name, which may be any text.
 
-/// Characters of a model's name that its folder's has at most, before the mark.
+/// The most characters of a model's name in its folder's name, before the hash.
 const LONG: usize = 64;
 
-/// What is appended to the name of a folder elsewhere: a type, how it is read, where it runs.
+/// Suffixes that other code appends to folder names: element types, input handling, devices.
 const SUFFIXES: [&str; 14] = ["f64", "f32", "bf16", "f16", "i64", "i32", "i16", "u8", "bit", "narrow", "dropout", "cuda", "shim", "cold"];
 
-/// The name of a model's folder: the model's own where that is letters, digits, `_` and `-`, else one that is made of those in it and a
-/// mark of the whole, so that no two models have one folder. It has no dot, and no separator of paths.
+/// The name of a model's folder: the model's own name if it consists of letters, digits, `_` and `-`. Otherwise those characters of it
+/// and a hash of the whole, so that no two models share a folder. It has no dot and no path separator.
 pub fn folder_name(model: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let last = model.rsplit_once('-').map_or("", |(_, last)| last);
@@ -26,7 +26,7 @@ pub fn folder_name(model: &str) -> String {
     format!("{shown}-{}", &blake3::hash(model.as_bytes()).to_hex()[..MARK])
 }
 
-/// Digits of a mark.
+/// Hexadecimal digits of the hash.
 const MARK: usize = 10;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Programs whose contractions are fused with their neighbours: the passes that a row of the table names, with those left out that do
-//! not pay in the program that comes of them.
+//! Programs whose contractions are fused with their neighbours, by the passes of a row of the table. An optional pass that does not pay
+//! in the resulting program is left out.
 
 use super::partial_fusion::FusionSet;
 use super::programs::Variant;
@@ -20,31 +20,31 @@ use transforms::{Accept, Composition, Form, Fusion, Outcome, Pass, Patch, Reason
 /// kernels below this are fused with kernels that they share no data with: longer ones keep loops, and so layouts, of their own.
 const LAUNCH_BOUND_BYTES: u64 = 1 << 20;
 
-/// Fuses contractions of a recipe's program with their neighbours, as often as asked with other fusions accepted.
+/// Fuses contractions of a recipe's program with their neighbours; it may be asked several times, with other fusions accepted.
 ///
-/// The passes with a `?` in the table are optional. Backward recomputes rows from their statistics, unless a contraction would run once
-/// more in a kernel of its own for it: that moves more than it saves. Forward saves local derivatives of activations in place of their
-/// arguments, unless a product that such an argument follows from is stored all the same.
+/// Backward recomputes rows from their statistics, unless a contraction would then run a second time in a kernel of its own: that moves
+/// more than it saves. Forward saves local derivatives of activations in place of their arguments, unless a product behind such an
+/// argument is stored anyway.
 pub struct GemmFusion<'a> {
     rewriting: Arc<Rewriting<'a>>,
     row: &'static VariantRow,
     weights: Vec<String>,
-    /// The optional passes that rewrite something, the one that is given up last first.
+    /// The optional passes that rewrite something; the last is given up first.
     optional: Vec<Step>,
     /// The program before contractions are fused, by the optional passes that it was made with.
     expanded: HashMap<Vec<Step>, ExpandedProgram>,
 }
 
-/// A program of maps and contractions, and the operators that it was made of.
+/// A program of maps and contractions, with the operators it was expanded from.
 struct ExpandedProgram {
     operators: Outcome,
     expanded: Outcome,
-    /// What was found out about its fusions: asked with other fusions accepted, most of it holds.
+    /// Verdicts on its fusions: most of them still hold when other fusions are accepted.
     verdicts: Verdicts,
 }
 
 impl<'a> GemmFusion<'a> {
-    /// With generated kernels, as rows do that are made for any device.
+    /// For rows whose fused kernels are all generated, on any device.
     ///
     /// # Errors
     /// A recipe that cannot be differentiated; a rewrite that was found wrong.
@@ -53,7 +53,7 @@ impl<'a> GemmFusion<'a> {
     }
 
     /// As a row of the table says.
-    ///
+    /// For a row of the table.
     /// # Errors
     /// As [`GemmFusion::generated`].
     pub fn of(rewriting: &Arc<Rewriting<'a>>, id: VariantId, weights: &[String]) -> Result<Self, PipelineError> {
@@ -65,7 +65,7 @@ impl<'a> GemmFusion<'a> {
             let steps = found.before_expansion(&[step]);
             let until = steps.iter().position(|s| *s == step).map_or(0, |at| at + 1);
             let facts = found.rewriting.after(&steps[..until], found.parameters())?.facts;
-            // A pass that found nothing makes no other program.
+            // A pass that rewrote nothing makes no other program.
             if !(if step == Step::SaveLocalDerivative { facts.products } else { facts.recomputed }).is_empty() {
                 found.optional.push(step);
             }
@@ -83,7 +83,7 @@ impl<'a> GemmFusion<'a> {
         Parameters { weights: &self.weights, without_bits: None }
     }
 
-    /// The passes before expansion, of the optional ones only these, and no bitmasks: where these can be is known after fusion.
+    /// The passes before expansion, with `with` as the only optional ones. Bitmasks are left out: their places are known after fusion.
     fn before_expansion(&self, with: &[Step]) -> Vec<Step> {
         let passes = self.row.passes.iter().copied().take_while(|step| *step != Step::Expand);
         passes.filter(|step| *step != Step::ReluBitmask && (!step.is_optional() || with.contains(step))).collect()
@@ -96,7 +96,7 @@ impl<'a> GemmFusion<'a> {
         Ok(ExpandedProgram { operators, expanded, verdicts: Verdicts::default() })
     }
 
-    /// The program with what is accepted fused, and all else fused without contractions.
+    /// The program with accepted fusions of contractions, and with all other kernels fused by `Fusion`.
     ///
     /// # Errors
     /// A rewrite that was found wrong.
@@ -112,7 +112,7 @@ impl<'a> GemmFusion<'a> {
         Ok(Variant { key: set.key(), ..self.fused(&|cluster| set.accepts(cluster))? })
     }
 
-    /// The program with each of the optional passes that pays, beside those that are settled already.
+    /// The program with the optional passes of `open` that pay, on top of those in `with`.
     fn settled(&self, open: &[Step], with: &mut Vec<Step>, accept: Accept) -> Result<Variant, PipelineError> {
         let Some((step, open)) = open.split_first() else {
             let program = self.expanded.get(with).ok_or_else(|| PipelineError::Internal("a program was not expanded".into()))?;
@@ -135,8 +135,8 @@ impl<'a> GemmFusion<'a> {
         if pays { Ok(found) } else { self.settled(open, with, accept) }
     }
 
-    /// The program in which gradients of rectifiers read bits. A library alone writes and reads bits: a rectifier stays as it was where
-    /// it or its gradient is in a kernel of its own. `None` where no rectifier gets bits.
+    /// The program in which gradients of rectifiers read bits. Only a library's kernels read and write bits, so a rectifier stays as it
+    /// was if it or its gradient is in another kernel. `None` where no rectifier gets bits.
     ///
     /// # Errors
     /// As [`GemmFusion::fused`].
@@ -163,7 +163,7 @@ impl<'a> GemmFusion<'a> {
         }
     }
 
-    /// The fused kernels that the row's pass may make; `None` for all that are generated.
+    /// The fused kernels that the row's pass may make; `None` if all generated kernels are allowed.
     fn forms(&self) -> Option<Forms> {
         if self.row.passes.contains(&Step::FuseGemmsLibrary) {
             return Some(self.rewriting.library.unwrap_or(|_| false));
@@ -182,7 +182,7 @@ impl<'a> GemmFusion<'a> {
         let fusion = Fusion { beside_composed: if forms.is_some() { u64::MAX } else { LAUNCH_BOUND_BYTES }, ..Fusion::default() };
         let passes = [&Composition { wanted } as &dyn Pass, &fusion];
         let mut outcome = self.rewriting.run(program.expanded.clone(), &self.rewriting.with_planted(&passes))?;
-        // Composition says why a contraction stays apart.
+        // The composition pass reports why a contraction stays separate.
         outcome.refusals.retain(|r| r.transform != fusion.name() || !matches!(r.reason, Reason::Contraction { .. }));
         let key = VariantKey::stacked(self.row.id, &self.weights);
         Ok(Variant::of(key, program.operators.program.clone(), outcome))

@@ -1,4 +1,4 @@
-//! Variants merged: kernels that a selection by sites took from several programs of a recipe, put together as one program.
+//! Merged variants: a selection by sites takes kernels from several programs of a recipe, which become one program.
 
 use super::programs::Variant;
 use super::table::VariantId;
@@ -9,13 +9,13 @@ use layouts::problem::Variants;
 use sdfg::{Container, Role, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A program that lends its kernels, by the name under which it is in the records.
+/// A program that lends its kernels, under its name in the records.
 pub struct KernelSource<'a> {
     pub name: &'a str,
     pub variant: &'a Variant,
 }
 
-/// A kernel of the program to be, where it comes from, and the state that it stands in.
+/// A kernel of the merged program, its lender, and the state that it belongs to.
 struct Taken {
     unit: Unit,
     lender: usize,
@@ -41,12 +41,12 @@ fn fault(why: String) -> PipelineError {
     PipelineError::Combined(why)
 }
 
-/// The program that runs these variants of the sites of `among`. The first lender is the program with nothing stacked or
-/// composed: it says what a caller gives and gets.
+/// The program that runs the selected variant at each site of `among`. The first lender is the unfused program without stacking: it
+/// defines the inputs and results.
 ///
 /// # Errors
-/// A kernel that no lender has, or that would not be the same kernel in its new place; containers of one name that are not
-/// the same. Sites are made so that neither happens.
+/// A kernel that no lender has, or that would differ in the merged program; containers of one name that differ. Sites are built so that
+/// neither happens.
 pub fn merge_variants(among: &layouts::SelectionProblem, variants: &Variants, lenders: &[KernelSource]) -> Result<Variant, PipelineError> {
     let runs = |k: &&Kernel| k.only.iter().all(|(group, names)| variants.get(group).is_some_and(|v| names.contains(v)));
     let mut taken = Vec::new();
@@ -104,8 +104,8 @@ fn take(kernel: &Kernel, variants: &Variants, lenders: &[KernelSource]) -> Resul
     Ok(Taken { unit, lender, state: program.state(state).map(|s| s.name.clone()).unwrap_or_default() })
 }
 
-/// What the kernels name, and what a caller sees: as it is where the kernels that name it come from. A view looks into
-/// what some kernel names.
+/// The containers that the kernels name, as their lenders declare them, and those of the boundary. A view is taken from a lender whose
+/// kernels use the viewed container.
 fn containers(taken: &[Taken], lenders: &[KernelSource]) -> Result<Vec<Container>, PipelineError> {
     let of = |lender: usize| &lenders[lender].variant.program.containers;
     let mut found: BTreeMap<&String, &Container> = BTreeMap::new();
@@ -137,7 +137,7 @@ fn containers(taken: &[Taken], lenders: &[KernelSource]) -> Result<Vec<Container
     Ok(all)
 }
 
-/// The program with what is known of its kernels: what they hold, and why neighbours among them stay apart.
+/// The program with what its lenders know about its kernels: which are fused, and why neighbours stay separate.
 fn describe(program: Sdfg, taken: &[Taken], lenders: &[KernelSource]) -> Variant {
     let names: BTreeSet<&str> = taken.iter().map(|t| t.unit.name()).collect();
     let lent = || lenders.iter().enumerate().filter(|(n, _)| taken.iter().any(|t| t.lender == *n)).map(|(n, l)| (n, l.variant));
@@ -149,7 +149,7 @@ fn describe(program: Sdfg, taken: &[Taken], lenders: &[KernelSource]) -> Variant
         let apart = variant.refusals.iter().filter(|r| r.units.iter().all(|u| names.contains(u.as_str())));
         refusals.extend(apart.filter(|r| r.units.iter().any(|u| own(u))).cloned());
     }
-    // What composes says more of what backward reads.
+    // A lender with fused contractions knows more about what backward reads.
     let like = lent().find(|(_, v)| !v.compositions.is_empty()).or_else(|| lent().next()).map_or(lenders[0].variant, |(_, v)| v);
     Variant {
         key: VariantId::Merged.into(),

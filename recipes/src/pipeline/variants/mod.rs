@@ -1,4 +1,4 @@
-//! The programs that a recipe may become, each made by other rewrites.
+//! The programs that a recipe may become, each made by its own passes.
 
 pub mod checked_programs;
 pub mod folder_name;

@@ -1,10 +1,10 @@
-//! Compositions chosen one by one, from measured times, those of many kernels that are alike together: which of them pay, and what each
-//! was weighed against.
+//! Partial fusion: each fusion of contractions is kept or undone by measured times. Equivalent kernels of several layers are decided
+//! together.
 //!
-//! A composition is undone by keeping some of its [`Kind`]s out of the kernels that hold its contractions: a chain may
-//! fall back to epilogues, a row epilogue to a plain one, all of them to nothing. The program is built again without it,
-//! and what only one of the two programs runs, by content, is what the composition is weighed by: so whatever else the
-//! change brings counts as well, as when forward must store what backward no longer computes again.
+//! A fusion is undone by keeping some of its [`Kind`]s out of the kernels that hold its contractions. A chain may fall back to epilogues,
+//! a row epilogue to a plain one, any of these to separate kernels. The program is rebuilt without the fusion. The kernels that only one
+//! of the two programs runs, by content hash, decide. So side effects count as well, for example when forward must store a tensor that
+//! backward no longer recomputes.
 
 use super::stacking::stacked_name;
 use super::table::{VariantId, VariantKey};
@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use transforms::{Cluster, Kind};
 
-/// Which program of a recipe: the weights that are stacked, and what is not composed.
+/// A program of a recipe: the weights that are stacked, and the fusions that are undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FusionSet {
     pub weights: Vec<String>,
-    /// Contraction → what is kept out of kernels that hold it.
+    /// Contraction → the kinds of fusion that are kept out of its kernel.
     pub without: BTreeMap<String, BTreeSet<Kind>>,
 }
 
@@ -33,19 +33,19 @@ impl FusionSet {
     }
 }
 
-/// One thing that could be otherwise in a composed program.
+/// One possible change of a program with fused contractions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The composed kernel, or the weights that would be stacked.
+    /// The fused kernel, or the weights that would be stacked.
     pub subject: String,
-    /// What the kernel holds.
+    /// The kinds of fusion in the kernel.
     pub kinds: BTreeSet<Kind>,
-    /// What would be kept out, from kernels with which contractions.
+    /// The kinds that would be kept out, and the contractions whose kernels they are kept out of.
     pub without: BTreeSet<Kind>,
     pub contractions: Vec<String>,
-    /// The weights that would be stacked, where that is the change.
+    /// The weights that would be stacked, if the change is a stacking.
     pub weights: Option<Vec<String>>,
-    /// Kernels like the subject, of which the same would be kept out.
+    /// Equivalent kernels, to which the same change is made.
     pub alike: Vec<String>,
 }
 
@@ -61,7 +61,8 @@ impl Change {
         }
     }
 
-    /// Changes of kernels of one family as one change: what pays in one layer does in the next. `family` knows kernels by name.
+    /// Merges changes of equivalent kernels into one, because a change that pays in one layer pays in the next. `family` maps a kernel's
+    /// name to its class.
     pub fn together(changes: Vec<Change>, family: &dyn Fn(&str) -> Option<String>) -> Vec<Change> {
         let mut found: Vec<(Option<String>, Change)> = Vec::new();
         for change in changes {
@@ -100,7 +101,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The program of a fusion set, as far as its cost is compared.
+/// The program of a fusion set, reduced to what a comparison of costs needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trial {
     pub fusion_set: FusionSet,
@@ -110,7 +111,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Every way to undo one composition: altogether, and one kind at a time.
+    /// Every way to undo one fusion: entirely, and one kind at a time.
     pub fn undoings(&self) -> Vec<Change> {
         let mut found = Vec::new();
         for cluster in &self.compositions {
@@ -139,45 +140,45 @@ pub struct Part {
     pub ms: Option<f64>,
 }
 
-/// What a composition was weighed against.
+/// A change with the times that it was judged by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialCost {
-    /// The composed kernel, or the weights that would be stacked.
+    /// The fused kernel, or the weights that would be stacked.
     pub subject: String,
     pub kinds: BTreeSet<Kind>,
     /// The change, as a phrase: `norm1 apart`.
     pub change: String,
-    /// Kernels that only the program with the composition runs, and those in their place.
+    /// Kernels that only the program with the fusion runs, and the kernels that replace them.
     pub with: Vec<Part>,
     pub instead: Vec<Part>,
-    /// Whether the change is made in the mixed program.
+    /// Whether the change is made in the partially fused program.
     pub changed: bool,
-    /// Kernels like the subject that the change is made to as well: times are of all of them.
+    /// Equivalent kernels that change as well: times are sums over the subject and these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alike: Vec<String>,
-    /// What the change cannot bring, and why.
+    /// What the change cannot achieve, and why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
-/// A kernel, and how many are looked at with it.
+/// A kernel and the number of its equivalents.
 fn and_alike(subject: &str, alike: &[String]) -> String {
     if alike.is_empty() { subject.to_string() } else { format!("{subject} and {} alike", alike.len()) }
 }
 
 impl TrialCost {
-    /// What was weighed, in words: `norm1_0 and 11 alike`.
+    /// The subject of the change in words: `norm1_0 and 11 alike`.
     pub fn subjects(&self) -> String {
         and_alike(&self.subject, &self.alike)
     }
 
-    /// Milliseconds with the composition and without; `None` where a kernel has no time.
+    /// Milliseconds with the fusion and without; `None` where a kernel has no time.
     pub fn ms(&self) -> Option<(f64, f64)> {
         let sum = |parts: &[Part]| parts.iter().map(|p| p.ms).sum::<Option<f64>>();
         sum(&self.with).zip(sum(&self.instead))
     }
 
-    /// Milliseconds that the change saves: all there are where only what it brings can be run.
+    /// Milliseconds that the change saves; infinite if only the kernels after the change have times.
     pub fn gain(&self) -> Option<f64> {
         let known = |parts: &[Part]| parts.iter().all(|p| p.ms.is_some());
         if !known(&self.with) && known(&self.instead) && !self.instead.is_empty() {
@@ -195,7 +196,7 @@ pub fn best(store: &Store, key: &str) -> Option<f64> {
     store.of(key).filter_map(|m| store.ms(m)).min_by(f64::total_cmp)
 }
 
-/// What only one of two programs runs, with times.
+/// The kernels that only one of two programs runs, with times.
 pub fn weigh(change: &Change, from: &Trial, to: &Trial, times: Times) -> TrialCost {
     let only = |of: &Trial, other: &Trial| {
         let mut left: Vec<&String> = other.kernels.iter().map(|(_, key)| key).collect();
@@ -222,11 +223,11 @@ pub fn weigh(change: &Change, from: &Trial, to: &Trial, times: Times) -> TrialCo
     }
 }
 
-/// The changes that pay, one after the other, those first that save most alone: each is made if the sum of best times
-/// falls by it, on top of those before. Where a program of several changes has a kernel without a time, what each saves
-/// alone decides: the program is measured before it competes.
+/// Applies the changes that pay, in descending order of what each saves alone. A change is made if it lowers the sum of best times on top
+/// of the earlier ones. If a program with several changes has a kernel without a time, the saving of the change alone decides: the
+/// program is measured before it competes.
 ///
-/// Returns the program, and one entry for each trial.
+/// Returns the program and one entry for each change.
 pub fn mix<E>(
     from: &Trial,
     trials: &[(Change, Trial)],
@@ -263,8 +264,8 @@ mod tests {
         all.iter().copied().collect()
     }
 
-    /// A program of two contractions: `a` may have its bias inside, `b` its normalization, and both may be one chain.
-    /// Content hashes are what a kernel holds.
+    /// A program of two contractions: `a` may hold its bias, `b` its normalization, and both may form one chain. The content hash of a
+    /// kernel lists what it holds.
     fn made(fusion_set: &FusionSet) -> Trial {
         let without = |contraction: &str, kind: Kind| fusion_set.without.get(contraction).is_some_and(|k| k.contains(&kind));
         let mut compositions = Vec::new();
@@ -319,16 +320,16 @@ mod tests {
         assert_eq!(names(&found), ["a+bias", "b+norm"]);
         let chain = weighed.iter().find(|w| w.change == "norm without chain").expect("a row");
         assert_eq!((chain.ms(), chain.changed), (Some((10.0, 7.0)), true));
-        // All apart saves as well, but less than the chain alone, and nothing on top of it.
+        // Separating everything saves as well, but less than undoing the chain, and nothing on top of it.
         let apart = weighed.iter().find(|w| w.change == "norm apart").expect("a row");
         assert_eq!((apart.ms(), apart.changed), (Some((10.0, 8.0)), false));
-        // What is left is looked at again.
+        // Another search over the result changes nothing.
         let (again, weighed) = mixed(&found, &TIMES);
         assert_eq!(again, found);
         assert!(weighed.iter().all(|w| w.gain().is_some_and(|g| g <= 0.0)), "{weighed:#?}");
     }
 
-    /// Kernels of one family are looked at together; others, and other kinds, are not.
+    /// Equivalent kernels are changed together; other kernels and other kinds are not.
     #[test]
     fn what_is_alike_changes_together() {
         let change = |subject: &str, kind: Kind| Change {
@@ -364,7 +365,7 @@ mod tests {
         assert!(weighed.iter().all(|w| !w.changed && w.ms().is_some()));
     }
 
-    /// No configuration of a composed kernel was right: what it is composed of is.
+    /// If no configuration of a fused kernel was right, its parts are run as separate kernels.
     #[test]
     fn what_cannot_be_run_is_undone() {
         let times: Vec<(&str, f64)> = TIMES.into_iter().filter(|(key, _)| !["a+bias+b+norm", "a+bias"].contains(key)).collect();
@@ -384,7 +385,7 @@ mod tests {
         assert_eq!(found, from);
     }
 
-    /// Equal kernels may run several times in one program: each counts.
+    /// Equal kernels may run several times in one program: each run counts.
     #[test]
     fn kernels_are_counted_as_often_as_they_run() {
         let program = |keys: &[&str]| Trial { kernels: keys.iter().map(|k| (k.to_string(), k.to_string())).collect(), ..Trial::default() };

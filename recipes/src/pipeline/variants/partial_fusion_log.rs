@@ -1,4 +1,4 @@
-//! What was decided on fusions of contractions, as plans keep it: which pay, and what they were compared with.
+//! The decisions on fusions of contractions, as plans keep them: which pay, and the times that they were judged by.
 
 use super::partial_fusion::{FusionSet, TrialCost};
 use super::programs::Variant;
@@ -6,20 +6,20 @@ use bench::unit::significant;
 use serde::{Deserialize, Serialize};
 use transforms::Reason;
 
-/// What was decided on the compositions of a recipe.
+/// The decisions on fusions of a recipe's contractions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PartialFusionLog {
-    /// `None` where all fused contractions pay, or the partially fused program would be one of the others.
+    /// `None` where all fusions pay, or where the partially fused program would equal another variant.
     #[serde(rename = "mixture")]
     pub fusion_set: Option<FusionSet>,
     pub weighed: Vec<TrialCost>,
-    /// Programs that lend their kernels to others: those with a composition undone that were swept, by name.
+    /// Names of the trials that were swept, with their fusion sets: they lend their kernels to other programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<(String, FusionSet)>,
 }
 
 impl PartialFusionLog {
-    /// Says of kernels that are not wanted what was measured with them and without.
+    /// Adds the measured times with and without a fusion to the refusals of unwanted kernels.
     pub fn tell(&self, variant: &mut Variant) {
         for refusal in &mut variant.refusals {
             let Reason::NotWanted { kernel, why } = &mut refusal.reason else { continue };

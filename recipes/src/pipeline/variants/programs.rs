@@ -17,18 +17,18 @@ use transforms::{Cluster, Outcome, Refusal, moved_bytes};
 /// One program of a recipe.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// Its row of the table, and the weights that are stacked in it.
+    /// Its row of the table, and the weights that are stacked.
     pub key: VariantKey,
     /// The operations before expansion.
     pub operators: Sdfg,
     pub program: Sdfg,
-    /// What each rewrite did and saved, from the recipe on or from the operators that were given.
+    /// What each rewrite did and saved, beginning with the recipe or the given operators.
     pub steps: Vec<transforms::Step>,
-    /// Why kernels stay apart.
+    /// Why neighbouring kernels stay separate.
     pub refusals: Vec<Refusal>,
     /// The kernels that hold contractions with their neighbours.
     pub compositions: Vec<Cluster>,
-    /// What backward reads from memory and what it computes again.
+    /// The tensors that backward reads, each either saved or recomputed.
     pub saved: Vec<Saved>,
 }
 
@@ -41,7 +41,7 @@ impl Variant {
     }
 }
 
-/// Everything that is derived from a recipe before anything is measured.
+/// Everything that is derived from a recipe before measurements.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// Forward and, if the recipe trains, backward: one operation per operator.
@@ -50,15 +50,15 @@ pub struct Programs {
     pub unfused: Sdfg,
     /// The other variants, in the order of the table.
     pub variants: Vec<Variant>,
-    /// What backward reads from memory and what it computes again, unless contractions are fused.
+    /// The tensors that backward reads, each either saved or recomputed, in programs without fused contractions.
     pub saved: Vec<Saved>,
-    /// Titles of those for which there was no time.
+    /// Titles of the programs for which there was no time.
     pub unmade: Vec<String>,
-    /// How they were made.
+    /// The options that they were made with.
     pub options: RewriteOptions,
 }
 
-/// All programs of a recipe for cores, all of whose kernels are generated.
+/// All programs of a recipe for CPUs; their kernels are all generated.
 ///
 /// # Errors
 /// As [`programs_on`].
@@ -66,7 +66,7 @@ pub fn programs(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<P
     programs_on(recipe, options, None)
 }
 
-/// All programs of a recipe: for cores, or for a GPU with the fused kernels of a vendor's library.
+/// All programs of a recipe: for a CPU, or for a GPU with the fused kernels of a vendor's library.
 ///
 /// # Errors
 /// A recipe that cannot be differentiated; a rewrite that was found wrong.
@@ -78,9 +78,9 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
     let unfused = rewriting.after(unfused, Parameters::default())?.program;
     let stackings = stackings(&operators);
     let rows = VARIANTS.iter().filter(|row| row.is_made_of_recipe() && (row.devices == Devices::Any || library.is_some()));
-    // Of each row the variants, one for each way of stacking; `None` of those for which there was no time.
+    // The variants of each row, one for each way of stacking; `None` for a variant that there was no time to make.
     let mut made: Vec<(&VariantRow, Vec<Option<Variant>>)> = Vec::new();
-    // There are many ways of stacking, and few of them win: where time is short they are what is not made.
+    // There are many ways of stacking, and few of these win: where time is short, some are not made.
     let (each, others): (Vec<&VariantRow>, Vec<&VariantRow>) = rows.partition(|row| row.stacking == Stacking::Each);
     let of_others = others.into_par_iter().map(|row| Ok((row, variants(&rewriting, row, stackings.first())?)));
     made.extend(of_others.collect::<Result<Vec<_>, PipelineError>>()?);
@@ -114,11 +114,11 @@ fn saves_bytes(variant: &Variant, all: &[Variant]) -> bool {
     let Some(id) = variant.key.id.row().fewer_bytes_than else { return true };
     let id = if id == VariantId::Stacked && variant.key.stacked.is_empty() { VariantId::Fused } else { id };
     let other = all.iter().find(|other| other.key.id == id && other.key.stacked == variant.key.stacked);
-    // Without a program to compare it with, statistics are no gain that is known; a recomputed program stands alone.
+    // Without a program to compare it with, a gain by row statistics is unknown; a recomputed streamed program stands on its own.
     other.map_or(id == VariantId::Streamed, |other| moved_bytes(&variant.program) < moved_bytes(&other.program))
 }
 
-/// The programs of a row whose ways of stacking are none, the longest, or both.
+/// The programs of a row that is stacked not at all, by the longest stacking, or both.
 fn variants(
     rewriting: &Arc<Rewriting>,
     row: &'static VariantRow,

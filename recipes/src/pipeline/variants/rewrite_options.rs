@@ -8,11 +8,11 @@ use transforms::{Barred, Pass};
 /// How programs are made.
 #[derive(Clone, Default)]
 pub struct RewriteOptions {
-    /// Whether a shrunken program is interpreted before and after every patch; one that goes wrong is saved under `target/memlet`.
+    /// Whether a shrunken program is interpreted before and after every patch; a wrong patch is saved under `target/memlet`.
     pub verify_each: bool,
-    /// Patches that are left out, because a program with them computes something else.
+    /// Patches that are left out, because programs with them compute other results.
     pub barred: Barred,
-    /// When no further way of stacking is made any more; what is begun is ended.
+    /// When no further way of stacking is begun; one that has begun is completed.
     pub until: Option<Instant>,
     /// A pass that runs after fusion: for tests that plant faults.
     pub planted: Option<&'static (dyn Pass + Sync)>,
@@ -56,7 +56,7 @@ impl RewriteOptions {
         self.until.is_none_or(|until| Instant::now() < until)
     }
 
-    /// Where wrong patches of a program are saved, if they are looked for.
+    /// The folder for wrong patches of a program, if every patch is checked.
     pub(in crate::pipeline) fn folder(&self, program: &str) -> Option<PathBuf> {
         self.verify_each.then(|| Path::new("target").join("memlet").join(folder_name(program)))
     }

@@ -1,4 +1,4 @@
-//! Runs the passes that a row of the table names, and checks each rewrite where that is asked for.
+//! Runs the passes of a row of the table, and checks each rewrite if the options ask for it.
 
 use super::rewrite_options::RewriteOptions;
 use super::table::Step;
@@ -22,16 +22,16 @@ use transforms::{
     RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
 };
 
-/// What passes of one program are told besides the program.
+/// Parameters of passes, besides the program.
 #[derive(Clone, Copy, Default)]
 pub struct Parameters<'a> {
     /// The weights whose contractions are stacked.
     pub weights: &'a [String],
-    /// Rectifiers that get no bitmask; `None` for no exception.
+    /// Rectifiers that get no bitmask; `None` if all may get one.
     pub without_bits: Option<&'a BTreeSet<String>>,
 }
 
-/// A recipe on its way to all of its programs, which share the work of the passes that they begin with.
+/// A recipe and its programs, which share the work of the passes that they begin with.
 pub struct Rewriting<'a> {
     pub recipe: &'a Recipe,
     pub options: RewriteOptions,
@@ -98,23 +98,22 @@ impl<'a> Rewriting<'a> {
         })
     }
 
-    /// Runs passes as programs are to be made: without what is barred, and with every rewrite checked if that is asked for.
+    /// Runs passes under the options: without barred patches, and with every rewrite checked if asked for.
     pub(super) fn run(&self, program: Outcome, passes: &[&dyn Pass]) -> Result<Outcome, PipelineError> {
         let folder = self.options.folder(&program.program.name);
         applied(passes, program, folder.as_deref(), &self.options.barred)
     }
 
-    /// Passes, and one that a test has planted behind them.
+    /// The passes, followed by the one that a test has planted.
     pub(super) fn with_planted<'p>(&self, passes: &[&'p dyn Pass]) -> Vec<&'p dyn Pass> {
         passes.iter().copied().chain(self.options.planted.map(|planted| planted as &dyn Pass)).collect()
     }
 }
 
-/// Runs passes. With a folder, a program with small sizes is interpreted before and after every rewrite; one that goes wrong is saved
-/// there.
+/// Runs passes. With a folder, a program with small sizes is interpreted before and after every rewrite; a wrong rewrite is saved there.
 ///
 /// # Errors
-/// The rewrite that went wrong, how results differ, and where the smallest program is that shows it.
+/// The rewrite that is wrong, how results differ, and where the smallest program that shows it is saved.
 pub fn rewritten(program: &Sdfg, passes: &[&dyn Pass], folder: Option<&Path>) -> Result<Outcome, PipelineError> {
     applied(passes, Outcome::new(program.clone()), folder, &Barred::default())
 }
@@ -125,7 +124,7 @@ fn applied(passes: &[&dyn Pass], program: Outcome, folder: Option<&Path>, barred
     Ok(program.then(passes, &Options { verify, barred, ..Options::default() })?)
 }
 
-/// Whether a rewrite kept its promise. One that did not is saved, made small.
+/// Whether a rewrite kept its promise. A counterexample is made small and saved.
 fn verified(check: &Check, folder: &Path) -> Result<(), String> {
     let found = match &check.promise {
         Promise::SameResults => counterexample::find(check.before, check.after),

@@ -1,19 +1,19 @@
-//! Which weights of a recipe are stacked together.
+//! The ways of stacking a recipe's weights.
 //!
-//! A group of contractions may be stacked whole or in part, and each way is a program. Groups of weights with the same dims, as layers
-//! have that follow one another, are stacked alike and in one program: what is faster in one layer is in the next, and a program for each
-//! way of each layer would be three of every layer.
+//! A group of contractions may be stacked whole or in part, and each way is a program. Consecutive layers have groups of weights with the
+//! same dims; these are stacked alike, in one program. What is faster in one layer is faster in the next, so separate programs for each
+//! layer would only multiply the work.
 
 use sdfg::{Dtype, Sdfg};
 use transforms::stack::groups;
 
-/// Names of more weights are not all written: half as many are.
+/// Above this number of weights, only half as many are written out.
 const WRITTEN: usize = 6;
 
 /// The choices of weights to stack: every run of at least two neighbours in a group and in all groups like it, the longest first.
 pub fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
     let all: Vec<Vec<String>> = groups(program).into_iter().map(|group| group.weights).collect();
-    // Otherwise stacking them would stack others, too.
+    // Groups that share a weight with another must not be stacked together: that would stack other weights, too.
     let apart = |one: &[String], other: &[String]| {
         let has = |group: &[String], some: &[String]| some.iter().any(|w| group.contains(w));
         !all.iter().any(|group| has(group, one) && has(group, other))
@@ -44,14 +44,14 @@ pub fn stackings(program: &Sdfg) -> Vec<Vec<String>> {
     found
 }
 
-/// Groups of which each has one weight of each of these kinds, in this order.
+/// Groups with the same kinds of weights, in the same order.
 struct Alike<'a> {
     /// Dims and element types.
     kinds: Vec<(&'a [String], Dtype)>,
     groups: Vec<&'a [String]>,
 }
 
-/// What a program is called in which these weights are stacked.
+/// The name of a stacking of these weights.
 pub fn stacked_name(weights: &[String]) -> String {
     match weights {
         [first @ .., _] if weights.len() > WRITTEN => format!("{}+… {} weights", first[..WRITTEN / 2].join("+"), weights.len()),

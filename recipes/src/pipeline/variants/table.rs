@@ -7,7 +7,7 @@ use super::stacking::stacked_name;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The ways of fusing a recipe, and the three kinds of programs that are put together of others while they are measured.
+/// The ways of fusing a recipe, and the three kinds of programs that are made from other variants during measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VariantId {
@@ -31,7 +31,7 @@ pub enum VariantId {
 #[serde(rename_all = "snake_case")]
 pub enum Devices {
     Any,
-    /// Those with a vendor's library of fused products, whose memory is slow beside its units.
+    /// GPUs with a vendor's library of fused GEMMs; their memory is slow relative to their arithmetic.
     Gpu,
 }
 
@@ -46,11 +46,11 @@ pub enum Stacking {
     LongestIfFewerBytes,
     /// The longest stacking, or none where nothing can be stacked.
     Longest,
-    /// As the search over partial fusion finds it.
+    /// The stackings that the search over partial fusion selects.
     Searched,
 }
 
-/// A step on the way from a recipe to a variant: a pass of `transforms`, or what is decided while kernels are measured.
+/// A step on the way from a recipe to a variant: a pass of `transforms`, or a decision made during measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
@@ -66,7 +66,7 @@ pub enum Step {
     RowStatisticsInMemory,
     ReluSignFromOutput,
     Recompute,
-    /// Recomputes nothing that follows from a product on chip: a library's kernels keep products there.
+    /// Recomputes nothing from a product that a library's kernel keeps on chip.
     RecomputeOnChip,
     CastBias,
     ReluBitmask,
@@ -87,7 +87,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Whether it is left out where it does not pay in the program that comes of it.
+    /// Whether the step is left out where it does not pay in the resulting program.
     pub fn is_optional(self) -> bool {
         matches!(self, Step::SaveLocalDerivative | Step::RowStatistics | Step::RowStatisticsOfProducts)
     }
@@ -101,7 +101,7 @@ impl Step {
         matches!(self, Step::FuseGemms | Step::FuseGemmsLibrary | Step::FuseGemmsStreamed)
     }
 
-    /// The name of its pass in the log of rewrites; `None` for what is no pass.
+    /// The name of its pass in the log of rewrites; `None` for a step that is no pass.
     pub fn pass(self) -> Option<&'static str> {
         Some(match self {
             Step::Differentiate => "differentiate",
@@ -131,12 +131,12 @@ impl Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contention {
-    /// Always, as what every plan is compared with.
+    /// Always: every plan is compared with it.
     Baseline,
     /// If it is among the three best by the times of its kernels.
     AmongBest,
-    /// Unless it is far slower by the times of its kernels: it moves fewest bytes, which shows in a whole step and not in kernels that
-    /// are timed alone, with their tensors in the caches.
+    /// Unless it is far slower by the times of its kernels. It moves the fewest bytes, which shows in a whole step and not in kernels
+    /// that are timed alone, with their tensors in the caches.
     UnlessFar,
     /// Never: it lends its kernels to others.
     Never,
@@ -159,7 +159,7 @@ pub struct VariantRow {
     pub devices: Devices,
     pub stacking: Stacking,
     pub passes: &'static [Step],
-    /// The pass that makes it another program than the others: where it rewrites nothing, the variant is not made.
+    /// The pass that distinguishes it from other programs: where that pass rewrites nothing, the variant is not made.
     pub defining: Option<Step>,
     /// The variant of the same stacking that it must move fewer bytes than, or it is not made.
     pub fewer_bytes_than: Option<VariantId>,
@@ -239,7 +239,7 @@ pub const VARIANTS: &[VariantRow] = &[
 ];
 
 impl VariantRow {
-    /// Whether it is made of a recipe by passes alone, beside the unfused program.
+    /// Whether it is made from a recipe by passes alone and is not the unfused program.
     pub fn is_made_of_recipe(&self) -> bool {
         self.id != VariantId::Unfused && self.passes.first() == Some(&Step::Differentiate)
     }
@@ -258,7 +258,7 @@ impl VariantId {
     }
 }
 
-/// One program of a recipe: a variant, the weights that are stacked in it, and for a trial what it undoes.
+/// One program of a recipe: a variant, the weights that are stacked in it, and for a trial the fusion that it undoes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VariantKey {
     pub id: VariantId,
