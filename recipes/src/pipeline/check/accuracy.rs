@@ -1,4 +1,4 @@
-//! How far results are from the f64 oracle's: what storage in fewer bits costs.
+//! Distances of results from the f64 oracle's: the cost of storing fewer bits.
 //!
 //! Two figures for each output and gradient, each relative to the tensor: the largest error ÷ the largest element, and the
 //! error's Euclidean norm ÷ the tensor's. A gradient whose terms cancel is smaller than its terms (that of the keys' bias is
@@ -22,7 +22,7 @@ pub struct Accuracy {
     pub norm: f64,
 }
 
-/// Outputs and gradients of the recipe's operators in f64, which rounds nothing.
+/// Outputs and gradients of the recipe's operators, interpreted in f64 without rounding to stored types.
 ///
 /// # Errors
 /// Those of the interpreter.
@@ -48,12 +48,12 @@ fn alike<'a>(name: &'a str, tensor: &'a ArrayD<f64>, all: &'a Tensors) -> impl I
     all.iter().filter(move |(n, t)| *n == name || gradient(n) && gradient(name) && t.shape() == tensor.shape()).map(|(_, t)| t)
 }
 
-/// The largest element of a result or of one that is alike: the magnitude of its terms, where these may cancel.
+/// The largest element of a result and of all results like it: the magnitude of its terms, which may cancel.
 pub fn magnitude(name: &str, tensor: &ArrayD<f64>, all: &Tensors) -> f64 {
     alike(name, tensor, all).flatten().filter(|v| v.is_finite()).fold(0.0, |m, v| f64::max(m, v.abs()))
 }
 
-/// The two with zeros where neither holds a number, and how many such places there are, if there is one.
+/// Both tensors with zeros where both are NaN, and the number of such elements, if there are any.
 pub fn agreed(got: &ArrayD<f64>, want: &ArrayD<f64>) -> Option<([ArrayD<f64>; 2], usize)> {
     if got.shape() != want.shape() || !want.iter().any(|v| v.is_nan()) {
         return None;
@@ -67,8 +67,8 @@ pub fn agreed(got: &ArrayD<f64>, want: &ArrayD<f64>) -> Option<([ArrayD<f64>; 2]
     Some(([got, want], places))
 }
 
-/// Every result of `want` held against that of `got`; one that is missing, of another shape or NaN is infinitely wrong, unless it has
-/// to be NaN.
+/// Compares every result of `want` with that of `got`. A missing result, one of another shape or a NaN has an infinite error, unless the
+/// reference is NaN there.
 pub fn accuracy(got: &Tensors, want: &Tensors) -> Vec<Accuracy> {
     let one = |(name, tensor): (&String, &ArrayD<f64>)| {
         let numbers = |t: &ArrayD<f64>, size: &dyn Fn(&ArrayD<f64>) -> f64| agreed(t, t).map_or_else(|| size(t), |([t, _], _)| size(&t));
@@ -85,7 +85,7 @@ pub fn accuracy(got: &Tensors, want: &Tensors) -> Vec<Accuracy> {
     want.iter().map(one).collect()
 }
 
-/// The two figures of every result, for each of several that computed it.
+/// A table of the two figures of every result, for several programs.
 pub fn table(of: &[(&str, Vec<Accuracy>)]) -> Table {
     let heads: Vec<String> = of.iter().flat_map(|(who, _)| [format!("{who}: largest"), format!("{who}: norm")]).collect();
     let mut columns = vec![("result", "", Align::Left)];
@@ -128,7 +128,7 @@ mod tests {
         for found in accuracy(&tensors(&[("y", [1.0, f64::NAN, 1.0])]), &want) {
             assert!(found.largest.is_infinite() && found.norm.is_infinite(), "{found:?}");
         }
-        // Of what is negative, a logarithm is no number.
+        // The logarithm of a negative number is NaN on both sides.
         let found = accuracy(&tensors(&[("y", [f64::NAN, 2.5, 0.0])]), &tensors(&[("y", [f64::NAN, 2.0, 0.0])]));
         assert_eq!((found[0].largest, found[0].norm), (0.25, 0.25));
         let found = accuracy(&tensors(&[("y", [1.0, 2.5, 0.0])]), &tensors(&[("y", [f64::NAN, 2.0, 0.0])]));

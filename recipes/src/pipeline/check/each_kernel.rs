@@ -1,8 +1,8 @@
-//! Every kernel of a plan at full size beside a reference, on the same tensors: a plain kernel of this machine's cores for a plan of another
-//! device, and for one of the cores, which would be compared with itself, the f64 interpreter.
+//! Compares every kernel of a plan at full size with a reference, on the same tensors. For a plan of another device the reference is a
+//! plain kernel on this machine's cores. For a plan of the cores, which would be compared with itself, it is the f64 interpreter.
 //!
-//! The reference runs the program kernel by kernel. What each kernel reads there, the plan's is given too, in the plan's layouts,
-//! and what both write is compared. So an error shows in the kernel that makes it, and not in all that follow.
+//! The reference runs the program kernel by kernel. The plan's kernel gets the same inputs as the reference, in the plan's layouts, and
+//! the results of both are compared. So an error shows in the kernel that makes it and in none of its successors.
 
 use super::accuracy::agreed;
 use crate::pipeline::PipelineError;
@@ -20,7 +20,7 @@ use sdfg::tolerance::{compare, unit_tolerance};
 use sdfg::{Dtype, Layout, Sdfg, Unit};
 use std::collections::VecDeque;
 
-/// Tensors by the container that has their storage, in the order of its dims.
+/// Tensors by the container that stores them, in the order of its dims.
 type Values = Tensors;
 
 /// One result of one kernel.
@@ -28,24 +28,24 @@ type Values = Tensors;
 pub struct Compared {
     pub kernel: String,
     pub data: String,
-    /// Largest difference ÷ what both sides together may be off. Right up to 1.
+    /// The largest difference ÷ the tolerance of both sides together; correct up to 1.
     pub ratio: f64,
     pub max_error: f64,
     pub elements: usize,
-    /// Elements that are no number on either side, as they have to be of some tensors (the logarithm of what is negative): these agree.
+    /// Elements that are NaN on both sides, as the logarithm of a negative number is: these agree.
     pub no_numbers: usize,
 }
 
 /// How far a comparison has come.
 pub struct Progress<'a> {
-    /// Kernels, of how many.
+    /// Kernels that are done, and the number of all kernels.
     pub done: usize,
     pub all: usize,
-    /// The results of the last one.
+    /// The results of the last kernel.
     pub compared: &'a [Compared],
 }
 
-/// Runs every kernel of a candidate on its device and on the cores, and compares all that they write; `said` is told after each.
+/// Runs every kernel of a candidate on its device and on the cores, and compares all results; calls `said` after each kernel.
 ///
 /// # Errors
 /// Kernels that cannot be compiled or run on either side, tensors that are missing.
@@ -61,7 +61,7 @@ pub fn compare_with_cores(
     compared(candidate, given, run, pool, (device, Some(cores)), said)
 }
 
-/// Runs every kernel of a candidate on its device and in the f64 interpreter, which takes its time, and compares as [`compare_with_cores`] does.
+/// Runs every kernel of a candidate on its device and in the f64 interpreter, which is slow, and compares as [`compare_with_cores`] does.
 ///
 /// # Errors
 /// Kernels that cannot be compiled, run or interpreted, tensors that are missing.
@@ -94,7 +94,7 @@ fn compared(
         let config = candidate.configuration.kernels.get(&spec.name);
         configs.push(config.ok_or_else(|| PipelineError::Internal(format!("the plan has no configuration for `{}`", spec.name)))?);
     }
-    // One after the other they take the compilers longer than everything else here.
+    // Compiled in parallel, because compiling one by one would take longer than all the rest.
     device.precompile(
         &specs.iter().zip(&configs).map(|(spec, config)| CompileRequest::once(spec, config)).collect::<Vec<_>>(),
         CancelToken::default(),
@@ -102,7 +102,7 @@ fn compared(
     let mut compared = Vec::new();
     for (n, (((_, _, unit), spec), config)) in units.iter().zip(&specs).zip(configs).enumerate() {
         let first = compared.len();
-        // Each side may be off by the tolerance; the interpreter is not.
+        // A kernel may be off by the tolerance, and the interpreter is exact.
         let (ours, sides) = match &mut cores {
             Some(cores) => (cores.outcome(unit, &values, run, pool)?, 2.0),
             None => (interpreted(program, unit, spec, &values, run)?, 1.0),
@@ -120,12 +120,12 @@ fn compared(
             let ratio = if ratio.is_nan() { f64::INFINITY } else { ratio };
             let (kernel, elements) = (spec.name.clone(), want.len());
             compared.push(Compared { kernel, data: data.clone(), ratio, max_error: found.max_error, elements, no_numbers });
-            // Both go on with what the plan can store.
+            // Both sides continue with values as the plan stores them.
             let dtype = program.containers.get(&data).map_or(Dtype::F64, |c| c.dtype);
             values.insert(data, rounded(want, dtype));
         }
         said(&Progress { done: n + 1, all: units.len(), compared: &compared[first..] });
-        // What nobody reads any more makes room.
+        // Tensors that are no longer read are freed.
         let read = |data: &String| specs[n + 1..].iter().any(|s| s.arguments().iter().any(|a| a.data == *data));
         values.retain(|data, _| read(data));
     }
@@ -139,7 +139,7 @@ struct Cores<'a> {
     plain: VecDeque<(KernelSpec, KernelConfig)>,
 }
 
-/// What is launched together is run one by one on cores.
+/// Kernels that the plan launches together run one by one on the cores.
 fn inside(unit: &Unit) -> Vec<Unit> {
     match unit {
         Unit::Nested(nested) => nested.program.units().into_iter().map(|(_, _, unit)| unit).collect(),
@@ -149,7 +149,7 @@ fn inside(unit: &Unit) -> Vec<Unit> {
 
 impl<'a> Cores<'a> {
     fn of(program: &Sdfg, device: &'a dyn Device) -> Result<Self, PipelineError> {
-        // Kernels of the cores do not address bits, and do not multiply f16.
+        // Kernels of the cores neither address bits nor multiply f16.
         let mut program = program.clone();
         for container in program.containers.values_mut() {
             container.dtype = match container.dtype {
@@ -169,7 +169,7 @@ impl<'a> Cores<'a> {
         Ok(Cores { device, program, plain })
     }
 
-    /// What the next kernels write, which make up a unit of the plan.
+    /// The results of the next plain kernels, which together are one unit of the plan.
     fn outcome(&mut self, unit: &Unit, values: &Values, run: &Run, pool: &Pool) -> Result<Values, PipelineError> {
         let mut written = Values::new();
         for unit in inside(unit) {
@@ -180,14 +180,14 @@ impl<'a> Cores<'a> {
     }
 }
 
-/// What the f64 interpreter makes of a unit.
+/// The f64 interpreter's results for a unit.
 fn interpreted(program: &Sdfg, unit: &Unit, spec: &KernelSpec, values: &Values, run: &Run) -> Result<Values, PipelineError> {
     let mut tensors = Tensors::new();
     for argument in spec.arguments() {
         let part = unit.writes_part(program, &argument.data);
         match values.get(&argument.data) {
             Some(value) if argument.access == Access::Read || part => drop(tensors.insert(argument.data.clone(), value.clone())),
-            // What others have not written yet is the same on both sides.
+            // Parts that other kernels have not written yet are zero on both sides.
             None if part => drop(tensors.insert(argument.data.clone(), ArrayD::zeros(IxDyn(&spec.shape(&argument.data)?)))),
             _ => {}
         }
@@ -197,7 +197,7 @@ fn interpreted(program: &Sdfg, unit: &Unit, spec: &KernelSpec, values: &Values, 
     Ok(written.filter_map(|argument| Some((argument.data.clone(), tensors.remove(&argument.data)?))).collect())
 }
 
-/// What a container of this type stores of values.
+/// Values rounded to a container's type.
 fn rounded(mut values: ArrayD<f64>, dtype: Dtype) -> ArrayD<f64> {
     match values.as_slice_mut() {
         Some(all) => all.par_iter_mut().for_each(|v| *v = dtype.rounded(*v)),
@@ -206,7 +206,7 @@ fn rounded(mut values: ArrayD<f64>, dtype: Dtype) -> ArrayD<f64> {
     values
 }
 
-/// What a kernel writes on a device.
+/// The results of a kernel on a device.
 fn outcome(
     (program, unit, spec): (&Sdfg, &Unit, &KernelSpec),
     config: &KernelConfig,
@@ -228,7 +228,7 @@ fn outcome(
             None if argument.access == Access::Read => {
                 return Err(PipelineError::Internal(format!("`{}` is read before it is written", argument.data)));
             }
-            // What others have not written yet is the same on both sides.
+            // Parts that other kernels have not written yet are zero on both sides.
             None if part => memory.pack(container, &layout, &ArrayD::zeros(IxDyn(&shape)))?,
             // All bits set is NaN: an element that is not written is found.
             _ => memory.fill(&[0xff])?,

@@ -1,4 +1,4 @@
-//! Whether a plan computes what it should: at small sizes beside the oracle, at full size beside another plan.
+//! Verifies a plan: against the oracle at small sizes, and against another plan at full size.
 
 use super::accuracy;
 use crate::pipeline::PipelineError;
@@ -15,11 +15,11 @@ use sdfg::{Dtype, Sdfg, Unit};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How far a result is from its reference.
+/// The distance of results from their reference.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Verification {
     pub against: String,
-    /// By tensor: largest error ÷ derived tolerance. Right up to 1.
+    /// By tensor: the largest error ÷ the derived tolerance; correct up to 1.
     pub ratios: BTreeMap<String, f64>,
 }
 
@@ -60,9 +60,9 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device
     }
 }
 
-/// Compares two candidates at full size. Where they differ by more than bounds allow, and results are stored in less than they are
-/// summed in, both are compared with the same in f32: what cancels (the gradient of a bias before a normalization) is all rounding, and
-/// no bound in proportion to it holds.
+/// Compares two candidates at full size. Where they differ by more than the bounds and storage is narrower than the accumulator, both are
+/// compared with the same program in f32. A result whose terms cancel (the gradient of a bias before a normalization) consists of
+/// rounding errors, and no bound relative to it holds.
 pub fn verify_full(
     candidate: &Candidate,
     reference: &Candidate,
@@ -97,11 +97,11 @@ pub fn verify_full(
     verdict(&format!("{}, at full size", reference.name), ratios)
 }
 
-/// How many times as far from exact a plan may be as the one it is compared with, where nothing else is known of its error: both round
-/// differently, and errors of few roundings scatter.
+/// The largest ratio of a plan's distance from exact results to the reference plan's distance, where no bound is known: both round
+/// differently, and sums of few rounding errors scatter.
 const NO_WORSE: f64 = 4.0;
 
-/// A program with what it stores in 16 bits stored in f32, in plain configurations.
+/// The program with all 16-bit storage in f32, in default configurations.
 fn finer(program: &Sdfg, device: &dyn Device) -> Result<Candidate, PipelineError> {
     let mut program = program.clone();
     for container in program.containers.values_mut() {
@@ -115,8 +115,8 @@ fn finer(program: &Sdfg, device: &dyn Device) -> Result<Candidate, PipelineError
     Ok(Candidate { name: "the same in f32".into(), program, configuration, predicted_ms: f64::NAN, streams: 1, exchanges: vec![] })
 }
 
-/// How many times as far as another a result is from what is exact but for some error of each element, by its norm or by its worst
-/// element.
+/// The ratio of two results' distances from a third that is exact up to `known_to` in each element: the larger of the ratios by norm and
+/// by worst element.
 fn further(got: &ArrayD<f64>, other: &ArrayD<f64>, (exact, known_to): (&ArrayD<f64>, f64)) -> f64 {
     let apart = |of: &ArrayD<f64>| {
         let each = || of.iter().zip(exact).map(|(v, e)| (v - e).abs());
@@ -128,29 +128,29 @@ fn further(got: &ArrayD<f64>, other: &ArrayD<f64>, (exact, known_to): (&ArrayD<f
     if ratio.is_nan() { f64::INFINITY } else { ratio }
 }
 
-/// The type that rounds most of all that programs store.
+/// The stored type with the largest roundoff among all programs.
 fn coarsest(programs: &[&Sdfg]) -> Dtype {
     let containers = programs.iter().flat_map(|p| p.containers.values());
     containers.filter(|c| c.storage == sdfg::Storage::Heap).map(|c| c.dtype).reduce(coarser).unwrap_or(Dtype::F32)
 }
 
-/// The one of two types that rounds more.
+/// The type with the larger roundoff.
 fn coarser(a: Dtype, b: Dtype) -> Dtype {
     if b.roundoff() > a.roundoff() { b } else { a }
 }
 
-/// What the Euclidean distance of a whole result may be where storage rounds more than sums do: each of `steps` operators
-/// stores a result with independent errors of at most u, whose deviation is u/√3 at most. Single elements may be off by more, the
-/// norm of many hardly: the bound is √3 of their deviations.
+/// The bound on the relative Euclidean distance where storage rounds more than sums do. Each of `steps` operators stores a result with
+/// independent errors of at most u, whose standard deviation is at most u/√3. Single elements may be off by more, but the norm of many
+/// elements hardly: the bound is √3 times the deviation of their sum.
 fn norm_bound(dtype: Dtype, steps: u64) -> f64 {
     dtype.roundoff() * (steps as f64).sqrt()
 }
 
-/// Every result against its reference, within the tolerance of the chain of units that it depends on
-/// ([`tolerance::program_tolerances`]), relative to the magnitude of its terms ([`accuracy::magnitude`]). Both sides may be off
-/// where the reference is what another program computed: a fused one rounds less on the way than one that is not. Programs that decide
-/// by comparing values are held to [`kink_bound`] where single elements jumped; against another program, those that store in less than
-/// they sum in are held to [`norm_bound`] besides, as sizes are large enough for it.
+/// The ratio of error to tolerance of every result. The tolerance is that of the chain of units that the result depends on
+/// ([`tolerance::program_tolerances`]), relative to the magnitude of its terms ([`accuracy::magnitude`]). If the reference is another
+/// program, both sides may be off: a fused program rounds less often than an unfused one. Where a program compares values and single
+/// elements jumped, [`kink_bound`] applies. Against another program, narrow storage is also held to [`norm_bound`], which needs large
+/// sizes.
 fn ratios(sides: &[&Sdfg], got: &Tensors, want: &Tensors) -> Result<BTreeMap<String, f64>, PipelineError> {
     let fault = |e: tolerance::ToleranceError| PipelineError::Measure(e.to_string());
     let tolerances = sides.iter().map(|program| tolerance::program_tolerances(program)).collect::<Result<Vec<_>, _>>().map_err(fault)?;
@@ -162,7 +162,7 @@ fn ratios(sides: &[&Sdfg], got: &Tensors, want: &Tensors) -> Result<BTreeMap<Str
     }
     let coarsest = coarsest(sides);
     let branches = units.iter().any(|(_, unit)| compares_values(unit));
-    // Sums round at every term, in the accumulator; storage rounds what they are.
+    // Sums round at every term, in the accumulator; storage rounds the sum once.
     let kinks = |dtype: Dtype| f64::max(kink_bound(dtype.accumulator(), longest), kink_bound(dtype, 1));
     let mut ratios = BTreeMap::new();
     let references = want;
@@ -197,7 +197,7 @@ fn worst(ratios: &BTreeMap<String, f64>) -> f64 {
     ratios.values().copied().fold(0.0, f64::max)
 }
 
-/// What ratios of errors to tolerances say.
+/// Accepts ratios up to 1, and reports the results beyond.
 fn verdict(against: &str, ratios: BTreeMap<String, f64>) -> Result<Verification, PipelineError> {
     if worst(&ratios) > 1.0 {
         let wrong: Vec<String> = ratios.iter().filter(|(_, r)| **r > 1.0).map(|(n, r)| format!("`{n}` {r:.3} × tolerance")).collect();
@@ -215,12 +215,12 @@ mod tests {
         verdict("itself", ratios(sides, got, want)?)
     }
 
-    /// Errors that a mistake in one element makes are refused for every result of a layer without rectifiers, at full size.
+    /// An error in one element is refused for every result of a layer without rectifiers, at full size.
     #[test]
     fn a_planted_error_is_refused_in_every_result() -> Result<(), Box<dyn std::error::Error>> {
         let recipe = crate::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;
         let program = crate::pipeline::variants::programs::programs(&recipe, false)?.variants.remove(0).program;
-        // As many elements as there are results, not as the layer has: only their number of dims and the program matter.
+        // Five elements along each dim: only the number of dims and the program matter here.
         let want: Tensors = tensors::results(&program)
             .iter()
             .map(|c| (c.name.clone(), ArrayD::from_shape_fn(IxDyn(&vec![5; c.dims.len()]), |i| 1.0 - 0.3 * i[0] as f64)))
@@ -237,8 +237,8 @@ mod tests {
         Ok(())
     }
 
-    /// The gradient of the keys' bias is zero: what is left of it are roundings of its terms, which are as large as those of the
-    /// other biases' gradients.
+    /// The gradient of the keys' bias is zero. Its computed value consists of rounding errors of its terms, which are as large as those
+    /// of the other biases' gradients.
     #[test]
     fn roundings_of_what_cancels_are_relative_to_its_terms() -> Result<(), Box<dyn std::error::Error>> {
         let recipe = crate::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;
@@ -248,20 +248,20 @@ mod tests {
         let allowed = tolerance::program_tolerances(&program)?["d_bk"].bound(100.0);
         let check = |off: f64| compare(&[&program], &with(off * allowed / 100.0), &with(0.0)).is_ok();
         assert!(allowed < 1.0 && check(0.5) && check(0.99) && !check(1.01));
-        // What another program computed may be off as well.
+        // Results of another program may be off as well.
         let check = |off: f64| compare(&[&program, &program], &with(off * allowed / 100.0), &with(0.0)).is_ok();
         assert!(check(1.01) && check(1.98) && !check(2.02));
         Ok(())
     }
 
-    /// What is all rounding scatters as another's does; an element that is wrong does not.
+    /// Two results that consist of rounding errors are equally far from exact; a wrong element is much farther.
     #[test]
     fn no_plan_is_further_from_exact_than_another() {
         let of = |f: &dyn Fn(f64) -> f64| ArrayD::from_shape_fn(IxDyn(&[100]), |i| f(i[0] as f64));
         let (exact, other) = (of(&|_| 0.0), of(&|n| 1e-3 * (n % 7.0 - 3.0)));
         let ours = of(&|n| 1e-3 * (n % 5.0 - 2.0));
         assert!(further(&ours, &other, (&exact, 0.0)) < 1.0 && further(&exact, &other, (&exact, 0.0)) == 0.0);
-        // Nobody is held to more than what is known of what is exact.
+        // The distance is compared with no less than the known error of the exact result.
         assert!(further(&ours, &exact, (&exact, 0.0)).is_infinite() && further(&ours, &exact, (&exact, 1e-3)) < NO_WORSE);
         for wrong in [0.1, f64::NAN, f64::INFINITY] {
             let mut wrongly = ours.clone();

@@ -1,4 +1,4 @@
-//! One plan of all that was measured: shares of the budget, selection, and races of whole plans.
+//! Chooses one plan from all measurements: shares of the budget, selection, and races of whole plans.
 
 pub mod multi_device;
 pub mod partial_fusion_search;

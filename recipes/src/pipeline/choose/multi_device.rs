@@ -1,6 +1,5 @@
-//! A sweep that several devices share: each measures a part of every space into records of its own, a copy of the common ones with
-//! what is new behind it. What is new goes to the common records at the end, or at the beginning of the next sweep if this one was
-//! killed.
+//! A sweep that several devices share. Each measures a part of every space into its own records: a copy of the common ones, followed by
+//! new lines. The new lines are appended to the common records at the end, or at the beginning of the next sweep if this one was killed.
 
 use super::sweep_all::sweep_all;
 use crate::load::Recipe;
@@ -19,26 +18,26 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What all parts have in common.
+/// The inputs that all parts share.
 pub struct Shared<'a> {
     pub recipe: &'a Recipe,
     pub programs: &'a Programs,
     /// One for each device.
     pub targets: Vec<Target>,
     pub out: &'a Path,
-    /// The common records; nobody else has them open.
+    /// The common records; no other process has them open.
     pub records: &'a Path,
     pub budget: Option<Duration>,
-    /// Of this machine among others.
+    /// The part of the space that this machine measures, among several machines.
     pub shard: Shard,
     pub interrupt: &'a AtomicBool,
-    /// What every timed run finds in the caches.
+    /// The state of the caches when timed runs begin.
     pub cache: Cache,
-    /// What each device may fill, if not as much as it has.
+    /// Bytes that each device may fill, if not all of its memory.
     pub memory: Option<Bytes>,
-    /// Told after every configuration of any device.
+    /// Called after every configuration of any device.
     pub progress: &'a (dyn Fn(SweepEvent) + Sync),
-    /// Told at once when a device fails, whether or not others go on.
+    /// Called at once when a device fails, whether or not others go on.
     pub failed: &'a (dyn Fn(&Target, &PipelineError) + Sync),
 }
 
@@ -51,7 +50,7 @@ fn folder(out: &Path, n: usize) -> PathBuf {
     out.join(format!("part-{n}"))
 }
 
-/// Measures on all devices at once and puts what they found together. What was measured before one failed is kept.
+/// Measures on all devices at once and gathers their records. Measurements made before a device failed are kept.
 ///
 /// # Errors
 /// The first failure of a device.
@@ -91,17 +90,17 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
         budget: MeasurementBudget::default(),
         progress: &mut |told| (shared.progress)(told),
     };
-    // A mixture that this part would add is its own.
+    // Each part adds its own partially fused program.
     sweep_all(shared.recipe, &mut shared.programs.clone(), shared.budget, &mut with).map(|_| ())
 }
 
-/// Appends what parts have found to the common records, and removes them.
+/// Appends the new records of all parts to the common ones, and removes the parts.
 fn gather(out: &Path, records: &Path) -> Result<(), PipelineError> {
     for folder in (0..).map(|n| folder(out, n)).take_while(|folder| folder.exists()) {
         let part = folder.join("records.jsonl");
         let known = fs::read_to_string(folder.join("known")).ok().and_then(|text| text.trim().parse::<usize>().ok());
         if let (Some(known), Ok(bytes)) = (known, fs::read(&part)) {
-            // A line that was torn off is no measurement.
+            // A torn line at the end is no measurement.
             let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |n| n + 1);
             let mut file = fs::OpenOptions::new().create(true).append(true).open(records).map_err(fault(records))?;
             file.write_all(bytes.get(known..whole).unwrap_or_default()).map_err(fault(records))?;

@@ -1,6 +1,6 @@
-//! What to measure beside the separate and the composed programs: with compositions undone one by one, kernels get times
-//! that may run in the place of composed ones; and the program of those that seem to pay. What is chosen of all that is
-//! decided for all kernels at once ([`crate::pipeline::variants::merge_variants`]).
+//! Searches partially fused programs. Undoing fusions of contractions one by one gives times to the kernels that would replace the fused
+//! ones, and the program with the fusions that seem to pay is measured. The final selection among all kernels at once follows later
+//! ([`crate::pipeline::variants::merge_variants`]).
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
@@ -18,29 +18,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use transforms::Reason;
 
-/// Rounds of undoing: in the second, what the first has left or laid open.
+/// Rounds of undoing: the second tries changes of the program that the first one found.
 const ROUNDS: usize = 2;
 
-/// So many programs take a while to be made.
+/// Making more programs than this takes long enough to be reported.
 const MANY: usize = 20;
 
-/// More compositions than one layer has, each undone in each of its ways: those of kernels that are alike are undone together.
+/// More changes than this are more than one layer has: equivalent kernels are then changed together.
 const LAYERS: usize = 64;
 
-/// What came of mixing.
+/// The result of the search.
 #[derive(Default)]
 pub struct PartialFusion {
     pub partial_fusion: PartialFusionLog,
     pub program: Option<(Variant, SweptProgram)>,
-    /// Programs with a composition undone, swept where they are new.
+    /// Programs with one fusion undone; their new kernels were swept.
     pub trials: Vec<(Variant, SweptProgram)>,
     /// Programs that were left out, and why.
     pub left_out: Vec<String>,
-    /// How programs are made from here on, if patches were found that change what they compute.
+    /// Options for later programs, if patches were found that change results.
     pub options: Option<RewriteOptions>,
 }
 
-/// The program of a mixture, and what it is weighed by.
+/// The program of a fusion set, with the data that comparisons need.
 pub fn trial(composing: &GemmFusion, fusion_set: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
     let variant = composing.partly(fusion_set)?;
     let mut kernels = Vec::new();
@@ -51,14 +51,14 @@ pub fn trial(composing: &GemmFusion, fusion_set: &FusionSet) -> Result<(Variant,
     Ok((variant, Trial { fusion_set: fusion_set.clone(), kernels, compositions }))
 }
 
-/// The programs of a recipe by mixture.
+/// The programs of a recipe by fusion set.
 struct Builder<'a> {
     recipe: &'a Recipe,
     operators: &'a Sdfg,
     options: RewriteOptions,
-    /// What was left out of programs, or which of them, since they compute something else than the recipe.
+    /// Messages about patches and programs that were left out, since they compute other results than the recipe.
     wrong: Vec<String>,
-    /// By the weights that are stacked.
+    /// By stacked weights.
     composing: BTreeMap<Vec<String>, GemmFusion<'a>>,
     built: BTreeMap<FusionSet, (Variant, Trial)>,
 }
@@ -69,10 +69,10 @@ impl<'a> Builder<'a> {
         Builder { recipe, operators, options, wrong: vec![], composing: BTreeMap::new(), built: BTreeMap::new() }
     }
 
-    /// Builds what is not built yet, on all cores.
+    /// Builds the missing programs of some fusion sets, on all cores.
     ///
     /// # Errors
-    /// [`PipelineError::Mismatch`] of a program that computes something else, whatever patch is left out.
+    /// [`PipelineError::Mismatch`] if a program stays wrong although faulty patches are left out.
     fn build(&mut self, fusion_sets: &[FusionSet]) -> Result<(), PipelineError> {
         let new: BTreeSet<&FusionSet> = fusion_sets.iter().filter(|m| !self.built.contains_key(m)).collect();
         for fusion_set in &new {
@@ -92,7 +92,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// A program that was found wrong, made again without the patch that is guilty of it. Later ones do without it, too.
+    /// Remakes a program that was found wrong, without the faulty patch. Later programs do without the patch, too.
     fn again(&mut self, fusion_set: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
         self.options.verify_each = true;
         self.composing.clear();
@@ -117,7 +117,7 @@ impl<'a> Builder<'a> {
         Ok(&self.built[fusion_set])
     }
 
-    /// Changes of kernels that differ in names alone as one.
+    /// Merges changes of kernels that differ only in names.
     fn together(&mut self, from: &Trial, changes: Vec<Change>) -> Result<Vec<Change>, PipelineError> {
         let program = &self.variant(&from.fusion_set)?.0.program;
         let subjects: BTreeSet<&str> = changes.iter().map(|change| change.subject.as_str()).collect();
@@ -139,11 +139,10 @@ fn keys<'a>(swept: impl IntoIterator<Item = &'a SweptProgram>) -> BTreeSet<Strin
     swept.into_iter().flat_map(|s| &s.kernels).map(|k: &SweptKernel| k.key().to_string()).collect()
 }
 
-/// Weighs every composition of a recipe whose programs were swept, and sweeps the program of those that pay.
+/// Judges every fusion of contractions in a recipe whose programs were swept, and sweeps the program with those that pay.
 ///
-/// Half of the budget goes to trials, programs with a composition undone that have kernels of their own, those first
-/// whose composed kernel takes longest; the other half to the mixed program. What was decided stands as long as nothing
-/// new is measured.
+/// Half of the budget goes to trials, which are programs with one fusion undone and with new kernels; the slowest fused kernels come
+/// first. The other half goes to the partially fused program. The decision stands as long as nothing new is measured.
 pub fn search_partial_fusion(
     recipe: &Recipe,
     programs: &Programs,
@@ -161,7 +160,7 @@ pub fn search_partial_fusion(
         found.options = Some(RewriteOptions { verify_each: programs.options.verify_each, ..builder.options.clone() });
     }
     match mixed {
-        // What was swept before stands without it.
+        // The programs that were swept before stand without it.
         Err(PipelineError::Mismatch(why)) => found.left_out.push(format!("{why}; no single patch shows it, so the program is left out")),
         mixed => mixed?,
     }
@@ -207,7 +206,7 @@ fn weigh(
                 }
                 changes.retain(|change| !seen.contains(change));
                 seen.extend(changes.iter().cloned());
-                // Half of what is left for the rest may go by while programs are made.
+                // Making programs may take half of the remaining time.
                 if let Some(left) = with.budget.left() {
                     let each = build_time.as_secs_f64().max(1e-3) / rayon::current_num_threads() as f64;
                     let many = (left.as_secs_f64() / 2.0 / each) as usize;
@@ -224,7 +223,7 @@ fn weigh(
                     (with.progress)(SweepEvent::Planning(format!("making {} programs that each have a composition undone", changes.len())));
                 }
                 let trials = trials(builder, &current, changes, with.memory, &mut found.left_out)?;
-                // Later rounds have what the first has left.
+                // Each later round gets half of the previous one's time.
                 let time = half.map(|h| h / (1 << round));
                 sweep_trials(builder, &current, &trials, &known, time, with, found)?;
                 if found.trials.last().is_some_and(|(_, t)| t.report.finish == Finish::Interrupted) {
@@ -242,7 +241,7 @@ fn weigh(
             }
             let same = |s: &SweptProgram| keys([s]) == current.kernels.iter().map(|(_, key)| key.clone()).collect();
             let new = current.fusion_set != FusionSet::default() && !swept.iter().any(same);
-            // A program that was measured once goes on competing.
+            // A partially fused program that was measured once goes on competing.
             found.partial_fusion.fusion_set = if new { Some(current.fusion_set) } else { earlier };
             with.ledger.decide(&found.partial_fusion)?;
         }
@@ -267,8 +266,7 @@ fn weigh(
     Ok(())
 }
 
-/// The programs of some changes; those that change nothing, or the same as another one, are left out, and those that do not fit into
-/// memory.
+/// The programs of some changes, without those that change nothing, equal another one, or do not fit into memory.
 fn trials(
     builder: &mut Builder,
     from: &Trial,
@@ -291,14 +289,14 @@ fn trials(
     Ok(found)
 }
 
-/// Milliseconds that the kernels take which a change undoes, all that are alike together.
+/// Milliseconds of the kernels that a change replaces, with all equivalent ones.
 fn cost(from: &Trial, store: &Store, change: &Change) -> f64 {
     let kernel = from.kernels.iter().find(|(name, _)| *name == change.subject);
     let ms = kernel.and_then(|(_, key)| best(store, key)).unwrap_or(f64::INFINITY);
     ms * (change.alike.len() + 1) as f64
 }
 
-/// Sweeps what is new in trials as long as there is time.
+/// Sweeps the new kernels of trials as long as there is time.
 fn sweep_trials(
     builder: &mut Builder,
     from: &Trial,
@@ -319,12 +317,12 @@ fn sweep_trials(
         if !new(made, &known) {
             continue;
         }
-        // Small budgets end before the last trial: it has no time then, and the table says so.
+        // A small budget ends before the last trials: those have no times, and the table reports it.
         if budget.is_some_and(|b| began.elapsed() > b) {
             break;
         }
         let taken = |name: &String| found.trials.iter().any(|(variant, _)| variant.key.trial.as_ref() == Some(name));
-        // In a later round the same words may mean another program.
+        // In a later round the same change may mean another program.
         let name = (1..).map(|n| if n == 1 { change.to_string() } else { format!("{change} ({n})") }).find(|name| !taken(name));
         let variant = Variant { key: VariantKey::trial(name.unwrap_or_default()), ..builder.variant(&made.fusion_set)?.0.clone() };
         let dear = with.budget.new_kernels(&variant.program, with.store)?;
@@ -343,7 +341,7 @@ fn sweep_trials(
     Ok(())
 }
 
-/// What stacking keeps from being composed: the first refusal that is about parts of one container.
+/// The fusion that stacking prevents: the first refusal about parts of one container.
 fn impossible(builder: &Builder, change: &Change, made: &Trial) -> String {
     if change.weights.is_none() {
         return String::new();

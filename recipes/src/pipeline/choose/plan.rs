@@ -1,4 +1,4 @@
-//! A plan: program, configuration and where it came from; one JSON file.
+//! A plan: a program, its configuration and its provenance, in one JSON file.
 
 use crate::load::{Overrides, Recipe, load, load_str};
 use crate::pipeline::PipelineError;
@@ -15,11 +15,11 @@ use std::path::Path;
 /// Version of the file format.
 pub const FORMAT: u32 = 1;
 
-/// What a check found of a plan that must not be used.
+/// The result of a check, for a plan that must not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Refusal {
-    /// Its results are not those of the recipe: which, and by how much.
+    /// Its results differ from the recipe's: which, and by how much.
     Wrong(String),
     /// It does not run: why.
     Fails(String),
@@ -34,51 +34,51 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// What `memlet optimize` hands over and `memlet run` runs.
+/// The output of `memlet optimize`, which `memlet run` runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub format: u32,
     pub recipe: String,
-    /// What stood in that file.
+    /// The text of the recipe.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
     /// Sizes that were overridden on the command line.
     pub overrides: BTreeMap<String, i64>,
-    /// The element type that was asked for on the command line, in place of the recipe's.
+    /// The element type from the command line, in place of the recipe's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
-    /// It is of the recipe without its dropouts.
+    /// Whether the recipe was taken without its dropouts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_dropout: bool,
-    /// Its weights and sums are stored in the element type too.
+    /// Whether weights and sums are stored in the element type too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub narrow: bool,
-    /// What its kernels are made for.
+    /// The target that its kernels were generated for.
     #[serde(default, skip_serializing_if = "Target::is_cpu")]
     pub target: Target,
-    /// Where it was measured.
+    /// The machine or device that it was measured on.
     pub device: String,
-    /// What made its kernels there; empty in plans of before it was kept.
+    /// The compilers and libraries that made its kernels; empty in plans from before this field existed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub toolchain: String,
     pub threads: usize,
     /// The command that made it.
     pub command: String,
-    /// Which compositions its program holds and why, where they were chosen one by one.
+    /// Which fusions of contractions its program has and why, where these were decided one by one.
     #[serde(rename = "mixing", default, skip_serializing_if = "Option::is_none")]
     pub partial_fusion: Option<PartialFusionLog>,
-    /// Patches that its programs were made without, because they change what is computed.
+    /// Patches that its programs were made without, because they change results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<String>,
-    /// What a check found, if it is not to be used.
+    /// The result of a check, if the plan must not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
     pub chosen: Candidate,
-    /// The unfused program in its layouts: what the plan is compared with.
+    /// The unfused program in its uniform layouts, with which the plan is compared.
     pub baselines: Vec<Candidate>,
 }
 
-/// The device by its name; the cores by this machine's.
+/// The device's name; for the cores, the machine's description.
 pub fn place(device: &dyn Device) -> String {
     device.name().unwrap_or_else(|| Machine::here().line())
 }
@@ -109,7 +109,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Refuses to run what a check has refused.
+    /// Refuses to run a plan that a check has refused.
     ///
     /// # Errors
     /// The refusal, with [`PipelineError::Mismatch`] where results are wrong.
@@ -123,7 +123,7 @@ impl Plan {
         })
     }
 
-    /// The recipe that it was made from, wherever its file is now. Plans that lack its text need the file.
+    /// The recipe that it was made from, from the stored text. Plans without the text need the recipe's file.
     pub fn recipe(&self) -> Result<Recipe, PipelineError> {
         let sizes = self.overrides.iter().map(|(dim, size)| (dim.clone(), *size)).collect();
         let overrides = Overrides { sizes, dtype: self.dtype, no_dropout: self.no_dropout, narrow: self.narrow };
@@ -133,11 +133,11 @@ impl Plan {
         })
     }
 
-    /// What people are told where the plan runs on another device than it was chosen for, or with other tools; `None` on the same.
+    /// A warning if the plan runs on another device than it was chosen for, or with other tools; `None` otherwise.
     pub fn moved(&self, device: &dyn Device) -> Option<String> {
         let (here, tools) = (place(device), device.toolchain());
         let other = |kept: &str, found: &str| !kept.is_empty() && kept != found;
-        // Algorithms are numbers in a list that each release of cuBLASLt makes for each GPU.
+        // Each release of cuBLASLt numbers its algorithms anew for each GPU.
         let numbers = if self.target.is_cpu() { "" } else { ", and the library's algorithms may bear other numbers" };
         let chosen = format!("this plan was chosen on {} with {}", self.device, self.toolchain);
         let again = "choose again with `memlet optimize`";

@@ -1,13 +1,13 @@
-//! Layouts are selected again, by the times that kernels take within the step.
+//! Reselects layouts by the times that kernels take within the step.
 //!
-//! Times of kernels alone choose well among configurations of one kernel, and less well among layouts: what reads or writes more lines
-//! of memory than its neighbours left in the caches takes longer in the step, some layouts more than others, and whatever was lucky
-//! when it was timed is chosen. So times of the step take the place of times alone, the choice is made again, and what it newly
-//! runs is timed within the step in turn; until it chooses what it chose before, or time is up. The best that was run is taken.
+//! Times of kernels alone serve well for choosing among configurations of one kernel, but less well among layouts. In the step a kernel
+//! finds less of its data in the caches, which costs more in some layouts than in others, and selection favours configurations with lucky
+//! timings. So times within the step replace times alone, and the selection is repeated. Newly selected configurations are timed within
+//! the step in turn, until the selection repeats or the time is up. The best candidate that was run is taken.
 //!
-//! Configurations that no step has run yet are taken to need what they need alone and, for each byte of their tensors, what others
-//! needed more in the step. The machine may be faster or slower than it was: times of a round are compared with those of earlier
-//! rounds by the kernels that both ran.
+//! A configuration that no step has run is estimated by its time alone plus, for each byte of its tensors, the median excess that others
+//! showed in the step. The machine's speed may change between rounds, so times of a round are scaled by the kernels that an earlier round
+//! ran too.
 
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::SweptProgram;
@@ -23,19 +23,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Steps of a round that are timed, after one that is not: the first run of a kernel prepares its memory.
+/// Timed steps of a round. One untimed step precedes them: the first run of a kernel prepares its memory.
 const STEPS: usize = 5;
-/// Rounds at most.
+/// The most rounds.
 const ROUNDS: usize = 24;
 
-/// What is chosen by times within the step.
+/// The selection by times within the step.
 pub struct Reselected {
     pub candidate: Candidate,
-    /// Milliseconds that a step is expected to take by these times.
+    /// Milliseconds of a step, expected by these times.
     pub step_ms: f64,
 }
 
-/// What steps have shown of kernels, by the key of the kernel and what tells its configuration's code and layouts apart.
+/// Samples within steps in milliseconds, by kernel key and by the identity of the configuration's code and layouts.
 struct Seen<'a> {
     store: &'a Store,
     samples: BTreeMap<(String, String), Vec<f64>>,
@@ -55,7 +55,7 @@ impl Seen<'_> {
         median(self.samples.get(&self.place(key, config)?)?)
     }
 
-    /// Times of a step; those of kernels that earlier ones ran as well say how fast the machine is now.
+    /// Adds the times of a step, scaled to the machine's earlier speed by the kernels that earlier steps ran as well.
     fn learn(&mut self, lanes: &Lanes) {
         let pace = |(spec, config, ms): &(KernelSpec, KernelConfig, f64)| Some(ms / self.ms(&spec.key(), config)?);
         let pace = median(&lanes.iter().filter_map(pace).collect::<Vec<_>>()).unwrap_or(1.0);
@@ -66,7 +66,7 @@ impl Seen<'_> {
         }
     }
 
-    /// The measurements with times of the step: those that were seen, and for others of the kernels of a program what is to be expected.
+    /// The measurements with times within the step: observed ones, and estimates for other configurations of the program's kernels.
     fn store(&self, swept: &SweptProgram) -> Store {
         let sizes: BTreeMap<&str, u64> = swept.problem.tensors.iter().map(|t| (t.data.as_str(), t.bytes)).collect();
         let bytes: BTreeMap<&str, f64> = swept
@@ -110,8 +110,8 @@ fn total(candidate: &Candidate, store: &Store) -> Result<f64, PipelineError> {
     Ok(sum)
 }
 
-/// The best choice for a program by times within the step, if that is not one of those that were timed already. `known` are candidates
-/// with their times side by side, the first choice for the program among them.
+/// The best selection for a program by times within the step, if it is not among those that were timed already. `known` are candidates
+/// with their times from one race, including the first selection for the program.
 pub fn reselect_in_step(
     swept: &SweptProgram,
     known: &[(&Candidate, &Timed)],
@@ -121,14 +121,14 @@ pub fn reselect_in_step(
     device: &Arc<dyn Device>,
     limit: Duration,
 ) -> Result<Option<Reselected>, PipelineError> {
-    // Kernels of a step that runs as one cannot be timed within it.
+    // A device that runs a step as one recording cannot time single kernels within it.
     if device.records() {
         return Ok(None);
     }
     let mut seen = Seen { store, samples: BTreeMap::new() };
     for (candidate, timed) in known {
         let ms = timed.launches.iter().filter_map(|(name, _, ms)| Some((name.clone(), median(ms)?))).collect();
-        // They took turns, so none of them met another machine.
+        // The candidates took turns, so they all met the same machine speed.
         for (spec, config, ms) in lanes(candidate, &ms)? {
             if let Some(place) = seen.place(&spec.key(), &config) {
                 seen.samples.entry(place).or_default().push(ms);
@@ -156,7 +156,7 @@ pub fn reselect_in_step(
         }
         let ms = samples.into_iter().filter_map(|(name, ms)| Some((name, median(&ms)?))).collect();
         seen.learn(&lanes(&candidate, &ms)?);
-        // Of relayouts alone; kernels are added when all rounds have shown what they take.
+        // The time of relayouts alone; kernel times are added after all rounds.
         let predicted_ms = candidate.predicted_ms - total(&candidate, &times)?;
         tried.push(Candidate { predicted_ms, ..candidate });
     }
@@ -171,7 +171,7 @@ pub fn reselect_in_step(
     let first = known.iter().map(|(candidate, _)| *candidate).find(|candidate| candidate.program == swept.program);
     let (Some(mut best), Some(first)) = (best, first) else { return Ok(None) };
     let taken_again = &mut best.candidate;
-    // A sum of times alone, as other candidates' is.
+    // The sum of times alone, as in other candidates.
     taken_again.predicted_ms += total(taken_again, store)?;
     taken_again.name = format!("{}, chosen again", taken_again.name);
     for (_, _, unit) in first.program.units() {

@@ -1,4 +1,4 @@
-//! The decision from stored measurements alone: every method, the proof, and how sure it is.
+//! Decides from stored measurements alone: selections by every method, the proof of optimality, and its robustness.
 
 use crate::pipeline::PipelineError;
 use layouts::certificate::Certificate;
@@ -14,48 +14,48 @@ use layouts::{Method, Model, Selection, SelectionProblem, Store};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// What choosing for one program found.
+/// The selections for one program.
 #[derive(Serialize)]
 pub struct Decision {
     pub name: String,
-    /// What the timed runs found in the caches.
+    /// The state of the caches in timed runs.
     pub cache: Cache,
     /// One for each method; the exact one first.
     pub selections: Vec<Selection>,
-    /// The best choices, best first.
+    /// The best selections, best first.
     pub top: Vec<Selection>,
-    /// Choices that cost at most 1% more than the best; `None` if that was not asked for.
+    /// The number of selections that cost at most 1% more than the best; `None` if not requested.
     pub within: Option<Count>,
-    /// `None` if it was not asked for.
+    /// `None` if not requested.
     pub robustness: Option<Robustness>,
     #[serde(skip)]
     pub certificate: Certificate,
     #[serde(skip)]
     pub optimum: Optimum,
-    /// What finding and proving the best choice took, without what is told of others.
+    /// Time for finding and proving the best selection, without the other analyses.
     #[serde(skip)]
     pub solving: Duration,
 }
 
-/// Bounds for everything that is solved again and again.
+/// Limits for problems that are solved many times.
 const AGAIN: Limits = Limits { table: 1 << 18, work: 1 << 28 };
 
-/// What is asked beside the choice and its proof.
+/// Analyses besides the selection and its proof.
 #[derive(Default)]
 pub struct Asked<'a> {
-    /// So many of the best choices.
+    /// The number of best selections to list.
     pub choices: usize,
-    /// How often times are drawn again; and who learns how often they have been, and says whether to go on.
+    /// The number of resamplings of times; and a callback that gets the number of those done and returns whether to continue.
     pub resamples: usize,
     pub resampled: Option<&'a dyn Fn(usize) -> bool>,
-    /// To count what is nearly as good, with so much effort; and who learns how many combinations are done, and of
-    /// how many, and says whether to go on.
+    /// The effort for counting near-optimal selections; and a callback that gets the numbers of combinations done and to do and returns
+    /// whether to continue.
     pub count: Option<(Effort, Counting<'a>)>,
 }
 
 type Counting<'a> = &'a (dyn Fn(usize, usize) -> bool + Sync);
 
-/// Chooses with every method, proves, counts and draws again.
+/// Selects by every method, proves the best, counts near-optimal selections and resamples times.
 pub fn decide(
     name: &str,
     program: &SelectionProblem,
@@ -92,27 +92,27 @@ pub fn decide(
     })
 }
 
-/// What choosing for a stack of layers that are alike found.
+/// The selection for a stack of equal layers.
 #[derive(Serialize)]
 pub struct StackDecision {
     pub name: String,
-    /// What the timed runs found in the caches.
+    /// The state of the caches in timed runs.
     pub cache: Cache,
-    /// Containers of a layer, each with the one of the next layer that it is.
+    /// Containers of a layer, each with the container of the next layer that it is the same as.
     pub joins: Joins,
     pub total_ms: f64,
-    /// No choice costs less.
+    /// A lower bound on the time of every selection, in milliseconds.
     pub bound_ms: f64,
     pub proven: bool,
-    /// The same layers, each with its own best choice and its boundary as the recipe asks.
+    /// The time of the same layers if each has its own best selection, with its boundary as the recipe prescribes.
     pub alone_ms: f64,
-    /// Distinct choices, by first layer.
+    /// Distinct selections, by first layer.
     pub choices: Vec<StackChoice>,
     #[serde(skip)]
     pub certificate: Certificate,
 }
 
-/// What some layers of a stack have in common.
+/// A selection that some layers of a stack share.
 #[derive(Serialize)]
 pub struct StackChoice {
     /// Counted from 1.
@@ -120,7 +120,7 @@ pub struct StackChoice {
     pub selection: Selection,
 }
 
-/// Chooses for `count` layers of a program, one after the other, and proves it.
+/// Selects for `count` consecutive layers of a program, and proves the result.
 pub fn decide_stack(
     name: &str,
     program: &SelectionProblem,
@@ -132,7 +132,7 @@ pub fn decide_stack(
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs)?;
     let joins = if joins.is_empty() { stack::joins(program)? } else { joins.clone() };
-    // So much they cost at most, together as well.
+    // The sum of separate layers bounds the joint solution from above.
     let alone = optimum(&model, limits, &mut |p| watch(Progress { total: p.total.saturating_mul(count as i64), bound: 0, ..p }));
     let stacked = stack::solve(&model, &joins, count, &[[alone.held, alone.variants].concat()], limits, watch)?;
     let mut choices: Vec<(&Vec<u16>, StackChoice)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The whole way: programs, sweep, choice, plan.
+//! The whole sweep of a recipe: all programs, selection, plan.
 
 use super::partial_fusion_search::{PartialFusion, search_partial_fusion};
 use super::plan::{FORMAT, Plan, place};
@@ -22,31 +22,31 @@ use std::time::Duration;
 /// Every program of a recipe that fits into memory, swept; the unfused one is last.
 pub struct SweptPrograms {
     pub variants: Vec<SweptProgram>,
-    /// Which variant each of them is, in their order.
+    /// The variant of each program in `variants`, in their order.
     pub keys: Vec<VariantKey>,
     pub unfused: Option<SweptProgram>,
-    /// What was left out, and why: programs that do not fit, compositions that nothing can come of.
+    /// Programs that do not fit or could not be made, and searches that were skipped, with reasons.
     pub left_out: Vec<String>,
-    /// Which compositions pay.
+    /// The decisions on fusions of contractions.
     pub partial_fusion: PartialFusionLog,
-    /// Programs that were swept for what they lend to others.
+    /// Trials that were swept because they lend kernels to other programs.
     pub trials: Vec<SweptProgram>,
-    /// Why the best kernels of all programs could not be put together, if that is so.
+    /// Why the best kernels of all programs could not be merged, if that failed.
     pub apart: Option<String>,
     pub finish: Finish,
 }
 
 const POLICY: BudgetPolicy = BudgetPolicy::DEFAULT;
 
-/// Parts of the budget that programs are swept within: the programs of one variant share what the table gives it.
+/// Each program's share of the budget, from 0 to 1: the programs of one variant divide its share in the table.
 fn shares(variants: &[Variant], on_gpu: bool) -> Vec<f64> {
     let programs = |id: VariantId| variants.iter().filter(|v| v.key.id == id).count() as f64;
     let share = |id: VariantId| if on_gpu { id.row().share.gpu } else { id.row().share.cpu };
     variants.iter().map(|v| share(v.key.id) / programs(v.key.id)).collect()
 }
 
-/// Sweeps all programs, the mixed one among them, which is added to the programs. Later ones find the kernels that they
-/// share with earlier ones in the store.
+/// Sweeps all programs, including the partially fused and the merged one, which are added to `programs`. Later programs find kernels that
+/// they share with earlier ones in the store.
 pub fn sweep_all(
     recipe: &Recipe,
     programs: &mut Programs,
@@ -73,13 +73,13 @@ pub fn sweep_all(
     let whole_budget = budget;
     let goes_on = budget.is_some() && !with.device.is_host() && with.shard.of == 1;
     let shares = shares(&programs.variants, goes_on);
-    // Where code takes longest to make, it is known first of which programs enough was seen.
+    // On a GPU, where compiling takes longest, the problems are built first, to see which programs earlier sweeps have measured enough.
     let mut posed = Vec::new();
     for variant in programs.variants.iter().filter(|_| goes_on) {
         posed.push(Some(build_problem(&variant.program, with.device)?));
     }
     posed.resize_with(programs.variants.len(), || None);
-    // What earlier sweeps have found, and of which programs they have seen enough.
+    // Milliseconds of each program by earlier sweeps, if they suffice for a selection.
     let known: Vec<Option<f64>> = posed.iter().map(|p| p.as_ref().and_then(|p| quick(&p.problem, with.store))).collect();
     let fastest = known.iter().flatten().copied().reduce(f64::min);
     let mut found: Vec<Option<SweptProgram>> = Vec::new();
@@ -94,7 +94,7 @@ pub fn sweep_all(
             with.budget.reserve(beside.len());
         }
         let new = with.budget.new_kernels(&variant.program, with.store)?;
-        // The first stands whatever it takes: there must be a plan.
+        // The first program is swept whatever it costs: there must be a plan.
         if let Some(why) = with.budget.too_dear(new.len()).filter(|_| found.iter().any(Option::is_some)) {
             unaffordable.push((n, why));
             continue;
@@ -124,12 +124,12 @@ pub fn sweep_all(
     let mut kept = found.iter().map(Option::is_some);
     programs.variants.retain(|_| kept.next().unwrap_or(true));
     let mut variants: Vec<SweptProgram> = found.into_iter().flatten().collect();
-    // A part of the space says nothing on which compositions pay.
+    // A part of the space does not suffice to decide on fusions.
     let whole = with.shard.of == 1 && finish != Finish::Interrupted;
     let share = budget.map(|b| b.mul_f64(POLICY.partial_fusion));
     let gemm_fused = programs.variants.iter().position(|v| v.key.is(VariantId::GemmFused));
     let composed = gemm_fused.and_then(|n| quick(&variants[n].problem, with.store));
-    // Undone one by one, compositions do not become that much faster.
+    // If the gemm-fused program is far slower, undoing single fusions does not make up for it.
     let far = composed.zip(with.hopeless_ms).filter(|(ms, most)| ms > most);
     let paid = unaffordable.is_empty() || gemm_fused.is_some();
     let mut mixed = if whole && far.is_none() && paid {
@@ -152,10 +152,10 @@ pub fn sweep_all(
     if let Some(options) = mixed.options.take() {
         programs.options = options;
     }
-    // What all are compared with is no competitor.
+    // The unfused program, which the others are compared with, is not given up for being slow.
     with.hopeless_ms = None;
     with.budget.reserve(0);
-    // Whatever it takes: without it nobody knows what a plan is worth, and it is what remains where all others are wrong.
+    // It is swept whatever it costs: it shows the worth of a plan, and it remains if all others are wrong.
     let unfused = if unfused_fits {
         let baseline = VariantId::Unfused.row().share;
         let share = budget.map(|b| b.mul_f64(if goes_on { baseline.gpu } else { baseline.cpu }));
@@ -166,7 +166,7 @@ pub fn sweep_all(
         None
     };
     finish = unfused.iter().fold(finish, |finish, unfused| worse(finish, unfused.report.finish));
-    // What is left goes to the program that is fastest so far: most of its kernels are those of others too.
+    // The rest of the budget goes to the fastest program so far: most of its kernels belong to others too.
     let goes_on = goes_on || !unaffordable.is_empty();
     let best = variants.iter().enumerate().filter_map(|(n, swept)| Some((n, quick(&swept.problem, with.store)?)));
     if goes_on
@@ -183,7 +183,7 @@ pub fn sweep_all(
             variants[n] = again.after(&variants[n]);
         }
     }
-    // Last: what is measured later could change what is chosen of all kernels.
+    // Merging comes last, because later measurements could change the selection among all kernels.
     let mut apart = None;
     if whole && finish != Finish::Interrupted {
         let lent = (programs.variants.iter().zip(&variants)).chain(mixed.trials.iter().map(|(variant, swept)| (variant, swept)));
@@ -195,7 +195,7 @@ pub fn sweep_all(
                 programs.variants.push(variant);
                 variants.push(swept);
             }
-            // The programs stand without it.
+            // The other programs stand without the merged one.
             Err(PipelineError::Combined(why)) => apart = Some(why),
             Err(error) => return Err(error),
         }
@@ -205,8 +205,9 @@ pub fn sweep_all(
     Ok(SweptPrograms { variants, keys, unfused, left_out, partial_fusion: mixed.partial_fusion, trials, apart, finish })
 }
 
-/// In which order programs are swept, by their places: where the budget may not reach for all, composed ones come right after the
-/// separate one, and the longest stackings before the others. On a GPU the order of the programs says which win most often.
+/// The order in which programs are swept, as indices. If the budget may not suffice for all, programs with fused contractions come right
+/// after the first one, and the longest stackings before the others. On a GPU the order of the table holds, in which frequent winners
+/// come first.
 fn order(variants: &[Variant], goes_on: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..variants.len()).collect();
     if !goes_on {
@@ -215,7 +216,7 @@ fn order(variants: &[Variant], goes_on: bool) -> Vec<usize> {
     order
 }
 
-/// What is said of programs that the budget did not reach for.
+/// The message about programs that the budget did not suffice for.
 fn unreached(variants: &[Variant], unaffordable: &[(usize, String)]) -> Option<String> {
     let names: Vec<String> = unaffordable.iter().map(|(n, _)| variants[*n].key.to_string()).collect();
     let (_, why) = unaffordable.first()?;
@@ -224,26 +225,26 @@ fn unreached(variants: &[Variant], unaffordable: &[(usize, String)]) -> Option<S
     Some(format!("{first} is left out: {why}{rest}. A longer --budget measures them"))
 }
 
-/// Milliseconds of what would be chosen of a program, or of a good choice where the best takes long to find.
+/// Milliseconds of a program's best selection, or of a good one where the best takes long to find.
 fn quick(problem: &layouts::SelectionProblem, store: &Store) -> Option<f64> {
     layouts::select(problem, store, Method::Exact, QUICK).ok().map(|s| s.total_ms)
 }
 
-/// Whether earlier sweeps have spent on a program what a first look at it takes of its share.
+/// Whether earlier sweeps have spent a first look's share of the budget on a program.
 fn looked_at(problem: &layouts::SelectionProblem, share: Option<Duration>, with: &SweepContext) -> bool {
     let left = with.ledger.left(problem, share);
     share.zip(left).is_some_and(|(share, left)| share.saturating_sub(left) >= share.mul_f64(POLICY.first_look))
 }
 
-/// The program that runs the best kernels of all programs together, if it is none of the first ones, which compete as they
-/// are. What it is made of gets fresh samples; where that changes the choice, it is made again.
+/// The merged program of the best kernels of all programs, unless it equals one of the first `competing` ones, which compete anyway. Its
+/// kernels get fresh samples, and the selection is repeated until it is stable.
 fn combine(
     lent: &[(&Variant, &SweptProgram)],
     competing: usize,
     budget: Option<Duration>,
     with: &mut SweepContext,
 ) -> Result<Option<(Variant, SweptProgram)>, PipelineError> {
-    // Of one program, what is chosen is that program.
+    // A merge of one program would be that program.
     if lent.len() < 2 {
         return Ok(None);
     }
@@ -266,11 +267,11 @@ fn combine(
         if let Some(why) = with.memory.too_small(&variant.program)? {
             return Err(PipelineError::Combined(why));
         }
-        // Nothing is timed before it is checked: the same names could mean different things in two programs.
+        // The program is checked before it is timed: the same name could stand for different values in two programs.
         if let Some(wrong) = difference(&with_small_sizes(&lent[0].0.program), &with_small_sizes(&variant.program)) {
             return Err(PipelineError::Combined(format!("they would compute something else: {wrong}")));
         }
-        // Nothing new in the last round: the choice stays what it is.
+        // The last round measures nothing new, so that its selection stands.
         let share = if round < POLICY.merging_rounds { budget.map(|b| b / POLICY.merging_rounds) } else { Some(Duration::ZERO) };
         let swept = sweep_program(VariantId::Merged.row().title, &variant.program, share, Extent::Beside(&known), with)?;
         let finish = swept.report.finish;
@@ -290,17 +291,17 @@ fn worse(a: Finish, b: Finish) -> Finish {
     }
 }
 
-/// What each method chooses for one program.
+/// The selections of every method for one program.
 pub struct Choices {
     pub swept: usize,
     pub selections: Vec<Selection>,
 }
 
-/// Choices for every variant, the best exact one first; and which variants cannot be chosen, because all configurations of a kernel
-/// failed or were wrong.
+/// Selections for every variant, the best exact one first; and messages about variants without one, because all configurations of a
+/// kernel failed or were wrong.
 ///
 /// # Errors
-/// No variant that can be chosen.
+/// No variant with a selection.
 pub fn choose(sweeps: &SweptPrograms, store: &Store) -> Result<(Vec<Choices>, Vec<String>), PipelineError> {
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
     let mut none = None;
@@ -321,8 +322,8 @@ pub fn choose(sweeps: &SweptPrograms, store: &Store) -> Result<(Vec<Choices>, Ve
     Ok((found, left_out))
 }
 
-/// The unfused program in PyTorch's layout and in its best uniform layout; nothing if it does not fit into memory. Where all
-/// configurations of one of its kernels failed or were wrong, there is nothing either, and why.
+/// The unfused program in PyTorch's layout and in its best uniform layout; none if it does not fit into memory. If all configurations of
+/// one of its kernels failed or were wrong, the reason is returned.
 pub fn baselines(sweeps: &SweptPrograms, store: &Store) -> Result<(Vec<Candidate>, Option<String>), PipelineError> {
     let Some(unfused) = &sweeps.unfused else { return Ok((vec![], None)) };
     let selected = || Ok([unfused.in_order(store, &pytorch_order(&unfused.program))?, unfused.select(store, Method::Uniform)?]);
@@ -339,9 +340,9 @@ pub fn baselines(sweeps: &SweptPrograms, store: &Store) -> Result<(Vec<Candidate
     }
 }
 
-/// What results are compared with at full size: the unfused program under the plainest configuration of every kernel, products by a
-/// library. It shares hardly any code with what is chosen. A kernel for which a library has no words there has a configuration of the
-/// baselines. `None` if it does not fit into memory.
+/// The reference for results at full size: the unfused program in the plainest configuration of every kernel, with GEMMs by a library. It
+/// shares hardly any code with the chosen plan. A kernel whose plainest configuration the library does not support takes that of a
+/// baseline. `None` if the program does not fit into memory.
 pub fn plainest(
     unfused: &Sdfg,
     baselines: &[Candidate],
@@ -363,7 +364,7 @@ pub fn plainest(
     Ok(Some(Candidate { name, program, configuration, predicted_ms: f64::NAN, streams: 1, exchanges: vec![] }))
 }
 
-/// Puts a plan together.
+/// Assembles a plan from its parts.
 pub fn plan(
     (recipe, text): (&str, &str),
     overrides: &Overrides,

@@ -1,4 +1,4 @@
-//! What the memory of the device can do, measured in the run that compares kernels with it.
+//! The device's memory bandwidth, measured in the same run as the kernels that are compared with it.
 
 use crate::pipeline::PipelineError;
 use bench::Machine;
@@ -15,7 +15,7 @@ const LEAST: u64 = 64 << 20;
 const MOST: u64 = 512 << 20;
 const ROUNDS: usize = 7;
 
-/// The device's own measurement, else that of this machine's cores.
+/// The device's own measurement, or that of this machine's cores.
 ///
 /// # Errors
 /// A device that failed.
@@ -26,10 +26,10 @@ pub fn copy(pool: &Pool, device: &dyn Device) -> Result<Option<CopyBandwidth>, P
     })
 }
 
-/// Bytes read plus bytes written in a second by all workers copying arrays that fit no cache; the fastest of a few
-/// rounds, as a ceiling is what can be reached. `None` on a machine without memory for it.
+/// Bytes read plus bytes written per second when all workers copy arrays that fit no cache; the fastest of a few rounds, since a ceiling
+/// is the best attainable rate. `None` on a machine without enough memory.
 ///
-/// On x86-64 the copy uses non-temporal stores: nothing is read before it is overwritten, so no copy moves less.
+/// On x86-64 the copy uses non-temporal stores: the target is not read before it is overwritten, so no copy moves fewer bytes.
 fn cores(pool: &Pool) -> Option<CopyBandwidth> {
     let cache = Machine::here().caches.last().map_or(0, |c| c.bytes_each.0 * c.count);
     let bytes = (CACHES * cache).clamp(LEAST, MOST) as usize;

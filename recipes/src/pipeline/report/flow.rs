@@ -1,4 +1,4 @@
-//! The plan's kernels and the tensors between them, with what each moves (Figs. 1b and 2).
+//! The plan's kernels and the tensors between them, with the bytes that each moves (Figs. 1b and 2).
 
 use super::Plan;
 use bench::model::{DataflowGraph, GraphEdge, GraphNode};

@@ -1,8 +1,8 @@
-//! Which kernels of a plan compute together what which kernels of the unfused program compute, so that like is compared with like.
+//! Matches kernels of a plan with the kernels of the unfused program that compute the same, so that their times can be compared.
 //!
-//! A kernel of the plan may hold many operators, a stack of them under one name, or a part of one. Kernels of both programs that have an
-//! operator in common, directly or through others, are one match: it is the smallest piece whose times can be compared, and every kernel
-//! is in exactly one match, so that times of all matches add up to those of the programs.
+//! A kernel of the plan may hold many operators, a stack of operators under one name, or a part of one. Kernels of both programs that
+//! share an operator, directly or through others, form one match. It is the smallest group whose times can be compared. Every kernel is
+//! in exactly one match, so the times of all matches add up to those of the programs.
 
 use super::{PartialFusionLog, VariantKey, counted, stackings};
 use crate::pipeline::PipelineError;
@@ -12,15 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use transforms::stack::Members;
 use transforms::{Options, Stack, run_pipeline};
 
-/// Kernels that compute the same, by their positions. Either side may be empty: a change of layout, or an operator that the plan needs no
-/// kernel for.
+/// Kernels that compute the same, by position. Either side may be empty: a relayout, or an operator for which the plan needs no kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelMatch {
     pub ours: Vec<usize>,
     pub unfused: Vec<usize>,
 }
 
-/// Matches in the order of our kernels, and then what the unfused program alone has.
+/// Matches in the order of our kernels, followed by kernels that only the unfused program has.
 pub fn matches(ours: &[Movement], unfused: &[Movement], stacks: &Members) -> Vec<KernelMatch> {
     let mut holders: BTreeMap<&str, usize> = BTreeMap::new();
     for (n, kernel) in unfused.iter().enumerate() {
@@ -69,7 +68,7 @@ pub fn matches(ours: &[Movement], unfused: &[Movement], stacks: &Members) -> Vec
     all
 }
 
-/// The operators that a kernel holds under one name; nothing of what it computes once more.
+/// The operators that a kernel holds under one name; none for a recomputation.
 fn stands_for<'a>(operator: &'a str, stacks: &'a Members) -> Vec<&'a str> {
     match stacks.get(operator) {
         _ if operator.split('.').skip(1).any(|part| part == "again") => vec![],
@@ -78,7 +77,7 @@ fn stands_for<'a>(operator: &'a str, stacks: &'a Members) -> Vec<&'a str> {
     }
 }
 
-/// The unfused kernel that an operator, or what it is a part of, ran in. A stack of unknown operators ran nowhere.
+/// The unfused kernel that ran an operator or the operator it is a part of. A stack with unknown members has none.
 fn holder(operator: &str, holders: &BTreeMap<&str, usize>) -> Option<usize> {
     let mut whole = operator;
     loop {
@@ -106,8 +105,8 @@ pub fn ways(operators: &Sdfg, partial_fusion: &PartialFusionLog, key: &VariantKe
     weights
 }
 
-/// What the stacks among a program's operators are made of. Several programs of a recipe may have stacks of the same name: members are
-/// those that this program does not run otherwise.
+/// The members of the stacks among a program's operators. Several programs of a recipe may have stacks of the same name; members are
+/// operators that this program does not run otherwise.
 pub fn stacks(operators: &Sdfg, program: &Sdfg, ways: &[Vec<String>]) -> Result<Members, PipelineError> {
     let kernels = movement(program).map_err(counted)?;
     let held: BTreeSet<&str> = kernels.iter().flat_map(|kernel| &kernel.operators).map(String::as_str).collect();
@@ -154,20 +153,20 @@ mod tests {
         matches(&ours, &unfused, stacks).into_iter().map(|m| (m.ours, m.unfused)).collect()
     }
 
-    /// A stack of three contractions is compared with all three.
+    /// A stack of three contractions is matched with all three.
     #[test]
     fn a_stack_is_compared_with_all_that_it_is_made_of() {
         let stacks = Members::from([("q.dot.stack3".to_string(), ["q.dot", "k.dot", "v.dot"].map(String::from).to_vec())]);
         let ours: &[(&str, &[&str])] =
             &[("q.dot.stack3", &["q.dot.stack3"]), ("a", &["beta", "a.softmax.max", "a.softmax"]), ("c", &["c"])];
         assert_eq!(found(ours, &stacks), [(vec![0], vec![0, 1, 2]), (vec![1], vec![3, 4]), (vec![2], vec![5])]);
-        // Of what nobody knows, nothing is compared, least of all the first of three.
+        // A stack with unknown members is matched with nothing, in particular not with the first of three contractions.
         let unknown = found(ours, &Members::new());
         assert_eq!(unknown[0], (vec![0], vec![]));
         assert_eq!(unknown[3..], [(vec![], vec![0]), (vec![], vec![1]), (vec![], vec![2])]);
     }
 
-    /// Kernels that share an operator are compared together, what is computed again is ours alone, and nothing counts twice.
+    /// Kernels that share an operator are in one match, recomputed operators are ours alone, and nothing counts twice.
     #[test]
     fn every_kernel_is_in_one_match() {
         let ours: &[(&str, &[&str])] = &[
@@ -181,7 +180,7 @@ mod tests {
         assert_eq!(matches, [(vec![0], vec![0, 1]), (vec![1, 3], vec![3, 4, 5]), (vec![2], vec![]), (vec![4], vec![]), (vec![], vec![2])]);
     }
 
-    /// In every program of attention: each stack beside all that it is made of, every kernel of both sides once.
+    /// In every program of attention, each stack is matched with all its members, and every kernel of both sides once.
     #[test]
     fn every_program_of_attention_is_matched() -> Result<(), PipelineError> {
         let recipe = load_str("mha.yaml", include_str!("../../../mha.yaml"), &Overrides::default())?;

@@ -1,7 +1,6 @@
-//! The report of a run: everything that it found, as the values that `bench` draws.
+//! The report of a run: all its results, as the values that `bench` draws.
 //!
-//! Nothing is filled in that was not counted or measured in this run. A part without data stays empty, and the page says
-//! that it was not run.
+//! Every value was counted or measured in this run. A part without data stays empty, and the page reports that it was not run.
 
 mod ceiling;
 mod flow;
@@ -30,7 +29,7 @@ use sdfg::movement::{Movement, MovementError, movement};
 use std::path::Path;
 use transforms::recompute::{Policy, Saved};
 
-/// A run at its end.
+/// The results of a finished run.
 pub struct Finished<'a> {
     pub analysis: &'a Analysis,
     pub programs: &'a Programs,
@@ -47,26 +46,26 @@ pub struct Finished<'a> {
     pub timed: &'a [Timed],
     /// Position of the plan among the candidates.
     pub winner: usize,
-    /// How sure the choice is, if that was asked.
+    /// The robustness of the selection, if requested.
     pub certainty: Option<model::Certainty>,
     pub pool: &'a Pool,
     pub device: &'a dyn Device,
-    /// What others did while kernels were timed, and while plans were.
+    /// The load of other processes while kernels were timed, and while plans were.
     pub load: [(&'static str, Option<Load>); 2],
 }
 
-/// The winner with its program, and the baseline that it is broken down against.
+/// The winner with its program, and the baseline that it is compared with.
 struct Plan<'a> {
     candidate: &'a Candidate,
     timed: &'a Timed,
     swept: &'a SweptProgram,
-    /// Which variant it is.
+    /// The winner's variant.
     key: VariantKey,
     baseline: Option<&'a Timed>,
-    /// What each kernel of the plan and of the unfused program must move.
+    /// The movement of each kernel of the plan and of the unfused program.
     kernels: Vec<Movement>,
     unfused: Vec<Movement>,
-    /// As they ran: what the plan launches, and what the baseline launches, or would.
+    /// The launches of the plan, and those of the baseline; without times if the baseline was not run.
     ours: Vec<rows::Launch>,
     before: Vec<rows::Launch>,
     /// Which of both compute the same.
@@ -98,7 +97,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         run.candidates.get(run.winner).zip(run.timed.get(run.winner)).ok_or_else(|| missing("a plan that was timed"))?;
     let of_plan = |swept: &&SweptProgram| swept.program == candidate.program;
     let swept = run.sweeps.variants.iter().chain(&run.sweeps.unfused).find(of_plan).ok_or_else(|| missing("the sweep of its plan"))?;
-    // The unfused program is none of the variants: nothing in it was refused.
+    // The unfused program is no variant, and nothing in it was refused.
     let known = run.sweeps.keys.iter().zip(&run.sweeps.variants).find(|(_, variant)| variant.program == candidate.program);
     let key = known.map_or_else(|| VariantId::Unfused.into(), |(key, _)| key.clone());
     let variant = run.programs.variants.iter().find(|v| v.key == key);
@@ -156,7 +155,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
     })
 }
 
-/// Writes `report.html`, its figures, `report.json`, from which it can be drawn again, and `records.csv`.
+/// Writes `report.html`, its figures, `records.csv`, and `report.json`, from which the page can be redrawn.
 pub fn write(out: &Path, report: &Report, store: &Store) -> Result<(), PipelineError> {
     draw(out, report)?;
     let fault = |e: &dyn std::fmt::Display| PipelineError::Plan { file: out.display().to_string(), why: e.to_string() };
@@ -197,7 +196,7 @@ fn versions(run: &Finished) -> IndexMap<String, String> {
         .collect()
 }
 
-/// What fusion, stacking and free layouts bring, each on top of the one before: one layout for all until the last stages.
+/// The effect of fusion, stacking and free layouts, each on top of the one before; the stages before `layouts` have one uniform layout.
 fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, PipelineError> {
     // A relayout reads a container and writes it.
     let stage = |name: &str, program: &Sdfg, relayouts: &[&str], time: Option<model::Time>, note: String| {
@@ -236,11 +235,11 @@ fn waterfall(run: &Finished, plan: &Plan) -> Result<Vec<model::WaterfallStep>, P
         Some(step) => step?,
     }];
     match separate.map(|separate| chosen("fused", separate, Method::Uniform, "operators fused; still one uniform layout".into())) {
-        // It does not fit into memory, or no configuration of one of its kernels was right.
+        // The fused program does not fit into memory, or no configuration of one of its kernels was right.
         None | Some(Err(PipelineError::Select(layouts::SelectError::Unmeasured { .. }))) => {}
         Some(step) => steps.push(step?),
     }
-    // Where the unfused program is taken in the end, the stages are those of the best choice all the same.
+    // If the unfused program wins in the end, the stages are still those of the best selection.
     let best = run.choices.first().map(|c| (&run.sweeps.variants[c.swept], &run.sweeps.keys[c.swept]));
     let best = best.filter(|_| plan.key.is(VariantId::Unfused));
     let (staged, key) = best.unwrap_or((plan.swept, &plan.key));
@@ -301,7 +300,7 @@ fn policy(saved: &[Saved]) -> Vec<model::PolicyRow> {
     saved.iter().map(row).collect()
 }
 
-/// Pairs of the plan's program that share data: that the others stay apart surprises nobody.
+/// Pairs of the plan's kernels that share data; refusals of other pairs are to be expected.
 fn refusals(variant: &Variant) -> Vec<model::FusionRefusal> {
     let refused = crate::analyze::refusals(variant).into_iter().filter(|r| r.neighbours);
     refused.map(|r| model::FusionRefusal { first: r.first, second: r.second, reason: r.reason, kind: r.kind }).collect()

@@ -1,4 +1,4 @@
-//! Operators and kernels: what each computes, moves and takes (Tables I and III, the roofline).
+//! Rows for operators and kernels: computation, movement and time of each (Tables I and III, the roofline).
 
 use super::Timed;
 use super::kernel_matches::KernelMatch;
@@ -12,7 +12,7 @@ use sdfg::movement::{Movement, movement};
 use sdfg::{Class, Direction, Sdfg};
 use std::collections::BTreeMap;
 
-/// The fastest contraction that was measured, in Gflop/s: what this machine reaches, not what its data sheet says.
+/// The fastest contraction that was measured, in Gflop/s: the machine's attained peak, not its data sheet's.
 pub fn peak(run: &Finished) -> Result<Option<f64>, PipelineError> {
     let mut peak: Option<f64> = None;
     for swept in run.sweeps.variants.iter().chain(&run.sweeps.unfused) {
@@ -32,14 +32,14 @@ fn gigaflop_per_second(flop: u64, ms: f64) -> f64 {
     if ms > 0.0 { flop as f64 / ms / 1e6 } else { 0.0 }
 }
 
-/// A kernel or a change of layout as it ran in a step.
+/// A kernel or a relayout as it ran in a step.
 pub struct Launch {
     pub kernel: Movement,
     /// Median in milliseconds; `None` if it has no time.
     pub ms: Option<f64>,
 }
 
-/// The launches of a program as it was timed, in their order, changes of layout among them.
+/// The launches of a program as it was timed, in their order, including relayouts.
 pub fn launches(program: &Sdfg, kernels: &[Movement], timed: &Timed) -> Vec<Launch> {
     let by_name: BTreeMap<&str, &Movement> = kernels.iter().map(|k| (k.name.as_str(), k)).collect();
     let launch = |(name, pass, samples): &(String, Direction, Vec<f64>)| {
@@ -60,7 +60,7 @@ fn picked<'a>(launches: &'a [Launch], places: &'a [usize]) -> impl Iterator<Item
     places.iter().filter_map(|n| launches.get(*n))
 }
 
-/// What the plan launches beside what the baseline launches for the same: all launches of both, each once.
+/// The plan's launches in comparison with the baseline's launches for the same operators: all launches of both, each once.
 pub fn comparison(plan: &Plan) -> Vec<Comparison> {
     let row = |m: &KernelMatch| {
         let names = |launches: &[Launch], places: &[usize]| picked(launches, places).map(|l| l.kernel.name.clone()).collect();
@@ -85,11 +85,11 @@ pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, Pipeli
         let unfused = together(picked(&plan.before, &own));
         let held: Vec<&KernelMatch> = plan.matches.iter().filter(|found| found.unfused.iter().any(|n| own.contains(n))).collect();
         let held_by: Vec<&str> = held.iter().flat_map(|found| picked(&plan.ours, &found.ours)).map(|l| l.kernel.name.as_str()).collect();
-        // Where nothing else is in them, their time is that of this operator.
+        // Where the kernels hold no other operator, their time is that of this operator.
         let alone = held.iter().all(|found| found.unfused.iter().all(|n| own.contains(n)));
         let ours = if alone { together(held.iter().flat_map(|found| picked(&plan.ours, &found.ours))) } else { None };
         let mut shown = shown(plan, m, unfused);
-        // The class says already that a contraction is one.
+        // The class already names a contraction.
         if m.class != Class::Contraction && row.label != m.name {
             shown.name = format!("{} ({})", row.label, m.name);
         }
@@ -101,8 +101,8 @@ pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, Pipeli
     Ok(rows)
 }
 
-/// The kernels of the plan as they ran in it, relayouts among them. What the unfused program takes for the same stands beside those that
-/// share no operator with another kernel.
+/// The kernels of the plan as they ran in it, including relayouts. A kernel that shares no operator with another one also has the time of
+/// the unfused kernels for the same operators.
 pub fn kernels(run: &Finished, plan: &Plan) -> Vec<OperatorRow> {
     let places = run.programs.variants.iter().find(|v| v.key == plan.key).map(|v| occurrences(&v.operators)).unwrap_or_default();
     let row = |(n, launch): (usize, &Launch)| {
@@ -118,11 +118,11 @@ pub fn kernels(run: &Finished, plan: &Plan) -> Vec<OperatorRow> {
     plan.ours.iter().enumerate().map(row).collect()
 }
 
-/// A row with everything that follows from what is moved and from the time that it took.
+/// A row with everything that follows from the movement and the time.
 fn shown(plan: &Plan, m: &Movement, ms: Option<f64>) -> OperatorRow {
     let volume = |t: &sdfg::movement::Traffic| TensorVolume { tensor: t.data.clone(), bytes: Bytes(t.bytes) };
     let moves: Vec<TensorVolume> = m.reads.iter().chain(&m.writes).map(volume).collect();
-    // D is what the generated loops ask memory for, each container once: traffic is not counted by hardware here.
+    // D, the moved bytes, counts each container that the generated loops access once: hardware counters are not read here.
     let mue = ms.zip(plan.copy).and_then(|(ms, copy)| {
         Mue::new(&m.name, moves.clone(), Bytes(m.bytes()), Measured(Milliseconds(ms)), copy).ok().map(|m| MueFactors::from(&m))
     });
@@ -145,7 +145,7 @@ fn shown(plan: &Plan, m: &Movement, ms: Option<f64>) -> OperatorRow {
     }
 }
 
-/// The container that a launch changes the layout of, if that is what it does: kernels have no blanks in their names.
+/// The container that a launch relayouts, if the launch is a relayout: names of kernels have no blanks.
 pub fn relayouted(launch: &str) -> Option<&str> {
     launch.strip_prefix("relayout ")?.split(' ').next()
 }
@@ -175,7 +175,7 @@ pub fn classes(plan: &Plan) -> Vec<ClassShare> {
     let of = |class: Class| {
         let time = |launches: &[Launch]| {
             let all: Option<f64> = launches.iter().filter(|l| l.kernel.class == class).map(|l| l.ms).sum();
-            // The sum of nothing is -0.
+            // The empty sum is -0.
             all.map(|ms| measured(ms + 0.0))
         };
         let flop = plan.unfused.iter().filter(|k| k.class == class).map(|k| Flop(k.flop)).sum();
@@ -184,7 +184,7 @@ pub fn classes(plan: &Plan) -> Vec<ClassShare> {
     [Class::Contraction, Class::Normalization, Class::Elementwise].map(of).into()
 }
 
-/// The plan's kernels under what was reached in the same run.
+/// The plan's kernels under the ceilings that were measured in the same run.
 pub fn roofline(plan: &Plan, kernels: &[OperatorRow]) -> Roofline {
     let ceiling = |name: String, value| Ceiling { name, value: Quantity::Measured(value) };
     let stores = |non_temporal| if non_temporal { "copy (NT)" } else { "copy" };

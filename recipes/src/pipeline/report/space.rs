@@ -1,4 +1,4 @@
-//! What was measured of the space, and what was chosen from it (Table II, Figs. 4 to 6).
+//! The measured part of the configuration space, and the selections from it (Table II, Figs. 4 to 6).
 
 use super::{Choices, Part, SweptPrograms, TrialCost};
 use super::{Finished, Plan, measured, missing, predicted};
@@ -47,13 +47,13 @@ pub fn sweeps(run: &Finished, plan: &Plan) -> Vec<KernelSweep> {
     found
 }
 
-/// What became of every configuration. Kernels that several programs share count once.
+/// The outcomes of all configurations. Kernels that several programs share count once.
 pub fn coverage(sweeps: &SweptPrograms) -> Coverage {
     let mut seen = BTreeSet::new();
     let mut total = Tally::default();
     for swept in sweeps.variants.iter().chain(&sweeps.trials).chain(&sweeps.unfused) {
         for kernel in &swept.problem.kernels {
-            // Not every program sweeps all of its kernels.
+            // Some programs sweep only some of their kernels.
             if let Some(tally) = swept.report.tallies.get(&kernel.name).filter(|_| seen.insert(&kernel.key)) {
                 total += *tally;
             }
@@ -70,7 +70,7 @@ pub fn coverage(sweeps: &SweptPrograms) -> Coverage {
     }
 }
 
-/// What each method chooses for each program, against the fastest of every kernel in whichever program that is least.
+/// The selection of each method for each program, compared with the least sum of fastest kernels over all programs.
 pub fn selection(run: &Finished) -> Vec<SelectionRow> {
     let all = || run.choices.iter().flat_map(|c| c.selections.iter().map(move |s| (c, s)));
     let least = all().map(|(_, s)| s.sum_of_minima_ms).fold(f64::INFINITY, f64::min);
@@ -86,7 +86,7 @@ pub fn selection(run: &Finished) -> Vec<SelectionRow> {
     all().map(row).collect()
 }
 
-/// What each composition was weighed against.
+/// The comparison that decided each fusion of contractions.
 pub fn compositions(sweeps: &SweptPrograms) -> Vec<CompositionRow> {
     let parts = |parts: &[Part]| parts.iter().map(|p| CompositionPart { kernel: p.kernel.clone(), time: p.ms.map(measured) }).collect();
     let row = |w: &TrialCost| CompositionRow {
@@ -101,14 +101,14 @@ pub fn compositions(sweeps: &SweptPrograms) -> Vec<CompositionRow> {
     sweeps.partial_fusion.weighed.iter().map(row).collect()
 }
 
-/// Contractions of which a library was asked for several algorithms, in program order; those that programs share count once.
+/// Contractions for which several library algorithms were tried, in program order; those that programs share count once.
 pub fn products(sweeps: &SweptPrograms, store: &Store) -> Vec<ProductRow> {
     let mut seen = BTreeSet::new();
     let kernels = sweeps.variants.iter().flat_map(|swept| &swept.kernels).filter(|kernel| seen.insert(kernel.key().to_string()));
     let rows = kernels.filter_map(|kernel| {
         let tried = || store.of(kernel.key()).filter(|m| m.config.knobs.get("algorithm").is_some());
         let timed: Vec<(&KernelConfig, f64)> = tried().filter_map(|m| Some((&m.config, store.ms(m)?))).collect();
-        // What was given up for being slow has run all the same: its fastest run tells what plain units take.
+        // Configurations that were given up for being slow ran nonetheless: the fastest run bounds the time of plain units.
         let given_up = tried().filter(|m| units(&m.config) == "plain").filter_map(|m| match m.outcome {
             Outcome::Raced { bound_ms, .. } => Some(bound_ms),
             _ => None,
@@ -122,7 +122,7 @@ fn units(config: &KernelConfig) -> &str {
     config.knobs.get("units").unwrap_or_default()
 }
 
-/// One contraction, by its configurations and their milliseconds, and by those of plain units that were given up.
+/// One contraction, by its configurations with milliseconds, and by the milliseconds of given-up plain units.
 fn product(kernel: &str, timed: &[(&KernelConfig, f64)], given_up: Option<f64>) -> Option<ProductRow> {
     let (fastest, best) = timed.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let described = |config: &KernelConfig| {
@@ -130,7 +130,7 @@ fn product(kernel: &str, timed: &[(&KernelConfig, f64)], given_up: Option<f64>) 
         all.knobs.0.remove("algorithm");
         all
     };
-    // By description: the library's own choice, and the best.
+    // By description: the time of the library's own choice, and the best time.
     let mut groups: BTreeMap<KernelConfig, (Option<f64>, f64)> = BTreeMap::new();
     for (config, ms) in timed {
         let group = groups.entry(described(config)).or_insert((None, f64::INFINITY));
@@ -149,7 +149,7 @@ fn product(kernel: &str, timed: &[(&KernelConfig, f64)], given_up: Option<f64>) 
     })
 }
 
-/// Contractions apart and stacked: the fastest of each, over those that not all programs have in common.
+/// Separate and stacked contractions: the sum of fastest times over kernels that not all programs share.
 pub fn algebraic(run: &Finished, plan: &Plan) -> Vec<AlgebraicVariant> {
     let variants = &run.sweeps.variants;
     if variants.len() < 2 {
@@ -184,7 +184,8 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
     let model = Model::new(problem, run.store, &costs)?;
     let graph = config_graph::ConfigGraph::new(&model);
     let configuration = &plan.candidate.configuration;
-    // As its kernel writes it; behind a possible relayout, as the next kernel takes it; at the ends, as it is held.
+    // A node is in the plan if its layout is the one its kernel writes; behind a possible relayout, the one the next kernel reads; at the
+    // ends, the held one.
     let in_plan = |node: &config_graph::ConfigNode| {
         let kernel = if node.settled { Some(node.layer) } else { node.layer.checked_sub(1) };
         let factor = kernel.and_then(|n| graph.chain.get(n)).and_then(|n| model.factors.get(*n));
@@ -254,7 +255,7 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
     Ok(shown)
 }
 
-/// What a container goes through from one layout to the next, and its cost in milliseconds.
+/// The kind of relayout from one layout to the next, and its cost in milliseconds.
 fn relayout(costs: &RelayoutCosts, data: &str, layouts: &[&Layout]) -> (String, f64) {
     let hops: Vec<_> = layouts.windows(2).filter(|pair| pair[0] != pair[1]).map(|pair| costs.cost(data, pair[0], pair[1])).collect();
     let what = match hops.as_slice() {
@@ -285,7 +286,7 @@ mod tests {
             (config(&far, 0, "any"), 2.0),
             (config(&far, 1, "any"), 1.6),
             (config(&near, 0, "plain"), 8.0),
-            // Without a time of the library's choice nothing is known of its loss.
+            // Without a time of the library's choice, its loss is unknown.
             (config(&far, 2, "plain"), 9.0),
         ];
         let timed: Vec<(&KernelConfig, f64)> = configs.iter().map(|(c, ms)| (c, *ms)).collect();
@@ -297,7 +298,7 @@ mod tests {
         let alone = product("qq.dot", &timed[5..], None).expect("a row");
         assert_eq!((alone.loss(), alone.worst), (None, None));
         assert_eq!(product("qq.dot", &[], Some(3.0)), None);
-        // Plain units that were given up, and only they.
+        // Only given-up configurations of plain units.
         assert_eq!(product("qq.dot", &timed[..4], Some(9.0)).and_then(|row| row.gain()), Some(9.0));
         assert_eq!(product("qq.dot", &timed[..4], None).and_then(|row| row.gain()), None);
     }
