@@ -1,13 +1,13 @@
 //! Where the C of a point finds the elements of containers.
 
-use crate::emit::printer::{Printer, c_type};
+use crate::emit::dialect::Dialect;
+use crate::emit::printer::Printer;
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestTensor};
-use crate::target::cuda::emit::BANKS;
-use sdfg::{Dtype, Expr, Layout};
+use sdfg::{Expr, Layout};
 
-impl Printer<'_> {
+impl<D: Dialect> Printer<'_, D> {
     /// Whether a local container is one scalar, or one value for each lane.
     pub fn is_value(&self, tensor: &NestTensor) -> bool {
         tensor.space == MemorySpace::Local && tensor.shape.is_empty()
@@ -42,13 +42,13 @@ impl Printer<'_> {
                 // Rows of what tiles hold on a GPU begin in different banks.
                 // With more dims the two innermost may be the columns of one product.
                 let rows = tensor.shape.iter().filter(|n| **n > 1).count() == 2;
-                let tile = self.schedule.is_some() && self.nest.gemm.is_some();
-                let apart = rows && tile && !matches!(tensor.space, MemorySpace::Private { .. });
+                let banks = D::BANKS.filter(|_| self.nest.gemm.is_some());
+                let apart = rows && !matches!(tensor.space, MemorySpace::Private { .. });
                 for (place, n) in vector.into_iter().chain((0..tensor.shape.len()).rev().filter(|n| Some(*n) != vector)).enumerate() {
                     strides[n] = next;
                     next *= tensor.shape[n];
-                    if apart && place == 0 && tensor.shape[n] > 1 {
-                        next = BANKS.row(next);
+                    if let Some(banks) = banks.filter(|_| apart && place == 0 && tensor.shape[n] > 1) {
+                        next = banks.row(next);
                     }
                 }
                 Ok((strides, unit, 0))
@@ -132,43 +132,13 @@ impl Printer<'_> {
         if let Some(row) = self.streamed.iter().find(|r| r.element == *element) {
             return Ok(row.place.clone());
         }
-        let tensor = self.tensor(&element.data)?;
-        let name = self.identifier(&element.data);
-        if let Some(place) = self.register(element)? {
-            return Ok(place);
-        }
-        if self.schedule.is_some() {
-            self.pointers.insert(element.data.clone());
-            return Ok(format!("{name}[{}]", self.position(element)?));
-        }
-        if self.is_value(tensor) {
-            return Ok(if self.nest.per_lane(tensor) { format!("{name}[lane]") } else { name });
-        }
-        if !matches!(tensor.space, MemorySpace::Heap { .. }) {
-            let elements: i64 = tensor.shape.iter().product::<i64>() * if self.nest.per_lane(tensor) { self.nest.lanes } else { 1 };
-            let owner = self.nest.reuses.get(&element.data).map_or(name, |owner| self.identifier(owner));
-            self.scratch.insert(owner.clone(), ("real", elements as usize * if self.double { 8 } else { 4 }));
-            return Ok(format!("{owner}[{}]", self.position(element)?));
-        }
-        self.pointers.insert(element.data.clone());
-        Ok(format!("{name}[{}]", self.position(element)?))
+        D::place(self, element)
     }
 
     pub fn load(&mut self, element: &Element) -> Result<String, KernelError> {
         let tensor = self.tensor(&element.data)?;
         let place = self.place(element)?;
-        let text = match tensor.space {
-            _ if self.schedule.is_some() => {
-                if self.in_memory(&element.data)? {
-                    format!("to_real({place})")
-                } else {
-                    place
-                }
-            }
-            MemorySpace::Heap { .. } if tensor.dtype == Dtype::Bf16 => format!("load_bf16({place})"),
-            MemorySpace::Heap { .. } => format!("(real){place}"),
-            _ => place,
-        };
+        let text = D::load(self, element, place)?;
         let Some(fill) = element.fill else { return Ok(text) };
         let mut inside = Vec::new();
         for (subscript, size) in element.subscripts.iter().zip(&tensor.shape) {
@@ -183,21 +153,13 @@ impl Printer<'_> {
     }
 
     pub fn store(&mut self, element: &Element, text: &str) -> Result<String, KernelError> {
-        let tensor = self.tensor(&element.data)?;
         let place = self.place(element)?;
-        if self.schedule.is_some() {
-            return self.store_cuda(element, tensor, &place, text);
-        }
-        Ok(match (&tensor.space, c_type(tensor.dtype)) {
-            (MemorySpace::Heap { .. }, Some("uint16_t")) => format!("{place} = store_bf16({text});"),
-            (MemorySpace::Heap { .. }, Some(kind)) => format!("{place} = ({kind}){text};"),
-            _ => format!("{place} = {text};"),
-        })
+        D::store(self, element, &place, text)
     }
 
     /// Text of what has been reduced so far into an element.
     pub fn held_value(&mut self, element: &Element) -> Result<String, KernelError> {
-        if self.schedule.is_some() { self.load(element) } else { self.place(element) }
+        D::held_value(self, element)
     }
 
     /// Number of loops of a group that must be open before the subscripts have a value.

@@ -1,5 +1,6 @@
 //! The C of one group of loops: what it reads, computes, reduces and writes.
 
+use crate::emit::dialect::Dialect;
 use crate::emit::long_sum::LongSum;
 use crate::emit::printer::Printer;
 use crate::emit::scalar::{Reciprocal, combined, constant, reduction, value};
@@ -8,7 +9,7 @@ use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement, Tag};
 use indexmap::IndexSet;
 use sdfg::{Binary, Combine, Scalar};
 
-impl Printer<'_> {
+impl<D: Dialect> Printer<'_, D> {
     pub fn group(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
         self.title(group, depth);
         let reductions = self.reductions(group)?;
@@ -296,7 +297,7 @@ impl Printer<'_> {
         let name = self.fresh("v");
         self.line(depth, format!("const real {name} = {text};"));
         let line = match &r.variable {
-            Some(variable) if self.schedule.is_none() && r.is_extremum() => {
+            Some(variable) if D::LONG_SUMS && r.is_extremum() => {
                 let sign = if r.combine == Combine::Max { '>' } else { '<' };
                 let seen = nan_seen(variable);
                 format!("{variable} = {name} {sign} {variable} ? {name} : {variable}; {seen} |= {name} != {name};")

@@ -5,6 +5,7 @@
 //! adds to the same elements again and again, each element has a total beside it, to which what has come together is moved after every
 //! [`TERMS`] terms; sums of fewer than [`LONG`] have none.
 
+use crate::emit::dialect::Dialect;
 use crate::emit::group::Reduction;
 use crate::emit::printer::Printer;
 use crate::error::KernelError;
@@ -53,13 +54,13 @@ pub fn total_of(name: &str) -> String {
     format!("total_{name}")
 }
 
-impl Printer<'_> {
+impl<D: Dialect> Printer<'_, D> {
     /// The totals of a sum that is held in memory, if it may be long.
     pub fn long_sum(&mut self, group: &LoopGroup, r: &Reduction) -> Result<Option<LongSum>, KernelError> {
         let (nest, write) = (self.nest, &r.statement.write);
         let tensor = self.tensor(&write.data)?;
         let private = matches!(tensor.space, MemorySpace::Private { .. });
-        if self.schedule.is_some() || r.combine != Combine::Sum || !r.again || !(private || tensor.space == MemorySpace::Local) {
+        if !D::LONG_SUMS || r.combine != Combine::Sum || !r.again || !(private || tensor.space == MemorySpace::Local) {
             return Ok(None);
         }
         let (terms, loops) = adding(nest, group, write, private, r.level);

@@ -1,6 +1,7 @@
 //! Printing a loop nest in the language of a device.
 
 pub(crate) mod address;
+pub(crate) mod dialect;
 pub(crate) mod functions;
 pub(crate) mod gemm;
 pub(crate) mod group;

@@ -1,12 +1,11 @@
 //! The state of the printer of one point of the outer range.
 
-use crate::emit::scalar::{Names, Reciprocal, combined, extreme, integer};
+use crate::emit::dialect::Dialect;
+use crate::emit::scalar::{Names, Reciprocal, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, LoopNest, NestTensor, Tile};
 use crate::runtime::dropout::Mask;
-use crate::target::cuda::emit::prefetch::PrefetchedRows;
-use crate::target::cuda::emit::schedule::ThreadSchedule;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
 use sdfg::{Bindings, Combine, Dtype, Expr};
@@ -52,7 +51,9 @@ pub struct Prepared {
 }
 
 /// Everything gathered while printing.
-pub struct Printer<'a> {
+pub struct Printer<'a, D> {
+    /// The target's language, and its state.
+    pub dialect: D,
     pub spec: &'a KernelSpec,
     pub nest: &'a LoopNest,
     pub config: &'a KernelConfig,
@@ -82,22 +83,8 @@ pub struct Printer<'a> {
     pub held: usize,
     /// Operands of products that are packed once for all points.
     pub prepared: Vec<Prepared>,
-    /// How many masks the rows of a block draw together, each in its own shared memory.
-    pub draws: usize,
-    /// Most values that the warps of a team reduce at once.
-    pub meetings: usize,
-    /// Variables that hold elements for all groups of a point.
-    pub lasting: IndexMap<Element, String>,
     /// Prefetched elements: a pack of neighbours, or the one value of a row.
     pub ahead: IndexMap<Element, String>,
-    /// Loads of the next point that are issued while this point is computed.
-    pub next: PrefetchedRows,
-    /// Random bits that threads keep from one point to the next.
-    pub in_turn: Vec<String>,
-    /// How a CUDA kernel spreads the nest; without one, C is printed.
-    pub schedule: Option<ThreadSchedule>,
-    /// Whether all threads of a team compute the same values in the code being printed.
-    pub uniform: bool,
     /// Whether this pass over a group stores reductions alone, because a later pass over the same group stores the rest.
     pub silent: bool,
 }
@@ -125,8 +112,8 @@ pub fn mangled(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-impl<'a> Printer<'a> {
-    pub fn new(spec: &'a KernelSpec, nest: &'a LoopNest, config: &'a KernelConfig, double: bool) -> Self {
+impl<'a, D: Dialect> Printer<'a, D> {
+    pub fn new(spec: &'a KernelSpec, nest: &'a LoopNest, config: &'a KernelConfig, double: bool, dialect: D) -> Self {
         let mut identifiers: IndexMap<String, String> = IndexMap::new();
         for data in nest.tensors.keys() {
             let mut name = format!("t_{}", mangled(data));
@@ -136,6 +123,7 @@ impl<'a> Printer<'a> {
             identifiers.insert(data.clone(), name);
         }
         Printer {
+            dialect,
             spec,
             nest,
             config,
@@ -155,14 +143,7 @@ impl<'a> Printer<'a> {
             streamed: vec![],
             held: 0,
             prepared: vec![],
-            draws: 0,
-            meetings: 0,
-            lasting: IndexMap::new(),
             ahead: IndexMap::new(),
-            next: PrefetchedRows::default(),
-            in_turn: vec![],
-            schedule: None,
-            uniform: true,
             silent: false,
         }
     }
@@ -225,17 +206,13 @@ impl<'a> Printer<'a> {
         self.identifiers.get(data).cloned().unwrap_or_else(|| mangled(data))
     }
 
-    /// `left ⊕ right` of a combine over single values, one instruction where GPUs have one.
+    /// `left ⊕ right` of a combine over single values.
     pub fn combined(&self, combine: Combine, left: &str, right: &str) -> String {
-        match (self.schedule.is_some(), combine) {
-            (true, Combine::Max) => format!("r_max({right}, {left})"),
-            (true, Combine::Min) => format!("r_min({right}, {left})"),
-            _ => combined(combine, left, right),
-        }
+        D::combined(combine, left, right)
     }
 }
 
-impl Names for Printer<'_> {
+impl<D: Dialect> Names for Printer<'_, D> {
     fn symbol(&mut self, name: &str) -> String {
         if name == FIRST {
             return "first_lane".into();
@@ -263,7 +240,7 @@ impl Names for Printer<'_> {
         let mask = self.mask(stream, rate);
         let row = self.rows.iter().find(|r| r.mask == mask && r.element == *element).map(|r| (r.lane.clone(), r.upper));
         let (lane, upper) = row.unwrap_or_else(|| {
-            let keep = if self.schedule.is_some() { format!("keep{mask}") } else { format!("host, {mask}") };
+            let keep = D::mask(mask);
             (format!("lane_of({keep}, {})", integer(element, self)), false)
         });
         let threshold = if upper { "upper" } else { "threshold" };
@@ -279,10 +256,6 @@ impl Names for Printer<'_> {
     }
 
     fn extreme(&self, sign: char, a: &str, b: &str, number: bool) -> String {
-        match (&self.schedule, sign) {
-            (None, _) => extreme(sign, a, b, number),
-            (Some(_), '>') => format!("r_max({a}, {b})"),
-            (Some(_), _) => format!("r_min({a}, {b})"),
-        }
+        D::extreme(sign, a, b, number)
     }
 }

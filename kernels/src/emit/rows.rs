@@ -1,5 +1,6 @@
 //! Rows along the innermost loop: dropout lanes that are made before it, results that are streamed after it.
 
+use crate::emit::dialect::Dialect;
 use crate::emit::printer::{FIRST, MaskRow, Printer, StreamRow, c_type};
 use crate::emit::scalar::integer;
 use crate::error::KernelError;
@@ -21,10 +22,10 @@ const AHEAD: usize = 4096;
 /// Operations that a function counts as.
 const FUNCTION: usize = 16;
 
-impl Printer<'_> {
+impl<D: Dialect> Printer<'_, D> {
     /// An expression at the first iteration of a loop.
     pub fn at_first(&self, e: &Expr, of: &Loop) -> Expr {
-        let start = if self.schedule.is_some() || self.is_block(&of.index) { Expr::sym(FIRST) } else { Expr::Int(0) };
+        let start = if D::STRIPS || self.is_block(&of.index) { Expr::sym(FIRST) } else { Expr::Int(0) };
         e.substitute(&BTreeMap::from([(of.index.clone(), start)]))
     }
 

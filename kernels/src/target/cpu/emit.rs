@@ -2,7 +2,7 @@
 
 use crate::emit::functions;
 use crate::emit::long_sum::{has_total, total_of};
-use crate::emit::printer::{Printer, c_type};
+use crate::emit::printer::c_type;
 use crate::emit::scalar::Names;
 use crate::emit::scalar::combined;
 use crate::error::KernelError;
@@ -10,6 +10,8 @@ use crate::in_place;
 use crate::kernel::{Access, KernelSpec};
 use crate::loopnest::{LoopNest, MemorySpace, Tag, Tile};
 use crate::runtime::dropout::Mask;
+use crate::target::cpu::dialect::C;
+pub(crate) use crate::target::cpu::dialect::Printer;
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Dtype};
 use std::collections::BTreeSet;
@@ -59,7 +61,7 @@ pub struct CSource {
 /// Element types and accesses that kernels do not have.
 pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<CSource, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
-    let mut printer = Printer::new(spec, nest, config, double);
+    let mut printer = Printer::new(spec, nest, config, double, C);
     for tile in nest.tiles.iter().filter(|t| t.is_ragged()) {
         let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
         let size = printer.symbol(&Tile::symbol(&tile.index));

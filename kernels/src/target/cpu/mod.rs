@@ -2,7 +2,9 @@
 
 mod canonical;
 pub mod compile;
+mod dialect;
 pub mod emit;
+mod emit_gemm;
 pub(crate) mod executable;
 pub(crate) mod gemm;
 pub mod gemm_library;

@@ -1,7 +1,7 @@
 //! Prefetch in C: a product gets the addresses of its factors at the next point of the outer range, and loads them into the cache.
 
-use crate::emit::printer::Printer;
 use crate::loopnest::{Element, Tag};
+use crate::target::cpu::dialect::Printer;
 
 impl Printer<'_> {
     /// C texts of where the next point finds two factors, given where this one does and whether each is wanted; `0` where all points

@@ -1,10 +1,11 @@
 //! The CUDA of one group of loops: the team shares the innermost one, its threads walk the others together.
 
 use crate::emit::group::{Reduction, divides_by};
-use crate::emit::printer::{MaskRow, Printer, StreamRow};
+use crate::emit::printer::{MaskRow, StreamRow};
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace};
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::Placement;
 use indexmap::{IndexMap, IndexSet};
@@ -60,10 +61,10 @@ impl Printer<'_> {
             let divides = |e: &Element| nest.groups.iter().flat_map(|g| &g.statements).any(|s| divides_by(s, e));
             let alike = self.known.iter().filter(|(e, _)| self.level(group, e) == 0 && given(e) && !divides(e));
             let alike: Vec<(Element, String)> = alike.map(|(element, name)| (element.clone(), name.clone())).collect();
-            self.lasting.extend(alike);
+            self.dialect.lasting.extend(alike);
             self.ahead.clear();
         }
-        self.lasting.clear();
+        self.dialect.lasting.clear();
         // The next point uses the same intermediates.
         let reused = |p: &Placement| matches!(p, Placement::Shared | Placement::Scratch);
         let locals = nest.tensors.iter().filter(|(_, t)| t.space == MemorySpace::Local && t.stored);
@@ -96,7 +97,7 @@ impl Printer<'_> {
 
     /// Chooses the elements that several groups read at the same strips.
     fn keep_between_groups(&mut self, nest: &LoopNest) -> Result<(), KernelError> {
-        let Some(schedule) = self.schedule.clone().filter(|s| s.keeps) else { return Ok(()) };
+        let Some(schedule) = self.dialect.schedule.clone().filter(|s| s.keeps) else { return Ok(()) };
         let mut readers: IndexMap<(Element, String, i64), (usize, i64)> = IndexMap::new();
         for group in nest.groups.iter().filter(|g| g.loops.len() == 1) {
             let last = &group.loops[0];
@@ -119,7 +120,7 @@ impl Printer<'_> {
                 kept.insert(element.clone(), format!("kept{}", kept.len() + 1));
             }
         }
-        if let Some(schedule) = &mut self.schedule {
+        if let Some(schedule) = &mut self.dialect.schedule {
             schedule.kept = kept;
         }
         Ok(())
@@ -127,8 +128,8 @@ impl Printer<'_> {
 
     fn cuda_group(&mut self, group: &LoopGroup, declared: &mut IndexSet<String>, depth: usize) -> Result<(), KernelError> {
         self.title(group, depth);
-        self.known.clone_from(&self.lasting);
-        self.uniform = true;
+        self.known.clone_from(&self.dialect.lasting);
+        self.dialect.uniform = true;
         let reductions = self.reductions(group)?;
         for r in &reductions {
             let data = &r.statement.write.data;
@@ -218,8 +219,8 @@ impl Printer<'_> {
 
     /// The call that combines a number of values of each thread of a team.
     fn team_reduced(&mut self, values: &str, combine: Combine, count: usize) -> String {
-        if self.schedule.as_ref().is_some_and(|s| s.team() > crate::target::cuda::emit::schedule::WARP) {
-            self.meetings = self.meetings.max(count);
+        if self.dialect.schedule.as_ref().is_some_and(|s| s.team() > crate::target::cuda::emit::schedule::WARP) {
+            self.dialect.meetings = self.dialect.meetings.max(count);
             return format!("team_reduce({values}, {}, slots, turn);", functor(combine));
         }
         format!("warp_reduce({values}, {});", functor(combine))
@@ -227,7 +228,9 @@ impl Printer<'_> {
 
     /// Opens the loop over a thread's strips: `slot`, the first index of the strip, and how many of its lanes there are.
     pub fn open_strips(&mut self, along: &Loop, unrolled: bool, depth: usize) {
-        let Some((slots, unroll, lanes)) = self.schedule.as_ref().map(|s| (s.slots(self.nest, along), s.unroll, s.team() * s.width)) else {
+        let Some((slots, unroll, lanes)) =
+            self.dialect.schedule.as_ref().map(|s| (s.slots(self.nest, along), s.unroll, s.team() * s.width))
+        else {
             return;
         };
         let count = self.count(&along.index, along.count);
@@ -260,8 +263,8 @@ impl Printer<'_> {
         depth: usize,
     ) -> Result<(), KernelError> {
         let reads = self.reads_at(group, group.loops.len());
-        let kept = self.schedule.as_ref().map_or_else(IndexMap::new, |s| s.kept.clone());
-        let slots = self.schedule.as_ref().map_or(1, |s| s.slots(self.nest, last));
+        let kept = self.dialect.schedule.as_ref().map_or_else(IndexMap::new, |s| s.kept.clone());
+        let slots = self.dialect.schedule.as_ref().map_or(1, |s| s.slots(self.nest, last));
         for element in reads.iter().filter(|_| group.loops.len() == 1) {
             if let Some(name) = kept.get(element)
                 && !declared.contains(name)
@@ -273,10 +276,10 @@ impl Printer<'_> {
         let owned = |p: Option<Placement>| matches!(p, Some(Placement::Owned { .. }));
         let unrolled = each.clone().any(|e| owned(self.held_in(&e.data)) || kept.contains_key(e) || self.ahead.contains_key(e));
         self.open_strips(last, unrolled, depth);
-        self.uniform = false;
+        self.dialect.uniform = false;
         self.strip(group, last, reads, reductions, declared, depth + 1)?;
         self.line(depth, "}");
-        self.uniform = true;
+        self.dialect.uniform = true;
         Ok(())
     }
 
@@ -290,7 +293,7 @@ impl Printer<'_> {
         declared: &mut IndexSet<String>,
         inside: usize,
     ) -> Result<(), KernelError> {
-        let kept = self.schedule.as_ref().map_or_else(IndexMap::new, |s| s.kept.clone());
+        let kept = self.dialect.schedule.as_ref().map_or_else(IndexMap::new, |s| s.kept.clone());
         for element in reads {
             let keeps = if group.loops.len() == 1 { kept.get(&element).cloned() } else { None };
             if let Some(name) = &keeps {
@@ -333,16 +336,16 @@ impl Printer<'_> {
             let drawn = match together {
                 _ if in_turn => {
                     let held = self.fresh("held");
-                    self.in_turn.push(held.clone());
+                    self.dialect.in_turn.push(held.clone());
                     format!("keep_turn({name}, keep{mask}, {first}, {step}, {held}, {held}_at);")
                 }
                 // As many elements as fit into an index: what is unsigned takes no sign along.
-                _ if step == "1" && !self.schedule.as_ref().is_some_and(|s| s.wide) => {
+                _ if step == "1" && !self.dialect.schedule.as_ref().is_some_and(|s| s.wide) => {
                     format!("keep_line<{even}>({name}, keep{mask}, (uint32_t)({first}));")
                 }
                 _ if step == "1" => format!("keep_line<{even}>({name}, keep{mask}, {first});"),
                 Some(together) => {
-                    format!("keep_rows({name}, keep{mask}, {first}, {step}, {together} && {step} % 8 == 0, drawn{});", self.draws)
+                    format!("keep_rows({name}, keep{mask}, {first}, {step}, {together} && {step} % 8 == 0, drawn{});", self.dialect.draws)
                 }
                 None => format!("keep_row({name}, keep{mask}, {first}, {step});"),
             };
@@ -388,7 +391,7 @@ impl Printer<'_> {
         for (variable, total) in sums {
             self.line(inside, format!("{total} += {variable};"));
         }
-        let turns = self.schedule.as_ref().is_some_and(|s| s.turns);
+        let turns = self.dialect.schedule.as_ref().is_some_and(|s| s.turns);
         for StreamRow { element, room, to, out: step, even, .. } in std::mem::take(&mut self.streamed) {
             let name = self.identifier(&element.data);
             // What is on chip is a row's own, and is read again by it.

@@ -4,6 +4,7 @@
 //! that shares the innermost loop: lanes of one warp, a warp, or the whole block. If vectors run along an outer index, the
 //! strips of a team's threads are one block of that index. All blocks lie along x, the only direction without a small limit.
 
+mod dialect;
 mod group;
 pub mod prefetch;
 mod register;
@@ -13,11 +14,12 @@ mod split_reduction;
 mod tile;
 mod transposed_store;
 
+pub(crate) use dialect::{Cuda, Printer};
 pub use schedule::{Placement, ThreadSchedule, WARP, lanes};
 pub use split_reduction::{elements_first, partials};
 
 use crate::emit::functions;
-use crate::emit::printer::Printer;
+
 use crate::error::KernelError;
 use crate::kernel::{Access, KernelSpec};
 use crate::loopnest::{BankedRows, LoopNest, MemorySpace, Tag};
@@ -131,8 +133,8 @@ pub fn emit_group(name: &str, nests: &[Lowered], chip: Chip) -> Result<CudaSourc
     let part = |(spec, nest, config, _): &Lowered, stages: Option<i64>| {
         let staged = stages.map(|stages| KernelConfig { knobs: config.knobs.clone().with("stages", stages), ..config.clone() });
         let config = staged.as_ref().unwrap_or(config);
-        let mut printer = Printer::new(spec, nest, config, nest.tensors.values().any(|t| t.dtype == Dtype::F64));
-        printer.schedule = Some(ThreadSchedule::new(spec, nest, config)?);
+        let mut printer = Printer::new(spec, nest, config, nest.tensors.values().any(|t| t.dtype == Dtype::F64), Cuda::default());
+        printer.dialect.schedule = Some(ThreadSchedule::new(spec, nest, config)?);
         tile::part(printer, split_reduction::partials(nest).next().is_some(), chip)
     };
     let all = |stages| nests.iter().map(|member| Ok((part(member, stages)?, member.3.clone()))).collect::<Result<Vec<_>, KernelError>>();
@@ -153,10 +155,10 @@ pub fn emit_group(name: &str, nests: &[Lowered], chip: Chip) -> Result<CudaSourc
 /// Knobs, element types and accesses that kernels do not have; partial results that need too much memory.
 pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chip) -> Result<CudaSource, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
-    let mut printer = Printer::new(spec, nest, config, double);
+    let mut printer = Printer::new(spec, nest, config, double, Cuda::default());
     let mut schedule = ThreadSchedule::new(spec, nest, config)?;
     schedule.turns = transposed_store::turns(&printer, &schedule);
-    printer.schedule = Some(schedule.clone());
+    printer.dialect.schedule = Some(schedule.clone());
     let private = split_reduction::partials(nest).next().is_some();
     if nest.gemm.is_some() {
         return tile::emit(printer, private, chip);
@@ -235,7 +237,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
         .map(|each| decoded(&mut printer, nest, each, schedule.wide, 2))
         .collect();
     let strips = nest.groups.first().and_then(|g| g.loops.last()).map_or(1, |last| schedule.slots(nest, last));
-    text += &printer.next.opening(strips, &point);
+    text += &printer.dialect.next.opening(strips, &point);
     if schedule.turns {
         text += "    for (index_t first = from - row; first < to; first += by) {\n        const bool active = first + row < to;\n";
         text += "        const index_t point = active ? first + row : to - 1;\n        index_t rest = point;\n";
@@ -291,7 +293,7 @@ fn opening(printer: &Printer, schedule: &ThreadSchedule) -> String {
     text += if results.all(|a| matches!(a.dtype, Dtype::Bf16 | Dtype::F16 | Dtype::Bit)) { "#define ROUGH\n" } else { "#undef ROUGH\n" };
     text += if schedule.wide { "typedef long long index_t;\n" } else { "typedef int index_t;\n" };
     text += &format!("enum {{ THREADS = {}, ROWS = {}, ", schedule.threads, schedule.rows);
-    let slots = printer.meetings.max(1) as i64 * (schedule.threads / WARP).max(1);
+    let slots = printer.dialect.meetings.max(1) as i64 * (schedule.threads / WARP).max(1);
     text += &format!("TEAM = {}, W = {}, LANES = {}, SLOTS = {slots} }};\n", schedule.team(), schedule.width, printer.nest.lanes);
     text + functions::cuda_prelude()
 }
@@ -414,16 +416,16 @@ fn kernel_head(
         text += &format!("    SHARED(real, tile, {});\n", schedule.turned());
         text += "    SHARED(index_t, heads, ROWS);\n    SHARED(int32_t, lives, ROWS);\n";
     }
-    for held in &printer.in_turn {
+    for held in &printer.dialect.in_turn {
         text += &format!("    uint32_t {held}[W][4];\n    uint64_t {held}_at = ~(uint64_t)0;\n");
     }
-    for n in 1..=printer.draws {
+    for n in 1..=printer.dialect.draws {
         text += &format!("    SHARED(uint16_t, drawn{n}, THREADS * W);\n");
     }
     if sections.is_some() && schedule.rows > 1 {
         text += "    SHARED(real, gathered, THREADS * W);\n";
     }
-    if printer.meetings > 0 {
+    if printer.dialect.meetings > 0 {
         text += "    SHARED(real, slots, 2 * SLOTS);\n    int turn = 0;\n";
     }
     for (data, place) in schedule.places.iter().filter(|(d, p)| **p == Placement::Shared && printer.pointers.contains(*d)) {

@@ -3,9 +3,9 @@
 //! A team of a persistent block computes one point after another, and each point is a chain of dependent steps: load its rows, reduce them
 //! across the team, store results. Where few blocks fit a multiprocessor, memory idles during the reductions.
 
-use crate::emit::printer::Printer;
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::register::cuda_type;
 
 /// The knob of kernels that prefetch the next point, and its values.
@@ -33,7 +33,7 @@ impl Printer<'_> {
     /// Chooses the operands of the first group that are prefetched: read-only in this kernel, and with whole strips. The group then uses the
     /// prefetched values in place of loads.
     pub fn prefetch_rows(&mut self, nest: &LoopNest) -> Result<(), KernelError> {
-        let (Some(schedule), Some(group)) = (self.schedule.clone(), nest.groups.first()) else { return Ok(()) };
+        let (Some(schedule), Some(group)) = (self.dialect.schedule.clone(), nest.groups.first()) else { return Ok(()) };
         if !schedule.prefetches || schedule.turns || nest.block().is_some() || !meets(group) {
             return Ok(());
         }
@@ -63,15 +63,15 @@ impl Printer<'_> {
             self.pointers.insert(element.data.clone());
             let at = self.position(&Element { subscripts, ..element.clone() })?;
             let (name, pointer) = (self.fresh("near"), self.identifier(&element.data));
-            self.next.declared.push(format!("Pack<{kind}, W> {name}[{slots}];"));
-            self.next.read.push(format!("{name}[slot] = read_pack<W>({pointer}, {at});"));
+            self.dialect.next.declared.push(format!("Pack<{kind}, W> {name}[{slots}];"));
+            self.dialect.next.read.push(format!("{name}[slot] = read_pack<W>({pointer}, {at});"));
             self.ahead.insert(element, format!("{name}[slot]"));
         }
         // A value that a row has one of is prefetched as well, or its load alone would be waited for.
-        for element in if self.next.read.is_empty() { vec![] } else { alone } {
+        for element in if self.dialect.next.read.is_empty() { vec![] } else { alone } {
             let (name, text) = (self.fresh("near"), self.load(&element)?);
-            self.next.declared.push(format!("real {name};"));
-            self.next.once.push(format!("{name} = {text};"));
+            self.dialect.next.declared.push(format!("real {name};"));
+            self.dialect.next.once.push(format!("{name} = {text};"));
             self.ahead.insert(element, name);
         }
         Ok(())

@@ -1,9 +1,10 @@
 //! Elements in registers: which variable holds them, and how values get into memory.
 
-use crate::emit::printer::{Printer, c_type};
+use crate::emit::printer::c_type;
 use crate::emit::scalar::integer;
 use crate::error::KernelError;
 use crate::loopnest::{Element, Loop, MemorySpace, NestTensor};
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::schedule::Placement;
 use sdfg::{Dtype, Expr};
 
@@ -18,7 +19,7 @@ pub fn cuda_type(dtype: Dtype) -> Option<&'static str> {
 
 impl Printer<'_> {
     pub fn held_in(&self, data: &str) -> Option<Placement> {
-        self.schedule.as_ref().and_then(|s| s.places.get(data).copied())
+        self.dialect.schedule.as_ref().and_then(|s| s.places.get(data).copied())
     }
 
     /// Whether an element has an address.
@@ -31,7 +32,7 @@ impl Printer<'_> {
     /// multiples of 16 bytes, and all ways from one strip to the next are multiples of a vector.
     pub fn is_even(&self, element: &Element, along: &Loop) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
-        let Some(width) = self.schedule.as_ref().map(|s| s.width) else { return Ok(false) };
+        let Some(width) = self.dialect.schedule.as_ref().map(|s| s.width) else { return Ok(false) };
         // What is held on chip has the type that is computed in; a team's part of memory begins anywhere.
         let real = if self.double { 8 } else { 4 };
         let bytes = match (&tensor.space, self.held_in(&element.data)) {
@@ -52,7 +53,7 @@ impl Printer<'_> {
     /// Values of a container that one thread holds; `None` if they are in memory.
     pub fn registers(&self, data: &str) -> Result<Option<i64>, KernelError> {
         let tensor = self.tensor(data)?;
-        let (Some(schedule), Some(place)) = (&self.schedule, self.held_in(data)) else { return Ok(None) };
+        let (Some(schedule), Some(place)) = (&self.dialect.schedule, self.held_in(data)) else { return Ok(None) };
         let dims = schedule.dims(self.nest, data, tensor);
         let lanes = schedule.team() * schedule.width;
         Ok(match place {
@@ -69,7 +70,7 @@ impl Printer<'_> {
     /// The variable that holds an element, if a register does.
     pub fn register(&mut self, element: &Element) -> Result<Option<String>, KernelError> {
         let tensor = self.tensor(&element.data)?;
-        let (Some(schedule), Some(place)) = (self.schedule.clone(), self.held_in(&element.data)) else { return Ok(None) };
+        let (Some(schedule), Some(place)) = (self.dialect.schedule.clone(), self.held_in(&element.data)) else { return Ok(None) };
         let along = match place {
             Placement::Replicated => None,
             Placement::Owned { along } => along,
@@ -127,7 +128,7 @@ impl Printer<'_> {
 
     fn dims_of(&self, data: &str) -> Result<Vec<usize>, KernelError> {
         let tensor = self.tensor(data)?;
-        Ok(self.schedule.as_ref().map_or(vec![], |s| s.dims(self.nest, data, tensor)))
+        Ok(self.dialect.schedule.as_ref().map_or(vec![], |s| s.dims(self.nest, data, tensor)))
     }
 
     /// A store in CUDA. What all threads of a team compute alike, its first thread stores.
@@ -135,13 +136,13 @@ impl Printer<'_> {
         if !self.in_memory(&element.data)? || self.streamed.iter().any(|r| r.element == *element) {
             return Ok(format!("{place} = {text};"));
         }
-        let alone = if self.uniform { "member == 0" } else { "" };
+        let alone = if self.dialect.uniform { "member == 0" } else { "" };
         match (&tensor.space, cuda_type(tensor.dtype)) {
             (MemorySpace::Heap { .. }, Some(kind)) => Ok(format!("{}{place} = From<{kind}>::real_({text});", self.if_active(alone))),
             (MemorySpace::Heap { .. }, None) => {
                 Err(self.unsupported(format!("`{}` holds bits, which kernels cannot address", element.data)))
             }
-            _ if self.uniform => Ok(format!("if ({alone}) {place} = {text};")),
+            _ if self.dialect.uniform => Ok(format!("if ({alone}) {place} = {text};")),
             _ => Ok(format!("{place} = {text};")),
         }
     }

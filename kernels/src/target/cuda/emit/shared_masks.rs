@@ -4,9 +4,9 @@
 //! block work on, every row would draw the same eight for the one that it needs. So each of eight rows draws a part for all of them,
 //! and they meet in shared memory. Where a team works on one point after the other, it holds what it has drawn for the next seven.
 
-use crate::emit::printer::Printer;
 use crate::emit::scalar::integer;
 use crate::loopnest::{Loop, LoopGroup, Tag, Tile, slope};
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::schedule::may_draw_together;
 use crate::target::cuda::emit::split_reduction;
 use sdfg::Expr;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 impl Printer<'_> {
     /// Whether a team comes to neighbours of a mask one after the other, with a lane of its own for each.
     pub fn drawn_in_turn(&self, group: &LoopGroup, element: &Expr, along: &Loop) -> bool {
-        let (nest, Some(schedule)) = (self.nest, &self.schedule) else { return false };
+        let (nest, Some(schedule)) = (self.nest, &self.dialect.schedule) else { return false };
         let Some(points) = nest.outer.last().filter(|l| l.tag != Tag::Block) else { return false };
         let in_turn = nest.gemm.is_none() && split_reduction::partials(nest).next().is_some();
         let once = group.loops.len() == 1 && schedule.slots(nest, along) == 1;
@@ -24,7 +24,7 @@ impl Printer<'_> {
 
     /// Whether strips along a loop begin at multiples of this number of mask elements, at every point.
     pub fn is_even_mask(&self, group: &LoopGroup, element: &Expr, along: &Loop) -> bool {
-        let Some(width) = self.schedule.as_ref().map(|s| s.width) else { return false };
+        let Some(width) = self.dialect.schedule.as_ref().map(|s| s.width) else { return false };
         let loops: Vec<&Loop> = self.nest.outer.iter().chain(&group.loops).collect();
         let zero: BTreeMap<String, Expr> = loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
         let others = loops.iter().filter(|l| l.index != along.index).map(|l| slope(element, &l.index));
@@ -40,7 +40,7 @@ impl Printer<'_> {
     pub fn drawn_together(&mut self, group: &LoopGroup, element: &Expr, along: &Loop) -> Option<String> {
         let nest = self.nest;
         let points = nest.outer.last()?;
-        let rows = self.schedule.as_ref()?.rows;
+        let rows = self.dialect.schedule.as_ref()?.rows;
         if !may_draw_together(nest, rows) || slope(element, &points.index) != Some(Expr::Int(1)) {
             return None;
         }
@@ -55,7 +55,7 @@ impl Printer<'_> {
         for each in aligned.iter().filter(|e| **e != Expr::Int(0)) {
             text += &format!(" && {} % 8 == 0", integer(each, self));
         }
-        self.draws += 1;
+        self.dialect.draws += 1;
         Some(text)
     }
 }

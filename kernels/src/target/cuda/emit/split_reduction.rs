@@ -1,11 +1,11 @@
 //! Split reductions, over outer indices: the partial results of each team, or of each section of the points that make one element, and the
 //! kernel that combines them in a fixed order.
 
-use crate::emit::printer::Printer;
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement};
 use crate::target::cuda::emit::GRID;
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::group::functor;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::{Placement, writer};
@@ -51,7 +51,7 @@ pub struct Sections {
 impl Printer<'_> {
     /// The sections of a nest with partial results for this number of blocks; `None` if results have to be in memory before the last point.
     pub fn sections(&mut self, blocks: i64) -> Option<Sections> {
-        let (nest, schedule) = (self.nest, self.schedule.as_ref()?);
+        let (nest, schedule) = (self.nest, self.dialect.schedule.as_ref()?);
         let several = |l: &Loop| nest.steps(l) > 1;
         let names = |s: &NestStatement, l: &Loop| s.write.subscripts.contains(&Expr::sym(l.index.as_str()));
         let writers: Vec<&NestStatement> = partials(nest).filter_map(|(data, _, _)| Some(writer(nest, data)?.1)).collect();
@@ -95,7 +95,7 @@ impl Printer<'_> {
             let mut at = depth + opened;
             let (name, position) = (self.identifier(data), self.position(&element)?);
             let held = self.register(&element)?.unwrap_or_default();
-            let (rows, functor) = (self.schedule.as_ref().map_or(1, |s| s.rows), functor(combine));
+            let (rows, functor) = (self.dialect.schedule.as_ref().map_or(1, |s| s.rows), functor(combine));
             if let Some(last) = last {
                 self.open_strips(last, true, at);
                 at += 1;

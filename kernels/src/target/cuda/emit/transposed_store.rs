@@ -4,8 +4,8 @@
 //! and leaves it with the rows next to one another, so that whole sectors of memory are written. All rows of a block then run
 //! together: one that has no point of its own computes the last one again and writes nothing.
 
-use crate::emit::printer::Printer;
 use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, slope};
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::ThreadSchedule;
 use sdfg::Expr;
@@ -55,7 +55,7 @@ fn crosses(printer: &Printer, group: &LoopGroup, element: &Element, along: &Loop
 impl Printer<'_> {
     /// C text of the step between neighbours along a loop of a result that is transposed.
     pub fn turned(&mut self, group: &LoopGroup, element: &Element, along: &Loop) -> Option<String> {
-        self.schedule.as_ref().filter(|s| s.turns)?;
+        self.dialect.schedule.as_ref().filter(|s| s.turns)?;
         let dim = crosses(self, group, element, along)?;
         let (strides, _, _) = self.strides(&element.data).ok()?;
         let name = format!("s_{}_{dim}", self.identifier(&element.data));
@@ -64,7 +64,7 @@ impl Printer<'_> {
 
     /// C text that only holds for rows with a point of their own.
     pub fn if_active(&self, alone: &str) -> String {
-        let turns = self.schedule.as_ref().is_some_and(|s| s.turns);
+        let turns = self.dialect.schedule.as_ref().is_some_and(|s| s.turns);
         match (alone, turns) {
             ("", false) => String::new(),
             ("", true) => "if (active) ".into(),

@@ -1,10 +1,10 @@
 //! Asynchronous copies of elementwise operands of a streamed tile: they come through the shared-memory ring together with the factors of its
 //! products. A load at the place of use would stall every strip, since a strip stores before the next one reads.
 
-use crate::emit::printer::Printer;
 use crate::error::KernelError;
 use crate::loopnest::streaming::StreamedTile;
 use crate::loopnest::{Element, MemorySpace};
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::tile::smem_ring::STRIP;
 use crate::target::cuda::emit::tile::streaming::over;

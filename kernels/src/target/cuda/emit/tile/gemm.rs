@@ -1,10 +1,10 @@
 //! The CUDA of one product: the matrices that a block multiplies, and the stage that factors pass through.
 
 use crate::emit::gemm::{GemmAxis, Matrices};
-use crate::emit::printer::Printer;
 use crate::emit::scalar::value;
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace};
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::{Placement, ThreadSchedule};
 use crate::target::cuda::emit::tile::LINE;
@@ -139,7 +139,7 @@ impl Printer<'_> {
     }
 
     pub fn tile_gemm(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
-        let threads = self.schedule.as_ref().map_or(1, |s| s.threads);
+        let threads = self.dialect.schedule.as_ref().map_or(1, |s| s.threads);
         let (Matrices { scale, a, b, out, rows, columns, steps, loops, again }, panels) = self.panels(group, threads)?;
         let name = group.statements.first().map_or("", |s| s.name.as_str()).replace("*/", "");
         self.line(depth, format!("/* {name} */"));

@@ -1,9 +1,9 @@
 //! The CUDA of one group of loops of a tile: its rows are shared by the warps of the block, or its columns by all threads.
 
-use crate::emit::printer::Printer;
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::{Loop, LoopGroup, MemorySpace, NestStatement};
+use crate::target::cuda::emit::Printer;
 use indexmap::IndexSet;
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ impl Printer<'_> {
         for r in reductions.iter_mut().filter(|r| once && r.level == group.loops.len()) {
             r.again = matches!(self.tensor(&r.statement.write.data)?.space, MemorySpace::Private { .. });
         }
-        self.uniform = true;
+        self.dialect.uniform = true;
         self.open_units(&group.loops[..shared], depth);
         for level in 0..shared {
             self.loads(group, level, depth + 1)?;
@@ -99,13 +99,13 @@ impl Printer<'_> {
             r.variable = Some(format!("{}[w]", self.fresh("sums")));
             r.total = None;
         }
-        let rows = self.schedule.as_ref().map_or(1, |s| s.rows);
-        self.uniform = true;
+        let rows = self.dialect.schedule.as_ref().map_or(1, |s| s.rows);
+        self.dialect.uniform = true;
         if kept == 0 {
             self.line(depth, "{");
             self.line(depth + 1, "constexpr int TEAM = THREADS;");
             self.line(depth + 1, "const int member = threadIdx.x;");
-            self.schedule.iter_mut().for_each(|s| s.rows = 1);
+            self.dialect.schedule.iter_mut().for_each(|s| s.rows = 1);
         } else {
             self.open_units(&group.loops[..kept], depth);
         }
@@ -128,7 +128,7 @@ impl Printer<'_> {
             at += 1;
             self.loads(group, kept + n + 1, at)?;
         }
-        self.uniform = false;
+        self.dialect.uniform = false;
         let reads = self.reads_at(group, group.loops.len());
         self.strip(group, last, reads, &reductions, &mut IndexSet::new(), at)?;
         for _ in over {
@@ -151,8 +151,8 @@ impl Printer<'_> {
         self.line(at, "}");
         self.line(at - 1, "}");
         self.line(depth, "}");
-        self.uniform = true;
-        self.schedule.iter_mut().for_each(|s| s.rows = rows);
+        self.dialect.uniform = true;
+        self.dialect.schedule.iter_mut().for_each(|s| s.rows = rows);
         Ok(())
     }
 }

@@ -7,12 +7,12 @@ mod group;
 mod smem_ring;
 mod streaming;
 
-use crate::emit::printer::Printer;
 use crate::emit::scalar::{Names, constant};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::streaming::{FORM, STREAMING, is_streaming};
 use crate::loopnest::{MemorySpace, Tag, Tile};
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::schedule::{Placement, ThreadSchedule, WARP};
 use crate::target::cuda::emit::split_reduction::{FINISH_THREADS, partials};
 use crate::target::cuda::emit::{
@@ -150,7 +150,7 @@ pub fn emit_group(parts: Vec<(KernelPart, Vec<usize>)>) -> Option<CudaSource> {
 /// Everything of a kernel with products but the text that all have.
 pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<KernelPart, KernelError> {
     let (spec, nest, config, double) = (printer.spec, printer.nest, printer.config, printer.double);
-    let Some(mut schedule) = printer.schedule.clone() else { return Err(printer.unsupported("it has no schedule".into())) };
+    let Some(mut schedule) = printer.dialect.schedule.clone() else { return Err(printer.unsupported("it has no schedule".into())) };
     let real = if double { 8 } else { 4 };
     if schedule.team() != WARP {
         return Err(KernelError::Knob {
@@ -190,7 +190,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<KernelPar
         return streamed(printer, schedule, most, chip);
     }
     schedule.places = IndexMap::new();
-    printer.schedule = Some(schedule.clone());
+    printer.dialect.schedule = Some(schedule.clone());
     // A factor without a place in shared memory passes through the stage, which then leaves less of it.
     let (stages, rooms, stage) = loop {
         let (least, stage) = printer.stage(&schedule, *STAGES.start())?;
@@ -214,7 +214,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<KernelPar
         }
         let settled = found.1.places == schedule.places;
         schedule.places = found.1.places.clone();
-        printer.schedule = Some(schedule.clone());
+        printer.dialect.schedule = Some(schedule.clone());
         if settled {
             break found;
         }

@@ -1,11 +1,11 @@
 //! The ring buffer in shared memory ("the stage") through which factors of streamed tiles come, and the chunks that they come in.
 
 use crate::emit::gemm::{GemmAxis, Matrices};
-use crate::emit::printer::Printer;
 use crate::emit::scalar::value;
 use crate::error::KernelError;
 use crate::loopnest::streaming::StreamedTile;
 use crate::loopnest::{Loop, LoopGroup};
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::tile::LINE;
 use sdfg::{Dtype, Expr};
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! The CUDA of a streamed tile: the values that products make for rows and columns stay in registers until another product multiplies them.
 
 use crate::emit::group::Reduction;
-use crate::emit::printer::Printer;
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::streaming::{ColumnPass, StreamedTile};
 use crate::loopnest::{Loop, LoopGroup, MemorySpace, NestStatement};
+use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::group::functor;
 use crate::target::cuda::emit::schedule::{Placement, WARP};
 use crate::target::cuda::emit::tile::async_copy::{PACK, StagedOperand};
@@ -46,7 +46,7 @@ impl Printer<'_> {
     pub fn streamed_tile(&mut self, wanted: i64, shared: i64, depth: usize) -> Result<StreamedBlock, KernelError> {
         let (nest, none) = (self.nest, self.unsupported("its tiles cannot be streamed".into()));
         let Some(plan) = StreamedTile::of(nest).filter(|_| !self.double) else { return Err(none) };
-        let width = self.schedule.as_ref().map_or(0, |s| s.width);
+        let width = self.dialect.schedule.as_ref().map_or(0, |s| s.width);
         let chunk = nest.gemm.map_or(0, |p| p.depth);
         let knob = |key: &str, value: i64, allowed: &str| KernelError::Knob {
             kernel: self.spec.name.clone(),
@@ -67,7 +67,7 @@ impl Printer<'_> {
         }
         let staged = self.staged_type(&plan)?;
         let (mut at, mut firsts, mut lasts) = (0, Vec::new(), Vec::new());
-        let threads = self.schedule.as_ref().map_or(WARP, |s| s.threads);
+        let threads = self.dialect.schedule.as_ref().map_or(WARP, |s| s.threads);
         for group in &plan.first {
             firsts.push(self.first(group, &plan, chunk, threads / WARP * ROWS, &mut at)?);
         }
@@ -98,7 +98,7 @@ impl Printer<'_> {
             at += each;
         }
         let part = at - rows;
-        if let Some(schedule) = &mut self.schedule {
+        if let Some(schedule) = &mut self.dialect.schedule {
             schedule.places = places;
         }
         let stage =
@@ -345,7 +345,7 @@ impl Printer<'_> {
     /// Whether all rows and strips are whole.
     pub fn comes_out_even(&self, plan: &StreamedTile, along: &Loop) -> bool {
         let ragged = self.nest.tiles.iter().any(|t| t.index == plan.row.index && t.is_ragged());
-        let together = self.schedule.as_ref().map_or(WARP, |s| s.threads) / WARP * ROWS;
+        let together = self.dialect.schedule.as_ref().map_or(WARP, |s| s.threads) / WARP * ROWS;
         // A pass computes all columns of a chunk, those beyond the last one as well.
         let strips = if along.index == plan.column.index { self.nest.gemm.map_or(1, |p| p.depth) } else { STRIP };
         !ragged && plan.row.count % together == 0 && along.count % strips == 0
@@ -369,14 +369,14 @@ impl Printer<'_> {
 
     /// Statements over a lane's neighbours of one row.
     fn strip_of(&mut self, group: &LoopGroup, reductions: &[Reduction], depth: usize) -> Result<(), KernelError> {
-        self.uniform = true;
+        self.dialect.uniform = true;
         for level in 0..group.loops.len() {
             self.loads(group, level, depth)?;
         }
-        self.uniform = false;
+        self.dialect.uniform = false;
         let (reads, last) = (self.reads_at(group, group.loops.len()), group.loops[group.loops.len() - 1].clone());
         self.strip(group, &last, reads, reductions, &mut IndexSet::new(), depth)?;
-        self.uniform = true;
+        self.dialect.uniform = true;
         Ok(())
     }
 
@@ -392,7 +392,7 @@ impl Printer<'_> {
         self.open_row(plan, "", &plan.column, depth + 1);
         let rows = self.count(&plan.row.index, plan.row.count);
         self.line(depth + 1, format!("if (own_row < {rows}) {{"));
-        self.uniform = true;
+        self.dialect.uniform = true;
         for level in 0..=1 {
             self.loads(&group, level, depth + 2)?;
         }

@@ -1,0 +1,70 @@
+//! C as a dialect of the printer.
+
+use crate::emit::dialect::Dialect;
+use crate::emit::printer::c_type;
+use crate::emit::scalar::{combined, extreme};
+use crate::error::KernelError;
+use crate::loopnest::{BankedRows, Element, MemorySpace};
+use sdfg::{Combine, Dtype};
+
+/// The printer of C.
+pub type Printer<'a> = crate::emit::printer::Printer<'a, C>;
+
+/// C has no state of its own.
+pub struct C;
+
+impl Dialect for C {
+    const BANKS: Option<BankedRows> = None;
+    const STRIPS: bool = false;
+    const LONG_SUMS: bool = true;
+
+    fn place(printer: &mut Printer, element: &Element) -> Result<String, KernelError> {
+        let tensor = printer.tensor(&element.data)?;
+        let name = printer.identifier(&element.data);
+        if printer.is_value(tensor) {
+            return Ok(if printer.nest.per_lane(tensor) { format!("{name}[lane]") } else { name });
+        }
+        if !matches!(tensor.space, MemorySpace::Heap { .. }) {
+            let elements: i64 = tensor.shape.iter().product::<i64>() * if printer.nest.per_lane(tensor) { printer.nest.lanes } else { 1 };
+            let owner = printer.nest.reuses.get(&element.data).map_or(name, |owner| printer.identifier(owner));
+            printer.scratch.insert(owner.clone(), ("real", elements as usize * if printer.double { 8 } else { 4 }));
+            return Ok(format!("{owner}[{}]", printer.position(element)?));
+        }
+        printer.pointers.insert(element.data.clone());
+        Ok(format!("{name}[{}]", printer.position(element)?))
+    }
+
+    fn load(printer: &Printer, element: &Element, place: String) -> Result<String, KernelError> {
+        let tensor = printer.tensor(&element.data)?;
+        Ok(match tensor.space {
+            MemorySpace::Heap { .. } if tensor.dtype == Dtype::Bf16 => format!("load_bf16({place})"),
+            MemorySpace::Heap { .. } => format!("(real){place}"),
+            _ => place,
+        })
+    }
+
+    fn store(printer: &Printer, element: &Element, place: &str, value: &str) -> Result<String, KernelError> {
+        let tensor = printer.tensor(&element.data)?;
+        Ok(match (&tensor.space, c_type(tensor.dtype)) {
+            (MemorySpace::Heap { .. }, Some("uint16_t")) => format!("{place} = store_bf16({value});"),
+            (MemorySpace::Heap { .. }, Some(kind)) => format!("{place} = ({kind}){value};"),
+            _ => format!("{place} = {value};"),
+        })
+    }
+
+    fn held_value(printer: &mut Printer, element: &Element) -> Result<String, KernelError> {
+        printer.place(element)
+    }
+
+    fn combined(combine: Combine, left: &str, right: &str) -> String {
+        combined(combine, left, right)
+    }
+
+    fn extreme(sign: char, a: &str, b: &str, number: bool) -> String {
+        extreme(sign, a, b, number)
+    }
+
+    fn mask(number: usize) -> String {
+        format!("host, {number}")
+    }
+}
